@@ -1,15 +1,14 @@
 //! A transport whose peer is a script, and the byte stream on which it starts.
 
-use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
-use rpc_core::connect::{Bootstrap, Link};
+use futures::future::BoxFuture;
+use rpc_core::connect::Bootstrap;
 use rpc_core::transport::{
-    Addresses, CloseReason, Handler, Transport, TransportError, TransportStats,
+    Addresses, CloseReason, Handler, OutFrame, Transport, TransportError, TransportStats,
 };
 use rpc_core::wire::HEADER_LEN;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -82,6 +81,20 @@ impl Scripted {
         }
     }
 
+    fn has_room(&self) -> Result<bool, TransportError> {
+        let state = self.state();
+        match &state.ended {
+            Some(reason) => Err(TransportError::Closed { reason: reason.clone() }),
+            None => Ok(!state.is_full),
+        }
+    }
+
+    fn write(&self, frame: OutFrame<'_>) -> Result<(), TransportError> {
+        let mut memory = vec![0; frame.len()];
+        frame.write(&mut memory)?;
+        self.push(memory)
+    }
+
     fn push(&self, frame: Vec<u8>) -> Result<(), TransportError> {
         let mut state = self.state();
         if let Some(reason) = state.ended.clone().or_else(|| state.close_wanted.clone()) {
@@ -93,9 +106,6 @@ impl Scripted {
 }
 
 impl Transport for Scripted {
-    type Buffer = Vec<u8>;
-    type Tail = Infallible;
-
     fn name(&self) -> &'static str {
         "scripted"
     }
@@ -105,34 +115,23 @@ impl Transport for Scripted {
         assert!(before.is_none(), "a transport is started once");
     }
 
-    fn try_reserve(&self, len: usize) -> Result<Option<Vec<u8>>, TransportError> {
-        let state = self.state();
-        if let Some(reason) = &state.ended {
-            return Err(TransportError::Closed { reason: reason.clone() });
+    fn try_send(&self, frame: OutFrame<'_>) -> Result<bool, TransportError> {
+        if !self.has_room()? {
+            return Ok(false);
         }
-        Ok((!state.is_full).then(|| vec![0; len]))
+        self.write(frame).map(|()| true)
     }
 
-    async fn reserve(&self, len: usize) -> Result<Vec<u8>, TransportError> {
-        loop {
-            let room = self.shared.room.notified();
-            if let Some(memory) = self.try_reserve(len)? {
-                return Ok(memory);
+    fn send<'a>(&'a self, frame: OutFrame<'a>) -> BoxFuture<'a, Result<(), TransportError>> {
+        Box::pin(async move {
+            loop {
+                let room = self.shared.room.notified();
+                if self.has_room()? {
+                    return self.write(frame);
+                }
+                room.await;
             }
-            room.await;
-        }
-    }
-
-    fn send(&self, frame: Vec<u8>) -> Result<(), TransportError> {
-        self.push(frame)
-    }
-
-    fn claim_tail(&self, _: usize, _: &Bytes) -> Option<Infallible> {
-        None
-    }
-
-    fn send_with_tail(&self, _: Vec<u8>, tail: Infallible) -> Result<(), TransportError> {
-        match tail {}
+        })
     }
 
     fn send_control(&self, header: [u8; HEADER_LEN]) -> Result<(), TransportError> {
@@ -168,7 +167,7 @@ impl Bootstrap for ScriptedBootstrap {
         true
     }
 
-    fn into_link(self: Box<Self>) -> Box<dyn Link> {
+    fn into_transport(self: Box<Self>) -> Box<dyn Transport> {
         Box::new(self.link)
     }
 }

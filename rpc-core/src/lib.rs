@@ -22,6 +22,7 @@ pub mod policy;
 pub mod readable;
 mod runtime;
 pub mod server;
+mod session;
 mod stream;
 pub mod transport;
 pub mod wire;

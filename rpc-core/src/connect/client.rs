@@ -7,7 +7,7 @@ use super::handshake::{self, HandshakeError};
 use super::path_binding::{End, PathBinding};
 use super::reasons::join_reasons;
 use super::{Bootstrap, Candidate, ConnectError, Declined, PendingOffer, Upgrade, upgrade};
-use crate::client::{ClientSetup, Connection};
+use crate::client::{ClientSetup, Connection, Session};
 use crate::policy::failover::Wanted;
 use crate::policy::progress::PROGRESS_TIMEOUT;
 use crate::transport::Addresses;
@@ -198,11 +198,11 @@ async fn negotiate(
         fallback,
         is_upgraded: candidate.is_some(),
     };
-    let link = match candidate {
-        Some(candidate) => candidate.into_link(bootstrap),
-        None => bootstrap.into_link(),
+    let transport = match candidate {
+        Some(candidate) => candidate.into_transport(bootstrap),
+        None => bootstrap.into_transport(),
     };
-    Ok(link.open_client(setup))
+    Ok(Session::start(transport, setup))
 }
 
 async fn prepare_offers(upgrades: &[Arc<dyn Upgrade>], addresses: &Addresses) -> Offers {

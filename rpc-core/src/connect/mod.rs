@@ -13,10 +13,10 @@
 //!       └──────────────────────────────> upgraded transport, which keeps the bootstrap
 //! ```
 
+mod bootstrap;
 mod client;
 mod error;
 mod handshake;
-mod link;
 mod offered;
 mod path_binding;
 mod protocol;
@@ -25,10 +25,10 @@ mod server;
 mod turn_away;
 mod upgrade;
 
+pub use bootstrap::{Bootstrap, OpenStream};
 pub use client::{ClientConfig, UpgradePolicy, connect, handshake_failed};
 pub use error::ConnectError;
 pub use handshake::HandshakeError;
-pub use link::{Bootstrap, Link, OpenStream};
 pub use offered::{announce, is_announced, offered};
 pub use path_binding::{PROOF_LEN, PathBinding};
 pub use protocol::{Alpn, Gateway, OtherProtocol, Replayed};

@@ -9,8 +9,8 @@ use super::handshake::{self, HandshakeError};
 use super::path_binding::{End, PathBinding};
 use super::reasons::join_reasons;
 use super::turn_away::turn_away;
-use super::{Alpn, Bootstrap, Candidate, Link, OtherProtocol, Replayed, Upgrade, upgrade};
-use crate::transport::Addresses;
+use super::{Alpn, Bootstrap, Candidate, OtherProtocol, Replayed, Upgrade, upgrade};
+use crate::transport::{Addresses, Transport};
 use crate::wire::ProtocolError;
 use crate::wire::hello::{self, Declined as DeclinedOffer, Hello, Offer, PREFIX_LEN, Verdict};
 use crate::{Compression, Limits, Negotiated};
@@ -64,8 +64,8 @@ impl Opening {
 
 /// A connection after the handshake.
 pub struct Accepted {
-    /// The link that carries it.
-    pub link: Box<dyn Link>,
+    /// What carries it.
+    pub transport: Box<dyn Transport>,
     /// The stream's two ends, and who the client is where TLS has verified it.
     pub addresses: Addresses,
     /// What the client said.
@@ -159,14 +159,14 @@ pub async fn accept(
         true => Negotiated::default(),
         false => bootstrap.negotiated(server.compression, hello.encodings),
     };
-    let (link, fallback) = match candidate {
-        Some(candidate) => (candidate.into_link(bootstrap), None),
+    let (transport, fallback) = match candidate {
+        Some(candidate) => (candidate.into_transport(bootstrap), None),
         None => {
             let fallback = (!failures.is_empty()).then(|| join_reasons(&failures));
-            (bootstrap.into_link(), fallback)
+            (bootstrap.into_transport(), fallback)
         }
     };
-    let accepted = Accepted { link, addresses, hello, fallback, is_upgraded, compression };
+    let accepted = Accepted { transport, addresses, hello, fallback, is_upgraded, compression };
     Ok(Opening::Farcall(Box::new(accepted)))
 }
 

@@ -10,9 +10,8 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, dup
 use tokio::time::Instant;
 
 use super::*;
-use crate::client::{ClientSetup, Connection};
 use crate::connect::{Declined, PendingOffer};
-use crate::server::{ServerConnection, ServerSetup};
+use crate::inproc::InprocTransport;
 use crate::wire::ProtocolError;
 
 /// Holds every message of these tests.
@@ -53,22 +52,14 @@ impl Bootstrap for Socket {
         Addresses::default()
     }
 
-    fn into_link(self: Box<Self>) -> Box<dyn Link> {
-        Box::new(NoLink)
+    fn into_transport(self: Box<Self>) -> Box<dyn Transport> {
+        unused()
     }
 }
 
-/// A link that is never opened.
-struct NoLink;
-
-impl Link for NoLink {
-    fn open_client(self: Box<Self>, _: ClientSetup) -> Arc<dyn Connection> {
-        unreachable!("the handshake is all there is")
-    }
-
-    fn open_server(self: Box<Self>, _: ServerSetup) -> Arc<dyn ServerConnection> {
-        unreachable!("the handshake is all there is")
-    }
+/// A transport that is never started.
+fn unused() -> Box<dyn Transport> {
+    Box::new(InprocTransport::pair("unused").0)
 }
 
 /// A path that costs something, with counts of what it has cost.
@@ -130,8 +121,8 @@ impl Candidate for Held {
         self.0.is_probed
     }
 
-    fn into_link(self: Box<Self>, _: Box<dyn Bootstrap>) -> Box<dyn Link> {
-        Box::new(NoLink)
+    fn into_transport(self: Box<Self>, _: Box<dyn Bootstrap>) -> Box<dyn Transport> {
+        unused()
     }
 }
 

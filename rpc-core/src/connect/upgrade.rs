@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use futures::future::BoxFuture;
 use thiserror::Error;
 
-use super::{Bootstrap, Link, PathBinding};
-use crate::transport::Addresses;
+use super::{Bootstrap, PathBinding};
+use crate::transport::{Addresses, Transport};
 
 /// An upgrade, for example RDMA between the hosts that a TCP stream joins.
 ///
@@ -83,7 +83,7 @@ pub trait Candidate: Send {
     fn is_probed(&self) -> bool;
 
     /// The link over the path. It keeps the bootstrap: when that ends, so does the link.
-    fn into_link(self: Box<Self>, bootstrap: Box<dyn Bootstrap>) -> Box<dyn Link>;
+    fn into_transport(self: Box<Self>, bootstrap: Box<dyn Bootstrap>) -> Box<dyn Transport>;
 }
 
 /// Runs a step of an upgrade where it may block: devices are opened, memory is registered and

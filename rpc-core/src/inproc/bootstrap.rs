@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 
 use super::transport::InprocTransport;
-use crate::connect::{Bootstrap, Link};
-use crate::transport::Addresses;
+use crate::connect::Bootstrap;
+use crate::transport::{Addresses, Transport};
 
 /// The room for handshake bytes each way; a longer Hello flows in turns.
 const STREAM_LEN: usize = 16 << 10;
@@ -35,7 +35,7 @@ impl Bootstrap for InprocBootstrap {
         Addresses::default()
     }
 
-    fn into_link(self: Box<Self>) -> Box<dyn Link> {
+    fn into_transport(self: Box<Self>) -> Box<dyn Transport> {
         Box::new(self.transport)
     }
 }

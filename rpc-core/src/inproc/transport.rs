@@ -3,7 +3,6 @@
 //! The queues need no bound of their own: a client has at most the server's `max_calls` requests
 //! and as many cancels under way, the server at most as many responses.
 
-use std::convert::Infallible;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -14,10 +13,11 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio_util::sync::CancellationToken;
 
-use crate::payload::pool::{Pool, PoolBuffer};
+use crate::payload::pool::Pool;
 use crate::runtime::handoff::{Handoff, Resume};
 use crate::transport::{
-    Admission, CloseReason, Counters, Delivery, Handler, Transport, TransportError, TransportStats,
+    Admission, CloseReason, Counters, Delivery, Handler, OutFrame, Transport, TransportError,
+    TransportStats,
 };
 use crate::wire::HEADER_LEN;
 
@@ -85,9 +85,6 @@ impl InprocTransport {
 }
 
 impl Transport for InprocTransport {
-    type Buffer = PoolBuffer;
-    type Tail = Infallible;
-
     fn name(&self) -> &'static str {
         self.name
     }
@@ -101,24 +98,15 @@ impl Transport for InprocTransport {
         }
     }
 
-    fn try_reserve(&self, len: usize) -> Result<Option<PoolBuffer>, TransportError> {
-        Ok(Some(self.pool.take(len)))
+    fn try_send(&self, frame: OutFrame<'_>) -> Result<bool, TransportError> {
+        let mut memory = self.pool.take(frame.len());
+        frame.write(&mut memory)?;
+        self.push(memory.freeze()).map(|()| true)
     }
 
-    async fn reserve(&self, len: usize) -> Result<PoolBuffer, TransportError> {
-        Ok(self.pool.take(len))
-    }
-
-    fn send(&self, frame: PoolBuffer) -> Result<(), TransportError> {
-        self.push(frame.freeze())
-    }
-
-    fn claim_tail(&self, _: usize, _: &Bytes) -> Option<Infallible> {
-        None
-    }
-
-    fn send_with_tail(&self, _: PoolBuffer, tail: Infallible) -> Result<(), TransportError> {
-        match tail {}
+    fn send<'a>(&'a self, frame: OutFrame<'a>) -> BoxFuture<'a, Result<(), TransportError>> {
+        // There always is memory.
+        Box::pin(async move { self.try_send(frame).map(drop) })
     }
 
     fn send_control(&self, header: [u8; HEADER_LEN]) -> Result<(), TransportError> {

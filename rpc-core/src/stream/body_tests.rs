@@ -1,46 +1,44 @@
 //! How a response stream that fails on this side ends for its reader.
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
 use tonic::Streaming;
 
 use super::*;
 use crate::call::message_limits::MessageLimits;
+use crate::inproc::InprocTransport;
+use crate::limits::memory::MemoryShare;
+use crate::session::{Role, SessionCore, Settled};
 use crate::stream::{Item, response_streaming};
-use crate::transport::frames::Parts;
-use crate::wire::FrameHeader;
+use crate::transport::{Addresses, TransportError};
 use crate::{Limits, MayHaveExecuted, Negotiated};
 
 /// Takes grants, which is all that a reader sends.
 #[derive(Debug)]
-struct Host(Limits);
+struct Host(SessionCore);
+
+impl Host {
+    fn new(limits: Limits) -> Self {
+        let settled = Settled {
+            limits,
+            peer_limits: limits,
+            compression: Negotiated::default(),
+            addresses: Addresses::default(),
+            fallback: None,
+            is_upgraded: false,
+        };
+        let (transport, _) = InprocTransport::pair("test");
+        Self(SessionCore::new(Role::Client, Box::new(transport), settled, MemoryShare::default()))
+    }
+}
 
 impl SessionIo for Host {
-    fn peer_limits(&self) -> &Limits {
+    fn core(&self) -> &SessionCore {
         &self.0
     }
 
-    fn compression(&self) -> Negotiated {
-        Negotiated::default()
+    fn unsendable(&self, error: &TransportError) -> Status {
+        panic!("a reader sends no frame: {error}")
     }
-
-    fn max_message_len(&self) -> u64 {
-        self.0.max_message_len
-    }
-
-    fn batch_len_max(&self) -> usize {
-        0
-    }
-
-    fn try_send(&self, _: &Parts<'_>) -> Result<bool, Status> {
-        Ok(true)
-    }
-
-    fn send<'a>(&'a self, _: Parts<'a>) -> BoxFuture<'a, Result<(), Status>> {
-        Box::pin(async { Ok(()) })
-    }
-
-    fn send_control(&self, _: FrameHeader) {}
 }
 
 struct Kept;
@@ -56,7 +54,7 @@ fn stream(recv_stream: &Arc<RecvStream>) -> Streaming<()> {
     let next = recv_stream.poll_next(&mut Context::from_waker(std::task::Waker::noop()));
     assert!(matches!(next, Poll::Ready(Next::Headers(_))));
     let _ = recv_stream.insert(1, Item::Messages(Bytes::from_static(&[0; 4]))).unwrap();
-    let io = Arc::new(Host(limits));
+    let io = Arc::new(Host::new(limits));
     let receiving = Receiving { limit: MessageLimits::NONE.of_responses(), path: "/a.B/C" };
     let recv_stream = Arc::clone(recv_stream);
     response_streaming(MessageBody::new(recv_stream, io, 1, receiving, None, Some(Kept)))

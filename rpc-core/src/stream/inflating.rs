@@ -42,11 +42,11 @@ pub(crate) async fn inflated(
     let what = limit.message();
     // The header was checked for it when the frame came.
     let len = message.try_get_u64_le().unwrap_or_default();
-    refusal::check_inflated(what, path, len, io.max_message_len())?;
+    refusal::check_inflated(what, path, len, io.core().settled.limits.max_message_len)?;
     // What fits no address is over the limit of this side, unless that is endless.
     let whole_len = usize::try_from(len).unwrap_or(usize::MAX - 1);
     limit.check(whole_len)?;
-    let charge = io.charge(len.saturating_add(INFLATER_HELD))?;
+    let charge = io.core().memory.try_take(len.saturating_add(INFLATER_HELD))?;
     match inflate(&message, whole_len).await {
         Ok(message) => Ok(Inflated { message, charge }),
         Err(words) => Err(Status::internal(format!(

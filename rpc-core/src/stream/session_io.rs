@@ -6,44 +6,38 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use tonic::Status;
 
+use crate::Limits;
 use crate::calls::window::Counts;
-use crate::limits::memory::MemoryCharge;
 use crate::payload::encode::Encode;
+use crate::session::SessionCore;
+use crate::transport::TransportError;
 use crate::transport::frames::Parts;
 use crate::wire::{FrameHeader, FrameKind};
-use crate::{Limits, Negotiated};
 
-/// A session, its role and its transport type forgotten.
+/// A session, its role forgotten.
 pub(crate) trait SessionIo: fmt::Debug + Send + Sync {
-    /// What the peer accepts.
-    fn peer_limits(&self) -> &Limits;
+    /// What it has in common with the other role's.
+    fn core(&self) -> &SessionCore;
 
-    /// What was agreed on about compressed messages.
-    fn compression(&self) -> Negotiated;
-
-    /// The longest message that this side accepts, in bytes of its encoding.
-    fn max_message_len(&self) -> u64;
-
-    /// Counts `len` bytes in the memory budget of this side, if it has one.
-    ///
-    /// # Errors
-    ///
-    /// When they do not fit.
-    fn charge(&self, _len: u64) -> Result<MemoryCharge, Status> {
-        Ok(MemoryCharge::default())
-    }
-
-    /// How long a frame of messages that share it may be.
-    fn batch_len_max(&self) -> usize;
+    /// The status of a call whose frame the transport does not take.
+    fn unsendable(&self, error: &TransportError) -> Status;
 
     /// Sends a frame if there is memory for it at once; false when the caller has to wait.
-    fn try_send(&self, parts: &Parts<'_>) -> Result<bool, Status>;
+    fn try_send(&self, parts: &mut Parts<'_>) -> Result<bool, Status> {
+        let core = self.core();
+        core.check_memory(parts.len())?;
+        core.transport.try_send(parts.frame()).map_err(|error| self.unsendable(&error))
+    }
 
     /// Sends a frame once there is memory for it.
-    fn send<'a>(&'a self, parts: Parts<'a>) -> BoxFuture<'a, Result<(), Status>>;
-
-    /// Sends a frame that is a header alone.
-    fn send_control(&self, header: FrameHeader);
+    fn send<'a>(&'a self, parts: &'a mut Parts<'a>) -> BoxFuture<'a, Result<(), Status>> {
+        Box::pin(async move {
+            let core = self.core();
+            let _waiting = core.memory.try_take(parts.len() as u64)?;
+            let sent = core.transport.send(parts.frame()).await;
+            sent.map_err(|error| self.unsendable(&error))
+        })
+    }
 }
 
 /// One direction of a call, as its sender holds it: it numbers every frame.
@@ -60,11 +54,11 @@ impl StreamWriter {
     }
 
     pub(crate) fn peer_limits(&self) -> &Limits {
-        self.io.peer_limits()
+        &self.io.core().settled.peer_limits
     }
 
     pub(super) fn batch_len_max(&self) -> usize {
-        self.io.batch_len_max()
+        self.io.core().batch_len_max()
     }
 
     /// The sequence number of the frame that comes next.
@@ -89,9 +83,9 @@ impl StreamWriter {
         self.send_frame(Parts { header, block: &[], message: Some(message) }).await
     }
 
-    async fn send_frame(&mut self, parts: Parts<'_>) -> Result<(), Status> {
-        if !self.io.try_send(&parts)? {
-            self.io.send(parts).await?;
+    async fn send_frame(&mut self, mut parts: Parts<'_>) -> Result<(), Status> {
+        if !self.io.try_send(&mut parts)? {
+            self.io.send(&mut parts).await?;
         }
         // Only now: a frame that was given up while it waited leaves no gap.
         self.seq += 1;
@@ -100,7 +94,7 @@ impl StreamWriter {
 
     /// Sends a frame that is a header alone.
     pub(crate) fn send_control(&mut self, kind: FrameKind) {
-        self.io.send_control(self.header(kind));
+        self.io.core().send_control(self.header(kind));
         self.seq += 1;
     }
 
@@ -115,5 +109,5 @@ impl StreamWriter {
 pub(super) fn grant(io: &dyn SessionIo, call: u64, granted: Counts) {
     let mut header = FrameHeader::bare(FrameKind::Window, call);
     header.argument = granted.to_wire();
-    io.send_control(header);
+    io.core().send_control(header);
 }

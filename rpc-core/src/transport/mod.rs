@@ -1,9 +1,10 @@
 //! The seam between the runtime and what moves bytes.
 //!
-//! A transport moves opaque *frames* of any size to one peer and back. Memory for a frame comes
-//! from the transport's own pool ([`Transport::reserve`]), so that a message is encoded in place,
-//! in the caller's task, where the device can read it. Back-pressure acts there, in two places:
-//! the pool (memory) and readiness (credits, or room in the queue).
+//! A transport moves opaque *frames* of any size to one peer and back. It is given a frame that
+//! writes itself ([`OutFrame`]), finds memory for it in its own pool, and lets it write itself
+//! there: a message is encoded in place, in the caller's task, where the device can read it.
+//! Back-pressure acts there, in two places: the pool (memory) and readiness (credits, or room in
+//! the queue).
 //!
 //! What arrives is pushed into a [`Handler`] from the transport's own task, so that no second
 //! task has to be woken to look at it. A small frame comes whole. A large one is announced first,
@@ -16,18 +17,19 @@ mod addresses;
 pub mod byte_budget;
 pub(crate) mod frames;
 mod identity;
-pub(crate) mod ping;
+mod out_frame;
 
 pub use addresses::Addresses;
 pub use identity::{Identity, TlsInfo};
+pub use out_frame::{OutFrame, Withdrawn, WriteHead};
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use thiserror::Error;
 
 use crate::limits::memory::MemoryShare;
@@ -40,13 +42,6 @@ use crate::{BufferSource, Deadline};
 ///
 /// Frames of less than about a slot keep their order; a large frame may be overtaken.
 pub trait Transport: fmt::Debug + Send + Sync + 'static {
-    /// Memory for one frame. Dropped unsent, it goes back to the pool.
-    type Buffer: AsMut<[u8]> + Send + 'static;
-
-    /// The end of a frame that is sent from where it lies; [`std::convert::Infallible`] where that
-    /// is not possible.
-    type Tail: Send + 'static;
-
     /// The transport's name, as addresses and logs spell it.
     fn name(&self) -> &'static str;
 
@@ -61,45 +56,27 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     /// Starts receiving into `handler`. Called once, inside a tokio runtime.
     fn start(&self, handler: Arc<dyn Handler>);
 
-    /// Memory for a frame of exactly `len` bytes if it is there at once; `None` when the caller
-    /// has to wait with [`Transport::reserve`]. The contents are unspecified.
+    /// Sends a frame if there is memory for it at once, and owns that until the peer and the device
+    /// are done with it. False when the caller has to wait with [`Transport::send`]: then the frame
+    /// was not written.
     ///
     /// # Errors
     ///
-    /// When the transport is closed, or can never have that much memory.
-    fn try_reserve(&self, len: usize) -> Result<Option<Self::Buffer>, TransportError>;
+    /// When the transport is closed, can never have that much memory, or the frame was withdrawn;
+    /// the frame is not sent.
+    fn try_send(&self, frame: OutFrame<'_>) -> Result<bool, TransportError>;
 
-    /// Memory for a frame of exactly `len` bytes, once there is room for it.
+    /// Sends a frame once there is memory for it.
     ///
     /// # Errors
     ///
-    /// When the transport is closed, or can never have that much memory.
+    /// As [`Transport::try_send`].
     ///
     /// # Cancel safety
     ///
-    /// This method is cancel safe: only the position in the queue is lost.
-    fn reserve(
-        &self,
-        len: usize,
-    ) -> impl Future<Output = Result<Self::Buffer, TransportError>> + Send;
-
-    /// Sends a frame, and owns its memory until the peer and the device are done with it.
-    ///
-    /// # Errors
-    ///
-    /// When the transport is closed; the frame is not sent.
-    fn send(&self, frame: Self::Buffer) -> Result<(), TransportError>;
-
-    /// Looks whether a frame of `head_len` bytes and then `tail` can be sent without copying the
-    /// tail. Then only its head needs memory, and [`Transport::send_with_tail`] sends it.
-    fn claim_tail(&self, head_len: usize, tail: &Bytes) -> Option<Self::Tail>;
-
-    /// Sends a frame whose end lies elsewhere, and keeps that until the peer is done with it.
-    ///
-    /// # Errors
-    ///
-    /// When the transport is closed; the frame is not sent.
-    fn send_with_tail(&self, head: Self::Buffer, tail: Self::Tail) -> Result<(), TransportError>;
+    /// This method is cancel safe: dropped before it is ready, it has neither written nor sent the
+    /// frame, and only the position in the queue is lost.
+    fn send<'a>(&'a self, frame: OutFrame<'a>) -> BoxFuture<'a, Result<(), TransportError>>;
 
     /// Sends a frame that is a header alone, from memory set aside for that, without waiting.
     ///
@@ -263,6 +240,9 @@ pub enum TransportError {
         /// The setting that raises the limit.
         setting: &'static str,
     },
+    /// The frame withdrew itself while it was written.
+    #[error("the frame is not to be sent any more")]
+    Withdrawn,
     /// The operating system grants no more memory for the pool.
     #[error("no memory for {len} bytes: {detail}")]
     Memory {

@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
-use rpc_core::connect::{Bootstrap, ClientConfig, Link, OpenStream};
-use rpc_core::transport::Addresses;
+use rpc_core::connect::{Bootstrap, ClientConfig, OpenStream};
+use rpc_core::transport::{Addresses, Transport};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -36,7 +36,7 @@ impl Bootstrap for Stream {
         Addresses::default()
     }
 
-    fn into_link(self: Box<Self>) -> Box<dyn Link> {
+    fn into_transport(self: Box<Self>) -> Box<dyn Transport> {
         unreachable!("HTTP/2 is spoken over it")
     }
 }

@@ -3,11 +3,13 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::Bytes;
+use futures::future::BoxFuture;
 use rpc_core::BufferSource;
 use rpc_core::byte_budget::ByteBudget;
 use rpc_core::connect::Bootstrap;
-use rpc_core::transport::{CloseReason, Handler, Transport, TransportError, TransportStats};
+use rpc_core::transport::{
+    CloseReason, Handler, OutFrame, Transport, TransportError, TransportStats, Withdrawn,
+};
 use rpc_core::wire::{FrameHeader, HEADER_LEN};
 use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
 
@@ -45,6 +47,74 @@ impl RdmaTransport {
     fn is_small(&self, len: usize) -> bool {
         len <= self.connection.frame_len_max
     }
+
+    /// Memory for a frame, if it is there at once.
+    fn try_memory(&self, frame: &OutFrame<'_>) -> Result<Option<FrameMemory>, TransportError> {
+        let lent = self.try_lend(frame);
+        let permit = match Arc::clone(&self.connection.frames).try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(TryAcquireError::NoPermits) => return Ok(None),
+            Err(TryAcquireError::Closed) => return Err(self.connection.closed()),
+        };
+        let Some(slot) = self.connection.worker.send_slots.try_take() else { return Ok(None) };
+        let payload = match lent {
+            Some(lent) => lent,
+            None => match self.try_payload(frame.len())? {
+                Some(payload) => payload,
+                None => return Ok(None),
+            },
+        };
+        Ok(Some(FrameMemory { payload, slot, permit }))
+    }
+
+    fn try_payload(&self, len: usize) -> Result<Option<Payload>, TransportError> {
+        if self.is_small(len) {
+            return Ok(Some(Payload::Slot { len }));
+        }
+        // This semaphore is never closed.
+        let Ok(share) = self.large_budget.try_take(len) else { return Ok(None) };
+        match self.connection.sources.try_take_at_once(len) {
+            Ok(buffer) => Ok(Some(Payload::Own(buffer, share))),
+            Err(PoolError::Exhausted { .. }) => Ok(None),
+            Err(error) => Err(pool_error(len, error)),
+        }
+    }
+
+    /// Memory for a frame, once it is there.
+    async fn memory(&self, frame: &OutFrame<'_>) -> Result<FrameMemory, TransportError> {
+        let connection = &self.connection;
+        // Acquire in order of contention: this connection's byte budget, then pool memory, then the
+        // send slot, so that no slot is held while waiting.
+        let payload = match self.try_lend(frame) {
+            Some(lent) => lent,
+            None => self.payload(frame.len()).await?,
+        };
+        let permit = Arc::clone(&connection.frames).acquire_owned().await;
+        let permit = permit.map_err(|_| connection.closed())?;
+        let slot = connection.worker.send_slots.take().await;
+        Ok(FrameMemory { payload, slot, permit })
+    }
+
+    async fn payload(&self, len: usize) -> Result<Payload, TransportError> {
+        if self.is_small(len) {
+            return Ok(Payload::Slot { len });
+        }
+        let share = self.large_budget.take(len).await.map_err(|_| self.connection.closed())?;
+        let buffer = self.connection.sources.take(len).await;
+        Ok(Payload::Own(buffer.map_err(|error| pool_error(len, error))?, share))
+    }
+
+    /// The frame's tail as memory that is lent for the peer to read, if it can be.
+    fn try_lend(&self, frame: &OutFrame<'_>) -> Option<Payload> {
+        let (head_len, tail) = (frame.head_len(), frame.tail()?);
+        // The head travels in the offer, or everything is copied behind each other.
+        if head_len.saturating_add(RTS_EXTRA_LEN) > self.connection.frame_len_max {
+            return None;
+        }
+        let (lent, charge) = self.connection.sources.claim_lent(tail)?;
+        let share = self.large_budget.try_take(head_len + tail.len()).ok()?;
+        Some(Payload::Lent { head_len, tail: LentTail::new(tail.clone(), lent, share, charge) })
+    }
 }
 
 fn pool_error(len: usize, error: PoolError) -> TransportError {
@@ -69,35 +139,57 @@ fn pool_error(len: usize, error: PoolError) -> TransportError {
     }
 }
 
-/// Memory for one frame.
+/// Memory for one frame, and what is needed to send it.
 #[derive(Debug)]
-pub(crate) struct RdmaBuffer {
-    memory: Memory,
+struct FrameMemory {
+    payload: Payload,
     slot: Slot,
     permit: OwnedSemaphorePermit,
 }
 
+/// Where the frame is, with a large one's share of what the peer receives.
 #[derive(Debug)]
-enum Memory {
+enum Payload {
     /// In the slot itself, behind room for the message's header.
     Slot { len: usize },
-    /// Apart, to be offered by a message in the slot, and its share of what the peer receives.
-    Large(LargeBuffer, OwnedSemaphorePermit),
+    /// Apart, to be offered by a message in the slot.
+    Own(LargeBuffer, OwnedSemaphorePermit),
+    /// The head in the slot, behind which the offer of the tail follows.
+    Lent { head_len: usize, tail: LentTail },
 }
 
-impl AsMut<[u8]> for RdmaBuffer {
-    fn as_mut(&mut self) -> &mut [u8] {
-        match &mut self.memory {
-            Memory::Slot { len } => &mut self.slot[MESSAGE_HEADER_LEN..MESSAGE_HEADER_LEN + *len],
-            Memory::Large(buffer, _) => buffer,
-        }
+impl FrameMemory {
+    /// Lets `frame` write itself into it.
+    fn fill(self, frame: OutFrame<'_>) -> Result<Outgoing, Withdrawn> {
+        let Self { payload, mut slot, permit } = self;
+        Ok(match payload {
+            Payload::Slot { len } => {
+                frame.write(&mut slot[MESSAGE_HEADER_LEN..][..len])?;
+                Outgoing::Frame { slot, len, permit }
+            }
+            Payload::Own(mut buffer, share) => {
+                frame.write(&mut buffer)?;
+                let call = call_of(&buffer);
+                let payload = RndvPayload::Own { buffer, _share: share };
+                Outgoing::Rts { payload, slot, permit, call, is_given_up: false }
+            }
+            Payload::Lent { head_len, tail } => {
+                let head = &mut slot[MESSAGE_HEADER_LEN..][..head_len];
+                frame.write_head(head)?;
+                let call = call_of(head);
+                let payload = RndvPayload::Lent { tail, head_len };
+                Outgoing::Rts { payload, slot, permit, call, is_given_up: false }
+            }
+        })
     }
 }
 
-impl Transport for RdmaTransport {
-    type Buffer = RdmaBuffer;
-    type Tail = LentTail;
+/// The call of a frame, by its header; 0, which is no call's, where there is none.
+fn call_of(frame: &[u8]) -> u64 {
+    FrameHeader::parse(frame).map_or(0, |header| header.call)
+}
 
+impl Transport for RdmaTransport {
     fn name(&self) -> &'static str {
         "rdma"
     }
@@ -110,82 +202,20 @@ impl Transport for RdmaTransport {
         }
     }
 
-    fn try_reserve(&self, len: usize) -> Result<Option<RdmaBuffer>, TransportError> {
-        let permit = match Arc::clone(&self.connection.frames).try_acquire_owned() {
-            Ok(permit) => permit,
-            Err(TryAcquireError::NoPermits) => return Ok(None),
-            Err(TryAcquireError::Closed) => return Err(self.connection.closed()),
-        };
-        let Some(slot) = self.connection.worker.send_slots.try_take() else { return Ok(None) };
-        let memory = if self.is_small(len) {
-            Memory::Slot { len }
-        } else {
-            // This semaphore is never closed.
-            let Ok(share) = self.large_budget.try_take(len) else { return Ok(None) };
-            match self.connection.sources.try_take_at_once(len) {
-                Ok(buffer) => Memory::Large(buffer, share),
-                Err(PoolError::Exhausted { .. }) => return Ok(None),
-                Err(error) => return Err(pool_error(len, error)),
-            }
-        };
-        Ok(Some(RdmaBuffer { memory, slot, permit }))
+    fn try_send(&self, frame: OutFrame<'_>) -> Result<bool, TransportError> {
+        let Some(memory) = self.try_memory(&frame)? else { return Ok(false) };
+        self.connection.send(memory.fill(frame)?).map(|()| true)
     }
 
-    async fn reserve(&self, len: usize) -> Result<RdmaBuffer, TransportError> {
-        let connection = &self.connection;
-        let reserved = async {
-            // Acquire in order of contention: this connection's byte budget, then pool memory, then
-            // the send slot, so that no slot is held while waiting.
-            let memory = if self.is_small(len) {
-                Memory::Slot { len }
-            } else {
-                let share = self.large_budget.take(len).await.map_err(|_| connection.closed())?;
-                let buffer = connection.sources.take(len).await;
-                Memory::Large(buffer.map_err(|error| pool_error(len, error))?, share)
+    fn send<'a>(&'a self, frame: OutFrame<'a>) -> BoxFuture<'a, Result<(), TransportError>> {
+        Box::pin(async move {
+            let connection = &self.connection;
+            let memory = tokio::select! {
+                memory = self.memory(&frame) => memory?,
+                () = connection.ending.cancelled() => return Err(connection.closed()),
             };
-            let permit = Arc::clone(&connection.frames).acquire_owned().await;
-            let permit = permit.map_err(|_| connection.closed())?;
-            let slot = connection.worker.send_slots.take().await;
-            Ok(RdmaBuffer { memory, slot, permit })
-        };
-        tokio::select! {
-            reserved = reserved => reserved,
-            () = connection.ending.cancelled() => Err(connection.closed()),
-        }
-    }
-
-    fn send(&self, frame: RdmaBuffer) -> Result<(), TransportError> {
-        let RdmaBuffer { memory, slot, permit } = frame;
-        self.connection.send(match memory {
-            Memory::Slot { len } => Outgoing::Frame { slot, len, permit },
-            Memory::Large(buffer, share) => {
-                let call = FrameHeader::parse(&buffer).map_or(0, |header| header.call);
-                let payload = RndvPayload::Own { buffer, _share: share };
-                Outgoing::Rts { payload, slot, permit, call, is_given_up: false }
-            }
+            connection.send(memory.fill(frame)?)
         })
-    }
-
-    fn claim_tail(&self, head_len: usize, tail: &Bytes) -> Option<LentTail> {
-        // The head travels in the offer, or everything is copied behind each other.
-        if head_len.saturating_add(RTS_EXTRA_LEN) > self.connection.frame_len_max {
-            return None;
-        }
-        let (lent, charge) = self.connection.sources.claim_lent(tail)?;
-        let share = self.large_budget.try_take(head_len + tail.len()).ok()?;
-        Some(LentTail::new(tail.clone(), lent, share, charge))
-    }
-
-    fn send_with_tail(&self, head: RdmaBuffer, tail: LentTail) -> Result<(), TransportError> {
-        let RdmaBuffer { memory, slot, permit } = head;
-        let Memory::Slot { len: head_len } = memory else {
-            let detail = "the head of a frame does not fit a slot".to_owned();
-            return Err(TransportError::Memory { len: slot.len() as u64, detail });
-        };
-        let header = FrameHeader::parse(&slot[MESSAGE_HEADER_LEN..MESSAGE_HEADER_LEN + head_len]);
-        let call = header.map_or(0, |header| header.call);
-        let payload = RndvPayload::Lent { tail, head_len };
-        self.connection.send(Outgoing::Rts { payload, slot, permit, call, is_given_up: false })
     }
 
     fn send_control(&self, header: [u8; HEADER_LEN]) -> Result<(), TransportError> {

@@ -7,10 +7,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use rpc_core::connect::{Bootstrap, Candidate, Declined, Link, PathBinding, PendingOffer, Upgrade};
+use rpc_core::connect::{Bootstrap, Candidate, Declined, PathBinding, PendingOffer, Upgrade};
 use rpc_core::peer_key::PeerKey;
 use rpc_core::quota::Charge;
-use rpc_core::transport::{Addresses, CloseReason, Counters};
+use rpc_core::transport::{Addresses, CloseReason, Counters, Transport};
 
 use crate::connection::buffers::State;
 use crate::connection::live::Live;
@@ -420,12 +420,12 @@ impl Candidate for ConnectedEnd {
         self.connection.as_ref().is_some_and(|connection| connection.is_probed())
     }
 
-    fn into_link(mut self: Box<Self>, bootstrap: Box<dyn Bootstrap>) -> Box<dyn Link> {
+    fn into_transport(mut self: Box<Self>, bootstrap: Box<dyn Bootstrap>) -> Box<dyn Transport> {
         match self.connection.take() {
             Some(connection) => {
                 Box::new(RdmaTransport::new(connection, bootstrap, Arc::clone(&self.worker)))
             }
-            None => bootstrap.into_link(),
+            None => bootstrap.into_transport(),
         }
     }
 }

@@ -6,9 +6,9 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
-use rpc_core::connect::{Bootstrap, HandshakeError, Link};
+use rpc_core::connect::{Bootstrap, HandshakeError};
 use rpc_core::pool::Pool;
-use rpc_core::transport::Addresses;
+use rpc_core::transport::{Addresses, Transport};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::connection::socket::Socket;
@@ -60,7 +60,7 @@ impl<S: Socket> Bootstrap for SocketBootstrap<S> {
         S::CARRIES_COMPRESSED
     }
 
-    fn into_link(self: Box<Self>) -> Box<dyn Link> {
+    fn into_transport(self: Box<Self>) -> Box<dyn Transport> {
         Box::new(SocketTransport::new(self.stream, pool()))
     }
 }

@@ -5,19 +5,28 @@
 //! lengths of their frames.
 
 use bytes::Bytes;
-use rpc_core::transport::TransportError;
+use rpc_core::pool::PoolBuffer;
+use rpc_core::transport::{OutFrame, TransportError};
 use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
 
 use crate::codec::record::SINGLE_LEN_MAX;
 use crate::connection::shared::Shared;
 use crate::send::batch::FreeList;
-use crate::send::frame::{FrameBuffer, LargeShare, Tail};
+use crate::send::frame::{FrameBuffer, LargeShare};
 
 impl<S> Shared<S> {
     /// Memory for a frame, if there is room for it.
-    pub(crate) fn try_buffer(&self, len: usize) -> Result<Option<FrameBuffer>, TransportError> {
+    pub(crate) fn try_buffer(
+        &self,
+        frame: &OutFrame<'_>,
+    ) -> Result<Option<FrameBuffer>, TransportError> {
+        if let Some((tail, share)) = self.try_tail(frame) {
+            let head = self.try_small_memory(frame.head_len())?;
+            return Ok(head.map(|head| FrameBuffer::large(head, tail, share)));
+        }
+        let len = frame.len();
         if len <= SINGLE_LEN_MAX {
-            return self.try_small_buffer(len);
+            return Ok(self.try_small_memory(len)?.map(FrameBuffer::small));
         }
         match self.large_budget.try_take(len) {
             Ok(permit) => Ok(Some(self.large_buffer(len, permit))),
@@ -27,34 +36,33 @@ impl<S> Shared<S> {
     }
 
     /// Memory for a frame, once there is room for it.
-    pub(crate) async fn buffer(&self, len: usize) -> Result<FrameBuffer, TransportError> {
-        if len > SINGLE_LEN_MAX {
-            let permit = self.large_budget.take(len).await;
-            return Ok(self.large_buffer(len, permit.map_err(|_| self.closed())?));
+    pub(crate) async fn buffer(&self, frame: &OutFrame<'_>) -> Result<FrameBuffer, TransportError> {
+        if let Some((tail, share)) = self.try_tail(frame) {
+            let head = self.small_memory(frame.head_len()).await?;
+            return Ok(FrameBuffer::large(head, tail, share));
         }
-        loop {
-            // Before the look at the queue, so that room that is made after it is not missed.
-            let room = self.room.notified();
-            if let Some(buffer) = self.try_small_buffer(len)? {
-                return Ok(buffer);
-            }
-            room.await;
+        let len = frame.len();
+        if len <= SINGLE_LEN_MAX {
+            return Ok(FrameBuffer::small(self.small_memory(len).await?));
         }
+        let permit = self.large_budget.take(len).await;
+        Ok(self.large_buffer(len, permit.map_err(|_| self.closed())?))
     }
 
-    /// The right to send the end of a frame from where it lies. Where there is no room for it, the
-    /// frame waits for room as a whole; so does one whose head needs room for large frames, too,
-    /// which might never come while the tail has its own.
-    pub(crate) fn try_tail(&self, head_len: usize, bytes: &Bytes) -> Option<Tail> {
-        if head_len > SINGLE_LEN_MAX {
+    /// The end of a frame and its share of the budgets, if it can be sent from where it lies. Where
+    /// there is no room for it, the frame waits for room as a whole; so does one whose head needs
+    /// room for large frames, too, which might never come while the tail has its own.
+    fn try_tail(&self, frame: &OutFrame<'_>) -> Option<(Bytes, LargeShare)> {
+        let tail = frame.tail()?;
+        if frame.head_len() > SINGLE_LEN_MAX {
             return None;
         }
-        let permit = self.large_budget.try_take(head_len + bytes.len()).ok()?;
-        let share = self.large_share(head_len + bytes.len(), permit);
-        Some(Tail { bytes: bytes.clone(), share })
+        let len = frame.len();
+        let permit = self.large_budget.try_take(len).ok()?;
+        Some((tail.clone(), self.large_share(len, permit)))
     }
 
-    fn try_small_buffer(&self, len: usize) -> Result<Option<FrameBuffer>, TransportError> {
+    fn try_small_memory(&self, len: usize) -> Result<Option<PoolBuffer>, TransportError> {
         let memory_len = FrameBuffer::memory_len(len);
         let kept = {
             let mut queue = self.queue();
@@ -67,13 +75,23 @@ impl<S> Shared<S> {
             }
             queue.free_list.take(memory_len)
         };
-        let memory = kept.unwrap_or_else(|| FreeList::allocate(&self.pool, memory_len));
-        Ok(Some(FrameBuffer::new(memory, None)))
+        Ok(Some(kept.unwrap_or_else(|| FreeList::allocate(&self.pool, memory_len))))
+    }
+
+    async fn small_memory(&self, len: usize) -> Result<PoolBuffer, TransportError> {
+        loop {
+            // Before the look at the queue, so that room that is made after it is not missed.
+            let room = self.room.notified();
+            if let Some(memory) = self.try_small_memory(len)? {
+                return Ok(memory);
+            }
+            room.await;
+        }
     }
 
     fn large_buffer(&self, len: usize, permit: OwnedSemaphorePermit) -> FrameBuffer {
-        let share = self.large_share(len, permit);
-        FrameBuffer::new(self.pool.take(FrameBuffer::memory_len(len)), Some(share))
+        let (memory, share) = (FrameBuffer::memory_len(len), self.large_share(len, permit));
+        FrameBuffer::large(self.pool.take(memory), Bytes::new(), share)
     }
 
     fn large_share(&self, len: usize, permit: OwnedSemaphorePermit) -> LargeShare {

@@ -6,18 +6,20 @@
 use std::fmt;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use futures::future::BoxFuture;
 use rpc_core::memory::MemoryShare;
 use rpc_core::policy::progress::{Flow, Flows};
 use rpc_core::pool::Pool;
-use rpc_core::transport::{CloseReason, Handler, Transport, TransportError, TransportStats};
+use rpc_core::transport::{
+    CloseReason, Handler, OutFrame, Transport, TransportError, TransportStats,
+};
 use rpc_core::wire::HEADER_LEN;
 
 use crate::codec::record::{RECORD_HEADER_LEN, RecordHeader, RecordKind};
 use crate::connection::driver::Driver;
 use crate::connection::shared::Shared;
 use crate::connection::socket::Socket;
-use crate::send::frame::{FrameBuffer, Tail};
+use crate::send::frame::FrameBuffer;
 
 /// How long a frame of small messages may be: a write of 32 KiB takes about 8 us, of which the
 /// call into the kernel is no longer what counts.
@@ -34,10 +36,16 @@ impl<S> SocketTransport<S> {
     }
 }
 
-impl<S: Socket> Transport for SocketTransport<S> {
-    type Buffer = FrameBuffer;
-    type Tail = Tail;
+impl<S: Socket> SocketTransport<S> {
+    /// Lets the frame write itself, and queues what it wrote.
+    fn push(&self, mut buffer: FrameBuffer, frame: OutFrame<'_>) -> Result<(), TransportError> {
+        buffer.fill(frame)?;
+        let written_len = buffer.written_len();
+        self.shared.push(|queue| queue.push(buffer.into_frame(), written_len))
+    }
+}
 
+impl<S: Socket> Transport for SocketTransport<S> {
     fn name(&self) -> &'static str {
         S::NAME
     }
@@ -50,26 +58,16 @@ impl<S: Socket> Transport for SocketTransport<S> {
         tokio::spawn(Driver::new(Arc::clone(&self.shared), handler).run());
     }
 
-    fn try_reserve(&self, len: usize) -> Result<Option<FrameBuffer>, TransportError> {
-        self.shared.try_buffer(len)
+    fn try_send(&self, frame: OutFrame<'_>) -> Result<bool, TransportError> {
+        let Some(buffer) = self.shared.try_buffer(&frame)? else { return Ok(false) };
+        self.push(buffer, frame).map(|()| true)
     }
 
-    async fn reserve(&self, len: usize) -> Result<FrameBuffer, TransportError> {
-        self.shared.buffer(len).await
-    }
-
-    fn send(&self, frame: FrameBuffer) -> Result<(), TransportError> {
-        let len = frame.frame_len();
-        self.shared.push(|queue| queue.push(frame.into_frame(), len))
-    }
-
-    fn claim_tail(&self, head_len: usize, tail: &Bytes) -> Option<Tail> {
-        self.shared.try_tail(head_len, tail)
-    }
-
-    fn send_with_tail(&self, head: FrameBuffer, tail: Tail) -> Result<(), TransportError> {
-        let len = head.frame_len();
-        self.shared.push(|queue| queue.push(head.with_tail(tail), len))
+    fn send<'a>(&'a self, frame: OutFrame<'a>) -> BoxFuture<'a, Result<(), TransportError>> {
+        Box::pin(async move {
+            let buffer = self.shared.buffer(&frame).await?;
+            self.push(buffer, frame)
+        })
     }
 
     fn send_control(&self, header: [u8; HEADER_LEN]) -> Result<(), TransportError> {

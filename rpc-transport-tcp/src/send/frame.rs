@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use rpc_core::memory::MemoryCharge;
 use rpc_core::pool::PoolBuffer;
+use rpc_core::transport::{OutFrame, Withdrawn};
 use rpc_core::wire::{FrameHeader, HEADER_LEN};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -11,19 +12,14 @@ use crate::codec::record::{RECORD_HEADER_LEN, RecordHeader, RecordKind};
 /// The bytes of large frames that may wait to be written. A longer frame waits to be alone.
 pub(crate) const LARGE_BYTES_MAX: usize = 128 << 20;
 
-/// Memory for a frame, with room for a record's header before it, and the share of the budgets for
-/// large frames if it is one.
+/// Memory for a frame, with room for a record's header before it; and of a large frame the end that
+/// is written from where it lies, and the share of the budgets.
 #[derive(Debug)]
 pub(crate) struct FrameBuffer {
     memory: PoolBuffer,
+    /// Empty where the whole frame is in `memory`.
+    tail: Bytes,
     share: Option<LargeShare>,
-}
-
-/// The end of a frame that is written from where it lies, and its share of the budgets.
-#[derive(Debug)]
-pub(crate) struct Tail {
-    pub(crate) bytes: Bytes,
-    pub(crate) share: LargeShare,
 }
 
 /// A frame that is complete.
@@ -36,38 +32,39 @@ pub(crate) enum Frame {
 }
 
 impl FrameBuffer {
-    /// The memory that a frame of `len` bytes needs.
+    /// The memory that `len` bytes of a frame need.
     pub(crate) fn memory_len(len: usize) -> usize {
         len + RECORD_HEADER_LEN
     }
 
-    pub(crate) fn new(memory: PoolBuffer, share: Option<LargeShare>) -> Self {
-        Self { memory, share }
+    /// For a frame that is sent as one record.
+    pub(crate) fn small(memory: PoolBuffer) -> Self {
+        Self { memory, tail: Bytes::new(), share: None }
     }
 
-    /// The length of the frame in it.
-    pub(crate) fn frame_len(&self) -> usize {
+    /// For a frame that is sent in chunks.
+    pub(crate) fn large(memory: PoolBuffer, tail: Bytes, share: LargeShare) -> Self {
+        Self { memory, tail, share: Some(share) }
+    }
+
+    /// How many bytes of the frame are written into it.
+    pub(crate) fn written_len(&self) -> usize {
         self.memory.len() - RECORD_HEADER_LEN
+    }
+
+    /// Lets `frame` write itself into it.
+    pub(crate) fn fill(&mut self, frame: OutFrame<'_>) -> Result<(), Withdrawn> {
+        let memory = &mut self.memory[RECORD_HEADER_LEN..];
+        if self.tail.is_empty() { frame.write(memory) } else { frame.write_head(memory) }
     }
 
     pub(crate) fn into_frame(mut self) -> Frame {
         if let Some(share) = self.share {
-            return Frame::Large(LargeFrame::new(self.memory, Bytes::new(), share));
+            return Frame::Large(LargeFrame::new(self.memory, self.tail, share));
         }
-        let header = RecordHeader::new(RecordKind::Single, self.frame_len());
+        let header = RecordHeader::new(RecordKind::Single, self.written_len());
         self.memory[..RECORD_HEADER_LEN].copy_from_slice(&header.to_bytes());
         Frame::Small(self.memory)
-    }
-
-    /// Adds a tail, which is claimed for frames only whose head is a small one.
-    pub(crate) fn with_tail(self, Tail { bytes, share }: Tail) -> Frame {
-        Frame::Large(LargeFrame::new(self.memory, bytes, share))
-    }
-}
-
-impl AsMut<[u8]> for FrameBuffer {
-    fn as_mut(&mut self) -> &mut [u8] {
-        &mut self.memory[RECORD_HEADER_LEN..]
     }
 }
 

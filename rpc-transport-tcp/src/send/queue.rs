@@ -147,10 +147,11 @@ impl SendQueue {
         self.backlog = memory.take(0);
     }
 
-    /// Adds a frame; true when the sender is to write.
+    /// Adds a frame, of which `written_len` bytes were written into the transport's memory; true
+    /// when the sender is to write.
     #[must_use]
-    pub(crate) fn push(&mut self, frame: Frame, frame_len: usize) -> bool {
-        self.queued.bytes += frame_len as u64;
+    pub(crate) fn push(&mut self, frame: Frame, written_len: usize) -> bool {
+        self.queued.bytes += written_len as u64;
         match frame {
             Frame::Small(record) => {
                 let memory = self.small.push(record);

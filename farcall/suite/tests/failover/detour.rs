@@ -2,7 +2,6 @@
 //! of whatever byte stream a connection starts on.
 
 use std::collections::HashMap;
-use std::convert::Infallible;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -10,11 +9,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use rpc_core::connect::{Bootstrap, Candidate, Declined, Link, PathBinding, PendingOffer, Upgrade};
+use rpc_core::connect::{Bootstrap, Candidate, Declined, PathBinding, PendingOffer, Upgrade};
 use rpc_core::handoff::Handoff;
 use rpc_core::transport::{
-    Addresses, Admission, CloseReason, Counters, Delivery, Handler, Transport, TransportError,
-    TransportStats,
+    Addresses, Admission, CloseReason, Counters, Delivery, Handler, OutFrame, Transport,
+    TransportError, TransportStats,
 };
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
 use tokio::io::AsyncReadExt;
@@ -134,7 +133,7 @@ impl Candidate for Joined {
     }
 
     fn prove(&mut self) -> BoxFuture<'_, Result<(), Declined>> {
-        Box::pin(async {
+        Box::pin(async move {
             self.cable.proving.fetch_add(1, Ordering::Relaxed);
             let _proving = Proving(&self.cable.proving);
             if *self.cable.is_cut.borrow() {
@@ -150,7 +149,7 @@ impl Candidate for Joined {
         true
     }
 
-    fn into_link(self: Box<Self>, bootstrap: Box<dyn Bootstrap>) -> Box<dyn Link> {
+    fn into_transport(self: Box<Self>, bootstrap: Box<dyn Bootstrap>) -> Box<dyn Transport> {
         *self.end.bootstrap.lock().expect("no panic under the lock") = Some(bootstrap);
         Box::new(self.end)
     }
@@ -200,9 +199,6 @@ impl End {
 }
 
 impl Transport for End {
-    type Buffer = Vec<u8>;
-    type Tail = Infallible;
-
     fn name(&self) -> &'static str {
         "detour"
     }
@@ -219,24 +215,14 @@ impl Transport for End {
         });
     }
 
-    fn try_reserve(&self, len: usize) -> Result<Option<Vec<u8>>, TransportError> {
-        Ok(Some(vec![0; len]))
+    fn try_send(&self, frame: OutFrame<'_>) -> Result<bool, TransportError> {
+        let mut memory = vec![0; frame.len()];
+        frame.write(&mut memory)?;
+        self.push(memory.into()).map(|()| true)
     }
 
-    async fn reserve(&self, len: usize) -> Result<Vec<u8>, TransportError> {
-        Ok(vec![0; len])
-    }
-
-    fn send(&self, frame: Vec<u8>) -> Result<(), TransportError> {
-        self.push(frame.into())
-    }
-
-    fn claim_tail(&self, _: usize, _: &Bytes) -> Option<Infallible> {
-        None
-    }
-
-    fn send_with_tail(&self, _: Vec<u8>, tail: Infallible) -> Result<(), TransportError> {
-        match tail {}
+    fn send<'a>(&'a self, frame: OutFrame<'a>) -> BoxFuture<'a, Result<(), TransportError>> {
+        Box::pin(async move { self.try_send(frame).map(drop) })
     }
 
     fn send_control(&self, header: [u8; HEADER_LEN]) -> Result<(), TransportError> {

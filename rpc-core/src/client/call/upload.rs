@@ -30,7 +30,7 @@ where
     let send_stream = Arc::clone(started.send_stream.as_ref()?);
     let id = started.guard.id();
     let connection = started.guard.connection()?;
-    let compress_from = started.io.compression().from(call.limits.compress_from());
+    let compress_from = started.io.core().settled.compression.from(call.limits.compress_from());
     let direction = Direction::requests(call.method, call.limits);
     let direction = direction.compressed_from(compress_from);
     let mut writer = StreamWriter::new(Arc::clone(&started.io), id);

@@ -14,11 +14,10 @@ use crate::client::session::{InFlight, Route, Session, State};
 use crate::runtime::handoff::Handoff;
 use crate::stream::{End, Inserted, Item};
 use crate::transport::frames::{received, take_apart};
-use crate::transport::ping;
-use crate::transport::{Admission, CloseReason, Delivery, Handler, Transport, Withheld};
+use crate::transport::{Admission, CloseReason, Delivery, Handler, Withheld};
 use crate::wire::{FrameHeader, FrameKind, HEADER_LEN, ProtocolError};
 
-impl<T: Transport> Handler for Session<T> {
+impl Handler for Session {
     fn handle_announced(
         &self,
         prefix: &[u8; HEADER_LEN],
@@ -27,21 +26,22 @@ impl<T: Transport> Handler for Session<T> {
         let header = FrameHeader::parse(prefix)?;
         header.check_len(len)?;
         expect_answer(&header)?;
-        self.compression.check(&header)?;
+        self.core.settled.compression.check(&header)?;
         let mut state = self.state();
         if !state.calls.contains(header.call) {
             return Ok(Admission::Refuse);
         }
-        let refusal = match refusal::check_incoming("response", &header, "client's", &self.limits) {
-            Err(status) => status,
-            Ok(()) => match state.receive_budget.announce(header.frame_key(), len, ()) {
-                Ok(()) => return Ok(Admission::Accept { deadline: None }),
-                Err(over) => refusal::over_budget("response", len, "client's", over),
-            },
-        };
+        let checked = self.core.check(&header);
+        let counted =
+            checked.and_then(|()| self.core.announce(&mut state.receive_budget, &header, len, ()));
         drop(state);
-        self.end(&header, refusal);
-        Ok(Admission::Refuse)
+        match counted {
+            Ok(()) => Ok(Admission::Accept { deadline: None }),
+            Err(status) => {
+                self.end(&header, status);
+                Ok(Admission::Refuse)
+            }
+        }
     }
 
     fn handle_frame(
@@ -54,7 +54,7 @@ impl<T: Transport> Handler for Session<T> {
         if delivery == Delivery::Announced {
             expect_answer(&header)?;
         }
-        self.compression.check(&header)?;
+        self.core.settled.compression.check(&header)?;
         // An answer wakes its caller. No user code runs here.
         handoff.woke();
         match header.kind {
@@ -66,12 +66,7 @@ impl<T: Transport> Handler for Session<T> {
                 self.handle_window(&header);
                 Ok(())
             }
-            FrameKind::Ping => {
-                if ping::handle_ping(&self.transport, &mut self.state().ping_limiter)? {
-                    ping::answer(&self.transport, &header);
-                }
-                Ok(())
-            }
+            FrameKind::Ping => self.core.handle_ping(&header),
             // Receiving it already counted as traffic.
             FrameKind::Pong => Ok(()),
             FrameKind::GoAway => {
@@ -96,9 +91,10 @@ impl<T: Transport> Handler for Session<T> {
     }
 
     fn handle_closed(&self, reason: CloseReason) {
+        let addresses = &self.core.settled.addresses;
         tracing::debug!(
             target: "farcall::path",
-            transport = self.transport.name(), addresses = %self.addresses, %reason, "closed",
+            transport = self.core.transport.name(), %addresses, %reason, "closed",
         );
         let (calls, was_sent_away) = {
             let mut state = self.state();
@@ -126,7 +122,7 @@ impl State {
     }
 }
 
-impl<T: Transport> Session<T> {
+impl Session {
     /// Starts no more calls here, and closes when those in flight have ended.
     fn handle_go_away(&self) {
         let is_done = {
@@ -172,7 +168,7 @@ impl<T: Transport> Session<T> {
             }
         };
         self.leave_if(is_done);
-        let refused = refusal::check_incoming("response", header, "client's", &self.limits);
+        let refused = self.core.check(header);
         let (block, message) = take_apart(header, frame);
         if let Some(recv_stream) = recv_stream {
             let words = "the server answers with one message where a stream is needed";
@@ -224,14 +220,13 @@ impl<T: Transport> Session<T> {
             self.end(header, Status::internal(words));
             return Ok(());
         };
-        let (what, whose) = ("response", "client's");
-        let fits = refusal::check_incoming(what, header, whose, &self.limits);
-        let (block, messages) = take_apart(header, frame);
-        let fit = || refusal::check_messages(what, &messages, whose, &self.limits);
-        if let Err(status) = fits.and_then(|()| fit()) {
-            self.end(header, status);
-            return Ok(());
-        }
+        let (block, messages) = match self.core.take_stream_apart(header, frame) {
+            Ok(parts) => parts,
+            Err(status) => {
+                self.end(header, status);
+                return Ok(());
+            }
+        };
         let item = if header.kind == FrameKind::Headers {
             Item::Headers(block)
         } else if header.is_deflated {

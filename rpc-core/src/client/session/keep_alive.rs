@@ -8,8 +8,8 @@ use tokio::time::Instant;
 use crate::policy::keepalive::{Action, Keepalive, KeepaliveTimer};
 use crate::policy::progress::Progress;
 use crate::runtime::long_wait::wait_until;
-use crate::transport::ping;
-use crate::transport::{CloseReason, Transport};
+use crate::stream::SessionIo;
+use crate::transport::CloseReason;
 
 /// What is looked after.
 #[derive(Debug, Clone, Copy)]
@@ -27,10 +27,7 @@ impl WatchRules {
 
 /// Watches the transport of a session until the session is gone. Ends it when the server is silent
 /// or has stopped to take what waits for it.
-pub(in crate::client) async fn keep_alive<T: Transport, S: AsRef<T>>(
-    session: Weak<S>,
-    rules: WatchRules,
-) {
+pub(super) async fn keep_alive(session: Weak<dyn SessionIo>, rules: WatchRules) {
     let now = Instant::now().into_std();
     let mut timer = rules.keepalive.map(|keepalive| KeepaliveTimer::new(keepalive, now));
     let mut progress = rules.progress_timeout.map(|timeout| Progress::new(timeout, now));
@@ -39,23 +36,23 @@ pub(in crate::client) async fn keep_alive<T: Transport, S: AsRef<T>>(
         let Some(due) = due.into_iter().flatten().min() else { return };
         wait_until(due).await;
         let Some(session) = session.upgrade() else { return };
-        let (transport, now) = (session.as_ref().as_ref(), Instant::now().into_std());
+        let (core, now) = (session.core(), Instant::now().into_std());
         if let Some(timer) = &mut timer {
-            match timer.handle_tick(now, ping::traffic(transport)) {
+            match timer.handle_tick(now, core.traffic()) {
                 Action::Wait => {}
-                Action::Ping => ping::send(transport, timer.ping_count()),
-                Action::Close if transport.has_unread() => timer.handle_unread(now),
+                Action::Ping => core.ping(timer.ping_count()),
+                Action::Close if core.transport.has_unread() => timer.handle_unread(now),
                 Action::Close => {
                     let timeout = timer.timeout();
-                    return transport.abort(CloseReason::Silent { timeout });
+                    return core.transport.abort(CloseReason::Silent { timeout });
                 }
             }
         }
         if let Some(progress) = &mut progress
-            && let Some(stalled) = progress.handle_tick(now, transport.flows())
+            && let Some(stalled) = progress.handle_tick(now, core.transport.flows())
         {
             let timeout = progress.timeout();
-            return transport.abort(CloseReason::Stalled { stalled, timeout });
+            return core.transport.abort(CloseReason::Stalled { stalled, timeout });
         }
     }
 }

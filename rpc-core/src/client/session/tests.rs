@@ -1,51 +1,47 @@
-//! What a session knows of its transport's end before it is told.
+//! What a session knows of its transport's end before it is told, and of requests that are not
+//! sent.
 
-use std::convert::Infallible;
+use tonic::metadata::MetadataMap;
 
-use bytes::Bytes;
-
+use super::request::Request;
 use super::*;
+use crate::call::message_limits::MessageLimits;
 use crate::connect::ClientConfig;
-use crate::transport::TransportStats;
+use crate::payload::encode::Split;
+use crate::transport::{Addresses, OutFrame, TransportStats};
 use crate::wire::HEADER_LEN;
 use crate::wire::hello::Hello;
+use crate::wire::{FrameHeader, FrameKind};
+use crate::{Detach, MethodDescriptor, Readiness};
 
 /// Has ended, and has not said so.
 #[derive(Debug)]
-struct Cut;
+struct Cut {
+    /// Whether it finds memory first, and lets a frame write itself.
+    writes: bool,
+}
 
 fn cut() -> TransportError {
     TransportError::Closed { reason: CloseReason::Failed("it is cut".into()) }
 }
 
 impl Transport for Cut {
-    type Buffer = Vec<u8>;
-    type Tail = Infallible;
-
     fn name(&self) -> &'static str {
         "cut"
     }
 
     fn start(&self, _: Arc<dyn Handler>) {}
 
-    fn try_reserve(&self, _: usize) -> Result<Option<Vec<u8>>, TransportError> {
+    fn try_send(&self, frame: OutFrame<'_>) -> Result<bool, TransportError> {
+        let mut memory = vec![0; frame.len()];
+        if self.writes {
+            frame.write(&mut memory)?;
+        }
         Err(cut())
     }
 
-    async fn reserve(&self, _: usize) -> Result<Vec<u8>, TransportError> {
-        Err(cut())
-    }
-
-    fn send(&self, _: Vec<u8>) -> Result<(), TransportError> {
-        Err(cut())
-    }
-
-    fn claim_tail(&self, _: usize, _: &Bytes) -> Option<Infallible> {
-        None
-    }
-
-    fn send_with_tail(&self, _: Vec<u8>, tail: Infallible) -> Result<(), TransportError> {
-        match tail {}
+    fn send<'a>(&'a self, frame: OutFrame<'a>) -> BoxFuture<'a, Result<(), TransportError>> {
+        Box::pin(async { self.try_send(frame).map(drop) })
     }
 
     fn send_control(&self, _: [u8; HEADER_LEN]) -> Result<(), TransportError> {
@@ -61,26 +57,80 @@ impl Transport for Cut {
     }
 }
 
-/// Otherwise a call whose stream finds the end is not marked as one that may have been executed.
-#[tokio::test]
-async fn a_stream_that_cannot_be_sent_tells_the_session_of_the_end() {
+static METHOD: MethodDescriptor = MethodDescriptor {
+    path: "/test.Service/Method",
+    kind: CallKind::Unary,
+    idempotency: Idempotency::Unknown,
+    detach: Detach::NONE,
+};
+
+fn call(metadata: &MetadataMap) -> Outgoing<'_> {
+    Outgoing {
+        method: &METHOD,
+        metadata,
+        deadline: None,
+        readiness: Readiness::FailFast,
+        limits: MessageLimits::NONE,
+        message: None,
+    }
+}
+
+fn session(transport: Cut) -> Arc<Session> {
     let limits = ClientConfig::default().limits;
+    let mut peer = Hello::new(&limits);
+    peer.methods = [METHOD.path.to_owned()].into();
     let setup = ClientSetup {
         limits,
         keepalive: None,
         progress_timeout: None,
         compression: crate::Negotiated::default(),
-        peer: Hello::new(&limits),
+        peer,
         server: "nowhere".into(),
         addresses: Addresses::default(),
         fallback: None,
         is_upgraded: false,
     };
-    let session = Session::start(Cut, setup);
+    Session::start(Box::new(transport), setup)
+}
+
+/// Otherwise a call whose stream finds the end is not marked as one that may have been executed.
+#[tokio::test]
+async fn a_stream_that_cannot_be_sent_tells_the_session_of_the_end() {
+    let session = session(Cut { writes: false });
     let header = FrameHeader::bare(FrameKind::Messages, 1);
-    let parts = Parts { header, block: &[], message: None };
+    let mut parts = crate::transport::frames::Parts { header, block: &[], message: None };
     assert!(session.is_open() && session.closed().is_none());
-    let status = session.try_send(&parts).unwrap_err();
+    let status = session.try_send(&mut parts).unwrap_err();
     assert_eq!(status.code(), tonic::Code::Unavailable);
     assert!(!session.is_open() && session.closed().is_some());
+}
+
+/// Otherwise it would keep a draining session from its end.
+#[tokio::test]
+async fn a_request_that_was_written_and_not_sent_is_in_no_table() {
+    let (message, metadata) = (Split::new((), None), MetadataMap::new());
+    let call = Outgoing { message: Some(&message), ..call(&metadata) };
+    for writes in [false, true] {
+        let session = session(Cut { writes });
+        let refused = Arc::clone(&session).try_start(call).unwrap_err();
+        let waited = Arc::clone(&session).start(call).await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::Unavailable, "{refused}");
+        assert_eq!(waited.code(), tonic::Code::Unavailable, "{waited}");
+        assert_eq!(session.info().calls_in_flight, 0);
+    }
+}
+
+/// The caller that gives up between writing and sending, for a transport that waits there although
+/// it may not; and a message whose encoding panics.
+#[tokio::test]
+async fn a_request_that_is_dropped_after_it_was_written_is_in_no_table() {
+    let (session, metadata) = (session(Cut { writes: true }), MetadataMap::new());
+    let call = call(&metadata);
+    let mut request = Request::new(&session, &call).unwrap();
+    let frame = request.frame();
+    let mut memory = vec![0; frame.len()];
+    frame.write(&mut memory).unwrap();
+    assert_eq!(session.info().calls_in_flight, 1);
+    drop(request);
+    assert_eq!(session.info().calls_in_flight, 0);
 }

@@ -28,7 +28,7 @@ use crate::server::layers::{Capture, ServerResponse};
 use crate::stream::SessionIo;
 use crate::wire::outcome::Outcome;
 
-/// Where answers go: the session, its transport type forgotten.
+/// Where answers go: the session, which is above this in the order of imports.
 pub(in crate::server) trait ReplySink: SessionIo {
     /// The same session as what streams need of it.
     fn io(self: Arc<Self>) -> Arc<dyn SessionIo>;
@@ -270,7 +270,7 @@ impl Responder {
         let mut block = Vec::new();
         let encoded = outcome.encode(&mut block);
         encoded.map_err(|error| Status::resource_exhausted(error.to_string()))?;
-        let limits = self.sink.peer_limits();
+        let limits = &self.sink.core().settled.peer_limits;
         refusal::check_metadata("response", block.len(), "client's", limits)?;
         let message_len = message.map_or(0, Encode::len) as u64;
         refusal::check_message("response", message_len, "client's", limits)?;

@@ -29,7 +29,7 @@ pub(in crate::server) fn gateway(
     };
     let (near, far) = InprocTransport::pair(protocol.name());
     let session = ServerSession::new(
-        far,
+        Box::new(far),
         ServerSetup {
             limits,
             peer_limits: accepted,
@@ -49,7 +49,7 @@ pub(in crate::server) fn gateway(
     hello.method_kinds.clone_from(&rules.handshake.method_kinds);
     let name: Arc<str> = protocol.name().into();
     let client = Session::start(
-        near,
+        Box::new(near),
         ClientSetup {
             limits: accepted,
             // The two ends are in one process. The client behind them is watched by its protocol.

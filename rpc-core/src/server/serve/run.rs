@@ -19,7 +19,7 @@ use crate::server::serve::gateway::gateway;
 use crate::server::serve::life;
 use crate::server::serve::shared::Shared;
 use crate::server::serve::slots::{Slot, Slots};
-use crate::server::{Listen, ListenerSettings, ServerConnection, ServerSetup};
+use crate::server::{Listen, ListenerSettings, ServerConnection, ServerSession, ServerSetup};
 
 /// The pause after an accept that failed, for example for want of descriptors: long enough not
 /// to spin, short enough not to be noticed once descriptors are free again.
@@ -247,7 +247,7 @@ async fn join(
             return None;
         }
     };
-    let Accepted { link, addresses, hello, fallback, is_upgraded, compression } = accepted;
+    let Accepted { transport, addresses, hello, fallback, is_upgraded, compression } = accepted;
     if let Some(reason) = &fallback {
         limited_log!(
             target: "farcall::path",
@@ -272,7 +272,7 @@ async fn join(
         log: shared.log.clone(),
         compress_from: Arc::clone(&rules.compress_from),
     };
-    Some(link.open_server(setup))
+    Some(ServerSession::new(transport, setup))
 }
 
 #[cfg(test)]

@@ -23,12 +23,11 @@ use crate::server::call::head::Head;
 use crate::server::call::reply::{Disposition, Responder};
 use crate::server::call::streams::CallStreams;
 use crate::server::call::time_limit::TimeLimit;
-use crate::server::session::{ServerSession, State};
+use crate::server::session::{Phase, ServerSession, State};
 use crate::server::{HandlerFuture, ServerCall, Service};
 use crate::stream::{End, Item, RecvStream, SendStream, WindowMemory};
 use crate::transport::frames::{received, take_apart};
-use crate::transport::ping;
-use crate::transport::{Admission, CloseReason, Delivery, Handler, Transport, Withheld};
+use crate::transport::{Admission, CloseReason, Delivery, Handler, Withheld};
 use crate::wire::{FrameHeader, FrameKind, HEADER_LEN, ProtocolError};
 use crate::{CallKind, Deadline, limited_log};
 
@@ -63,7 +62,7 @@ enum Verdict<'a> {
     Drop,
 }
 
-impl<T: Transport> Handler for ServerSession<T> {
+impl Handler for ServerSession {
     fn handle_announced(
         &self,
         prefix: &[u8; HEADER_LEN],
@@ -71,7 +70,7 @@ impl<T: Transport> Handler for ServerSession<T> {
     ) -> Result<Admission, ProtocolError> {
         let header = FrameHeader::parse(prefix)?;
         header.check_len(len)?;
-        self.compression.check(&header)?;
+        self.core.settled.compression.check(&header)?;
         expect_announced(&header)?;
         match header.kind == FrameKind::Request {
             true => self.announce_request(&header, len),
@@ -89,7 +88,7 @@ impl<T: Transport> Handler for ServerSession<T> {
         if delivery == Delivery::Announced {
             expect_announced(&header)?;
         }
-        self.compression.check(&header)?;
+        self.core.settled.compression.check(&header)?;
         let Some(this) = self.this.upgrade() else { return Ok(()) };
         if header.kind != FrameKind::Request {
             // A task that waits for this frame runs now.
@@ -111,16 +110,11 @@ impl<T: Transport> Handler for ServerSession<T> {
                 if let Some(call) = ended {
                     end(call, refusal::given_up);
                 }
-                self.transport.abandon(header.call);
+                self.core.transport.abandon(header.call);
                 self.idle.notify_waiters();
                 Ok(())
             }
-            FrameKind::Ping => {
-                if ping::handle_ping(&self.transport, &mut self.state().ping_limiter)? {
-                    ping::answer(&self.transport, &header);
-                }
-                Ok(())
-            }
+            FrameKind::Ping => self.core.handle_ping(&header),
             // Receiving it already counted as traffic.
             FrameKind::Pong => Ok(()),
             kind @ (FrameKind::Response | FrameKind::Headers | FrameKind::GoAway) => {
@@ -168,13 +162,13 @@ impl<T: Transport> Handler for ServerSession<T> {
     fn handle_closed(&self, reason: CloseReason) {
         let ended = {
             let mut state = self.state();
-            state.is_closed = true;
+            state.phase = Phase::Closed;
             state.calls.close()
         };
         for call in ended {
             end(call, || refusal::requests_cut_short(&reason));
         }
-        let addresses = &self.addresses;
+        let addresses = &self.core.settled.addresses;
         match &reason {
             CloseReason::Protocol(error) => {
                 limited_log!(
@@ -197,7 +191,7 @@ impl<T: Transport> Handler for ServerSession<T> {
     }
 }
 
-impl<T: Transport> ServerSession<T> {
+impl ServerSession {
     fn announce_request(&self, header: &FrameHeader, len: u64) -> Result<Admission, ProtocolError> {
         let Some(this) = self.this.upgrade() else { return Ok(Admission::Refuse) };
         // Before any reason to refuse it. A refusal of a request whose id is in use would answer
@@ -214,17 +208,15 @@ impl<T: Transport> ServerSession<T> {
 
     /// Makes room for a request that is announced, and for the messages that may overtake it.
     fn expect_request(&self, header: &FrameHeader, len: u64) -> Result<(), Status> {
-        if self.state().draining {
+        if self.state().phase != Phase::Open {
             return Err(refusal::going_away());
         }
         self.check_request(header)?;
-        let charge = self.memory.try_take(len)?;
+        let charge = self.core.memory.try_take(len)?;
         // Made before the lock: that it is refused may be logged.
         let recv_stream = self.recv_stream(header)?;
         let mut state = self.state();
-        if let Err(over) = state.receive_budget.announce(header.frame_key(), len, charge) {
-            return Err(refusal::over_budget("request", len, "server's", over));
-        }
+        self.core.announce(&mut state.receive_budget, header, len, charge)?;
         if let Some(streams) = state.calls.streams_mut(header.call) {
             streams.recv_stream = recv_stream;
         }
@@ -241,18 +233,17 @@ impl<T: Transport> ServerSession<T> {
         if self.state().recv_stream(header.call).is_none() {
             return Ok(Admission::Refuse);
         }
-        let checked = refusal::check_incoming("request", header, "server's", &self.limits);
-        let refusal = match checked.and_then(|()| self.memory.try_take(len)) {
-            Err(status) => status,
-            Ok(charge) => {
-                match self.state().receive_budget.announce(header.frame_key(), len, charge) {
-                    Ok(()) => return Ok(Admission::Accept { deadline: None }),
-                    Err(over) => refusal::over_budget("request", len, "server's", over),
-                }
+        let charged = self.core.check(header).and_then(|()| self.core.memory.try_take(len));
+        let counted = charged.and_then(|charge| {
+            self.core.announce(&mut self.state().receive_budget, header, len, charge)
+        });
+        match counted {
+            Ok(()) => Ok(Admission::Accept { deadline: None }),
+            Err(status) => {
+                self.fail_requests(header.call, status);
+                Ok(Admission::Refuse)
             }
-        };
-        self.fail_requests(header.call, refusal);
-        Ok(Admission::Refuse)
+        }
     }
 
     fn handle_request(
@@ -300,7 +291,7 @@ impl<T: Transport> ServerSession<T> {
     /// From which length on the method's responses are compressed; absent where the client accepts
     /// none.
     fn compress_from(&self, method: u16) -> Option<u32> {
-        let of_all = self.compression.from(None)?;
+        let of_all = self.core.settled.compression.from(None)?;
         Some(self.compress_from.get(usize::from(method)).copied().unwrap_or(of_all))
     }
 
@@ -321,7 +312,7 @@ impl<T: Transport> ServerSession<T> {
             // refusal are dropped.
             let early = streams.recv_stream.take().filter(|_| header.is_streaming);
             state.started_count += 1;
-            (received, early, state.draining)
+            (received, early, state.phase != Phase::Open)
         };
         if is_draining {
             return Ok(Verdict::Reject(refusal::going_away()));
@@ -342,9 +333,9 @@ impl<T: Transport> ServerSession<T> {
     /// Whether a request may be run at all, as far as its header tells, and by which method.
     /// The session is not locked meanwhile, because a limit that is reached is logged.
     fn check_request(&self, header: &FrameHeader) -> Result<Route<'_>, Status> {
-        refusal::check_incoming("request", header, "server's", &self.limits)?;
+        self.core.check(header)?;
         // A client that keeps too much already gets nothing new.
-        self.memory.check(0)?;
+        self.core.memory.check(0)?;
         self.calls.check(1)?;
         let route = self.route(header)?;
         let method = &route.service.descriptor().methods[route.method];
@@ -364,7 +355,7 @@ impl<T: Transport> ServerSession<T> {
         let permit = self.calls.try_take(1)?;
         let received = match received {
             None if header.frame_len() >= COUNTED_LEN => {
-                self.memory.try_take(header.frame_len())?
+                self.core.memory.try_take(header.frame_len())?
             }
             received => received.unwrap_or_default(),
         };
@@ -372,7 +363,7 @@ impl<T: Transport> ServerSession<T> {
             None => self.recv_stream(header)?,
             early => early,
         };
-        let send_stream = || Arc::new(SendStream::new(self.peer_limits.window()));
+        let send_stream = || Arc::new(SendStream::new(self.core.settled.peer_limits.window()));
         let send_stream = route.kind.has_response_stream().then(send_stream);
         Ok(Admitted { permit, received, route, streams: CallStreams { recv_stream, send_stream } })
     }
@@ -400,9 +391,9 @@ impl<T: Transport> ServerSession<T> {
         if !header.is_streaming {
             return Ok(None);
         }
-        let first = self.limits.first_window();
-        let memory = WindowMemory::open(&self.memory, first)?;
-        let window = ReceiveWindow::widening(first, self.limits.window());
+        let first = self.core.settled.limits.first_window();
+        let memory = WindowMemory::open(&self.core.memory, first)?;
+        let window = ReceiveWindow::widening(first, self.core.settled.limits.window());
         Ok(Some(Arc::new(RecvStream::requests(window, memory))))
     }
 
@@ -414,14 +405,13 @@ impl<T: Transport> ServerSession<T> {
     ) -> Result<(), ProtocolError> {
         // A large one counts until the stream has counted it.
         let _received = received(&mut self.state().receive_budget, header, delivery)?;
-        let (what, whose) = ("request", "server's");
-        let fits = refusal::check_incoming(what, header, whose, &self.limits);
-        let (_, messages) = take_apart(header, frame);
-        let fit = || refusal::check_messages(what, &messages, whose, &self.limits);
-        if let Err(status) = fits.and_then(|()| fit()) {
-            self.fail_requests(header.call, status);
-            return Ok(());
-        }
+        let (_, messages) = match self.core.take_stream_apart(header, frame) {
+            Ok(parts) => parts,
+            Err(status) => {
+                self.fail_requests(header.call, status);
+                return Ok(());
+            }
+        };
         let item = match header.is_deflated {
             true => Item::Deflated(messages),
             false => Item::Messages(messages),

@@ -3,6 +3,7 @@
 //! A handler is polled once where its request arrived; only what is pending then becomes a task.
 
 mod incoming;
+mod response;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -11,13 +12,12 @@ use std::task::{Context, Poll, Waker};
 use futures::future::BoxFuture;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
 use super::call::answer::Answer;
-use super::call::record::{CallLines, CallRecord, Messages};
-use super::call::reply::{Disposition, ReplySink, Responder};
+use super::call::record::{CallLines, CallRecord};
+use super::call::reply::{Disposition, Responder};
 use super::call::streams::CallStreams;
 use super::router::Router;
 use super::{HandlerFuture, PeerInfo, ServerConnection, ServerSetup};
@@ -25,49 +25,30 @@ use crate::call::refusal;
 use crate::calls::receive_budget::ReceiveBudget;
 use crate::calls::server::{Calls, Kept, Start};
 use crate::connect::ConnectionInfo;
+use crate::limited_log;
 use crate::limits::log::LogLimit;
-use crate::limits::memory::{MemoryCharge, MemoryShare};
+use crate::limits::memory::MemoryCharge;
 use crate::limits::peer_key::PeerKey;
 use crate::limits::shared::LimitShare;
 use crate::payload::buffer::Buffers;
-use crate::policy::keepalive::{PingLimiter, Traffic};
+use crate::policy::keepalive::Traffic;
 use crate::policy::lifetime::CallCounts;
 use crate::policy::progress::Flows;
+use crate::session::{Role, SessionCore, Settled};
 use crate::stream::SessionIo;
-use crate::transport::frames::{self, Parts, Reserved};
-use crate::transport::ping;
-use crate::transport::{Addresses, CloseReason, Transport, TransportError};
-use crate::wire::messages::BATCH_LEN_MAX;
+use crate::transport::{CloseReason, Transport, TransportError};
 use crate::wire::{FrameHeader, FrameKind, ProtocolError};
-use crate::{Limits, Negotiated, limited_log};
 
-/// From which length on a frame's memory is looked for before it is made: the length from which
-/// TCP sends in pieces.
-const CHECKED_LEN: usize = 64 << 10;
-
-/// What an answer that waits holds beside its message: a task with the futures of the answer and
-/// of its memory. 1,550 bytes were counted on x86-64. A client that reads nothing can have all its
-/// calls wait, and with short answers this is most of what it makes the server keep.
-const WAITING_LEN: u64 = 2 << 10;
-
-/// The server's end of a connection over `T`.
-pub(crate) struct ServerSession<T> {
-    pub(super) transport: T,
+/// The server's end of a connection.
+pub(crate) struct ServerSession {
+    pub(super) core: SessionCore,
     pub(super) router: Arc<Router>,
     /// What the client's address may have of the server's running calls.
     pub(super) calls: LimitShare<PeerKey>,
-    /// What the connection may hold of the server's memory budget.
-    pub(super) memory: MemoryShare,
-    pub(super) limits: Limits,
-    pub(super) peer_limits: Limits,
-    pub(super) compression: Negotiated,
     /// By method id; empty where `compression` says it for all.
     pub(super) compress_from: Arc<[u32]>,
-    pub(super) addresses: Addresses,
     /// What handlers can know of the connection.
     pub(super) peer: Arc<PeerInfo>,
-    fallback: Option<String>,
-    is_upgraded: bool,
     state: Mutex<State>,
     pub(super) idle: Notify,
     pub(super) closed: CancellationToken,
@@ -80,46 +61,60 @@ pub(super) struct State {
     pub(super) calls: Calls<CallStreams, AbortHandle>,
     /// The large frames on their way, each with what it holds of the memory budget.
     pub(super) receive_budget: ReceiveBudget<MemoryCharge>,
-    pub(super) draining: bool,
-    pub(super) is_closed: bool,
+    pub(super) phase: Phase,
     pub(super) started_count: u64,
-    pub(super) ping_limiter: PingLimiter,
+}
+
+/// The phase of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// New calls are started.
+    Open,
+    /// New calls are refused; those in flight go on.
+    Draining,
+    /// The connection has ended.
+    Closed,
 }
 
 impl State {
+    /// Refuses new calls from now on.
+    fn drain(&mut self) {
+        if self.phase == Phase::Open {
+            self.phase = Phase::Draining;
+        }
+    }
+
     /// Whether a task that waits for the last call to end is to be woken.
     fn is_drained(&self) -> bool {
-        self.draining && self.calls.is_idle()
+        self.phase != Phase::Open && self.calls.is_idle()
     }
 }
 
-impl<T: Transport> ServerSession<T> {
+impl ServerSession {
     /// A session that receives nothing before it is started.
-    pub(crate) fn new(transport: T, setup: ServerSetup) -> Arc<Self> {
+    pub(crate) fn new(transport: Box<dyn Transport>, setup: ServerSetup) -> Arc<Self> {
         let mut peer = PeerInfo::new(transport.name(), setup.addresses.clone());
         peer.buffers = Buffers::of(transport.buffers().as_ref());
-        transport.limit_large(setup.peer_limits.max_receiving_bytes);
         transport.charge_memory(&setup.memory);
-        Arc::new_cyclic(|this| Self {
-            transport,
-            router: setup.router,
-            calls: setup.calls,
-            memory: setup.memory,
+        let settled = Settled {
             limits: setup.limits,
             peer_limits: setup.peer_limits,
             compression: setup.compression,
-            compress_from: setup.compress_from,
             addresses: setup.addresses,
-            peer: Arc::new(peer),
             fallback: setup.fallback,
             is_upgraded: setup.is_upgraded,
+        };
+        Arc::new_cyclic(|this| Self {
+            core: SessionCore::new(Role::Server, transport, settled, setup.memory),
+            router: setup.router,
+            calls: setup.calls,
+            compress_from: setup.compress_from,
+            peer: Arc::new(peer),
             state: Mutex::new(State {
                 calls: Calls::new(setup.limits.max_calls),
                 receive_budget: ReceiveBudget::new(setup.limits.max_receiving_bytes),
-                draining: false,
-                is_closed: false,
+                phase: Phase::Open,
                 started_count: 0,
-                ping_limiter: PingLimiter::new(Instant::now().into_std()),
             }),
             idle: Notify::new(),
             closed: CancellationToken::new(),
@@ -148,35 +143,12 @@ impl<T: Transport> ServerSession<T> {
         }
     }
 
-    /// Sends the answer of a call that was not given up. The call is out of the table before its
-    /// client can know the answer and make another; it counts as unsettled until the transport
-    /// has the answer, so that draining does not close the link in between.
-    fn send_answer(
-        &self,
-        id: u64,
-        frame: Reserved<T>,
-        answer: &Answer<'_>,
-        record: &mut Option<CallRecord>,
-    ) {
-        let Some(Kept { streams, .. }) = self.state().calls.answer(id) else { return };
-        let record = record.take().map(|record| (record, Messages::of(answer, &streams)));
-        streams.end_requests(refusal::answered);
-        // A connection that has ended meanwhile has no peer to tell.
-        let _ = frame.send(&self.transport);
-        let mut state = self.state();
-        state.calls.answered();
-        if state.is_drained() {
-            self.idle.notify_waiters();
-        }
-        drop(state);
-        // Behind the answer, which does not wait for a subscriber.
-        if let Some((record, messages)) = record {
-            record.log_answer(self.lines(), answer, messages);
-        }
-    }
-
     fn lines(&self) -> CallLines<'_> {
-        CallLines { log: self.router.rules.log(), limit: &self.log, addresses: &self.addresses }
+        CallLines {
+            log: self.router.rules.log(),
+            limit: &self.log,
+            addresses: &self.core.settled.addresses,
+        }
     }
 
     /// What the log is to say of the call of a request, if anything.
@@ -236,7 +208,7 @@ impl<T: Transport> ServerSession<T> {
             }
             error => {
                 self.finish(id);
-                let addresses = &self.addresses;
+                let addresses = &self.core.settled.addresses;
                 limited_log!(
                     target: "farcall::server",
                     self.log, ERROR, "cannot answer a call", %addresses, %error
@@ -248,14 +220,6 @@ impl<T: Transport> ServerSession<T> {
         }
     }
 
-    /// Looks whether the memory budget has room for a frame that the transport may have to keep.
-    /// Short ones pass unseen: what of them the network does not take at once is counted by the
-    /// transport, and bounded there.
-    fn check_memory(&self, parts: &Parts<'_>) -> Result<(), Status> {
-        let len = parts.len();
-        if len < CHECKED_LEN { Ok(()) } else { self.memory.check(len as u64) }
-    }
-
     fn spawn_refusal(&self, id: u64, status: Status, record: Option<CallRecord>) {
         if let Some(this) = self.this.upgrade() {
             let responder = Responder::new(id, this, Disposition::Ended, record);
@@ -264,110 +228,20 @@ impl<T: Transport> ServerSession<T> {
     }
 }
 
-impl<T: Transport> SessionIo for ServerSession<T> {
-    fn peer_limits(&self) -> &Limits {
-        &self.peer_limits
+impl SessionIo for ServerSession {
+    fn core(&self) -> &SessionCore {
+        &self.core
     }
 
-    fn compression(&self) -> Negotiated {
-        self.compression
-    }
-
-    fn max_message_len(&self) -> u64 {
-        self.limits.max_message_len
-    }
-
-    fn charge(&self, len: u64) -> Result<MemoryCharge, Status> {
-        self.memory.try_take(len)
-    }
-
-    fn batch_len_max(&self) -> usize {
-        self.transport.batch_len_max().min(BATCH_LEN_MAX)
-    }
-
-    fn try_send(&self, parts: &Parts<'_>) -> Result<bool, Status> {
-        self.check_memory(parts)?;
-        frames::try_send(&self.transport, parts).map_err(|error| refusal::unsendable(&error))
-    }
-
-    fn send<'a>(&'a self, parts: Parts<'a>) -> BoxFuture<'a, Result<(), Status>> {
-        Box::pin(async move {
-            let _waiting = self.memory.try_take(parts.len() as u64)?;
-            let sent = frames::send(&self.transport, parts).await;
-            sent.map_err(|error| refusal::unsendable(&error))
-        })
-    }
-
-    fn send_control(&self, header: FrameHeader) {
-        // A closed connection has no peer to tell.
-        let _ = self.transport.send_control(header.to_bytes());
+    fn unsendable(&self, error: &TransportError) -> Status {
+        refusal::unsendable(error)
     }
 }
 
-impl<T: Transport> ReplySink for ServerSession<T> {
-    fn io(self: Arc<Self>) -> Arc<dyn SessionIo> {
-        self
-    }
-
-    fn try_reply(&self, id: u64, answer: &Answer<'_>, record: &mut Option<CallRecord>) -> bool {
-        let parts = answer.parts(id);
-        if let Err(status) = self.check_memory(&parts) {
-            self.spawn_refusal(id, status, record.take());
-            return true;
-        }
-        match frames::try_reserve(&self.transport, &parts) {
-            Ok(None) => return false,
-            Ok(Some(mut reserved)) => {
-                reserved.write(&parts);
-                self.send_answer(id, reserved, answer, record);
-            }
-            Err(error) => self.settle_without_memory(id, answer, error, record),
-        }
-        true
-    }
-
-    fn reply<'a>(
-        &'a self,
-        id: u64,
-        answer: &'a Answer<'a>,
-        record: &'a mut Option<CallRecord>,
-    ) -> BoxFuture<'a, ()> {
-        Box::pin(async move {
-            let parts = answer.parts(id);
-            // The message is there, and stays for as long as the client likes to let it wait. A
-            // status is short, and what is told when there is no room for more.
-            let len = parts.len() as u64 + WAITING_LEN;
-            let charged = match parts.message {
-                Some(_) => self.memory.try_take(len),
-                None => Ok(self.memory.take(len)),
-            };
-            let _waiting = match charged {
-                Ok(charge) => charge,
-                Err(status) => return self.spawn_refusal(id, status, record.take()),
-            };
-            match frames::reserve(&self.transport, &parts).await {
-                Ok(mut reserved) => {
-                    reserved.write(&parts);
-                    self.send_answer(id, reserved, answer, record);
-                }
-                Err(error) => self.settle_without_memory(id, answer, error, record),
-            }
-        })
-    }
-
-    fn log_given_up(&self, record: CallRecord) {
-        let words = match self.state().is_closed {
-            true => "the connection ended before the call",
-            false => "the client has given up the call",
-        };
-        record.log_unanswered(self.lines(), Code::Cancelled, words);
-    }
-}
-
-impl<T: Transport> ServerConnection for ServerSession<T> {
+impl ServerConnection for ServerSession {
     fn start(&self) {
         if let Some(this) = self.this.upgrade() {
-            self.transport.start(this);
+            self.core.transport.start(this);
         }
     }
 
@@ -381,7 +255,7 @@ impl<T: Transport> ServerConnection for ServerSession<T> {
                 let idle = self.idle.notified();
                 {
                     let mut state = self.state();
-                    state.draining = true;
+                    state.drain();
                     if state.calls.is_idle() {
                         return;
                     }
@@ -394,24 +268,24 @@ impl<T: Transport> ServerConnection for ServerSession<T> {
     fn go_away(&self) {
         // Behind the answers that were sent, and before every refusal of a later request: a client
         // that is refused first makes its call again on this very connection.
-        self.send_control(FrameHeader::bare(FrameKind::GoAway, 0));
-        self.state().draining = true;
+        self.core.send_control(FrameHeader::bare(FrameKind::GoAway, 0));
+        self.state().drain();
     }
 
     fn ping(&self, number: u64) {
-        ping::send(&self.transport, number);
+        self.core.ping(number);
     }
 
     fn traffic(&self) -> Traffic {
-        ping::traffic(&self.transport)
+        self.core.traffic()
     }
 
     fn has_unread(&self) -> bool {
-        self.transport.has_unread()
+        self.core.transport.has_unread()
     }
 
     fn flows(&self) -> Flows {
-        self.transport.flows()
+        self.core.transport.flows()
     }
 
     fn calls(&self) -> CallCounts {
@@ -420,35 +294,28 @@ impl<T: Transport> ServerConnection for ServerSession<T> {
     }
 
     fn is_flushed(&self) -> bool {
-        self.transport.is_flushed()
+        self.core.transport.is_flushed()
     }
 
     fn abort(&self, reason: CloseReason) {
-        self.transport.abort(reason);
+        self.core.transport.abort(reason);
     }
 
     fn close(&self) {
-        self.transport.close();
+        self.core.transport.close();
     }
 
     fn info(&self) -> ConnectionInfo {
-        ConnectionInfo {
-            transport: self.transport.name(),
-            addresses: self.addresses.clone(),
-            is_upgraded: self.is_upgraded,
-            fallback: self.fallback.clone(),
-            compression: self.compression,
-            calls_in_flight: self.state().calls.in_flight_count(),
-            stats: self.transport.stats(),
-        }
+        let calls_in_flight = self.state().calls.in_flight_count();
+        self.core.info(calls_in_flight)
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for ServerSession<T> {
+impl fmt::Debug for ServerSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         f.debug_struct("ServerSession")
-            .field("transport", &self.transport)
+            .field("transport", &self.core.transport)
             .field("in_flight_count", &state.calls.in_flight_count())
             .finish_non_exhaustive()
     }

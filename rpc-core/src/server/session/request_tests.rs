@@ -10,7 +10,7 @@ use futures::FutureExt;
 use tokio::sync::{mpsc, oneshot};
 use tonic::{Code, Request, Response, Streaming};
 
-use super::tests::{Curious, serving};
+use super::tests::serving;
 use super::*;
 use crate::runtime::handoff::Handoff;
 use crate::server::{ServerCall, Service};
@@ -75,12 +75,12 @@ fn router() -> (Router, mpsc::UnboundedReceiver<Seen>, oneshot::Sender<()>) {
 }
 
 /// A session with a method, 0, whose requests are a stream.
-pub(super) fn session() -> Arc<ServerSession<Curious>> {
-    serving(router().0)
+pub(super) fn session() -> Arc<ServerSession> {
+    serving(router().0).0
 }
 
 struct Rig {
-    session: Arc<ServerSession<Curious>>,
+    session: Arc<ServerSession>,
     seen: mpsc::UnboundedReceiver<Seen>,
     answer: Option<oneshot::Sender<()>>,
 }
@@ -89,7 +89,7 @@ impl Rig {
     /// A session with a call of that method, whose requests are a stream.
     async fn with_call_of(method: u16) -> Self {
         let (router, seen, answer) = router();
-        let rig = Self { session: serving(router), seen, answer: Some(answer) };
+        let rig = Self { session: serving(router).0, seen, answer: Some(answer) };
         let mut request = FrameHeader::bare(FrameKind::Request, 1);
         request.is_streaming = true;
         request.selector = method;
@@ -229,7 +229,9 @@ async fn a_call_without_a_stream_of_requests_has_no_room_for_large_ones() {
     let rig = Rig::with_call_of(0).await;
     let streams = CallStreams {
         recv_stream: None,
-        send_stream: Some(Arc::new(crate::stream::SendStream::new(Limits::default().window()))),
+        send_stream: Some(Arc::new(crate::stream::SendStream::new(
+            crate::Limits::default().window(),
+        ))),
     };
     let mut state = rig.session.state();
     let Start::Run(slot) = state.calls.start(2).unwrap() else { panic!("it is new") };

@@ -1,69 +1,58 @@
 //! What a draining session still owes its client, and what it keeps of calls on their way.
 
-use std::convert::Infallible;
 use std::sync::OnceLock;
 
 use bytes::Bytes;
 use futures::FutureExt;
 
 use super::*;
+use crate::Limits;
 use crate::limits::memory::MemoryShare;
 use crate::runtime::handoff::Handoff;
 use crate::server::peer_limit::PeerLimit;
-use crate::transport::{Admission, CloseReason, Delivery, Handler, TransportStats, Withheld};
+use crate::transport::{
+    Addresses, Admission, CloseReason, Delivery, Handler, OutFrame, TransportStats, Withheld,
+};
 use crate::wire::{FrameKind, HEADER_LEN};
 
 /// A transport that asks its session at the moment of sending: at an answer, whether it counts as
 /// drained, and at a control frame, whether it refuses calls.
 #[derive(Debug, Default)]
 pub(super) struct Curious {
-    session: OnceLock<Weak<ServerSession<Curious>>>,
+    session: OnceLock<Weak<ServerSession>>,
     was_drained: Mutex<Vec<bool>>,
     was_refusing: Mutex<Vec<bool>>,
 }
 
 impl Curious {
-    fn session(&self) -> Arc<ServerSession<Self>> {
+    fn session(&self) -> Arc<ServerSession> {
         self.session.get().and_then(Weak::upgrade).unwrap()
     }
 }
 
-impl Transport for Curious {
-    type Buffer = Vec<u8>;
-    type Tail = Infallible;
-
+impl Transport for Arc<Curious> {
     fn name(&self) -> &'static str {
         "curious"
     }
 
     fn start(&self, _: Arc<dyn Handler>) {}
 
-    fn try_reserve(&self, len: usize) -> Result<Option<Vec<u8>>, TransportError> {
-        Ok(Some(vec![0; len]))
-    }
-
-    async fn reserve(&self, len: usize) -> Result<Vec<u8>, TransportError> {
-        Ok(vec![0; len])
-    }
-
-    fn send(&self, _: Vec<u8>) -> Result<(), TransportError> {
+    fn try_send(&self, frame: OutFrame<'_>) -> Result<bool, TransportError> {
+        let mut memory = vec![0; frame.len()];
+        frame.write(&mut memory)?;
         let is_drained = self.session().drained().now_or_never().is_some();
         self.was_drained.lock().unwrap().push(is_drained);
-        Ok(())
+        Ok(true)
     }
 
-    fn claim_tail(&self, _: usize, _: &Bytes) -> Option<Infallible> {
-        None
-    }
-
-    fn send_with_tail(&self, _: Vec<u8>, tail: Infallible) -> Result<(), TransportError> {
-        match tail {}
+    fn send<'a>(&'a self, frame: OutFrame<'a>) -> BoxFuture<'a, Result<(), TransportError>> {
+        Box::pin(async move { self.try_send(frame).map(drop) })
     }
 
     fn send_control(&self, _: [u8; HEADER_LEN]) -> Result<(), TransportError> {
         let session = self.session();
         let state = session.state.try_lock().expect("nothing is sent under the session's lock");
-        self.was_refusing.lock().unwrap().push(state.draining);
+        self.was_refusing.lock().unwrap().push(state.phase != Phase::Open);
         Ok(())
     }
 
@@ -76,11 +65,8 @@ impl Transport for Curious {
     }
 }
 
-fn session() -> Arc<ServerSession<Curious>> {
-    serving(Router::default())
-}
-
-pub(super) fn serving(router: Router) -> Arc<ServerSession<Curious>> {
+/// A session that serves by `router`, and its transport.
+pub(super) fn serving(router: Router) -> (Arc<ServerSession>, Arc<Curious>) {
     let setup = ServerSetup {
         limits: Limits::default(),
         peer_limits: Limits::default(),
@@ -94,41 +80,42 @@ pub(super) fn serving(router: Router) -> Arc<ServerSession<Curious>> {
         log: LogLimit::default(),
         compress_from: Arc::default(),
     };
-    let session = ServerSession::new(Curious::default(), setup);
-    session.transport.session.set(Arc::downgrade(&session)).unwrap();
-    session
+    let transport = Arc::<Curious>::default();
+    let session = ServerSession::new(Box::new(Arc::clone(&transport)), setup);
+    transport.session.set(Arc::downgrade(&session)).unwrap();
+    (session, transport)
 }
 
 /// A client that is refused without knowing why makes its call again on the same connection.
 #[tokio::test]
 async fn no_call_is_refused_before_the_client_is_sent_away() {
-    let session = session();
+    let (session, transport) = serving(Router::default());
     session.go_away();
-    assert_eq!(*session.transport.was_refusing.lock().unwrap(), [false]);
-    assert!(session.state().draining);
+    assert_eq!(*transport.was_refusing.lock().unwrap(), [false]);
+    assert!(session.state().phase != Phase::Open);
 }
 
 #[tokio::test]
 async fn a_session_is_not_drained_before_the_transport_has_the_last_answer() {
-    let session = session();
+    let (session, transport) = serving(Router::default());
     // Nothing is served, so the call is answered in place, with a refusal.
     let request = FrameHeader::bare(FrameKind::Request, 1).to_bytes();
     session
         .handle_frame(Bytes::copy_from_slice(&request), Delivery::Whole, &mut Handoff::none())
         .unwrap();
-    assert_eq!(*session.transport.was_drained.lock().unwrap(), [false]);
+    assert_eq!(*transport.was_drained.lock().unwrap(), [false]);
     session.drained().now_or_never().expect("nothing is owed any more");
 }
 
 /// What a transport lets go of while it sends may be the application's, and ask for the connection.
 #[tokio::test]
 async fn a_ping_is_answered_without_the_sessions_lock() {
-    let session = session();
+    let (session, transport) = serving(Router::default());
     let ping = FrameHeader::bare(FrameKind::Ping, 0).to_bytes();
     session
         .handle_frame(Bytes::copy_from_slice(&ping), Delivery::Whole, &mut Handoff::none())
         .unwrap();
-    assert_eq!(*session.transport.was_refusing.lock().unwrap(), [false]);
+    assert_eq!(*transport.was_refusing.lock().unwrap(), [false]);
 }
 
 /// The header of an announced request whose messages follow as a stream, and its length.
@@ -234,7 +221,7 @@ async fn a_stream_is_there_before_its_request_and_gone_when_that_does_not_come()
 /// To receive it would cost memory and bandwidth for nothing.
 #[tokio::test]
 async fn a_large_request_to_no_method_is_refused_before_it_comes() {
-    let session = session();
+    let (session, _) = serving(Router::default());
     let (prefix, len) = long_request(1);
     assert_eq!(session.handle_announced(&prefix, len).unwrap(), Admission::Refuse);
     assert!(session.state().calls.streams(1).is_none());

@@ -114,7 +114,7 @@ async fn silent_clients_of_one_address_leave_places_to_others() {
     assert!(reason.contains("its share") && reason.contains("rdma.max_connections"), "{reason}");
     let (_peer, stream) = tokio::io::duplex(1);
     let bootstrap = Box::new(super::tests::oob::Stream(stream));
-    let link = silent.pop().unwrap().into_link(bootstrap);
+    let link = silent.pop().unwrap().into_transport(bootstrap);
     silent.push(accept("10.0.0.8").expect("one of them is proven"));
     let others: Vec<_> = (0..places / 4).map(|_| accept("10.0.0.9").unwrap()).collect();
     let unproven = || rig.upgrade.lanes()[0].unproven_count;

@@ -11,7 +11,8 @@ use proptest::prelude::*;
 use rpc_core::handoff::Handoff;
 use rpc_core::pool::Pool;
 use rpc_core::transport::{
-    Admission, CloseReason, Delivery, Handler, Transport, TransportError, Withheld,
+    Admission, CloseReason, Delivery, Handler, OutFrame, Transport, TransportError, Withdrawn,
+    Withheld, WriteHead,
 };
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
 use tokio::io::{
@@ -23,6 +24,7 @@ use super::awkward::{Awkward, Deed, Manners};
 use super::polled::PolledStream;
 use crate::codec::record::{RECORD_HEADER_LEN, SINGLE_LEN_MAX};
 use crate::connection::transport::SocketTransport;
+use crate::send::frame::LARGE_BYTES_MAX;
 
 /// Far more than anything here takes.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -77,9 +79,7 @@ impl<IO: AsyncRead + AsyncWrite + Send + Unpin + 'static> End<IO> {
     }
 
     async fn send(&self, frame: &[u8]) -> Result<(), TransportError> {
-        let mut buffer = self.transport.reserve(frame.len()).await?;
-        buffer.as_mut().copy_from_slice(frame);
-        self.transport.send(buffer)
+        self.transport.send(OutFrame::new(frame.len(), None, &mut { frame })).await
     }
 
     async fn next(&mut self) -> Heard {
@@ -220,9 +220,8 @@ async fn many_senders_share_a_stream() {
         let transport = Arc::clone(&transport);
         senders.spawn(async move {
             for frame in frames {
-                let mut buffer = transport.reserve(frame.len()).await.unwrap();
-                buffer.as_mut().copy_from_slice(&frame);
-                transport.send(buffer).unwrap();
+                let mut whole = &frame[..];
+                transport.send(OutFrame::new(frame.len(), None, &mut whole)).await.unwrap();
                 tokio::task::yield_now().await;
             }
         });
@@ -240,6 +239,33 @@ async fn many_senders_share_a_stream() {
     assert!(received == expected);
 }
 
+/// A frame that is given up while it is written.
+struct GivenUp;
+
+impl WriteHead for GivenUp {
+    fn write_head(&mut self, _: &mut [u8]) -> Result<(), Withdrawn> {
+        Err(Withdrawn)
+    }
+}
+
+#[tokio::test]
+async fn a_frame_that_withdraws_itself_is_not_sent_and_gives_its_room_back() {
+    let (one, other) = tokio::io::duplex(1 << 20);
+    let (one, mut other) = (End::start(one), End::start(other));
+    // More of them than there is room for at a time.
+    for len in [SINGLE_LEN_MAX, LARGE_BYTES_MAX / 2, 2 * LARGE_BYTES_MAX] {
+        for _ in 0..100 {
+            let sent = one.transport.try_send(OutFrame::new(len, None, &mut GivenUp));
+            assert_eq!(sent, Err(TransportError::Withdrawn));
+            let sent = one.transport.send(OutFrame::new(len, None, &mut GivenUp)).await;
+            assert_eq!(sent, Err(TransportError::Withdrawn));
+        }
+    }
+    let next = frame(1, 100);
+    one.send(&next).await.unwrap();
+    assert!(matches!(other.next().await, Heard::Frame(heard) if heard == next));
+}
+
 #[tokio::test]
 async fn a_peer_that_does_not_read_is_owed_no_more_than_the_bounds() {
     let (one, other) = tokio::io::duplex(1000);
@@ -247,9 +273,7 @@ async fn a_peer_that_does_not_read_is_owed_no_more_than_the_bounds() {
     let mut other = other;
     let small = frame(1, 10_000);
     let mut taken = 0;
-    while let Some(mut buffer) = one.transport.try_reserve(small.len()).unwrap() {
-        buffer.as_mut().copy_from_slice(&small);
-        one.transport.send(buffer).unwrap();
+    while one.transport.try_send(OutFrame::new(small.len(), None, &mut &small[..])).unwrap() {
         taken += small.len();
     }
     let max = crate::send::queue::SMALL_BYTES_MAX + 2 * SINGLE_LEN_MAX;
@@ -430,7 +454,7 @@ async fn what_was_sent_does_not_wait_for_a_sender_that_blocks_its_thread() {
     let (release, released) = std::sync::mpsc::channel();
     let sender = tokio::spawn(async move {
         for _ in 0..200 {
-            transport.send(transport.try_reserve(100).unwrap().unwrap()).unwrap();
+            assert!(transport.try_send(OutFrame::new(100, None, &mut &[0; 100][..])).unwrap());
         }
         released.recv_timeout(LIMIT).expect("all that was sent comes");
     });

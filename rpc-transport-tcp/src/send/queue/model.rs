@@ -238,7 +238,7 @@ impl Model {
         let frame = match tail_len {
             None => {
                 self.small_ids.push(id);
-                FrameBuffer::new(memory, None).into_frame()
+                FrameBuffer::small(memory).into_frame()
             }
             Some(tail_len) => {
                 self.large_ids.push(id);

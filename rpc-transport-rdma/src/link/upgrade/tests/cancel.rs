@@ -1,5 +1,7 @@
 //! What happens on one connection to the frames of calls that are given up.
 
+use rpc_core::transport::{OutFrame, TransportError, Withdrawn, WriteHead};
+
 use super::*;
 
 /// The messages of header length that this end has posted: what it says beside frames and offers.
@@ -185,18 +187,59 @@ async fn an_offer_beyond_four_gibibytes_is_refused_and_the_limit_is_named() {
     assert_eq!(reads(&end), vec![]);
 }
 
-#[tokio::test]
-async fn a_frame_beyond_four_gibibytes_is_refused_to_its_sender_by_name() {
-    use rpc_core::transport::Transport;
+/// A frame that is given up while it is written.
+struct GivenUp;
 
+impl WriteHead for GivenUp {
+    fn write_head(&mut self, _: &mut [u8]) -> Result<(), Withdrawn> {
+        Err(Withdrawn)
+    }
+}
+
+#[tokio::test]
+async fn a_frame_that_withdraws_itself_is_not_posted_and_gives_its_memory_back() {
     let rig = Rig::new();
     let (end, _told) = rig.open();
     let worker = Arc::clone(&end.joined.worker);
     let (_peer, stream) = tokio::io::duplex(1);
     let bootstrap = Box::new(super::oob::Stream(stream));
     let transport = RdmaTransport::new(Arc::clone(end.connection()), bootstrap, worker);
-    let len = 5 << 30;
-    for refused in [transport.try_reserve(len).map(drop), transport.reserve(len).await.map(drop)] {
+    let posted = end.sends().len();
+    let given_up = Err(TransportError::Withdrawn);
+    // More of them than there are slots, and than there is memory for.
+    for len in [100, 1 << 20] {
+        for _ in 0..1000 {
+            let sent = transport.send(OutFrame::new(len, None, &mut GivenUp)).await;
+            assert_eq!(sent, given_up);
+        }
+    }
+    for _ in 0..1000 {
+        let sent = transport.try_send(OutFrame::new(100, None, &mut GivenUp));
+        assert_eq!(sent.map(drop), given_up);
+    }
+    assert_eq!(end.sends().len(), posted);
+}
+
+/// What there is no memory for.
+struct Huge;
+
+impl WriteHead for Huge {
+    fn write_head(&mut self, head: &mut [u8]) -> Result<(), Withdrawn> {
+        panic!("there is memory for {} bytes", head.len())
+    }
+}
+
+#[tokio::test]
+async fn a_frame_beyond_four_gibibytes_is_refused_to_its_sender_by_name() {
+    let rig = Rig::new();
+    let (end, _told) = rig.open();
+    let worker = Arc::clone(&end.joined.worker);
+    let (_peer, stream) = tokio::io::duplex(1);
+    let bootstrap = Box::new(super::oob::Stream(stream));
+    let transport = RdmaTransport::new(Arc::clone(end.connection()), bootstrap, worker);
+    let [mut one, mut other] = [Huge, Huge];
+    let [one, other] = [&mut one, &mut other].map(|huge| OutFrame::new(5 << 30, None, huge));
+    for refused in [transport.try_send(one).map(drop), transport.send(other).await] {
         let words = refused.expect_err("the pool has 512 MiB").to_string();
         assert!(words.contains("rdma.max_source_bytes"), "{words}");
         assert!(words.contains("5368709120 bytes"), "{words}");

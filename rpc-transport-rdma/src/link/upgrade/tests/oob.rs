@@ -44,7 +44,7 @@ impl Bootstrap for Stream {
         Addresses::default()
     }
 
-    fn into_link(self: Box<Self>) -> Box<dyn Link> {
+    fn into_transport(self: Box<Self>) -> Box<dyn Transport> {
         unreachable!("the path is proven")
     }
 }

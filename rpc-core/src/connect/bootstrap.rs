@@ -1,15 +1,12 @@
-//! `Link`: a type-erased transport, so that a server can hold many kinds.
+//! The byte stream on which a connection starts.
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::handshake::HandshakeError;
-use crate::client::{ClientSetup, Connection, Session};
-use crate::server::{ServerConnection, ServerSession, ServerSetup};
 use crate::transport::{Addresses, Transport};
 use crate::wire::hello::DEFLATE;
 use crate::{Compression, Negotiated};
@@ -66,30 +63,11 @@ pub trait Bootstrap: AsyncRead + AsyncWrite + Send + Unpin + 'static {
     }
 
     /// Turns the stream, after the handshake, into the transport that it is without an upgrade.
-    fn into_link(self: Box<Self>) -> Box<dyn Link>;
+    fn into_transport(self: Box<Self>) -> Box<dyn Transport>;
 }
 
 /// Opens byte streams to a server, for connections of any protocol.
 pub trait OpenStream: fmt::Debug + Send + Sync {
     /// Opens one. What TLS has to do is left to [`Bootstrap::open`].
     fn open_stream(&self) -> BoxFuture<'_, io::Result<Box<dyn Bootstrap>>>;
-}
-
-/// A transport of any type, ready for either role.
-pub trait Link: Send {
-    /// Starts the client's role.
-    fn open_client(self: Box<Self>, setup: ClientSetup) -> Arc<dyn Connection>;
-
-    /// Takes the server's role, and receives nothing before it is started.
-    fn open_server(self: Box<Self>, setup: ServerSetup) -> Arc<dyn ServerConnection>;
-}
-
-impl<T: Transport> Link for T {
-    fn open_client(self: Box<Self>, setup: ClientSetup) -> Arc<dyn Connection> {
-        Session::start(*self, setup)
-    }
-
-    fn open_server(self: Box<Self>, setup: ServerSetup) -> Arc<dyn ServerConnection> {
-        ServerSession::new(*self, setup)
-    }
 }

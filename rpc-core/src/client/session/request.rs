@@ -1,0 +1,212 @@
+//! A call's request as a frame that enters the call into the session's table as it is written.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, TryAcquireError, oneshot};
+use tokio::time::Instant;
+use tonic::Status;
+
+use crate::CallKind;
+use crate::call::refusal;
+use crate::client::connection::{Answer, CallGuard};
+use crate::client::session::{InFlight, Route, Session};
+use crate::client::{Outgoing, Started};
+use crate::compression::{Deflated, is_due};
+use crate::payload::encode::Encode;
+use crate::stream::{RecvStream, SendStream, SessionIo};
+use crate::transport::frames::Parts;
+use crate::transport::{OutFrame, TransportError, Withdrawn, WriteHead};
+use crate::wire::{FrameHeader, FrameKind, metadata};
+
+/// A request whose parts are checked against the peer's limits. Dropped before it has become a
+/// [`Started`], its call is in no table.
+pub(super) struct Request<'a> {
+    session: &'a Arc<Session>,
+    call: &'a Outgoing<'a>,
+    header: FrameHeader,
+    block: Vec<u8>,
+    message: Option<&'a dyn Encode>,
+    entry: Entry,
+}
+
+/// What has become of the request's call.
+enum Entry {
+    /// There was no memory for its frame yet.
+    None,
+    /// It is in the table.
+    Made { id: u64, answer: Answer, send_stream: Option<Arc<SendStream>> },
+    /// The session starts no such call.
+    Refused(Status),
+}
+
+impl Session {
+    /// Sends a call's request if nothing has to be waited for.
+    pub(super) fn try_send_request(
+        self: Arc<Self>,
+        call: Outgoing<'_>,
+    ) -> Result<Option<Started>, Status> {
+        if self.compresses(&call) {
+            return Ok(None);
+        }
+        let permit = match Arc::clone(&self.permits).try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(TryAcquireError::NoPermits) => return Ok(None),
+            Err(TryAcquireError::Closed) => return Err(self.closed_status()),
+        };
+        let mut request = Request::new(&self, &call)?;
+        match self.core.transport.try_send(request.frame()) {
+            Ok(true) => request.into_started(permit).map(Some),
+            Ok(false) => Ok(None),
+            Err(error) => Err(request.failed(&error)),
+        }
+    }
+
+    /// Sends a call's request, once the peer's limit and the transport's memory allow.
+    pub(super) async fn send_request(
+        self: Arc<Self>,
+        call: Outgoing<'_>,
+    ) -> Result<Started, Status> {
+        let permit = Arc::clone(&self.permits).acquire_owned().await;
+        let permit = permit.map_err(|_| self.closed_status())?;
+        let deflated = match call.message {
+            Some(message) if self.compresses(&call) => Deflated::of(message).await,
+            _ => None,
+        };
+        let mut request = Request::new(&self, &call)?;
+        if let Some(deflated) = &deflated {
+            request.compress(deflated);
+        }
+        match self.core.transport.send(request.frame()).await {
+            Ok(()) => request.into_started(permit),
+            Err(error) => Err(request.failed(&error)),
+        }
+    }
+
+    /// Whether the call's message is compressed before it is sent.
+    fn compresses(&self, call: &Outgoing<'_>) -> bool {
+        let from = self.core.settled.compression.from(call.limits.compress_from());
+        call.message.is_some_and(|message| is_due(from, || message.len()))
+    }
+}
+
+impl<'a> Request<'a> {
+    pub(super) fn new(session: &'a Arc<Session>, call: &'a Outgoing<'a>) -> Result<Self, Status> {
+        let selector = session.method_id(call.method.path)?;
+        let mut block = Vec::new();
+        metadata::encode(call.metadata, &mut block)
+            .map_err(|error| Status::resource_exhausted(error.to_string()))?;
+        let message_len = call.message.map_or(0, Encode::len) as u64;
+        refusal::check_message(
+            "request",
+            message_len,
+            "server's",
+            &session.core.settled.peer_limits,
+        )?;
+        refusal::check_metadata(
+            "request",
+            block.len(),
+            "server's",
+            &session.core.settled.peer_limits,
+        )?;
+        let mut header = FrameHeader::bare(FrameKind::Request, 0);
+        header.is_streaming = call.message.is_none();
+        header.selector = selector;
+        let message = call.message;
+        Ok(Self { session, call, header, block, message, entry: Entry::None })
+    }
+
+    /// Sends the call's message compressed.
+    pub(super) fn compress(&mut self, deflated: &'a Deflated) {
+        self.message = Some(deflated);
+        self.header.is_deflated = true;
+    }
+
+    /// The call of a request that the transport has.
+    pub(super) fn into_started(mut self, permit: OwnedSemaphorePermit) -> Result<Started, Status> {
+        match std::mem::replace(&mut self.entry, Entry::None) {
+            Entry::Made { id, answer, send_stream } => {
+                let session = Arc::clone(self.session);
+                let guard = CallGuard::new(id, Arc::clone(&session) as _, permit);
+                Ok(Started { guard, answer, send_stream, io: session })
+            }
+            Entry::Refused(status) => Err(status),
+            Entry::None => Err(Status::internal("the transport has sent a request unwritten")),
+        }
+    }
+
+    /// The status of the call of a request that the transport has not sent.
+    pub(super) fn failed(mut self, error: &TransportError) -> Status {
+        match std::mem::replace(&mut self.entry, Entry::None) {
+            Entry::Refused(status) => return status,
+            Entry::Made { id, .. } => drop(self.session.finish(id)),
+            Entry::None => {}
+        }
+        self.session.unsendable(error)
+    }
+
+    /// Enters the call into the table.
+    fn enter(&mut self) -> Result<(), Status> {
+        // The clock is looked at only where the call has a deadline.
+        let timed = self.call.deadline.map(|limit| (limit, Instant::now()));
+        if let Some((limit, _)) = timed.filter(|(limit, now)| limit.deadline().has_passed(*now)) {
+            return Err(limit.exceeded());
+        }
+        let (session, kind) = (self.session, self.call.method.kind);
+        let is_uploading = matches!(kind, CallKind::ClientStreaming | CallKind::Streaming);
+        let send_stream = is_uploading
+            .then(|| Arc::new(SendStream::new(session.core.settled.peer_limits.window())));
+        let (route, answer) = match kind {
+            CallKind::Unary | CallKind::ClientStreaming => {
+                let (sender, receiver) = oneshot::channel();
+                (Route::Reply(sender), Answer::Reply(receiver))
+            }
+            CallKind::ServerStreaming | CallKind::Streaming => {
+                let recv_stream =
+                    Arc::new(RecvStream::responses(session.core.settled.limits.window()));
+                (Route::Stream(Arc::clone(&recv_stream)), Answer::Stream(recv_stream))
+            }
+        };
+        let mut state = session.state();
+        if let Some(status) = state.phase.refusal(&session.server) {
+            return Err(status);
+        }
+        let id = state.calls.start(InFlight { route, send_stream: send_stream.clone() });
+        drop(state);
+        self.header.call = id;
+        self.header.argument = timed.map_or(0, |(limit, now)| limit.deadline().to_wire(now));
+        self.entry = Entry::Made { id, answer, send_stream };
+        Ok(())
+    }
+
+    /// The frame, as a transport takes it.
+    pub(super) fn frame(&mut self) -> OutFrame<'_> {
+        let tail = self.message.and_then(Encode::tail);
+        let head_len = self.parts().len() - tail.map_or(0, Bytes::len);
+        OutFrame::new(head_len, tail, self)
+    }
+
+    fn parts(&self) -> Parts<'_> {
+        Parts { header: self.header, block: &self.block, message: self.message }
+    }
+}
+
+impl WriteHead for Request<'_> {
+    fn write_head(&mut self, head: &mut [u8]) -> Result<(), Withdrawn> {
+        match self.enter() {
+            Ok(()) => self.parts().write_head(head),
+            Err(status) => {
+                self.entry = Entry::Refused(status);
+                Err(Withdrawn)
+            }
+        }
+    }
+}
+
+impl Drop for Request<'_> {
+    fn drop(&mut self) {
+        if let Entry::Made { id, .. } = self.entry {
+            drop(self.session.finish(id));
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! What the sessions of both roles have, and do alike: the client's `Session` and the server's
+//! `ServerSession` each hold a [`SessionCore`].
+//!
+//! What differs stays with them: the table of calls, and what a frame means to a role.
+
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use tokio::time::Instant;
+use tonic::Status;
+
+use crate::call::refusal;
+use crate::calls::receive_budget::ReceiveBudget;
+use crate::connect::ConnectionInfo;
+use crate::limits::memory::MemoryShare;
+use crate::policy::keepalive::{PingLimiter, Traffic};
+use crate::transport::frames::take_apart;
+use crate::transport::{Addresses, Transport};
+use crate::wire::messages::BATCH_LEN_MAX;
+use crate::wire::{FrameHeader, FrameKind, ProtocolError};
+use crate::{Limits, Negotiated};
+
+/// From which length on a frame's memory is looked for before it is made: the length from which
+/// TCP sends in pieces.
+const CHECKED_LEN: usize = 64 << 10;
+
+/// Which end of a connection a session is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Client,
+    Server,
+}
+
+impl Role {
+    /// What it receives, in the words of a refusal.
+    fn receives(self) -> &'static str {
+        match self {
+            Self::Client => "response",
+            Self::Server => "request",
+        }
+    }
+
+    /// Whose limits its own are, in the words of a refusal.
+    fn whose(self) -> &'static str {
+        match self {
+            Self::Client => "client's",
+            Self::Server => "server's",
+        }
+    }
+}
+
+/// What the handshake has settled.
+#[derive(Debug)]
+pub(crate) struct Settled {
+    /// What this side accepts.
+    pub(crate) limits: Limits,
+    /// What the peer accepts.
+    pub(crate) peer_limits: Limits,
+    /// What was agreed on about compressed messages.
+    pub(crate) compression: Negotiated,
+    /// The connection's two ends.
+    pub(crate) addresses: Addresses,
+    /// Why the connection did not move to an upgraded path.
+    pub(crate) fallback: Option<String>,
+    /// Whether it moved to one.
+    pub(crate) is_upgraded: bool,
+}
+
+/// The part of a session that is the same for both roles. It has no state of calls, and no lock
+/// that is held while another is taken.
+#[derive(Debug)]
+pub(crate) struct SessionCore {
+    role: Role,
+    pub(crate) transport: Box<dyn Transport>,
+    pub(crate) settled: Settled,
+    /// What the connection may hold of the memory budget of its server. A client has no budget.
+    pub(crate) memory: MemoryShare,
+    ping_limiter: Mutex<PingLimiter>,
+}
+
+impl SessionCore {
+    /// For a transport that is not started yet.
+    pub(crate) fn new(
+        role: Role,
+        transport: Box<dyn Transport>,
+        settled: Settled,
+        memory: MemoryShare,
+    ) -> Self {
+        transport.limit_large(settled.peer_limits.max_receiving_bytes);
+        let ping_limiter = Mutex::new(PingLimiter::new(Instant::now().into_std()));
+        Self { role, transport, settled, memory, ping_limiter }
+    }
+
+    /// Checks what a frame's header says against this side's limits.
+    pub(crate) fn check(&self, header: &FrameHeader) -> Result<(), Status> {
+        let (what, whose) = (self.role.receives(), self.role.whose());
+        refusal::check_incoming(what, header, whose, &self.settled.limits)
+    }
+
+    /// Takes a frame of a stream that has come apart into its block and its messages, each of which
+    /// is checked against this side's limits.
+    pub(crate) fn take_stream_apart(
+        &self,
+        header: &FrameHeader,
+        frame: Bytes,
+    ) -> Result<(Bytes, Bytes), Status> {
+        self.check(header)?;
+        let (block, messages) = take_apart(header, frame);
+        let (what, whose) = (self.role.receives(), self.role.whose());
+        refusal::check_messages(what, &messages, whose, &self.settled.limits)?;
+        Ok((block, messages))
+    }
+
+    /// Counts a large frame of `len` bytes that is announced, and keeps `value` until it has come.
+    pub(crate) fn announce<T>(
+        &self,
+        budget: &mut ReceiveBudget<T>,
+        header: &FrameHeader,
+        len: u64,
+        value: T,
+    ) -> Result<(), Status> {
+        budget.announce(header.frame_key(), len, value).map_err(|over| {
+            refusal::over_budget(self.role.receives(), len, self.role.whose(), over)
+        })
+    }
+
+    /// Looks whether the memory budget has room for a frame that the transport may have to keep.
+    /// Short ones pass unseen: what of them the network does not take at once is counted by the
+    /// transport, and bounded there.
+    pub(crate) fn check_memory(&self, len: usize) -> Result<(), Status> {
+        if len < CHECKED_LEN { Ok(()) } else { self.memory.check(len as u64) }
+    }
+
+    /// How long a frame of messages that share it may be.
+    pub(crate) fn batch_len_max(&self) -> usize {
+        self.transport.batch_len_max().min(BATCH_LEN_MAX)
+    }
+
+    /// Sends a frame that is a header alone.
+    pub(crate) fn send_control(&self, header: FrameHeader) {
+        // A closed connection has no peer to tell.
+        let _ = self.transport.send_control(header.to_bytes());
+    }
+
+    /// Sends a ping.
+    pub(crate) fn ping(&self, number: u64) {
+        self.send_number(FrameKind::Ping, number);
+    }
+
+    /// Answers a ping of the peer's, unless an answer is still waiting to be sent. Nothing may be
+    /// locked that the session's methods lock: what the transport lets go of while it sends may be
+    /// the application's, whose destructor may ask for the connection.
+    ///
+    /// # Errors
+    ///
+    /// When the peer sends too many.
+    pub(crate) fn handle_ping(&self, ping: &FrameHeader) -> Result<(), ProtocolError> {
+        let (now, traffic) = (Instant::now().into_std(), self.traffic());
+        let is_answered = {
+            // Its numbers are whole after each assignment.
+            let mut limiter = self.ping_limiter.lock().unwrap_or_else(PoisonError::into_inner);
+            limiter.handle_ping(now, traffic)?
+        };
+        if is_answered {
+            self.send_number(FrameKind::Pong, ping.argument);
+        }
+        Ok(())
+    }
+
+    fn send_number(&self, kind: FrameKind, number: u64) {
+        let mut header = FrameHeader::bare(kind, 0);
+        header.argument = number;
+        self.send_control(header);
+    }
+
+    /// What the transport has counted, as far as it is a sign of life.
+    pub(crate) fn traffic(&self) -> Traffic {
+        let stats = self.transport.stats();
+        Traffic { sent_count: stats.sent_count, received_bytes: stats.received_bytes }
+    }
+
+    /// What the connection says of itself.
+    pub(crate) fn info(&self, calls_in_flight: usize) -> ConnectionInfo {
+        ConnectionInfo {
+            transport: self.transport.name(),
+            addresses: self.settled.addresses.clone(),
+            is_upgraded: self.settled.is_upgraded,
+            fallback: self.settled.fallback.clone(),
+            compression: self.settled.compression,
+            calls_in_flight,
+            stats: self.transport.stats(),
+        }
+    }
+}
