@@ -1,10 +1,17 @@
 //! Frames between two sessions of one process, by ownership.
 //!
-//! The queues need no bound of their own: a client has at most the server's `max_calls` requests
-//! and as many cancels under way, the server at most as many responses.
+//! A queued link has a task at each end. The queues need no bound of their own: a client has at
+//! most the server's `max_calls` requests and as many cancels under way, the server at most as many
+//! responses.
+//!
+//! A direct link delivers a frame in the task that sends it. So a unary call whose handler does not
+//! wait begins and ends in one poll of its caller, and no task is woken for it. A handler that
+//! blocks holds up its caller's task and nothing else. Tasks deliver at the same time, which
+//! sessions allow: they send without a lock held, and frames of one call that need an order are
+//! sent by one task, or carry their sequence numbers.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use bytes::Bytes;
 use futures::FutureExt as _;
@@ -37,9 +44,19 @@ pub(crate) struct InprocTransport {
     outgoing: UnboundedSender<Bytes>,
     incoming: Mutex<Option<UnboundedReceiver<Bytes>>>,
     pool: Pool,
+    way: Way,
     shared: Arc<Shared>,
     /// The other end's.
     peer: Arc<Shared>,
+}
+
+/// How a frame comes to the other end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// By a queue, which a task of the other end reads.
+    Queued,
+    /// In the task that sends it. The queue has the link's end alone.
+    Direct,
 }
 
 /// What the receiving task shares with the transport.
@@ -49,11 +66,23 @@ struct Shared {
     close: CancellationToken,
     /// Why the link was ended at once, where it was.
     aborted: OnceLock<CloseReason>,
+    /// Where a direct link delivers. The receiving task keeps it alive until the link has ended.
+    handler: OnceLock<Weak<dyn Handler>>,
 }
 
 impl InprocTransport {
-    /// Two joined ends of a link that calls itself `name`.
+    /// Two joined ends of a queued link that calls itself `name`.
     pub(crate) fn pair(name: &'static str) -> (Self, Self) {
+        Self::joined(name, Way::Queued)
+    }
+
+    /// Two joined ends of a direct link that calls itself `name`. Each end is started before the
+    /// other sends.
+    pub(crate) fn direct_pair(name: &'static str) -> (Self, Self) {
+        Self::joined(name, Way::Direct)
+    }
+
+    fn joined(name: &'static str, way: Way) -> (Self, Self) {
         let (to_right, from_left) = mpsc::unbounded_channel();
         let (to_left, from_right) = mpsc::unbounded_channel();
         let pool = Pool::new(KEPT_BYTES_MAX);
@@ -63,6 +92,7 @@ impl InprocTransport {
             outgoing,
             incoming: Mutex::new(Some(incoming)),
             pool: pool.clone(),
+            way,
             shared: Arc::clone(shared),
             peer: Arc::clone(peer),
         };
@@ -80,7 +110,31 @@ impl InprocTransport {
         counter.add(1);
         counters.sent_count.add(1);
         counters.written_bytes.add(frame.len() as u64);
-        self.outgoing.send(frame).map_err(|_| closed(CloseReason::Peer))
+        match self.way {
+            Way::Queued => self.outgoing.send(frame).map_err(|_| closed(CloseReason::Peer)),
+            Way::Direct => self.peer.deliver(frame).ok_or_else(|| closed(CloseReason::Peer)),
+        }
+    }
+}
+
+impl Shared {
+    /// Ends the link at once.
+    fn abort(&self, reason: CloseReason) {
+        // The side that ended the link first has said why.
+        let _ = self.aborted.set(reason);
+        self.close.cancel();
+    }
+
+    /// Delivers a frame of a direct link to this end; `None` when the end is closed.
+    fn deliver(&self, frame: Bytes) -> Option<()> {
+        if self.close.is_cancelled() {
+            return None;
+        }
+        let handler = self.handler.get()?.upgrade()?;
+        if let Err(error) = deliver(frame, &*handler, &mut Handoff::of_caller(), &self.counters) {
+            self.abort(error.into());
+        }
+        Some(())
     }
 }
 
@@ -92,6 +146,8 @@ impl Transport for InprocTransport {
     fn start(&self, handler: Arc<dyn Handler>) {
         let incoming = self.incoming.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(incoming) = incoming {
+            // Set once: `incoming` is taken once.
+            let _ = self.shared.handler.set(Arc::downgrade(&handler));
             let (outgoing, shared) = (self.outgoing.clone(), Arc::clone(&self.shared));
             let runtime = Handle::current();
             tokio::spawn(Box::new(Driver { incoming, outgoing, handler, shared, runtime }).run());
@@ -118,9 +174,7 @@ impl Transport for InprocTransport {
     }
 
     fn abort(&self, reason: CloseReason) {
-        // The side that ended the link first has said why.
-        let _ = self.shared.aborted.set(reason);
-        self.shared.close.cancel();
+        self.shared.abort(reason);
     }
 
     fn has_unread(&self) -> bool {
@@ -212,3 +266,7 @@ fn deliver(
         Admission::Refuse => Ok(()),
     }
 }
+
+#[cfg(test)]
+#[path = "transport_tests.rs"]
+mod tests;

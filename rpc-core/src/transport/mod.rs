@@ -141,10 +141,12 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
 
 /// Where a transport delivers.
 ///
-/// Calls for one transport come one after the other, with one exception: while
+/// Calls for one transport come one after the other, with two exceptions. While
 /// [`Handler::handle_frame`] runs user code, for which it has released the [`Handoff`], other calls
 /// may come from another task. So it has to have done its bookkeeping before: what user code is run
-/// for may be ended, and the link closed, before that user code returns.
+/// for may be ended, and the link closed, before that user code returns. And a direct link inside
+/// the process delivers in the tasks that send, at the same time, also after
+/// [`Handler::handle_closed`]; frames of one direction of one call still come in their order.
 pub trait Handler: fmt::Debug + Send + Sync + 'static {
     /// Looks at the first bytes of a large frame of `len` bytes before it is received.
     ///

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::future::pending;
+use std::future::{pending, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::cross_origin::CrossOrigin;
 use super::flow::Flowing;
+use super::noted_wakes::NotedWakes;
 use super::service::PortService;
 use super::stream::CountedStream;
 
@@ -157,7 +158,8 @@ impl Serving {
         let stream = TokioIo::new(CountedStream::new(stream, Arc::clone(&flowing)));
         let answer = service_fn(move |request| {
             let service = service.clone();
-            async move { Ok::<_, Infallible>(service.answer(request).await) }
+            // hyper moves the future of a request from task to task's memory, some nine times.
+            async move { Ok::<_, Infallible>(service.answer(request).await) }.boxed()
         });
         match http {
             Http::One => {
@@ -190,10 +192,10 @@ async fn drive<C: Future<Output = hyper::Result<()>>>(
 ) {
     let Ends { going_away, stop } = ends;
     let (mut connection, mut late) = (pin!(connection), pin!(late));
-    let mut is_leaving = false;
+    let (mut is_leaving, wakes) = (false, NotedWakes::default());
     loop {
         tokio::select! {
-            ended = &mut connection => {
+            ended = poll_fn(|cx| wakes.poll(connection.as_mut(), cx)) => {
                 if let Err(error) = ended {
                     tracing::debug!(
                         target: "farcall::server", %error, "a connection over HTTP has ended"

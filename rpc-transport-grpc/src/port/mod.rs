@@ -13,6 +13,7 @@ mod connection;
 mod cross_origin;
 mod flow;
 mod http1;
+mod noted_wakes;
 mod piece;
 mod service;
 mod stream;

@@ -8,6 +8,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::Resume;
 use super::current_slot;
+use super::woken_here;
 
 /// What a driver gives along with a frame, so that user code which the frame starts may block.
 ///
@@ -27,6 +28,8 @@ pub struct Handoff {
 enum State {
     /// Nothing was released, or there is nothing to release.
     Kept,
+    /// There is none: the task that delivers is the call's own.
+    CallersOwn,
     /// It lies in the thread's slot, or another task has it.
     Released,
     /// It was taken back in time.
@@ -41,18 +44,38 @@ impl Handoff {
     #[must_use]
     pub fn new(driver: Box<impl Resume>, has_woken: bool) -> Self {
         let driver: Box<dyn Resume> = driver;
-        Self { driver: Some(driver), state: State::Kept, has_woken, _not_send: PhantomData }
+        Self::with(Some(driver), State::Kept, has_woken)
+    }
+
+    /// For a deliverer that is the task of the call itself: user code that blocks holds up that
+    /// call alone.
+    #[must_use]
+    pub(crate) fn of_caller() -> Self {
+        Self::with(None, State::CallersOwn, false)
     }
 
     /// For a deliverer that no other task can replace: user code that blocks holds it up.
     #[must_use]
     pub fn none() -> Self {
-        Self { driver: None, state: State::Kept, has_woken: false, _not_send: PhantomData }
+        Self::with(None, State::Kept, false)
     }
 
-    /// Lets another task go on with the driver if what follows blocks for longer than 40 ms. Does
-    /// nothing on a runtime of one thread.
+    fn with(driver: Option<Box<dyn Resume>>, state: State, has_woken: bool) -> Self {
+        Self { driver, state, has_woken, _not_send: PhantomData }
+    }
+
+    /// Lets another task go on with the driver if what follows blocks for longer than 40 ms. Where
+    /// the task is the call's own, lets another thread run the task that [`note_wake`] told of.
+    /// Does nothing on a runtime of one thread.
+    ///
+    /// [`note_wake`]: super::note_wake
     pub fn release(&mut self) {
+        if self.state == State::CallersOwn && woken_here::take() {
+            let runtime = Handle::current();
+            if runtime.runtime_flavor() == RuntimeFlavor::MultiThread {
+                displace_lifo_slot(&runtime);
+            }
+        }
         let has_other_threads = |driver: &mut Box<dyn Resume>| {
             driver.runtime().runtime_flavor() == RuntimeFlavor::MultiThread
         };

@@ -14,6 +14,9 @@
 //! Tasks that yielded on the thread before are in a list that only this thread looks at; the
 //! monitor wakes those of them that yielded by [`yield_now`].
 //!
+//! A driver that cannot be handed over, because its task is another library's, needs that task to
+//! be runnable elsewhere while user code blocks: the task notes where it was woken (`woken_here`).
+//!
 //! A call pays two uncontended locks of its thread's own slot. Nothing is paid on a runtime of one
 //! thread, where no other task could go on: there a handler that blocks holds up everything, and
 //! has to use `tokio::task::spawn_blocking`. The same holds when all threads of a runtime block.
@@ -23,11 +26,13 @@ mod driver_handoff;
 mod monitor;
 mod pace;
 mod resume;
+mod woken_here;
 mod worker_slot;
 mod yielding;
 
 pub use driver_handoff::Handoff;
 pub use resume::Resume;
+pub use woken_here::{note_poll, note_wake};
 pub use yielding::yield_now;
 
 #[cfg(test)]

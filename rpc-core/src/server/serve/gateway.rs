@@ -27,7 +27,7 @@ pub(in crate::server) fn gateway(
         max_receiving_bytes: u64::MAX,
         ..Limits::default()
     };
-    let (near, far) = InprocTransport::pair(protocol.name());
+    let (near, far) = InprocTransport::direct_pair(protocol.name());
     let session = ServerSession::new(
         Box::new(far),
         ServerSetup {

@@ -58,7 +58,7 @@ enum Verdict<'a> {
     Run(Admitted<'a>),
     /// It is answered with this status, and no handler sees it.
     Reject(Status),
-    /// Its client gave it up while it was on its way: no answer is sent.
+    /// Its client gave it up while it was on its way, or the link ended: no answer is sent.
     Drop,
 }
 
@@ -304,6 +304,10 @@ impl ServerSession {
         let (received, early, is_draining) = {
             let mut state = self.state();
             let received = received(&mut state.receive_budget, header, delivery)?;
+            if state.phase == Phase::Closed {
+                // Nothing would stop its handler any more.
+                return Ok(Verdict::Drop);
+            }
             let Start::Run(streams) = state.calls.start(header.call)? else {
                 return Ok(Verdict::Drop);
             };

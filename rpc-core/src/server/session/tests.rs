@@ -107,6 +107,20 @@ async fn a_session_is_not_drained_before_the_transport_has_the_last_answer() {
     session.drained().now_or_never().expect("nothing is owed any more");
 }
 
+/// A direct link may deliver one that was sent when the link still stood. Nothing would end its
+/// call.
+#[tokio::test]
+async fn a_request_behind_the_end_of_the_link_is_not_handled() {
+    let (session, transport) = serving(Router::default());
+    session.handle_closed(CloseReason::Peer);
+    let request = FrameHeader::bare(FrameKind::Request, 1).to_bytes();
+    session
+        .handle_frame(Bytes::copy_from_slice(&request), Delivery::Whole, &mut Handoff::none())
+        .unwrap();
+    assert_eq!(session.calls().in_flight, 0);
+    assert!(transport.was_drained.lock().unwrap().is_empty(), "nothing is answered");
+}
+
 /// What a transport lets go of while it sends may be the application's, and ask for the connection.
 #[tokio::test]
 async fn a_ping_is_answered_without_the_sessions_lock() {

@@ -1,0 +1,43 @@
+//! The task that drives a connection of HTTP, which notes where it is woken.
+//!
+//! Calls run in tasks of their own, and depend on this one. Before a handler is polled, rpc-core
+//! sees to it that this task is not in the LIFO slot of a thread that the handler may block.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use futures::task::AtomicWaker;
+use rpc_core::handoff::{note_poll, note_wake};
+
+/// The wakers of one such task.
+#[derive(Debug, Default)]
+pub(super) struct NotedWakes(Arc<Noted>);
+
+#[derive(Debug, Default)]
+struct Noted(AtomicWaker);
+
+impl NotedWakes {
+    /// Polls what drives the connection.
+    pub(super) fn poll<F: Future>(
+        &self,
+        connection: Pin<&mut F>,
+        cx: &mut Context<'_>,
+    ) -> Poll<F::Output> {
+        note_poll();
+        self.0.0.register(cx.waker());
+        let waker = Waker::from(Arc::clone(&self.0));
+        connection.poll(&mut Context::from_waker(&waker))
+    }
+}
+
+impl Wake for Noted {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        note_wake();
+        self.0.wake();
+    }
+}
