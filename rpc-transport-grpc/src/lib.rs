@@ -4,7 +4,8 @@
 //! takes clients of gRPC at a server's port, as [`Http1Port`] does clients of HTTP/1. [`Served`]
 //! has farcall serve what tonic's server serves, and [`GrpcConnector`] calls servers of gRPC. All
 //! are one adapter, read in two directions: messages are [`Raw`], so that tonic does everything of
-//! gRPC's HTTP, and nothing is encoded again.
+//! gRPC's HTTP, and nothing is encoded again. Only a unary call whose message has come whole goes
+//! round tonic's server code.
 //!
 //! ```text
 //!   tonic's client ── http ──> GrpcOver: tonic's server code ── Raw ──> channel

@@ -11,20 +11,29 @@ use tower::Service;
 
 use super::live::CallRules;
 use super::{Channel, Servers};
-use crate::{Caller, Status};
+use crate::{Caller, MethodDescriptor, Status};
 
 impl Caller for Channel {
     fn call(&self, mut call: Call<'_>) -> impl Future<Output = Result<ClientReply, Status>> + Send {
         let refused = self.credentials.apply(call.method(), call.metadata_mut()).err();
-        let channel = match (&self.attempts, &self.live, &self.servers) {
-            (None, None, Servers::One(channel)) if refused.is_none() => Some(channel),
-            _ => None,
-        };
+        let channel = self.single().filter(|_| refused.is_none());
         ChannelCall::new(channel, call, |call| self.call_otherwise(call, refused)).make()
+    }
+
+    fn described(&self, path: &str) -> Option<&'static MethodDescriptor> {
+        self.single()?.described(path)
     }
 }
 
 impl Channel {
+    /// The channel to the one server, where no rules stand between it and calls.
+    fn single(&self) -> Option<&rpc_core::Channel> {
+        match (&self.attempts, &self.live, &self.servers) {
+            (None, None, Servers::One(channel)) => Some(channel),
+            _ => None,
+        }
+    }
+
     /// Makes a call that is not simply one of a stub to one server.
     async fn call_otherwise(
         &self,

@@ -157,8 +157,9 @@ pub(crate) fn take_grpc_timeout(metadata: &mut MetadataMap) -> Option<Duration> 
     parse_grpc_timeout(value.to_str().ok()?)
 }
 
-/// The same timeout, left where it is.
-pub(crate) fn grpc_timeout(metadata: &MetadataMap) -> Option<Duration> {
+/// The timeout that `Request::set_timeout` left in `metadata`, where it is left.
+#[must_use]
+pub fn grpc_timeout(metadata: &MetadataMap) -> Option<Duration> {
     parse_grpc_timeout(metadata.get(GRPC_TIMEOUT)?.to_str().ok()?)
 }
 

@@ -8,6 +8,7 @@ use futures::future::BoxFuture;
 use tonic::Status;
 
 use super::{Call, ClientReply};
+use crate::MethodDescriptor;
 
 /// Something that can make calls: a `Channel`, or a layer around one.
 ///
@@ -41,6 +42,15 @@ pub trait Caller: Send + Sync {
     ///
     /// Dropping the future cancels the call on the server.
     fn call(&self, call: Call<'_>) -> impl Future<Output = Result<ClientReply, Status>> + Send;
+
+    /// The method at `path`, as the server of the present connection describes it; `None` where
+    /// that is not known at once. A caller that shows calls to layers does not tell: layers see
+    /// every call that is made by its path alone in the same way. Not listed: makers of calls that
+    /// pass through ask, and channels answer.
+    #[doc(hidden)]
+    fn described(&self, _path: &str) -> Option<&'static MethodDescriptor> {
+        None
+    }
 }
 
 /// Any caller: a `Channel`, one with layers or an interceptor, a mock. It is what a struct
@@ -116,6 +126,10 @@ impl Caller for DynCaller {
     async fn call(&self, call: Call<'_>) -> Result<ClientReply, Status> {
         self.caller.call_boxed(call).await
     }
+
+    fn described(&self, path: &str) -> Option<&'static MethodDescriptor> {
+        self.caller.described_dyn(path)
+    }
 }
 
 impl fmt::Debug for DynCaller {
@@ -127,10 +141,16 @@ impl fmt::Debug for DynCaller {
 /// A caller as an object.
 trait BoxingCaller: Send + Sync {
     fn call_boxed<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<ClientReply, Status>>;
+
+    fn described_dyn(&self, path: &str) -> Option<&'static MethodDescriptor>;
 }
 
 impl<C: Caller> BoxingCaller for C {
     fn call_boxed<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<ClientReply, Status>> {
         Box::pin(self.call(call))
+    }
+
+    fn described_dyn(&self, path: &str) -> Option<&'static MethodDescriptor> {
+        self.described(path)
     }
 }

@@ -1,5 +1,6 @@
 //! `GrpcOver`: clients of gRPC over a farcall channel.
 
+mod at_once;
 mod framing;
 mod limit;
 mod request_body;
@@ -8,16 +9,21 @@ mod response_body;
 use std::convert::Infallible;
 use std::task::{Context, Poll};
 
-use futures::future::BoxFuture;
+use bytes::Bytes;
+use futures::future::{BoxFuture, ready};
 use futures::{FutureExt, Stream, TryStreamExt, stream};
+use http::header;
 use http_body::Body;
-use rpc_core::client::{MethodName, UnnamedPaths, untyped};
-use rpc_core::{Caller, LateTrailers, MethodDescriptor};
-use tonic::codec::CompressionEncoding;
+use rpc_core::client::{MethodName, UnnamedPaths, untyped, untyped_unary};
+use rpc_core::{CallKind, Caller, Deadline, LateTrailers, MethodDescriptor, grpc_timeout};
+use tokio::time::Instant;
+use tonic::codec::{CompressionEncoding, EncodeBody, SingleMessageCompressionOverride};
+use tonic::metadata::{GRPC_CONTENT_TYPE, MetadataMap};
 use tonic::server::Grpc;
 use tonic::{Status, Streaming};
 use tower::{BoxError, Service, service_fn};
 
+use self::at_once::ReadAhead;
 pub(crate) use self::limit::Limit;
 use self::request_body::RequestBody;
 use self::response_body::ResponseBody;
@@ -67,6 +73,9 @@ struct Settings {
     send_compressed: Option<CompressionEncoding>,
 }
 
+/// The header that says how messages are compressed.
+const ENCODING: &str = "grpc-encoding";
+
 impl<C> GrpcOver<C> {
     /// Clients over `caller`: a channel, with layers or without.
     #[must_use]
@@ -115,19 +124,27 @@ where
     }
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
-        let (caller, settings) = (self.caller.clone(), self.settings);
+        let Settings { max_message_len, send_compressed } = self.settings;
+        let (caller, lateness) = (self.caller.clone(), Lateness::LeftToCaller);
+        let exchange = Exchange { caller, max_message_len, send_compressed, lateness };
         let unnamed = self.unnamed.clone();
+        let request = request
+            .map(|body| RequestBody::new(Box::pin(body), Limit::of_process(max_message_len)));
         async move {
-            let (path, limit) =
-                (request.uri().path().to_owned(), Limit::of_process(settings.max_message_len));
-            let (name, compressed) = (MethodName::Path(&path, &unnamed), settings.send_compressed);
-            Ok(exchange(&caller, limit, compressed, name, request).await)
+            let known = exchange.caller.described(request.uri().path());
+            Ok(match known.filter(|method| method.kind == CallKind::Unary) {
+                Some(method) => exchange.unary(method, request).await,
+                None => {
+                    let path = request.uri().path().to_owned();
+                    exchange.streaming(MethodName::Path(&path, &unnamed), request).await
+                }
+            })
         }
         .boxed()
     }
 }
 
-/// Answers an HTTP request by a call of `method` through `caller`.
+/// Answers an HTTP request by a call of `method` through `caller`, which sets no timeout itself.
 pub(crate) async fn answer<C, B>(
     caller: &C,
     limit: Limit,
@@ -136,45 +153,148 @@ pub(crate) async fn answer<C, B>(
 ) -> http::Response<tonic::body::Body>
 where
     C: Caller + Clone + 'static,
-    B: Body + Send + 'static,
-    B::Error: Into<BoxError>,
+    B: Body<Error: Into<BoxError>> + Send + Unpin + 'static,
 {
-    exchange(caller, limit, None, MethodName::Descriptor(method), request).await
+    let (caller, max_message_len) = (caller.clone(), limit.max_message_len);
+    let lateness = Lateness::Waits;
+    let exchange = Exchange { caller, max_message_len, send_compressed: None, lateness };
+    let request = request.map(|body| RequestBody::new(body, limit));
+    match method.kind {
+        CallKind::Unary => exchange.unary(method, request).await,
+        _ => exchange.streaming(MethodName::Descriptor(method), request).await,
+    }
 }
 
-async fn exchange<C, B>(
-    caller: &C,
-    limit: Limit,
+/// How a request over HTTP becomes a call, and its answer a response.
+struct Exchange<C> {
+    caller: C,
+    max_message_len: u64,
     send_compressed: Option<CompressionEncoding>,
-    name: MethodName<'_>,
-    request: http::Request<B>,
-) -> http::Response<tonic::body::Body>
-where
-    C: Caller + Clone + 'static,
-    B: Body + Send + 'static,
-    B::Error: Into<BoxError>,
-{
-    let max_message_len = limit.max_message_len;
-    let request = request.map(|body| RequestBody::new(body, limit));
-    let trailers = LateTrailers::default();
-    let call = service_fn(|request: tonic::Request<Streaming<Raw>>| {
-        let (caller, trailers) = (caller.clone(), trailers.clone());
-        async move {
-            let named = move |status| request_body::named(status, max_message_len);
-            let request = request.map(|messages| messages.map_err(named));
-            let response = untyped(&caller, name, request).await?;
-            Ok(response.map(|messages| until_trailers(messages, trailers)))
+    lateness: Lateness,
+}
+
+/// What a unary call does while its message has not come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lateness {
+    /// It waits until the deadline that the request says.
+    Waits,
+    /// It is left to the caller, which may have a timeout for it.
+    LeftToCaller,
+}
+
+impl<C: Caller + Clone + 'static> Exchange<C> {
+    /// A call of a unary method.
+    async fn unary<B>(
+        self,
+        method: &'static MethodDescriptor,
+        request: http::Request<RequestBody<B>>,
+    ) -> http::Response<tonic::body::Body>
+    where
+        B: Body<Error: Into<BoxError>> + Send + Unpin + 'static,
+    {
+        let (mut head, body) = request.into_parts();
+        let mut body = ReadAhead::new(body);
+        // An encoding is tonic's, in both directions, and so is the refusal of an unknown one.
+        let is_plain = self.send_compressed.is_none() && !head.headers.contains_key(ENCODING);
+        if is_plain && !body.read_at_once().await && self.lateness == Lateness::Waits {
+            let deadline = take_deadline(&mut head);
+            body.wait(deadline).await;
         }
-    });
-    let mut grpc = accept_all_requests(Grpc::new(RawCodec));
-    if let Some(encoding) = send_compressed {
-        grpc = grpc.send_compressed(encoding);
+        match body.sole_message().filter(|_| is_plain) {
+            Some(message) => self.one_message(method, head, message).await,
+            None => {
+                let request = http::Request::from_parts(head, body);
+                Box::pin(self.streaming(MethodName::Descriptor(method), request)).await
+            }
+        }
     }
-    // The body has looked at what a message may have as it travels. tonic's limit bounds what a
-    // compressed one is inflated to: a thousandth of the limit could become all memory there is.
-    let inflated_max = usize::try_from(max_message_len).unwrap_or(usize::MAX);
-    let grpc = grpc.max_decoding_message_size(inflated_max);
-    let response = { grpc }.streaming(call, request).await;
+
+    /// A call whose request is one message, which is there.
+    async fn one_message(
+        self,
+        method: &'static MethodDescriptor,
+        head: http::request::Parts,
+        message: Bytes,
+    ) -> http::Response<tonic::body::Body> {
+        let metadata = MetadataMap::from_headers(head.headers);
+        let request = tonic::Request::from_parts(metadata, head.extensions, Raw(message));
+        match untyped_unary(&self.caller, method, request).await {
+            Ok(response) => whole(response),
+            Err(status) => status.into_http(),
+        }
+    }
+
+    /// A call of any kind, its messages a stream each way.
+    async fn streaming<B>(
+        self,
+        name: MethodName<'_>,
+        request: http::Request<B>,
+    ) -> http::Response<tonic::body::Body>
+    where
+        B: Body<Data = Bytes, Error: Into<BoxError> + Send> + Send + 'static,
+    {
+        let (caller, max_message_len) = (&self.caller, self.max_message_len);
+        let trailers = LateTrailers::default();
+        let call = service_fn(|request: tonic::Request<Streaming<Raw>>| {
+            let trailers = trailers.clone();
+            async move {
+                let named = move |status| request_body::named(status, max_message_len);
+                let request = request.map(|messages| messages.map_err(named));
+                let response = untyped(caller, name, request).await?;
+                Ok(response.map(|messages| until_trailers(messages, trailers)))
+            }
+        });
+        let response = self.grpc().streaming(call, request).await;
+        with_trailers(response, trailers)
+    }
+
+    /// tonic's server code.
+    fn grpc(&self) -> Grpc<RawCodec> {
+        let mut grpc = accept_all_requests(Grpc::new(RawCodec));
+        if let Some(encoding) = self.send_compressed {
+            grpc = grpc.send_compressed(encoding);
+        }
+        // The body has looked at what a message may have as it travels. tonic's limit bounds what
+        // a compressed one is inflated to: a thousandth of the limit could become all memory there
+        // is.
+        let inflated_max = usize::try_from(self.max_message_len).unwrap_or(usize::MAX);
+        grpc.max_decoding_message_size(inflated_max)
+    }
+}
+
+/// The deadline of a request whose headers have just come. It is put among the extensions: the call
+/// begins when the message is there, and its time begins now.
+fn take_deadline(head: &mut http::request::Parts) -> Option<Deadline> {
+    let metadata = MetadataMap::from_headers(std::mem::take(&mut head.headers));
+    let timeout = grpc_timeout(&metadata);
+    head.headers = metadata.into_headers();
+    let deadline = Deadline::after(Instant::now(), timeout?);
+    head.extensions.insert(deadline);
+    Some(deadline)
+}
+
+/// The response of a call that has succeeded with one message.
+fn whole(response: tonic::Response<(Raw, MetadataMap)>) -> http::Response<tonic::body::Body> {
+    let (metadata, (message, trailers), extensions) = response.into_parts();
+    let message = stream::once(ready(Ok(message)));
+    let (no_encoding, no_override) = (None, SingleMessageCompressionOverride::default());
+    let body = EncodeBody::new_server(RawCodec, message, no_encoding, no_override, None);
+    let mut response = http::Response::new(tonic::body::Body::new(body));
+    *response.headers_mut() = metadata.into_headers();
+    response.headers_mut().insert(header::CONTENT_TYPE, GRPC_CONTENT_TYPE);
+    *response.extensions_mut() = extensions;
+    if trailers.is_empty() {
+        return response;
+    }
+    let late = LateTrailers::default();
+    late.set(trailers);
+    with_trailers(response, late)
+}
+
+fn with_trailers(
+    response: http::Response<tonic::body::Body>,
+    trailers: LateTrailers,
+) -> http::Response<tonic::body::Body> {
     response.map(|body| tonic::body::Body::new(ResponseBody::new(body, trailers)))
 }
 
@@ -192,4 +312,58 @@ fn until_trailers(
         }
         next.map(|next| (next, (messages, trailers)))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use futures::StreamExt;
+    use futures::future::join;
+    use http::Version;
+    use http_body::Frame;
+    use http_body_util::StreamBody;
+    use rpc_core::client::{Call, ClientReply};
+    use rpc_core::memory::MemoryShare;
+    use rpc_core::{Detach, Idempotency};
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    /// Refuses calls, and keeps the deadline of the last one.
+    #[derive(Clone, Default)]
+    struct Refusing(Arc<Mutex<Option<Deadline>>>);
+
+    impl Caller for Refusing {
+        async fn call(&self, call: Call<'_>) -> Result<ClientReply, Status> {
+            *self.0.lock().unwrap() = call.deadline();
+            Err(Status::aborted("refused"))
+        }
+    }
+
+    static METHOD: MethodDescriptor = MethodDescriptor {
+        path: "/t.T/M",
+        kind: CallKind::Unary,
+        idempotency: Idempotency::Unknown,
+        detach: Detach::NONE,
+    };
+
+    #[tokio::test(start_paused = true)]
+    async fn the_deadline_of_a_message_that_comes_late_counts_from_its_headers() {
+        let (caller, began) = (Refusing::default(), Instant::now());
+        let (send, message) = oneshot::channel();
+        let body = StreamBody::new(stream::once(message).map_ok(Frame::data).boxed());
+        let request = http::Request::post(METHOD.path).header("grpc-timeout", "60S").body(body);
+        let limit = Limit::of_port(100, MemoryShare::default(), Version::HTTP_11);
+        let answered = answer(&caller, limit, &METHOD, request.unwrap());
+        let late = async {
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            send.send(Bytes::from_static(b"\0\0\0\0\x02hi")).unwrap();
+        };
+        let (response, ()) = join(answered, late).await;
+        let status = Status::from_header_map(response.headers()).unwrap();
+        assert_eq!(status.message(), "refused");
+        assert_eq!(*caller.0.lock().unwrap(), Some(Deadline(began + Duration::from_secs(60))));
+    }
 }

@@ -53,10 +53,11 @@ impl PortService {
                 let service = self.clone();
                 async move { Ok::<_, Infallible>(service.answer_web(request).await) }
             });
-            let answered = leave.layer(answering).oneshot(request).await;
+            // In memory of its own, as what follows: every call's future has room for all of it.
+            let answered = Box::pin(leave.layer(answering).oneshot(request)).await;
             answered.unwrap_or_else(|never| match never {})
         } else if is_web(&request) {
-            self.answer_web(request).await
+            Box::pin(self.answer_web(request)).await
         } else if request.version() == Version::HTTP_2 {
             self.call(Version::HTTP_2, request).await
         } else {
@@ -91,7 +92,7 @@ impl PortService {
         request: http::Request<B>,
     ) -> http::Response<tonic::body::Body>
     where
-        B: Body<Data = Bytes> + Send + 'static,
+        B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<BoxError>,
     {
         match self.check(&request) {

@@ -9,12 +9,14 @@ use std::pin::pin;
 
 use futures::Stream;
 use prost::Message;
+use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::body::{Body, OneMessage, Requests};
 use super::{Call, ClientReply, RequestParts};
 use crate::MethodDescriptor;
 use crate::client::Caller;
+use crate::payload::tail_field::Detacher;
 
 /// Makes a call with one request and one response through `caller`. Dropping the future cancels
 /// the call on the server.
@@ -85,6 +87,24 @@ where
     with_stream::<_, Resp, _>(caller, method, request, ClientReply::into_stream)
 }
 
+/// As [`unary()`], of a message that passes through: its long tail field is not known. The metadata
+/// of the response is what came before its message, and trailers are beside the message.
+///
+/// # Errors
+///
+/// With the status of the call.
+pub fn untyped_unary<M>(
+    caller: &impl Caller,
+    method: &'static MethodDescriptor,
+    request: Request<M>,
+) -> impl Future<Output = Result<Response<(M, MetadataMap)>, Status>> + Send
+where
+    M: Message + Default + 'static,
+{
+    let decode = ClientReply::into_message_and_trailers;
+    sent_whole::<_, M, _>(caller, method, None, request, decode)
+}
+
 fn with_message<Req, Resp, Answer>(
     caller: &impl Caller,
     method: &'static MethodDescriptor,
@@ -95,9 +115,23 @@ where
     Req: Message + 'static,
     Resp: 'static,
 {
+    sent_whole::<_, Resp, _>(caller, method, method.detach.request, request, decode)
+}
+
+fn sent_whole<Req, Resp, Answer>(
+    caller: &impl Caller,
+    method: &'static MethodDescriptor,
+    detacher: Option<Detacher>,
+    request: Request<Req>,
+    decode: impl FnOnce(ClientReply) -> Result<Response<Answer>, Status> + Send,
+) -> impl Future<Output = Result<Response<Answer>, Status>> + Send
+where
+    Req: Message + 'static,
+    Resp: 'static,
+{
     let (metadata, extensions, message) = request.into_parts();
     let mut parts = RequestParts::new(metadata, extensions);
-    let mut message = OneMessage::new(message, method.detach.request);
+    let mut message = OneMessage::new(message, detacher);
     async move {
         let body = Body::Message(&mut message);
         // To await a future is to move it once more, and this one is long.

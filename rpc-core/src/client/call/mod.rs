@@ -11,7 +11,7 @@ pub(in crate::client) mod deadline;
 pub(in crate::client) mod download;
 mod kinds;
 mod parts;
-mod paths;
+pub(in crate::client) mod paths;
 mod reply;
 mod untyped;
 pub(in crate::client) mod upload;
@@ -27,7 +27,7 @@ use tonic::{Extensions, GrpcMethod, Status};
 
 pub(super) use body::{Body, RequestStream, Sent};
 pub use deadline::CallDeadline;
-pub use kinds::{client_streaming, server_streaming, streaming, unary};
+pub use kinds::{client_streaming, server_streaming, streaming, unary, untyped_unary};
 pub(super) use parts::RequestParts;
 pub use paths::UnnamedPaths;
 pub use reply::ClientReply;

@@ -180,7 +180,7 @@ pub(super) fn undescribed(
 /// # Errors
 ///
 /// When there are too many paths already.
-pub(super) fn described(
+pub(in crate::client) fn described(
     path: &str,
     kind: CallKind,
     idempotency: Idempotency,

@@ -165,6 +165,24 @@ impl ClientReply {
         }
     }
 
+    /// The response of a call with one response: its metadata is what came before the message, and
+    /// the trailers are beside the message.
+    pub(super) fn into_message_and_trailers<M: Message + Default>(
+        mut self,
+    ) -> Result<Response<(M, MetadataMap)>, Status> {
+        let trailers = self.split_trailers();
+        Ok(self.into_message()?.map(|message| (message, trailers)))
+    }
+
+    /// Takes the trailers out, of the extensions and of the metadata.
+    fn split_trailers(&mut self) -> MetadataMap {
+        let Some(parts) = self.parts.as_deref_mut() else { return MetadataMap::new() };
+        if let Some(initial) = parts.initial.take() {
+            parts.metadata = initial;
+        }
+        parts.extensions.remove().map_or_else(MetadataMap::new, |Trailers(trailers)| trailers)
+    }
+
     /// The response of a call with a stream of responses.
     pub(super) fn into_stream<M>(self) -> Result<Response<Streaming<M>>, Status>
     where
@@ -184,22 +202,15 @@ impl ClientReply {
     where
         M: Message + Default + 'static,
     {
+        let trailers = self.split_trailers();
         let stream = match self.body {
             ReplyBody::Stream(body) => response_streaming(*body),
             ReplyBody::Scripted(parts) => scripted_streaming(parts),
             ReplyBody::Message(message) => {
-                let parts = self.parts.as_mut();
-                let trailers = parts.and_then(|parts| parts.extensions.remove());
-                let Trailers(trailers) = trailers.unwrap_or_default();
                 let parts = [StreamPart::Message(message), StreamPart::Trailers(trailers)];
                 scripted_streaming(stream::iter(parts).map(Ok).boxed())
             }
         };
-        if let Some(parts) = self.parts.as_mut()
-            && let Some(initial) = parts.initial.take()
-        {
-            parts.metadata = initial;
-        }
         response(self.parts, stream)
     }
 }

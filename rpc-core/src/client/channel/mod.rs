@@ -21,6 +21,7 @@ use self::retry::Replays;
 pub(in crate::client) use self::retry::log_replay;
 use super::call::begun::Begun;
 use super::call::deadline::within;
+use super::call::paths;
 use super::connection_manager::ConnectionManager;
 use super::{
     Call, CallDeadline, CallDefaults, Caller, ClientReply, Connect, Connection, Intercepted,
@@ -29,7 +30,7 @@ use super::{
 use crate::balance::Connectivity;
 use crate::connect::{ConnectError, ConnectionInfo};
 use crate::payload::buffer::buffer_of;
-use crate::{Buffer, Deadline, NotExecuted, Readiness};
+use crate::{Buffer, Deadline, MethodDescriptor, NotExecuted, Readiness};
 
 /// A cheap handle that makes calls; clones share one connection.
 ///
@@ -328,6 +329,13 @@ impl Channel {
 impl Caller for Channel {
     fn call(&self, call: Call<'_>) -> impl Future<Output = Result<ClientReply, Status>> + Send {
         ChannelCall::new(Some(self), call, |call| self.call_otherwise(call)).make()
+    }
+
+    fn described(&self, path: &str) -> Option<&'static MethodDescriptor> {
+        // A connection of another protocol has no description.
+        let (kind, idempotency) = self.manager.open()?.method(path).ok()?;
+        // One that is refused is refused once more by the call, which has a status for it.
+        paths::described(path, kind, idempotency).ok()
     }
 }
 

@@ -1,0 +1,224 @@
+//! A request of one message that comes whole, as most requests of unary calls do.
+//!
+//! Such a call needs no stream of requests. Every other request goes the way of streams, as if
+//! nothing of it had been read: one that is compressed, comes in parts, breaks off, or has no
+//! message or several.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use http_body::{Body, Frame, SizeHint};
+use rpc_core::Deadline;
+use tokio::time::timeout_at;
+use tonic::Status;
+use tower::BoxError;
+
+use super::request_body::RequestBody;
+
+/// The prefix of a message: the compressed flag and the length.
+const PREFIX_LEN: usize = 5;
+
+/// How many parts of a body are read ahead: the message, and what stands in the place of the end.
+const READ_MAX: usize = 2;
+
+type Part = Result<Frame<Bytes>, Status>;
+
+/// A body of which the first parts are read ahead. As a body it begins with its first part.
+pub(super) struct ReadAhead<B> {
+    read: [Option<Part>; READ_MAX],
+    read_count: usize,
+    /// Whether the end has been read.
+    is_over: bool,
+    body: RequestBody<B>,
+}
+
+impl<B> ReadAhead<B>
+where
+    B: Body<Error: Into<BoxError>> + Unpin,
+{
+    pub(super) fn new(body: RequestBody<B>) -> Self {
+        Self { read: [const { None }; READ_MAX], read_count: 0, is_over: false, body }
+    }
+
+    /// Reads what is there, and waits for nothing. Whether that is enough.
+    pub(super) async fn read_at_once(&mut self) -> bool {
+        poll_fn(|cx| Poll::Ready(self.poll_enough(cx).is_ready())).await
+    }
+
+    /// Waits for enough, or for the deadline.
+    pub(super) async fn wait(&mut self, deadline: Option<Deadline>) {
+        let enough = poll_fn(|cx| self.poll_enough(cx));
+        match deadline {
+            None => enough.await,
+            // In memory of its own, since calls that need not wait have no use for its timer. Where
+            // the time is over, the call finds that out by itself.
+            Some(Deadline(at)) => drop(Box::pin(timeout_at(at, enough)).await),
+        }
+    }
+
+    /// The one message, without its prefix, if the whole body is one that is not compressed.
+    pub(super) fn sole_message(&self) -> Option<Bytes> {
+        let [Some(Ok(part)), None] = &self.read else { return None };
+        let part = part.data_ref().filter(|part| self.is_over && is_message(part))?;
+        let mut message = part.clone();
+        message.advance(PREFIX_LEN);
+        Some(message)
+    }
+
+    /// Reads until it is known whether the body is one message.
+    fn poll_enough(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while !self.is_over && self.read_count < READ_MAX {
+            match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                None => self.is_over = true,
+                // HTTP/2 may end a body by one.
+                Some(Ok(part)) if part.data_ref().is_some_and(Bytes::is_empty) => {}
+                Some(part) => {
+                    self.read[self.read_count] = Some(part);
+                    self.read_count += 1;
+                }
+            }
+        }
+        Poll::Ready(())
+    }
+}
+
+/// Whether a part of a body is one whole message that is not compressed.
+fn is_message(part: &[u8]) -> bool {
+    let Some(([flag, len @ ..], message)) = part.split_first_chunk::<PREFIX_LEN>() else {
+        return false;
+    };
+    *flag == 0 && u32::from_be_bytes(*len) as usize == message.len()
+}
+
+impl<B> Body for ReadAhead<B>
+where
+    B: Body<Error: Into<BoxError>> + Unpin,
+{
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Part>> {
+        match self.read.iter_mut().find_map(Option::take) {
+            Some(part) => Poll::Ready(Some(part)),
+            None if self.is_over => Poll::Ready(None),
+            None => Pin::new(&mut self.body).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let has_none = self.read.iter().all(Option::is_none);
+        has_none && (self.is_over || self.body.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::convert::Infallible;
+
+    use futures::FutureExt;
+    use http_body_util::BodyExt;
+
+    use super::super::limit::Limit;
+    use super::*;
+
+    /// A body of these parts, in the place of `None` of which it lets its reader wait once.
+    struct Script(VecDeque<Option<&'static [u8]>>);
+
+    impl Body for Script {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            match self.0.pop_front() {
+                Some(Some(part)) => Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(part))))),
+                Some(None) => {
+                    cx.waker().wake_by_ref();
+                    Poll::Pending
+                }
+                None => Poll::Ready(None),
+            }
+        }
+    }
+
+    fn ahead(parts: &[Option<&'static [u8]>]) -> ReadAhead<Script> {
+        let script = Script(parts.iter().copied().collect());
+        ReadAhead::new(RequestBody::new(script, Limit::of_process(100)))
+    }
+
+    const MESSAGE: &[u8] = b"\0\0\0\0\x02hi";
+
+    #[tokio::test]
+    async fn one_message_is_taken_when_it_has_come_whole() {
+        for parts in [&[Some(MESSAGE)][..], &[Some(MESSAGE), Some(b"")]] {
+            let mut ahead = ahead(parts);
+            assert!(ahead.read_at_once().await);
+            assert_eq!(ahead.sole_message().unwrap(), "hi");
+        }
+    }
+
+    #[tokio::test]
+    async fn one_message_is_waited_for() {
+        for parts in [&[None, Some(MESSAGE)][..], &[Some(MESSAGE), None, None, Some(b"")]] {
+            let mut ahead = ahead(parts);
+            assert!(!ahead.read_at_once().await);
+            assert_eq!(ahead.sole_message(), None, "the body may go on");
+            ahead.wait(None).await;
+            assert_eq!(ahead.sole_message().unwrap(), "hi");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_that_does_not_come_is_waited_for_until_the_deadline() {
+        let silent = futures::stream::pending::<Result<Frame<Bytes>, Infallible>>();
+        let silent = http_body_util::StreamBody::new(silent);
+        let mut ahead = ReadAhead::new(RequestBody::new(silent, Limit::of_process(100)));
+        let deadline = Deadline(tokio::time::Instant::now() + std::time::Duration::from_secs(5));
+        ahead.wait(Some(deadline)).await;
+        assert_eq!(tokio::time::Instant::now(), deadline.0);
+        assert_eq!(ahead.sole_message(), None);
+    }
+
+    #[tokio::test]
+    async fn every_other_body_is_as_if_nothing_of_it_had_been_read() {
+        let others: [&[Option<&'static [u8]>]; 7] = [
+            &[],
+            &[Some(MESSAGE), Some(MESSAGE)],
+            &[Some(b"\0\0\0\0\x02hi\0\0\0\0\0")],
+            &[Some(b"\0\0\0"), Some(b"\0\x02hi")],
+            &[Some(MESSAGE), None, Some(MESSAGE), Some(MESSAGE)],
+            &[Some(b"\x01\0\0\0\x02hi")],
+            // One that breaks off.
+            &[Some(MESSAGE), Some(b"\0\0")],
+        ];
+        for parts in others {
+            let mut ahead = ahead(parts);
+            let is_enough = ahead.read_at_once().await;
+            assert_eq!(ahead.sole_message(), None, "{parts:?}");
+            if !is_enough {
+                ahead.wait(None).await;
+                assert_eq!(ahead.sole_message(), None, "{parts:?}");
+            }
+            let mut read = Vec::new();
+            let end = loop {
+                match ahead.frame().now_or_never().expect("nothing is waited for") {
+                    Some(Ok(part)) => read.extend_from_slice(&part.into_data().unwrap()),
+                    Some(Err(status)) => break Err(status.message().to_owned()),
+                    None => break Ok(()),
+                }
+            };
+            assert_eq!(read, parts.iter().flatten().copied().collect::<Vec<_>>().concat());
+            let breaks_off = parts.last() == Some(&Some(b"\0\0"));
+            assert_eq!(end.is_err(), breaks_off, "{parts:?}");
+        }
+    }
+}
