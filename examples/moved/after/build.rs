@@ -1,6 +1,10 @@
-//! Compiles the service of the town.
+//! Compiles gRPC's route guide.
+
+#[path = "../found.rs"]
+mod found;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    rpc_codegen::compile_protos("../proto/tour.proto")?;
+    let root = found::package("grpcio-proto")?.join("proto/grpc/example");
+    rpc_codegen::compile_protos(root.join("route_guide.proto"))?;
     Ok(())
 }

@@ -1,7 +1,11 @@
-//! Compiles the service of the town.
+//! Compiles gRPC's route guide.
+
+#[path = "../found.rs"]
+mod found;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let descriptors = protox::compile(["../proto/tour.proto"], ["../proto"])?;
+    let root = found::package("grpcio-proto")?.join("proto/grpc/example");
+    let descriptors = protox::compile([root.join("route_guide.proto")], [&root])?;
     tonic_prost_build::configure().compile_fds(descriptors)?;
     Ok(())
 }

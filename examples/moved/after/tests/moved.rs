@@ -2,8 +2,8 @@
 
 #[path = "../../before/src/collector.rs"]
 mod collector;
-#[path = "../../before/src/town.rs"]
-mod town;
+#[path = "../../before/src/route_guide.rs"]
+mod route_guide;
 #[path = "../../before/src/visit.rs"]
 mod visit;
 
@@ -17,13 +17,13 @@ use collector::Collector;
 use farcall::Channel;
 use farcall::grpc::GrpcOver;
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::LogsServiceServer;
+use route_guide::Guide;
+use route_guide::proto::route_guide_server::RouteGuideServer;
 use similar::{ChangeTag, TextDiff};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Endpoint, Server};
-use town::Town;
-use town::proto::town_server::TownServer;
 use visit::visit;
 
 /// How long one client may take, on a machine that is emulated.
@@ -75,7 +75,7 @@ async fn before() -> Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = format!("http://{}", listener.local_addr()?);
     let server = Server::builder()
-        .add_service(TownServer::new(Town))
+        .add_service(RouteGuideServer::new(Guide))
         .add_service(LogsServiceServer::new(Collector));
     tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
     Ok(address)

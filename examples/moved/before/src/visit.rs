@@ -10,8 +10,8 @@ use tonic::client::GrpcService;
 use tonic::codegen::{Body as HttpBody, Bytes, StdError};
 use tonic::{Code, Streaming};
 
-use super::town::proto::town_client::TownClient;
-use super::town::proto::{District, Note, Place, Sight};
+use super::route_guide::proto::route_guide_client::RouteGuideClient;
+use super::route_guide::proto::{Feature, Point, Rectangle, RouteNote};
 
 /// What a generated client calls over: a channel of tonic's, or `farcall::grpc::GrpcOver`.
 pub(crate) trait Carrier:
@@ -38,35 +38,43 @@ impl<T> Carrier for T where
 ///
 /// When a call fails that should not, or gives something else than it should.
 pub(crate) async fn visit(carrier: impl Carrier) -> Result<()> {
-    see_the_town(TownClient::new(carrier.clone())).await?;
+    travel(RouteGuideClient::new(carrier.clone())).await?;
     export_logs(LogsServiceClient::new(carrier)).await
 }
 
-fn place(east: i32, north: i32) -> Place {
-    Place { east, north }
-}
+const GATE: Point = Point { latitude: 525_162_800, longitude: 133_777_000 };
+const TOWER: Point = Point { latitude: 525_208_000, longitude: 134_094_000 };
+const NOWHERE: Point = Point { latitude: 525_000_000, longitude: 133_000_000 };
 
-async fn see_the_town(mut town: TownClient<impl Carrier>) -> Result<()> {
-    let seen = town.look(place(2, 5)).await?.into_inner();
-    ensure!(seen.name == "tower", "{seen:?} at 2, 5");
-    let refused = town.look(place(9, 9)).await.err().context("there is a sight at 9, 9")?;
-    ensure!(refused.code() == Code::NotFound, "{refused}");
-    ensure!(refused.message() == "nothing at 9, 9", "{refused}");
+async fn travel(mut guide: RouteGuideClient<impl Carrier>) -> Result<()> {
+    let found = guide.get_feature(TOWER).await?.into_inner();
+    ensure!(found == Feature { name: "Television Tower".to_owned(), location: Some(TOWER) });
+    let found = guide.get_feature(NOWHERE).await?.into_inner();
+    ensure!(found == Feature { name: String::new(), location: Some(NOWHERE) });
 
-    let walked = town.walk(District { from_east: 0, to_east: 7 }).await?.into_inner();
-    let names: Vec<String> =
-        collect(walked).await?.into_iter().map(|Sight { name, .. }| name).collect();
-    ensure!(names == ["fountain", "tower", "harbour"], "{names:?} from 0 to 7");
+    let around = Rectangle { lo: Some(GATE), hi: Some(TOWER) };
+    let listed = collect(guide.list_features(around).await?.into_inner()).await?;
+    let names: Vec<&str> = listed.iter().map(|feature| feature.name.as_str()).collect();
+    ensure!(names == ["Brandenburg Gate", "Television Tower"], "{names:?}");
+    let refused = guide.list_features(Rectangle { lo: Some(GATE), hi: None }).await.err();
+    let refused = refused.context("a rectangle has one corner")?;
+    ensure!(refused.code() == Code::InvalidArgument, "{refused}");
+    ensure!(refused.message() == "a rectangle has two corners", "{refused}");
 
-    let way = tokio_stream::iter([place(0, 0), place(2, 5), place(7, 2)]);
-    let distance = town.record(way).await?.into_inner();
-    ensure!((distance.places, distance.blocks) == (3, 15), "{distance:?}");
+    let route = tokio_stream::iter([GATE, NOWHERE, TOWER]);
+    let summary = guide.record_route(route).await?.into_inner();
+    ensure!((summary.point_count, summary.feature_count) == (3, 2), "{summary:?}");
+    let straight = guide.record_route(tokio_stream::iter([GATE, TOWER])).await?.into_inner();
+    // 2.2 km from the gate to the tower.
+    ensure!((2_190..2_220).contains(&straight.distance), "{straight:?}");
+    ensure!(summary.distance > straight.distance, "{summary:?}");
 
-    let note = |text: &str| Note { place: Some(place(0, 0)), text: text.to_owned() };
-    let notes = tokio_stream::iter([note("cold water"), note("pigeons"), note("sold out")]);
-    let answers = collect(town.chat(notes).await?.into_inner()).await?;
-    let read: Vec<&str> = answers.iter().map(|note| note.text.as_str()).collect();
-    ensure!(read == ["", "cold water", "cold water; pigeons"], "{read:?}");
+    let note =
+        |location, text: &str| RouteNote { location: Some(location), message: text.to_owned() };
+    let notes = [note(GATE, "pigeons"), note(TOWER, "fog"), note(GATE, "rain"), note(GATE, "sun")];
+    let answers = collect(guide.route_chat(tokio_stream::iter(notes)).await?.into_inner()).await?;
+    let read: Vec<&str> = answers.iter().map(|note| note.message.as_str()).collect();
+    ensure!(read == ["pigeons", "pigeons", "rain"], "{read:?}");
     Ok(())
 }
 
