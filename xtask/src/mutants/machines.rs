@@ -1,5 +1,7 @@
 //! The pure machines, and of each crate the smallest package that holds them.
 
+use std::path::Path;
+
 /// A crate with pure machines, as it is built without all that stands above them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Reduced {
@@ -22,13 +24,14 @@ pub(super) struct Machine {
     pub(super) of: Reduced,
     /// Its folder or file in `src`.
     pub(super) files: &'static str,
-    /// What the names of its tests begin with.
-    pub(super) tests: &'static str,
+    /// The modules of its tests: what their names begin with.
+    pub(super) tests: &'static [&'static str],
 }
 
 const CORE: Reduced = Reduced {
     folder: "rpc-core",
     sources: &[
+        "balance",
         "calls",
         "limits/connection.rs",
         "limits/quota.rs",
@@ -51,14 +54,30 @@ zerocopy.workspace = true
 ",
 };
 
+const TCP: Reduced = Reduced {
+    folder: "rpc-transport-tcp",
+    sources: &["codec", "pacing", "send"],
+    root: include_str!("roots/rpc-transport-tcp.txt"),
+    dependencies: "\
+arrayvec.workspace = true
+bytes.workspace = true
+rpc-core.workspace = true
+tokio = { workspace = true, features = [\"sync\"] }
+zerocopy.workspace = true
+",
+};
+
 const RDMA: Reduced = Reduced {
     folder: "rpc-transport-rdma",
     sources: &[
         "config",
         "fair/jain.rs",
+        "proto/clock.rs",
+        "proto/connection",
         "proto/flow",
         "proto/rndv",
         "proto/wire.rs",
+        "script",
         "stats",
         "verbs/keys.rs",
     ],
@@ -80,19 +99,24 @@ const fn machine(
     name: &'static str,
     of: Reduced,
     files: &'static str,
-    tests: &'static str,
+    tests: &'static [&'static str],
 ) -> Machine {
     Machine { name, of, files, tests }
 }
 
 /// All of them.
 pub(super) const MACHINES: &[Machine] = &[
-    machine("calls", CORE, "calls", "calls::"),
-    machine("wire", CORE, "wire", "wire::"),
-    machine("policy", CORE, "policy", "policy::"),
-    machine("quota", CORE, "limits/quota.rs", "limits::quota::"),
-    machine("flow", RDMA, "proto/flow", "proto::flow::"),
-    machine("rndv", RDMA, "proto/rndv", "proto::rndv::"),
+    machine("calls", CORE, "calls", &["calls::"]),
+    machine("wire", CORE, "wire", &["wire::"]),
+    machine("policy", CORE, "policy", &["policy::"]),
+    machine("quota", CORE, "limits/quota.rs", &["limits::quota::"]),
+    machine("balance", CORE, "balance", &["balance::"]),
+    machine("codec", TCP, "codec", &["codec::"]),
+    machine("pacing", TCP, "pacing", &["pacing::"]),
+    machine("send", TCP, "send", &["send::"]),
+    machine("flow", RDMA, "proto/flow", &["proto::flow::"]),
+    machine("rndv", RDMA, "proto/rndv", &["proto::rndv::"]),
+    machine("connection", RDMA, "proto/connection", &["proto::connection::", "script::"]),
 ];
 
 impl Machine {
@@ -101,12 +125,18 @@ impl Machine {
         let below = if self.files.ends_with(".rs") { "" } else { "/**" };
         format!("{}/src/{}{below}", self.of.folder, self.files)
     }
+
+    /// Whether a file or folder of `src` has tests of it.
+    pub(super) fn is_tested_by(&self, source: &str) -> bool {
+        let source = Path::new(source).with_extension("");
+        let folders =
+            self.tests.iter().map(|module| module.trim_end_matches("::").replace("::", "/"));
+        folders.into_iter().any(|folder| Path::new(&folder).starts_with(&source))
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     #[test]
@@ -118,6 +148,16 @@ mod tests {
             assert!(of.sources.iter().any(is_built), "{name}");
             of.sources.iter().for_each(|source| assert!(sources.join(source).exists(), "{source}"));
         }
+    }
+
+    #[test]
+    fn tests_of_a_machine_stand_with_it_or_in_a_module_of_their_own() {
+        let of = |name| MACHINES.iter().find(|machine| machine.name == name).unwrap();
+        assert!(of("quota").is_tested_by("limits/quota.rs"));
+        assert!(!of("quota").is_tested_by("limits/settings.rs"));
+        assert!(of("connection").is_tested_by("proto/connection"));
+        assert!(of("connection").is_tested_by("script"));
+        assert!(!of("connection").is_tested_by("proto/wire.rs"));
     }
 
     #[test]

@@ -25,7 +25,7 @@ use machines::{MACHINES, Machine};
 const LIMIT: Duration = Duration::from_secs(4 * 3600);
 
 /// The least time that the tests of a mutant have, in seconds: they take one or two.
-const TEST_SECONDS_MIN: &str = "20";
+const TEST_SECONDS_MIN: &str = "10";
 
 /// Where trees and results are, in the target folder.
 const FOLDER: &str = "mutants";
@@ -71,7 +71,7 @@ pub(crate) fn run(options: &MutantsOptions) -> Result<()> {
     };
     let chosen: Vec<&Machine> = MACHINES.iter().filter(is_chosen).collect();
     if options.list {
-        chosen.iter().for_each(|machine| println!("{:8} {}", machine.name, machine.pattern()));
+        chosen.iter().for_each(|machine| println!("{:10} {}", machine.name, machine.pattern()));
         return Ok(());
     }
     setup::ensure(&[Purpose::Build])?;
@@ -98,7 +98,7 @@ fn mutate(machine: &Machine, options: &MutantsOptions) -> Result<Outcome> {
     command.arg("--config").arg(workspace.join(".cargo/mutants.toml"));
     command.args(options.iterate.then_some("--iterate"));
     command.args(options.shard.iter().flat_map(|shard| ["--shard", shard]));
-    command.args(["--cargo-test-arg=--lib", "--", machine.tests]);
+    command.args(["--", "--lib", "--"]).args(machine.tests);
     command.env("CARGO_TARGET_DIR", tree.join("target"));
     // A mutant is noticed with the first input that shows it.
     command.env("PROPTEST_MAX_SHRINK_ITERS", "0");

@@ -27,7 +27,7 @@ pub(super) fn make(workspace: &Path, reduced: &Reduced, folder: &Path) -> Result
         copy(&original.join(source), &sources.join(source))?;
     }
     // Tests of what is built only because the machines need it may need more.
-    for helper in reduced.sources.iter().filter(|source| !has_machine(reduced, source)) {
+    for helper in reduced.sources.iter().filter(|source| !has_tests(reduced, source)) {
         drop_tests(&sources.join(helper))?;
     }
     write(&sources.join("lib.rs"), reduced.root)?;
@@ -38,10 +38,10 @@ pub(super) fn make(workspace: &Path, reduced: &Reduced, folder: &Path) -> Result
     Ok(tree)
 }
 
-/// Whether one of the files and folders that are built is a machine, or has one in it.
-fn has_machine(reduced: &Reduced, source: &str) -> bool {
+/// Whether one of the files and folders that are built has tests of a machine.
+fn has_tests(reduced: &Reduced, source: &str) -> bool {
     let of_crate = MACHINES.iter().filter(|machine| machine.of == *reduced);
-    of_crate.into_iter().any(|machine| Path::new(machine.files).starts_with(source))
+    of_crate.into_iter().any(|machine| machine.is_tested_by(source))
 }
 
 /// Cuts off the tests at the end of a file, or of all files in a folder.
@@ -75,7 +75,8 @@ fn root_manifest(root: &str, workspace: &Path, reduced: &Reduced) -> String {
     let from = format!("path = \"{}/", workspace.display());
     format!(
         "[workspace]\nmembers = [\"{}\"]\nresolver = \"3\"\n\n\
-         [profile.dev]\ndebug = false\n\n[{}",
+         [profile.dev]\ndebug = false\n\n\
+         [profile.dev.package.\"*\"]\nopt-level = 1\n\n[{}",
         reduced.folder,
         dependencies.replace("path = \"", &from)
     )

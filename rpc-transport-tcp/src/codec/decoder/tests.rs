@@ -126,6 +126,29 @@ fn chunks_that_do_not_fit_their_frame_are_violations() {
     assert!(matches!(feed(&twice, 1000, true), Err(ProtocolError::Invalid { .. })));
 }
 
+#[test]
+fn a_chunk_beyond_what_is_missing_of_its_frame_is_a_violation() {
+    let first = record(RecordKind::First, 1, Some(100), &[1; 60]);
+    for is_accepted in [true, false] {
+        let with_next = |len| {
+            let next = record(RecordKind::Next, 1, None, &vec![1; len]);
+            feed(&[&first[..], &next].concat(), 1000, is_accepted)
+        };
+        assert_eq!(with_next(40).map(|frames| frames.len()), Ok(usize::from(is_accepted)));
+        assert!(matches!(with_next(41), Err(ProtocolError::TooLong { len: 41, max: 40, .. })));
+    }
+}
+
+#[test]
+fn a_frame_is_announced_with_its_header() {
+    let frame: Vec<u8> = (0..100).collect();
+    let mut decoder = Decoder::new(Pool::new(0));
+    read(&mut decoder, &record(RecordKind::First, 1, Some(100), &frame));
+    let event = decoder.next().unwrap();
+    let Some(Event::Announced { prefix, len: 100 }) = event else { panic!("{event:?}") };
+    assert_eq!(prefix, frame[..HEADER_LEN]);
+}
+
 /// Reads `bytes` into the slices, as far as they go, and says how many bytes went where.
 fn read(decoder: &mut Decoder, bytes: &[u8]) -> [usize; 2] {
     let mut lens = [0; 2];
