@@ -390,4 +390,67 @@ mod tests {
         assert_eq!(OutlierDetection::off().check(), Ok(()));
         assert!(!OutlierDetection::off().is_on());
     }
+    #[test]
+    fn each_setter_sets_its_own_value_and_leaves_the_others() {
+        let rule =
+            FailurePercentage::new().with_threshold(1).with_minimum_hosts(2).with_request_volume(3);
+        assert_eq!(rule, FailurePercentage { threshold: 1, minimum_hosts: 2, request_volume: 3 });
+        let seconds = Duration::from_secs;
+        let rules = OutlierDetection::new()
+            .with_consecutive_failures(4)
+            .with_failure_percentage(Some(rule))
+            .with_interval(seconds(5))
+            .with_base_ejection_time(seconds(6))
+            .with_max_ejection_time(seconds(7))
+            .with_max_ejection_percent(8);
+        let expected = OutlierDetection {
+            consecutive_failures: 4,
+            failure_percentage: Some(rule),
+            interval: seconds(5),
+            base_ejection_time: seconds(6),
+            max_ejection_time: seconds(7),
+            max_ejection_percent: 8,
+        };
+        assert_eq!(rules, expected);
+        let config = BalanceConfig::new()
+            .with_policy(Policy::RoundRobin)
+            .with_outlier_detection(rules)
+            .with_slow_start(SlowStart::new(seconds(9)))
+            .with_prefer_upgraded(true)
+            .with_latency_decay(seconds(10))
+            .with_connections(11)
+            .with_health_check("service".to_owned());
+        let expected = BalanceConfig {
+            policy: Policy::RoundRobin,
+            outlier_detection: expected,
+            slow_start: SlowStart { window: seconds(9) },
+            prefer_upgraded: true,
+            latency_decay: seconds(10),
+            connections: 11,
+            health_check: Some("service".to_owned()),
+        };
+        assert_eq!(config, expected);
+    }
+
+    #[test]
+    fn outlier_detection_is_on_while_either_rule_is() {
+        let off = OutlierDetection::off();
+        assert!(!off.is_on());
+        assert!(off.with_consecutive_failures(1).is_on());
+        assert!(off.with_failure_percentage(Some(FailurePercentage::new())).is_on());
+        assert!(OutlierDetection::new().is_on());
+    }
+
+    #[test]
+    fn the_ends_of_the_ranges_are_in_them() {
+        let all = FailurePercentage::new().with_threshold(100);
+        let rules = OutlierDetection::new()
+            .with_max_ejection_percent(100)
+            .with_failure_percentage(Some(all));
+        for connections in [1, MAX_CONNECTIONS] {
+            let config =
+                BalanceConfig::new().with_connections(connections).with_outlier_detection(rules);
+            assert_eq!(config.check(), Ok(()));
+        }
+    }
 }

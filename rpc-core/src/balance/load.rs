@@ -258,4 +258,36 @@ mod tests {
         assert_eq!(load.take_interval(), (2, 1));
         assert_eq!(load.take_interval(), (0, 0));
     }
+    fn assert_close(value: f32, expected: f32) {
+        assert!((value / expected - 1.0).abs() < 1e-3, "{value} is not {expected}");
+    }
+
+    #[test]
+    fn a_sample_counts_by_the_time_since_the_last_one() {
+        let latency_after = |time| {
+            let (load, now) = load();
+            answer(&load, 1000, now);
+            answer(&load, 2000, now + time);
+            load.latency_us(now + time).unwrap()
+        };
+        assert_close(latency_after(DECAY), 2000.0 - 1000.0 / std::f32::consts::E);
+        assert_close(latency_after(100 * DECAY), 2000.0);
+        assert_close(latency_after(Duration::ZERO), 1010.0);
+    }
+
+    #[test]
+    fn failures_weigh_by_their_share_which_decays() {
+        let (load, epoch) = load();
+        let now = epoch + 100 * DECAY;
+        let _ = fail(&load, now);
+        assert_close(load.score(300.0, now), 300.0 * (1.0 + FAILURE_FACTOR));
+        load.start();
+        assert_close(load.score(300.0, now), 2.0 * 300.0 * (1.0 + FAILURE_FACTOR));
+        let left = FAILURE_FACTOR / std::f32::consts::E;
+        assert_close(load.score(300.0, now + DECAY), 2.0 * 300.0 * (1.0 + left));
+        // Three of four calls at the same moment fail: each counts a hundredth of the rest.
+        let _ = fail(&load, now);
+        answer(&load, 300, now);
+        assert_close(load.score(1.0, now), 2.0 * 300.0 * (1.0 + FAILURE_FACTOR * 0.99));
+    }
 }

@@ -28,6 +28,8 @@ mod picker;
 mod ring;
 mod roster;
 #[cfg(test)]
+mod roster_tests;
+#[cfg(test)]
 mod schedule_tests;
 
 pub use config::{BalanceConfig, FailurePercentage, OutlierDetection, Policy, SlowStart};

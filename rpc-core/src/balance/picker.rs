@@ -319,6 +319,9 @@ fn gcd(a: u64, b: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -339,17 +342,98 @@ mod tests {
     }
 
     #[test]
-    fn two_draws_differ_and_reach_all() {
+    fn two_draws_differ_and_reach_all_pairs() {
         for count in 2..9 {
-            let mut seen = vec![false; count];
+            let mut seen = HashSet::new();
             for draw in 0..1000_u64 {
                 let random = draw.wrapping_mul(0x9e37_79b9_7f4a_7c15);
                 let (one, other) = two_of(random, count);
                 assert!(one < count && other < count && one != other, "{one}, {other} of {count}");
-                seen[one] = true;
-                seen[other] = true;
+                seen.insert((one, other));
             }
-            assert!(seen.iter().all(|&seen| seen), "{seen:?}");
+            assert_eq!(seen.len(), count * (count - 1), "{seen:?}");
         }
+    }
+
+    const WINDOW: Duration = Duration::from_secs(10);
+
+    /// A picker of endpoints with these weights that are ready since then, all with a slow start.
+    fn picker(policy: Policy, endpoints: &[(u16, Instant)]) -> Picker<usize> {
+        let candidate = |(handle, &(weight, ready_since)): (usize, &(u16, Instant))| Candidate {
+            id: EndpointId { endpoint: handle as u64, connection: 0 },
+            handle,
+            load: Arc::new(Load::new(WINDOW, ready_since)),
+            weight,
+            ready_since,
+        };
+        let candidates = endpoints.iter().enumerate().map(candidate).collect();
+        let ring = Arc::default();
+        Picker::new(Tier::Healthy(candidates), policy, SlowStart::new(WINDOW), (&ring, &[]), 0)
+    }
+
+    fn load(picker: &Picker<usize>, index: usize) -> &Load {
+        let Tier::Healthy(candidates) = &picker.tier else { panic!("{:?}", picker.tier) };
+        &candidates[index].load
+    }
+
+    fn picked(pick: &Pick<'_, usize>) -> usize {
+        let Pick::Endpoint { candidate, is_last_resort: false } = pick else { panic!("{pick:?}") };
+        candidate.handle
+    }
+
+    /// How many of 10,000 picks are of the second endpoint.
+    fn share_of_second(picker: &Picker<usize>, tried: &[EndpointId], now: Instant) -> usize {
+        let mut random = fastrand::Rng::with_seed(7);
+        let picks = (0..10_000).map(|_| picked(&picker.pick(random.u64(..), None, tried, now)));
+        picks.filter(|handle| *handle == 1).count()
+    }
+
+    #[test]
+    fn load_counts_by_weight() {
+        let now = Instant::now();
+        let picker = picker(Policy::LeastLoaded, &[(1, now), (3, now)]);
+        let later = now + WINDOW;
+        load(&picker, 0).start();
+        // One call on a weight of 1 is more than two on a weight of 3, and less than six.
+        (0..2).for_each(|_| load(&picker, 1).start());
+        assert_eq!(share_of_second(&picker, &[], later), 10_000);
+        (0..4).for_each(|_| load(&picker, 1).start());
+        assert_eq!(share_of_second(&picker, &[], later), 0);
+    }
+
+    #[test]
+    fn an_endpoint_that_has_just_come_looks_more_loaded() {
+        let (now, new) = (Instant::now(), Instant::now() + WINDOW);
+        let picker = picker(Policy::LeastLoaded, &[(1, now), (1, new)]);
+        (0..8).for_each(|_| load(&picker, 0).start());
+        assert_eq!(share_of_second(&picker, &[], new), 0, "9 are less than a tenth's 10");
+        assert_eq!(share_of_second(&picker, &[], new + WINDOW / 2), 10_000);
+        (0..2).for_each(|_| load(&picker, 0).start());
+        assert_eq!(share_of_second(&picker, &[], new), 10_000, "11 are more");
+    }
+
+    #[test]
+    fn turns_grow_with_the_time_since_an_endpoint_came() {
+        let (now, new) = (Instant::now(), Instant::now() + WINDOW);
+        let picker = picker(Policy::RoundRobin, &[(1, now), (1, new)]);
+        // A turn that is passed on is the other's, beside its own.
+        for (age, expected) in
+            [(Duration::ZERO, 909), (WINDOW / 2, 3_333), (WINDOW * 4 / 5, 4_444), (WINDOW, 5_000)]
+        {
+            let share = share_of_second(&picker, &[], new + age);
+            assert!(share.abs_diff(expected) < 200, "{share} picks after {age:?}");
+        }
+    }
+
+    #[test]
+    fn a_retry_goes_to_the_less_loaded_of_the_others() {
+        let now = Instant::now();
+        let picker = picker(Policy::LeastLoaded, &[(1, now), (1, now), (1, now)]);
+        let tried = [EndpointId { endpoint: 0, connection: 7 }];
+        load(&picker, 2).start();
+        assert_eq!(share_of_second(&picker, &tried, now + WINDOW), 10_000);
+        // Drawn twice at random, the other one would have some of its share.
+        (0..2).for_each(|_| load(&picker, 1).start());
+        assert_eq!(share_of_second(&picker, &tried, now + WINDOW), 0);
     }
 }

@@ -114,4 +114,13 @@ mod tests {
         assert_eq!(seen.len(), 300);
         assert_eq!(Ring::default().preferred(7).next(), None);
     }
+    /// Clients that are updated one after the other have to agree on the owner of a key.
+    #[test]
+    fn places_are_those_of_the_published_functions() {
+        assert_eq!(hash(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(hash(b"a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(hash(b"foobar"), 0x8594_4171_f739_67e8);
+        assert_eq!(mix(0), 0xe220_a839_7b1d_cdaf);
+        assert_eq!(mix(1_234_567), 6_457_827_717_110_365_317);
+    }
 }

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::connection::rndv_payload::RndvPayload;
-use crate::fair::semaphore::{FairPermit, PeerShare};
+use crate::fair::semaphore::PeerShare;
 use crate::memory::{Sink, Slot};
 use crate::proto::connection::{ArrivalOf, Buffers, ConnectionState};
 use crate::proto::rndv::memory_windows::Bind;
-use crate::proto::rndv::throttle::ReadShare;
 use crate::verbs::{Binding, RemoteKey, RemoteMemory, Window};
 
 /// Registered memory, and windows of a queue pair.
@@ -46,17 +45,5 @@ impl Bind for Binding {
 
     fn into_window(self) -> Result<Window, Self> {
         self.into_window()
-    }
-}
-
-impl ReadShare for PeerShare {
-    type Permit = FairPermit;
-
-    fn try_take(&self, len: u64) -> Option<FairPermit> {
-        self.try_take(len)
-    }
-
-    fn split(permit: &mut FairPermit, len: u64) -> Option<FairPermit> {
-        permit.split(len)
     }
 }

@@ -9,6 +9,7 @@ pub(crate) mod live;
 mod posting;
 pub(crate) mod queue_pairs;
 pub(crate) mod read_queues;
+mod read_share;
 mod rndv_get;
 pub(crate) mod rndv_payload;
 

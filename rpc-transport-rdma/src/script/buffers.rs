@@ -23,7 +23,7 @@ const OFFERED_LEN: u64 = 100_000;
 
 /// What opens memory to the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Access {
+pub(crate) enum Access {
     /// The registration, until the peer has released the transfer.
     Transfer(u32),
     /// A window, until its key is dead.
@@ -32,35 +32,35 @@ pub(super) enum Access {
 
 /// What there is of buffers.
 #[derive(Default)]
-pub(super) struct Ledger {
+pub(crate) struct Ledger {
     next_id: u64,
     live: HashSet<u64>,
     /// By what the peer may read each payload.
     open: HashMap<u64, HashSet<Access>>,
     /// Whether the queue pairs are destroyed, and nothing can be read any more.
-    pub(super) is_gone: bool,
+    pub(crate) is_gone: bool,
 }
 
-pub(super) type Books = Rc<RefCell<Ledger>>;
+pub(crate) type Books = Rc<RefCell<Ledger>>;
 
 impl Ledger {
-    pub(super) fn live_count(&self) -> usize {
+    pub(crate) fn live_count(&self) -> usize {
         self.live.len()
     }
 
-    pub(super) fn open(&mut self, payload: u64, access: Access) {
+    pub(crate) fn open(&mut self, payload: u64, access: Access) {
         self.open.entry(payload).or_default().insert(access);
     }
 
     /// The peer can read by this no more.
-    pub(super) fn shut(&mut self, access: Access) {
+    pub(crate) fn shut(&mut self, access: Access) {
         for accesses in self.open.values_mut() {
             accesses.remove(&access);
         }
     }
 
     /// The keys by which the peer may read something.
-    pub(super) fn keys(&self) -> Vec<RemoteKey> {
+    pub(crate) fn keys(&self) -> Vec<RemoteKey> {
         let mut keys: Vec<_> = self
             .open
             .values()
@@ -76,13 +76,13 @@ impl Ledger {
 }
 
 /// Something that has to come back.
-pub(super) struct Token {
-    pub(super) id: u64,
+pub(crate) struct Token {
+    pub(crate) id: u64,
     books: Books,
 }
 
 impl Token {
-    pub(super) fn new(books: &Books) -> Self {
+    pub(crate) fn new(books: &Books) -> Self {
         let mut ledger = books.borrow_mut();
         ledger.next_id += 1;
         let id = ledger.next_id;
@@ -111,13 +111,13 @@ impl fmt::Debug for Token {
 
 /// Memory of one message.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(crate) struct Slot {
     _token: Token,
     bytes: Vec<u8>,
 }
 
 impl Slot {
-    pub(super) fn new(books: &Books, len: usize) -> Self {
+    pub(crate) fn new(books: &Books, len: usize) -> Self {
         Self { _token: Token::new(books), bytes: vec![0; len] }
     }
 }
@@ -138,22 +138,22 @@ impl DerefMut for Slot {
 
 /// Memory of an offered frame.
 #[derive(Debug)]
-pub(super) struct OfferedFrame(pub(super) Token);
+pub(crate) struct OfferedFrame(pub(crate) Token);
 
 /// A memory window that opens nothing, and the key that it had last.
 #[derive(Debug)]
-pub(super) struct Window(pub(super) RemoteKey);
+pub(crate) struct Window(pub(crate) RemoteKey);
 
 /// A window and the payload that it opens.
 #[derive(Debug)]
-pub(super) struct Binding {
-    pub(super) key: RemoteKey,
-    pub(super) payload: u64,
-    pub(super) state: BindState,
+pub(crate) struct Binding {
+    pub(crate) key: RemoteKey,
+    pub(crate) payload: u64,
+    pub(crate) state: BindState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum BindState {
+pub(crate) enum BindState {
     Unbound,
     Bound,
     Dead,
@@ -206,18 +206,18 @@ impl Bind for Binding {
 }
 
 /// Memory that READs fill.
-pub(super) type Sink = Rc<(Token, usize)>;
+pub(crate) type Sink = Rc<(Token, usize)>;
 
 /// What the device has of READ bytes.
 #[derive(Debug)]
-pub(super) struct Share {
-    pub(super) max: u64,
-    pub(super) taken: Rc<Cell<u64>>,
+pub(crate) struct Share {
+    pub(crate) max: u64,
+    pub(crate) taken: Rc<Cell<u64>>,
 }
 
 /// A part of it.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(crate) struct Turn {
     len: u64,
     taken: Rc<Cell<u64>>,
 }
@@ -225,7 +225,7 @@ pub(super) struct Turn {
 impl Share {
     /// A part for a connection that has waited; there may be less room than that, as when others
     /// have had it.
-    pub(super) fn turn(&self, len: u64) -> Turn {
+    pub(crate) fn turn(&self, len: u64) -> Turn {
         self.taken.set(self.taken.get() + len);
         Turn { len, taken: Rc::clone(&self.taken) }
     }
@@ -252,7 +252,7 @@ impl Drop for Turn {
 
 /// The buffers of scripts.
 #[derive(Debug)]
-pub(super) struct ScriptBuffers;
+pub(crate) struct ScriptBuffers;
 
 impl Buffers for ScriptBuffers {
     type Slot = Slot;
@@ -265,7 +265,7 @@ impl Buffers for ScriptBuffers {
 
 /// A request of the device's.
 #[derive(Debug)]
-pub(super) enum Request {
+pub(crate) enum Request {
     Control { slot: Slot, len: usize },
     Message { slot: Slot, len: usize, _permit: Token },
     Bind(Binding),
@@ -275,7 +275,7 @@ pub(super) enum Request {
 
 /// One queue pair: what is not posted, and what has not completed.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
-    pub(super) batch: VecDeque<Request>,
-    pub(super) posted: VecDeque<Request>,
+pub(crate) struct Queue {
+    pub(crate) batch: VecDeque<Request>,
+    pub(crate) posted: VecDeque<Request>,
 }

@@ -11,7 +11,7 @@
 //! - a deadline that was handled is not due again at once;
 //! - at the end every slot, permit, payload, sink and byte of a share is back.
 
-mod buffers;
+pub(crate) mod buffers;
 mod device;
 mod input;
 mod peer;

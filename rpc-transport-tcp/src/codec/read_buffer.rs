@@ -204,4 +204,14 @@ mod tests {
         assert_eq!(buffer.spare_capacity(usize::MAX).len(), CAPACITY);
         assert!(buffer.is_empty());
     }
+    #[test]
+    fn what_is_copied_out_is_counted() {
+        let mut buffer = buffer_of(&numbered(100));
+        let mut memory = [0; 60];
+        assert_eq!(buffer.copy_to(&mut memory), 60);
+        assert_eq!(memory[..], numbered(60));
+        assert_eq!(buffer.copy_to(&mut memory), 40, "no more is there");
+        assert_eq!(memory[..40], numbered(100)[60..]);
+        assert_eq!((buffer.take_copied_bytes(), buffer.take_copied_bytes()), (100, 0));
+    }
 }

@@ -62,5 +62,6 @@ mod tests {
         assert_eq!(acks.take(), Some(190), "what followed is read, too");
         acks.add(40);
         assert_eq!(acks.take(), None, "all that was wanted is acknowledged");
+        assert_eq!(acks.read_bytes(), 230, "all that was read is counted");
     }
 }

@@ -32,11 +32,14 @@ const CORE: Reduced = Reduced {
     folder: "rpc-core",
     sources: &[
         "balance",
+        "call/descriptor.rs",
         "calls",
         "limits/connection.rs",
         "limits/quota.rs",
         "limits/settings.rs",
+        "payload/tail_field.rs",
         "policy",
+        "readable.rs",
         "wire",
     ],
     root: include_str!("roots/rpc-core.txt"),
@@ -71,7 +74,8 @@ const RDMA: Reduced = Reduced {
     folder: "rpc-transport-rdma",
     sources: &[
         "config",
-        "fair/jain.rs",
+        "connection/read_share.rs",
+        "fair",
         "proto/clock.rs",
         "proto/connection",
         "proto/flow",
@@ -84,6 +88,7 @@ const RDMA: Reduced = Reduced {
     root: include_str!("roots/rpc-transport-rdma.txt"),
     dependencies: "\
 bytes.workspace = true
+futures.workspace = true
 prost.workspace = true
 rpc-core.workspace = true
 rustc-hash.workspace = true

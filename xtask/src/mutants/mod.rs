@@ -27,6 +27,12 @@ const LIMIT: Duration = Duration::from_secs(4 * 3600);
 /// The least time that the tests of a mutant have, in seconds: they take one or two.
 const TEST_SECONDS_MIN: &str = "10";
 
+/// Inputs of a property test for each mutant.
+const PROPERTY_CASES: &str = "64";
+
+/// Schedules of what can happen to a channel's endpoints, for each mutant.
+const SCHEDULES: &str = "500";
+
 /// Where trees and results are, in the target folder.
 const FOLDER: &str = "mutants";
 
@@ -103,6 +109,8 @@ fn mutate(machine: &Machine, options: &MutantsOptions) -> Result<Outcome> {
     // A mutant is noticed with the first input that shows it.
     command.env("PROPTEST_MAX_SHRINK_ITERS", "0");
     command.env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1");
+    // And mostly by one of the first.
+    command.env("PROPTEST_CASES", PROPERTY_CASES).env("FARCALL_SCHEDULES", SCHEDULES);
     // Its status says whether some were missed, which its results say too.
     let End::Exited(_) = Running::start(&mut command)?.wait(LIMIT)? else {
         bail!("the mutants of {} took more than {} h", machine.name, LIMIT.as_secs() / 3600);

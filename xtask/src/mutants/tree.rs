@@ -120,4 +120,60 @@ mod tests {
             assert!(root.contains(&core), "{root}");
         }
     }
+    /// A module that a machine begins to import would break the package long before the next run.
+    #[test]
+    fn what_the_files_of_a_tree_import_is_built_there() {
+        let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        for machine in MACHINES {
+            let tree = make(workspace, &machine.of, folder.path()).unwrap();
+            let sources = tree.join(machine.of.folder).join("src");
+            let text = text_of(&sources);
+            for path in imports(&text) {
+                assert!(is_built(&path, &sources, &text), "{path} in {}", machine.of.folder);
+            }
+        }
+    }
+
+    /// All sources of a folder, without comments.
+    fn text_of(path: &Path) -> String {
+        if path.is_dir() {
+            return fs::read_dir(path).unwrap().map(|it| text_of(&it.unwrap().path())).collect();
+        }
+        let text = fs::read_to_string(path).unwrap();
+        let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        code.map(|line| format!("{line}\n")).collect()
+    }
+
+    /// The first two names of each path from the crate's root.
+    fn imports(text: &str) -> Vec<String> {
+        let paths = text.split("crate::").zip(text.split("crate::").skip(1));
+        let outside_macros = paths.filter(|(before, _)| !before.ends_with('$'));
+        let path = |(_, path): (&str, &str)| {
+            let end = path.find(|it: char| !it.is_alphanumeric() && it != '_' && it != ':');
+            let names = path[..end.unwrap_or(path.len())].split("::").take(2);
+            names.collect::<Vec<_>>().join("::").trim_end_matches(':').to_owned()
+        };
+        outside_macros.map(path).filter(|path| !path.is_empty()).collect()
+    }
+
+    /// Whether the root declares a name, and its second one is a module of the tree or an item.
+    fn is_built(path: &str, sources: &Path, text: &str) -> bool {
+        let (first, second) = path.split_once("::").unwrap_or((path, ""));
+        let root = fs::read_to_string(sources.join("lib.rs")).unwrap();
+        let is_word = |text: &str, word: &str| {
+            text.split(|it: char| !it.is_alphanumeric() && it != '_').any(|it| it == word)
+        };
+        if text.contains(&format!("macro_rules! {first} ")) {
+            return true;
+        }
+        let is_module = second.starts_with(char::is_lowercase);
+        let folder = sources.join(first);
+        let is_there = !is_module
+            || !folder.is_dir()
+            || folder.join(second).with_extension("rs").exists()
+            || folder.join(second).is_dir()
+            || text.contains(&format!("fn {second}"));
+        is_word(&root, first) && is_there
+    }
 }

@@ -28,6 +28,8 @@ mod deadlines;
 mod event;
 mod fetch;
 mod message;
+#[cfg(test)]
+mod tests;
 pub(crate) mod timers;
 mod transmit;
 

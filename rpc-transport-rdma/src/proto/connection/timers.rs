@@ -51,8 +51,9 @@ impl<B: Buffers> ConnectionState<B> {
             // Waits of a connection that ends have no deadlines but that of its end.
             return self.timers.next();
         }
+        // A wait that is not reported yet may be due before what an earlier one left in the table.
         if let Some(since) = self.flow.waits_since()
-            && !self.timers.is_armed(Timer::Credit)
+            && !(self.timers.is_armed(Timer::Credit) && self.flow.is_stall_reported())
         {
             self.timers.arm(Timer::Credit, since + STALL_AFTER);
         }
@@ -111,20 +112,22 @@ impl<B: Buffers> ConnectionState<B> {
         let Some(since) = self.flow.waits_since() else { return Ok(()) };
         let timeout = self.rules.timeouts.release.max(STALL_AFTER);
         let ends_at = after(since, timeout);
-        if ends_at <= look.now {
+        if let Some(words) = self.flow.stall(look.now, STALL_AFTER) {
+            self.actions.push_back(Action::LogStall(words));
+        }
+        let at = if ends_at <= look.now {
             let Some(later) = Self::postponed(look) else {
                 return Err(CloseReason::Failed(format!(
                     "the peer granted no credit within {timeout:?} (rdma.release_timeout)"
                 )));
             };
-            self.timers.arm(Timer::Credit, later);
-        } else if let Some(words) = self.flow.stall(look.now, STALL_AFTER) {
-            self.actions.push_back(Action::LogStall(words));
-            self.timers.arm(Timer::Credit, ends_at);
+            later
+        } else if self.flow.is_stall_reported() {
+            ends_at
         } else {
-            let is_reported = since + STALL_AFTER <= look.now;
-            self.timers.arm(Timer::Credit, if is_reported { ends_at } else { since + STALL_AFTER });
-        }
+            since + STALL_AFTER
+        };
+        self.timers.arm(Timer::Credit, at);
         Ok(())
     }
 

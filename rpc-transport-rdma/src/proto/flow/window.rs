@@ -176,6 +176,11 @@ impl FlowWindow {
         self.wait.as_ref().map(|wait| wait.since)
     }
 
+    /// Whether the wait was [reported](Self::stall).
+    pub(crate) fn is_stall_reported(&self) -> bool {
+        self.wait.as_ref().is_some_and(|wait| wait.is_reported)
+    }
+
     /// What to say about a wait that has lasted for `limit`; once for each wait.
     pub(crate) fn stall(&mut self, now: Instant, limit: Duration) -> Option<String> {
         let wait = self.wait.as_mut()?;
