@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
-use tokio::runtime::{Handle, RuntimeFlavor};
+use rpc_core::handoff::displace_lifo_slot;
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::state::{Nanos, NetworkState, nanos};
@@ -40,8 +41,11 @@ impl Fabric {
         let (result, wakes, violation) = self.simulate(change);
         let has_woken = !wakes.is_empty();
         wakes.into_iter().for_each(Waker::wake);
-        if has_woken {
-            displace_lifo_slot();
+        // The events of a device come from outside, and so do its wake-ups; those of a simulated
+        // device come from the thread that posts or polls, whose LIFO slot keeps the last of them.
+        // When a handler then blocks that thread, the peer's worker would never run.
+        if let (true, Ok(runtime)) = (has_woken, Handle::try_current()) {
+            displace_lifo_slot(&runtime);
         }
         if let Some(violation) = violation
             && self.is_strict.load(Ordering::Relaxed)
@@ -71,16 +75,5 @@ impl Fabric {
     /// A moment of the network as tokio's.
     pub(crate) fn instant(&self, at: Nanos) -> Instant {
         self.start + Duration::from_nanos(at)
-    }
-}
-
-/// Moves the task in the LIFO slot of this thread to where other threads find it. The events of a
-/// device come from outside, and so do its wake-ups; those of a simulated device come from the
-/// thread that posts or polls, whose LIFO slot keeps the last of them. When a handler then blocks
-/// that thread, the peer's worker would never run. A task that is spawned takes the slot.
-fn displace_lifo_slot() {
-    let Ok(runtime) = Handle::try_current() else { return };
-    if runtime.runtime_flavor() == RuntimeFlavor::MultiThread {
-        drop(runtime.spawn(async {}));
     }
 }

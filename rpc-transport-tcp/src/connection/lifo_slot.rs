@@ -9,22 +9,14 @@
 //! took 0.06 ms (measured on two cores, Linux 6.18). Spawning an empty task displaces it into the
 //! run queue, from which other workers steal.
 
-use rpc_core::handoff::yield_now;
-use tokio::runtime::{Handle, RuntimeFlavor};
+use rpc_core::handoff::{displace_lifo_slot, yield_now};
+use tokio::runtime::Handle;
 
 /// Lets the tasks that were just woken run first, on any idle worker of the runtime.
 pub(crate) async fn let_woken_run() {
-    displace_lifo_slot();
+    displace_lifo_slot(&Handle::current());
     // Not after the next write: calls into the kernel are where a thread loses its core.
     yield_now().await;
-}
-
-/// Moves the task in this worker's LIFO slot to its run queue, where other workers can steal it.
-fn displace_lifo_slot() {
-    // A runtime of one thread has no other worker.
-    if Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread {
-        drop(tokio::spawn(async {}));
-    }
 }
 
 #[cfg(test)]
@@ -50,7 +42,7 @@ mod tests {
         });
         let waker = tokio::spawn(async move {
             wake.notify_one();
-            displace_lifo_slot();
+            displace_lifo_slot(&Handle::current());
             runs.recv_timeout(Duration::from_secs(20)).expect("another thread took the woken task");
         });
         waker.await.unwrap();

@@ -8,7 +8,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::Resume;
 use super::current_slot;
-use super::woken_here;
+use super::lifo_slot::{displace_lifo_slot, take_noted};
 
 /// What a driver gives along with a frame, so that user code which the frame starts may block.
 ///
@@ -70,11 +70,8 @@ impl Handoff {
     ///
     /// [`note_wake`]: super::note_wake
     pub fn release(&mut self) {
-        if self.state == State::CallersOwn && woken_here::take() {
-            let runtime = Handle::current();
-            if runtime.runtime_flavor() == RuntimeFlavor::MultiThread {
-                displace_lifo_slot(&runtime);
-            }
+        if self.state == State::CallersOwn && take_noted() {
+            displace_lifo_slot(&Handle::current());
         }
         let has_other_threads = |driver: &mut Box<dyn Resume>| {
             driver.runtime().runtime_flavor() == RuntimeFlavor::MultiThread
@@ -138,10 +135,4 @@ impl fmt::Debug for Handoff {
             .field("has_woken", &self.has_woken)
             .finish_non_exhaustive()
     }
-}
-
-/// Moves the task in the worker's LIFO slot to the run queue, from where other workers steal. A
-/// task that is spawned takes the slot.
-fn displace_lifo_slot(runtime: &Handle) {
-    drop(runtime.spawn(async {}));
 }

@@ -15,7 +15,7 @@
 //! monitor wakes those of them that yielded by [`yield_now`].
 //!
 //! A driver that cannot be handed over, because its task is another library's, needs that task to
-//! be runnable elsewhere while user code blocks: the task notes where it was woken (`woken_here`).
+//! be runnable elsewhere while user code blocks: the task notes where it was woken (`lifo_slot`).
 //!
 //! A call pays two uncontended locks of its thread's own slot. Nothing is paid on a runtime of one
 //! thread, where no other task could go on: there a handler that blocks holds up everything, and
@@ -23,16 +23,16 @@
 
 mod current_slot;
 mod driver_handoff;
+mod lifo_slot;
 mod monitor;
 mod pace;
 mod resume;
-mod woken_here;
 mod worker_slot;
 mod yielding;
 
 pub use driver_handoff::Handoff;
+pub use lifo_slot::{displace_lifo_slot, note_poll, note_wake};
 pub use resume::Resume;
-pub use woken_here::{note_poll, note_wake};
 pub use yielding::yield_now;
 
 #[cfg(test)]
