@@ -5,8 +5,9 @@ use std::rc::Rc;
 use rpc_core::transport::CloseReason;
 
 use super::buffers::{Access, BindState, Request, ScriptBuffers, Window};
+use super::clock::clock;
 use super::input::Input;
-use super::world::{READ_BYTES, SEND_DEPTH, World, clock};
+use super::world::{READ_BYTES, SEND_DEPTH, World};
 use crate::proto::connection::{Action, Arrival, Event, Transmit};
 use crate::proto::flow::credits::RESERVE;
 use crate::proto::rndv::get::Chunk;

@@ -12,6 +12,7 @@
 //! - at the end every slot, permit, payload, sink and byte of a share is back.
 
 pub(crate) mod buffers;
+pub(crate) mod clock;
 mod device;
 mod input;
 mod peer;

@@ -13,12 +13,11 @@ use rpc_core::wire::HEADER_LEN;
 use tokio::time::Instant;
 
 use super::buffers::{Access, Books, OfferedFrame, Queue, ScriptBuffers, Share, Slot, Token};
+use super::clock::{TIMEOUTS, clock, now, set_now};
 use super::input::{Input, Seen};
 use super::peer::{OUR_EPOCH, OfferedToPeer, PEER_EPOCH, Peer};
-use crate::proto::clock::Clock;
 use crate::proto::connection::{
     Arrival, ArrivalOf, CONTROL_SLOT_LEN, ConnectionState, Event, Look, Outgoing, Parts, Rules,
-    Timeouts,
 };
 use crate::proto::flow::quota::{SharedQuota, SlotQuota};
 use crate::proto::flow::window::{FlowWindow, HeldQuota};
@@ -37,25 +36,6 @@ pub(super) const READ_BYTES: u64 = 25_000;
 const SLOT_LEN: usize = 256;
 /// The longest frame that there is memory for.
 const SINK_LEN_MAX: u64 = 1 << 20;
-
-const TIMEOUTS: Timeouts = Timeouts {
-    release: Duration::from_secs(20),
-    cancel: Duration::from_secs(2),
-    read: Duration::from_secs(10),
-    close: Duration::from_secs(5),
-};
-
-thread_local! {
-    static NOW: Cell<Option<Instant>> = const { Cell::new(None) };
-}
-
-fn now() -> Instant {
-    NOW.get().expect("a script sets the time first")
-}
-
-pub(super) fn clock() -> Clock {
-    Clock::new(now)
-}
 
 pub(super) struct World {
     /// `None` when the queue pairs are gone.
@@ -88,7 +68,7 @@ impl World {
     /// A connection whose kind is in the low bits: with or without windows, and queue pairs for
     /// READs.
     pub(super) fn new(kind: u8) -> Self {
-        NOW.set(Some(Instant::now()));
+        set_now(Instant::now());
         let (memory_windows_max, read_queues) = (usize::from(kind & 1) * 3, usize::from(kind & 2));
         let quota = Arc::new(SharedQuota::new(SlotQuota::new(SLOTS, 4, 8)));
         let holding = HeldQuota::take(&quota).expect("there are slots");
@@ -369,7 +349,7 @@ impl World {
         let later = now() + Duration::from_millis(10 * u64::from(input.byte()));
         let at =
             deadline.filter(|_| !input.byte().is_multiple_of(4)).map_or(later, |at| at.max(now()));
-        NOW.set(Some(at));
+        set_now(at);
         if let Some(deadline) = deadline.filter(|deadline| *deadline <= at) {
             self.seen.timeouts += 1;
             let (has_unread, late_by) = (input.byte().is_multiple_of(4), at - deadline);

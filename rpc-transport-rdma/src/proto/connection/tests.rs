@@ -5,7 +5,6 @@ mod life;
 mod timers;
 mod traffic;
 
-use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -20,6 +19,7 @@ use crate::proto::wire::{AtsStatus, Grant, MessageHeader, RTS_LEN_MAX, Rts, RtsS
 use crate::script::buffers::{
     BindState, Binding, Books, OfferedFrame, ScriptBuffers, Share, Slot, Token, Window,
 };
+use crate::script::clock::{TIMEOUTS, clock, now, set_now};
 use crate::stats::activity::ActivityCounters;
 use crate::verbs::RemoteMemory;
 
@@ -29,23 +29,8 @@ const PEER_KEY: RemoteKey = RemoteKey(9);
 const CHUNK_LEN: u32 = 1000;
 const READ_BYTES: u64 = 2000;
 
-const TIMEOUTS: Timeouts = Timeouts {
-    release: Duration::from_secs(20),
-    cancel: Duration::from_secs(2),
-    read: Duration::from_secs(10),
-    close: Duration::from_secs(5),
-};
-
-thread_local! {
-    static NOW: Cell<Option<Instant>> = const { Cell::new(None) };
-}
-
-fn now() -> Instant {
-    NOW.get().expect("a connection sets the time first")
-}
-
 fn pass(time: Duration) {
-    NOW.set(Some(now() + time));
+    set_now(now() + time);
 }
 
 /// What goes out.
@@ -77,7 +62,7 @@ impl Alone {
     }
 
     fn with(change: impl FnOnce(&mut Rules)) -> Self {
-        NOW.set(Some(Instant::now()));
+        set_now(Instant::now());
         let mut rules = Rules {
             our_epoch: OUR_EPOCH,
             peer_epoch: PEER_EPOCH,
@@ -117,13 +102,13 @@ impl Alone {
     }
 
     fn handle(&mut self, event: Event<'_, ScriptBuffers>) {
-        self.state.handle(event, &mut Clock::new(now));
+        self.state.handle(event, &mut clock());
     }
 
     /// What goes out now, which the device has then.
     fn sent(&mut self) -> Vec<Out> {
         let mut sent = Vec::new();
-        while let Some(transmit) = self.state.poll_transmit(&mut Clock::new(now)) {
+        while let Some(transmit) = self.state.poll_transmit(&mut clock()) {
             sent.push(match &transmit {
                 Transmit::Message { slot, .. } | Transmit::Offer { slot, .. } => {
                     let (header, _) = MessageHeader::parse(slot).expect("it begins with a header");
@@ -243,7 +228,7 @@ impl Alone {
 
     fn time_out_with(&mut self, has_unread: bool, late_by: Duration) {
         let at = self.state.next_deadline().expect("a deadline is armed");
-        NOW.set(Some(at));
+        set_now(at);
         self.handle(Event::Timeout(Look { now: at, has_unread, late_by }));
     }
 
