@@ -18,8 +18,7 @@ pub(crate) struct Parts<'a> {
 impl<'a> Parts<'a> {
     /// The frame, as a transport takes it.
     pub(crate) fn frame(&mut self) -> OutFrame<'_> {
-        let tail = self.tail();
-        OutFrame::new(self.len() - tail.map_or(0, Bytes::len), tail, self)
+        OutFrame::new(self.head_len(), self.tail(), self)
     }
 
     /// The end of the message that may be sent from where it lies.
@@ -30,6 +29,11 @@ impl<'a> Parts<'a> {
     /// The length of the whole frame.
     pub(crate) fn len(&self) -> usize {
         HEADER_LEN + self.block.len() + self.message_len()
+    }
+
+    /// The length of what precedes the tail.
+    pub(crate) fn head_len(&self) -> usize {
+        self.len() - self.tail().map_or(0, Bytes::len)
     }
 
     fn message_len(&self) -> usize {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, TryAcquireError, oneshot};
 use tokio::time::Instant;
 use tonic::Status;
@@ -97,18 +96,9 @@ impl<'a> Request<'a> {
         metadata::encode(call.metadata, &mut block)
             .map_err(|error| Status::resource_exhausted(error.to_string()))?;
         let message_len = call.message.map_or(0, Encode::len) as u64;
-        refusal::check_message(
-            "request",
-            message_len,
-            "server's",
-            &session.core.settled.peer_limits,
-        )?;
-        refusal::check_metadata(
-            "request",
-            block.len(),
-            "server's",
-            &session.core.settled.peer_limits,
-        )?;
+        let peer_limits = &session.core.settled.peer_limits;
+        refusal::check_message("request", message_len, "server's", peer_limits)?;
+        refusal::check_metadata("request", block.len(), "server's", peer_limits)?;
         let mut header = FrameHeader::bare(FrameKind::Request, 0);
         header.is_streaming = call.message.is_none();
         header.selector = selector;
@@ -181,8 +171,7 @@ impl<'a> Request<'a> {
 
     /// The frame, as a transport takes it.
     pub(super) fn frame(&mut self) -> OutFrame<'_> {
-        let tail = self.message.and_then(Encode::tail);
-        let head_len = self.parts().len() - tail.map_or(0, Bytes::len);
+        let (head_len, tail) = (self.parts().head_len(), self.message.and_then(Encode::tail));
         OutFrame::new(head_len, tail, self)
     }
 

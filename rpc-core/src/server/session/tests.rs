@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 use futures::FutureExt;
 
+use super::response::Response;
 use super::*;
 use crate::Limits;
 use crate::limits::memory::MemoryShare;
@@ -104,6 +105,22 @@ async fn a_session_is_not_drained_before_the_transport_has_the_last_answer() {
         .handle_frame(Bytes::copy_from_slice(&request), Delivery::Whole, &mut Handoff::none())
         .unwrap();
     assert_eq!(*transport.was_drained.lock().unwrap(), [false]);
+    session.drained().now_or_never().expect("nothing is owed any more");
+}
+
+/// A transport may lose a frame between writing and sending it, for example by a panic.
+#[tokio::test]
+async fn an_answer_that_is_dropped_after_it_was_written_leaves_its_session_drained() {
+    let (session, _transport) = serving(Router::default());
+    session.go_away();
+    assert!(matches!(session.state().calls.start(1), Ok(Start::Run(_))));
+    let (answer, mut record) = (Answer::bare(0, 0), None);
+    let mut response = Response::new(&session, 1, &answer, &mut record);
+    let frame = response.frame();
+    let mut memory = vec![0; frame.len()];
+    frame.write(&mut memory).unwrap();
+    assert!(session.drained().now_or_never().is_none(), "the transport may have it");
+    drop(response);
     session.drained().now_or_never().expect("nothing is owed any more");
 }
 
