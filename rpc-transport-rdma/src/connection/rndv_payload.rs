@@ -7,7 +7,8 @@
 use bytes::Bytes;
 use rpc_core::peer_key::PeerKey;
 use rpc_core::quota::Charge;
-use rpc_core::wire::HEADER_LEN;
+use rpc_core::transport::{OutFrame, Withdrawn};
+use rpc_core::wire::{FrameHeader, HEADER_LEN};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::memory::{LargeBuffer, Lent};
@@ -15,37 +16,60 @@ use crate::proto::connection::Payload;
 use crate::proto::wire::{MESSAGE_HEADER_LEN, Rts, RtsSegment};
 use crate::verbs::{Binding, RemoteMemory, Window};
 
-/// The end of a frame that lies in lent memory.
-#[derive(Debug)]
-pub(crate) struct LentTail {
-    lent: Lent,
-    /// They keep the loan, and so the memory.
-    _bytes: Bytes,
-    /// The frame's share of what the peer receives at a time.
-    _share: OwnedSemaphorePermit,
-    /// What it counts of the lent memory that the peer may hold.
-    _charge: Charge<PeerKey>,
-}
-
-impl LentTail {
-    /// The end of a frame, which was found to lie there.
-    pub(crate) fn new(
-        bytes: Bytes,
-        lent: Lent,
-        share: OwnedSemaphorePermit,
-        charge: Charge<PeerKey>,
-    ) -> Self {
-        Self { lent, _bytes: bytes, _share: share, _charge: charge }
-    }
-}
-
-/// What the peer may read until it releases it.
+/// What the peer may read until it releases it: from the moment that memory is found for a frame,
+/// which is written into it, until that is free again.
 #[derive(Debug)]
 pub(crate) enum RndvPayload {
-    /// Holds the whole frame, which has a share of what the peer receives at a time.
-    Own { buffer: LargeBuffer, _share: OwnedSemaphorePermit },
+    /// Holds the whole frame.
+    Own {
+        buffer: LargeBuffer,
+        /// The frame's share of what the peer receives at a time.
+        _share: OwnedSemaphorePermit,
+    },
     /// Holds all of it but the head, whose `head_len` bytes lie in the slot of the offer.
-    Lent { tail: LentTail, head_len: usize },
+    Lent {
+        head_len: usize,
+        lent: Lent,
+        /// They keep the loan, and so the memory.
+        _bytes: Bytes,
+        _share: OwnedSemaphorePermit,
+        /// What it counts of the lent memory that the peer may hold.
+        _charge: Charge<PeerKey>,
+    },
+}
+
+impl RndvPayload {
+    /// A buffer for a whole frame, which has a share of what the peer receives at a time.
+    pub(crate) fn own(buffer: LargeBuffer, share: OwnedSemaphorePermit) -> Self {
+        Self::Own { buffer, _share: share }
+    }
+
+    /// The end of a frame, which was found to lie in lent memory and counts as `charge` of it.
+    pub(crate) fn lent(
+        head_len: usize,
+        tail: &Bytes,
+        (lent, charge): (Lent, Charge<PeerKey>),
+        share: OwnedSemaphorePermit,
+    ) -> Self {
+        Self::Lent { head_len, lent, _bytes: tail.clone(), _share: share, _charge: charge }
+    }
+
+    /// Lets `frame` write itself, or the head that is not here into the slot of its offer. Returns
+    /// the frame's call; 0, which is no call's, where its header names none.
+    pub(crate) fn fill(&mut self, frame: OutFrame<'_>, slot: &mut [u8]) -> Result<u64, Withdrawn> {
+        let head = match self {
+            Self::Own { buffer, .. } => {
+                frame.write(buffer)?;
+                &buffer[..]
+            }
+            Self::Lent { head_len, .. } => {
+                let head = &mut slot[MESSAGE_HEADER_LEN..][..*head_len];
+                frame.write_head(head)?;
+                head
+            }
+        };
+        Ok(FrameHeader::parse(head).map_or(0, |header| header.call))
+    }
 }
 
 impl Payload for RndvPayload {
@@ -57,22 +81,22 @@ impl Payload for RndvPayload {
                 let RemoteMemory { address, key } = buffer.remote();
                 RemoteMemory { address: address + HEADER_LEN as u64, key }
             }
-            Self::Lent { tail, .. } => tail.lent.remote(),
+            Self::Lent { lent, .. } => lent.remote(),
         }
     }
 
     fn bind(&self, window: Window) -> Binding {
         match self {
             Self::Own { buffer, .. } => buffer.bind_from(window, HEADER_LEN),
-            Self::Lent { tail, .. } => tail.lent.bind(window),
+            Self::Lent { lent, .. } => lent.bind(window),
         }
     }
 
     fn describe(&self, slot: &[u8], memory: RemoteMemory) -> Rts {
         let (head, len) = match self {
             Self::Own { buffer, .. } => (&buffer[..HEADER_LEN], buffer.len() - HEADER_LEN),
-            Self::Lent { tail, head_len } => {
-                (&slot[MESSAGE_HEADER_LEN..MESSAGE_HEADER_LEN + head_len], tail.lent.len())
+            Self::Lent { head_len, lent, .. } => {
+                (&slot[MESSAGE_HEADER_LEN..][..*head_len], lent.len())
             }
         };
         let segments = vec![RtsSegment { memory, len: len as u64 }];

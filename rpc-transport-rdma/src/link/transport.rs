@@ -10,14 +10,14 @@ use rpc_core::connect::Bootstrap;
 use rpc_core::transport::{
     CloseReason, Handler, OutFrame, Transport, TransportError, TransportStats, Withdrawn,
 };
-use rpc_core::wire::{FrameHeader, HEADER_LEN};
+use rpc_core::wire::HEADER_LEN;
 use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
 
 use crate::connection::Connection;
 use crate::connection::buffers::{Outgoing, State};
-use crate::connection::rndv_payload::{LentTail, RndvPayload};
+use crate::connection::rndv_payload::RndvPayload;
 use crate::link::oob::watch;
-use crate::memory::{LargeBuffer, PoolError, Slot};
+use crate::memory::{PoolError, Slot};
 use crate::proto::wire::{MESSAGE_HEADER_LEN, RTS_EXTRA_LEN};
 use crate::worker::{Worker, WorkerShared};
 
@@ -57,24 +57,24 @@ impl RdmaTransport {
             Err(TryAcquireError::Closed) => return Err(self.connection.closed()),
         };
         let Some(slot) = self.connection.worker.send_slots.try_take() else { return Ok(None) };
-        let payload = match lent {
+        let place = match lent {
             Some(lent) => lent,
-            None => match self.try_payload(frame.len())? {
-                Some(payload) => payload,
+            None => match self.try_place(frame.len())? {
+                Some(place) => place,
                 None => return Ok(None),
             },
         };
-        Ok(Some(FrameMemory { payload, slot, permit }))
+        Ok(Some(FrameMemory { place, slot, permit }))
     }
 
-    fn try_payload(&self, len: usize) -> Result<Option<Payload>, TransportError> {
+    fn try_place(&self, len: usize) -> Result<Option<Place>, TransportError> {
         if self.is_small(len) {
-            return Ok(Some(Payload::Slot { len }));
+            return Ok(Some(Place::Slot { len }));
         }
         // This semaphore is never closed.
         let Ok(share) = self.large_budget.try_take(len) else { return Ok(None) };
         match self.connection.sources.try_take_at_once(len) {
-            Ok(buffer) => Ok(Some(Payload::Own(buffer, share))),
+            Ok(buffer) => Ok(Some(Place::Offered(RndvPayload::own(buffer, share)))),
             Err(PoolError::Exhausted { .. }) => Ok(None),
             Err(error) => Err(pool_error(len, error)),
         }
@@ -85,35 +85,36 @@ impl RdmaTransport {
         let connection = &self.connection;
         // Acquire in order of contention: this connection's byte budget, then pool memory, then the
         // send slot, so that no slot is held while waiting.
-        let payload = match self.try_lend(frame) {
+        let place = match self.try_lend(frame) {
             Some(lent) => lent,
-            None => self.payload(frame.len()).await?,
+            None => self.place(frame.len()).await?,
         };
         let permit = Arc::clone(&connection.frames).acquire_owned().await;
         let permit = permit.map_err(|_| connection.closed())?;
         let slot = connection.worker.send_slots.take().await;
-        Ok(FrameMemory { payload, slot, permit })
+        Ok(FrameMemory { place, slot, permit })
     }
 
-    async fn payload(&self, len: usize) -> Result<Payload, TransportError> {
+    async fn place(&self, len: usize) -> Result<Place, TransportError> {
         if self.is_small(len) {
-            return Ok(Payload::Slot { len });
+            return Ok(Place::Slot { len });
         }
         let share = self.large_budget.take(len).await.map_err(|_| self.connection.closed())?;
         let buffer = self.connection.sources.take(len).await;
-        Ok(Payload::Own(buffer.map_err(|error| pool_error(len, error))?, share))
+        let buffer = buffer.map_err(|error| pool_error(len, error))?;
+        Ok(Place::Offered(RndvPayload::own(buffer, share)))
     }
 
     /// The frame's tail as memory that is lent for the peer to read, if it can be.
-    fn try_lend(&self, frame: &OutFrame<'_>) -> Option<Payload> {
+    fn try_lend(&self, frame: &OutFrame<'_>) -> Option<Place> {
         let (head_len, tail) = (frame.head_len(), frame.tail()?);
         // The head travels in the offer, or everything is copied behind each other.
         if head_len.saturating_add(RTS_EXTRA_LEN) > self.connection.frame_len_max {
             return None;
         }
-        let (lent, charge) = self.connection.sources.claim_lent(tail)?;
+        let lent = self.connection.sources.claim_lent(tail)?;
         let share = self.large_budget.try_take(head_len + tail.len()).ok()?;
-        Some(Payload::Lent { head_len, tail: LentTail::new(tail.clone(), lent, share, charge) })
+        Some(Place::Offered(RndvPayload::lent(head_len, tail, lent, share)))
     }
 }
 
@@ -142,51 +143,35 @@ fn pool_error(len: usize, error: PoolError) -> TransportError {
 /// Memory for one frame, and what is needed to send it.
 #[derive(Debug)]
 struct FrameMemory {
-    payload: Payload,
+    place: Place,
     slot: Slot,
     permit: OwnedSemaphorePermit,
 }
 
-/// Where the frame is, with a large one's share of what the peer receives.
+/// Where the frame is.
 #[derive(Debug)]
-enum Payload {
+enum Place {
     /// In the slot itself, behind room for the message's header.
     Slot { len: usize },
     /// Apart, to be offered by a message in the slot.
-    Own(LargeBuffer, OwnedSemaphorePermit),
-    /// The head in the slot, behind which the offer of the tail follows.
-    Lent { head_len: usize, tail: LentTail },
+    Offered(RndvPayload),
 }
 
 impl FrameMemory {
     /// Lets `frame` write itself into it.
     fn fill(self, frame: OutFrame<'_>) -> Result<Outgoing, Withdrawn> {
-        let Self { payload, mut slot, permit } = self;
-        Ok(match payload {
-            Payload::Slot { len } => {
+        let Self { place, mut slot, permit } = self;
+        Ok(match place {
+            Place::Slot { len } => {
                 frame.write(&mut slot[MESSAGE_HEADER_LEN..][..len])?;
                 Outgoing::Frame { slot, len, permit }
             }
-            Payload::Own(mut buffer, share) => {
-                frame.write(&mut buffer)?;
-                let call = call_of(&buffer);
-                let payload = RndvPayload::Own { buffer, _share: share };
-                Outgoing::Rts { payload, slot, permit, call, is_given_up: false }
-            }
-            Payload::Lent { head_len, tail } => {
-                let head = &mut slot[MESSAGE_HEADER_LEN..][..head_len];
-                frame.write_head(head)?;
-                let call = call_of(head);
-                let payload = RndvPayload::Lent { tail, head_len };
+            Place::Offered(mut payload) => {
+                let call = payload.fill(frame, &mut slot)?;
                 Outgoing::Rts { payload, slot, permit, call, is_given_up: false }
             }
         })
     }
-}
-
-/// The call of a frame, by its header; 0, which is no call's, where there is none.
-fn call_of(frame: &[u8]) -> u64 {
-    FrameHeader::parse(frame).map_or(0, |header| header.call)
 }
 
 impl Transport for RdmaTransport {

@@ -6,18 +6,14 @@ use rpc_core::wire::ProtocolError;
 use tokio::time::Instant;
 
 use super::{Action, Buffers, ConnectionState, MemoryWindowOf, Payload};
-use crate::proto::rndv::memory_windows::{Bind, Exposed};
-use crate::proto::rndv::send::AckTimeouts;
+use crate::proto::rndv::memory_windows::Bind;
+use crate::proto::rndv::send::{AckTimeouts, AckedFrame};
 use crate::proto::wire::{AtsStatus, MessageKind, Rts};
 use crate::verbs::{RemoteKey, RemoteMemory};
 
 /// Transfers that were revoked and whose releases may still come. More of them means that the peer
 /// answers nothing.
 const REVOKED_MAX: usize = 64;
-
-/// The memory of an offer, as the peer names it, and the window that opens it if one does.
-type Advertised<B> =
-    (Exposed<<B as Buffers>::Payload>, RemoteMemory, Option<<B as Buffers>::Binding>);
 
 impl<B: Buffers> ConnectionState<B> {
     /// Whether offers go out through windows, of which the first is best allocated with the
@@ -36,15 +32,15 @@ impl<B: Buffers> ConnectionState<B> {
             .map_err(|error| CloseReason::Failed(format!("no memory window for an offer: {error}")))
     }
 
-    /// Opens memory to the peer, to everything that goes out after this.
-    pub(super) fn expose(buffer: B::Payload, window: Option<MemoryWindowOf<B>>) -> Advertised<B> {
-        let Some(window) = window else {
-            let memory = buffer.remote();
-            return (Exposed { buffer, key: None }, memory, None);
-        };
-        let binding = buffer.bind(window);
-        let memory = binding.remote();
-        (Exposed { buffer, key: Some(memory.key) }, memory, Some(binding))
+    /// Opens memory to the peer, to everything that goes out after this: as the peer names it, and
+    /// the window that opens it if one does.
+    pub(super) fn expose(
+        payload: &B::Payload,
+        window: Option<MemoryWindowOf<B>>,
+    ) -> (RemoteMemory, Option<B::Binding>) {
+        let Some(window) = window else { return (payload.remote(), None) };
+        let binding = payload.bind(window);
+        (binding.remote(), Some(binding))
     }
 
     pub(super) fn handle_bound(&mut self, binding: B::Binding) {
@@ -70,10 +66,10 @@ impl<B: Buffers> ConnectionState<B> {
             return Ok(());
         };
         let (of, value) = match kind {
-            MessageKind::Ats { transfer, .. } => (self.offered.get(transfer), transfer),
+            MessageKind::Ats { transfer, .. } => (self.offered.key(transfer), transfer),
             _ => (None, 0),
         };
-        if of.is_some_and(|exposed| exposed.key == Some(key)) {
+        if of == Some(key) {
             return Ok(());
         }
         let what = "key that an RDMA message took away";
@@ -89,13 +85,14 @@ impl<B: Buffers> ConnectionState<B> {
         if self.revoked.remove(&transfer) {
             return Ok(());
         }
-        let released = self.offered.release(transfer)?;
-        if released.was_quarantined {
+        let AckedFrame { buffer, key, was_quarantined } = self.offered.release(transfer)?;
+        if was_quarantined {
             self.cancellations.count_answer(outcome);
         }
-        let exposed = released.buffer;
-        let is_taken = taken_key.is_some() && taken_key == exposed.key;
-        let payload = self.memory_windows.release(exposed, is_taken);
+        let payload = match key {
+            None => Some(buffer),
+            Some(key) => self.memory_windows.release(buffer, key, taken_key == Some(key)),
+        };
         self.free(payload);
         Ok(())
     }
@@ -104,14 +101,14 @@ impl<B: Buffers> ConnectionState<B> {
     /// taken back; false when that cannot be, and the connection has to end instead.
     pub(super) fn revoke_overdue(&mut self, timeouts: AckTimeouts, now: Instant) -> bool {
         for transfer in self.offered.overdue(timeouts, now) {
-            let key = self.offered.get(transfer).and_then(|exposed| exposed.key);
             let has_place = self.revoked.len() < REVOKED_MAX;
-            let binding = key.filter(|_| has_place).and_then(|key| self.memory_windows.revoke(key));
+            let key = self.offered.key(transfer).filter(|_| has_place);
+            let binding = key.and_then(|key| self.memory_windows.revoke(key));
             let Some(binding) = binding else { return false };
             let Ok(released) = self.offered.release(transfer) else { return false };
             // In this order: the key is dead before the memory is free.
             self.actions.push_back(Action::Deallocate(binding));
-            self.actions.push_back(Action::Free(released.buffer.buffer));
+            self.actions.push_back(Action::Free(released.buffer));
             self.revoked.insert(transfer);
             self.cancellations.revoked.add(1);
         }

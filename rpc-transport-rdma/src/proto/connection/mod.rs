@@ -44,7 +44,7 @@ use tokio::time::Instant;
 use crate::proto::clock::Clock;
 use crate::proto::flow::window::FlowWindow;
 use crate::proto::rndv::get::RndvGet;
-use crate::proto::rndv::memory_windows::{Exposed, MemoryWindowPool};
+use crate::proto::rndv::memory_windows::MemoryWindowPool;
 use crate::proto::rndv::send::RndvSends;
 use crate::proto::rndv::throttle::ReadThrottle;
 use crate::proto::wire::{MESSAGE_HEADER_LEN, MessageKind};
@@ -128,7 +128,7 @@ pub(crate) struct ConnectionState<B: Buffers> {
     outgoing: VecDeque<Outgoing<B>>,
     /// Requests of the messages' queue pair that have not completed, posted or not.
     in_flight: usize,
-    offered: RndvSends<Exposed<B::Payload>>,
+    offered: RndvSends<B::Payload>,
     memory_windows: MemoryWindowPool<B::Binding, B::Payload>,
     /// Transfers whose keys were revoked, and whose releases may come late.
     revoked: HashSet<u32>,

@@ -125,11 +125,12 @@ impl<B: Buffers> ConnectionState<B> {
             Outgoing::Rts { payload, mut slot, permit, call, is_given_up } => {
                 self.counters.large_sent.add(1);
                 self.counters.written_bytes.add(payload.written_len() as u64);
-                let (exposed, remote, binding) = Self::expose(payload, window);
-                let offer = exposed.buffer.describe(&slot, remote);
+                let (memory, binding) = Self::expose(&payload, window);
+                let offer = payload.describe(&slot, memory);
                 let len = MESSAGE_HEADER_LEN + offer.write(&mut slot[MESSAGE_HEADER_LEN..]);
                 let now = clock.now();
-                let transfer = self.offered.insert(call, exposed, now);
+                let key = binding.as_ref().map(|_| memory.key);
+                let transfer = self.offered.insert(call, payload, key, now);
                 self.timers.arm(Timer::Release, after(now, self.rules.timeouts.release));
                 let len = self.write_header(MessageKind::Rts { transfer }, &mut slot, len);
                 if is_given_up {

@@ -35,14 +35,6 @@ pub(crate) trait Bind: Sized {
     fn into_window(self) -> Result<Self::Window, Self>;
 }
 
-/// The memory of an offered frame.
-#[derive(Debug)]
-pub(crate) struct Exposed<B> {
-    pub(crate) buffer: B,
-    /// The key of its window; none when it is open as long as it is registered.
-    pub(crate) key: Option<RemoteKey>,
-}
-
 /// The windows of one connection; `P` is memory that they open.
 #[derive(Debug)]
 pub(crate) struct MemoryWindowPool<B: Bind, P> {
@@ -155,11 +147,10 @@ impl<B: Bind + Debug, P> MemoryWindowPool<B, P> {
         }
     }
 
-    /// Records that the peer has released memory, and gives it back if that is free. `is_taken`
-    /// says that the peer took the key away; if not, the key has to be killed first.
-    pub(crate) fn release(&mut self, exposed: Exposed<P>, is_taken: bool) -> Option<P> {
-        let Exposed { buffer, key } = exposed;
-        let Some(key) = key else { return Some(buffer) };
+    /// Records that the peer has released memory that the window with this key opens, and gives it
+    /// back if that is free. `is_taken` says that the peer took the key away; if not, the key has
+    /// to be killed first.
+    pub(crate) fn release(&mut self, buffer: P, key: RemoteKey, is_taken: bool) -> Option<P> {
         match self.bound.remove(&key) {
             // A message can be there before the completion of the offer that it answers.
             None => {

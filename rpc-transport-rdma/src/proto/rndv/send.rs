@@ -16,6 +16,8 @@ use rpc_core::wire::ProtocolError;
 use slab::Slab;
 use tokio::time::Instant;
 
+use crate::verbs::RemoteKey;
+
 /// A transfer's number is an index in its low bits and a generation above, so that a release that
 /// comes twice does not release what took the place.
 const INDEX_BITS: u32 = 20;
@@ -31,6 +33,8 @@ pub(crate) struct RndvSends<B> {
 #[derive(Debug)]
 struct Entry<B> {
     buffer: B,
+    /// The key of the memory window that opens it; none when it is open as long as it is registered.
+    key: Option<RemoteKey>,
     call: u64,
     transfer: u32,
     offered_at: Instant,
@@ -61,6 +65,8 @@ impl<B> Entry<B> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct AckedFrame<B> {
     pub(crate) buffer: B,
+    /// The key of its memory window, which may be alive.
+    pub(crate) key: Option<RemoteKey>,
     pub(crate) was_quarantined: bool,
 }
 
@@ -71,15 +77,22 @@ impl<B> Default for RndvSends<B> {
 }
 
 impl<B> RndvSends<B> {
-    /// Keeps the memory of a frame of a call from `now` on, and names the transfer.
-    pub(crate) fn insert(&mut self, call: u64, buffer: B, now: Instant) -> u32 {
+    /// Keeps the memory of a frame of a call from `now` on, with the key of the window that opens
+    /// it if one does, and names the transfer.
+    pub(crate) fn insert(
+        &mut self,
+        call: u64,
+        buffer: B,
+        key: Option<RemoteKey>,
+        now: Instant,
+    ) -> u32 {
         let entry = self.entries.vacant_entry();
         // Buffers have 8 KiB at least, so that 2^20 of them are 8 GiB offered to one peer; beyond
         // that numbers would repeat, and only the peer that was offered so much could be confused.
         let index = u32::try_from(entry.key()).unwrap_or(u32::MAX) & INDEX_MASK;
         self.generation = self.generation.wrapping_add(1);
         let transfer = self.generation << INDEX_BITS | index;
-        entry.insert(Entry { buffer, call, transfer, offered_at: now, quarantined_at: None });
+        entry.insert(Entry { buffer, key, call, transfer, offered_at: now, quarantined_at: None });
         transfer
     }
 
@@ -94,8 +107,8 @@ impl<B> RndvSends<B> {
             let value = transfer.into();
             return Err(ProtocolError::Invalid { what: "transfer of a release", value });
         }
-        let Entry { buffer, quarantined_at, .. } = self.entries.remove(index);
-        Ok(AckedFrame { buffer, was_quarantined: quarantined_at.is_some() })
+        let Entry { buffer, key, quarantined_at, .. } = self.entries.remove(index);
+        Ok(AckedFrame { buffer, key, was_quarantined: quarantined_at.is_some() })
     }
 
     /// How many frames are offered.
@@ -103,10 +116,11 @@ impl<B> RndvSends<B> {
         self.entries.len()
     }
 
-    /// The memory of an offered frame.
-    pub(crate) fn get(&self, transfer: u32) -> Option<&B> {
+    /// The key of the window that opens an offered frame; `None` also when no such transfer is
+    /// offered.
+    pub(crate) fn key(&self, transfer: u32) -> Option<RemoteKey> {
         let entry = self.entries.get((transfer & INDEX_MASK) as usize);
-        entry.filter(|entry| entry.transfer == transfer).map(|entry| &entry.buffer)
+        entry.filter(|entry| entry.transfer == transfer)?.key
     }
 
     /// The frames that were taken back and that the peer is late to release.
@@ -156,9 +170,9 @@ mod tests {
     #[test]
     fn a_second_release_does_not_free_what_took_the_place() {
         let (now, mut offered) = (Instant::now(), RndvSends::default());
-        let first = offered.insert(1, 'a', now);
+        let first = offered.insert(1, 'a', None, now);
         assert_eq!(offered.release(first).unwrap().buffer, 'a');
-        let second = offered.insert(1, 'b', now);
+        let second = offered.insert(1, 'b', None, now);
         assert_ne!(first, second);
         assert!(offered.release(first).is_err());
         assert_eq!(offered.release(second).unwrap().buffer, 'b');
@@ -168,8 +182,8 @@ mod tests {
     fn what_is_withdrawn_waits_for_its_release_and_not_for_long() {
         let (now, mut offered) = (Instant::now(), RndvSends::default());
         assert_eq!(offered.overdue_at(TIMEOUTS), None);
-        let [kept, first, second] =
-            [(1, 'a'), (2, 'b'), (2, 'c')].map(|(call, buffer)| offered.insert(call, buffer, now));
+        let [kept, first, second] = [(1, 'a'), (2, 'b'), (2, 'c')]
+            .map(|(call, buffer)| offered.insert(call, buffer, None, now));
         assert_eq!(offered.overdue_at(TIMEOUTS), Some((now + TIMEOUTS.release, false)));
         let later = now + TIMEOUTS.cancel;
         assert_eq!(offered.withdraw(2, later), [first, second]);
@@ -181,23 +195,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_offered_can_be_looked_at_until_it_is_released() {
+    fn the_key_of_an_offered_frame_is_known_until_it_is_released() {
         let (now, mut offered) = (Instant::now(), RndvSends::default());
         assert_eq!((offered.len(), offered.is_empty()), (0, true));
-        let transfers = ['a', 'b', 'c'].map(|buffer| offered.insert(1, buffer, now));
+        let keys = [Some(RemoteKey(3)), Some(RemoteKey(4)), None];
+        let transfers = keys.map(|key| offered.insert(1, 'a', key, now));
         assert_eq!((offered.len(), offered.is_empty()), (3, false));
-        let buffers = transfers.map(|transfer| offered.get(transfer).copied());
-        assert_eq!(buffers, [Some('a'), Some('b'), Some('c')]);
-        assert_eq!(offered.release(transfers[1]).unwrap().buffer, 'b');
-        assert_eq!((offered.get(transfers[1]), offered.len()), (None, 2));
-        let again = offered.insert(1, 'd', now);
-        assert_eq!((offered.get(transfers[1]), offered.get(again)), (None, Some(&'d')));
+        assert_eq!(transfers.map(|transfer| offered.key(transfer)), keys);
+        assert_eq!(offered.release(transfers[1]).unwrap().key, keys[1]);
+        assert_eq!((offered.key(transfers[1]), offered.len()), (None, 2));
+        let again = offered.insert(1, 'b', Some(RemoteKey(5)), now);
+        assert_eq!((offered.key(transfers[1]), offered.key(again)), (None, Some(RemoteKey(5))));
     }
 
     #[test]
     fn only_what_was_taken_back_is_overdue() {
         let (now, mut offered) = (Instant::now(), RndvSends::default());
-        let [kept, taken_back] = [1, 2].map(|call| offered.insert(call, 'a', now));
+        let [kept, taken_back] = [1, 2].map(|call| offered.insert(call, 'a', None, now));
         assert_eq!(offered.withdraw(2, now + TIMEOUTS.cancel), [taken_back]);
         let due = now + 2 * TIMEOUTS.cancel;
         assert_eq!(offered.overdue(TIMEOUTS, due - Duration::from_nanos(1)), [0_u32; 0]);
@@ -220,7 +234,7 @@ mod tests {
         fn no_timeout_is_too_long_to_add(release in any_timeout(), cancel in any_timeout()) {
             let (now, timeouts) = (Instant::now(), AckTimeouts { release, cancel });
             let mut offered = RndvSends::default();
-            offered.insert(1, 'a', now);
+            offered.insert(1, 'a', None, now);
             prop_assert!(offered.overdue_at(timeouts).is_some_and(|(at, _)| at >= now));
             let transfers = offered.withdraw(1, now);
             prop_assert!(offered.overdue_at(timeouts).is_some_and(|(at, _)| at >= now));
@@ -238,7 +252,7 @@ mod tests {
             for (action, pick) in steps {
                 match action {
                     0 | 1 => {
-                        live.push((offered.insert(pick as u64, next, now), next));
+                        live.push((offered.insert(pick as u64, next, None, now), next));
                         next += 1;
                     }
                     2 if !live.is_empty() => {

@@ -196,14 +196,19 @@ impl WriteHead for GivenUp {
     }
 }
 
+/// The transport over an end's path. It is never started, and has no peer on its byte stream.
+fn transport(end: &End) -> RdmaTransport {
+    let (stream, _peer) = tokio::io::duplex(1);
+    let worker = Arc::clone(&end.joined.worker);
+    let bootstrap = Box::new(super::oob::Stream(stream));
+    RdmaTransport::new(Arc::clone(end.connection()), bootstrap, worker)
+}
+
 #[tokio::test]
 async fn a_frame_that_withdraws_itself_is_not_posted_and_gives_its_memory_back() {
     let rig = Rig::new();
     let (end, _told) = rig.open();
-    let worker = Arc::clone(&end.joined.worker);
-    let (_peer, stream) = tokio::io::duplex(1);
-    let bootstrap = Box::new(super::oob::Stream(stream));
-    let transport = RdmaTransport::new(Arc::clone(end.connection()), bootstrap, worker);
+    let transport = transport(&end);
     let posted = end.sends().len();
     let given_up = Err(TransportError::Withdrawn);
     // More of them than there are slots, and than there is memory for.
@@ -233,10 +238,7 @@ impl WriteHead for Huge {
 async fn a_frame_beyond_four_gibibytes_is_refused_to_its_sender_by_name() {
     let rig = Rig::new();
     let (end, _told) = rig.open();
-    let worker = Arc::clone(&end.joined.worker);
-    let (_peer, stream) = tokio::io::duplex(1);
-    let bootstrap = Box::new(super::oob::Stream(stream));
-    let transport = RdmaTransport::new(Arc::clone(end.connection()), bootstrap, worker);
+    let transport = transport(&end);
     let [mut one, mut other] = [Huge, Huge];
     let [one, other] = [&mut one, &mut other].map(|huge| OutFrame::new(5 << 30, None, huge));
     for refused in [transport.try_send(one).map(drop), transport.send(other).await] {

@@ -1,7 +1,6 @@
 //! What happens on one connection to the keys of its offers.
 
 use super::*;
-use crate::connection::rndv_payload::LentTail;
 use crate::verbs::RawBind;
 
 impl Rig {
@@ -79,7 +78,7 @@ impl End {
 /// The numbers of a path's transfers, in the order of their offers while none is released.
 fn transfers(count: usize) -> Vec<u32> {
     let mut offered = RndvSends::default();
-    (0..count).map(|_| offered.insert(0, (), tokio::time::Instant::now())).collect()
+    (0..count).map(|_| offered.insert(0, (), None, tokio::time::Instant::now())).collect()
 }
 
 #[tokio::test]
@@ -112,18 +111,17 @@ async fn a_window_opens_what_follows_the_head_and_nothing_else() {
     let own = sources.try_take(100_000).unwrap();
     let own_span = (own.remote().address + HEADER_LEN as u64, 100_000 - HEADER_LEN as u64);
     let bytes = Bytes::from_owner(sources.try_lend(100_000).unwrap()).slice(10..90_010);
-    let (lent, charge) = connection.sources.claim_lent(&bytes).unwrap();
-    let lent_span = (lent.remote().address, 90_000);
-    let tail = LentTail::new(bytes, lent, share(), charge);
-    for payload in [
-        RndvPayload::Own { buffer: own, _share: share() },
-        RndvPayload::Lent { tail, head_len: HEAD_LEN },
-    ] {
+    let lent = connection.sources.claim_lent(&bytes).unwrap();
+    let lent_span = (lent.0.remote().address, 90_000);
+    for payload in
+        [RndvPayload::own(own, share()), RndvPayload::lent(HEAD_LEN, &bytes, lent, share())]
+    {
         let slot = connection.worker.send_slots.try_take().unwrap();
         let permit = Arc::clone(&connection.frames).try_acquire_owned().unwrap();
         let offer = Outgoing::Rts { payload, slot, permit, call: 7, is_given_up: false };
         connection.send(offer).unwrap();
     }
+    drop(bytes);
     let binds = end.binds();
     let spans: Vec<_> = binds.iter().map(|bind| (bind.address, bind.len)).collect();
     assert_eq!(spans, [own_span, lent_span]);

@@ -379,7 +379,7 @@ async fn a_release_of_nothing_costs_the_connection() {
 
 /// The number of a connection's first transfer.
 fn first_transfer() -> u32 {
-    RndvSends::default().insert(0, (), tokio::time::Instant::now())
+    RndvSends::default().insert(0, (), None, tokio::time::Instant::now())
 }
 
 /// A share of a budget that is of no interest.
@@ -397,7 +397,7 @@ fn send_large_of(end: &End, call: u64) {
     let buffer = connection.worker.sources.try_take(100_000).unwrap();
     let slot = connection.worker.send_slots.try_take().unwrap();
     let permit = Arc::clone(&connection.frames).try_acquire_owned().unwrap();
-    let payload = RndvPayload::Own { buffer, _share: share() };
+    let payload = RndvPayload::own(buffer, share());
     connection.send(Outgoing::Rts { payload, slot, permit, call, is_given_up: false }).unwrap();
 }
 
