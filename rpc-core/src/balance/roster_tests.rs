@@ -182,6 +182,35 @@ fn no_more_than_their_share_of_the_endpoints_is_ejected() {
 }
 
 #[test]
+fn a_row_of_failures_begins_anew_at_an_ejection_and_at_a_return() {
+    let rules = rules().with_consecutive_failures(2).with_max_ejection_percent(50);
+    let mut connected = Connected::new(BalanceConfig::new().with_outlier_detection(rules), 2);
+    let all_return = |connected: &mut Connected| {
+        let have_returned = (0..100).any(|_| {
+            connected.pass_interval();
+            connected.ejected().is_empty()
+        });
+        assert!(have_returned);
+    };
+    for _ in 0..2 {
+        connected.call(0, 2, 2);
+        assert_eq!(connected.ejected(), [0]);
+        connected.call(0, 1, 1);
+        connected.call(1, 2, 2);
+        assert_eq!(connected.ejected(), [0], "one of two is all that may be ejected");
+        all_return(&mut connected);
+        for index in [0, 1] {
+            connected.call(index, 1, 1);
+            assert_eq!(connected.ejected(), [0_usize; 0], "one failure is no row");
+        }
+        connected.call(0, 0, 1);
+        connected.call(1, 1, 1);
+        assert_eq!(connected.ejected(), [1], "there is room now");
+        all_return(&mut connected);
+    }
+}
+
+#[test]
 fn an_endpoint_that_fails_more_than_the_threshold_is_ejected_when_the_interval_ends() {
     let config = BalanceConfig::new().with_outlier_detection(rules());
     let mut connected = Connected::new(config.clone(), 4);
@@ -274,6 +303,9 @@ fn ejected_endpoints_are_picked_when_no_other_can_come() {
     assert_eq!(connected.picked(), [0, 2], "no other lives");
     connected.set(2, Connectivity::Idle);
     assert_eq!(connected.picked(), [0], "what may come is ejected, too");
+    let last_resorts: Vec<_> =
+        connected.roster.status().iter().map(|status| status.is_last_resort).collect();
+    assert_eq!(last_resorts, [true, false, false]);
     connected.set(0, Connectivity::TransientFailure);
     assert!(connected.waits());
     connected.set(2, Connectivity::TransientFailure);
