@@ -48,6 +48,8 @@ struct Alone {
     counters: Arc<Counters>,
     cancellations: Arc<Cancellations>,
     activity: Arc<ActivityCounters>,
+    /// What the device has of READ bytes, for this connection and others.
+    share: Share,
     /// What the peer has granted, and how many messages of the reserve it has seen.
     granted: u32,
     seen: u16,
@@ -78,7 +80,9 @@ impl Alone {
         let (books, granted) = (Books::default(), 4);
         let (counters, cancellations) = (Arc::default(), Arc::default());
         let activity = Arc::default();
-        let share = Share { max: READ_BYTES, taken: Rc::default() };
+        let taken = Rc::default();
+        let [share, of_state] =
+            [(); 2].map(|()| Share { max: READ_BYTES, taken: Rc::clone(&taken) });
         let limits = ReadLimits { queues: 1, of_queue: 2, total: 2 };
         let held = HeldQuota::take(&quota).expect("there are slots");
         let state = ConnectionState::new(Parts {
@@ -86,12 +90,12 @@ impl Alone {
             flow: FlowWindow::new(held, granted, Arc::clone(&activity)),
             control_slots: (0..4).map(|_| Slot::new(&books, CONTROL_SLOT_LEN)).collect(),
             rndv_get: RndvGet::new(limits, CHUNK_LEN),
-            read_throttle: ReadThrottle::new(share, CHUNK_LEN, 1),
+            read_throttle: ReadThrottle::new(of_state, CHUNK_LEN, 1),
             counters: Arc::clone(&counters),
             cancellations: Arc::clone(&cancellations),
         });
         let (seen, posted) = (0, VecDeque::new());
-        Self { state, books, counters, cancellations, activity, granted, seen, posted }
+        Self { state, books, counters, cancellations, activity, share, granted, seen, posted }
     }
 
     /// The same, open.

@@ -4,6 +4,8 @@ use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 const UNREAD_LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// The revoked transfers that are remembered.
+const REVOKED_MAX: u64 = 64;
 
 /// A connection of which a frame waits for credit.
 fn without_credit() -> Alone {
@@ -158,6 +160,24 @@ fn the_key_of_what_was_taken_back_is_revoked_before_its_memory_is_free() {
     alone.sent();
     alone.say(late, &[]);
     assert!(alone.has_violation());
+}
+
+#[test]
+fn a_peer_that_releases_nothing_has_so_many_keys_revoked_and_no_more() {
+    let mut alone = Alone::open(|rules| rules.memory_windows_max = 1);
+    for count in 1..=REVOKED_MAX + 1 {
+        life::offer_by_window(&mut alone);
+        alone.complete_all();
+        alone.handle(Event::Abandon { call: 1 });
+        alone.sent();
+        alone.time_out();
+        assert_eq!(alone.end().is_some(), count > REVOKED_MAX, "{count}");
+        alone.actions();
+        alone.grant(2);
+        alone.sent();
+        alone.complete_all();
+    }
+    assert_eq!(alone.cancellations.snapshot().revoked, REVOKED_MAX);
 }
 
 #[test]

@@ -113,6 +113,25 @@ fn a_frame_is_fetched_released_and_delivered() {
     assert_eq!(alone.cancellations.snapshot().pulls_stopped, 0);
 }
 
+#[test]
+fn a_read_for_which_the_device_has_no_room_goes_out_with_its_turn() {
+    let mut alone = Alone::open(|_| {});
+    let of_others = alone.share.turn(READ_BYTES);
+    alone.accept(3, 500, None);
+    alone.give_memory();
+    let reads = |sent: Vec<Out>| sent.into_iter().filter(|out| matches!(out, Out::Read { .. }));
+    assert_eq!(reads(alone.sent()).count(), 0);
+    let wanted = alone.actions().into_iter().find_map(|action| match action {
+        Action::TakeTurn { len } => Some(len),
+        _ => None,
+    });
+    drop(of_others);
+    let turn = alone.share.turn(wanted.expect("it waits for its turn").into());
+    assert_eq!(reads(alone.sent()).count(), 0, "nothing says that there is room");
+    alone.handle(Event::Turn(turn));
+    assert_eq!(reads(alone.sent()).collect::<Vec<_>>(), [Out::Read { len: 500 }]);
+}
+
 /// What a release of ours takes away of an offer of the peer's.
 fn taken_by_release(takes_keys_away: bool, is_cancelled: bool) -> Option<RemoteKey> {
     let mut alone = Alone::open(|rules| rules.takes_keys_away = takes_keys_away);
