@@ -115,3 +115,59 @@ impl LargeFrame {
         header.is_some_and(|header| calls.contains(&header.call))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rpc_core::pool::Pool;
+    use rpc_core::transport::WriteHead;
+
+    use super::*;
+
+    fn memory(len: usize) -> PoolBuffer {
+        Pool::new(0).take(FrameBuffer::memory_len(len))
+    }
+
+    #[test]
+    fn a_small_frame_is_a_record_with_a_header_of_its_own() {
+        let bytes = [7; 100];
+        let mut buffer = FrameBuffer::small(memory(bytes.len()));
+        assert_eq!(buffer.written_len(), bytes.len());
+        assert_eq!(buffer.fill(OutFrame::new(bytes.len(), None, &mut &bytes[..])), Ok(()));
+        let Frame::Small(record) = buffer.into_frame() else { panic!("it is small") };
+        let header = RecordHeader::new(RecordKind::Single, bytes.len()).to_bytes();
+        assert_eq!(record[..], [&header[..], &bytes[..]].concat());
+    }
+
+    #[test]
+    fn of_a_large_frame_with_a_tail_the_head_alone_is_written() {
+        let (head, tail) = ([7; 100], Bytes::from_static(&[8; 1000]));
+        for tail in [Bytes::new(), tail] {
+            let share = LargeShare::unlimited();
+            let mut buffer = FrameBuffer::large(memory(head.len()), tail.clone(), share);
+            let of_frame = Some(&tail).filter(|tail| !tail.is_empty());
+            assert_eq!(buffer.fill(OutFrame::new(head.len(), of_frame, &mut &head[..])), Ok(()));
+            let Frame::Large(frame) = buffer.into_frame() else { panic!("it is large") };
+            assert_eq!((frame.head(), &frame.tail), (&head[..], &tail));
+            assert_eq!(frame.len(), head.len() + tail.len());
+        }
+    }
+
+    /// A frame that is given up while it is written.
+    struct GivenUp;
+
+    impl WriteHead for GivenUp {
+        fn write_head(&mut self, _: &mut [u8]) -> Result<(), Withdrawn> {
+            Err(Withdrawn)
+        }
+    }
+
+    #[test]
+    fn a_frame_that_withdraws_itself_is_none() {
+        for tail in [Bytes::new(), Bytes::from_static(&[8; 1000])] {
+            let of_frame = Some(&tail).filter(|tail| !tail.is_empty());
+            let mut buffer = FrameBuffer::large(memory(100), tail.clone(), LargeShare::unlimited());
+            let filled = buffer.fill(OutFrame::new(100, of_frame, &mut GivenUp));
+            assert_eq!(filled, Err(Withdrawn));
+        }
+    }
+}

@@ -80,6 +80,13 @@ impl MemoryShare {
         Self { share: Some(Arc::new(share)) }
     }
 
+    /// The share of the only holder of a budget, which the tests of a transport charge.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn of_budget(max: u64) -> Self {
+        Self::new(&memory_limit(Some(max)), MemoryHolder::Handshakes)
+    }
+
     /// Looks whether `len` more bytes fit.
     ///
     /// # Errors

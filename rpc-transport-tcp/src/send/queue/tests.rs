@@ -62,6 +62,7 @@ fn headers_take_their_place_up_to_a_bound() {
     assert!(!queue.is_flooded());
     let _ = queue.push_bytes(&record);
     assert!(queue.is_flooded());
+    assert_eq!(FLOOD_BYTES_MAX - SMALL_BYTES_MAX, 16_777_216);
 }
 
 #[test]
@@ -231,6 +232,36 @@ fn a_full_socket_is_left_to_the_driver() {
     assert!(!writing.queue.unblock(Blocked::WindowFull));
     writing.queue.handle_writable();
     assert_eq!(writing.next(&mut Pass::new(Writer::Driver)), Next::Write);
+}
+
+#[test]
+fn what_a_full_socket_leaves_is_counted_as_memory_until_it_is_written() {
+    let mut writing = Writing::default();
+    writing.queue.count_backlog(&MemoryShare::of_budget(1 << 20));
+    let _ = push(&mut writing.queue, 100);
+    let mut pass = Pass::new(Writer::Sender);
+    assert_eq!(writing.next(&mut pass), Next::Write);
+    assert_eq!(writing.queue.backlog.len(), 0, "what passes through is not counted");
+    writing.scheduler.advance(60);
+    pass.advance(60, true);
+    assert_eq!(writing.next(&mut pass), Next::Yield);
+    assert_eq!(writing.queue.backlog.len(), 100, "its memory stays until all of it is written");
+    let _ = push(&mut writing.queue, 200);
+    assert_eq!(writing.queue.backlog.len(), 300);
+    writing.queue.handle_writable();
+    let mut pass = Pass::new(Writer::Driver);
+    assert_eq!(writing.next(&mut pass), Next::Write);
+    assert_eq!(writing.queue.backlog.len(), 300, "it is not written yet");
+    assert_eq!(writing.write(), 240);
+    assert_eq!(writing.next(&mut pass), Next::Done);
+    assert_eq!(writing.queue.backlog.len(), 0);
+    // Closed, nothing is left.
+    let _ = push(&mut writing.queue, 100);
+    writing.queue.turn = Turn::Driver(Blocked::SocketFull);
+    let _ = push(&mut writing.queue, 100);
+    assert_eq!(writing.queue.backlog.len(), 200);
+    writing.queue.close(CloseReason::Local);
+    assert_eq!(writing.queue.backlog.len(), 0);
 }
 
 #[test]
