@@ -325,9 +325,13 @@ fn a_queue_that_drains_writes_what_it_has_and_waits_for_no_ack() {
     assert_eq!(writing.queue.close_reason(), Some(&CloseReason::Local));
     assert_eq!(writing.queue.turn(), Turn::Driver(Blocked::TurnOver));
     assert!(writing.queue.is_draining() && !writing.queue.is_over());
-    while writing.next(&mut pass) == Next::Write {
-        writing.write();
-    }
+    let last = loop {
+        match writing.next(&mut pass) {
+            Next::Write => drop(writing.write()),
+            last => break last,
+        }
+    };
+    assert_eq!(last, Next::Yield, "the connection's task waits for it");
     assert!(writing.queue.is_over() && !writing.queue.is_busy());
     writing.queue.close(CloseReason::Peer);
     assert!(writing.queue.is_over() && !writing.queue.is_draining());

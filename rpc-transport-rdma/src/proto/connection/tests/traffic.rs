@@ -90,8 +90,10 @@ fn a_header_alone_waits_for_a_slot_of_its_kind() {
     alone.sent();
     (0..6).for_each(|_| alone.send(Outgoing::Control([7; HEADER_LEN])));
     assert_eq!(alone.sent(), [Out::Message(MessageKind::Frame); 4]);
-    alone.complete();
-    assert_eq!(alone.sent(), [Out::Message(MessageKind::Frame)]);
+    for _ in 0..2 {
+        alone.complete();
+        assert_eq!(alone.sent(), [Out::Message(MessageKind::Frame)]);
+    }
 }
 
 #[test]
