@@ -2,7 +2,6 @@
 
 pub(crate) mod bootstrap;
 pub(crate) mod driver;
-pub(crate) mod lifo_slot;
 pub(crate) mod read;
 pub(crate) mod reserve;
 pub(crate) mod shared;
