@@ -167,6 +167,13 @@ impl Alone {
         self.handle(Event::Message { bytes: &message, taken_key });
     }
 
+    /// The peer wants more credit.
+    fn ask_for_credit(&mut self) {
+        let grant = Grant { count: self.granted, control_seen: self.seen, wants_more: true };
+        let header = MessageHeader { kind: MessageKind::Grant, epoch: OUR_EPOCH, grant };
+        self.handle(Event::Message { bytes: &header.to_bytes(), taken_key: None });
+    }
+
     /// The peer grants so much more.
     fn grant(&mut self, more: u32) {
         self.granted += more;

@@ -238,10 +238,8 @@ fn what_the_peer_may_go_on_to_read_is_leaked_and_counted() {
 #[test]
 fn credits_are_reclaimed_of_an_open_connection_alone() {
     let reclaims = |alone: &mut Alone| {
-        // The peer wants more, is granted more, and uses none of it.
-        let grant = Grant { count: alone.granted, control_seen: alone.seen, wants_more: true };
-        let header = MessageHeader { kind: MessageKind::Grant, epoch: OUR_EPOCH, grant };
-        alone.handle(Event::Message { bytes: &header.to_bytes(), taken_key: None });
+        // The peer is granted more, and uses none of it.
+        alone.ask_for_credit();
         alone.sent();
         alone.handle(Event::Reclaim);
         alone.sent().iter().any(|out| matches!(out, Out::Message(MessageKind::Reclaim { .. })))

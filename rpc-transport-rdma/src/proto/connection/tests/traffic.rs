@@ -97,6 +97,21 @@ fn a_header_alone_waits_for_a_slot_of_its_kind() {
 }
 
 #[test]
+fn slots_are_asked_back_once_there_is_a_slot_to_say_so() {
+    let mut alone = Alone::open(|rules| rules.send_depth = 64);
+    alone.grant(8);
+    alone.ask_for_credit();
+    alone.sent();
+    alone.complete_all();
+    (0..4).for_each(|_| alone.send(Outgoing::Control([7; HEADER_LEN])));
+    assert_eq!(alone.sent().len(), 4);
+    alone.handle(Event::Reclaim);
+    assert_eq!(alone.sent(), []);
+    alone.complete();
+    assert!(matches!(alone.sent()[..], [Out::Message(MessageKind::Reclaim { .. })]));
+}
+
+#[test]
 fn a_frame_is_fetched_released_and_delivered() {
     let mut alone = Alone::open(|_| {});
     alone.accept(3, 1500, None);
