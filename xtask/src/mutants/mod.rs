@@ -8,6 +8,7 @@
 mod machines;
 mod tree;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -115,17 +116,27 @@ fn mutate(machine: &Machine, options: &MutantsOptions) -> Result<Outcome> {
     let End::Exited(_) = Running::start(&mut command)?.wait(LIMIT)? else {
         bail!("the mutants of {} took more than {} h", machine.name, LIMIT.as_secs() / 3600);
     };
-    outcome(&results.join("mutants.out"))
+    outcome(&results)
         .with_context(|| format!("mutating {}: is cargo-mutants installed?", machine.name))
 }
 
-/// Reads what became of the mutants. Those that an earlier run had noticed count as caught.
-fn outcome(results: &Path) -> Result<Outcome> {
+/// Reads what became of the mutants of a machine, whose results are in `folder`. Those that an
+/// earlier run had noticed count as caught. `cargo mutants` lists those that do not build among
+/// them, so the names of these are kept from run to run.
+fn outcome(folder: &Path) -> Result<Outcome> {
+    let results = folder.join("mutants.out");
     let file = results.join("outcomes.json");
     let text = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
     let mut outcome: Outcome = serde_json::from_str(&text)?;
-    let earlier = fs::read_to_string(results.join("previously_caught.txt")).unwrap_or_default();
-    outcome.caught += earlier.lines().count();
+    let names = |file: &Path| -> BTreeSet<String> {
+        fs::read_to_string(file).unwrap_or_default().lines().map(str::to_owned).collect()
+    };
+    let kept = folder.join("unviable.txt");
+    let unviable = &names(&kept) | &names(&results.join("unviable.txt"));
+    let lines: String = unviable.iter().map(|name| format!("{name}\n")).collect();
+    fs::write(&kept, lines).with_context(|| format!("writing {}", kept.display()))?;
+    let earlier = names(&results.join("previously_caught.txt"));
+    outcome.caught += earlier.difference(&unviable).count();
     Ok(outcome)
 }
 
@@ -158,10 +169,16 @@ mod tests {
     fn results_are_read_with_those_of_earlier_runs() {
         let folder = tempfile::tempdir().unwrap();
         assert!(outcome(folder.path()).is_err());
+        let results = folder.path().join("mutants.out");
+        fs::create_dir(&results).unwrap();
         let text = r#"{"outcomes":[],"total_mutants":9,"missed":1,"caught":4,"timeout":2,
             "unviable":2,"success":0}"#;
-        fs::write(folder.path().join("outcomes.json"), text).unwrap();
-        fs::write(folder.path().join("previously_caught.txt"), "a\nb\n").unwrap();
+        fs::write(results.join("outcomes.json"), text).unwrap();
+        // The first run finds that `c` does not build, and the second has it among the caught.
+        fs::write(results.join("unviable.txt"), "c\nd\n").unwrap();
+        outcome(folder.path()).unwrap();
+        fs::write(results.join("unviable.txt"), "d\n").unwrap();
+        fs::write(results.join("previously_caught.txt"), "a\nb\nc\n").unwrap();
         let read = outcome(folder.path()).unwrap();
         assert_eq!(read, Outcome { caught: 6, missed: 1, timeout: 2, unviable: 2 });
         let line = table(&[("calls", read)]).lines().nth(1).unwrap().to_owned();
