@@ -316,6 +316,19 @@ mod tests {
     }
 
     #[test]
+    fn a_large_frame_is_left_while_chunks_of_it_are_to_be_staged() {
+        let mut sending = Sending::default();
+        sending.waiting.push_back(large(2 * CHUNK_LEN_MIN, 0, 1));
+        assert!(!sending.scheduler.has_large());
+        for is_left in [true, false] {
+            assert_eq!(sending.stage_chunk(), CHUNK_LEN_MIN);
+            assert_eq!(sending.scheduler.has_large(), is_left);
+            let len = sending.scheduler.slices().iter().map(|slice| slice.len()).sum();
+            sending.scheduler.advance(len);
+        }
+    }
+
+    #[test]
     fn no_more_large_frames_begin_than_the_peer_takes() {
         let mut sending = Sending::default();
         sending.waiting.extend((0..20).map(|fill| large(2 * CHUNK_LEN_MIN, 0, fill)));
