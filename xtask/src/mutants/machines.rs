@@ -120,7 +120,8 @@ pub(super) const MACHINES: &[Machine] = &[
     machine("pacing", TCP, "pacing", &["pacing::"]),
     machine("send", TCP, "send", &["send::"]),
     machine("flow", RDMA, "proto/flow", &["proto::flow::"]),
-    machine("rndv", RDMA, "proto/rndv", &["proto::rndv::"]),
+    // What happens to memory windows is what scripts and single events play.
+    machine("rndv", RDMA, "proto/rndv", &["proto::rndv::", "proto::connection::", "script::"]),
     machine("connection", RDMA, "proto/connection", &["proto::connection::", "script::"]),
 ];
 
@@ -160,6 +161,7 @@ mod tests {
         let of = |name| MACHINES.iter().find(|machine| machine.name == name).unwrap();
         assert!(of("quota").is_tested_by("limits/quota.rs"));
         assert!(!of("quota").is_tested_by("limits/settings.rs"));
+        assert!(of("rndv").is_tested_by("script"));
         assert!(of("connection").is_tested_by("proto/connection"));
         assert!(of("connection").is_tested_by("script"));
         assert!(!of("connection").is_tested_by("proto/wire.rs"));
