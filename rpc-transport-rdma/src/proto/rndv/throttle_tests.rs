@@ -35,6 +35,8 @@ async fn a_connection_that_finds_no_room_waits_once_and_then_has_one_turn() {
     assert!(!other.try_admit(0, 3, now) && !other.try_admit(0, 3, now));
     one.handle_read(0, now);
     one.handle_read(0, now);
+    assert!(!other.try_admit(0, 3, now));
+    assert_eq!(budget.total(), 0, "a connection that waits takes its turn and no other room");
     wait(&mut other).await;
     assert!(other.take_wait().is_none());
     assert!(other.try_admit(0, 3, now), "its turn");
