@@ -311,11 +311,11 @@ impl<B: Buffers> ConnectionState<B> {
         self.outgoing.is_empty() && self.offered.is_empty()
     }
 
-    /// Whether everything that was taken has been sent and released.
+    /// Whether everything that was taken has been sent and released. Called when nothing is left
+    /// to send: a key that has to be killed is then in flight.
     fn is_idle(&self) -> bool {
         self.is_flushed()
             && self.control.is_empty()
-            && self.memory_windows.is_idle()
             && self.rndv_get.transfer_count() == 0
             && self.in_flight == 0
     }

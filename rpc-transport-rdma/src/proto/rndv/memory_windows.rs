@@ -72,11 +72,6 @@ impl<B: Bind + Debug, P> MemoryWindowPool<B, P> {
         self.max > 0
     }
 
-    /// Whether nothing waits to be killed.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.early.is_empty() && self.to_kill.is_empty() && self.dying.is_empty()
-    }
-
     /// How many released frames still wait for the death of the keys that open them.
     pub(crate) fn exposed_count(&self) -> usize {
         self.early.len() + self.to_kill.len() + self.dying.len()

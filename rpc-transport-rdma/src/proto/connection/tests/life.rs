@@ -225,14 +225,19 @@ fn what_the_peer_may_go_on_to_read_is_leaked_and_counted() {
     assert_eq!((alone.state.leak_offered(), alone.activity.offers_leaked.value()), (3, 3));
     assert!(alone.state.offered.is_empty());
 
-    let mut alone = Alone::open(|rules| rules.memory_windows_max = 1);
-    offer_by_window(&mut alone);
-    alone.complete_all();
-    let transfer = first_transfer();
-    alone.say(MessageKind::Ats { transfer, outcome: AtsStatus::Read }, &[]);
-    alone.send_large(2);
-    alone.handle(Event::Fail(CloseReason::Local));
-    assert_eq!(alone.state.leak_offered(), 1, "its key is alive although it is released");
+    for is_being_killed in [false, true] {
+        let mut alone = Alone::open(|rules| rules.memory_windows_max = 1);
+        offer_by_window(&mut alone);
+        alone.complete_all();
+        let transfer = first_transfer();
+        alone.say(MessageKind::Ats { transfer, outcome: AtsStatus::Read }, &[]);
+        if is_being_killed {
+            assert_eq!(alone.sent()[0], Out::Invalidate);
+        }
+        alone.send_large(2);
+        alone.handle(Event::Fail(CloseReason::Local));
+        assert_eq!(alone.state.leak_offered(), 1, "its key is alive although it is released");
+    }
 }
 
 #[test]
