@@ -57,6 +57,7 @@ impl<T> ReceiveBudget<T> {
             return Err(OverBudget { bytes: self.bytes, bytes_max: self.bytes_max });
         }
         self.frames.insert(frame, (len, value));
+        // Cannot overflow: the sum is in range, or the frame is alone and `bytes` was 0.
         self.bytes += counted;
         Ok(())
     }
@@ -70,6 +71,8 @@ impl<T> ReceiveBudget<T> {
     /// what was announced must be forgotten with its memory, and not before or after.
     pub fn arrived(&mut self, frame: (u64, u64), len: u64) -> Result<T, ProtocolError> {
         let what = "length of a frame that was announced as another";
+        // Checked before it is removed: after a mismatch the memory of the announced frame is still
+        // in use, and still counts.
         let is_announced = self.frames.get(&frame).is_some_and(|(announced, _)| *announced == len);
         let value = is_announced.then(|| self.withheld(frame)).flatten();
         value.ok_or(ProtocolError::Invalid { what, value: len })

@@ -93,6 +93,7 @@ impl<S: Default, H> Calls<S, H> {
     ///
     /// When the id is in use, or too many calls are.
     pub fn start(&mut self, id: u64) -> Result<Start<'_, S>, ProtocolError> {
+        // Used for a new entry only: an announced request was counted with its announcement.
         let room = self.check_room();
         let call = match self.entries.entry(id) {
             Entry::Vacant(entry) => {
@@ -183,6 +184,8 @@ impl<S: Default, H> Calls<S, H> {
         let Entry::Occupied(mut entry) = self.entries.entry(id) else { return None };
         match entry.get().stage {
             Stage::Arriving => {
+                // The entry stays, so that the request is recognised when it arrives. The count
+                // keeps it out of `in_flight_count`.
                 self.cancelled_count += 1;
                 let call = entry.insert(InFlight::new(Stage::Cancelled));
                 Some(call.kept)
@@ -194,6 +197,8 @@ impl<S: Default, H> Calls<S, H> {
 
     /// Ends every call, for a connection that is gone.
     pub fn close(&mut self) -> Vec<Kept<S, H>> {
+        // `answering_count` is kept: the senders of these answers still call `answered`, where a
+        // count that was reset would underflow.
         self.cancelled_count = 0;
         let open = self.entries.drain().filter(|(_, call)| call.stage != Stage::Cancelled);
         open.map(|(_, call)| call.kept).collect()

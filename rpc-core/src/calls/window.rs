@@ -81,6 +81,9 @@ impl Counts {
 
 /// What is left between a count and its limit; negative counts as nothing.
 fn left(limit: u32, count: u32) -> u32 {
+    // Windows and messages have at most 2^30 bytes, so that the two are less than 2^31 apart and
+    // the sign of their difference says which one is ahead. A peer that grants more than that is
+    // sent nothing.
     limit.wrapping_sub(count).cast_signed().max(0).cast_unsigned()
 }
 
@@ -227,6 +230,8 @@ impl ReceiveWindow {
         if wider != self.window && may_widen(wider) {
             self.window = wider;
         }
+        // `left` holds the peer to `announced` plus `window`. Both change only here, where the peer
+        // is sent a grant for them.
         self.announced = self.consumed;
         Some(self.announced.plus(self.window))
     }

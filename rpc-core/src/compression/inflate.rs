@@ -28,6 +28,8 @@ pub(crate) async fn inflate(deflated: &[u8], len: usize) -> Result<Bytes, &'stat
     if len > deflated.len().saturating_mul(RATIO_MAX) {
         return Err("no deflate as short as this can have the length that it says");
     }
+    // Taken out of the cell, since other tasks inflate on this thread while this one yields. A
+    // future that is dropped meanwhile takes the inflater along, and the next call makes one.
     let mut inflater = KEPT.take().unwrap_or_else(|| Decompress::new(true));
     let result = inflate_with(&mut inflater, deflated, len).await;
     inflater.reset(true);
@@ -40,6 +42,7 @@ async fn inflate_with(
     deflated: &[u8],
     len: usize,
 ) -> Result<Vec<u8>, &'static str> {
+    // Cannot overflow: `inflate` has checked `len` against the length of the input.
     let mut out = Vec::with_capacity(len + 1);
     let mut read_len = 0;
     loop {

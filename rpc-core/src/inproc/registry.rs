@@ -79,6 +79,7 @@ impl InprocConnector {
     }
 
     async fn open(&self) -> io::Result<InprocBootstrap> {
+        // Cloned, so that the lock is not held while the backlog is full.
         let listener = names().get(&self.name).cloned();
         let listener = listener.ok_or_else(|| {
             io::Error::new(io::ErrorKind::NotFound, "no server in this process listens there")

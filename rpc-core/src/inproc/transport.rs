@@ -209,6 +209,7 @@ impl Driver {
         let mut has_woken = false;
         let reason = loop {
             let frame = tokio::select! {
+                // Closing comes first: frames that are still queued are not delivered after it.
                 biased;
                 () = shared.close.cancelled() => {
                     break shared.aborted.get().cloned().unwrap_or(CloseReason::Local);
@@ -220,6 +221,8 @@ impl Driver {
             let delivered = deliver(frame, &*handler, &mut handoff, &shared.counters);
             has_woken = handoff.has_woken();
             // The handler has blocked, and another task goes on.
+            // `delivered` is no error then: a handler returns none after it has released the
+            // driver.
             let Some(driver) = handoff.into_driver() else { return };
             self = driver;
             if let Err(error) = delivered {

@@ -191,6 +191,8 @@ impl Count {
 
 async fn keep_time(mut timer: Timer) {
     loop {
+        // The strong reference is dropped before the wait: held across it, the limit would outlive
+        // its last clone, and its counts would be late.
         let Some(due) = timer.0.upgrade().and_then(|shared| shared.look()) else {
             // The next timer may be there already, and what is left is its.
             timer.0 = Weak::new();

@@ -71,6 +71,8 @@ impl<K: Eq + Hash + Clone + Display> SharedLimit<K> {
     pub(crate) fn refused(&self, holder: Option<&K>) {
         let refused_count = {
             let mut saturation = self.saturation.lock().unwrap_or_else(PoisonError::into_inner);
+            // Stored under the lock, as in `taken`: crossed stores would mark a full limit as free,
+            // and `taken` would never log that it has room again.
             self.is_full.store(true, Ordering::Relaxed);
             saturation.handle_refusal(Instant::now().into_std())
         };

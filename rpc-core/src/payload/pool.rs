@@ -85,6 +85,7 @@ impl Shared {
 
     fn keep(&self, memory: Vec<u8>) {
         let Some(class) = class_of(memory.len()) else { return };
+        // Memory that is not kept is freed with the argument, after the lock.
         let mut free = self.lock();
         if free.kept_bytes + memory.len() <= self.kept_bytes_max {
             free.kept_bytes += memory.len();

@@ -184,6 +184,7 @@ impl<E: OnComplete + Unpin> Body for MessageBody<E> {
             }
             Stage::Over => return Poll::Ready(None),
         }
+        // Before the messages: a peer that always has one ready could hold the stream open past it.
         if let Some(deadline) = &mut self.deadline
             && deadline.as_mut().poll(cx).is_ready()
         {
@@ -194,6 +195,8 @@ impl<E: OnComplete + Unpin> Body for MessageBody<E> {
             return self.poll_inflating(cx);
         }
         let next = ready!(self.recv_stream.poll_next(cx));
+        // The grant is given once, so that it is sent before anything below can end the stream or
+        // return early.
         if let Next::Message(_, Some(granted)) | Next::Deflated(_, Some(granted)) = &next {
             grant(&*self.io, self.call, *granted);
         }

@@ -80,6 +80,7 @@ where
         if is_due(compress_from, || len)
             && let Some(deflated) = Box::pin(Deflated::of(&message)).await
         {
+            // The batch is empty here, so that this frame overtakes no message.
             window.send(deflated.len()).await;
             let framed = Framed(&deflated);
             writer.send_deflated(&framed).await?;
@@ -98,6 +99,7 @@ where
                 Ok(message) if fits(&batch, &message, window, writer, (limit, compress_from)) => {
                     batch.push(message);
                 }
+                // An error waits as well: the messages before it are sent first.
                 other => {
                     carried = Some(other);
                     break;
@@ -124,5 +126,7 @@ fn fits<M: Message + 'static>(
 ) -> bool {
     let len = message.len();
     let is_taken = limit.allows(len) && len as u64 <= writer.peer_limits().max_message_len;
+    // `try_send` comes last, since it counts the message: one that is refused after that would be
+    // counted again when it is sent.
     is_taken && !is_due(compress_from, || len) && batch.has_room(len) && window.try_send(len)
 }

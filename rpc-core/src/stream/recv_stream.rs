@@ -148,6 +148,7 @@ impl RecvStream {
             let mut state = self.state();
             state.insert(seq, item)?;
             let inserted = if state.is_complete { Inserted::Complete } else { Inserted::Open };
+            // A frame ahead of its turn makes nothing readable, and wakes no reader.
             let waker = if state.ready.is_empty() { None } else { state.waker.take() };
             (inserted, waker)
         };
@@ -181,6 +182,7 @@ impl RecvStream {
         if let Some(status) = &state.failure {
             return Poll::Ready(Next::Failed(status.clone()));
         }
+        // Still under the lock of the check above, so that no frame arrives unnoticed in between.
         state.waker = Some(cx.waker().clone());
         Poll::Pending
     }
@@ -199,6 +201,7 @@ impl State {
         };
         let frames_before_max = self.frames_before_max(&item);
         self.ahead.insert(seq, item, frames_before_max)?;
+        // A frame in order counts as ahead for a moment, since `accept` subtracts its length.
         self.ahead_bytes += len;
         self.ahead_len_max = self.ahead_len_max.max(len);
         while let Some(item) = self.ahead.take() {
@@ -357,6 +360,7 @@ impl State {
                 Some(Next::Deflated(message, grant))
             }
             Item::End(end) => Some(Next::End(end)),
+            // Unreachable: the loop breaks at items of other kinds only.
             Item::Messages(_) => None,
         }
     }
@@ -365,6 +369,7 @@ impl State {
     fn consume(&mut self, len: usize) -> Option<Counts> {
         let memory = &mut self.memory;
         let grant = self.window.consume(len, |wider| memory.try_widen(wider));
+        // Without a grant the charge stays: the peer may still fill the window that it has.
         if grant.is_some() {
             self.settle_memory();
         }

@@ -63,6 +63,7 @@ impl ByteBudget {
 
     fn share(&self, len: usize) -> u32 {
         let units = u32::try_from((len as u64).div_ceil(UNIT)).unwrap_or(u32::MAX);
+        // No more than the whole budget: waiting for more permits than exist would never end.
         units.min(self.units.load(Ordering::Relaxed))
     }
 }

@@ -82,6 +82,8 @@ impl Handoff {
         }
         match current_slot::put(driver) {
             Ok(()) => self.state = State::Released,
+            // An outer delivery has the slot, or it is gone with its thread: this driver waits for
+            // the user code.
             Err(driver) => self.driver = Some(driver),
         }
     }

@@ -92,6 +92,8 @@ impl Monitor {
                 Step::Tick => self.is_awake.store(true, Ordering::Relaxed),
                 Step::Drowse => self.is_awake.store(false, Ordering::Relaxed),
                 Step::Sleep => {
+                    // An `unpark` that comes before `park` leaves a token; the loop absorbs
+                    // spurious ones.
                     while !self.is_awake.load(Ordering::Relaxed) {
                         thread::park();
                     }
@@ -117,6 +119,7 @@ impl Monitor {
             // The thread holds the other handle until it ends.
             Arc::strong_count(&observed.slot) > 1
         });
+        // The lock of `slots` is released before wakers and drivers run tokio's code.
         yielding.into_iter().for_each(|(_, waker)| waker.wake());
         for driver in stuck {
             let runtime = driver.runtime().clone();

@@ -35,6 +35,7 @@ impl Drop for YieldEntry {
         let mut yielding = self.slot.yielding();
         let index = yielding.wakers.iter().position(|(id, _)| *id == self.id);
         let removed = index.map(|index| yielding.wakers.swap_remove(index));
+        // The lock is released before the waker is dropped, which runs the executor's code.
         drop(yielding);
         drop(removed);
     }
@@ -64,6 +65,8 @@ impl WorkerSlot {
     /// Takes the driver from a thread that is still in that turn.
     pub(super) fn take_in(&self, turn: u64) -> Option<Box<dyn Resume>> {
         let mut driver = self.driver();
+        // Compared under the lock: the thread may have begun another delivery since the look, and
+        // the driver of that one is not stuck.
         if self.turn() == turn { driver.take() } else { None }
     }
 
@@ -88,6 +91,7 @@ impl WorkerSlot {
     pub(super) fn take(&self) -> Option<Box<dyn Resume>> {
         let mut slot = self.driver();
         self.next_turn();
+        // The turn has advanced even if the monitor has the driver: `put` needs it to be even.
         slot.take()
     }
 

@@ -111,6 +111,8 @@ where
             }
             Err(_) => Err(Status::internal("the handler panicked")),
         };
+        // The handler is dropped here: the future around this one lives on while the answer waits.
+        // Then the guard fires the token, unless the handler has ended by itself.
         this.stage.set(Stage::Ended);
         *this.cancel_on_drop = None;
         Poll::Ready(result)

@@ -124,6 +124,8 @@ impl Responder {
     /// A second responder for the same call, used to send the response once the layers have run.
     /// It takes the call's record along.
     pub(in crate::server) fn split_off(&mut self) -> Self {
+        // `self` keeps the permit, which is given back when the handler has ended, and not after
+        // the layers.
         let (sink, record) = (Arc::clone(&self.sink), self.record.take());
         let mut other = Self::new(self.id, sink, Disposition::Ended, record);
         other.capture = self.capture.clone();
@@ -178,6 +180,7 @@ impl Responder {
             Ok(answer) => answer,
             Err(status) => return self.fail(status),
         };
+        // `answer` borrowed the message, which moves into the future: it is made again there.
         PendingReply(Some(Box::pin(async move {
             let message = Some(&message as &dyn Encode);
             let answer = Answer { block, message, ..Answer::bare(code, 0) };

@@ -48,6 +48,7 @@ impl<'a> Registered<'a> {
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
         self.connection.close();
+        // `self.connection` is another reference, so that no connection is dropped under the lock.
         self.connections.lock().remove(self.key);
     }
 }

@@ -130,6 +130,8 @@ impl Life<'_> {
                 stage = self.look() => if stage == Stage::Over {
                     return;
                 },
+                // A cancelled token stays ready: without the flag this loop would spin. Dropping
+                // `look` loses nothing, since it changes no state before its timer has fired.
                 () = drain.cancelled(), if !is_shutting_down => {
                     is_shutting_down = true;
                     self.lifetime.retire(Instant::now().into_std(), Some(drain_timeout));
@@ -154,6 +156,7 @@ impl Life<'_> {
             match keepalive_timer.handle_tick(now, self.connection.traffic()) {
                 Action::Wait => {}
                 Action::Ping => self.connection.ping(keepalive_timer.ping_count()),
+                // The unread bytes may hold the pong: this side is slow, the peer is not silent.
                 Action::Close if self.connection.has_unread() => keepalive_timer.handle_unread(now),
                 Action::Close => {
                     let timeout = keepalive_timer.timeout();

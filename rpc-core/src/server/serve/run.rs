@@ -160,6 +160,8 @@ async fn next(
             break slot;
         }
         tokio::select! {
+            // Neither wakeup is lost: `freed` keeps a notification, and `take` has marked the limit
+            // that it used as seen. `changed` cannot fail and spin, since `shared` has the sender.
             () = slots.freed() => {}
             _ = limit_changed.changed() => {}
         }
@@ -196,6 +198,7 @@ async fn until_drained<T>(
         tokio::time::sleep(DRAIN_HANDSHAKE_TIMEOUT).await;
     };
     tokio::select! {
+        // A handshake that is done counts, even if its time is over in the same poll.
         biased;
         joined = handshake => Some(joined),
         () = late => None,

@@ -38,6 +38,8 @@ impl Slots {
 
 impl Drop for Slot {
     fn drop(&mut self) {
+        // Counted down first: an accept loop that is notified earlier could find no slot, and wait
+        // again for a notification that was used up.
         self.0.taken.fetch_sub(1, Ordering::Relaxed);
         self.0.freed.notify_one();
     }

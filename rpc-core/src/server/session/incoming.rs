@@ -99,6 +99,7 @@ impl Handler for ServerSession {
             FrameKind::Messages => self.handle_messages(&header, frame, delivery),
             FrameKind::HalfClose => self.insert(&header, Item::End(End::HalfClose)),
             FrameKind::Window => {
+                // This statement releases the session lock: the grant below wakes the sender.
                 let send_stream = self.state().send_stream(header.call);
                 if let Some(send_stream) = send_stream {
                     send_stream.handle_grant(Counts::from_wire(header.argument));
@@ -110,6 +111,8 @@ impl Handler for ServerSession {
                 if let Some(call) = ended {
                     end(call, refusal::given_up);
                 }
+                // A request that is still arriving stays in the table as cancelled. The transport
+                // reports it as withheld, or delivers it and `start` discards it.
                 self.core.transport.abandon(header.call);
                 self.idle.notify_waiters();
                 Ok(())
@@ -160,6 +163,8 @@ impl Handler for ServerSession {
     }
 
     fn handle_closed(&self, reason: CloseReason) {
+        // One lock section: `judge` checks the phase under this lock, so that no request starts
+        // after `close` has collected the calls whose handlers are aborted.
         let ended = {
             let mut state = self.state();
             state.phase = Phase::Closed;
@@ -217,6 +222,7 @@ impl ServerSession {
         let recv_stream = self.recv_stream(header)?;
         let mut state = self.state();
         self.core.announce(&mut state.receive_budget, header, len, charge)?;
+        // On a direct link the call may have ended meanwhile; its stream is dropped then.
         if let Some(streams) = state.calls.streams_mut(header.call) {
             streams.recv_stream = recv_stream;
         }
@@ -282,6 +288,7 @@ impl ServerSession {
                 self.router.dispatch(service, method, call)
             }
         };
+        // `run` has spawned a task, which this worker's LIFO slot may hold.
         if self.run(header.call, future).is_pending() {
             handoff.woke();
         }
@@ -325,6 +332,8 @@ impl ServerSession {
             Ok(admitted) => admitted,
             Err(status) => return Ok(Verdict::Reject(status)),
         };
+        // The session was not locked during `admit`. A call that ended meanwhile has no entry here,
+        // and `run` aborts the task of its handler, if it has one.
         let CallStreams { recv_stream, send_stream } = &admitted.streams;
         if (recv_stream.is_some() || send_stream.is_some())
             && let Some(streams) = self.state().calls.streams_mut(header.call)
@@ -355,6 +364,8 @@ impl ServerSession {
         received: Option<MemoryCharge>,
         early: Option<Arc<RecvStream>>,
     ) -> Result<Admitted<'_>, Status> {
+        // An announced request was checked before, but no permit was taken for it: the limit on
+        // calls may be reached by now.
         let route = self.check_request(header)?;
         let permit = self.calls.try_take(1)?;
         let received = match received {

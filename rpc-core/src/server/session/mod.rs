@@ -184,6 +184,8 @@ impl ServerSession {
     ) -> Result<(), ProtocolError> {
         let id = header.call;
         // The call counts as in flight until its refusal is sent, which bounds refusals too.
+        // The lock is released with this statement: writing the refusal takes the call out of the
+        // table, and would deadlock under it.
         let is_to_run = matches!(self.state().calls.start(id)?, Start::Run(_));
         if is_to_run {
             let responder = Responder::new(id, this, Disposition::Refused, self.record(header));
@@ -222,6 +224,8 @@ impl ServerSession {
 
     fn spawn_refusal(&self, id: u64, status: Status, record: Option<CallRecord>) {
         if let Some(this) = self.this.upgrade() {
+            // `Ended`, since a handler may have run: the client must not take the call for one that
+            // was not executed.
             let responder = Responder::new(id, this, Disposition::Ended, record);
             tokio::spawn(responder.fail(status));
         }
@@ -252,6 +256,8 @@ impl ServerConnection for ServerSession {
     fn drained(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             loop {
+                // `notify_waiters` reaches only futures that exist. Created after the check, this
+                // one would miss a last call that ends in between.
                 let idle = self.idle.notified();
                 {
                     let mut state = self.state();

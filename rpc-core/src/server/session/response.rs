@@ -33,6 +33,7 @@ impl ReplySink for ServerSession {
         }
         let mut response = Response::new(self, id, answer, record);
         match self.core.transport.try_send(response.frame()) {
+            // Nothing was written, so that the call is still in the table and `record` still here.
             Ok(false) => return false,
             Ok(true) => response.settle(None),
             Err(error) => response.settle(Some(error)),
@@ -152,6 +153,8 @@ impl WriteHead for Response<'_> {
         let ended = self.session.state().calls.answer(self.id);
         let Some(Kept { streams, .. }) = ended else { return Err(Withdrawn) };
         let messages = self.record.as_ref().map(|_| Messages::of(self.answer, &streams));
+        // `answer` has counted the call as answering. Dropping `Unsettled` is what counts it down;
+        // without that, draining would never end.
         self.stage = Stage::Written { messages, unsettled: Unsettled(self.session) };
         streams.end_requests(refusal::answered);
         Ok(())
