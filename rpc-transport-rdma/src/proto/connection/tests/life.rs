@@ -208,6 +208,33 @@ pub(super) fn offer_by_window(alone: &mut Alone) -> RemoteKey {
 }
 
 #[test]
+fn one_window_is_asked_for_at_a_time_and_those_that_there_are_suffice() {
+    let mut alone = Alone::open(|rules| rules.memory_windows_max = 2);
+    (1..4).for_each(|call| alone.send_large(call));
+    assert_eq!([alone.sent(), alone.sent()], [[], []]);
+    assert!(matches!(alone.actions()[..], [Action::AllocateMemoryWindow]));
+    alone.handle(Event::MemoryWindow(Ok(Window(RemoteKey(1 << 16)))));
+    assert!(matches!(alone.sent()[..], [Out::Message(MessageKind::Rts { .. })]));
+    assert!(matches!(alone.actions()[..], [Action::AllocateMemoryWindow]));
+    alone.handle(Event::MemoryWindow(Err("none is left".into())));
+    assert!(alone.end().is_none());
+    alone.sent();
+    assert!(alone.actions().is_empty(), "there are no more");
+}
+
+#[test]
+fn an_offer_that_waits_for_credit_keeps_no_window() {
+    let mut alone = Alone::open(|rules| rules.memory_windows_max = 1);
+    (0..4).for_each(|_| alone.send_frame());
+    alone.send_large(1);
+    assert_eq!(alone.sent(), [Out::Message(MessageKind::Frame); 4]);
+    alone.handle(Event::MemoryWindow(Ok(Window(RemoteKey(1 << 16)))));
+    assert_eq!(alone.sent(), []);
+    alone.grant(2);
+    assert!(matches!(alone.sent()[..], [Out::Message(MessageKind::Rts { .. }), ..]));
+}
+
+#[test]
 fn a_connection_whose_only_window_cannot_be_allocated_ends() {
     let mut alone = Alone::open(|rules| rules.memory_windows_max = 1);
     alone.send_large(1);
