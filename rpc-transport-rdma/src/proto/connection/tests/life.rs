@@ -223,6 +223,25 @@ fn one_window_is_asked_for_at_a_time_and_those_that_there_are_suffice() {
 }
 
 #[test]
+fn a_window_is_used_again_when_its_key_is_dead() {
+    for is_taken in [true, false] {
+        let mut alone = Alone::open(|rules| rules.memory_windows_max = 1);
+        let key = offer_by_window(&mut alone);
+        alone.complete_all();
+        alone.send_large(2);
+        assert_eq!(alone.sent(), []);
+        let release = MessageKind::Ats { transfer: first_transfer(), outcome: AtsStatus::Read };
+        alone.say_with(release, &[], is_taken.then_some(key));
+        if !is_taken {
+            assert_eq!(alone.sent()[0], Out::Invalidate);
+            alone.complete_all();
+        }
+        let is_offer = |out: &Out| matches!(out, Out::Message(MessageKind::Rts { .. }));
+        assert!(alone.sent().iter().any(is_offer), "{is_taken}");
+    }
+}
+
+#[test]
 fn an_offer_that_waits_for_credit_keeps_no_window() {
     let mut alone = Alone::open(|rules| rules.memory_windows_max = 1);
     (0..4).for_each(|_| alone.send_frame());
