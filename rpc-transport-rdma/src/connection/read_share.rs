@@ -1,5 +1,6 @@
 //! A connection's share of the READ bytes of a device. Apart from the other types of a connection
-//! over verbs (`buffers`), since the tests of the pure machines are built with this and without verbs.
+//! over verbs (`buffers`), since the mutants of the pure machines are built with it and without
+//! verbs.
 
 use crate::fair::semaphore::{FairPermit, PeerShare};
 use crate::proto::rndv::throttle::ReadShare;

@@ -2,8 +2,8 @@
 //!
 //! No other worker can take that task. So user code that blocks its thread must not leave a task
 //! there which other calls depend on. A driver that is handed over knows what it has woken. A call
-//! at a port of HTTP/2 runs in a task of its own, beside the task that drives the connection, and to
-//! read a request may wake that one: it notes where it was woken and where it ran.
+//! at a port of HTTP/2 runs in a task of its own, beside the task that drives the connection.
+//! Reading a request may wake that one: it notes where it was woken and where it ran.
 
 use std::cell::Cell;
 

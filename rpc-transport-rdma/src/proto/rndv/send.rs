@@ -33,7 +33,7 @@ pub(crate) struct RndvSends<B> {
 #[derive(Debug)]
 struct Entry<B> {
     buffer: B,
-    /// The key of the memory window that opens it; none when it is open as long as it is registered.
+    /// The key of the memory window that opens it; none when it is open while it is registered.
     key: Option<RemoteKey>,
     call: u64,
     transfer: u32,
