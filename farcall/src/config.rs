@@ -96,8 +96,8 @@ impl Config {
         self.compression
     }
 
-    /// Sets the bound on a handshake; 10 s by default. A dead RDMA path is found out within 3 s of
-    /// it, so that `auto://` falls back to TCP in no less than that.
+    /// Sets the bound on a handshake; 10 s by default. The proof of an RDMA path has 3 s of it at
+    /// most: where nothing comes over that path, `auto://` falls back to TCP after 3 s.
     ///
     /// # Panics
     ///

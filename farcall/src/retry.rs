@@ -3,9 +3,10 @@
 //!
 //! A channel repeats by itself what no handler has seen, and once what may have been executed, if
 //! the method is idempotent by its `.proto`. Anything beyond that is a policy of the program's:
-//! [`RetryPolicy`] makes a call again after a failure, [`HedgingPolicy`] makes several attempts
-//! side by side. Both repeat a call only if its method is idempotent, or no handler has seen it.
-//! [`RetryBudget`] bounds what a channel repeats in all.
+//! [`RetryPolicy`] makes a call again after a failure, if its method is idempotent or no handler
+//! has seen it. [`HedgingPolicy`] makes several attempts side by side, of idempotent methods alone.
+//! [`RetryBudget`] bounds what these policies repeat. What a channel repeats by itself has bounds
+//! of its own.
 //!
 //! Each attempt goes to another endpoint, where the channel has several. All attempts share the
 //! call's timeout. An attempt's request says in `grpc-previous-rpc-attempts` how many preceded it,

@@ -140,9 +140,9 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// Where there is no file, as after [`Settings::parse`], and where a channel or server was
-    /// made before: it would not change. So would a second watch, since each has what the other
-    /// does not tell it.
+    /// Where there is no file, as after [`Settings::parse`]; where a channel or server was made
+    /// before, since it would not change; and for a second watch of the same settings, since each
+    /// of the two would miss what the other has read.
     ///
     /// # Examples
     ///
@@ -221,11 +221,12 @@ impl Settings {
         loaded.root.servers.0.keys().cloned().collect::<Vec<_>>().into_iter()
     }
 
-    /// A file with every key, its documentation and its default, all commented out.
+    /// A file with every key, its documentation and its default or an example, all commented out.
     #[must_use]
     pub fn reference() -> String {
         let mut text = String::from(
-            "# Every setting of a program that uses farcall, with its default.\n\
+            "# Every setting of a program that uses farcall, with its default, or with an example\n\
+             # where it is not set by default.\n\
              # A variable of the environment replaces a value: targets.inventory.timeout is\n\
              # FARCALL__TARGETS__INVENTORY__TIMEOUT. The file has to have the table of its target\n\
              # or server, which may be empty. What the program sets in code replaces both.\n\

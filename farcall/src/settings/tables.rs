@@ -274,7 +274,7 @@ table! {
         lease_warn_after: Period = "\"60s\"", AtStart, |it| timeout(it.0);
         /// How long a READ may take.
         read_timeout: Period = "\"10s\"", AtStart, |it| timeout(it.0);
-        /// How long a peer may keep a large frame that it was offered.
+        /// How long a peer may keep a large frame that it was offered, or grant no credit.
         release_timeout: Period = "\"60s\"", AtStart, |it| timeout(it.0);
         /// How long a peer may take to let go of a large frame whose call was given up.
         cancel_timeout: Period = "\"5s\"", AtStart, |it| timeout(it.0);

@@ -30,13 +30,14 @@ pub struct Backoff {
     pub initial_delay: Duration,
     /// Delays double up to this, which is from the initial delay to a day.
     ///
-    /// 60 s by default: one handshake a minute is nothing for either side, and a path that was
-    /// mended is in use again after a minute and a half on average.
+    /// 60 s by default: one handshake a minute is nothing for either side. Each delay is
+    /// drawn from this to twice this, so that a path that was mended is in use again within two
+    /// minutes, and after 47 s on average.
     pub max_delay: Duration,
     /// For how long a path has to work before its next failure counts as a first one.
     ///
-    /// 30 s by default: longer than the default keepalive takes to notice that a path which was
-    /// proven carries nothing any more. At least 1 ms.
+    /// 30 s by default: what the default keepalive takes to notice that a path which was proven
+    /// carries nothing any more, its interval and its timeout. At least 1 ms.
     pub healthy_after: Duration,
 }
 

@@ -29,7 +29,7 @@ pub struct Keepalive {
     /// How long nothing may come in before a ping asks for something; also how often this side
     /// lets itself be heard.
     ///
-    /// 10 s by default: the shortest that gRPC's guide recommends, a hundredth of the five minutes
+    /// 10 s by default: the shortest that gRPC's guide recommends, a thirtieth of the five minutes
     /// or so after which common middleboxes forget a connection, and for 10,000 idle connections
     /// 1,000 frames a second. From 100 ms to 365 days: with less, the peer ends the connection
     /// after a while, because of the flood of pings.

@@ -50,7 +50,7 @@ pub struct Flows {
     pub receiving: Flow,
 }
 
-/// What a peer has stopped to do.
+/// What a peer has stopped doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stalled {
     /// It takes nothing of what waits for it.

@@ -276,7 +276,7 @@ pub enum CloseReason {
         /// How long it had.
         timeout: Duration,
     },
-    /// The peer is there, and has stopped to take or to send.
+    /// The peer is there, and has stopped taking or sending.
     #[error("{} for {timeout:?} (progress_timeout)", describe(*stalled))]
     Stalled {
         /// What it does not do any more.

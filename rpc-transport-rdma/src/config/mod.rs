@@ -115,7 +115,7 @@ pub struct RdmaConfig {
     /// least 1.
     pub max_read_bytes: u32,
     /// How long a READ may take from the moment when it is the next to be answered on its queue
-    /// pair: 10 s by default, ten times what a queue pair takes to give a link up on devices that
+    /// pair: 10 s by default, five times what a queue pair takes to give a link up on devices that
     /// stretch their timeouts, and 50 KiB/s for READs of 512 KiB. After that the connection ends,
     /// and what it held is free. A process that has stood still looks again after 5 s. From 1 ms to
     /// 365 days.

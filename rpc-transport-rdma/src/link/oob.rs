@@ -43,13 +43,13 @@ pub(crate) async fn watch(mut bootstrap: Box<dyn Bootstrap>, connection: Arc<Con
     let _ = bootstrap.shutdown().await;
 }
 
-/// Tells the peer when it is the path that failed, before the queue pair is drained: otherwise it
-/// would take this end for gone, and the path for whole.
+/// Tells the peer when it is the path that failed: otherwise it would take this end for gone, and
+/// the path for whole.
 async fn say_why(bootstrap: &mut Box<dyn Bootstrap>, connection: &Connection) {
     let TransportError::Closed { reason } = connection.closed() else { return };
     if reason.is_failure() {
         tokio::select! {
-            // In this order: a queue pair may be drained before anybody comes here.
+            // In this order: the queue pair may be drained before this task runs.
             biased;
             // A peer that is gone needs no telling.
             _ = bootstrap.write_all(&[PATH_FAILED]) => {}

@@ -5,8 +5,9 @@
 //! a socket takes within a millisecond: they double from one to the next while it takes them
 //! faster, and halve when it is slower.
 //!
-//! Over loopback, 1 MiB messages are a fifth faster so than in chunks of 64 KiB, and cost a sixth
-//! more processor time than blocking reads and writes, instead of half as much again.
+//! Over loopback, 1 MiB messages are a fifth faster than in chunks of 64 KiB. They cost a sixth
+//! more processor time than blocking reads and writes; in chunks of 64 KiB they cost half as much
+//! again.
 //!
 //! Free of I/O and of clocks: the caller passes the time.
 

@@ -59,7 +59,8 @@ const ABANDONED_MAX: usize = 1024;
 
 /// The bytes that gather in a corked queue before they are written all the same: half of what 64
 /// small calls are. With all of them in one write the two sides would take turns, each asleep while
-/// the other works, which costs more than a write does: 64 calls in flight are twice as fast so.
+/// the other works, which costs more than a write does: with this bound, 64 calls in flight are
+/// twice as fast.
 const CORKED_BYTES_MAX: usize = 3 << 10;
 
 /// The party that writes next.

@@ -26,7 +26,7 @@ impl WatchRules {
 }
 
 /// Watches the transport of a session until the session is gone. Ends it when the server is silent
-/// or has stopped to take what waits for it.
+/// or has stopped taking what waits for it.
 pub(super) async fn keep_alive(session: Weak<dyn SessionIo>, rules: WatchRules) {
     let now = Instant::now().into_std();
     let mut timer = rules.keepalive.map(|keepalive| KeepaliveTimer::new(keepalive, now));

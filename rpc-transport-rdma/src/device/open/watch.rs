@@ -69,7 +69,7 @@ impl Watch {
                     .for_each(|worker| worker.handle_receive_limit());
                 return;
             }
-            // With every connection that ends, so that it is not logged.
+            // Not logged: it comes with every connection that ends.
             Response::EndReceives(number) => {
                 let workers = self.shared.workers(&self.device);
                 return workers.iter().for_each(|worker| worker.handle_last_receive(number));

@@ -16,7 +16,8 @@
 //! | event | file |
 //! |---|---|
 //! | a message of the peer | `message` |
-//! | what goes out, and its completion | `transmit` |
+//! | what goes out | `transmit` |
+//! | what the device says | here, `handle_device` |
 //! | keys of what is offered | `advertise` |
 //! | what is fetched | `fetch` |
 //! | a call is given up | `cancel` |

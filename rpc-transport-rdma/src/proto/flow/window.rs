@@ -113,7 +113,7 @@ impl FlowWindow {
         self.credits.window()
     }
 
-    /// The window that the slots are enough for which it holds.
+    /// The window that the slots which it holds are enough for.
     #[cfg(feature = "sim")]
     pub(crate) fn held(&self) -> u32 {
         self.holding.window()
