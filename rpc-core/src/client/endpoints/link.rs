@@ -68,7 +68,8 @@ impl Link for EndpointLink {
                 () = connected => true,
                 () = self.health_changed() => false,
             };
-            // The watch would keep a connection whose place another has taken.
+            // The watch would keep a connection whose place another has taken. It is reset outside
+            // of the `select!`, since `changed` holds the watch's lock while it waits.
             if is_renewed && let Some(watch) = &self.watch {
                 watch.reset().await;
             }
