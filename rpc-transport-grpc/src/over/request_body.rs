@@ -63,6 +63,8 @@ fn count(
     } else if len <= charge.len() {
         charge.set(len);
     } else {
+        // The old charge goes first: with both, the message would count twice, and one that fits
+        // could be refused.
         *charge = MemoryCharge::default();
         *charge = memory.try_take(len)?;
     }

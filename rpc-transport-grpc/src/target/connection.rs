@@ -66,6 +66,7 @@ impl GrpcConnection {
             let _ended = this.ended.clone().drop_guard();
             let ended = driver.await;
             let reason = ended.map_or_else(|error| failed(&error), |()| CloseReason::Peer);
+            // Before the guard fires the token: its waiters ask for the reason.
             let _ = this.reason.set(reason);
         });
         let _ = connection.driver.set(task.abort_handle());

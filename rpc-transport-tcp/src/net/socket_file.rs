@@ -92,6 +92,7 @@ pub(crate) fn bind(name: &str) -> io::Result<(UnixListener, Option<SocketFile>)>
     let listener = match UnixListener::bind(&path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             remove_stale(&path)?;
+            // Another process may have bound the path meanwhile. Then this fails in its turn.
             UnixListener::bind(&path)?
         }
         other => other?,

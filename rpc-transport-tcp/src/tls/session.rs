@@ -175,6 +175,7 @@ impl Session {
     }
 
     fn read_to(&mut self, tcp: &TcpStream, sink: &mut Sink<'_, '_>) -> io::Result<Stop> {
+        // A failure is reported once; later reads find the stream ended.
         match std::mem::replace(&mut self.reading, Reading::Ended) {
             Reading::Open => self.reading = Reading::Open,
             Reading::Ended => return Ok(Stop::Full),
