@@ -1,6 +1,6 @@
 //! `cargo xtask attack`: hostile peers beside honest ones on loopback, as a table with a verdict.
 //!
-//! The rows and their bounds are `farcall-attack`'s, in `farcall/suite`; here it is built and run.
+//! The rows and their bounds are `farcall-attack`'s, in `tests/suite`; here it is built and run.
 //! It is built without optimisation, as the tests are: a defence that only an optimised build has
 //! is none.
 

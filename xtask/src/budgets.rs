@@ -2,7 +2,7 @@
 //! RDMA, in the virtual machine where time counts instructions, what a call costs and what greedy
 //! clients cost each other.
 //!
-//! The budgets themselves stand in `farcall/suite/src/bin/farcall-budgets.rs` and
+//! The budgets themselves stand in `tests/suite/src/bin/farcall-budgets.rs` and
 //! `benches/src/rdma/budget.rs`.
 
 use anyhow::{Result, bail};

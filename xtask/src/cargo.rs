@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn packages_are_named_by_their_ids() {
         assert_eq!(
-            package_name("path+file:///w/farcall/suite#farcall-suite@0.1.0"),
+            package_name("path+file:///w/tests/suite#farcall-suite@0.1.0"),
             "farcall-suite"
         );
         assert_eq!(package_name("path+file:///w/farcall#0.1.0"), "farcall");

@@ -1,6 +1,6 @@
 //! `cargo xtask faults`: the fault matrix, from a bare machine to its table.
 //!
-//! The rows and their rules are `farcall-faults`', in `farcall/suite`; here it is built, and run in
+//! The rows and their rules are `farcall-faults`', in `tests/suite`; here it is built, and run in
 //! one virtual machine, or in two for the rows that take two hosts. Never on this host, whatever
 //! devices it has: the rows cut links and remove devices.
 

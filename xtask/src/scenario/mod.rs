@@ -1,7 +1,7 @@
 //! `cargo xtask scenario`: what operators do to servers under load, with real processes on
 //! loopback, as counts with a verdict.
 //!
-//! The scenarios are `farcall-scenario`'s, in `farcall/suite`; here it is built and run.
+//! The scenarios are `farcall-scenario`'s, in `tests/suite`; here it is built and run.
 
 mod etcd;
 

@@ -97,7 +97,7 @@ mod tests {
             "#[cfg(feature = \"rdma-sys\")]\npub fn a() {}",
         ] {
             assert_eq!(lines("farcall/src/a.rs", text), [1], "{text}");
-            assert!(lines("farcall/suite/src/a.rs", text).is_empty());
+            assert!(lines("tests/suite/src/a.rs", text).is_empty());
         }
         let method = "impl A {\n    #[cfg(feature = \"rdma\")]\n    pub fn a() {}\n}";
         assert_eq!(lines("farcall/src/a.rs", method), [2]);

@@ -80,7 +80,7 @@ mod tests {
         for writer in ["tracing::warn!", "tracing::error!", "info!", "tracing::event!"] {
             let text = format!("fn f() {{\n    {writer}(\"a\");\n}}\n");
             assert_eq!(lines("rpc-core/src/client/a.rs", &text), [2], "{text}");
-            assert!(lines("farcall/suite/src/a.rs", &text).is_empty());
+            assert!(lines("tests/suite/src/a.rs", &text).is_empty());
             assert!(lines("rpc-core/src/client/a_tests.rs", &text).is_empty());
         }
         let limited = "fn f() { limited_log!(log, WARN, \"a\", b); tracing::debug!(\"c\"); }";

@@ -175,7 +175,7 @@ mod tests {
         ] {
             let text = format!("fn f() {{\n    {written};\n}}\n");
             assert_eq!(lines("rpc-core/src/a.rs", &text), [2], "{text}");
-            assert!(lines("farcall/suite/src/a.rs", &text).is_empty());
+            assert!(lines("tests/suite/src/a.rs", &text).is_empty());
         }
     }
 
