@@ -11,23 +11,25 @@ use serde::Deserialize;
 
 /// An executable that cargo has built.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Executable {
+pub struct Executable {
     /// The name of its target.
-    pub(crate) name: String,
+    pub name: String,
     /// Where it is.
-    pub(crate) path: PathBuf,
+    pub path: PathBuf,
     /// The name of its package.
-    pub(crate) package: String,
+    pub package: String,
     /// The folder of its package, in which cargo would run its tests.
-    pub(crate) directory: PathBuf,
+    pub directory: PathBuf,
     /// Whether it is the test of its target, or the program.
-    pub(crate) is_test: bool,
+    pub is_test: bool,
 }
 
 /// The workspace with every feature but `rdma-sys`. All that is not optimised is built with this
 /// selection and a filter of targets: another selection gives libraries other features, and cargo
-/// then compiles them, and all that stands above them, once more.
-pub(crate) const WORKSPACE: &[&str] = &["--workspace", "--features", FEATURES];
+/// then compiles them, and all that stands above them, once more. The release tooling is left out:
+/// the step `package` checks it.
+pub(crate) const WORKSPACE: &[&str] =
+    &["--workspace", "--exclude", "farcall-release", "--features", FEATURES];
 
 /// The features that are off by default, each with its package.
 const FEATURES: &str = "farcall/compression,farcall/dns,farcall/grpc,farcall/service-config,\
@@ -36,8 +38,33 @@ const FEATURES: &str = "farcall/compression,farcall/dns,farcall/grpc,farcall/ser
      rpc-transport-tcp/fuzzing,rpc-codegen-real-input/sample-client,\
      rpc-codegen-real-input/sample-server";
 
+/// The first cargo that packs crates which depend on each other before any is published.
+const PACKING_MIN: (u32, u32) = (1, 90);
+
+/// Printing a version.
+const VERSION_LIMIT: Duration = Duration::from_secs(120);
+
+/// Returns the reason why this machine's cargo cannot pack the workspace, if it cannot.
+///
+/// # Errors
+///
+/// Returns an error if cargo prints no version.
+pub fn too_old_to_pack() -> Result<Option<String>> {
+    let printed = bounded::output(&mut command(["--version"]), VERSION_LIMIT)?;
+    let version = version(&printed).with_context(|| format!("not a version: {printed}"))?;
+    let (major, minor) = PACKING_MIN;
+    let reason = || format!("packing a workspace needs cargo {major}.{minor}: this is {printed}");
+    Ok((version < PACKING_MIN).then(|| reason().trim_end().to_owned()))
+}
+
+/// Major and minor version in the line that `cargo --version` prints.
+fn version(line: &str) -> Option<(u32, u32)> {
+    let mut numbers = line.split_whitespace().nth(1)?.split('.');
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
 /// A cargo command.
-pub(crate) fn command(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
+pub fn command(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
     let mut command = Command::new("cargo");
     command.args(arguments);
     command
@@ -49,7 +76,7 @@ pub(crate) fn command(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) ->
 /// # Errors
 ///
 /// When the build fails or lasts longer than `limit`.
-pub(crate) fn executables(arguments: &[&str], limit: Duration) -> Result<Vec<Executable>> {
+pub fn executables(arguments: &[&str], limit: Duration) -> Result<Vec<Executable>> {
     let mut command = command(arguments);
     command.arg("--message-format=json-render-diagnostics");
     executables_in(&bounded::output(&mut command, limit)?)
@@ -109,6 +136,13 @@ fn package_name(id: &str) -> &str {
 mod tests {
     use super::*;
 
+    #[test]
+    fn version_of_cargo_is_read() {
+        assert_eq!(version("cargo 1.95.0 (f2d3ce0bd 2026-03-21)\n"), Some((1, 95)));
+        assert_eq!(version("cargo 1.88.0-nightly\n"), Some((1, 88)));
+        assert_eq!(version("cargo"), None);
+    }
+
     fn artifact(name: &str, test: bool, executable: Option<&str>) -> String {
         let message = serde_json::json!({
             "reason": "compiler-artifact",
@@ -146,10 +180,7 @@ mod tests {
 
     #[test]
     fn packages_are_named_by_their_ids() {
-        assert_eq!(
-            package_name("path+file:///w/tests/suite#farcall-suite@0.1.0"),
-            "farcall-suite"
-        );
+        assert_eq!(package_name("path+file:///w/tests/suite#farcall-suite@0.1.0"), "farcall-suite");
         assert_eq!(package_name("path+file:///w/farcall#0.1.0"), "farcall");
     }
 

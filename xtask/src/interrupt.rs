@@ -5,22 +5,23 @@
 //! is that a terminal's Ctrl-C reaches this program only; this module pays it.
 
 use std::io;
+use std::process::ExitCode;
 
 use farcall_testkit::process;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-pub(crate) use process::interrupted as requested;
+pub use process::interrupted as requested;
 
 /// The exit status of an interrupted run, as shells report it.
-pub(crate) const EXIT_CODE: u8 = 130;
+const EXIT_CODE: u8 = 130;
 
 /// Starts the watch over signals. A second signal ends the program at once.
 ///
 /// # Errors
 ///
 /// When the handlers cannot be installed or the thread cannot be started.
-pub(crate) fn watch() -> io::Result<()> {
+pub fn watch() -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     std::thread::Builder::new().name("interrupt".into()).spawn(move || {
         for _ in signals.forever() {
@@ -31,4 +32,10 @@ pub(crate) fn watch() -> io::Result<()> {
         }
     })?;
     Ok(())
+}
+
+/// Prints `error` and returns the exit status of a failed or an interrupted run.
+pub fn report(error: &anyhow::Error) -> ExitCode {
+    eprintln!("xtask: {error:#}");
+    ExitCode::from(if requested() { EXIT_CODE } else { 1 })
 }

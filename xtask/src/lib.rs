@@ -1,27 +1,26 @@
-//! `cargo xtask`: what this workspace needs beyond cargo. It builds without any system library,
-//! because it is what installs them.
+//! `cargo xtask`: the tasks of this workspace. It builds without any system library, because it is
+//! what installs them.
+//!
+//! The release tooling (`xtask/release`) is a package of its own and uses the public modules.
 #![forbid(unsafe_code)]
 
 mod attack;
 mod batch;
 mod bench;
 mod budgets;
-mod cargo;
-mod check;
+pub mod cargo;
+pub mod check;
 mod demo;
 mod faults;
-mod interop;
-mod interrupt;
+pub mod interop;
+pub mod interrupt;
 mod kernel;
-mod measure;
-mod mutants;
-mod package;
-mod portability;
 mod rdma_device;
 mod rdma_place;
 mod rdma_programs;
+mod release;
 mod scenario;
-mod setup;
+pub mod setup;
 mod suite;
 mod vm;
 
@@ -37,10 +36,7 @@ use check::Step;
 use faults::FaultsOptions;
 use interop::InteropOptions;
 use kernel::Series;
-use measure::MeasureOptions;
-use mutants::MutantsOptions;
-use package::PackageOptions;
-use portability::PortabilityOptions;
+use release::ReleaseOptions;
 use scenario::ScenarioOptions;
 use setup::Purpose;
 use suite::Transport;
@@ -88,7 +84,7 @@ enum Task {
         kernel: Series,
     },
     /// Pack the crates that users need, and build and start a crate that uses the packages.
-    Package(PackageOptions),
+    Package(ReleaseOptions),
     /// Measure farcall against its goals and its peers, and print the figures as a table.
     Bench(BenchOptions),
     /// Restart, kill and slow servers under load, and show what clients see of it.
@@ -100,11 +96,11 @@ enum Task {
     /// Break links, devices and processes in the virtual machine, and show what calls see of it.
     Faults(FaultsOptions),
     /// Measure the code itself: lengths of files, comments, circles of imports, as a table.
-    Measure(MeasureOptions),
-    /// Change the pure machines place by place, and show which changes their tests do not notice.
-    Mutants(MutantsOptions),
+    Measure(ReleaseOptions),
+    /// Mutate the pure state machines, and list the mutants that their tests miss.
+    Mutants(ReleaseOptions),
     /// Run the README's commands as a new user does, on a bare Debian of every suite. Needs root.
-    Portability(PortabilityOptions),
+    Portability(ReleaseOptions),
     /// Run a command in the Soft-RoCE virtual machine; its exit status becomes ours (124: time is
     /// over, 125: none).
     Vm(VmOptions),
@@ -116,13 +112,12 @@ enum Task {
     },
 }
 
-fn main() -> ExitCode {
+/// Runs the task that the command line names.
+#[must_use]
+pub fn main() -> ExitCode {
     match run(Arguments::parse().task) {
         Ok(code) => code,
-        Err(error) => {
-            eprintln!("xtask: {error:#}");
-            ExitCode::from(if interrupt::requested() { interrupt::EXIT_CODE } else { 1 })
-        }
+        Err(error) => interrupt::report(&error),
     }
 }
 
@@ -148,15 +143,15 @@ fn run(task: Task) -> Result<ExitCode> {
             suite::run(&transports, kernel)?;
         }
         Task::Demo { kernel } => demo::run(kernel)?,
-        Task::Package(options) => package::run(&options)?,
+        Task::Package(options) => release::replace("package", options)?,
         Task::Bench(options) => bench::run(&options)?,
         Task::Attack(options) => attack::run(&options)?,
         Task::Scenario(options) => scenario::run(&options)?,
         Task::Interop(options) => interop::run(&options)?,
         Task::Faults(options) => faults::run(&options)?,
-        Task::Measure(options) => measure::run(&options)?,
-        Task::Mutants(options) => mutants::run(&options)?,
-        Task::Portability(options) => portability::run(&options)?,
+        Task::Measure(options) => release::replace("measure", options)?,
+        Task::Mutants(options) => release::replace("mutants", options)?,
+        Task::Portability(options) => release::replace("portability", options)?,
         Task::Vm(options) => return Ok(ExitCode::from(vm::run(&options)?.exit_code())),
         Task::Batch { file } => batch::run_file(&file)?,
     }

@@ -1,45 +1,42 @@
-//! No circle of imports between the files of a crate: of two files one stands below the other.
-//!
-//! `cargo xtask measure --circles` finds them; this rule reads what it prints.
+//! Rejects import cycles between the files of a crate: of two files, one is below the other.
 
 use std::path::Path;
 use std::process::Command;
 
-use crate::fault::Fault;
-
-/// What `cargo xtask measure --circles` prints of the workspace in `root`.
-pub(crate) fn measured(root: &Path) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+/// Prints of `measure --circles` for this workspace.
+fn measured() -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_farcall-release"));
     command.args(["measure", "--circles", "--root"]).arg(root);
-    let output = command.output().expect("xtask can be started");
+    let output = command.output().expect("the release tooling starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("xtask prints text")
+    String::from_utf8(output.stdout).expect("it prints text")
 }
 
-/// The circles in what was printed.
-pub(crate) fn check(printed: &str) -> Vec<Fault> {
-    let circles = printed.lines().filter_map(|line| line.split_once(": "));
-    circles
-        .map(|(folder, files)| {
-            let files: Vec<&str> = files.split(" <-> ").collect();
-            let what = format!("these files import each other: {}", files.join(", "));
-            Fault::new(&format!("{folder}/src/{}", files[0]), 1, what)
-        })
-        .collect()
+/// The cycles in a printed measure, each as a message.
+fn cycles(printed: &str) -> Vec<String> {
+    let lines = printed.lines().filter_map(|line| line.split_once(": "));
+    let message = |(folder, files): (&str, &str)| {
+        format!("{folder}/src: these files import each other: {}", files.replace(" <-> ", ", "))
+    };
+    lines.map(message).collect()
 }
 
-mod tests {
-    use super::*;
+#[test]
+fn files_of_a_crate_do_not_import_each_other() {
+    let printed = measured();
+    assert!(printed.lines().count() > 5, "too little was measured:\n{printed}");
+    let cycles = cycles(&printed);
+    assert!(cycles.is_empty(), "{}", cycles.join("\n"));
+}
 
-    #[test]
-    fn every_circle_is_a_fault() {
-        let printed = "crate files\ncore 3\ncore: a.rs <-> b.rs <-> c.rs\nsuite: a.rs <-> c.rs\n";
-        let faults: Vec<_> = check(printed).iter().map(ToString::to_string).collect();
-        let words = [
-            "core/src/a.rs:1: these files import each other: a.rs, b.rs, c.rs",
-            "suite/src/a.rs:1: these files import each other: a.rs, c.rs",
-        ];
-        assert_eq!(faults, words);
-        assert!(check("crate files\ncore 3\n").is_empty());
-    }
+#[test]
+fn every_cycle_is_reported() {
+    let printed = "crate files\ncore 3\ncore: a.rs <-> b.rs <-> c.rs\nsuite: a.rs <-> c.rs\n";
+    let expected = [
+        "core/src: these files import each other: a.rs, b.rs, c.rs",
+        "suite/src: these files import each other: a.rs, c.rs",
+    ];
+    assert_eq!(cycles(printed), expected);
+    assert!(cycles("crate files\ncore 3\n").is_empty());
 }

@@ -7,11 +7,11 @@ use nix::sys::time::TimeVal;
 
 /// What a step took.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Cost {
+pub struct Cost {
     /// From its start to its end.
-    pub(crate) wall: Duration,
+    pub wall: Duration,
     /// The processor time of the processes that it started.
-    pub(crate) cpu: Duration,
+    pub cpu: Duration,
 }
 
 impl std::ops::AddAssign for Cost {
@@ -23,19 +23,19 @@ impl std::ops::AddAssign for Cost {
 
 /// A step that is being measured.
 #[derive(Debug)]
-pub(crate) struct Meter {
+pub struct Meter {
     started: Instant,
     cpu: Duration,
 }
 
 impl Meter {
     /// Starts measuring.
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         Self { started: Instant::now(), cpu: cpu_of_children() }
     }
 
     /// What was taken since the start.
-    pub(crate) fn read(&self) -> Cost {
+    pub fn read(&self) -> Cost {
         let cpu = cpu_of_children().saturating_sub(self.cpu);
         Cost { wall: self.started.elapsed(), cpu }
     }

@@ -11,6 +11,6 @@ mod summary;
 mod unit;
 mod user_docs;
 
-pub(crate) use cost::{Cost, Meter};
-pub(crate) use step::Step;
+pub use cost::{Cost, Meter};
+pub use step::Step;
 pub(crate) use steps::{list, run};

@@ -9,7 +9,7 @@ use crate::setup::Purpose;
 
 /// One step of `cargo xtask test`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Step {
+pub enum Step {
     /// Formatting.
     Fmt,
     /// Licences, banned crates and sources.

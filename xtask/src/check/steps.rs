@@ -20,9 +20,9 @@ use crate::faults;
 use crate::interop;
 use crate::interrupt;
 use crate::kernel::Series;
-use crate::package::{self, PackageOptions};
 use crate::rdma_place::RdmaPlace;
 use crate::rdma_programs::{self, RdmaProgram};
+use crate::release;
 use crate::scenario;
 use crate::setup::{self, rust};
 
@@ -97,7 +97,7 @@ impl Runner {
             Step::Linked => self.linked(step),
             Step::Targets => self.targets(step),
             Step::Unit => unit::run(step.limit()).map(|()| Outcome::Passed(None)),
-            Step::Package => package(),
+            Step::Package => self.package(step),
             Step::Attack => attack::quick().map(|()| Outcome::Passed(None)),
             Step::Scenario => scenario::short().map(|()| Outcome::Passed(None)),
             Step::Interop => Ok(match interop::quick()? {
@@ -191,6 +191,18 @@ impl Runner {
             false => Outcome::Skipped(remark),
             true => Outcome::Passed((!remark.is_empty()).then_some(remark)),
         })
+    }
+
+    /// Checks the release tooling, packs the crates that users need and uses the packages.
+    fn package(&self, step: Step) -> Result<Outcome> {
+        let lints = ["--", "-D", "warnings"];
+        self.cargo(step, &[&["clippy", "--all-targets"], release::PACKAGE, &lints].concat(), &[])?;
+        self.cargo(step, &[TEST, release::PACKAGE].concat(), &[])?;
+        if let Some(reason) = cargo::too_old_to_pack()? {
+            return Ok(Outcome::Passed(Some(reason)));
+        }
+        bounded::run(Command::new(release::build()?).arg("package"), step.limit())?;
+        Ok(Outcome::Passed(None))
     }
 
     fn deny(&self, step: Step) -> Result<Outcome> {
@@ -292,15 +304,6 @@ const IN_MIRI: &[&str] = &[
     "verbs::queue_pair",
     "verbs::shared_receive_queue",
 ];
-
-/// Packs the crates that users need and uses the packages, where cargo can.
-fn package() -> Result<Outcome> {
-    if let Some(reason) = package::too_old()? {
-        return Ok(Outcome::Skipped(reason));
-    }
-    package::run(&PackageOptions::default())?;
-    Ok(Outcome::Passed(None))
-}
 
 /// Runs tests of the simulated device in Miri, if a nightly toolchain has it.
 fn miri(step: Step) -> Result<Outcome> {

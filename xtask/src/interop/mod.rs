@@ -3,18 +3,25 @@
 //! with a verdict.
 //!
 //! tonic's cases are the suite's test `grpc`. Python's are `client.py`, against the port of
-//! `farcall-interop`; the packages come from PyPI into the target folder. The browser's are
-//! `page.html`, against the same; Chromium is installed where it is missing.
+//! `farcall-interop`; the packages come from PyPI into the target folder. The browser's are in the
+//! release tooling, `xtask/release/src/browser`.
 
-mod browser;
-mod pages;
 mod python;
 mod server;
 mod tonic;
 
-use anyhow::{Result, ensure};
+use std::process::Command;
+use std::time::Duration;
 
+use anyhow::{Result, ensure};
+use farcall_testkit::process::bounded;
+
+use crate::release;
 use crate::setup::{self, Purpose};
+pub use server::{Server, folder};
+
+/// The bound on the browser's columns, with the installation of Chromium.
+const BROWSER_LIMIT: Duration = Duration::from_secs(1800);
 
 /// Arguments of `cargo xtask interop`.
 #[derive(Debug, Clone, clap::Args)]
@@ -28,9 +35,9 @@ pub(crate) struct InteropOptions {
     browser: bool,
 }
 
-/// How many cases of a column hold, and those that do not.
+/// The cases of one client against one server.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Column {
+pub struct Column {
     name: String,
     passed: usize,
     failed: Vec<String>,
@@ -38,7 +45,11 @@ struct Column {
 
 impl Column {
     /// Reads a line for each case, as clients write them.
-    fn parse(name: &str, text: &str) -> Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the client broke off, or had no case.
+    pub fn parse(name: &str, text: &str) -> Result<Self> {
         ensure!(text.ends_with("done\n"), "{name}: the client did not come to its end: {text}");
         let mut column = Self { name: name.to_owned(), ..Self::default() };
         for line in text.lines() {
@@ -61,11 +72,7 @@ impl Column {
 /// When something cannot be built or installed, and when a case fails.
 pub(crate) fn run(options: &InteropOptions) -> Result<()> {
     let is_whole = !options.quick && !options.browser;
-    let purposes: &[_] = match options.quick {
-        true => &[Purpose::Build],
-        false => &[Purpose::Build, Purpose::Browser],
-    };
-    setup::ensure(purposes)?;
+    setup::ensure(&[Purpose::Build])?;
     let mut columns = Vec::new();
     if is_whole {
         columns.extend(tonic::run()?);
@@ -73,10 +80,21 @@ pub(crate) fn run(options: &InteropOptions) -> Result<()> {
     if is_whole || options.quick {
         columns.extend(python::run()?);
     }
+    let here = if columns.is_empty() { Ok(()) } else { judge(&columns) };
     if is_whole || options.browser {
-        columns.extend(browser::run()?);
+        let mut browser = Command::new(release::build()?);
+        bounded::run(browser.arg("browser"), BROWSER_LIMIT)?;
     }
-    print!("{}", matrix(&columns));
+    here
+}
+
+/// Prints the matrix of `columns`.
+///
+/// # Errors
+///
+/// Returns an error if a case has failed.
+pub fn judge(columns: &[Column]) -> Result<()> {
+    print!("{}", matrix(columns));
     let failed: usize = columns.iter().map(|column| column.failed.len()).sum();
     ensure!(failed == 0, "{failed} cases of interoperability failed");
     Ok(())

@@ -20,10 +20,10 @@ const PROGRAM: RdmaProgram = RdmaProgram {
 
 /// The running program, which is killed when this is dropped.
 #[derive(Debug)]
-pub(super) struct Server {
+pub struct Server {
     _process: Process,
     /// Host and port without TLS, with it, and with certificates of both sides.
-    pub(super) authorities: [String; 3],
+    pub authorities: [String; 3],
 }
 
 impl Server {
@@ -32,7 +32,7 @@ impl Server {
     /// # Errors
     ///
     /// When it cannot be built or started.
-    pub(super) fn start(web_origins: &[&str]) -> Result<Self> {
+    pub fn start(web_origins: &[&str]) -> Result<Self> {
         let jobs = PROGRAM.build(&Default::default())?;
         let program = jobs.into_iter().next().context("the build gave no program")?.program;
         let mut command = Command::new(program);
@@ -47,7 +47,7 @@ impl Server {
 }
 
 /// The folder of what clients need.
-pub(super) fn folder() -> Result<PathBuf> {
+pub fn folder() -> Result<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
     let folder = std::path::absolute(PathBuf::from(target).join("interop"))?;
     std::fs::create_dir_all(&folder)?;

@@ -8,14 +8,15 @@ mod apt;
 mod cargo_tools;
 mod libclang;
 mod needs;
-pub(crate) mod program;
+pub mod program;
 pub(crate) mod rust;
 mod system;
 
 use anyhow::{Result, bail};
 
 pub(crate) use libclang::ensure as libclang;
-pub(crate) use needs::{Purpose, chromium, static_busybox};
+pub(crate) use needs::static_busybox;
+pub use needs::{Purpose, chromium};
 use system::System;
 
 /// Sees to everything that `purposes` need, installing what is missing.
@@ -23,7 +24,7 @@ use system::System;
 /// # Errors
 ///
 /// When something is missing that cannot be installed; the error names it and says what to do.
-pub(crate) fn ensure(purposes: &[Purpose]) -> Result<()> {
+pub fn ensure(purposes: &[Purpose]) -> Result<()> {
     ensure_packages(purposes)?;
     if purposes.contains(&Purpose::Checks) {
         cargo_tools::ensure()?;

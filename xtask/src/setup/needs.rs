@@ -13,7 +13,7 @@ use crate::kernel::Kernel;
 
 /// What a group of needs is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub enum Purpose {
     /// Compiling the workspace.
     Build,
     /// Comparing our declarations of the verbs ABI with C's.
@@ -36,7 +36,7 @@ pub(crate) enum Purpose {
 
 impl Purpose {
     /// What all steps of `cargo xtask test` need.
-    pub(crate) const OF_TESTS: &[Self] =
+    pub const OF_TESTS: &[Self] =
         &[Self::Build, Self::Headers, Self::Linked, Self::Checks, Self::Budgets, Self::Vm];
 }
 
@@ -329,7 +329,7 @@ impl fmt::Display for Probe {
 }
 
 /// Chromium, which Fedora calls by its second name.
-pub(crate) fn chromium() -> Option<PathBuf> {
+pub fn chromium() -> Option<PathBuf> {
     ["chromium", "chromium-browser"].into_iter().find_map(program::find)
 }
 

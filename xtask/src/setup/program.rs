@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// Where the program `name` is.
-pub(crate) fn find(name: &str) -> Option<PathBuf> {
+pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain(["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from))
@@ -15,6 +15,6 @@ pub(crate) fn find(name: &str) -> Option<PathBuf> {
 
 /// A command that runs the program `name`. One that is nowhere fails when it is started, by its
 /// name.
-pub(crate) fn command(name: &str) -> Command {
+pub fn command(name: &str) -> Command {
     find(name).map_or_else(|| Command::new(name), Command::new)
 }

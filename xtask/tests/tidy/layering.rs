@@ -15,6 +15,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("farcall", &["farcall-core", "rpc-transport-grpc", "rpc-transport-rdma", "rpc-transport-tcp"]),
     ("farcall-testkit", &[]),
     ("xtask", &["farcall-testkit"]),
+    ("farcall-release", &["farcall-testkit", "xtask"]),
 ];
 
 /// Crates on which no other one depends, and which may therefore depend on any library.

@@ -4,7 +4,6 @@
 //! so that a rule which finds nothing is known to be able to. This file applies them to the
 //! workspace.
 
-mod circles;
 mod fault;
 mod feature_names;
 mod layering;
@@ -72,13 +71,6 @@ fn every_crate_but_the_rdma_one_forbids_unsafe_code() {
     let roots = workspace.crate_roots();
     assert!(roots.len() >= workspace.packages.len(), "only {} crate roots", roots.len());
     assert_none(roots.iter().flat_map(unsafe_places::check_root));
-}
-
-#[test]
-fn no_files_of_a_crate_import_each_other() {
-    let printed = circles::measured(&Workspace::load().root);
-    assert!(printed.lines().count() > 5, "too little was measured:\n{printed}");
-    assert_none(circles::check(&printed));
 }
 
 #[test]

@@ -1,4 +1,9 @@
-//! A browser's cases: grpc-web from Chromium, by a page of another origin.
+//! `cargo xtask interop --browser`: the cases of grpc-web from a page in Chromium.
+//!
+//! The page is `page.html`, of an origin that `pages` serves. Chromium is installed where it is
+//! missing.
+
+mod pages;
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -11,10 +16,9 @@ use anyhow::{Context as _, Result};
 use farcall_testkit::process::bounded::Running;
 use tempfile::TempDir;
 
-use super::Column;
-use super::pages::Pages;
-use super::server::{Server, folder};
-use crate::setup;
+use pages::Pages;
+use xtask::interop::{self, Column, Server, folder};
+use xtask::setup::{self, Purpose};
 
 /// The client.
 const PAGE: &str = include_str!("page.html");
@@ -44,7 +48,8 @@ const ARGUMENTS: [&str; 10] = [
 /// # Errors
 ///
 /// When the server or the browser cannot be started, or a page tells no verdict.
-pub(super) fn run() -> Result<Vec<Column>> {
+pub(crate) fn run() -> Result<()> {
+    setup::ensure(&[Purpose::Build, Purpose::Browser])?;
     let (listed, other) = (Pages::serve(PAGE)?, Pages::serve(PAGE)?);
     let server = Server::start(&[listed.origin()])?;
     let [plain, tls, _] = &server.authorities;
@@ -56,7 +61,7 @@ pub(super) fn run() -> Result<Vec<Column>> {
         ("chromium-without-leave-tls", &other, &*tls, "no"),
     ];
     let shown = columns.map(|(name, pages, target, leave)| show(name, pages, target, leave));
-    shown.into_iter().collect()
+    interop::judge(&shown.into_iter().collect::<Result<Vec<Column>>>()?)
 }
 
 /// Has a browser of its own show the page, until it tells its verdict.

@@ -208,14 +208,14 @@ mod tests {
 
     #[test]
     fn a_commit_is_measured_by_its_files() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let folder = tempfile::tempdir().unwrap();
-        assert!(unpack(root, "no-such-commit", folder.path()).is_err());
-        let file = folder.path().join("xtask/src/measure/mod.rs");
+        assert!(unpack(&root, "no-such-commit", folder.path()).is_err());
+        let file = folder.path().join("xtask/src/lib.rs");
         // A bare machine has no git: what was cloned elsewhere is copied there.
         let has_git = Command::new("git").arg("--version").output().is_ok();
         if has_git && root.join(".git").exists() {
-            unpack(root, "HEAD", folder.path()).unwrap();
+            unpack(&root, "HEAD", folder.path()).unwrap();
             assert!(file.is_file());
         }
     }

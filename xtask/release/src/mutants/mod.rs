@@ -18,9 +18,9 @@ use farcall_testkit::process::bounded::{End, Running};
 use farcall_testkit::table::Columns;
 use serde::Deserialize;
 
-use crate::cargo;
-use crate::setup::{self, Purpose};
 use machines::{MACHINES, Machine};
+use xtask::cargo;
+use xtask::setup::{self, Purpose};
 
 /// All mutants of a machine, on a slow machine.
 const LIMIT: Duration = Duration::from_secs(4 * 3600);

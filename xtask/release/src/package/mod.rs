@@ -20,9 +20,9 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use farcall_testkit::table::Columns;
 
-use crate::setup::{self, Purpose};
 use packed::Packed;
-pub(crate) use packed::too_old;
+use xtask::cargo;
+use xtask::setup::{self, Purpose};
 
 /// What `cargo xtask package` is asked for.
 #[derive(Debug, Default, Args)]
@@ -49,7 +49,7 @@ const ENTRANCE: &str = "farcall";
 /// build or does not do its call.
 pub(crate) fn run(options: &PackageOptions) -> Result<()> {
     setup::ensure(&[Purpose::Build])?;
-    if let Some(reason) = too_old()? {
+    if let Some(reason) = cargo::too_old_to_pack()? {
         bail!(reason);
     }
     let packages = checked()?;

@@ -5,13 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::cargo;
 use anyhow::{Context as _, Result, bail};
 use farcall_testkit::process::bounded::{self, command_line};
 use serde::Deserialize;
-
-/// The first cargo that packs crates which depend on each other before any is published.
-const CARGO_MIN: (u32, u32) = (1, 90);
+use xtask::cargo;
 
 /// Reading the workspace, packing five crates, unpacking one: seconds each on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -47,25 +44,6 @@ struct Member {
     version: String,
     /// The registries it may go to: none named means any, an empty list means none.
     publish: Option<Vec<String>>,
-}
-
-/// Why this machine's cargo cannot do it, if so.
-///
-/// # Errors
-///
-/// When cargo does not tell its version.
-pub(crate) fn too_old() -> Result<Option<String>> {
-    let printed = bounded::output(&mut cargo::command(["--version"]), LIMIT)?;
-    let version = version(&printed).with_context(|| format!("not a version: {printed}"))?;
-    let (major, minor) = CARGO_MIN;
-    let reason = || format!("packing a workspace needs cargo {major}.{minor}: this is {printed}");
-    Ok((version < CARGO_MIN).then(|| reason().trim_end().to_owned()))
-}
-
-/// Major and minor version in the line that `cargo --version` prints.
-fn version(line: &str) -> Option<(u32, u32)> {
-    let mut numbers = line.split_whitespace().nth(1)?.split('.');
-    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
 /// The workspace.
@@ -158,13 +136,6 @@ fn run(command: &mut Command, limit: Duration) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn cargos_version_is_read() {
-        assert_eq!(version("cargo 1.95.0 (f2d3ce0bd 2026-03-21)\n"), Some((1, 95)));
-        assert_eq!(version("cargo 1.88.0-nightly\n"), Some((1, 88)));
-        assert_eq!(version("cargo"), None);
-    }
 
     #[test]
     fn files_are_found_in_all_folders_with_their_length() {

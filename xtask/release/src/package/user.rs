@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use super::packed::{self, Packed};
 use super::readme::{self, Shown};
-use crate::cargo;
+use xtask::cargo;
 
 /// What the README's program prints first.
 const GREETING: &str = "Hello, world!";

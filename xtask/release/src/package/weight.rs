@@ -13,7 +13,7 @@ use farcall_testkit::process::bounded;
 
 use super::packed::{self, Packed};
 use super::user::{self, BUILD_LIMIT, UserCrate};
-use crate::check::{Cost, Meter};
+use xtask::check::{Cost, Meter};
 
 /// The document that shows tonic's hello world.
 const BESIDE: &str = "docs/dependencies.md";

@@ -11,7 +11,7 @@ use farcall_testkit::process::bounded::{self, command_line};
 
 use super::network;
 use super::options::{Suite, User};
-use crate::setup::program;
+use xtask::setup::program;
 
 /// 60 MB of packages at 100 KB/s, and as long again to set them up.
 const BOOTSTRAP_LIMIT: Duration = Duration::from_secs(1200);
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn the_readme_names_what_the_machines_get() {
-        let readme = include_str!("../../../README.md");
+        let readme = include_str!("../../../../README.md");
         let command =
             format!("apt-get install --no-install-recommends {}", PREREQUISITES.join(" "));
         assert!(readme.contains(&command), "the README lacks `{command}`");

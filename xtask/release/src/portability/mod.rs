@@ -17,8 +17,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::interrupt;
-use crate::setup::{self, Purpose};
 use anyhow::{Context as _, Result, bail};
 use farcall_testkit::process::bounded;
 use machine::{BareDebian, Machine, Source};
@@ -26,6 +24,8 @@ pub(crate) use options::PortabilityOptions;
 use options::{Suite, User};
 use table::Table;
 use trial::Trial;
+use xtask::interrupt;
+use xtask::setup::{self, Purpose};
 
 const PROBE_LIMIT: Duration = Duration::from_secs(30);
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use clap::ValueEnum;
 
-use crate::check::Step;
+use xtask::check::Step;
 
 /// Arguments of `cargo xtask portability`.
 #[derive(Debug, clap::Args)]

@@ -1,0 +1,59 @@
+//! Release tooling: tasks that a maintainer runs before a release, and that neither the demo nor
+//! the checks need. `cargo xtask` builds this program on demand and replaces itself with it.
+#![forbid(unsafe_code)]
+
+mod browser;
+mod measure;
+mod mutants;
+mod package;
+mod portability;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use xtask::interrupt;
+
+use measure::MeasureOptions;
+use mutants::MutantsOptions;
+use package::PackageOptions;
+use portability::PortabilityOptions;
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", about = "Release tasks of the farcall workspace")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Pack the crates that users need, and build and start a crate that uses the packages.
+    Package(PackageOptions),
+    /// Run the README's commands as a new user does, on a bare Debian of every suite. Needs root.
+    Portability(PortabilityOptions),
+    /// Mutate the pure state machines, and list the mutants that their tests miss.
+    Mutants(MutantsOptions),
+    /// Measure the code itself: lengths of files, comments, circles of imports, as a table.
+    Measure(MeasureOptions),
+    /// Call a farcall server from a page in Chromium by grpc-web.
+    Browser,
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().task) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => interrupt::report(&error),
+    }
+}
+
+fn run(task: Task) -> Result<()> {
+    interrupt::watch()?;
+    match task {
+        Task::Package(options) => package::run(&options),
+        Task::Portability(options) => portability::run(&options),
+        Task::Mutants(options) => mutants::run(&options),
+        Task::Measure(options) => measure::run(&options),
+        Task::Browser => browser::run(),
+    }
+}
