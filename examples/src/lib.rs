@@ -47,7 +47,8 @@ pub fn config() -> farcall::Config {
     farcall::Config::default().with_limits(limits)
 }
 
-/// Prints what farcall logs: warnings, or what `RUST_LOG` asks for.
+/// Prints farcall's log lines: warnings, or what `RUST_LOG` asks for.
+#[cfg(feature = "programs")]
 pub fn log_to_stderr() {
     use tracing_subscriber::EnvFilter;
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));

@@ -38,7 +38,6 @@ const SIZES: [usize; 6] = [64, 1 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20];
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    farcall_examples::log_to_stderr();
     let Arguments { addresses, calls, sizes } = Arguments::parse();
     let value_lens = if sizes.is_empty() { SIZES.to_vec() } else { sizes };
     let plan = Plan { value_lens, rounds_max: calls.max(1) };
