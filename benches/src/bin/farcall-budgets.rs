@@ -16,9 +16,9 @@ use std::sync::Arc;
 
 use farcall::sim::SimNetwork;
 use farcall::{Channel, Endpoint, Rdma, RdmaConfig, Server, Status};
-use farcall_suite::Probe;
-use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
-use farcall_suite::small_calls::{chat, shared_payload, unary};
+use farcall_probe::Probe;
+use farcall_probe::proto::probe_rpc::{ProbeService, ProbeStub};
+use farcall_probe::small_calls::{chat, shared_payload, unary};
 use futures::future::try_join_all;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -3,8 +3,8 @@
 use farcall::{Code, Status};
 
 use super::entries::metadata;
-use super::payload::payload;
 use crate::proto::{EchoReply, FailRequest, ProduceRequest};
+use farcall_testkit::calls::payload;
 
 /// The payload that a request describes.
 pub(super) fn produce(request: ProduceRequest) -> Result<EchoReply, Status> {

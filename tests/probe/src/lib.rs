@@ -1,12 +1,14 @@
-//! The service that behaviours call, written against tonic's trait.
+//! The service that the suite calls, written against tonic's trait and generated from
+//! `proto/suite.proto`. It is a package of its own, so that the program that counts instructions
+//! is built without the rest of the suite.
+#![forbid(unsafe_code)]
 
 mod answers;
 pub mod entries;
-pub(crate) mod payload;
-pub(crate) mod relay;
+pub mod relay;
 pub mod small_calls;
-pub(crate) mod streams;
-pub(crate) mod watch;
+pub mod streams;
+pub mod watch;
 
 use farcall::{Deadline, Request, Response, Status, Streaming, Trailers, async_trait};
 use futures::StreamExt;
@@ -25,6 +27,15 @@ use entries::{entries, metadata};
 use streams::Digest;
 use watch::{Reporter, Watch};
 
+/// Messages, tonic's modules and farcall's, from `proto/suite.proto`.
+#[allow(missing_docs, reason = "generated")]
+pub mod proto {
+    include!(concat!(env!("OUT_DIR"), "/farcall.suite.rs"));
+}
+
+/// The `FileDescriptorSet` of `proto/suite.proto`.
+pub const DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/suite.bin"));
+
 /// The service.
 #[derive(Debug, Clone)]
 pub struct Probe {
@@ -39,7 +50,8 @@ impl Probe {
         (Self { reporter }, watch)
     }
 
-    pub(crate) fn reporter(&self) -> &Reporter {
+    /// Returns the side that tells the test of each call.
+    pub fn reporter(&self) -> &Reporter {
         &self.reporter
     }
 }

@@ -13,10 +13,10 @@ use crate::proto::{EchoReply, EchoRequest};
 
 /// The service.
 #[derive(Debug)]
-pub(crate) struct Relay<F>(F);
+pub struct Relay<F>(F);
 
 /// A service that does what `handler` says.
-pub(crate) fn relay<F, Fut>(handler: F) -> RelayService<Relay<F>>
+pub fn relay<F, Fut>(handler: F) -> RelayService<Relay<F>>
 where
     F: Fn(Request<EchoRequest>) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<(), Status>> + Send + 'static,

@@ -7,11 +7,11 @@ use futures::Stream;
 use futures::stream::unfold;
 
 use super::answers::{failure, produce};
-use crate::probe::watch::Reporter;
 use crate::proto::{DownloadRequest, EchoReply, EchoRequest, UploadReply};
+use crate::watch::Reporter;
 
 /// The messages that a request describes, and the end that it asks for.
-pub(crate) fn download(
+pub fn download(
     request: DownloadRequest,
     reporter: Reporter,
 ) -> impl Stream<Item = Result<EchoReply, Status>> + Send {
@@ -35,7 +35,7 @@ pub(crate) fn download(
 }
 
 /// Reads everything that the client sends.
-pub(crate) async fn upload(mut messages: Streaming<EchoRequest>) -> Result<UploadReply, Status> {
+pub async fn upload(mut messages: Streaming<EchoRequest>) -> Result<UploadReply, Status> {
     let mut digest = Digest::default();
     while let Some(message) = messages.message().await? {
         digest.add(&message.payload);
@@ -45,21 +45,23 @@ pub(crate) async fn upload(mut messages: Streaming<EchoRequest>) -> Result<Uploa
 
 /// What there was of a stream, in its order.
 #[derive(Debug, Default)]
-pub(crate) struct Digest {
+pub struct Digest {
     count: u64,
     bytes: u64,
     hasher: std::hash::DefaultHasher,
 }
 
 impl Digest {
-    pub(crate) fn add(&mut self, payload: &[u8]) {
+    /// Adds the payload of the next message.
+    pub fn add(&mut self, payload: &[u8]) {
         self.count += 1;
         self.bytes += payload.len() as u64;
         self.hasher.write_usize(payload.len());
         self.hasher.write(payload);
     }
 
-    pub(crate) fn into_reply(self) -> UploadReply {
+    /// Returns the digest as the reply to an upload.
+    pub fn into_reply(self) -> UploadReply {
         let Self { count, bytes, hasher } = self;
         UploadReply { count, bytes, digest: hasher.finish() }
     }

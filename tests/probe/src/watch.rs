@@ -58,7 +58,7 @@ impl Drop for Watch {
 
 /// The handlers' end.
 #[derive(Debug, Clone)]
-pub(crate) struct Reporter {
+pub struct Reporter {
     events: UnboundedSender<Event>,
     gate: Arc<Semaphore>,
     thread_gate: Arc<ThreadGate>,
@@ -66,7 +66,7 @@ pub(crate) struct Reporter {
 
 /// A handler that reports how it is left: when this is dropped, unless it has answered.
 #[derive(Debug)]
-pub(crate) struct Entered {
+pub struct Entered {
     events: UnboundedSender<Event>,
     tag: u64,
     left: Event,
@@ -74,7 +74,7 @@ pub(crate) struct Entered {
 
 impl Entered {
     /// The handler has come to its answer.
-    pub(crate) fn answer(mut self) {
+    pub fn answer(mut self) {
         self.left = Event::Answered(self.tag);
     }
 }
@@ -87,7 +87,7 @@ impl Drop for Entered {
 }
 
 /// Both ends.
-pub(crate) fn pair() -> (Reporter, Watch) {
+pub fn pair() -> (Reporter, Watch) {
     let (sender, events) = mpsc::unbounded_channel();
     let (gate, thread_gate) = (Arc::new(Semaphore::new(0)), Arc::<ThreadGate>::default());
     let reporter =
@@ -123,21 +123,21 @@ impl Watch {
 
 impl Reporter {
     /// Reports that a handler begins.
-    pub(crate) fn enter(&self, tag: u64) -> Entered {
+    pub fn enter(&self, tag: u64) -> Entered {
         // The test may have looked away.
         let _ = self.events.send(Event::Entered(tag));
         Entered { events: self.events.clone(), tag, left: Event::Dropped(tag) }
     }
 
     /// Blocks the thread until the gate for that opens, and reports begin and end.
-    pub(crate) fn block(&self, tag: u64) {
+    pub fn block(&self, tag: u64) {
         let entered = self.enter(tag);
         self.thread_gate.block();
         entered.answer();
     }
 
     /// Waits until the gate opens, and reports begin and end.
-    pub(crate) async fn park(&self, tag: u64) {
+    pub async fn park(&self, tag: u64) {
         let entered = self.enter(tag);
         // The gate is never closed: an error would mean the same as being let through.
         if let Ok(permit) = self.gate.acquire().await {

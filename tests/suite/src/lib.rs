@@ -4,7 +4,7 @@
 //! nothing else changes between transports: `tests/inproc.rs`, `tests/tcp.rs`, `tests/tls.rs`,
 //! `tests/unix.rs`, `tests/stream.rs`, `tests/rdma_sim.rs`, `tests/rdma_sim_windows.rs` and
 //! `tests/rdma.rs` run the same list, and `tests/tonic.rs` what tonic itself has a counterpart of.
-//! [`Probe`] is the service that they call, generated from `proto/suite.proto`; it also runs under
+//! [`Probe`], of `tests/probe`, is the service that they call; it also runs under
 //! tonic's own server, as does that of gRPC's interoperability tests. What only concerns bytes on a
 //! socket is not a behaviour: [`raw_peer`] is for tests of that.
 #![forbid(unsafe_code)]
@@ -16,16 +16,10 @@ pub mod control_plane;
 pub mod faults;
 mod harness;
 mod interop;
-mod probe;
+mod payload;
 pub mod raw_peer;
 pub mod scenario;
 pub mod soak;
-
-/// What is generated from `proto/suite.proto`.
-#[allow(missing_docs, reason = "generated")]
-pub mod proto {
-    include!(concat!(env!("OUT_DIR"), "/farcall.suite.rs"));
-}
 
 /// What is generated from gRPC's own `.proto` files for interoperability tests.
 #[allow(missing_docs, rustdoc::all, clippy::all, reason = "generated from others' comments")]
@@ -33,18 +27,15 @@ pub mod interop_proto {
     include!(concat!(env!("OUT_DIR"), "/grpc.testing.rs"));
 }
 
-/// The `FileDescriptorSet` of `proto/suite.proto`.
-const DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/suite.bin"));
-
 /// The `FileDescriptorSet` of gRPC's own files.
 pub const INTEROP_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/interop.bin"));
 
 pub use behaviours::{Behaviour, behaviours};
+pub use farcall_probe::watch::{Event, Watch};
+pub use farcall_probe::{Probe, entries, proto, small_calls};
 pub use harness::failure::{Cause, Failure};
 pub use harness::runner::{run, run_all};
 pub use harness::running::Running;
 pub use harness::{Harness, Path};
 pub use interop::interop_servers;
-pub use probe::payload::payload;
-pub use probe::watch::{Event, Watch};
-pub use probe::{Probe, entries, small_calls};
+pub use payload::payload;

@@ -14,6 +14,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("rpc-transport-rdma", &["farcall-core"]),
     ("farcall", &["farcall-core", "rpc-transport-grpc", "rpc-transport-rdma", "rpc-transport-tcp"]),
     ("farcall-testkit", &[]),
+    ("farcall-probe", &["farcall", "farcall-testkit", "rpc-codegen"]),
     ("xtask", &["farcall-testkit"]),
     ("farcall-release", &["farcall-testkit", "xtask"]),
 ];

@@ -9,9 +9,9 @@ use tokio::runtime::Handle;
 use super::AttackError;
 use super::control::{answer_until_end, line, log_to_stderr, misunderstood};
 use super::message::{REPORT, Standing};
-use crate::probe::relay::relay;
 use crate::proto::probe_rpc::ProbeService;
 use crate::{Failure, Probe};
+use farcall_probe::relay::relay;
 
 /// What differs from the default rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::Args)]

@@ -10,11 +10,11 @@ use futures::stream;
 use super::echo::echo;
 use crate::harness::failure::check_eq;
 use crate::harness::running::Running;
-use crate::probe::payload::{check_payload, payload};
-use crate::probe::watch::Event;
+use crate::payload::{check_payload, payload};
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{DownloadRequest, EchoReply, EchoRequest, ParkRequest, ProduceRequest};
 use crate::{Failure, Harness};
+use farcall_probe::watch::Event;
 
 /// Short enough to be seen many times within a test. Its end is never waited for: a connection that
 /// is read answers in time on any machine.

@@ -8,11 +8,11 @@ use futures::FutureExt;
 use super::echo::echo;
 use crate::harness::failure::check_eq;
 use crate::harness::running::Running;
-use crate::probe::payload::{check_payload, payload};
-use crate::probe::watch::Event;
+use crate::payload::{check_payload, payload};
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{EchoRequest, ParkRequest, ProduceRequest};
 use crate::{Failure, Harness};
+use farcall_probe::watch::Event;
 
 /// Drops calls that are on their way; every one of their moments is some round's.
 const ROUND_COUNT: usize = 60;

@@ -7,10 +7,10 @@ use futures::stream::{FuturesUnordered, StreamExt};
 
 use super::echo::echo;
 use crate::harness::failure::check_eq;
-use crate::probe::payload::{check_payload, payload};
-use crate::probe::watch::Event;
+use crate::payload::{check_payload, payload};
 use crate::proto::{ParkRequest, ProduceRequest};
 use crate::{Failure, Harness};
+use farcall_probe::watch::Event;
 
 const CALL_COUNT: u16 = 256;
 

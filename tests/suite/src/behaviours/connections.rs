@@ -5,9 +5,9 @@ use futures::future::try_join_all;
 use super::echo::echo;
 use crate::harness::failure::{check, check_eq};
 use crate::harness::running::Running;
-use crate::probe::watch::Event;
 use crate::proto::ParkRequest;
 use crate::{Failure, Harness};
+use farcall_probe::watch::Event;
 
 const CONNECTION_COUNT: u64 = 64;
 

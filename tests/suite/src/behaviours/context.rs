@@ -8,10 +8,10 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 use super::SOON;
 use crate::harness::failure::{Cause, check, check_eq};
 use crate::harness::running::Running;
-use crate::probe::relay::relay;
 use crate::proto::EchoRequest;
 use crate::proto::relay_rpc::RelayStub;
 use crate::{Failure, Harness};
+use farcall_probe::relay::relay;
 
 /// A server whose handlers hand out their context, and then wait for ever if the request has a
 /// payload.

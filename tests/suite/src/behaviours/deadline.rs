@@ -8,10 +8,10 @@ use tokio::time::Instant;
 use super::SOON;
 use super::echo::echo;
 use crate::harness::failure::{check, check_eq, refused};
-use crate::probe::watch::Event;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{ParkRequest, RemainingRequest};
 use crate::{Failure, Harness};
+use farcall_probe::watch::Event;
 
 pub(super) async fn a_deadline_ends_the_call_and_drops_its_handler(
     harness: &Harness,

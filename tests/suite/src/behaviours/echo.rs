@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::harness::either::EitherProbe;
 use crate::harness::failure::check;
-use crate::probe::payload::{check_payload, payload};
+use crate::payload::{check_payload, payload};
 use crate::proto::EchoRequest;
 use crate::{Failure, Harness};
 

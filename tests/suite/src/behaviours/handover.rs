@@ -16,11 +16,11 @@ use tokio::task::{JoinHandle, JoinSet};
 use super::echo::echo;
 use crate::harness::failure::{check, check_eq, refused};
 use crate::harness::place::{Place, connect};
-use crate::probe::payload::{check_payload, payload};
-use crate::probe::watch::Event;
+use crate::payload::{check_payload, payload};
 use crate::proto::probe_rpc::{ProbeService, ProbeStub};
 use crate::proto::{EchoReply, EchoRequest, ParkRequest};
 use crate::{Failure, Harness, Probe};
+use farcall_probe::watch::Event;
 
 const TASK_COUNT: usize = 8;
 

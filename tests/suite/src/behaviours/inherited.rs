@@ -7,12 +7,12 @@ use tokio::sync::mpsc;
 
 use super::SOON;
 use crate::harness::failure::{Cause, check, check_eq, refused};
-use crate::probe::relay::relay;
-use crate::probe::watch::Event;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::relay_rpc::RelayStub;
 use crate::proto::{EchoRequest, ParkRequest, RemainingRequest};
 use crate::{Failure, Harness};
+use farcall_probe::relay::relay;
+use farcall_probe::watch::Event;
 
 const HOUR: Duration = Duration::from_secs(3600);
 /// What was left of the deadlines along the way.

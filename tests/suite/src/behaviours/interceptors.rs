@@ -8,10 +8,10 @@ use futures::stream;
 use tonic::GrpcMethod;
 
 use crate::harness::failure::{check, check_eq, refused};
-use crate::probe::entries::entries;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{DownloadRequest, EchoRequest, ProduceRequest, ReflectRequest};
 use crate::{Failure, Harness};
+use farcall_probe::entries::entries;
 
 /// The metadata with which a call asks to be refused.
 pub(super) const REFUSE: &str = "x-refuse";

@@ -16,10 +16,10 @@ use super::SOON;
 use super::interceptors::{ADDED, REFUSE, check_every_kind, no};
 use crate::harness::failure::{check, check_eq, refused};
 use crate::harness::running::Running;
-use crate::probe::watch::Event;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{DownloadRequest, EchoRequest, ParkRequest, ProduceRequest};
 use crate::{Failure, Harness};
+use farcall_probe::watch::Event;
 
 fn park(tag: u64) -> ParkRequest {
     ParkRequest { tag, ..Default::default() }

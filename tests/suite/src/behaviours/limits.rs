@@ -5,14 +5,14 @@ use farcall::{Code, Limits, Request, Server, Status};
 
 use super::echo::echo;
 use crate::harness::failure::{check, check_eq, refused};
-use crate::probe::entries::metadata;
-use crate::probe::payload::payload;
+use crate::payload::payload;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{
     DownloadRequest, EchoRequest, FailRequest, MetadataEntry, ParkRequest, ProduceRequest,
     ReflectRequest,
 };
 use crate::{Failure, Harness};
+use farcall_probe::entries::metadata;
 
 const SMALL: Limits = Limits::new()
     .with_max_message_len(100_000)

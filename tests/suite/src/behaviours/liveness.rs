@@ -6,10 +6,10 @@ use farcall::{Code, Keepalive, NotExecuted};
 
 use super::echo::echo;
 use crate::harness::failure::{check, check_eq, refused};
-use crate::probe::watch::Event;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{EchoRequest, ParkRequest, ProduceRequest};
 use crate::{Failure, Harness};
+use farcall_probe::watch::Event;
 
 /// Short enough to be seen many times within a test, and patient enough for a busy machine.
 const KEEPALIVE: Keepalive =

@@ -8,10 +8,10 @@ use tokio::task::JoinHandle;
 
 use super::echo::echo;
 use crate::harness::failure::{check, check_eq};
-use crate::probe::watch::Event;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{EchoReply, ParkRequest};
 use crate::{Failure, Harness};
+use farcall_probe::watch::Event;
 
 const CALLS_MAX: u32 = 4;
 const CALL_COUNT: u64 = 20;

@@ -4,9 +4,9 @@ use farcall::{Request, Trailers};
 
 use crate::harness::failure::{check, check_eq};
 use crate::harness::stack::TrailersSeen;
-use crate::probe::entries::{entries, metadata, sample, sorted};
 use crate::proto::ReflectRequest;
 use crate::{Failure, Harness};
+use farcall_probe::entries::{entries, metadata, sample, sorted};
 
 fn request(as_trailers: bool) -> Result<Request<ReflectRequest>, Failure> {
     let mut request = Request::new(ReflectRequest { as_trailers });

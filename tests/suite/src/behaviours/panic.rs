@@ -4,9 +4,9 @@ use farcall::Code;
 
 use super::echo::echo;
 use crate::harness::failure::{check_eq, refused};
-use crate::probe::watch::Event;
 use crate::proto::{EchoRequest, ParkRequest};
 use crate::{Failure, Harness};
+use farcall_probe::watch::Event;
 
 pub(super) async fn a_panic_ends_its_own_call_only(harness: &Harness) -> Result<(), Failure> {
     let mut server = harness.serve().await?;

@@ -5,11 +5,11 @@ use farcall::{Code, MayHaveExecuted, NotExecuted, Response, Server};
 use super::handover::{Serving, Shared};
 use crate::harness::failure::{check, check_eq, refused};
 use crate::harness::place::connect;
-use crate::probe::payload::check_payload;
-use crate::probe::watch::{Event, Watch};
+use crate::payload::check_payload;
 use crate::proto::probe_rpc::{ProbeService, ProbeStub};
 use crate::proto::{ParkRequest, ProduceRequest};
 use crate::{Failure, Harness, Probe, payload};
+use farcall_probe::watch::{Event, Watch};
 
 const UNARY: u64 = 1;
 const STREAM: u64 = 2;

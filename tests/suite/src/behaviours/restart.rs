@@ -6,10 +6,10 @@ use farcall::{Code, Status};
 
 use super::echo::echo;
 use crate::harness::failure::{check, check_eq, refused};
-use crate::probe::watch::Event;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{EchoRequest, ParkRequest};
 use crate::{Failure, Harness};
+use farcall_probe::watch::Event;
 
 pub(super) async fn a_client_reconnects_to_a_server_that_came_back(
     harness: &Harness,

@@ -6,11 +6,11 @@ use tokio::task::JoinHandle;
 use super::echo::echo;
 use crate::harness::failure::{check_eq, refused};
 use crate::harness::running::Running;
-use crate::probe::payload::{check_payload, payload};
-use crate::probe::watch::Event;
+use crate::payload::{check_payload, payload};
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{EchoReply, EchoRequest, ParkRequest, ProduceRequest};
 use crate::{Failure, Harness};
+use farcall_probe::watch::Event;
 
 /// More than any socket's buffers hold.
 const LARGE_LEN: usize = 32 << 20;

@@ -9,9 +9,9 @@ use prost::Message;
 use tonic_types::{ErrorDetails, StatusExt};
 
 use crate::harness::failure::{check_eq, refused};
-use crate::probe::entries::{entries, sample, sorted};
 use crate::proto::{EchoReply, FailRequest};
 use crate::{Failure, Harness};
+use farcall_probe::entries::{entries, sample, sorted};
 
 pub(super) async fn a_status_arrives_with_words_details_and_metadata(
     harness: &Harness,

@@ -10,15 +10,15 @@ use super::echo::echo;
 use crate::harness::either::EitherProbe;
 use crate::harness::failure::{check, check_eq, refused};
 use crate::harness::served::Served;
-use crate::probe::entries::metadata;
-use crate::probe::payload::{check_payload, payload};
-use crate::probe::streams::Digest;
-use crate::probe::watch::Event;
+use crate::payload::{check_payload, payload};
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{
     DownloadRequest, EchoReply, EchoRequest, FailRequest, MetadataEntry, ProduceRequest,
 };
 use crate::{Failure, Harness};
+use farcall_probe::entries::metadata;
+use farcall_probe::streams::Digest;
+use farcall_probe::watch::Event;
 
 /// Small and large in turns, so that large messages are overtaken on their way.
 const MIXED_LENS: [usize; 9] = [0, 5, 1 << 20, 40, 70_000, 3, 3 << 20, 5000, 1];

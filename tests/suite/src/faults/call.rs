@@ -8,9 +8,9 @@ use farcall_testkit::calls::{Difference, PayloadSource, same_bytes};
 use futures::stream;
 
 use crate::payload;
-use crate::probe::streams::Digest;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{DownloadRequest, EchoRequest, ProduceRequest, UploadReply};
+use farcall_probe::streams::Digest;
 
 /// The longest message of a stream; the usual ones are small.
 const STREAMED_MAX: usize = 32 << 10;

@@ -13,10 +13,10 @@ use crate::harness::place::{Place, connect};
 use crate::interop::Interop;
 use crate::interop_proto::test_service_rpc::TestServiceService;
 use crate::interop_proto::test_service_server::TestServiceServer;
-use crate::probe::watch::{Event, Watch};
 use crate::proto::probe_rpc::{ProbeService, ProbeStub};
 use crate::proto::probe_server::ProbeServer;
 use crate::{Failure, Harness, Path, Probe};
+use farcall_probe::watch::{Event, Watch};
 
 /// Between two looks at a condition that nothing announces.
 const LOOK_INTERVAL: Duration = Duration::from_millis(2);
@@ -88,7 +88,7 @@ impl Harness {
             let (probe, interop) = (ProbeServer::new(probe), TestServiceServer::new(interop));
             let probe = probe.max_decoding_message_size(usize::MAX);
             let interop = interop.max_decoding_message_size(usize::MAX);
-            let builder = builder.add_grpc_service(probe, crate::DESCRIPTOR_SET);
+            let builder = builder.add_grpc_service(probe, farcall_probe::DESCRIPTOR_SET);
             builder.add_grpc_service(interop, crate::INTEROP_DESCRIPTOR_SET)
         };
         Running::start_by(&self.path.address(), self.rules(), self, build).await

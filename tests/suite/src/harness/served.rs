@@ -18,11 +18,11 @@ use crate::interop_proto::test_service_rpc::TestServiceStub;
 use crate::interop_proto::test_service_server::TestServiceServer;
 use crate::interop_proto::unimplemented_service_client::UnimplementedServiceClient;
 use crate::interop_proto::unimplemented_service_rpc::UnimplementedServiceStub;
-use crate::probe::watch::{Event, Watch};
 use crate::proto::probe_client::ProbeClient;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::probe_server::ProbeServer;
 use crate::{Failure, Harness, Probe, Running};
+use farcall_probe::watch::{Event, Watch};
 
 /// A server that is there for one behaviour.
 #[derive(Debug)]

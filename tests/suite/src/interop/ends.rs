@@ -14,8 +14,8 @@ use crate::interop::{DUPLEX_TAG, INPUT_TAG};
 use crate::interop_proto::{
     EchoStatus, Empty, SimpleRequest, StreamingInputCallRequest, StreamingOutputCallRequest,
 };
-use crate::probe::watch::Event;
 use crate::{Failure, Harness};
+use farcall_probe::watch::Event;
 
 /// Blanks and line ends at both ends and inside, percent signs, characters within and beyond the
 /// basic multilingual plane.

@@ -7,9 +7,9 @@ use futures::stream;
 use tokio::sync::Mutex;
 use tonic::codegen::BoxStream;
 
-use crate::probe::watch::{Event, Watch};
 use crate::proto::handlers_server::Handlers as HandlersRpc;
 use crate::proto::{HandlerEvent, WatchRequest};
+use farcall_probe::watch::{Event, Watch};
 
 /// The service. A call of it has the events to itself.
 #[derive(Debug, Clone)]

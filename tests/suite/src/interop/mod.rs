@@ -26,7 +26,7 @@ use crate::interop_proto::{
     StreamingInputCallRequest, StreamingInputCallResponse, StreamingOutputCallRequest,
     StreamingOutputCallResponse,
 };
-use crate::probe::watch::Reporter;
+use farcall_probe::watch::Reporter;
 
 /// Metadata under this key comes back before the answer.
 pub(crate) const ECHO_INITIAL: &str = "x-grpc-test-echo-initial";

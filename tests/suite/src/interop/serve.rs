@@ -14,7 +14,7 @@ use crate::interop::handlers::Handlers;
 use crate::interop_proto::test_service_rpc::TestServiceService;
 use crate::proto::handlers_rpc::HandlersService;
 use crate::proto::probe_rpc::ProbeService;
-use crate::{DESCRIPTOR_SET, INTEROP_DESCRIPTOR_SET, Probe};
+use crate::{INTEROP_DESCRIPTOR_SET, Probe};
 
 /// Longer than the messages of 5 MiB that clients send, and short enough to be exceeded.
 const MESSAGE_LEN_MAX: u64 = 16 << 20;
@@ -64,7 +64,7 @@ fn services() -> ServerBuilder {
     let health_set = tonic_health::pb::FILE_DESCRIPTOR_SET;
     let described = || {
         Builder::configure()
-            .register_encoded_file_descriptor_set(DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(farcall_probe::DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(INTEROP_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(health_set)
     };

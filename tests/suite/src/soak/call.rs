@@ -9,7 +9,7 @@ use futures::{FutureExt, stream};
 use tokio::time::Instant;
 
 use super::tally::{Ended, KINDS};
-use crate::probe::payload::same_payload;
+use crate::payload::same_payload;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{DownloadRequest, EchoRequest, ProduceRequest};
 

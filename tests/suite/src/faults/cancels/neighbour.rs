@@ -7,7 +7,7 @@ use std::time::Duration;
 use farcall::Status;
 use farcall_testkit::calls::PayloadSource;
 
-use crate::probe::payload::same_payload;
+use crate::payload::same_payload;
 use crate::proto::EchoRequest;
 use crate::proto::probe_rpc::ProbeStub;
 

@@ -9,10 +9,10 @@ use futures::future::{Either, select};
 use futures::{FutureExt, poll};
 
 use super::tally::{LEN_MIN, Moment, Tally};
-use crate::probe::payload::{payload, same_payload};
-use crate::probe::streams::Digest;
+use crate::payload::{payload, same_payload};
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{EchoRequest, ProduceRequest};
+use farcall_probe::streams::Digest;
 
 /// The longest payload.
 pub(super) const LEN_MAX: usize = 1 << 20;
