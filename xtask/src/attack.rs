@@ -1,7 +1,7 @@
 //! `cargo xtask attack`: hostile peers beside honest ones on loopback, as a table with a verdict.
 //!
 //! The rows and their bounds are `farcall-attack`'s, in `tests/suite`; here it is built and run.
-//! It is built without optimisation, as the tests are: a defence that only an optimised build has
+//! It is built as the tests are, with assertions: a defence that only a released build has
 //! is none.
 
 use std::path::PathBuf;

@@ -2,7 +2,7 @@
 //! RDMA, in the virtual machine where time counts instructions, what a call costs and what greedy
 //! clients cost each other.
 //!
-//! The budgets themselves stand in `tests/suite/src/bin/farcall-budgets.rs` and
+//! The budgets themselves stand in `benches/src/bin/farcall-budgets.rs` and
 //! `benches/src/rdma/budget.rs`.
 
 use anyhow::{Result, bail};
@@ -15,8 +15,8 @@ use crate::vm::{self, INSTRUCTION_NANOS, VmEnd, VmOptions};
 
 /// Counts on this host.
 pub(crate) const ON_HOST: &[RdmaProgram] = &[RdmaProgram {
-    package: "farcall-suite",
-    target: Target::Optimised("farcall-budgets"),
+    package: "farcall-benches",
+    target: Target::Measured("farcall-budgets"),
     arguments: &[],
     // Under valgrind it takes half a minute.
     limit_seconds: 900,
@@ -38,7 +38,7 @@ pub(crate) const PROGRAMS: &[RdmaProgram] = &[DRIVER, GREED];
 /// Counts the instructions of calls.
 const DRIVER: RdmaProgram = RdmaProgram {
     package: "farcall-benches",
-    target: Target::Optimised("farcall-bench"),
+    target: Target::Measured("farcall-bench"),
     arguments: &[],
     limit_seconds: 900,
 };

@@ -45,8 +45,7 @@ pub(crate) const QUICK: &[RdmaProgram] =
 const fn program(arguments: &'static [&'static str], limit_seconds: u64) -> RdmaProgram {
     RdmaProgram {
         package: "farcall-suite",
-        // Optimised, because its rows bound how long calls take, on emulated processors.
-        target: Target::Optimised("farcall-faults"),
+        target: Target::Bin { name: "farcall-faults", test: "unix" },
         arguments,
         limit_seconds,
     }

@@ -67,27 +67,24 @@ pub(crate) const SUITE: &[RdmaProgram] = &[
     },
 ];
 
-/// The demo with all its rows in one table, where the devices are. Optimised, because it shows
-/// times, and because on emulated processors it takes six times as long otherwise.
-pub(crate) const KV_DEMO: RdmaProgram = RdmaProgram {
+/// The demo, as one of the checks: every transport, with values on either side of the length from
+/// which they travel by READ.
+pub(crate) const DEMO: &[RdmaProgram] = &[RdmaProgram {
     package: "farcall-demo",
-    target: Target::Optimised("kv-demo"),
+    target: Target::Bin { name: "kv-demo", test: "demo" },
     arguments: &[
+        "--emulated",
+        "--calls",
+        "100",
+        "--sizes",
+        "64,1024,65536,1048576,8388608,67108864",
         "inproc://kv",
         "tcp://127.0.0.1:0",
         "rdma://{server}:0",
         "auto://{server}:0",
-        // Enough for a p99 of small values, in seconds where the processor is emulated.
-        "--calls",
-        "100",
     ],
-    // Measured in emulation it takes under a minute, and 213 s on a machine with four times the
-    // work that its two processors can do.
     limit_seconds: 600,
-};
-
-/// The demo, as one of the checks.
-pub(crate) const DEMO: &[RdmaProgram] = &[KV_DEMO];
+}];
 
 /// The variable by which the suite knows where its servers listen.
 const SERVER_VARIABLE: &str = "FARCALL_RDMA_SERVER";
@@ -112,37 +109,30 @@ pub(crate) enum Target {
     Test(&'static str),
     /// One program as tests are built, and an integration test of its package, with which it is.
     Bin { name: &'static str, test: &'static str },
-    /// One optimised program of the checks, with the libraries of all others.
-    Optimised(&'static str),
-    /// One program as it is measured, with the features of its package alone.
-    Released(&'static str),
+    /// One program with the features of its package alone.
+    Alone(&'static str),
+    /// One program as it is measured: with link-time optimisation and the features of its package
+    /// alone.
+    Measured(&'static str),
 }
 
-/// Builds the optimised programs of `tables` in one run of cargo, which links as many at a time as
+/// Builds the measured programs of `tables` in one run of cargo, which links as many at a time as
 /// there are processors.
 ///
 /// # Errors
 ///
-/// When the build fails.
-pub(crate) fn build_optimised(
+/// Returns an error if the build fails.
+pub(crate) fn build_measured(
     tables: impl IntoIterator<Item = &'static [RdmaProgram]>,
 ) -> Result<()> {
-    let targets = tables.into_iter().flatten().map(|program| program.target);
-    let mut names: Vec<_> = targets
-        .filter_map(|target| match target {
-            Target::Optimised(name) => Some(name),
-            _ => None,
-        })
-        .collect();
-    names.sort_unstable();
-    names.dedup();
-    cargo::executables(&optimised(&names), BUILD_LIMIT).map(drop)
-}
-
-/// Cargo's arguments for optimised programs.
-fn optimised(names: &[&'static str]) -> Vec<&'static str> {
-    let names = names.iter().flat_map(|name| ["--bin", name]);
-    ["build", "--release"].into_iter().chain(WORKSPACE.iter().copied()).chain(names).collect()
+    let programs: Vec<_> = tables.into_iter().flatten().collect();
+    let mut arguments = vec!["build", "--release"];
+    for RdmaProgram { package, target, .. } in programs {
+        if let Target::Measured(name) = target {
+            arguments.extend(["--package", package, "--bin", name]);
+        }
+    }
+    cargo::executables(&arguments, BUILD_LIMIT).map(drop)
 }
 
 impl RdmaProgram {
@@ -167,8 +157,8 @@ impl RdmaProgram {
             Target::Test(test) | Target::Bin { test, .. } => {
                 [&["test", "--no-run"], WORKSPACE, &["--test", test]].concat()
             }
-            Target::Optimised(name) => optimised(&[name]),
-            Target::Released(name) => {
+            Target::Alone(name) => vec!["build", "--package", self.package, "--bin", name],
+            Target::Measured(name) => {
                 vec!["build", "--release", "--package", self.package, "--bin", name]
             }
         }
@@ -178,7 +168,7 @@ impl RdmaProgram {
     fn is_wanted(&self, executable: &Executable) -> bool {
         let is_wanted = match self.target {
             Target::Test(_) => executable.is_test,
-            Target::Bin { name, .. } | Target::Optimised(name) | Target::Released(name) => {
+            Target::Bin { name, .. } | Target::Alone(name) | Target::Measured(name) => {
                 !executable.is_test && executable.name == name
             }
         };
@@ -220,11 +210,8 @@ mod tests {
         assert_eq!(line(Target::Test("suite")), in_workspace("--test suite"));
         let bin = Target::Bin { name: "demo", test: "other" };
         assert_eq!(line(bin), in_workspace("--test other"));
-        let optimised = ["build --release", &WORKSPACE.join(" "), "--bin demo"].join(" ");
-        assert_eq!(line(Target::Optimised("demo")), optimised);
-        let two = super::optimised(&["demo", "tool"]).join(" ");
-        assert_eq!(two, optimised + " --bin tool");
-        assert_eq!(line(Target::Released("demo")), "build --release --package p --bin demo");
+        assert_eq!(line(Target::Alone("demo")), "build --package p --bin demo");
+        assert_eq!(line(Target::Measured("demo")), "build --release --package p --bin demo");
     }
 
     #[test]

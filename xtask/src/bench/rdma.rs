@@ -17,7 +17,7 @@ use crate::setup::{self, Purpose};
 /// The driver with what it starts, which all are one program.
 pub(crate) const DRIVER: RdmaProgram = RdmaProgram {
     package: "farcall-benches",
-    target: Target::Released("farcall-bench"),
+    target: Target::Measured("farcall-bench"),
     arguments: &[],
     limit_seconds: 900,
 };

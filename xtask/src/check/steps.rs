@@ -228,9 +228,7 @@ impl Runner {
             ("faults", faults::QUICK),
             ("budgets", budgets::PROGRAMS),
         ];
-        let tables_with_host =
-            tables.iter().map(|(_, programs)| *programs).chain([budgets::ON_HOST]);
-        rdma_programs::build_optimised(tables_with_host)?;
+        rdma_programs::build_measured([budgets::ON_HOST, budgets::PROGRAMS])?;
         let mut count = 0;
         for (name, programs) in tables {
             count += self.jobs(name, programs)?.len();
