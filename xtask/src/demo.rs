@@ -1,50 +1,83 @@
-//! `cargo xtask demo`: the key-value demo over every transport, from a bare machine to its table.
+//! `cargo xtask demo`: the key-value demo over every transport, from a bare machine to its tables.
+//!
+//! The first table needs cargo and a linker alone. What the virtual machine needs is installed
+//! after it.
 
 use std::process::Command;
 use std::time::Duration;
 
-use crate::kernel::Series;
-use crate::rdma_place::RdmaPlace;
-use crate::rdma_programs::KV_DEMO;
-use crate::setup::{self, Purpose};
 use anyhow::{Context as _, Result};
 use farcall_testkit::process::bounded;
 
-/// The demo's arguments on this host, without RDMA.
-const HOST_ARGUMENTS: &[&str] = &["inproc://kv", "tcp://127.0.0.1:0"];
+use crate::batch::Job;
+use crate::kernel::Series;
+use crate::phase::Phase;
+use crate::rdma_place::RdmaPlace;
+use crate::rdma_programs::{RdmaProgram, Target};
+use crate::setup::{self, Purpose};
+
+/// The demo, with the features that it needs alone. Its arguments are those of the table over RDMA.
+const DEMO: RdmaProgram = RdmaProgram {
+    package: "farcall-demo",
+    target: Target::Alone("kv-demo"),
+    arguments: &["rdma://{server}:0", "auto://{server}:0", "--calls", "20"],
+    // Emulated, the rows take half a minute on two quiet processors.
+    limit_seconds: 600,
+};
+
+/// The arguments of the table on this host.
+const HOST_ARGUMENTS: &[&str] =
+    &["inproc://kv", "unix://@farcall-kv-demo", "tcp://127.0.0.1:0", "auto://127.0.0.1:0"];
+
+/// The lengths of values over emulated devices: by SEND, by READ, and what takes many READs.
+const EMULATED_ARGUMENTS: [&str; 3] = ["--emulated", "--sizes", "64,65536,1048576,16777216"];
+
 const HOST_LIMIT: Duration = Duration::from_secs(120);
 
-/// The row that shows what `auto://` says on a host without a device.
-const FALLBACK_ARGUMENT: &str = "auto://127.0.0.1:0";
+/// The usual times of the phases on two cores, with the crates downloaded.
+const BUILD_USUALLY: Duration = Duration::from_secs(60);
+const HOST_USUALLY: Duration = Duration::from_secs(5);
+const INSTALL_USUALLY: Duration = Duration::from_secs(40);
+const RDMA_USUALLY: Duration = Duration::from_secs(60);
 
-/// Runs the demo: on this host over what needs no device, then over everything where there are RDMA
-/// devices. Where there are none and cannot be any, it leaves these rows out and says so.
+/// What a newcomer does next.
+const NEXT: &str = "\nNext: copy hello world from README.md into a package of your own. If you have a \
+                    tonic service,\ndocs/moving-from-tonic.md lists what changes.";
+
+/// Runs the demo: on this host over what needs no device, then over RDMA devices, emulated ones
+/// where this host has none. Where there can be none, it says so.
 ///
 /// # Errors
 ///
-/// When it cannot be built, or fails.
+/// Returns an error if the demo cannot be built, or fails.
 pub(crate) fn run(kernel: Series) -> Result<()> {
-    let place = RdmaPlace::find(kernel);
     setup::ensure(&[Purpose::Build])?;
-    let missing = setup::ensure_where_possible(place.purposes())?;
-    if missing.is_empty() {
-        place.announce();
-    } else {
-        eprintln!(
-            "xtask: no RDMA device and no virtual machine here: the rows of RDMA are left out"
-        );
-    }
-    let jobs = KV_DEMO.build(&place.addresses())?;
-    let demo = &jobs.first().context("the demo has no program")?.program;
-    println!("=== on this host, without RDMA");
-    let mut on_host = Command::new(demo);
-    on_host.args(HOST_ARGUMENTS);
-    if missing.is_empty() {
-        bounded::run(&mut on_host, HOST_LIMIT)?;
-        return place.run(&jobs);
-    }
-    bounded::run(on_host.arg(FALLBACK_ARGUMENT), HOST_LIMIT)?;
-    println!("=== left out: rdma:// and auto:// over RDMA, since the virtual machine lacks");
-    missing.iter().for_each(|line| println!("    {line}"));
+    let place = RdmaPlace::find(kernel);
+    Phase::announce("building the demo", BUILD_USUALLY);
+    let job = DEMO.build(&place.addresses())?.pop().context("the demo has no program")?;
+    Phase::announce("calling over the transports of this host", HOST_USUALLY);
+    bounded::run(Command::new(&job.program).args(HOST_ARGUMENTS), HOST_LIMIT)?;
+    println!();
+    over_rdma(&place, job)?;
+    println!("{NEXT}");
     Ok(())
+}
+
+/// Shows the rows over RDMA, or why there are none.
+fn over_rdma(place: &RdmaPlace, mut job: Job) -> Result<()> {
+    place.announce();
+    if let RdmaPlace::Vm(_) = place {
+        if !setup::is_ready(place.purposes()) {
+            Phase::announce("installing what the virtual machine needs", INSTALL_USUALLY);
+        }
+        let missing = setup::ensure_where_possible(place.purposes())?;
+        if !missing.is_empty() {
+            println!("No rows over RDMA: this host has no device, and the virtual machine lacks");
+            missing.iter().for_each(|line| println!("    {line}"));
+            return Ok(());
+        }
+        job.arguments.extend(EMULATED_ARGUMENTS.map(str::to_owned));
+        Phase::announce("calling over RDMA, on emulated processors after a boot", RDMA_USUALLY);
+    }
+    place.run(&[job])
 }

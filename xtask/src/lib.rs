@@ -15,6 +15,7 @@ mod faults;
 pub mod interop;
 pub mod interrupt;
 mod kernel;
+mod phase;
 mod rdma_device;
 mod rdma_place;
 mod rdma_programs;

@@ -1,6 +1,5 @@
 //! A line of the table.
 
-use std::fmt;
 use std::time::Duration;
 
 use farcall_testkit::table::Columns;
@@ -27,6 +26,15 @@ pub(crate) struct Row {
     pub(crate) fallback: Option<String>,
 }
 
+/// The worth of the times and rates in a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Speeds {
+    /// Measured on the host's own processor.
+    OfThisHost,
+    /// Without meaning: the processor is emulated.
+    Emulated,
+}
+
 impl Row {
     /// The table's head.
     #[must_use]
@@ -39,8 +47,34 @@ impl Row {
     }
 }
 
-impl fmt::Display for Row {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Speeds {
+    /// Explains the marks below a table.
+    #[must_use]
+    pub(crate) fn legend(self) -> &'static str {
+        match self {
+            Self::OfThisHost => {
+                "Every byte was checked. This build is made quickly, without link-time \
+                 optimization:\ndocs/performance.md has measured times."
+            }
+            Self::Emulated => {
+                "Every byte was checked. ( ) marks times and rates of an emulated processor: they \
+                 show that\nRDMA works, and say nothing about its speed."
+            }
+        }
+    }
+
+    fn mark(self, number: f64) -> String {
+        match self {
+            Self::OfThisHost => format!("{number:.1}"),
+            Self::Emulated => format!("({number:.0})"),
+        }
+    }
+}
+
+impl Row {
+    /// The row as a line of the table.
+    #[must_use]
+    pub(crate) fn line(&self, speeds: Speeds) -> String {
         let micros = |quantile| self.micros(quantile).as_secs_f64() * 1e6;
         let moved = self.value_len as f64 * self.latency.len() as f64;
         let cells = [
@@ -48,13 +82,13 @@ impl fmt::Display for Row {
             in_units(self.value_len),
             self.path.to_owned(),
             self.call_count.to_string(),
-            format!("{:.1}", micros(0.5)),
-            format!("{:.1}", micros(0.99)),
-            format!("{:.1}", moved / self.elapsed.as_secs_f64() / 1e6),
+            speeds.mark(micros(0.5)),
+            speeds.mark(micros(0.99)),
+            speeds.mark(moved / self.elapsed.as_secs_f64() / 1e6),
             (self.copied_bytes / self.call_count.max(1)).to_string(),
             self.fallback.clone().unwrap_or_else(|| "-".to_owned()),
         ];
-        f.write_str(&columns().line(cells))
+        columns().line(cells)
     }
 }
 

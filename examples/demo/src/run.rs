@@ -4,6 +4,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::network_counters::NetworkCounters;
 use crate::pair::Pair;
+use crate::row::Speeds;
 use crate::workload::workload;
 
 /// How much of it.
@@ -13,16 +14,18 @@ pub(crate) struct Plan {
     pub(crate) value_lens: Vec<usize>,
     /// The most rounds of a put and a range with one length.
     pub(crate) rounds_max: u64,
+    /// The worth of its times and rates.
+    pub(crate) speeds: Speeds,
 }
 
 /// What the values of one length may add up to, so that a large one takes no longer than many
 /// small ones.
-const MOVED_BYTES_MAX: u64 = 192 << 20;
+const MOVED_BYTES_MAX: u64 = 128 << 20;
 
 impl Plan {
     fn round_count(&self, value_len: usize) -> u64 {
         let affordable = MOVED_BYTES_MAX / (value_len.max(1) as u64);
-        affordable.max(3).min(self.rounds_max)
+        affordable.max(2).min(self.rounds_max)
     }
 }
 
@@ -46,7 +49,7 @@ pub(crate) async fn run(address: &str, plan: &Plan) -> Result<()> {
     for &value_len in &plan.value_lens {
         let round_count = plan.round_count(value_len);
         let row = workload(&pair, value_len, round_count).await;
-        println!("{}", row.with_context(|| address.to_owned())?);
+        println!("{}", row.with_context(|| address.to_owned())?.line(plan.speeds));
         value_bytes += 2 * round_count * value_len as u64;
     }
     if transport == "rdma" {

@@ -18,7 +18,7 @@ fn the_demo_prints_a_row_for_each_transport_and_size() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let table = text(&output.stdout);
     let rows: Vec<Vec<&str>> =
-        table.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+        table.lines().skip(1).take(4).map(|line| line.split_whitespace().collect()).collect();
     let paths: Vec<_> = rows.iter().map(|row| (row[0], row[3], row[4])).collect();
     let expected = [
         ("inproc", "queue", "8"),
@@ -27,6 +27,21 @@ fn the_demo_prints_a_row_for_each_transport_and_size() {
         ("tcp", "pieces", "8"),
     ];
     assert_eq!(paths, expected, "{table}");
+}
+
+#[test]
+fn emulated_speeds_are_marked_and_explained() {
+    let arguments = ["inproc://demo", "--emulated", "--calls", "3", "--sizes", "64"];
+    let output = demo(&arguments);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let table = text(&output.stdout);
+    let row = table.lines().nth(1).expect("it has a row");
+    let cells: Vec<_> = row.split_whitespace().collect();
+    for speed in &cells[5..8] {
+        assert!(speed.starts_with('(') && speed.ends_with(')'), "{row}");
+    }
+    assert_eq!(cells[4], "8", "a count is no speed: {row}");
+    assert!(table.contains("( ) marks times and rates of an emulated processor"), "{table}");
 }
 
 /// No RDMA device has the address of the loopback interface.

@@ -11,7 +11,11 @@ use farcall_testkit::process::bounded;
 
 use super::archive;
 use super::release::{Series, by_numbers};
+use crate::phase::Phase;
 use crate::setup::program;
+
+/// The usual time of a download of 70 MB and of unpacking it.
+const FETCH_USUALLY: Duration = Duration::from_secs(25);
 
 const UNPACK_LIMIT: Duration = Duration::from_secs(300);
 const MODPROBE_LIMIT: Duration = Duration::from_secs(30);
@@ -36,6 +40,8 @@ impl Kernel {
         if let Some(kernel) = Self::cached(series, &cache) {
             return Ok(kernel);
         }
+        let what = format!("fetching Debian's kernel {series} for the virtual machine");
+        Phase::announce(&what, FETCH_USUALLY);
         fetch(series, &cache)?;
         Self::cached(series, &cache)
             .with_context(|| format!("no kernel {series} in {} after fetching it", cache.display()))

@@ -55,6 +55,11 @@ fn ensure_packages(purposes: &[Purpose]) -> Result<()> {
     Ok(())
 }
 
+/// Returns true if everything that `purposes` need is there.
+pub(crate) fn is_ready(purposes: &[Purpose]) -> bool {
+    needs::missing(purposes).is_empty()
+}
+
 /// Sees to everything that `purposes` need where packages can be installed. Elsewhere it returns a
 /// line for each thing that is missing, with what installs it: none means that everything is there.
 ///

@@ -53,9 +53,9 @@ impl Exchange {
         self.folder.path().join("console")
     }
 
-    /// Whether the guest came so far as to start the command.
-    pub(super) fn is_started(&self) -> bool {
-        self.folder.path().join("started").exists()
+    /// The file that the guest writes before it starts the command.
+    pub(super) fn started(&self) -> PathBuf {
+        self.folder.path().join("started")
     }
 
     /// The exit status that the command left, if it came so far.

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use farcall_testkit::process::bounded::{End, Running};
@@ -16,7 +16,11 @@ use super::options::VmOptions;
 use super::qemu::{self, Files, Link};
 use super::{initramfs, stream};
 use crate::kernel::Kernel;
+use crate::phase::Phase;
 use crate::setup::{self, Purpose};
+
+/// The usual time of a boot, emulated on two cores.
+const BOOT_USUALLY: Duration = Duration::from_secs(20);
 
 /// How a run in the virtual machine ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +98,11 @@ impl Boot<'_> {
             stream::spawn(stdout, io::stdout(), mark.clone()),
             stream::spawn(stderr, io::stderr(), mark),
         ];
-        Ok(Guest { host, exchange, qemu, streams, limit: self.options.limit().as_secs() })
+        let started = exchange.started();
+        let boot =
+            Phase::start("booting the virtual machine", BOOT_USUALLY, move || started.exists());
+        let limit = self.options.limit().as_secs();
+        Ok(Guest { host, exchange, qemu, streams, limit, _boot: boot })
     }
 }
 
@@ -105,6 +113,7 @@ struct Guest {
     qemu: Running,
     streams: [JoinHandle<io::Result<()>>; 2],
     limit: u64,
+    _boot: Phase,
 }
 
 impl Guest {
@@ -123,7 +132,8 @@ impl Guest {
                 format!("ended without a status of the command (qemu: {qemu})")
             }
         };
-        let place = if self.exchange.is_started() { "in the command" } else { "while booting" };
+        let place =
+            if self.exchange.started().exists() { "in the command" } else { "while booting" };
         eprintln!("xtask: guest {} {complaint}, {place}; the end of its console:", self.host);
         eprintln!("{}", self.exchange.console_end());
         Ok(if end == End::Expired { VmEnd::Expired } else { VmEnd::NoStatus })
