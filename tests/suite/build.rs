@@ -11,7 +11,9 @@ fn main() -> Result<(), CodegenError> {
     let set = |name| Path::new(&std::env::var_os("OUT_DIR").unwrap_or_default()).join(name);
     configure()
         .file_descriptor_set_path(set("suite.bin"))
-        .compile_protos(&[root.join("suite.proto")], &[root])?;
+        .compile_protos(&[root.join("suite.proto")], &[root.clone()])?;
+    // The service of recordings.
+    rpc_codegen::compile_protos(root.join("talk.proto"))?;
     // The stub alone: the messages are tonic-health's.
     let root = rpc_codegen::package_dir("tonic-health")?.join("proto");
     rpc_codegen::configure()
