@@ -17,6 +17,7 @@ mod measure;
 mod mutants;
 mod package;
 mod portability;
+mod publish;
 mod rdma_device;
 mod rdma_place;
 mod rdma_programs;
@@ -89,6 +90,8 @@ enum Task {
     },
     /// Pack the crates that users need, and build and start a crate that uses the packages.
     Package(PackageOptions),
+    /// Check what a release would publish, and in which order. Nothing is published.
+    Publish,
     /// Measure farcall against its goals and its peers, and print the figures as a table.
     Bench(BenchOptions),
     /// Restart, kill and slow servers under load, and show what clients see of it.
@@ -149,6 +152,7 @@ fn run(task: Task) -> Result<ExitCode> {
         }
         Task::Demo { kernel } => demo::run(kernel)?,
         Task::Package(options) => package::run(&options)?,
+        Task::Publish => publish::dry_run()?,
         Task::Bench(options) => bench::run(&options)?,
         Task::Attack(options) => attack::run(&options)?,
         Task::Scenario(options) => scenario::run(&options)?,
