@@ -8,6 +8,7 @@ mod bench;
 mod budgets;
 mod cargo;
 mod check;
+mod compat;
 mod demo;
 mod faults;
 mod interop;
@@ -35,6 +36,7 @@ use clap::{Parser, Subcommand, ValueEnum as _};
 use attack::AttackOptions;
 use bench::BenchOptions;
 use check::Step;
+use compat::CompatOptions;
 use faults::FaultsOptions;
 use interop::InteropOptions;
 use kernel::Series;
@@ -90,6 +92,8 @@ enum Task {
     },
     /// Pack the crates that users need, and build and start a crate that uses the packages.
     Package(PackageOptions),
+    /// Call an earlier version of this clone, and have it call this one.
+    Compat(CompatOptions),
     /// Check what a release would publish, and in which order. Nothing is published.
     Publish,
     /// Measure farcall against its goals and its peers, and print the figures as a table.
@@ -153,6 +157,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Demo { kernel } => demo::run(kernel)?,
         Task::Package(options) => package::run(&options)?,
         Task::Publish => publish::dry_run()?,
+        Task::Compat(options) => compat::run(&options)?,
         Task::Bench(options) => bench::run(&options)?,
         Task::Attack(options) => attack::run(&options)?,
         Task::Scenario(options) => scenario::run(&options)?,
