@@ -9,11 +9,11 @@ fn main() -> Result<(), CodegenError> {
     // Zero copy: `bytes` fields are `Bytes`, which share the transport's memory.
     let configure = || rpc_codegen::configure().bytes(".");
     let set = |name| Path::new(&std::env::var_os("OUT_DIR").unwrap_or_default()).join(name);
-    configure()
-        .file_descriptor_set_path(set("suite.bin"))
-        .compile_protos(&[root.join("suite.proto")], &[root.clone()])?;
     // The service of recordings.
     rpc_codegen::compile_protos(root.join("talk.proto"))?;
+    configure()
+        .file_descriptor_set_path(set("suite.bin"))
+        .compile_protos(&[root.join("suite.proto")], &[root])?;
     // The stub alone: the messages are tonic-health's.
     let root = rpc_codegen::package_dir("tonic-health")?.join("proto");
     rpc_codegen::configure()

@@ -41,8 +41,8 @@ pub(super) fn build(then: &Tree, folder: &Path) -> Result<PathBuf> {
             fs::write(&path, text).with_context(|| format!("{}", path.display()))?;
         }
     }
-    let lock = fs::read_to_string(now.join("Cargo.lock")).context("Cargo.lock")?;
-    fs::write(workspace.join("Cargo.lock"), registry_only(&lock)).context("Cargo.lock")?;
+    // The versions that everything else here is checked with. cargo adds what `then` needs.
+    fs::copy(now.join("Cargo.lock"), workspace.join("Cargo.lock")).context("Cargo.lock")?;
     let manifest = workspace.join("Cargo.toml").display().to_string();
     let target = folder.join("target").display().to_string();
     let arguments = ["build", "--manifest-path", &manifest, "--target-dir", &target];
@@ -71,16 +71,6 @@ fn files(now: &Path, then: &Path) -> Result<Vec<(String, String)>> {
     Ok(files)
 }
 
-/// A lock file without the packages of the workspace. It keeps the versions that everything else
-/// here is checked with. The entries of the workspace would be taken for those of both versions.
-fn registry_only(lock: &str) -> String {
-    let packages = lock.split("\n\n");
-    let is_kept = |package: &&str| {
-        !package.contains("[[package]]") || package.lines().any(|line| line.starts_with("source"))
-    };
-    packages.filter(is_kept).collect::<Vec<_>>().join("\n\n")
-}
-
 fn main_manifest() -> String {
     format!(
         "[workspace]\nmembers = [\"now\", \"then\"]\n\n\
@@ -107,18 +97,4 @@ fn side_manifest(name: &str, root: &Path) -> String {
 /// A path as a string of TOML.
 fn toml_text(path: &Path) -> String {
     format!("{:?}", path.display().to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn packages_of_the_workspace_are_not_locked() {
-        let head = "# This file is generated.\nversion = 4";
-        let ours = "[[package]]\nname = \"farcall\"\nversion = \"0.1.0\"";
-        let other = "[[package]]\nname = \"http\"\nversion = \"1.5.0\"\nsource = \"registry\"";
-        let lock = [head, ours, other].join("\n\n");
-        assert_eq!(registry_only(&lock), [head, other].join("\n\n"));
-    }
 }

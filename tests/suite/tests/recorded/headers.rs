@@ -9,7 +9,7 @@ use rpc_core::wire::hello::{self, DEFLATE, Declined, Hello, Offer, PREFIX_LEN, V
 use rpc_core::wire::{FrameHeader, FrameKind};
 
 use crate::tape::{hex, unhex};
-use crate::{is_recording, root, todays_folder};
+use crate::{is_recording, todays_folder, versions};
 
 /// The file of a version. A line is a name and its bytes.
 const FILE: &str = "headers.txt";
@@ -48,7 +48,8 @@ fn with_parts(kind: FrameKind) -> FrameHeader {
     header
 }
 
-/// A Hello with every field.
+/// A Hello with every field. A field that comes later stays absent here and gets an entry of its
+/// own, since the entries of earlier versions keep their bytes.
 fn full_hello() -> Hello {
     Hello {
         message_len_max: 1001,
@@ -89,8 +90,8 @@ fn headers_have_their_recorded_bytes() {
         fs::write(todays_folder().join(FILE), text).expect("the folder of the version is there");
         return;
     }
-    for version in fs::read_dir(root()).expect("there are recordings") {
-        let path = version.expect("a folder").path().join(FILE);
+    for folder in versions() {
+        let path = folder.join(FILE);
         let text = fs::read_to_string(&path).expect("each version has the file");
         for line in text.lines() {
             let (name, bytes) = line.split_once(": ").expect("a name and bytes");

@@ -43,11 +43,15 @@ fn is_recording() -> bool {
     std::env::var_os("FARCALL_WRITE_GOLDEN").is_some()
 }
 
+/// Returns the folder of each version.
+fn versions() -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(root()).expect("there are recordings");
+    entries.map(|entry| entry.expect("a folder").path()).filter(|path| path.is_dir())
+}
+
 /// Returns the recordings of a conversation, with the folder of each.
 fn recordings(conversation: Conversation) -> Vec<(PathBuf, Vec<Unit>)> {
-    let versions = fs::read_dir(root()).expect("there are recordings");
-    let folders = versions.map(|version| version.expect("a folder").path());
-    let recordings: Vec<_> = folders
+    let recordings: Vec<_> = versions()
         // A conversation that came with a later version has no recording by an earlier one.
         .filter_map(|folder| {
             let text = fs::read_to_string(file(&folder, conversation)).ok()?;

@@ -23,7 +23,7 @@ pub(crate) async fn record(conversation: Conversation) {
     let proxy = tokio::spawn(proxy(listener, server, log.clone()));
     bounded(conversation, conversation.hold(port)).await;
     bounded(conversation, proxy).await.expect("the proxy does not panic");
-    let units = log.lock().expect("nobody panics with it");
+    let units = log.lock().expect("no task panics with it");
     let path = file(&todays_folder(), conversation);
     let mut text = fs::File::create(&path).expect("the folder of the version is there");
     write!(text, "# {conversation:?}\n\n{}", tape::write(&units)).expect("the file takes it");
@@ -51,7 +51,7 @@ async fn forward(
     log: &Log,
 ) {
     while let Some(bytes) = read_unit(&mut source).await {
-        log.lock().expect("nobody panics with it").push(Unit { from, bytes: bytes.clone() });
+        log.lock().expect("no task panics with it").push(Unit { from, bytes: bytes.clone() });
         if sink.write_all(&bytes).await.is_err() {
             return;
         }
