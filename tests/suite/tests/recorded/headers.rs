@@ -87,7 +87,7 @@ fn headers_have_their_recorded_bytes() {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "{name}: {}", hex(bytes));
         }
-        fs::write(todays_folder().join(FILE), text).expect("the folder of the version is there");
+        fs::write(todays_folder().join(FILE), text).expect("the folder takes it");
         return;
     }
     for folder in versions() {

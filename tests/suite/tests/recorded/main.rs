@@ -29,10 +29,12 @@ use tape::Unit;
 /// Bound on one conversation.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Folder of the recordings of today's version, which is its major and its minor number.
+/// Makes the folder for recordings of today's version, named by its major and its minor number.
 fn todays_folder() -> PathBuf {
     let version = env!("CARGO_PKG_VERSION").rsplit_once('.').map_or("", |(minor, _)| minor);
-    root().join(version)
+    let folder = root().join(version);
+    fs::create_dir_all(&folder).expect("the suite's folder takes recordings");
+    folder
 }
 
 fn root() -> PathBuf {

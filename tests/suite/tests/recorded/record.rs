@@ -25,7 +25,7 @@ pub(crate) async fn record(conversation: Conversation) {
     bounded(conversation, proxy).await.expect("the proxy does not panic");
     let units = log.lock().expect("no task panics with it");
     let path = file(&todays_folder(), conversation);
-    let mut text = fs::File::create(&path).expect("the folder of the version is there");
+    let mut text = fs::File::create(&path).expect("the folder takes it");
     write!(text, "# {conversation:?}\n\n{}", tape::write(&units)).expect("the file takes it");
     println!("{}", path.display());
 }
