@@ -6,6 +6,9 @@ use rpc_codegen::CodegenError;
 
 fn main() -> Result<(), CodegenError> {
     let set = Path::new(&std::env::var_os("OUT_DIR").unwrap_or_default()).join("interop.bin");
+    // The service of recordings.
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
+    rpc_codegen::compile_protos(root.join("talk.proto"))?;
     // The stub alone: the messages are tonic-health's.
     let root = rpc_codegen::package_dir("tonic-health")?.join("proto");
     rpc_codegen::configure()

@@ -17,19 +17,19 @@ use serde::{Deserialize, Serialize};
 
 /// One program of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Job {
+pub struct Job {
     /// What it is called in the output.
-    pub(crate) name: String,
+    pub name: String,
     /// The executable.
-    pub(crate) program: PathBuf,
+    pub program: PathBuf,
     /// Its arguments.
-    pub(crate) arguments: Vec<String>,
+    pub arguments: Vec<String>,
     /// Variables of its environment.
-    pub(crate) variables: Vec<(String, String)>,
+    pub variables: Vec<(String, String)>,
     /// The folder in which it runs.
-    pub(crate) directory: PathBuf,
+    pub directory: PathBuf,
     /// After how many seconds it is killed.
-    pub(crate) limit_seconds: u64,
+    pub limit_seconds: u64,
 }
 
 impl Job {
@@ -54,7 +54,7 @@ impl Job {
 /// # Errors
 ///
 /// When one has failed, with the names of all that have.
-pub(crate) fn run(jobs: &[Job]) -> Result<()> {
+pub fn run(jobs: &[Job]) -> Result<()> {
     let mut failed = Vec::new();
     for job in jobs {
         println!("=== {}", job.name);
@@ -76,7 +76,7 @@ pub(crate) fn run(jobs: &[Job]) -> Result<()> {
 /// # Errors
 ///
 /// When one has failed, with the names of all that have, and when an output cannot be kept.
-pub(crate) fn run_at_once(jobs: &[Job], lanes: usize) -> Result<()> {
+pub fn run_at_once(jobs: &[Job], lanes: usize) -> Result<()> {
     let left = Mutex::new(jobs.iter());
     let failed = Mutex::new(Vec::new());
     let next = || lock(&left).next().filter(|_| !interrupt::requested());
@@ -148,7 +148,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// # Errors
 ///
 /// When the file cannot be read, and as [`run`].
-pub(crate) fn run_file(file: &Path) -> Result<()> {
+pub fn run_file(file: &Path) -> Result<()> {
     let text = fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
     let jobs: Vec<Job> = serde_json::from_str(&text)
         .with_context(|| format!("{} is not a list of jobs", file.display()))?;
@@ -166,7 +166,7 @@ const RUNNING_PROGRAM: &str = "/proc/self/exe";
 /// # Errors
 ///
 /// When either cannot be written.
-pub(crate) fn write(jobs: &[Job], file: &Path) -> Result<Vec<OsString>> {
+pub fn write(jobs: &[Job], file: &Path) -> Result<Vec<OsString>> {
     fs::write(file, serde_json::to_string(jobs)?)
         .with_context(|| format!("writing {}", file.display()))?;
     let program = file.with_extension("xtask");
@@ -176,7 +176,7 @@ pub(crate) fn write(jobs: &[Job], file: &Path) -> Result<Vec<OsString>> {
 }
 
 /// The sum of the jobs' bounds.
-pub(crate) fn limit(jobs: &[Job]) -> Duration {
+pub fn limit(jobs: &[Job]) -> Duration {
     Duration::from_secs(jobs.iter().map(|job| job.limit_seconds).sum())
 }
 

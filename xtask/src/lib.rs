@@ -5,7 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod attack;
-mod batch;
+pub mod batch;
 mod bench;
 mod budgets;
 pub mod cargo;
@@ -14,10 +14,10 @@ mod demo;
 mod faults;
 pub mod interop;
 pub mod interrupt;
-mod kernel;
+pub mod kernel;
 mod phase;
-mod rdma_device;
-mod rdma_place;
+pub mod rdma_device;
+pub mod rdma_place;
 mod rdma_programs;
 mod release;
 mod scenario;
@@ -86,6 +86,10 @@ enum Task {
     },
     /// Pack the crates that users need, and build and start a crate that uses the packages.
     Package(ReleaseOptions),
+    /// Call an earlier version of this clone, and have it call this one.
+    Compat(ReleaseOptions),
+    /// Check what a release would publish, and in which order. Nothing is published.
+    Publish(ReleaseOptions),
     /// Measure farcall against its goals and its peers, and print the figures as a table.
     Bench(BenchOptions),
     /// Restart, kill and slow servers under load, and show what clients see of it.
@@ -145,6 +149,8 @@ fn run(task: Task) -> Result<ExitCode> {
         }
         Task::Demo { kernel } => demo::run(kernel)?,
         Task::Package(options) => release::replace("package", options)?,
+        Task::Compat(options) => release::replace("compat", options)?,
+        Task::Publish(options) => release::replace("publish", options)?,
         Task::Bench(options) => bench::run(&options)?,
         Task::Attack(options) => attack::run(&options)?,
         Task::Scenario(options) => scenario::run(&options)?,

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 /// A device with an active port that has a RoCE v2 address for IPv4, which is what farcall's
 /// upgrade looks for.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct RdmaDevice {
+pub struct RdmaDevice {
     /// Its name, as `ibv_devices` shows it.
-    pub(crate) name: String,
+    pub name: String,
     /// The active port.
-    pub(crate) port: String,
+    pub port: String,
     /// The address of that port.
-    pub(crate) address: Ipv4Addr,
+    pub address: Ipv4Addr,
 }
 
 /// A usable device of this host, if there is one.

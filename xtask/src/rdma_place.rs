@@ -14,17 +14,17 @@ use crate::vm::{self, VmEnd, VmOptions};
 
 /// The variable by which tests know that a device must be there. Without it they pass where there
 /// is none.
-pub(crate) const REQUIRED_VARIABLE: &str = "FARCALL_RDMA";
+pub const REQUIRED_VARIABLE: &str = "FARCALL_RDMA";
 
 /// A boot takes 5 to 13 s, and a busy machine may be ten times slower.
-pub(crate) const BOOT_LIMIT: Duration = Duration::from_secs(130);
+pub const BOOT_LIMIT: Duration = Duration::from_secs(130);
 
 /// Variables that change what programs print.
 const PASSED_ON: [&str; 2] = ["RUST_BACKTRACE", "RUST_LOG"];
 
 /// A place with RDMA devices.
 #[derive(Debug)]
-pub(crate) enum RdmaPlace {
+pub enum RdmaPlace {
     /// This host.
     Host(RdmaDevice),
     /// The virtual machine with a kernel of this series.
@@ -33,12 +33,12 @@ pub(crate) enum RdmaPlace {
 
 impl RdmaPlace {
     /// This host when it has a device, otherwise the virtual machine.
-    pub(crate) fn find(kernel: Series) -> Self {
+    pub fn find(kernel: Series) -> Self {
         rdma_device::find().map_or(Self::Vm(kernel), Self::Host)
     }
 
     /// Says where programs will run.
-    pub(crate) fn announce(&self) {
+    pub fn announce(&self) {
         match self {
             Self::Host(RdmaDevice { name, port, address }) => {
                 eprintln!("xtask: using this host's RDMA device {name}, port {port} ({address})");
@@ -50,7 +50,7 @@ impl RdmaPlace {
     }
 
     /// What must be set up before [`run`](Self::run).
-    pub(crate) fn purposes(&self) -> &'static [Purpose] {
+    pub fn purposes(&self) -> &'static [Purpose] {
         match self {
             Self::Host(_) => &[],
             Self::Vm(_) => &[Purpose::Vm],
@@ -58,7 +58,7 @@ impl RdmaPlace {
     }
 
     /// The addresses of two devices, or twice that of the only one.
-    pub(crate) fn addresses(&self) -> [String; 2] {
+    pub fn addresses(&self) -> [String; 2] {
         match self {
             Self::Host(device) => [device.address.to_string(), device.address.to_string()],
             Self::Vm(_) => ["10.0.0.1".into(), "10.0.1.1".into()],
@@ -70,7 +70,7 @@ impl RdmaPlace {
     /// # Errors
     ///
     /// When a job fails or hangs, or the virtual machine cannot be started.
-    pub(crate) fn run(&self, jobs: &[Job]) -> Result<()> {
+    pub fn run(&self, jobs: &[Job]) -> Result<()> {
         self.run_with(jobs, None)
     }
 
@@ -79,12 +79,12 @@ impl RdmaPlace {
     /// # Errors
     ///
     /// As [`run`](Self::run).
-    pub(crate) fn run_sharing(&self, jobs: &[Job], folder: &Path) -> Result<()> {
+    pub fn run_sharing(&self, jobs: &[Job], folder: &Path) -> Result<()> {
         self.run_with(jobs, Some(folder))
     }
 
     /// Where the jobs of [`run_sharing`](Self::run_sharing) see that folder.
-    pub(crate) fn share_as_seen(&self, folder: &Path) -> PathBuf {
+    pub fn share_as_seen(&self, folder: &Path) -> PathBuf {
         match self {
             Self::Host(_) => folder.to_owned(),
             Self::Vm(_) => vm::SHARE_IN_GUEST.into(),

@@ -9,5 +9,7 @@ pub(crate) mod connection;
 pub(crate) mod flow;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
+#[cfg(test)]
+mod recorded_tests;
 pub(crate) mod rndv;
 pub(crate) mod wire;

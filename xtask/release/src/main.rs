@@ -3,10 +3,12 @@
 #![forbid(unsafe_code)]
 
 mod browser;
+mod compat;
 mod measure;
 mod mutants;
 mod package;
 mod portability;
+mod publish;
 
 use std::process::ExitCode;
 
@@ -14,6 +16,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use xtask::interrupt;
 
+use compat::CompatOptions;
 use measure::MeasureOptions;
 use mutants::MutantsOptions;
 use package::PackageOptions;
@@ -30,6 +33,10 @@ struct Arguments {
 enum Task {
     /// Pack the crates that users need, and build and start a crate that uses the packages.
     Package(PackageOptions),
+    /// Call an earlier version of this clone, and have it call this one.
+    Compat(CompatOptions),
+    /// Check what a release would publish, and in which order. Nothing is published.
+    Publish,
     /// Run the README's commands as a new user does, on a bare Debian of every suite. Needs root.
     Portability(PortabilityOptions),
     /// Mutate the pure state machines, and list the mutants that their tests miss.
@@ -51,6 +58,8 @@ fn run(task: Task) -> Result<()> {
     interrupt::watch()?;
     match task {
         Task::Package(options) => package::run(&options),
+        Task::Compat(options) => compat::run(&options),
+        Task::Publish => publish::dry_run(),
         Task::Portability(options) => portability::run(&options),
         Task::Mutants(options) => mutants::run(&options),
         Task::Measure(options) => measure::run(&options),

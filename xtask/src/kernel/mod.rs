@@ -9,5 +9,5 @@ mod debian_source;
 mod release;
 mod unpacked;
 
-pub(crate) use release::Series;
+pub use release::Series;
 pub(crate) use unpacked::{Kernel, cache_folder};

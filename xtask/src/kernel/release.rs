@@ -5,7 +5,7 @@ use std::fmt;
 
 /// A series of kernels that the virtual machine can run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Series {
+pub enum Series {
     /// Debian 12's own: `rdma_rxe` works in tasklets, and figures are steady.
     #[value(name = "6.1")]
     V6_1,
