@@ -8,7 +8,7 @@ use super::panel::{self, Panel};
 use crate::figures::{Results, short};
 
 /// The command that measures everything that is shown here.
-const COMMAND: &str = "cargo xtask bench --full --rounds 7 --only T1 --only T2 --only T3 --only T7";
+const COMMAND: &str = "cargo xtask bench --full --only T1 --only T2 --only T3 --only T7";
 
 /// The sides, in the order of the columns and bars.
 const SIDES: [&str; 3] = ["farcall", "tonic", "tarpc"];
@@ -99,8 +99,8 @@ fn table(run: &Run<'_>) -> String {
     }
     let Run { commit, machine, .. } = run;
     format!(
-        "{text}\nAll values are medians of one run: commit {commit}, {machine}, client and server \
-         on loopback."
+        "{text}\nMedians of one run over loopback: commit {commit}, {machine}. \
+         [performance.md](docs/performance.md) has the method and every figure."
     )
 }
 
