@@ -35,6 +35,17 @@ enum Command {
         #[arg(long, default_value = "docs")]
         out: PathBuf,
     },
+    /// Renews the chart and the table of the README from a file that `--json` has written.
+    Readme {
+        /// A file with T1, T2, T3 and T7 of farcall, tonic and tarpc, all of one run.
+        file: PathBuf,
+        /// The folder with `performance/readme.svg`.
+        #[arg(long, default_value = "docs")]
+        out: PathBuf,
+        /// The page with the table.
+        #[arg(long, default_value = "README.md")]
+        page: PathBuf,
+    },
     /// What the driver starts: a server or a client that is told by lines what to do.
     #[command(hide = true)]
     Worker(BuiltIn),
@@ -47,6 +58,7 @@ fn main() -> Result<()> {
         Some(Command::ByHand(command)) => command.run(),
         Some(Command::Budgets(options)) => options.run(),
         Some(Command::Report { files, out }) => report::write(&files, &out),
+        Some(Command::Readme { file, out, page }) => report::write_readme(&file, &out, &page),
         Some(Command::Worker(options)) => subjects::run(&options, None),
     }
 }

@@ -2,13 +2,16 @@
 //!
 //! `section` writes the tables, `plot` and `curves` draw, `growth` says which figures are curves,
 //! `page` puts the tables between two marks of the page
-//! that people write, so that a new run renews all numbers and nothing else.
+//! that people write, so that a new run renews all numbers and nothing else. `readme` makes the
+//! table and, with `panel`, the chart of the README.
 
 mod columns;
 mod curves;
 mod growth;
 mod page;
+mod panel;
 mod plot;
+mod readme;
 mod section;
 
 use std::path::{Path, PathBuf};
@@ -22,6 +25,9 @@ const PAGE: &str = "performance.md";
 
 /// The folder of plots, below the same.
 const PLOTS: &str = "performance";
+
+/// The chart of the README, below the same.
+const CHART: &str = "performance/readme.svg";
 
 /// Renews the page and the plots in `folder` from `files`; of a figure that stands in several, the
 /// last is taken.
@@ -44,6 +50,22 @@ pub fn write(files: &[PathBuf], folder: &Path) -> Result<()> {
     let file = folder.join(PAGE);
     let page =
         std::fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
-    let page = page::replace(&page, &section)?;
+    let page = page::replace(&page, "report", &section)?;
     std::fs::write(&file, page).with_context(|| format!("writing {}", file.display()))
+}
+
+/// Renews the chart in `folder` and the table of the README `page` from the results in `file`.
+///
+/// # Errors
+///
+/// Returns an error if the file holds no results, lacks a value or mixes runs, if the page has no
+/// marks, or if a file cannot be written.
+pub fn write_readme(file: &Path, folder: &Path, page: &Path) -> Result<()> {
+    let (chart, table) = readme::write(&Results::read(file)?)?;
+    let text =
+        std::fs::read_to_string(page).with_context(|| format!("reading {}", page.display()))?;
+    let text = page::replace(&text, "readme", &table)?;
+    let file = folder.join(CHART);
+    std::fs::write(&file, chart).with_context(|| format!("writing {}", file.display()))?;
+    std::fs::write(page, text).with_context(|| format!("writing {}", page.display()))
 }

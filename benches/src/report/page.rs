@@ -1,16 +1,23 @@
-//! The place in the page that is the harness's.
+//! The section of a page that a command of the harness writes.
 
 use anyhow::{Context as _, Result};
 
-const BEGIN: &str = "<!-- written by `farcall-bench report`: begin -->";
-const END: &str = "<!-- written by `farcall-bench report`: end -->";
-
-/// `page` with `section` between its marks.
-pub(super) fn replace(page: &str, section: &str) -> Result<String> {
+/// Returns `page` with `section` between the marks of `command`.
+///
+/// # Errors
+///
+/// Returns an error if the page lacks a mark.
+pub(super) fn replace(page: &str, command: &str, section: &str) -> Result<String> {
+    let [begin, end] = marks(command);
     let (before, rest) =
-        page.split_once(BEGIN).with_context(|| format!("the page has no mark {BEGIN}"))?;
-    let (_, after) = rest.split_once(END).with_context(|| format!("the page has no mark {END}"))?;
-    Ok(format!("{before}{BEGIN}\n\n{}\n\n{END}{after}", section.trim()))
+        page.split_once(&begin).with_context(|| format!("the page has no mark {begin}"))?;
+    let (_, after) =
+        rest.split_once(&end).with_context(|| format!("the page has no mark {end}"))?;
+    Ok(format!("{before}{begin}\n\n{}\n\n{end}{after}", section.trim()))
+}
+
+fn marks(command: &str) -> [String; 2] {
+    ["begin", "end"].map(|end| format!("<!-- written by `farcall-bench {command}`: {end} -->"))
 }
 
 #[cfg(test)]
@@ -19,15 +26,18 @@ mod tests {
 
     #[test]
     fn what_people_wrote_stays() {
-        let page = format!("# Title\n{BEGIN}\nold\n{END}\nafter\n");
-        let once = replace(&page, "new\n").unwrap();
-        assert_eq!(once, format!("# Title\n{BEGIN}\n\nnew\n\n{END}\nafter\n"));
-        assert_eq!(replace(&once, "new\n").unwrap(), once);
+        let [begin, end] = marks("report");
+        let page = format!("# Title\n{begin}\nold\n{end}\nafter\n");
+        let once = replace(&page, "report", "new\n").unwrap();
+        assert_eq!(once, format!("# Title\n{begin}\n\nnew\n\n{end}\nafter\n"));
+        assert_eq!(replace(&once, "report", "new\n").unwrap(), once);
     }
 
     #[test]
     fn a_page_without_marks_is_left_alone() {
-        assert!(replace("# Title\n", "new").is_err());
-        assert!(replace(&format!("{BEGIN}\n"), "new").is_err());
+        assert!(replace("# Title\n", "report", "new").is_err());
+        let [begin, end] = marks("report");
+        assert!(replace(&format!("{begin}\n"), "report", "new").is_err());
+        assert!(replace(&format!("{begin}\n{end}\n"), "readme", "new").is_err());
     }
 }

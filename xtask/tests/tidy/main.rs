@@ -4,6 +4,7 @@
 //! so that a rule which finds nothing is known to be able to. This file applies them to the
 //! workspace.
 
+mod document_links;
 mod fault;
 mod feature_names;
 mod layering;
@@ -129,8 +130,16 @@ fn sentences_name_their_actor() {
 #[test]
 fn code_in_the_readme_is_run_by_tests() {
     let files: HashMap<String, String> = Workspace::load().text_files().into_iter().collect();
-    let readme = files.get("README.md").expect("there is one");
-    assert_none(readme_excerpts::check("README.md", readme, &files));
+    for page in ["README.md", "docs/examples.md", "docs/grpc.md", "docs/testing.md"] {
+        assert_none(readme_excerpts::check(page, &files[page], &files));
+    }
+}
+
+#[test]
+fn links_in_documents_resolve() {
+    let files: HashMap<String, String> = Workspace::load().text_files().into_iter().collect();
+    let documents = files.iter().filter(|(path, _)| path.ends_with(".md"));
+    assert_none(documents.flat_map(|(path, text)| document_links::check(path, text, &files)));
 }
 
 #[test]

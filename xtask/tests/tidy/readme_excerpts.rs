@@ -1,4 +1,5 @@
-//! Code in the README stands in a file that the tests run, so that a reader can trust it.
+//! Code in the README and in `docs` is copied from files that the tests run, so that a reader can
+//! trust it.
 //!
 //! A paragraph with a link to a Rust file names where the block below it comes from. The block may
 //! leave lines out. Its lines stand in the file in the same order; how deep they are indented does
@@ -6,6 +7,7 @@
 
 use std::collections::HashMap;
 
+use crate::document_links::resolve;
 use crate::fault::Fault;
 
 /// The lines of `text` that are not in the files that they are said to be from. `sources` are the
@@ -20,7 +22,7 @@ pub(crate) fn check(path: &str, text: &str, sources: &HashMap<String, String>) -
             if line.starts_with("**") || line.starts_with('#') || line.starts_with('`') {
                 linked = None;
             }
-            linked = link(line).or(linked);
+            linked = link(path, line).or(linked);
             continue;
         }
         let block = lines.by_ref().take_while(|(_, line)| !line.starts_with("```"));
@@ -36,11 +38,11 @@ pub(crate) fn check(path: &str, text: &str, sources: &HashMap<String, String>) -
     faults
 }
 
-/// The Rust file that a line links to.
-fn link(line: &str) -> Option<String> {
+/// The Rust file that a line of the document at `path` links to.
+fn link(path: &str, line: &str) -> Option<String> {
     let (_, target) = line.split_once(".rs](")?;
     let (file, _) = target.split_once(')')?;
-    Some(file.to_owned())
+    resolve(path, file)
 }
 
 /// The lines of `block` that `source` does not have behind those before them.
@@ -77,6 +79,14 @@ mod tests {
         assert_eq!(lines_of_faults(text), [5]);
         let text = "**A** ([a.rs](examples/a.rs)):\n\n```rust\nlet c = 3;\n```\n";
         assert_eq!(lines_of_faults(text), [4]);
+    }
+
+    #[test]
+    fn links_start_at_the_document() {
+        let text = "[a.rs](../examples/a.rs):\n\n```rust\nlet z = 1;\n```\n";
+        let sources = HashMap::from([("examples/a.rs".to_owned(), "let a = 1;\n".to_owned())]);
+        let faults = check("docs/examples.md", text, &sources);
+        assert_eq!(faults[0].what, "not in examples/a.rs, or not there: let z = 1;");
     }
 
     #[test]
