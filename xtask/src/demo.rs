@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use farcall_testkit::process::bounded;
 
 use crate::batch::Job;
-use crate::kernel::Series;
+use crate::kernel::{Kernel, Series};
 use crate::phase::Phase;
 use crate::rdma_place::RdmaPlace;
 use crate::rdma_programs::{RdmaProgram, Target};
@@ -38,7 +38,7 @@ const HOST_LIMIT: Duration = Duration::from_secs(120);
 const BUILD_USUALLY: Duration = Duration::from_secs(60);
 const HOST_USUALLY: Duration = Duration::from_secs(5);
 const INSTALL_USUALLY: Duration = Duration::from_secs(40);
-const RDMA_USUALLY: Duration = Duration::from_secs(60);
+const RDMA_USUALLY: Duration = Duration::from_secs(45);
 
 /// What a newcomer does next.
 const NEXT: &str = "\nNext: copy hello world from README.md into a package of your own. If you have a \
@@ -66,7 +66,7 @@ pub(crate) fn run(kernel: Series) -> Result<()> {
 /// Shows the rows over RDMA, or why there are none.
 fn over_rdma(place: &RdmaPlace, mut job: Job) -> Result<()> {
     place.announce();
-    if let RdmaPlace::Vm(_) = place {
+    if let RdmaPlace::Vm(kernel) = *place {
         if !setup::is_ready(place.purposes()) {
             Phase::announce("installing what the virtual machine needs", INSTALL_USUALLY);
         }
@@ -77,7 +77,8 @@ fn over_rdma(place: &RdmaPlace, mut job: Job) -> Result<()> {
             return Ok(());
         }
         job.arguments.extend(EMULATED_ARGUMENTS.map(str::to_owned));
-        Phase::announce("calling over RDMA, on emulated processors after a boot", RDMA_USUALLY);
+        Kernel::of_series(kernel)?;
+        Phase::announce("calling over RDMA in the virtual machine, with its boot", RDMA_USUALLY);
     }
     place.run(&[job])
 }

@@ -72,12 +72,13 @@ impl Speeds {
 }
 
 impl Row {
-    /// The row as a line of the table.
+    /// The row as a line of the table, for an address with this scheme.
     #[must_use]
-    pub(crate) fn line(&self, speeds: Speeds) -> String {
+    pub(crate) fn line(&self, scheme: &str, speeds: Speeds) -> String {
         let micros = |quantile| self.micros(quantile).as_secs_f64() * 1e6;
         let moved = self.value_len as f64 * self.latency.len() as f64;
         let cells = [
+            scheme.to_owned(),
             self.transport.to_owned(),
             in_units(self.value_len),
             self.path.to_owned(),
@@ -94,6 +95,7 @@ impl Row {
 
 fn columns() -> Columns {
     Columns::new()
+        .left("address", 9)
         .left("transport", 9)
         .right("value", 8)
         .right("path", 6)

@@ -42,14 +42,15 @@ impl Plan {
 pub(crate) async fn run(address: &str, plan: &Plan) -> Result<()> {
     let pair = Pair::start(address).await.with_context(|| address.to_owned())?;
     let transport = pair.info()?.transport;
-    let must_be_rdma = address.starts_with("rdma://");
-    ensure!(!must_be_rdma || transport == "rdma", "{address} is served by {transport}");
+    let (scheme, _) = address.split_once("://").context("an address without a scheme")?;
+    ensure!(scheme != "rdma" || transport == "rdma", "{address} is served by {transport}");
     let before = NetworkCounters::read();
     let mut value_bytes = 0;
     for &value_len in &plan.value_lens {
         let round_count = plan.round_count(value_len);
         let row = workload(&pair, value_len, round_count).await;
-        println!("{}", row.with_context(|| address.to_owned())?.line(plan.speeds));
+        let row = row.with_context(|| address.to_owned())?;
+        println!("{}", row.line(scheme, plan.speeds));
         value_bytes += 2 * round_count * value_len as u64;
     }
     if transport == "rdma" {

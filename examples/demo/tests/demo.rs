@@ -19,12 +19,12 @@ fn the_demo_prints_a_row_for_each_transport_and_size() {
     let table = text(&output.stdout);
     let rows: Vec<Vec<&str>> =
         table.lines().skip(1).take(4).map(|line| line.split_whitespace().collect()).collect();
-    let paths: Vec<_> = rows.iter().map(|row| (row[0], row[3], row[4])).collect();
+    let paths: Vec<_> = rows.iter().map(|row| (row[0], row[1], row[4], row[5])).collect();
     let expected = [
-        ("inproc", "queue", "8"),
-        ("inproc", "queue", "8"),
-        ("tcp", "whole", "8"),
-        ("tcp", "pieces", "8"),
+        ("inproc", "inproc", "queue", "8"),
+        ("inproc", "inproc", "queue", "8"),
+        ("tcp", "tcp", "whole", "8"),
+        ("tcp", "tcp", "pieces", "8"),
     ];
     assert_eq!(paths, expected, "{table}");
 }
@@ -37,10 +37,10 @@ fn emulated_speeds_are_marked_and_explained() {
     let table = text(&output.stdout);
     let row = table.lines().nth(1).expect("it has a row");
     let cells: Vec<_> = row.split_whitespace().collect();
-    for speed in &cells[5..8] {
+    for speed in &cells[6..9] {
         assert!(speed.starts_with('(') && speed.ends_with(')'), "{row}");
     }
-    assert_eq!(cells[4], "8", "a count is no speed: {row}");
+    assert_eq!(cells[5], "8", "a count is no speed: {row}");
     assert!(table.contains("( ) marks times and rates of an emulated processor"), "{table}");
 }
 
@@ -59,5 +59,5 @@ fn the_demo_says_why_a_connection_fell_back() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let table = text(&output.stdout);
     let row = table.lines().nth(1).expect("it has a row");
-    assert!(row.starts_with("tcp") && row.contains("rdma: this host:"), "{row}");
+    assert!(row.starts_with("auto") && row.contains("rdma: this host:"), "{row}");
 }

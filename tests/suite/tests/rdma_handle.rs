@@ -82,3 +82,29 @@ async fn a_listener_of_the_program_is_served_by_the_devices_of_its_server() {
     let _channel = connect(&address, &of_client).await;
     assert_eq!(connections(&of_server), [1]);
 }
+
+/// The number of device contexts that a channel at `scheme` opens for calls to a server that offers
+/// RDMA.
+async fn contexts_opened_over(scheme: &str) -> u64 {
+    // Two networks, since the server may open its device before a client asks for RDMA.
+    let (of_server, of_client) = (network(), network());
+    let server = server(&Rdma::simulated(&of_server, RdmaConfig::default()));
+    let rdma = Rdma::simulated(&of_client, RdmaConfig::default());
+    let endpoint = Endpoint::bind("auto://127.0.0.1:0").await.unwrap();
+    let address = endpoint.address().to_string().replace("auto://", scheme);
+    tokio::spawn(async move { server.serve(endpoint).await });
+    for targets in [address.clone(), format!("{address},{}", &address[scheme.len()..])] {
+        let channel = Channel::builder(targets).unwrap().rdma(&rdma).connect().await.unwrap();
+        let stub = ProbeStub::new(channel);
+        for _ in 0..20 {
+            stub.echo(EchoRequest::default()).await.unwrap();
+        }
+    }
+    of_client.census().contexts as u64
+}
+
+#[tokio::test]
+async fn tcp_channel_never_opens_an_rdma_device() {
+    assert_eq!(contexts_opened_over("tcp://").await, 0);
+    assert!(contexts_opened_over("auto://").await > 0, "the count would show an open device");
+}

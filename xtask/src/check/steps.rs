@@ -201,7 +201,9 @@ impl Runner {
         if let Some(reason) = cargo::too_old_to_pack()? {
             return Ok(Outcome::Passed(Some(reason)));
         }
-        bounded::run(Command::new(release::build()?).arg("package"), step.limit())?;
+        let tooling = release::build()?;
+        bounded::run(Command::new(&tooling).arg("package"), step.limit())?;
+        bounded::run(Command::new(&tooling).arg("publish"), step.limit())?;
         Ok(Outcome::Passed(None))
     }
 

@@ -140,9 +140,10 @@ fn same_program(package: &Path, repository: &Path) -> Result<()> {
 }
 
 /// Changes the text of a manifest.
-type Change = fn(&mut String) -> Result<()>;
+pub(super) type Change = fn(&mut String) -> Result<()>;
 
-fn manifest(files: &mut [Shown]) -> Result<&mut String> {
+/// The text of the manifest among `files`.
+pub(super) fn manifest(files: &mut [Shown]) -> Result<&mut String> {
     let manifest = files.iter_mut().find(|file| file.path == "Cargo.toml");
     Ok(&mut manifest.context("it shows no Cargo.toml")?.text)
 }
@@ -177,9 +178,8 @@ fn from_registry(manifest: &str) -> Result<String> {
     while let Some(line) = lines.next() {
         let line = match line.strip_prefix(LATER) {
             Some(later) => {
-                let name = later.split(" = ").next().unwrap_or_default();
                 let now = lines.next().unwrap_or_default();
-                if !now.starts_with(&format!("{name} = {{ path = \"{CLONE}")) {
+                if !is_from_clone(later, now) {
                     bail!("below {line:?} stands {now:?}");
                 }
                 later
@@ -192,6 +192,15 @@ fn from_registry(manifest: &str) -> Result<String> {
         bail!("a crate has no line for crates.io:\n{text}");
     }
     Ok(text)
+}
+
+/// Returns true if `now` takes from a clone what `later` takes from the registry: the dependency of
+/// the same name, or a path in place of a version in a table of its own.
+fn is_from_clone(later: &str, now: &str) -> bool {
+    match later.split(" = ").next().unwrap_or_default() {
+        "version" => now.starts_with(&format!("path = \"{CLONE}")),
+        name => now.starts_with(&format!("{name} = {{ path = \"{CLONE}")),
+    }
 }
 
 /// tonic beside farcall, with the features that it has by default, as a program has it that moves.
@@ -301,6 +310,10 @@ mod tests {
         let later = "[dependencies]\n# tonic comes with it.\nfarcall = \"0.1\"\ntokio = \"1\"\n";
         assert_eq!(from_registry(&manifest).unwrap(), later);
         assert!(from_registry(now).is_err(), "it says nothing of the registry");
+        let table = "[dependencies.farcall]\n# Once it is on crates.io: version = \"0.1\"\n\
+                     path = \"../farcall/farcall\"\n# features = [\"grpc\"]\n";
+        let later = "[dependencies.farcall]\nversion = \"0.1\"\n# features = [\"grpc\"]\n";
+        assert_eq!(from_registry(table).unwrap(), later);
         assert!(from_registry(&format!("{farcall}tokio = \"1\"\n{now}")).is_err());
     }
 

@@ -8,11 +8,11 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use farcall_testkit::process::bounded;
 
 use super::packed::{self, Packed};
-use super::user::{self, BUILD_LIMIT, UserCrate};
+use super::user::{self, BUILD_LIMIT, Change, UserCrate};
 use xtask::check::{Cost, Meter};
 
 /// The document that shows tonic's hello world.
@@ -51,9 +51,16 @@ pub(super) struct Weights(Vec<Weight>);
 pub(super) fn compare(entrance: &Packed, packages: &[Packed], runs: u8) -> Result<Weights> {
     let root = packed::metadata()?.workspace_root;
     let readme = entrance.folder.join("README.md");
-    let farcall = UserCrate::shown_in(&readme, packages, &root)?;
+    let farcall = |change: Change| {
+        UserCrate::changed(&readme, packages, &root, |files| change(user::manifest(files)?))
+    };
     let tonic = UserCrate::shown_in(&root.join(BESIDE), &[], &root)?;
-    let crates = [("farcall", farcall), ("tonic", tonic)];
+    let crates = [
+        ("farcall", farcall(|_| Ok(()))?),
+        ("farcall without RDMA", farcall(without_rdma)?),
+        ("farcall without RDMA, with `protoc`", farcall(without_rdma_with_protoc)?),
+        ("tonic", tonic),
+    ];
     let mut weights = Vec::new();
     for (name, user) in &crates {
         let linked_count = count(user, "normal,no-proc-macro")?;
@@ -77,6 +84,24 @@ pub(super) fn compare(entrance: &Packed, packages: &[Packed], runs: u8) -> Resul
         }
     }
     Ok(Weights(weights))
+}
+
+/// Leaves out farcall's default features.
+fn without_rdma(manifest: &mut String) -> Result<()> {
+    replace(manifest, "# features = [\"grpc\"]", "default-features = false")
+}
+
+/// Leaves out farcall's default features, and has the machine's `protoc` read `.proto` files.
+fn without_rdma_with_protoc(manifest: &mut String) -> Result<()> {
+    without_rdma(manifest)?;
+    let protoc = "{ version = \"0.1\", default-features = false, features = [\"protoc\"] }";
+    replace(manifest, "rpc-codegen = \"0.1\"", &format!("rpc-codegen = {protoc}"))
+}
+
+fn replace(manifest: &mut String, shown: &str, wanted: &str) -> Result<()> {
+    ensure!(manifest.contains(shown), "the README's manifest lacks {shown:?}");
+    *manifest = manifest.replace(shown, wanted);
+    Ok(())
 }
 
 /// How many crates `edges` lead to, the reader's own not among them.
@@ -155,6 +180,20 @@ mod tests {
             Weight { name: "a", linked_count: 3, compiled_count: 9, builds, program_len: 1025 };
         let table = Weights(vec![weight]).to_string();
         assert!(table.ends_with("\n| a | 3 | 9 | 11 | 22 | 7 | 14 | 2 |\n"), "{table}");
+    }
+
+    #[test]
+    fn variants_differ_in_features_alone() {
+        let shown = "[dependencies.farcall]\nversion = \"0.1\"\n# features = [\"grpc\"] # gRPC\n\n\
+                     [build-dependencies]\n# Once it is on crates.io: rpc-codegen = \"0.1\"\n";
+        let mut manifest = shown.to_owned();
+        without_rdma_with_protoc(&mut manifest).unwrap();
+        let expected = "[dependencies.farcall]\nversion = \"0.1\"\n\
+                        default-features = false # gRPC\n\n[build-dependencies]\n\
+                        # Once it is on crates.io: rpc-codegen = { version = \"0.1\", \
+                        default-features = false, features = [\"protoc\"] }\n";
+        assert_eq!(manifest, expected);
+        assert!(without_rdma(&mut String::new()).is_err());
     }
 
     #[test]
