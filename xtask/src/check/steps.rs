@@ -139,7 +139,7 @@ impl Runner {
     }
 
     /// Lints and tests what is built without libibverbs: the RDMA crate on its simulated device,
-    /// and farcall without RDMA, where all of its names have to be there.
+    /// and farcall without RDMA.
     fn without_libibverbs(&self, step: Step) -> Result<Outcome> {
         let lints = ["--", "-D", "warnings"];
         self.cargo(step, &[&["clippy", "--all-targets"], SIMULATED, &lints].concat(), &[])?;
