@@ -177,6 +177,7 @@ impl Runner {
         if has_targets {
             self.cargo(step, &arguments, &[])?;
         }
+        left_out.extend(self.other_systems(step)?);
         let oldest = rust::add_oldest();
         if oldest.is_ok() {
             let mut command = rust::with_oldest("cargo");
@@ -191,6 +192,28 @@ impl Runner {
             false => Outcome::Skipped(remark),
             true => Outcome::Passed((!remark.is_empty()).then_some(remark)),
         })
+    }
+
+    /// Checks what users build for macOS and Windows. Returns the reasons for what is left out.
+    fn other_systems(&self, step: Step) -> Result<Vec<String>> {
+        let mut left_out = Vec::new();
+        match rust::add_target(MACOS) {
+            Ok(()) => {
+                self.cargo(step, &[&["check", "--target", MACOS], FOR_USERS].concat(), &[])?;
+                let arguments = [&["check", "--target", MACOS], WITHOUT_RDMA].concat();
+                self.cargo(step, &arguments, &[])?;
+            }
+            Err(error) => left_out.push(format!("{error:#}")),
+        }
+        match rust::add_target(WINDOWS) {
+            Ok(()) => {
+                let codegen = ["check", "--target", WINDOWS, "--package", "rpc-codegen"];
+                self.cargo(step, &codegen, &[])?;
+                windows_refusal(step)?;
+            }
+            Err(error) => left_out.push(format!("{error:#}")),
+        }
+        Ok(left_out)
     }
 
     fn deny(&self, step: Step) -> Result<Outcome> {
@@ -273,6 +296,15 @@ const FOR_USERS: &[&str] = &["--package", "farcall", "--package", "rpc-codegen"]
 const TARGETS: &[&str] =
     &["aarch64-unknown-linux-gnu", "aarch64-unknown-linux-musl", "x86_64-unknown-linux-musl"];
 
+/// The system that has everything but RDMA.
+const MACOS: &str = "aarch64-apple-darwin";
+
+/// The system that farcall refuses, and `rpc-codegen` supports.
+const WINDOWS: &str = "x86_64-pc-windows-msvc";
+
+/// The one error of a build for Windows.
+const REFUSAL: &str = "error: farcall does not support Windows: build it for Linux or macOS";
+
 /// The RDMA crate over rdma-sys, whose bindings its own declarations are compared with.
 const LINKED: &[&str] = &["--package", "rpc-transport-rdma", "--features", "rdma-sys"];
 
@@ -292,6 +324,26 @@ const IN_MIRI: &[&str] = &[
     "verbs::queue_pair",
     "verbs::shared_receive_queue",
 ];
+
+/// Checks that farcall for Windows fails with one sentence, beside cargo's own.
+///
+/// # Errors
+///
+/// Returns an error if it compiles, or if the compiler reports anything else.
+fn windows_refusal(step: Step) -> Result<()> {
+    let mut command = cargo::command(["check", "--target", WINDOWS, "--package", "farcall"]);
+    command.args(["--quiet", "--message-format", "short"]);
+    println!("{} (has to fail)", command_line(&command));
+    let Err(error) = bounded::tool_output(&mut command, step.limit()) else {
+        bail!("farcall compiles for Windows, which it is to refuse");
+    };
+    let error = error.to_string();
+    let count = error.matches("error: ").count() + error.matches("error[").count();
+    if count != 2 || !error.contains(REFUSAL) || !error.contains("error: could not compile") {
+        bail!("farcall for Windows is to fail with {REFUSAL:?} alone: {error}");
+    }
+    Ok(())
+}
 
 /// Packs the crates that users need and uses the packages, where cargo can.
 fn package() -> Result<Outcome> {
