@@ -12,9 +12,9 @@ use rpc_transport_tcp::{TcpListener, UnixListener};
 use thiserror::Error;
 use tokio::runtime::Handle;
 
-use crate::rdma::Unencrypted;
+use crate::rdma::{Rdma, Refusal};
 use crate::tls::{self, ServerTls};
-use crate::{Address, AddressError, Config, IntoAddress, Rdma};
+use crate::{Address, AddressError, Config, IntoAddress};
 
 /// An address that cannot be listened on.
 #[derive(Error)]
@@ -291,6 +291,7 @@ impl Endpoint {
     }
 
     /// Uses the RDMA devices of this handle, and not the server's.
+    #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
     #[must_use]
     pub fn with_rdma(mut self, rdma: &Rdma) -> Self {
         self.rdma = Some(rdma.clone());
@@ -349,7 +350,7 @@ impl Endpoint {
             asked: self.asked.clone(),
             local: self.socket.local_ip(),
             upgrade: match self.config.require_encryption() {
-                true => Arc::new(Unencrypted::by_setting()),
+                true => Arc::new(Refusal::by_setting()),
                 false => self.rdma.as_ref().unwrap_or(of_server).upgrade(),
             },
             is_required: is_rdma && self.config.rdma_required(),

@@ -41,7 +41,7 @@ pub mod retry;
 pub mod server;
 #[cfg(feature = "settings")]
 mod settings;
-#[cfg(feature = "sim")]
+#[cfg(all(target_os = "linux", feature = "sim"))]
 pub mod sim;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -57,7 +57,6 @@ pub use config::Config;
 #[cfg(feature = "tonic-connect-info")]
 pub use connect_info::tonic_connect_info;
 pub use endpoint::{BindError, Endpoint};
-pub use rdma::Rdma;
 pub use server::{Listener, ServeError, Server, ServerBuilder};
 #[cfg(feature = "settings")]
 pub use settings::{
@@ -79,6 +78,9 @@ pub use rpc_core::{
 pub use tonic::{include_file_descriptor_set, include_proto};
 pub use {prost, tonic};
 
+#[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
+pub use rdma::Rdma;
+#[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
 pub use rpc_transport_rdma::{
     AsyncEventKind, CancellationStats, ConnectOptions, DeviceStatus, LaneActivity, LaneInfo,
     LeaseStats, PortChoice, RdmaConfig, RkeyScope, UnknownRkeyScope,

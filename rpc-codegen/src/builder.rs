@@ -18,8 +18,8 @@ use crate::settings::{self, InvalidSetting, RpcSettings};
 /// Settings for generating code; made by [`configure`](crate::configure).
 ///
 /// The methods that tonic-prost-build has too mean what they mean there. One default differs:
-/// tonic's clients have no `connect()` without [`build_transport`](Self::build_transport). No
-/// protoc is needed.
+/// tonic's clients have no `connect()` without [`build_transport`](Self::build_transport). A
+/// protoc runs with the feature `protoc` alone.
 #[derive(Debug, Clone)]
 pub struct Builder {
     prost: ProstSettings,
@@ -31,6 +31,8 @@ pub struct Builder {
     build_transport: bool,
     pub(crate) out_dir: Option<PathBuf>,
     pub(crate) descriptor_set: DescriptorSet,
+    /// More arguments for protoc, where one runs.
+    pub(crate) protoc_args: Vec<String>,
     pub(crate) emit_rerun_if_changed: bool,
     /// What cargo is to tell of settings that have no effect.
     pub(crate) warnings: Vec<String>,
@@ -60,6 +62,7 @@ impl Builder {
             build_transport: false,
             out_dir: None,
             descriptor_set: DescriptorSet::Unused,
+            protoc_args: Vec::new(),
             emit_rerun_if_changed: std::env::var_os("CARGO").is_some(),
             warnings: Vec::new(),
             rejected: None,
@@ -395,10 +398,15 @@ impl Builder {
         self
     }
 
-    /// Has no effect but a warning of cargo's, which says what has: no protoc runs.
+    /// Adds an argument for protoc, which runs with the feature `protoc`. In other builds cargo
+    /// shows a warning that names the setting with the same effect.
     #[must_use]
     pub fn protoc_arg(mut self, argument: impl AsRef<str>) -> Self {
-        self.warnings.push(protoc_arg::warning(argument.as_ref()));
+        let argument = argument.as_ref();
+        match cfg!(feature = "protoc") {
+            true => self.protoc_args.push(argument.to_owned()),
+            false => self.warnings.push(protoc_arg::warning(argument)),
+        }
         self
     }
 

@@ -9,14 +9,13 @@ use std::path::{Path, PathBuf};
 use prost::Message;
 use prost_build::Config;
 use prost_types::FileDescriptorSet;
-use protox::file::FileMetadata;
 
 use crate::builder::{Builder, DescriptorSet};
 use crate::bytes_fields::BytesFields;
 use crate::descriptor_set;
 use crate::error::CodegenError;
 use crate::foreign_config::{self, Builders, has_prost_path};
-use crate::parse::{self, PROTOC_INCLUDE};
+use crate::parse::{self, PROTOC_INCLUDE, Parsed};
 
 /// Descriptors, once as prost knows them and once with all that their files say.
 struct Descriptors {
@@ -25,23 +24,25 @@ struct Descriptors {
 }
 
 impl Builder {
-    /// Compiles `protos`, whose imports are looked for in `includes`, without protoc.
+    /// Compiles `protos`, whose imports are looked for in `includes`.
     ///
     /// Behind `includes`, imports are looked for in the folder that the environment variable
-    /// `PROTOC_INCLUDE` names. Files of `google/protobuf` are those that this crate carries. One
-    /// file a package is written, named after the package, as prost does.
+    /// `PROTOC_INCLUDE` names. Files of `google/protobuf` are those that this crate carries, or
+    /// with the feature `protoc` those of the machine's protoc. One file a package is written,
+    /// named after the package, as prost does.
     ///
     /// # Errors
     ///
-    /// When a file does not parse or is missing, when a setting is wrong, when the output cannot
-    /// be written.
+    /// Returns an error if a file does not parse or is missing, a setting is wrong, or the output
+    /// cannot be written. A build without the features `protox` and `protoc` has no parser, which
+    /// is an error too.
     pub fn compile_protos<P: AsRef<Path>>(
         mut self,
         protos: &[P],
         includes: &[P],
     ) -> Result<(), CodegenError> {
-        let config = self.own_config()?;
-        let descriptors = self.read(protos, includes)?;
+        let mut config = self.own_config()?;
+        let descriptors = self.read(&mut config, protos, includes)?;
         self.generate(config, descriptors)
     }
 
@@ -49,9 +50,9 @@ impl Builder {
     /// builder's are added.
     ///
     /// `disable_comments` of this builder then means services and methods, and the configuration's
-    /// messages. Its `protoc_executable` and `skip_source_info` have no effect, since no protoc
-    /// runs; for `protoc_arg` and `service_generator`, which have none either, cargo shows a
-    /// warning.
+    /// messages. Its `protoc_executable`, `protoc_arg` and `skip_source_info` have an effect with
+    /// the feature `protoc` alone, since no protoc runs otherwise. Its `service_generator` has
+    /// none. Cargo shows a warning for both `protoc_arg` and `service_generator` without effect.
     ///
     /// # Errors
     ///
@@ -63,8 +64,8 @@ impl Builder {
         protos: &[P],
         includes: &[P],
     ) -> Result<(), CodegenError> {
-        let config = self.foreign_config(config)?;
-        let descriptors = self.read(protos, includes)?;
+        let mut config = self.foreign_config(config)?;
+        let descriptors = self.read(&mut config, protos, includes)?;
         self.generate(config, descriptors)
     }
 
@@ -119,6 +120,7 @@ impl Builder {
     /// Parses the files, or reads the set that was made of them.
     fn read<P: AsRef<Path>>(
         &self,
+        config: &mut Config,
         protos: &[P],
         includes: &[P],
     ) -> Result<Descriptors, CodegenError> {
@@ -126,16 +128,20 @@ impl Builder {
             return Descriptors::read(path.as_ref().ok_or(CodegenError::NoDescriptorSet)?);
         }
         let includes = parse::includes(includes, std::env::var_os(PROTOC_INCLUDE))?;
-        let compiler = parse::parse(protos, &includes)?;
+        for argument in &self.protoc_args {
+            config.protoc_arg(argument);
+        }
+        let Parsed { set, encoded, files } = parse::parse(config, protos, &includes)?;
         if self.emit_rerun_if_changed {
             println!("cargo:rerun-if-env-changed={PROTOC_INCLUDE}");
-            for path in compiler.files().filter_map(FileMetadata::path) {
+            if cfg!(feature = "protoc") {
+                println!("cargo:rerun-if-env-changed=PROTOC");
+            }
+            for path in files {
                 println!("cargo:rerun-if-changed={}", path.display());
             }
         }
-        // protox's own encoding keeps the custom options that prost's descriptor types lose.
-        let encoded = compiler.encode_file_descriptor_set();
-        Ok(Descriptors { set: compiler.file_descriptor_set(), encoded })
+        Ok(Descriptors { set, encoded })
     }
 
     fn generate(self, mut config: Config, descriptors: Descriptors) -> Result<(), CodegenError> {

@@ -72,6 +72,32 @@ pub enum CodegenError {
         path: PathBuf,
     },
 
+    /// The feature `protoc` is on, and the machine has no protoc.
+    #[error(
+        "`{}` is not there, which rpc-codegen's feature `protoc` runs: install it (`apt-get \
+         install protobuf-compiler`, `brew install protobuf`), set the environment variable PROTOC \
+         to its path, or choose the feature `protox` instead, which needs no program",
+        program.display()
+    )]
+    ProtocNotFound {
+        /// The program that was looked for.
+        program: PathBuf,
+    },
+
+    /// protoc could not be run, or its output could not be read.
+    #[error("{message}")]
+    Protoc {
+        /// The system's reason.
+        message: String,
+    },
+
+    /// A build without a parser was asked to parse.
+    #[error(
+        "parsing .proto files needs rpc-codegen's feature `protox` (a default) or `protoc`; \
+         compile_fds takes descriptors without either"
+    )]
+    NoParser,
+
     /// The file descriptor set contradicts itself or lacks the files that it imports.
     #[error("file descriptor set: {message}")]
     DescriptorSet {

@@ -3,7 +3,7 @@
 //!
 //! It takes the place of `tonic-prost-build` with the same builder. The server trait stays tonic's
 //! own, so one `impl Greeter for MyGreeter` is served by farcall over every transport and by
-//! tonic's `Server`. No protoc is needed.
+//! tonic's `Server`. No protoc is needed by default.
 //!
 //! ```toml
 //! [dependencies]
@@ -35,6 +35,21 @@
 //! use helloworld::greeter_rpc::{GreeterService, GreeterStub};
 //! ```
 //!
+//! # Parsers
+//!
+//! The feature `protox`, a default, parses `.proto` files in Rust. The feature `protoc` runs the
+//! machine's protoc instead: the program that the environment variable `PROTOC` names, or `protoc`
+//! in `PATH`. It spares a build the dozen crates of protox:
+//!
+//! ```toml
+//! [build-dependencies]
+//! rpc-codegen = { version = "0.1", default-features = false, features = ["protoc"] }
+//! ```
+//!
+//! Cargo unifies the features of all build scripts that are built together. With both features
+//! protoc runs, since one crate asked for it and the other feature may come from a default. Without
+//! either, [`compile_fds`] generates code from descriptors that something else has parsed.
+//!
 //! # What is generated
 //!
 //! For a service `pkg.Greeter`, after tonic's `greeter_client` and `greeter_server`, a module
@@ -65,7 +80,6 @@ mod builder;
 mod bytes_fields;
 mod compile;
 mod descriptor_set;
-mod editions;
 mod emit;
 mod error;
 mod foreign_config;

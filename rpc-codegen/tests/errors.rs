@@ -1,5 +1,7 @@
 //! Errors name the file and line, or the setting, that has to be mended.
 
+// The texts are protox's.
+#![cfg(not(feature = "protoc"))]
 #![allow(clippy::unwrap_used, reason = "a failed test is how these tests report")]
 
 use std::path::{Path, PathBuf};

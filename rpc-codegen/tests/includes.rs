@@ -1,5 +1,6 @@
-//! Where imports are looked for.
+//! Where imports are looked for by protox.
 
+#![cfg(not(feature = "protoc"))]
 #![allow(clippy::unwrap_used, reason = "a failed test is how these tests report")]
 
 use std::fs;

@@ -7,6 +7,10 @@
 #![doc(html_root_url = "https://docs.rs/farcall-core/latest")]
 #![forbid(unsafe_code)]
 
+// Every crate of farcall is above this one, so that nothing else fails before.
+#[cfg(windows)]
+compile_error!("farcall does not support Windows: build it for Linux or macOS");
+
 pub mod balance;
 mod call;
 pub mod calls;

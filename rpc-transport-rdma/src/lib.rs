@@ -5,10 +5,6 @@
 //! everything else. What drives connections is above both and only moves owned buffers into and
 //! out of queues.
 //!
-//! Without the feature `transport`, which every provider of verbs brings, only plain data is left:
-//! the configuration, and what devices and lanes say of themselves. An application can name these
-//! types in a build without RDMA then.
-//!
 //! Deliberately not here: the call protocol and the TCP bootstrap, which belong to other crates.
 
 #![doc(html_root_url = "https://docs.rs/rpc-transport-rdma/latest")]
@@ -17,27 +13,21 @@
 
 #[forbid(unsafe_code)]
 mod config;
-#[cfg(feature = "transport")]
 #[forbid(unsafe_code)]
 mod connection;
-#[cfg(feature = "transport")]
 #[forbid(unsafe_code)]
 pub mod device;
-#[cfg(feature = "transport")]
 #[forbid(unsafe_code)]
 mod fair;
-#[cfg(feature = "transport")]
 #[forbid(unsafe_code)]
 mod link;
-#[cfg(feature = "transport")]
 pub mod memory;
-#[cfg(feature = "transport")]
 #[forbid(unsafe_code)]
 mod proto;
 #[cfg(feature = "sim")]
 #[forbid(unsafe_code)]
 pub mod scale;
-#[cfg(all(feature = "transport", any(test, feature = "fuzzing")))]
+#[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 #[forbid(unsafe_code)]
 pub mod script;
@@ -48,16 +38,12 @@ pub mod sim;
 mod stats;
 #[cfg(feature = "ibverbs")]
 mod sys;
-#[cfg(feature = "transport")]
 pub mod verbs;
-#[cfg(feature = "transport")]
 #[forbid(unsafe_code)]
 mod worker;
 
 pub use config::{ConnectOptions, PortChoice, RdmaConfig, RkeyScope, UnknownRkeyScope};
-#[cfg(feature = "transport")]
 pub use device::{WindowFault, check_windows};
-#[cfg(feature = "transport")]
 pub use link::RdmaUpgrade;
 
 /// Entry points for the fuzz targets alone.

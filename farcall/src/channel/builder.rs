@@ -26,6 +26,7 @@ use super::encryption::{Encryption, RequiredBy};
 use super::live::{CallRules, Live, attempts};
 use super::{Channel, Servers};
 use crate::balance::{BalanceConfig, Endpoint};
+use crate::rdma::Rdma;
 use crate::resolve::Resolve;
 use crate::retry::ServiceConfig;
 #[cfg(feature = "grpc")]
@@ -33,7 +34,7 @@ use crate::tls;
 use crate::tls::ClientTls;
 use crate::{
     Address, AddressError, Backoff, Compression, Config, ConnectBackoff, ConnectError, Keepalive,
-    Limits, Rdma, Readiness, ReplayLimits,
+    Limits, Readiness, ReplayLimits,
 };
 
 /// The settings of a channel; made by [`Channel::builder`].
@@ -146,6 +147,7 @@ impl ChannelBuilder {
     /// Uses the RDMA devices of this handle, which other channels and servers may share. Without
     /// one the channel makes its own, with pinned memory of its own: see [`Rdma`]. An address that
     /// asks for no RDMA leaves the handle alone.
+    #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
     pub fn rdma(mut self, rdma: &Rdma) -> Self {
         self.rdma = Some(rdma.clone());
         self
@@ -620,6 +622,7 @@ mod tests {
         assert_eq!(channel.path().to_string(), "not connected");
     }
 
+    #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
     #[test]
     fn a_channel_gives_its_handle_back_where_its_address_asks_for_rdma() {
         let rdma = Rdma::new(crate::RdmaConfig::default().with_lanes(7));

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use rpc_core::connect::{Upgrade, UpgradePolicy};
 use rpc_transport_tcp::TcpConnector;
 
-use crate::rdma::Unencrypted;
+use crate::Address;
+use crate::rdma::{Rdma, Refusal};
 use crate::tls::{self, ClientTls};
-use crate::{Address, Rdma};
 
 /// The name that the certificates of a name's servers are for: `inventory.example` of
 /// `inventory.example.`, and of `_rpc._tcp.inventory.example`, which has SRV records.
@@ -62,8 +62,8 @@ impl Encryption {
     pub(super) fn policy_of(&self, address: &Address, rdma: Option<&Rdma>) -> UpgradePolicy {
         let upgrade = |rdma: &Rdma| -> Arc<dyn Upgrade> {
             match self.required_by {
-                Some(RequiredBy::Setting) => Arc::new(Unencrypted::by_setting()),
-                Some(RequiredBy::Credentials) => Arc::new(Unencrypted::for_credentials()),
+                Some(RequiredBy::Setting) => Arc::new(Refusal::by_setting()),
+                Some(RequiredBy::Credentials) => Arc::new(Refusal::for_credentials()),
                 None => rdma.upgrade(),
             }
         };

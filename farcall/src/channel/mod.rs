@@ -25,9 +25,9 @@ use tonic::service::Interceptor;
 use tower::Layer;
 
 use crate::balance::{Connectivity, EndpointStatus};
+use crate::rdma::Rdma;
 use crate::{
-    AddressError, Buffer, ConnectError, ConnectionInfo, IntoAddress, Path, PathCounts, Rdma,
-    Readiness,
+    AddressError, Buffer, ConnectError, ConnectionInfo, IntoAddress, Path, PathCounts, Readiness,
 };
 
 /// A cheap handle that makes calls to one server, or each call to one of many
@@ -335,6 +335,7 @@ impl Channel {
 
     /// The handle to the RDMA devices that the channel uses: the one that its builder was given, or
     /// its own. `None` where the address asks for no RDMA.
+    #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
     #[must_use]
     pub fn rdma(&self) -> Option<&Rdma> {
         self.rdma.as_ref()

@@ -20,8 +20,9 @@ use rpc_core::{Compression, Keepalive, Limits, MethodCompression};
 use tower::{BoxError, Layer};
 
 use super::{Authorize, IntoIncoming, Listener, ServeError, Server, SocketListener};
+use crate::rdma::Rdma;
 use crate::tls::ServerTls;
-use crate::{BindError, Config, Endpoint, IntoAddress, Rdma};
+use crate::{BindError, Config, Endpoint, IntoAddress};
 
 /// Builds a [`Server`].
 ///
@@ -189,6 +190,7 @@ impl ServerBuilder {
     /// Uses the RDMA devices of this handle, which other servers and channels may share. Without
     /// one the server makes its own, with pinned memory of its own: see [`Rdma`]. Devices are
     /// opened only where the server listens at an `auto://` or `rdma://` address.
+    #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
     #[must_use]
     pub fn rdma(mut self, rdma: &Rdma) -> Self {
         self.rdma = Some(rdma.clone());
@@ -583,7 +585,7 @@ impl ServerBuilder {
         let server = self.build();
         let endpoint = Endpoint::bind_with(address, server.config()).await?;
         let endpoint = endpoint.secured(server.config(), server.tls.as_ref())?;
-        let endpoint = endpoint.with_rdma_checked(server.rdma()).await?;
+        let endpoint = endpoint.with_rdma_checked(&server.rdma).await?;
         Ok(Listener::new(server, endpoint))
     }
 

@@ -8,8 +8,9 @@ use rpc_transport_tcp::StreamListener;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::endpoint::{EndpointListener, SocketListener};
+use crate::rdma::Rdma;
 use crate::tls::ServerTls;
-use crate::{BindError, Config, Endpoint, Rdma};
+use crate::{BindError, Config, Endpoint};
 
 /// A source of connections, for
 /// [`ServerBuilder::serve_with_incoming`](super::ServerBuilder::serve_with_incoming) and

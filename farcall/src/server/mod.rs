@@ -18,8 +18,9 @@ pub use rpc_core::server::{
 };
 
 pub use crate::endpoint::SocketListener;
+use crate::rdma::Rdma;
 use crate::tls::ServerTls;
-use crate::{Config, ConnectionInfo, Rdma};
+use crate::{Config, ConnectionInfo};
 
 /// A set of services and the rules under which they are served. Clones are the same server.
 ///
@@ -93,6 +94,7 @@ impl Server {
 
     /// The handle to the server's RDMA devices: the one that its builder was given, or its own. An
     /// [`Endpoint`](crate::Endpoint) may have another.
+    #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
     #[must_use]
     pub fn rdma(&self) -> &Rdma {
         &self.rdma

@@ -6,12 +6,12 @@ use super::compression::method_compression;
 use super::invalid::{Invalid, set};
 use super::methods::service_config;
 use super::tables::{
-    ConnectBackoffTable, KeepaliveTable, LimitsTable, PathBackoffTable, RdmaConnectTable,
-    RdmaTable, ReplaysTable, ServerTable, TargetTable,
+    ConnectBackoffTable, KeepaliveTable, LimitsTable, PathBackoffTable, ReplaysTable, ServerTable,
+    TargetTable,
 };
 use crate::{
-    Backoff, ChannelBuilder, ConnectBackoff, ConnectOptions, Keepalive, Limits, PortChoice,
-    RdmaConfig, Readiness, ReplayLimits, ServerBuilder,
+    Backoff, ChannelBuilder, ConnectBackoff, Keepalive, Limits, Readiness, ReplayLimits,
+    ServerBuilder,
 };
 
 impl LimitsTable {
@@ -140,60 +140,5 @@ impl ServerTable {
             return Err(InvalidSetting::new("grpc_web_origins", origins, rule).into());
         }
         Ok(builder)
-    }
-}
-
-impl RdmaTable {
-    /// How RDMA is used. The table is read where RDMA is not built in, too, so that one file serves
-    /// all programs.
-    pub(super) fn config(&self) -> Result<RdmaConfig, InvalidSetting> {
-        let choice = self.port_choice.map(|it| match it.0 {
-            "nearest" => PortChoice::Nearest,
-            _ => PortChoice::Address,
-        });
-        let rdma = RdmaConfig::default();
-        set! { rdma,
-            self.devices.clone() => with_devices;
-            choice => with_port_choice;
-            self.gid_index.map(Some) => with_gid_index;
-            self.rkey_scope.and_then(|it| it.0.parse().ok()) => with_rkey_scope;
-            self.lanes => with_lanes;
-            self.receive_slots => with_receive_slots;
-            self.slot_len.map(|it| it.0) => with_slot_len;
-            self.send_slots => with_send_slots;
-            self.max_credits => with_max_credits;
-            self.send_depth => with_send_depth;
-            self.max_connections => with_max_connections;
-            self.max_source_bytes.map(|it| it.0) => with_max_source_bytes;
-            self.max_sink_bytes.map(|it| it.0) => with_max_sink_bytes;
-            self.max_read_len.map(|it| it.0) => with_max_read_len;
-            self.max_reads => with_max_reads;
-            self.read_queue_pairs => with_read_queue_pairs;
-            self.allow_untrusted_reads => with_allow_untrusted_reads;
-            self.max_read_bytes.map(|it| it.0) => with_max_read_bytes;
-            self.lease_warn_after.map(|it| it.0) => with_lease_warn_after;
-            self.memory_timeout.map(|it| it.0) => with_memory_timeout;
-            self.read_timeout.map(|it| it.0) => with_read_timeout;
-            self.release_timeout.map(|it| it.0) => with_release_timeout;
-            self.cancel_timeout.map(|it| it.0) => with_cancel_timeout;
-            self.close_timeout.map(|it| it.0) => with_close_timeout;
-            self.spin.map(|it| it.0) => with_spin;
-        }
-        let rdma = rdma.with_connect(self.connect.options());
-        rdma.check().map(|()| rdma)
-    }
-}
-
-impl RdmaConnectTable {
-    fn options(&self) -> ConnectOptions {
-        let connect = ConnectOptions::default();
-        set! { connect,
-            self.traffic_class => with_traffic_class;
-            self.timeout => with_timeout;
-            self.retry_count => with_retry_count;
-            self.rnr_retry => with_rnr_retry;
-            self.rnr_timer => with_rnr_timer;
-        }
-        connect
     }
 }

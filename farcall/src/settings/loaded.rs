@@ -11,7 +11,8 @@ use super::layers;
 use super::places::{Places, dotted};
 use super::table::{Table, unknown};
 use super::tables::{Root, ServerTable, TargetTable};
-use crate::{Address, ChannelBuilder, RdmaConfig, Server, ServerBuilder};
+use crate::rdma::Rdma;
+use crate::{Address, ChannelBuilder, Server, ServerBuilder};
 
 /// A file and an environment that were read.
 #[derive(Debug)]
@@ -40,7 +41,8 @@ impl Loaded {
 
     /// Builds everything once, since values of several keys are checked together.
     pub(super) fn build(&self) -> Result<Built, SettingsError> {
-        self.rdma()?;
+        let checked = self.root.rdma.check();
+        checked.map_err(|error| self.invalid(&[&[]], &error.into()))?;
         let (targets, servers) = (&self.root.targets.0, &self.root.servers.0);
         let target = |name: &String| Ok((name.clone(), self.channel_builder(name)?));
         let server = |name: &String| Ok((name.clone(), self.server_builder(name)?.1));
@@ -50,10 +52,10 @@ impl Loaded {
         })
     }
 
-    /// How RDMA is used.
-    pub(super) fn rdma(&self) -> Result<RdmaConfig, SettingsError> {
-        let config = self.root.rdma.config();
-        config.map_err(|error| self.invalid(&[&[]], &error.into()))
+    /// Makes the handle to RDMA devices.
+    pub(super) fn rdma(&self) -> Result<Rdma, SettingsError> {
+        let handle = self.root.rdma.handle(&self.places);
+        handle.map_err(|error| self.invalid(&[&[]], &error.into()))
     }
 
     /// A builder of a channel to a target.

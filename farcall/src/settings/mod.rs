@@ -2,7 +2,7 @@
 //!
 //! [`layers`] joins the file and the environment, [`strays`] finds variables that would set
 //! nothing, [`places`] says where each value came from, [`table`], [`tables`], [`balance`],
-//! [`compression`] and [`methods`] say which keys there are, [`value`] how values are written and
+//! [`compression`], [`rdma`] and [`methods`] say which keys there are, [`value`] how values are written and
 //! [`checks`] which are right, and [`apply`] gives them to the builders, which [`loaded`] makes.
 //! [`reload`] reads the file again while the program runs.
 
@@ -17,6 +17,11 @@ mod layers;
 mod loaded;
 mod methods;
 mod places;
+#[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
+mod rdma;
+#[cfg(not(all(target_os = "linux", any(feature = "rdma", feature = "sim"))))]
+#[path = "rdma/not_built_in.rs"]
+mod rdma;
 mod reload;
 mod server;
 mod strays;
@@ -35,7 +40,8 @@ use self::loaded::Loaded;
 use self::reload::Shared;
 use self::table::Table;
 use self::tables::Root;
-use crate::{Channel, ChannelBuilder, Rdma};
+use crate::rdma::Rdma;
+use crate::{Channel, ChannelBuilder};
 
 /// Servers and targets by name, with their settings, from a file and the environment.
 ///
@@ -121,7 +127,7 @@ impl Settings {
     }
 
     fn of(loaded: Loaded, path: Option<&Path>) -> Result<Self, SettingsError> {
-        let rdma = Rdma::new(loaded.rdma()?);
+        let rdma = loaded.rdma()?;
         // What values of several keys say together is checked here, and not at the first call.
         loaded.build()?;
         Ok(Self { shared: Arc::new(Shared::new(loaded, path)), rdma })
@@ -168,6 +174,7 @@ impl Settings {
 
     /// The same settings with the RDMA devices of another handle, in the place of those that the
     /// table `rdma` describes: one that the program shares with others, or a simulated one.
+    #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
     #[must_use]
     pub fn with_rdma(mut self, rdma: &Rdma) -> Self {
         self.rdma = rdma.clone();
@@ -175,6 +182,7 @@ impl Settings {
     }
 
     /// The handle to the RDMA devices of all channels and servers of these settings.
+    #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
     #[must_use]
     pub fn rdma(&self) -> &Rdma {
         &self.rdma
@@ -196,7 +204,7 @@ impl Settings {
     ///
     /// When there is no such target.
     pub fn channel_builder(&self, name: &str) -> Result<ChannelBuilder, SettingsError> {
-        Ok(self.shared.target(name)?.rdma(&self.rdma))
+        Ok(self.shared.target(name)?.set_rdma(&self.rdma))
     }
 
     /// The server of that name, without services yet.
@@ -206,7 +214,7 @@ impl Settings {
     /// When there is no such server.
     pub fn server(&self, name: &str) -> Result<ConfiguredServer, SettingsError> {
         let (address, builder, registration) = self.shared.server(name)?;
-        Ok(ConfiguredServer::new(address, builder.rdma(&self.rdma), registration))
+        Ok(ConfiguredServer::new(address, builder.set_rdma(&self.rdma), registration))
     }
 
     /// The names of the targets.

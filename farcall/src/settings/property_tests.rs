@@ -218,6 +218,7 @@ fn a_variable_is_named_whose_value_cannot_be_with_others() {
     for (name, value) in [
         ("FARCALL__TARGETS__A__CONNECT_BACKOFF__MAX_DELAY", "500ms"),
         ("FARCALL__TARGETS__A__CONNECT_BACKOFF", "{ max_delay = \"500ms\" }"),
+        #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
         ("FARCALL__RDMA__RECEIVE_SLOTS", "2"),
     ] {
         let error = error_of(text, &[(name, value)]);

@@ -2,18 +2,16 @@
 
 use std::time::Duration;
 
-use rpc_core::InvalidSetting;
 use rpc_core::settings::check_memory;
 
 use super::balance::BalanceTable;
 use super::checks::{any, period, some, timeout, web_origins};
 use super::compression::{CompressionTable, ServerMethodTable};
 use super::methods::{MethodTable, RetryBudgetTable};
+use super::rdma::RdmaTable;
 use super::table::{Named, table};
-use super::value::{Choice, CountOrOff, KeyScope, Period, PeriodOrOff, Requirement, Size, Size32};
-use crate::{
-    Address, Backoff, ConnectBackoff, ConnectOptions, Keepalive, Limits, RdmaConfig, ReplayLimits,
-};
+use super::value::{CountOrOff, Period, PeriodOrOff, Requirement, Size, Size32};
+use crate::{Address, Backoff, ConnectBackoff, Keepalive, Limits, ReplayLimits};
 
 /// Delays beside which each of a pair is checked alone. Both are checked together when they are
 /// known.
@@ -225,90 +223,6 @@ table! {
         methods: Named<ServerMethodTable> = "methods.\"/shop.Catalog/Get\"", Live;
         keepalive: KeepaliveTable = "keepalive", Live;
     }
-}
-
-table! {
-    /// RDMA devices, which all servers and targets share.
-    RdmaTable {
-        /// The devices or ports that may be used, as "mlx5_0" or "mlx5_1:2"; all if none is named.
-        devices: Vec<String> = "[]", AtStart, any;
-        /// Which port serves a connection: the one that has its local "address", or the "nearest".
-        port_choice: Choice = "\"address\"", AtStart, any;
-        /// Which place of a port's GID table is used; the first that serves unless it is set.
-        gid_index: u8 = "3", AtStart, any;
-        /// How far keys reach that peers are given: "window", "region", or "auto".
-        rkey_scope: KeyScope = "\"auto\"", AtStart, any;
-        /// Tasks and completion queues for each device.
-        lanes: u16 = "1", AtStart, |it| some(*it);
-        /// Receive slots that all connections of a lane share.
-        receive_slots: u16 = "1024", AtStart, |it| some(*it);
-        /// The length of a slot; a longer frame is read by RDMA READ.
-        slot_len: Size32 = "4352", AtStart, |it| some(it.0);
-        /// Send slots that all connections of a lane share.
-        send_slots: u32 = "256", AtStart, |it| some(*it);
-        /// Messages that one connection may have on their way here.
-        max_credits: u32 = "32", AtStart, |it| RdmaConfig::default().with_max_credits(*it).check();
-        /// Requests in flight on one queue pair.
-        send_depth: u32 = "96", AtStart, |it| some(*it);
-        /// Connections of one lane.
-        max_connections: u32 = "256", AtStart, |it| some(*it);
-        /// Registered memory for large frames that are sent.
-        max_source_bytes: Size = "\"512 MiB\"", AtStart, |it| some(it.0);
-        /// Registered memory for large frames that are received.
-        max_sink_bytes: Size = "\"512 MiB\"", AtStart, |it| some(it.0);
-        /// The longest READ.
-        max_read_len: Size32 = "\"512 KiB\"", AtStart, |it| some(it.0);
-        /// READs outstanding on one connection.
-        max_reads: u8 = "16", AtStart, |it| some(*it);
-        /// Queue pairs of a connection that carry READs alone.
-        read_queue_pairs: u8 = "2", AtStart,
-            |it| RdmaConfig::default().with_read_queue_pairs(*it).check();
-        /// Whether devices are used whose READs may complete short, which are Soft-RoCE's on
-        /// kernels other than 6.1.
-        allow_untrusted_reads: bool = "false", AtStart, any;
-        /// Bytes of READs outstanding on all connections of a device.
-        max_read_bytes: Size32 = "\"8 MiB\"", AtStart, |it| some(it.0);
-        /// How long a large frame waits for memory at most.
-        memory_timeout: Period = "\"30s\"", AtStart, |it| period(it.0);
-        /// How long the program may hold a large frame before a warning in the log.
-        lease_warn_after: Period = "\"60s\"", AtStart, |it| timeout(it.0);
-        /// How long a READ may take.
-        read_timeout: Period = "\"10s\"", AtStart, |it| timeout(it.0);
-        /// How long a peer may keep a large frame that it was offered, or grant no credit.
-        release_timeout: Period = "\"60s\"", AtStart, |it| timeout(it.0);
-        /// How long a peer may take to let go of a large frame whose call was given up.
-        cancel_timeout: Period = "\"5s\"", AtStart, |it| timeout(it.0);
-        /// How long a closing connection may take to finish what it was given.
-        close_timeout: Period = "\"5s\"", AtStart, |it| period(it.0);
-        /// How long to poll after the last completion before sleeping.
-        spin: Period = "\"20us\"", AtStart, any;
-    } tables {
-        connect: RdmaConnectTable = "connect", AtStart;
-    }
-}
-
-table! {
-    /// What queue pairs are connected with, as verbs numbers it.
-    RdmaConnectTable {
-        /// The traffic class of RoCE's packets: the DSCP in its upper six bits, ECN in the lower
-        /// two.
-        traffic_class: u8 = "0", AtStart, any;
-        /// The time for an acknowledgement: 4.096 us, doubled so many times.
-        timeout: u8 = "14", AtStart, |it| checked(|connect| connect.timeout = *it);
-        /// Retries after a missing acknowledgement.
-        retry_count: u8 = "6", AtStart, |it| checked(|connect| connect.retry_count = *it);
-        /// Retries when the peer has no receive posted; 7 is for ever.
-        rnr_retry: u8 = "7", AtStart, |it| checked(|connect| connect.rnr_retry = *it);
-        /// How long a sender waits for a receive: 12 is 0.64 ms.
-        rnr_timer: u8 = "12", AtStart, |it| checked(|connect| connect.rnr_timer = *it);
-    } tables {}
-}
-
-/// Checks one option of a connection.
-fn checked(set: impl FnOnce(&mut ConnectOptions)) -> Result<(), InvalidSetting> {
-    let mut rdma = RdmaConfig::default();
-    set(&mut rdma.connect);
-    rdma.check()
 }
 
 table! {

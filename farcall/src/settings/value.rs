@@ -219,12 +219,16 @@ macro_rules! words {
 }
 
 words! {
-    /// How far the keys reach that a peer is given.
-    KeyScope: "auto", "window", "region";
     /// Whether something has to be there.
     Requirement: "required", "optional";
-    /// How the port of a connection is chosen.
-    Choice: "address", "nearest";
     /// How a call's server is chosen.
     BalancePolicy: "least_loaded", "round_robin", "pick_first", "consistent_hash";
+}
+
+#[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
+words! {
+    /// Reach of the keys that a peer is given.
+    KeyScope: "auto", "window", "region";
+    /// Way to choose the port of a connection.
+    Choice: "address", "nearest";
 }

@@ -11,5 +11,5 @@ mod service;
 mod settings;
 mod stalled;
 mod transfer;
-#[cfg(feature = "sim")]
+#[cfg(all(target_os = "linux", feature = "sim"))]
 mod upgraded;

@@ -3,11 +3,10 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tokio::net::unix::UCred;
 use tonic::Extensions;
 
 use crate::payload::buffer::Buffers;
-use crate::transport::{Addresses, Identity};
+use crate::transport::{Addresses, Identity, UCred};
 
 /// The connection of a call, as its handler sees it. Made once for each connection and shared.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,7 +4,12 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tokio::net::unix::UCred;
+// On Windows the crate refuses to compile, in one sentence. An import that is not there would add
+// errors to it.
+#[cfg(windows)]
+pub(crate) use std::convert::Infallible as UCred;
+#[cfg(not(windows))]
+pub(crate) use tokio::net::unix::UCred;
 
 use super::identity::{Identity, TlsInfo};
 

@@ -20,6 +20,7 @@ mod identity;
 mod out_frame;
 
 pub use addresses::Addresses;
+pub(crate) use addresses::UCred;
 pub use identity::{Identity, TlsInfo};
 pub use out_frame::{OutFrame, Withdrawn, WriteHead};
 

@@ -33,8 +33,7 @@
 //! | messages | no | at least one, each behind its length |
 //! | cancel, half-close, window, ping, pong, go-away | no | no: 32 bytes in all |
 
-use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use bytes::{Buf as _, BufMut as _};
 
 use super::{FrameKind, ProtocolError};
 
@@ -44,20 +43,8 @@ pub const HEADER_LEN: usize = 32;
 /// The length of a message's length in a frame of messages, in bytes.
 pub const MESSAGE_LEN_LEN: usize = 4;
 
-const _: () = assert!(size_of::<RawHeader>() == HEADER_LEN);
-
-/// The header as it lies in memory.
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
-#[repr(C)]
-struct RawHeader {
-    kind: u8,
-    flags: u8,
-    selector: U16,
-    metadata_len: U32,
-    call: U64,
-    argument: U64,
-    message_len: U64,
-}
+// The fields of the table: `to_bytes` fills the array, and `parse` reads all of it.
+const _: () = assert!(1 + 1 + 2 + 4 + 8 + 8 + 8 == HEADER_LEN);
 
 /// The flag of a request whose messages follow as a stream.
 const STREAMING: u8 = 1;
@@ -171,16 +158,16 @@ impl FrameHeader {
     /// The header's bytes.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; HEADER_LEN] {
-        let raw = RawHeader {
-            kind: self.kind.to_wire(),
-            flags: self.flags(),
-            selector: self.selector.into(),
-            metadata_len: self.metadata_len.into(),
-            call: self.call.into(),
-            argument: self.argument.into(),
-            message_len: self.message_len.into(),
-        };
-        zerocopy::transmute!(raw)
+        let mut bytes = [0; HEADER_LEN];
+        let mut out = &mut bytes[..];
+        out.put_u8(self.kind.to_wire());
+        out.put_u8(self.flags());
+        out.put_u16_le(self.selector);
+        out.put_u32_le(self.metadata_len);
+        out.put_u64_le(self.call);
+        out.put_u64_le(self.argument);
+        out.put_u64_le(self.message_len);
+        bytes
     }
 
     /// Reads the header from a frame's first bytes.
@@ -190,19 +177,19 @@ impl FrameHeader {
     /// When there are fewer than [`HEADER_LEN`] bytes, when kind or flags mean nothing, and when
     /// the frame has a part that its kind does not have, or lacks one that it needs.
     pub fn parse(frame: &[u8]) -> Result<Self, ProtocolError> {
-        let (raw, _) =
-            RawHeader::read_from_prefix(frame).map_err(|_| ProtocolError::Truncated {
-                what: "frame header",
-                len: frame.len() as u64,
-                needed: HEADER_LEN as u64,
-            })?;
-        let kind = FrameKind::from_wire(raw.kind)
-            .ok_or(ProtocolError::Invalid { what: "frame kind", value: raw.kind.into() })?;
-        let is_streaming = raw.flags == STREAMING && kind == FrameKind::Request;
-        let is_not_executed = raw.flags == NOT_EXECUTED && kind == FrameKind::Response;
-        let is_deflated = raw.flags == DEFLATED && kind.has_message();
-        if raw.flags != 0 && !is_streaming && !is_not_executed && !is_deflated {
-            let value = raw.flags.into();
+        let mut raw: &[u8] = frame.first_chunk::<HEADER_LEN>().ok_or(ProtocolError::Truncated {
+            what: "frame header",
+            len: frame.len() as u64,
+            needed: HEADER_LEN as u64,
+        })?;
+        let (kind, flags) = (raw.get_u8(), raw.get_u8());
+        let kind = FrameKind::from_wire(kind)
+            .ok_or(ProtocolError::Invalid { what: "frame kind", value: kind.into() })?;
+        let is_streaming = flags == STREAMING && kind == FrameKind::Request;
+        let is_not_executed = flags == NOT_EXECUTED && kind == FrameKind::Response;
+        let is_deflated = flags == DEFLATED && kind.has_message();
+        if flags != 0 && !is_streaming && !is_not_executed && !is_deflated {
+            let value = flags.into();
             return Err(ProtocolError::Invalid { what: "frame flags", value });
         }
         let header = Self {
@@ -210,11 +197,12 @@ impl FrameHeader {
             is_streaming,
             is_not_executed,
             is_deflated,
-            selector: raw.selector.get(),
-            metadata_len: raw.metadata_len.get(),
-            call: raw.call.get(),
-            argument: raw.argument.get(),
-            message_len: raw.message_len.get(),
+            // In the order of the bytes.
+            selector: raw.get_u16_le(),
+            metadata_len: raw.get_u32_le(),
+            call: raw.get_u64_le(),
+            argument: raw.get_u64_le(),
+            message_len: raw.get_u64_le(),
         };
         header.check_body()?;
         Ok(header)

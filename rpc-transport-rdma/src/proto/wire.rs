@@ -21,15 +21,23 @@
 //! four zero bytes, and then the first `head_len` bytes of the frame: its header at least. The
 //! segments are what follows the head. Pure values: nothing is sent here.
 
+use bytes::{Buf as _, BufMut as _};
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
-use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::config::MIN_SLOT_LEN;
 use crate::verbs::{RemoteKey, RemoteMemory};
 
 /// The length of a message's header in bytes.
 pub(crate) const MESSAGE_HEADER_LEN: usize = 16;
+
+/// The length of an offer before its segments.
+const RTS_LEN: usize = 16;
+
+/// The length of a segment in an offer.
+const SEGMENT_LEN: usize = 24;
+
+/// The bytes of a segment that are zero.
+const SEGMENT_ZERO_LEN: usize = 4;
 
 /// The most segments of one offer: the parts of a message that prost writes for a handful of
 /// large `bytes` fields.
@@ -38,44 +46,17 @@ pub(crate) const SEGMENTS_MAX: usize = 16;
 /// The longest message that is not a frame, where only the frame's header is its head: an offer
 /// with all its segments.
 pub(crate) const RTS_LEN_MAX: usize =
-    MESSAGE_HEADER_LEN + size_of::<RawRts>() + SEGMENTS_MAX * size_of::<RawSegment>() + HEADER_LEN;
+    MESSAGE_HEADER_LEN + RTS_LEN + SEGMENTS_MAX * SEGMENT_LEN + HEADER_LEN;
 
 /// What an offer of one segment takes of a slot beside the message's header and the frame's head.
-pub(crate) const RTS_EXTRA_LEN: usize = size_of::<RawRts>() + size_of::<RawSegment>();
+pub(crate) const RTS_EXTRA_LEN: usize = RTS_LEN + SEGMENT_LEN;
 
 // What the rule for `rdma.slot_len` says in words.
 const _: () = assert!(RTS_LEN_MAX == MIN_SLOT_LEN as usize);
-const _: () = assert!(size_of::<RawHeader>() == MESSAGE_HEADER_LEN);
-const _: () = assert!(size_of::<RawRts>() == 16);
-const _: () = assert!(size_of::<RawSegment>() == 24);
-
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
-#[repr(C)]
-struct RawHeader {
-    kind: u8,
-    outcome: u8,
-    control_seen: U16,
-    epoch: U32,
-    grant: U32,
-    transfer: U32,
-}
-
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
-#[repr(C)]
-struct RawRts {
-    frame_len: U64,
-    segment_count: U32,
-    head_len: U32,
-}
-
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
-#[repr(C)]
-struct RawSegment {
-    address: U64,
-    len: U64,
-    rkey: U32,
-    zero: [u8; 4],
-}
+// The fields, as they are written and read.
+const _: () = assert!(1 + 1 + 2 + 4 + 4 + 4 == MESSAGE_HEADER_LEN);
+const _: () = assert!(8 + 4 + 4 == RTS_LEN);
+const _: () = assert!(8 + 8 + 4 + SEGMENT_ZERO_LEN == SEGMENT_LEN);
 
 /// The header of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,17 +139,25 @@ impl MessageHeader {
             MessageKind::Return { returned } => (9, 0, returned),
         };
         let kind = if self.grant.wants_more { kind | WANTS_MORE } else { kind };
-        let (epoch, grant) = (self.epoch.into(), self.grant.count.into());
-        let (transfer, control_seen) = (transfer.into(), self.grant.control_seen.into());
-        zerocopy::transmute!(RawHeader { kind, outcome, control_seen, epoch, grant, transfer })
+        let mut bytes = [0; MESSAGE_HEADER_LEN];
+        let mut out = &mut bytes[..];
+        out.put_u8(kind);
+        out.put_u8(outcome);
+        out.put_u16_le(self.grant.control_seen);
+        out.put_u32_le(self.epoch);
+        out.put_u32_le(self.grant.count);
+        out.put_u32_le(transfer);
+        bytes
     }
 
     /// Reads the header, and gives what follows it.
     pub(crate) fn parse(message: &[u8]) -> Result<(Self, &[u8]), ProtocolError> {
-        let (raw, rest) = RawHeader::read_from_prefix(message)
-            .map_err(|_| truncated("RDMA message", message.len(), MESSAGE_HEADER_LEN))?;
-        let transfer = raw.transfer.get();
-        let kind = match (raw.kind & !WANTS_MORE, raw.outcome) {
+        let (mut raw, rest) = message
+            .split_at_checked(MESSAGE_HEADER_LEN)
+            .ok_or_else(|| truncated("RDMA message", message.len(), MESSAGE_HEADER_LEN))?;
+        let (marked_kind, outcome, control_seen) = (raw.get_u8(), raw.get_u8(), raw.get_u16_le());
+        let (epoch, count, transfer) = (raw.get_u32_le(), raw.get_u32_le(), raw.get_u32_le());
+        let kind = match (marked_kind & !WANTS_MORE, outcome) {
             (1, 0) => MessageKind::Frame,
             (2, 0) => MessageKind::Rts { transfer },
             (3, 0) => MessageKind::Ats { transfer, outcome: AtsStatus::Read },
@@ -185,9 +174,8 @@ impl MessageHeader {
                 return Err(ProtocolError::Invalid { what: "kind of an RDMA message", value });
             }
         };
-        let (count, control_seen) = (raw.grant.get(), raw.control_seen.get());
-        let grant = Grant { count, control_seen, wants_more: raw.kind & WANTS_MORE != 0 };
-        Ok((Self { kind, epoch: raw.epoch.get(), grant }, rest))
+        let grant = Grant { count, control_seen, wants_more: marked_kind & WANTS_MORE != 0 };
+        Ok((Self { kind, epoch, grant }, rest))
     }
 }
 
@@ -229,47 +217,44 @@ impl Rts {
     /// frame's header alone.
     pub(crate) fn write(&self, out: &mut [u8]) -> usize {
         // Both are bounded by the length of a slot.
-        let segment_count = u32::try_from(self.segments.len()).unwrap_or(u32::MAX).into();
-        let head_len = u32::try_from(self.head.len()).unwrap_or(u32::MAX).into();
-        let raw = RawRts { frame_len: self.frame_len().into(), segment_count, head_len };
-        let (entry, mut rest) = out.split_at_mut(size_of::<RawRts>());
-        entry.copy_from_slice(raw.as_bytes());
+        let segment_count = u32::try_from(self.segments.len()).unwrap_or(u32::MAX);
+        let head_len = u32::try_from(self.head.len()).unwrap_or(u32::MAX);
+        let mut out = out;
+        out.put_u64_le(self.frame_len());
+        out.put_u32_le(segment_count);
+        out.put_u32_le(head_len);
         for segment in &self.segments {
-            let raw = RawSegment {
-                address: segment.memory.address.into(),
-                len: segment.len.into(),
-                rkey: segment.memory.key.0.into(),
-                zero: [0; 4],
-            };
-            let (entry, after) = rest.split_at_mut(size_of::<RawSegment>());
-            entry.copy_from_slice(raw.as_bytes());
-            rest = after;
+            out.put_u64_le(segment.memory.address);
+            out.put_u64_le(segment.len);
+            out.put_u32_le(segment.memory.key.0);
+            out.put_bytes(0, SEGMENT_ZERO_LEN);
         }
-        rest[..self.head.len()].copy_from_slice(&self.head);
-        let segments_len = self.segments.len() * size_of::<RawSegment>();
-        size_of::<RawRts>() + segments_len + self.head.len()
+        out.put_slice(&self.head);
+        RTS_LEN + self.segments.len() * SEGMENT_LEN + self.head.len()
     }
 
     /// Reads what follows the header of an offer, and checks that head and segments are the frame.
     pub(crate) fn parse(body: &[u8]) -> Result<Self, ProtocolError> {
         let cut = |needed| truncated("offer", body.len(), needed);
-        let (raw, rest) = RawRts::read_from_prefix(body).map_err(|_| cut(size_of::<RawRts>()))?;
-        let count = raw.segment_count.get() as usize;
+        let (mut raw, rest) = body.split_at_checked(RTS_LEN).ok_or_else(|| cut(RTS_LEN))?;
+        let frame_len = raw.get_u64_le();
+        let (count, head_len) = (raw.get_u32_le() as usize, raw.get_u32_le() as usize);
         if count == 0 || count > SEGMENTS_MAX {
             let value = count as u64;
             return Err(ProtocolError::Invalid { what: "segment count of an offer", value });
         }
-        let (raw_segments, head) = <[RawSegment]>::ref_from_prefix_with_elems(rest, count)
-            .map_err(|_| cut(size_of::<RawRts>() + count * size_of::<RawSegment>()))?;
-        let head_len = raw.head_len.get() as usize;
+        let segments_len = count * SEGMENT_LEN;
+        let (raw_segments, head) =
+            rest.split_at_checked(segments_len).ok_or_else(|| cut(RTS_LEN + segments_len))?;
         if head_len < HEADER_LEN || head_len != head.len() {
             let value = head_len as u64;
             return Err(ProtocolError::Invalid { what: "length of an offer's head", value });
         }
-        let segments: Vec<_> = raw_segments.iter().map(RtsSegment::from_raw).collect();
+        let segments: Vec<_> =
+            raw_segments.chunks_exact(SEGMENT_LEN).map(RtsSegment::from_bytes).collect();
         let mut lens = segments.iter().map(|segment| segment.len);
         let sum = lens.try_fold(head_len as u64, u64::checked_add);
-        if sum != Some(raw.frame_len.get()) || segments.iter().any(|segment| segment.len == 0) {
+        if sum != Some(frame_len) || segments.iter().any(|segment| segment.len == 0) {
             let what = "length of an offer's segments";
             return Err(ProtocolError::Invalid { what, value: sum.unwrap_or(u64::MAX) });
         }
@@ -278,9 +263,10 @@ impl Rts {
 }
 
 impl RtsSegment {
-    fn from_raw(raw: &RawSegment) -> Self {
-        let memory = RemoteMemory { address: raw.address.get(), key: RemoteKey(raw.rkey.get()) };
-        Self { memory, len: raw.len.get() }
+    /// Reads a segment from its [`SEGMENT_LEN`] bytes.
+    fn from_bytes(mut raw: &[u8]) -> Self {
+        let (address, len) = (raw.get_u64_le(), raw.get_u64_le());
+        Self { memory: RemoteMemory { address, key: RemoteKey(raw.get_u32_le()) }, len }
     }
 }
 

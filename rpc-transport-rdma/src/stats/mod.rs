@@ -1,11 +1,9 @@
 //! What is counted and told of devices and lanes.
 //!
-//! `lane_info` and `device_status` are the plain data that applications read, with and without the
-//! feature `transport`; the other two are the counters behind it.
+//! `lane_info` and `device_status` are the plain data that applications read. The other two are the
+//! counters behind it.
 
-#[cfg(feature = "transport")]
 pub(crate) mod activity;
-#[cfg(feature = "transport")]
 pub(crate) mod cancellations;
 mod device_status;
 mod lane_info;

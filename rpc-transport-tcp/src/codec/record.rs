@@ -12,9 +12,8 @@
 //! ack (acknowledgement) is a `u64`: how many bytes of frames in chunks were read since the
 //! connection began. One ack covers all chunks that asked for one and were read before it is sent.
 
+use bytes::{Buf as _, BufMut as _};
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
-use zerocopy::little_endian::U32;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::pacing::chunk_len::CHUNK_LEN_MAX;
 
@@ -35,17 +34,11 @@ pub(crate) const SINGLE_LEN_MAX: usize = 64 << 10;
 /// The most large frames that are sent in chunks at a time, each way. More wait at the sender.
 pub(crate) const TRANSFERS_MAX: usize = 16;
 
-const _: () = assert!(size_of::<RawRecordHeader>() == RECORD_HEADER_LEN);
+/// The bytes of the header that are zero.
+const ZERO_LEN: usize = 2;
 
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
-#[repr(C)]
-struct RawRecordHeader {
-    kind: u8,
-    wants_ack: u8,
-    zero: [u8; 2],
-    len: U32,
-    transfer: U32,
-}
+// The fields of the table: `to_bytes` fills the array, and `parse` reads all of it.
+const _: () = assert!(1 + 1 + ZERO_LEN + 4 + 4 == RECORD_HEADER_LEN);
 
 /// What a record holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,16 +83,24 @@ impl RecordHeader {
             RecordKind::Ack => 4,
         };
         // The limits above keep every record far below 4 GiB.
-        let len = u32::try_from(self.len).unwrap_or(u32::MAX).into();
-        let transfer = self.transfer.into();
-        let wants_ack = self.wants_ack.into();
-        zerocopy::transmute!(RawRecordHeader { kind, wants_ack, zero: [0; 2], len, transfer })
+        let len = u32::try_from(self.len).unwrap_or(u32::MAX);
+        let mut bytes = [0; RECORD_HEADER_LEN];
+        let mut out = &mut bytes[..];
+        out.put_u8(kind);
+        out.put_u8(self.wants_ack.into());
+        out.put_bytes(0, ZERO_LEN);
+        out.put_u32_le(len);
+        out.put_u32_le(self.transfer);
+        bytes
     }
 
     /// Reads a header, and checks that its length suits its kind.
     pub(crate) fn parse(bytes: &[u8; RECORD_HEADER_LEN]) -> Result<Self, ProtocolError> {
-        let raw: RawRecordHeader = zerocopy::transmute!(*bytes);
-        let (kind, min, max) = match raw.kind {
+        let mut raw = &bytes[..];
+        let (kind, wants_ack) = (raw.get_u8(), raw.get_u8());
+        raw.advance(ZERO_LEN);
+        let (len, transfer) = (raw.get_u32_le() as usize, raw.get_u32_le());
+        let (kind, min, max) = match kind {
             1 => (RecordKind::Single, HEADER_LEN, SINGLE_LEN_MAX),
             2 => (RecordKind::First, FRAME_LEN_LEN + HEADER_LEN, FRAME_LEN_LEN + CHUNK_LEN_MAX),
             3 => (RecordKind::Next, 1, CHUNK_LEN_MAX),
@@ -110,11 +111,10 @@ impl RecordHeader {
             }
         };
         let is_chunk = matches!(kind, RecordKind::First | RecordKind::Next);
-        if raw.wants_ack > u8::from(is_chunk) {
-            let value = raw.wants_ack.into();
+        if wants_ack > u8::from(is_chunk) {
+            let value = wants_ack.into();
             return Err(ProtocolError::Invalid { what: "mark of a record", value });
         }
-        let len = raw.len.get() as usize;
         if len > max {
             let (len, max) = (len as u64, max as u64);
             return Err(ProtocolError::TooLong { what: "record", len, max });
@@ -123,7 +123,7 @@ impl RecordHeader {
             let (len, needed) = (len as u64, min as u64);
             return Err(ProtocolError::Truncated { what: "record", len, needed });
         }
-        Ok(Self { kind, len, transfer: raw.transfer.get(), wants_ack: raw.wants_ack == 1 })
+        Ok(Self { kind, len, transfer, wants_ack: wants_ack == 1 })
     }
 }
 

@@ -13,14 +13,16 @@ use std::path::{Path, PathBuf};
 use socket2::SockAddr;
 use tokio::net::UnixListener;
 
-/// The longest path of a socket in bytes: `sun_path` of unix(7), with its final zero.
-const PATH_LEN_MAX: usize = 107;
+/// The longest path of a socket in bytes: `sun_path` of unix(7) less its final zero. The BSDs and
+/// macOS have four bytes less.
+const PATH_LEN_MAX: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
 /// What the operating system is asked for: the path, or the abstract name behind a zero byte.
 ///
 /// # Errors
 ///
-/// When the name is empty, holds a zero byte, or is too long.
+/// Returns an error if the name is empty, holds a zero byte, is too long, or is abstract on a system
+/// other than Linux.
 pub(crate) fn native(name: &str) -> io::Result<PathBuf> {
     let invalid = |message: String| io::Error::new(io::ErrorKind::InvalidInput, message);
     if name.is_empty() || name == "@" {
@@ -36,6 +38,9 @@ pub(crate) fn native(name: &str) -> io::Result<PathBuf> {
         return Err(invalid(message));
     }
     match name.strip_prefix('@') {
+        Some(_) if cfg!(not(target_os = "linux")) => Err(invalid(format!(
+            "the abstract name {name} needs Linux: give the path of a socket, as unix:///run/app"
+        ))),
         Some(name) => Ok(format!("\0{name}").into()),
         None => Ok(name.into()),
     }

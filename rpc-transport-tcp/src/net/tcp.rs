@@ -11,6 +11,7 @@ use rpc_core::connect::Alpn;
 use rpc_core::connect::{self, Bootstrap, ClientConfig, ConnectError, OpenStream, Wanted};
 use rpc_core::server::Listen;
 use rpc_core::transport::Addresses;
+#[cfg(target_os = "linux")]
 use socket2::SockRef;
 use tokio::net::{TcpStream, ToSocketAddrs};
 use tokio::runtime::Handle;
@@ -25,12 +26,17 @@ use crate::tls::{ClientTls, ServerTls};
 /// Whatever the kernel has taken, a small frame waits behind. Without a bound that is up to the
 /// whole send buffer, 4 MiB by default, which also falls out of the processor's caches before it is
 /// sent. Two chunks of a large frame keep the socket busy while the next are on their way to it.
+///
+/// socket2 has the option on Linux alone. Elsewhere a small frame may wait behind a send buffer.
+#[cfg(target_os = "linux")]
 const UNSENT_BYTES_MAX: u32 = 128 << 10;
 
 /// Makes a stream ready: small writes are not delayed, and what waits in the kernel is bounded.
 fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX)
+    #[cfg(target_os = "linux")]
+    SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX)?;
+    Ok(())
 }
 
 /// Prepares a stream, and asks for its addresses while they can be asked.
@@ -236,6 +242,7 @@ mod tests {
     use super::*;
 
     /// A small frame waits behind all that the kernel has taken.
+    #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn the_kernel_takes_little_for_a_peer_that_does_not_read() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -45,8 +45,9 @@ impl UnixListener {
     /// # Errors
     ///
     /// [`io::ErrorKind::AddrInUse`] when a process listens there or the file is no socket,
-    /// [`io::ErrorKind::InvalidInput`] when the path is empty or longer than 107 bytes, and what
-    /// the operating system refuses.
+    /// [`io::ErrorKind::InvalidInput`] when the path is empty or longer than 107 bytes (103 on
+    /// macOS) or the name is abstract on a system other than Linux, and what the operating system
+    /// refuses.
     pub fn bind(name: impl Into<String>) -> io::Result<Self> {
         let name = name.into();
         let (listener, file) = socket_file::bind(&name)?;
@@ -159,7 +160,7 @@ impl Connect for UnixConnector {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     use std::os::linux::net::SocketAddrExt as _;
     use std::os::unix::net;

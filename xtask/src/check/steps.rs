@@ -139,7 +139,7 @@ impl Runner {
     }
 
     /// Lints and tests what is built without libibverbs: the RDMA crate on its simulated device,
-    /// and farcall without RDMA, where all of its names have to be there.
+    /// and farcall without RDMA.
     fn without_libibverbs(&self, step: Step) -> Result<Outcome> {
         let lints = ["--", "-D", "warnings"];
         self.cargo(step, &[&["clippy", "--all-targets"], SIMULATED, &lints].concat(), &[])?;
@@ -177,6 +177,7 @@ impl Runner {
         if has_targets {
             self.cargo(step, &arguments, &[])?;
         }
+        left_out.extend(self.other_systems(step)?);
         let oldest = rust::add_oldest();
         if oldest.is_ok() {
             let mut command = rust::with_oldest("cargo");
@@ -205,6 +206,28 @@ impl Runner {
         bounded::run(Command::new(&tooling).arg("package"), step.limit())?;
         bounded::run(Command::new(&tooling).arg("publish"), step.limit())?;
         Ok(Outcome::Passed(None))
+    }
+
+    /// Checks what users build for macOS and Windows. Returns the reasons for what is left out.
+    fn other_systems(&self, step: Step) -> Result<Vec<String>> {
+        let mut left_out = Vec::new();
+        match rust::add_target(MACOS) {
+            Ok(()) => {
+                self.cargo(step, &[&["check", "--target", MACOS], FOR_USERS].concat(), &[])?;
+                let arguments = [&["check", "--target", MACOS], WITHOUT_RDMA].concat();
+                self.cargo(step, &arguments, &[])?;
+            }
+            Err(error) => left_out.push(format!("{error:#}")),
+        }
+        match rust::add_target(WINDOWS) {
+            Ok(()) => {
+                let codegen = ["check", "--target", WINDOWS, "--package", "rpc-codegen"];
+                self.cargo(step, &codegen, &[])?;
+                windows_refusal(step)?;
+            }
+            Err(error) => left_out.push(format!("{error:#}")),
+        }
+        Ok(left_out)
     }
 
     fn deny(&self, step: Step) -> Result<Outcome> {
@@ -285,6 +308,15 @@ const FOR_USERS: &[&str] = &["--package", "farcall", "--package", "rpc-codegen"]
 const TARGETS: &[&str] =
     &["aarch64-unknown-linux-gnu", "aarch64-unknown-linux-musl", "x86_64-unknown-linux-musl"];
 
+/// The system that has everything but RDMA.
+const MACOS: &str = "aarch64-apple-darwin";
+
+/// The system that farcall refuses, and `rpc-codegen` supports.
+const WINDOWS: &str = "x86_64-pc-windows-msvc";
+
+/// The one error of a build for Windows.
+const REFUSAL: &str = "error: farcall does not support Windows: build it for Linux or macOS";
+
 /// The RDMA crate over rdma-sys, whose bindings its own declarations are compared with.
 const LINKED: &[&str] = &["--package", "rpc-transport-rdma", "--features", "rdma-sys"];
 
@@ -304,6 +336,26 @@ const IN_MIRI: &[&str] = &[
     "verbs::queue_pair",
     "verbs::shared_receive_queue",
 ];
+
+/// Checks that farcall for Windows fails with one sentence, beside cargo's own.
+///
+/// # Errors
+///
+/// Returns an error if it compiles, or if the compiler reports anything else.
+fn windows_refusal(step: Step) -> Result<()> {
+    let mut command = cargo::command(["check", "--target", WINDOWS, "--package", "farcall"]);
+    command.args(["--quiet", "--message-format", "short"]);
+    println!("{} (has to fail)", command_line(&command));
+    let Err(error) = bounded::tool_output(&mut command, step.limit()) else {
+        bail!("farcall compiles for Windows, which it is to refuse");
+    };
+    let error = error.to_string();
+    let count = error.matches("error: ").count() + error.matches("error[").count();
+    if count != 2 || !error.contains(REFUSAL) || !error.contains("error: could not compile") {
+        bail!("farcall for Windows is to fail with {REFUSAL:?} alone: {error}");
+    }
+    Ok(())
+}
 
 /// Runs tests of the simulated device in Miri, if a nightly toolchain has it.
 fn miri(step: Step) -> Result<Outcome> {

@@ -6,7 +6,6 @@
 
 mod document_links;
 mod fault;
-mod feature_names;
 mod layering;
 mod log_lines;
 mod log_targets;
@@ -101,11 +100,6 @@ fn lines_of_the_log_have_targets_that_stay() {
 #[test]
 fn errors_that_users_meet_read_as_sentences() {
     check_sources(readable_errors::check);
-}
-
-#[test]
-fn no_public_name_depends_on_whether_rdma_is_built_in() {
-    check_sources(feature_names::check);
 }
 
 #[test]

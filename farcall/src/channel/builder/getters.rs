@@ -7,7 +7,7 @@ use super::ChannelBuilder;
 use crate::balance::BalanceConfig;
 use crate::retry::ServiceConfig;
 use crate::{
-    Backoff, Compression, Config, ConnectBackoff, Keepalive, Limits, Rdma, Readiness, ReplayLimits,
+    Backoff, Compression, Config, ConnectBackoff, Keepalive, Limits, Readiness, ReplayLimits,
 };
 
 impl ChannelBuilder {
@@ -18,8 +18,9 @@ impl ChannelBuilder {
     }
 
     /// The handle of [`rdma`](Self::rdma); `None` where the channel will make its own.
+    #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
     #[must_use]
-    pub fn get_rdma(&self) -> Option<&Rdma> {
+    pub fn get_rdma(&self) -> Option<&crate::Rdma> {
         self.rdma.as_ref()
     }
 
@@ -147,6 +148,7 @@ mod tests {
         assert_eq!(builder.get_readiness(), Readiness::WaitForReady);
         assert_eq!(builder.get_connect_backoff(), builder.get_config().connect_backoff());
         assert_eq!(builder.get_replays(), ReplayLimits::default());
+        #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
         assert!(builder.get_rdma().is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! What a reload of the settings does to a target.
+//! A target of the settings: the handle that it shares, and a reload.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -8,6 +8,15 @@ use tokio::sync::watch;
 use super::ChannelBuilder;
 use crate::Address;
 use crate::channel::live::{Live, LiveTarget, TargetRules, attempts};
+use crate::rdma::Rdma;
+
+impl ChannelBuilder {
+    /// The same builder with the handle of its settings.
+    pub(crate) fn set_rdma(mut self, rdma: &Rdma) -> Self {
+        self.rdma = Some(rdma.clone());
+        self
+    }
+}
 
 impl LiveTarget {
     /// A target as the settings have it, before the program changes the builder.

@@ -1,9 +1,10 @@
-//! What a reload of the settings does to a server.
+//! A server of the settings: the handle that it shares, and a reload.
 
 use rpc_core::server::{LiveRules, NotServed, WeakServer};
 
 use super::ServerBuilder;
 use crate::Server;
+use crate::rdma::Rdma;
 use crate::tls::ServerTls;
 
 /// A server whose settings may change, for as long as it serves or the program holds it.
@@ -14,6 +15,14 @@ pub(crate) struct LiveServer {
     tls: Option<ServerTls>,
     /// The setters that the program has called.
     in_code: Vec<&'static str>,
+}
+
+impl ServerBuilder {
+    /// The same builder with the handle of its settings.
+    pub(crate) fn set_rdma(mut self, rdma: &Rdma) -> Self {
+        self.rdma = Some(rdma.clone());
+        self
+    }
 }
 
 impl LiveServer {

@@ -53,7 +53,6 @@ thiserror.workspace = true
 tokio = { workspace = true, features = [\"time\"] }
 tonic.workspace = true
 tracing.workspace = true
-zerocopy.workspace = true
 ",
 };
 
@@ -66,7 +65,6 @@ arrayvec.workspace = true
 bytes.workspace = true
 rpc-core.workspace = true
 tokio = { workspace = true, features = [\"sync\"] }
-zerocopy.workspace = true
 ",
 };
 
@@ -96,7 +94,6 @@ slab.workspace = true
 thiserror.workspace = true
 tokio = { workspace = true, features = [\"macros\", \"rt\", \"test-util\", \"time\"] }
 tracing.workspace = true
-zerocopy.workspace = true
 ",
 };
 

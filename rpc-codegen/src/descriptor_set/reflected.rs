@@ -1,36 +1,23 @@
-//! Checking a file descriptor set that something else has parsed.
-//!
-//! prost-build takes descriptors to be what protoc makes and panics on others. What protox has
-//! parsed from files needs none of this.
+//! The check by prost-reflect, which comes with protox.
 
 use prost_types::FileDescriptorSet;
 use protox::prost_reflect::DescriptorPool;
 
+use super::{invalid, is_full_name};
 use crate::error::CodegenError;
 
-/// The syntax of a file that is written in an edition.
-const EDITIONS: &str = "editions";
-
-/// The set with every name of a type resolved.
+/// Returns the set with every name of a type resolved.
 ///
 /// # Errors
 ///
-/// When a file or type that is referred to is not in the set, a name is no protobuf identifier, or
-/// a file is written in an edition.
-pub(crate) fn resolve(fds: FileDescriptorSet) -> Result<FileDescriptorSet, CodegenError> {
-    if let Some(file) = fds.file.iter().find(|file| file.syntax() == EDITIONS) {
-        return Err(CodegenError::Editions { file: file.name().into(), edition: None });
-    }
+/// Returns an error if the set contradicts itself or lacks a file or type that it refers to.
+pub(super) fn resolve(fds: FileDescriptorSet) -> Result<FileDescriptorSet, CodegenError> {
     let pool = DescriptorPool::from_file_descriptor_set(fds)
         .map_err(|error| invalid(format!("{error:?} (a set must hold its imports too)")))?;
     if let Some((name, owner)) = names(&pool).into_iter().find(|(name, _)| !is_full_name(name)) {
         return Err(invalid(format!("{name:?} in {owner} is no protobuf identifier")));
     }
     Ok(FileDescriptorSet { file: pool.file_descriptor_protos().cloned().collect() })
-}
-
-fn invalid(message: String) -> CodegenError {
-    CodegenError::DescriptorSet { message }
 }
 
 /// Every name that becomes a name in Rust, with the file or type that it stands in.
@@ -57,26 +44,4 @@ fn names(pool: &DescriptorPool) -> Vec<(String, String)> {
         names.push((owner.to_owned(), service.parent_file().name().to_owned()));
     }
     names
-}
-
-/// Whether every part between dots is an identifier.
-fn is_full_name(name: &str) -> bool {
-    name.split('.').all(|part| {
-        let is_letter = |letter: char| letter.is_ascii_alphabetic() || letter == '_';
-        part.starts_with(is_letter)
-            && part.chars().all(|letter| is_letter(letter) || letter.is_ascii_digit())
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn identifiers_are_told_from_other_text() {
-        assert!(is_full_name("a") && is_full_name("a.B_2") && is_full_name("_"));
-        for name in ["", ".", "a.", "2a", "a-b", "a b", "ä"] {
-            assert!(!is_full_name(name), "{name}");
-        }
-    }
 }

@@ -1,25 +1,40 @@
-//! RDMA where encryption is required: it is not used, and says why.
+//! A path that refuses every connection: RDMA where it cannot be used.
 
 use std::net::IpAddr;
 
 use rpc_core::connect::{Candidate, Declined, PendingOffer, Upgrade};
 use rpc_core::transport::Addresses;
 
-/// Stands in the place of RDMA where encryption is required. No device is opened.
+/// The reason why this build has no RDMA.
+#[cfg(target_os = "linux")]
+pub(crate) const NOT_BUILT_IN: &str = "farcall is built without its feature `rdma`";
+
+/// The reason why this build has no RDMA.
+#[cfg(not(target_os = "linux"))]
+pub(crate) const NOT_BUILT_IN: &str =
+    "RDMA needs Linux, and this program is built for another system";
+
+/// Stands in for RDMA where it cannot be used, and refuses every connection with the reason. It
+/// opens no device.
 #[derive(Debug)]
-pub(crate) struct Unencrypted {
+pub(crate) struct Refusal {
     reason: &'static str,
 }
 
-impl Unencrypted {
-    /// Under `require_encryption`.
+impl Refusal {
+    /// For connections under `require_encryption`.
     pub(crate) fn by_setting() -> Self {
         Self { reason: "RDMA is not encrypted, and require_encryption is set" }
     }
 
-    /// Where calls carry credentials.
+    /// For calls that carry credentials.
     pub(crate) fn for_credentials() -> Self {
         Self { reason: "RDMA is not encrypted, and calls carry credentials" }
+    }
+
+    /// For a build without RDMA.
+    pub(crate) fn not_built_in() -> Self {
+        Self { reason: NOT_BUILT_IN }
     }
 
     fn declined(&self) -> Declined {
@@ -27,7 +42,7 @@ impl Unencrypted {
     }
 }
 
-impl Upgrade for Unencrypted {
+impl Upgrade for Refusal {
     fn name(&self) -> &'static str {
         "rdma"
     }

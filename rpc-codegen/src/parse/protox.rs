@@ -1,0 +1,75 @@
+//! The parser in Rust, protox, and its errors with their places.
+
+use std::path::{Path, PathBuf};
+
+use miette::Diagnostic;
+use protox::Compiler;
+use protox::file::{ChainFileResolver, FileMetadata, GoogleFileResolver, IncludeFileResolver};
+
+use super::Parsed;
+use super::place::located;
+use crate::error::CodegenError;
+
+/// Parses `protos` and their imports.
+///
+/// # Errors
+///
+/// Returns an error if a file does not parse or is missing.
+pub(super) fn parse(
+    protos: &[impl AsRef<Path>],
+    includes: &[PathBuf],
+) -> Result<Parsed, CodegenError> {
+    let mut compiler = Compiler::with_file_resolver(resolver(includes));
+    compiler.include_source_info(true).include_imports(true);
+    compiler.open_files(protos).map_err(|error| proto_error(&error, includes))?;
+    let files = compiler.files().filter_map(FileMetadata::path).map(Path::to_owned);
+    Ok(Parsed {
+        files: files.collect(),
+        set: compiler.file_descriptor_set(),
+        encoded: compiler.encode_file_descriptor_set(),
+    })
+}
+
+/// Protobuf's own files as protox carries them, then what is in `includes`.
+///
+/// In this order, since those that are installed beside a protoc of version 30 or later have a
+/// syntax that protox does not know.
+fn resolver(includes: &[PathBuf]) -> ChainFileResolver {
+    let mut resolver = ChainFileResolver::new();
+    resolver.add(GoogleFileResolver::new());
+    for include in includes {
+        resolver.add(IncludeFileResolver::new(include.clone()));
+    }
+    resolver
+}
+
+fn proto_error(error: &protox::Error, includes: &[PathBuf]) -> CodegenError {
+    let message = message(error, includes);
+    match error.file() {
+        Some(name) => located(name, line_column(error), message, includes),
+        None => CodegenError::Input { message },
+    }
+}
+
+/// What protox says, what lies beneath it, and where it looked if it did not find something.
+fn message(error: &protox::Error, includes: &[PathBuf]) -> String {
+    let mut message = error.to_string();
+    if let Some(cause) = std::error::Error::source(error) {
+        message = format!("{message}: {cause}");
+    }
+    if let Some(help) = error.help() {
+        message = format!("{message} ({help})");
+    }
+    if error.is_file_not_found() {
+        let searched: Vec<_> = includes.iter().map(|path| path.display().to_string()).collect();
+        message = format!("{message} (include directories: {})", searched.join(", "));
+    }
+    message
+}
+
+/// The place of the first label, counted from 1.
+fn line_column(error: &protox::Error) -> Option<(usize, usize)> {
+    let label = error.labels()?.next()?;
+    let contents = error.source_code()?.read_span(label.inner(), 0, 0).ok()?;
+    Some((contents.line() + 1, contents.column() + 1))
+}
