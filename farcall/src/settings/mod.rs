@@ -2,9 +2,9 @@
 //!
 //! [`layers`] joins the file and the environment, [`strays`] finds variables that would set
 //! nothing, [`places`] says where each value came from, [`table`], [`tables`], [`balance`],
-//! [`compression`], [`rdma`] and [`methods`] say which keys there are, [`value`] how values are written and
-//! [`checks`] which are right, and [`apply`] gives them to the builders, which [`loaded`] makes.
-//! [`reload`] reads the file again while the program runs.
+//! [`compression`], [`rdma`] and [`methods`] say which keys there are, [`value`] how values are
+//! written and [`checks`] which are right, and [`apply`] gives them to the builders, which
+//! [`loaded`] makes. [`reload`] reads the file again while the program runs.
 
 mod apply;
 mod balance;

@@ -266,8 +266,8 @@ async fn a_server_and_a_target_of_one_file_meet() {
     assert_eq!(channel.path(), CallPath::Direct { transport: "inproc" });
 }
 
-/// Compares with a file of the crate, which `FARCALL_WRITE_GOLDEN=1` writes anew. The files have the
-/// keys of the table `rdma`, so only a build with RDMA compares.
+/// Compares with a file of the crate, which `FARCALL_WRITE_GOLDEN=1` writes anew. The files have
+/// the keys of the table `rdma`, so only a build with RDMA compares.
 pub(super) fn assert_is_file(path: &str, text: &str) {
     if cfg!(not(all(target_os = "linux", any(feature = "rdma", feature = "sim")))) {
         return;

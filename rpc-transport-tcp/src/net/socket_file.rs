@@ -21,8 +21,8 @@ const PATH_LEN_MAX: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 ///
 /// # Errors
 ///
-/// Returns an error if the name is empty, holds a zero byte, is too long, or is abstract on a system
-/// other than Linux.
+/// Returns an error if the name is empty, holds a zero byte, is too long, or is abstract on a
+/// system other than Linux.
 pub(crate) fn native(name: &str) -> io::Result<PathBuf> {
     let invalid = |message: String| io::Error::new(io::ErrorKind::InvalidInput, message);
     if name.is_empty() || name == "@" {

@@ -27,6 +27,7 @@ const FREE: &[(&str, usize, &str)] = &[
     ("rpc-core/src/limits/shared.rs", 2, "policy::saturation: once a minute"),
     ("rpc-core/src/runtime/handoff/monitor.rs", 1, "once a process"),
     ("farcall/src/settings/reload/reloader.rs", 3, "the operator's file, which no peer changes"),
+    ("farcall/src/settings/rdma/not_built_in.rs", 1, "once a load of the operator's file"),
     ("rpc-transport-rdma/src/worker/driver.rs", 1, "the end of a lane"),
     ("rpc-transport-rdma/src/proto/rndv/memory_windows.rs", 1, "a fault of the device"),
     ("rpc-transport-rdma/src/device/open/watch.rs", 1, "the end of a device"),

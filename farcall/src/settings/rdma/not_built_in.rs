@@ -30,7 +30,7 @@ impl RdmaTable {
                 target: "farcall::settings", file, reason, "the table rdma is ignored"
             );
         }
-        Ok(Rdma)
+        Ok(Rdma::default())
     }
 }
 
