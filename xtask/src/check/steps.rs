@@ -142,12 +142,14 @@ impl Runner {
     /// and farcall without RDMA.
     fn without_libibverbs(&self, step: Step) -> Result<Outcome> {
         let lints = ["--", "-D", "warnings"];
-        self.cargo(step, &[&["clippy", "--all-targets"], SIMULATED, &lints].concat(), &[])?;
-        self.cargo(step, &[TEST, SIMULATED].concat(), &[])?;
-        self.cargo(step, &[&["clippy", "--all-targets"], WITHOUT_RDMA, &lints].concat(), &[])?;
-        self.cargo(step, &[TEST, WITHOUT_RDMA, &["--lib", "--tests"]].concat(), &[])?;
+        let clippy = [&["clippy", "--all-targets"], UNOPTIMIZED].concat();
+        let test = [TEST, UNOPTIMIZED].concat();
+        self.cargo(step, &[&clippy, SIMULATED, &lints].concat(), &[])?;
+        self.cargo(step, &[&test, SIMULATED].concat(), &[])?;
+        self.cargo(step, &[&clippy, WITHOUT_RDMA, &lints].concat(), &[])?;
+        self.cargo(step, &[&test, WITHOUT_RDMA, &["--lib", "--tests"]].concat(), &[])?;
         let simulated_alone = ["--features", "sim"];
-        self.cargo(step, &[&["check"], WITHOUT_RDMA, &simulated_alone].concat(), &[])
+        self.cargo(step, &[&["check"], UNOPTIMIZED, WITHOUT_RDMA, &simulated_alone].concat(), &[])
     }
 
     /// Lints the provider over rdma-sys, and compares our declarations of the ABI with it.
@@ -159,8 +161,9 @@ impl Runner {
         let variables: Vec<_> =
             variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let lints = ["--", "-D", "warnings"];
-        self.cargo(step, &[&["clippy", "--all-targets"], LINKED, &lints].concat(), &variables)?;
-        self.cargo(step, &[TEST, LINKED, &["--lib", "sys::"]].concat(), &variables)
+        let clippy = [&["clippy", "--all-targets"], UNOPTIMIZED, LINKED, &lints].concat();
+        self.cargo(step, &clippy, &variables)?;
+        self.cargo(step, &[TEST, UNOPTIMIZED, LINKED, &["--lib", "sys::"]].concat(), &variables)
     }
 
     /// Checks what users build for other targets and with the oldest Rust.
@@ -316,6 +319,19 @@ const WINDOWS: &str = "x86_64-pc-windows-msvc";
 
 /// The one error of a build for Windows.
 const REFUSAL: &str = "error: farcall does not support Windows: build it for Linux or macOS";
+
+/// Turns off the optimization of our crates. A step with a selection of its own compiles them for
+/// itself, and compiling costs more than its tests gain.
+const UNOPTIMIZED: &[&str] = &[
+    "--config",
+    "profile.dev.package.farcall-core.opt-level=0",
+    "--config",
+    "profile.dev.package.rpc-transport-rdma.opt-level=0",
+    "--config",
+    "profile.dev.package.rpc-transport-tcp.opt-level=0",
+    "--config",
+    "profile.dev.package.farcall.opt-level=0",
+];
 
 /// The RDMA crate over rdma-sys, whose bindings its own declarations are compared with.
 const LINKED: &[&str] = &["--package", "rpc-transport-rdma", "--features", "rdma-sys"];
