@@ -11,6 +11,11 @@ use crate::rdma_place::REQUIRED_VARIABLE;
 /// A build of the whole RDMA crate and what stands above it, from nothing, on a slow machine.
 pub(crate) const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 
+/// A build of a program that is not going to be changed: without what only a rebuild or a debugger
+/// needs.
+const BUILT_ONCE: &[&str] =
+    &["build", "--config", "build.incremental=false", "--config", "profile.dev.debug=false"];
+
 /// The tests of the verbs. The unit tests of the crate use no device: the step `unit` runs them.
 pub(crate) const VERBS: &[RdmaProgram] = &[RdmaProgram {
     package: "rpc-transport-rdma",
@@ -157,7 +162,9 @@ impl RdmaProgram {
             Target::Test(test) | Target::Bin { test, .. } => {
                 [&["test", "--no-run"], WORKSPACE, &["--test", test]].concat()
             }
-            Target::Alone(name) => vec!["build", "--package", self.package, "--bin", name],
+            Target::Alone(name) => {
+                [BUILT_ONCE, &["--package", self.package, "--bin", name]].concat()
+            }
             Target::Measured(name) => {
                 vec!["build", "--release", "--package", self.package, "--bin", name]
             }
@@ -210,7 +217,8 @@ mod tests {
         assert_eq!(line(Target::Test("suite")), in_workspace("--test suite"));
         let bin = Target::Bin { name: "demo", test: "other" };
         assert_eq!(line(bin), in_workspace("--test other"));
-        assert_eq!(line(Target::Alone("demo")), "build --package p --bin demo");
+        let alone = [&BUILT_ONCE.join(" "), "--package p --bin demo"].join(" ");
+        assert_eq!(line(Target::Alone("demo")), alone);
         assert_eq!(line(Target::Measured("demo")), "build --release --package p --bin demo");
     }
 
