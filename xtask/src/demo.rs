@@ -35,7 +35,7 @@ const EMULATED_ARGUMENTS: [&str; 3] = ["--emulated", "--sizes", "64,65536,104857
 const HOST_LIMIT: Duration = Duration::from_secs(120);
 
 /// The usual times of the phases on two cores, with the crates downloaded.
-const BUILD_USUALLY: Duration = Duration::from_secs(60);
+const BUILD_USUALLY: Duration = Duration::from_secs(75);
 const HOST_USUALLY: Duration = Duration::from_secs(5);
 const INSTALL_USUALLY: Duration = Duration::from_secs(40);
 const RDMA_USUALLY: Duration = Duration::from_secs(45);
