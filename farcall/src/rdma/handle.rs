@@ -65,7 +65,7 @@ impl Rdma {
     ///
     /// # Panics
     ///
-    /// When a value is out of its range: see [`RdmaConfig::check`].
+    /// Panics if a value is out of its range: see [`RdmaConfig::check`].
     #[must_use]
     #[track_caller]
     pub fn new(config: RdmaConfig) -> Self {
@@ -77,7 +77,7 @@ impl Rdma {
     ///
     /// # Panics
     ///
-    /// When a value is out of its range: see [`RdmaConfig::check`].
+    /// Panics if a value is out of its range: see [`RdmaConfig::check`].
     ///
     /// # Examples
     ///
@@ -107,20 +107,20 @@ impl Rdma {
         cfg!(feature = "rdma")
     }
 
-    /// How RDMA is used.
+    /// Returns the settings of RDMA.
     #[must_use]
     pub fn config(&self) -> &RdmaConfig {
         &self.shared.config
     }
 
-    /// What is known of each device that is or was open by this handle, with a count of the events
-    /// that have happened to it.
+    /// Returns the status of each device that this handle has opened, open or closed since, with
+    /// counts of its events.
     #[must_use]
     pub fn devices(&self) -> Vec<DeviceStatus> {
         self.shared.devices.as_ref().map_or_else(Vec::new, |devices| devices.devices())
     }
 
-    /// What each lane of the open devices has of connections and memory, and what it has done.
+    /// Returns the connections, the memory and the counters of each lane of the open devices.
     #[must_use]
     pub fn lanes(&self) -> Vec<LaneInfo> {
         self.shared.devices.as_ref().map_or_else(Vec::new, |devices| devices.lanes())

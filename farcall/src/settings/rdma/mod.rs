@@ -14,11 +14,11 @@ table! {
     RdmaTable {
         /// The devices or ports that may be used, as "mlx5_0" or "mlx5_1:2"; all if none is named.
         devices: Vec<String> = "[]", AtStart, any;
-        /// Which port serves a connection: the one that has its local "address", or the "nearest".
+        /// The port that serves a connection: the one with its local "address", or the "nearest".
         port_choice: Choice = "\"address\"", AtStart, any;
-        /// Which place of a port's GID table is used; the first that serves unless it is set.
+        /// The index in a port's GID table. By default the first entry that serves.
         gid_index: u8 = "3", AtStart, any;
-        /// How far keys reach that peers are given: "window", "region", or "auto".
+        /// The reach of the keys that peers get: "window", "region", or "auto".
         rkey_scope: KeyScope = "\"auto\"", AtStart, any;
         /// Tasks and completion queues for each device.
         lanes: u16 = "1", AtStart, |it| some(*it);
@@ -45,24 +45,24 @@ table! {
         /// Queue pairs of a connection that carry READs alone.
         read_queue_pairs: u8 = "2", AtStart,
             |it| RdmaConfig::default().with_read_queue_pairs(*it).check();
-        /// Whether devices are used whose READs may complete short, which are Soft-RoCE's on
+        /// Use devices whose READs may complete short: Soft-RoCE devices on
         /// kernels other than 6.1.
         allow_untrusted_reads: bool = "false", AtStart, any;
         /// Bytes of READs outstanding on all connections of a device.
         max_read_bytes: Size32 = "\"8 MiB\"", AtStart, |it| some(it.0);
-        /// How long a large frame waits for memory at most.
+        /// The longest wait of a large frame for memory.
         memory_timeout: Period = "\"30s\"", AtStart, |it| period(it.0);
-        /// How long the program may hold a large frame before a warning in the log.
+        /// The time that the program may hold a large frame before a warning in the log.
         lease_warn_after: Period = "\"60s\"", AtStart, |it| timeout(it.0);
-        /// How long a READ may take.
+        /// The longest time of a READ.
         read_timeout: Period = "\"10s\"", AtStart, |it| timeout(it.0);
-        /// How long a peer may keep a large frame that it was offered, or grant no credit.
+        /// The longest time that a peer may keep an offered frame, or grant no credit.
         release_timeout: Period = "\"60s\"", AtStart, |it| timeout(it.0);
-        /// How long a peer may take to let go of a large frame whose call was given up.
+        /// The longest time that a peer may keep a large frame whose call was cancelled.
         cancel_timeout: Period = "\"5s\"", AtStart, |it| timeout(it.0);
-        /// How long a closing connection may take to finish what it was given.
+        /// The longest time that a closing connection may take to finish its work.
         close_timeout: Period = "\"5s\"", AtStart, |it| period(it.0);
-        /// How long to poll after the last completion before sleeping.
+        /// The time to poll after the last completion before sleeping.
         spin: Period = "\"20us\"", AtStart, any;
     } tables {
         connect: RdmaConnectTable = "connect", AtStart;
