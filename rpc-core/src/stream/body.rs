@@ -259,8 +259,9 @@ impl<M: Message + Default> Decoder for HandoffDecoder<M> {
     }
 
     fn buffer_settings(&self) -> BufferSettings {
-        // The buffer never holds more than one empty message.
-        BufferSettings::new(EMPTY_MESSAGE.len(), EMPTY_MESSAGE.len())
+        // The buffer never holds more than one empty message. With room for one alone, `Streaming`
+        // would move the buffer back to its start for every message.
+        BufferSettings::new(32 * EMPTY_MESSAGE.len(), EMPTY_MESSAGE.len())
     }
 }
 
