@@ -1,27 +1,25 @@
-//! What a call may cost: calls into the kernel, and instructions, client and server together. Both
-//! repeat, so that a regression shows without a clock.
+//! Budgets of a call on this host: calls into the kernel, and instructions, of client and server
+//! together. Both counts repeat, so that a regression shows without a clock.
 //!
-//! Over RDMA the device is the simulated one, whose own instructions are left out. Everything runs
-//! on one thread.
+//! Over RDMA the device is the simulated one. Its own instructions do not count. Everything runs on
+//! one thread.
 //!
-//! Instructions are those of user space, as valgrind's callgrind counts them in a process of its
-//! own; they mean something in an optimised build only, so that any other build counts calls into
-//! the kernel alone. Allocations are counted by the test `allocations`.
-#![forbid(unsafe_code)]
+//! Valgrind's callgrind counts the instructions of user space in a process of its own. A build that
+//! is not optimized counts calls into the kernel alone. The test `allocations` counts allocations.
 
 use std::future::Future;
 use std::net::Ipv4Addr;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::sync::Arc;
 
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use clap::Args;
 use farcall::sim::SimNetwork;
 use farcall::{Channel, Endpoint, Rdma, RdmaConfig, Server, Status};
 use farcall_probe::Probe;
 use farcall_probe::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_probe::small_calls::{chat, shared_payload, unary};
 use futures::future::try_join_all;
-
-type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// What is counted: how many calls, or messages of a stream, are under way at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,30 +114,34 @@ const WITHOUT_DEVICE: [&str; 2] = [
 /// three times as many.
 const CALL_COUNT: u64 = 4_000;
 
-fn main() -> ExitCode {
-    let arguments: Vec<_> = std::env::args().collect();
-    let outcome = match &arguments[..] {
-        [_, word, name, count] if word == "count" => count
-            .parse()
-            .map_err(Failure::from)
-            .and_then(|count| make_calls(budget(name)?, count).map(drop)),
-        _ => check(),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            println!("{error}");
-            ExitCode::FAILURE
-        }
+/// Arguments of `farcall-bench host-budgets`.
+#[derive(Debug, Args)]
+pub struct HostBudgetOptions {
+    /// Makes the calls of one budget and counts nothing, for a profiler.
+    #[arg(long, value_name = "NAME", requires = "calls")]
+    only: Option<String>,
+    /// Number of calls that `--only` makes.
+    #[arg(long, requires = "only")]
+    calls: Option<u64>,
+}
+
+impl HostBudgetOptions {
+    /// Counts what each budget limits and prints a line for each count, or makes calls for a
+    /// profiler.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a budget is exceeded or unknown, if a call fails, or if valgrind does
+    /// not start.
+    pub fn run(&self) -> Result<()> {
+        let (Some(name), Some(calls)) = (&self.only, self.calls) else { return check() };
+        let budget = BUDGETS.iter().find(|budget| budget.name == name);
+        let budget = budget.with_context(|| format!("no budget is called {name}"))?;
+        make_calls(budget, calls).map(drop)
     }
 }
 
-fn budget(name: &str) -> Result<&'static Budget, Failure> {
-    let found = BUDGETS.iter().find(|budget| budget.name == name);
-    found.ok_or_else(|| format!("no budget is called {name}").into())
-}
-
-fn check() -> Result<(), Failure> {
+fn check() -> Result<()> {
     let mut over = Vec::new();
     for budget in BUDGETS {
         let count = make_calls(budget, CALL_COUNT)?;
@@ -156,13 +158,14 @@ fn check() -> Result<(), Failure> {
         }
     }
     if cfg!(debug_assertions) {
-        println!("instructions are not counted: this build is not optimised (--release)");
+        println!("instructions are not counted: this build is not optimized (--release)");
     }
-    if over.is_empty() { Ok(()) } else { Err(format!("over budget: {}", over.join(", ")).into()) }
+    ensure!(over.is_empty(), "over budget: {}", over.join(", "));
+    Ok(())
 }
 
 /// The instructions of each call: those of a long run less those of a short one.
-fn instructions(budget: &Budget) -> Result<f64, Failure> {
+fn instructions(budget: &Budget) -> Result<f64> {
     let (short, long) = (CALL_COUNT, 3 * CALL_COUNT);
     // Beside each other, because what runs beside it changes no count.
     let (in_short, in_long) = std::thread::scope(|scope| {
@@ -170,28 +173,28 @@ fn instructions(budget: &Budget) -> Result<f64, Failure> {
         let in_long = run_in_callgrind(budget, long);
         (in_short.join(), in_long)
     });
-    let in_short = in_short.map_err(|_| "the thread of the short run panicked")?;
+    let in_short = in_short.map_err(|_| anyhow!("the thread of the short run panicked"))?;
     let difference = in_long?.saturating_sub(in_short?);
     // Each run warms up with a tenth as many.
     Ok(difference as f64 / ((long - short) as f64 * 1.1))
 }
 
-fn run_in_callgrind(budget: &Budget, count: u64) -> Result<u64, Failure> {
+fn run_in_callgrind(budget: &Budget, count: u64) -> Result<u64> {
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
     command.args(WITHOUT_DEVICE);
-    command.arg(std::env::current_exe()?).args(["count", budget.name, &count.to_string()]);
-    let output = command
-        .output()
-        .map_err(|error| format!("valgrind, which counts instructions, does not start: {error}"))?;
-    let words = String::from_utf8_lossy(&output.stderr).into_owned();
-    let collected = words
+    let count = count.to_string();
+    command.arg(std::env::current_exe()?);
+    command.args(["host-budgets", "--only", budget.name, "--calls", &count]);
+    let output = command.output().context("valgrind, which counts instructions, does not start")?;
+    let report = String::from_utf8_lossy(&output.stderr).into_owned();
+    let collected = report
         .lines()
         .filter_map(|line| line.split_once("Collected :"))
         .find_map(|(_, count)| count.trim().parse().ok());
     match collected {
         Some(count) if output.status.success() => Ok(count),
-        _ => Err(format!("callgrind ended with {}: {words}", output.status).into()),
+        _ => bail!("callgrind ended with {}: {report}", output.status),
     }
 }
 
@@ -208,7 +211,7 @@ fn place(over: Over) -> (&'static str, Rdma) {
 }
 
 /// Makes `count` calls after a tenth as many; the reads and writes of each.
-fn make_calls(budget: &Budget, count: u64) -> Result<f64, Failure> {
+fn make_calls(budget: &Budget, count: u64) -> Result<f64> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let (address, rdma) = place(budget.over);

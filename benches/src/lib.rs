@@ -7,11 +7,12 @@
 //! of *worker* processes, a server and a client: `worker` is what runs inside of one, `subjects`
 //! the implementations it can be, `processes` how the driver starts, asks and ends them. `driver`
 //! puts these together; `tcp`, `rdma` and `scale` hold the figures of the groups, and `report`
-//! makes the pages that show them.
+//! makes the pages that show them. `host_budgets` and `rdma::BudgetOptions` count instructions.
 #![forbid(unsafe_code)]
 
 pub mod driver;
 pub mod figures;
+pub mod host_budgets;
 pub mod processes;
 pub mod rdma;
 pub mod report;

@@ -2,7 +2,7 @@
 //! RDMA, in the virtual machine where time counts instructions, what a call costs and what greedy
 //! clients cost each other.
 //!
-//! The budgets themselves stand in `benches/src/bin/farcall-budgets.rs` and
+//! The budgets themselves stand in `benches/src/host_budgets.rs` and
 //! `benches/src/rdma/budget.rs`.
 
 use anyhow::{Result, bail};
@@ -16,8 +16,8 @@ use crate::vm::{self, INSTRUCTION_NANOS, VmEnd, VmOptions};
 /// Counts on this host.
 pub(crate) const ON_HOST: &[RdmaProgram] = &[RdmaProgram {
     package: "farcall-benches",
-    target: Target::Measured("farcall-budgets"),
-    arguments: &[],
+    target: Target::Measured("farcall-bench"),
+    arguments: &["host-budgets"],
     // Under valgrind it takes half a minute.
     limit_seconds: 900,
 }];

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use farcall_benches::driver::{self, HandCommand, Options};
+use farcall_benches::host_budgets::HostBudgetOptions;
 use farcall_benches::rdma::BudgetOptions;
 use farcall_benches::report;
 use farcall_benches::subjects::{self, BuiltIn};
@@ -26,6 +27,8 @@ enum Command {
     /// Counts the instructions of calls over RDMA, where time counts instructions.
     #[command(hide = true)]
     Budgets(BudgetOptions),
+    /// Counts the instructions of calls over TCP and simulated RDMA, with valgrind.
+    HostBudgets(HostBudgetOptions),
     /// Renews the tables and plots of the report from files that `--json` has written.
     Report {
         /// The files; of a figure that stands in several, the last is taken.
@@ -57,6 +60,7 @@ fn main() -> Result<()> {
         None => driver::run(&arguments.options),
         Some(Command::ByHand(command)) => command.run(),
         Some(Command::Budgets(options)) => options.run(),
+        Some(Command::HostBudgets(options)) => options.run(),
         Some(Command::Report { files, out }) => report::write(&files, &out),
         Some(Command::Readme { file, out, page }) => report::write_readme(&file, &out, &page),
         Some(Command::Worker(options)) => subjects::run(&options, None),
