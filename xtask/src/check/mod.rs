@@ -1,9 +1,10 @@
 //! `cargo xtask test`: every check of the workspace, each within a bound, with a table at the end.
 //!
-//! `step` names the steps, `steps` runs them, `unit` the one with the most programs, `cost` is what
-//! they took, `summary` shows how they went.
+//! `step` names the steps, `steps` runs them in order, and `beside` runs some beside those. `unit`
+//! is the step with the most programs. `cost` measures time, and `summary` is the table at the end.
 
 mod api_page;
+mod beside;
 mod cost;
 mod step;
 mod steps;

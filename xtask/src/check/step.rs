@@ -22,7 +22,7 @@ pub enum Step {
     /// The RDMA crate linked with libibverbs through rdma-sys: lints, and our declarations of the
     /// ABI against its bindings.
     Linked,
-    /// What users build, for 64-bit Arm, for musl and with the oldest Rust, where rustup has them.
+    /// What users build, for other targets and with the oldest Rust, where rustup has them.
     Targets,
     /// All tests that need no RDMA device, documentation's examples and `tidy` among them.
     Unit,
@@ -35,17 +35,16 @@ pub enum Step {
     /// Servers that are restarted and killed under load, and TLS settings that are wrong, with real
     /// processes on loopback.
     Scenario,
-    /// The RDMA crate without libibverbs, on its simulated device, and farcall without RDMA: lints
-    /// and tests.
+    /// The RDMA crate without libibverbs: lints. farcall without RDMA: lints and tests.
     Sim,
     /// The verbs on the simulated device in Miri, where that is installed.
     Miri,
     /// The peers of the benchmark, as far as they need no compiler of their own: lints.
     Peers,
+    /// Builds the program that the budgets measure, with link-time optimization.
+    BuildMeasured,
     /// Builds what the following steps run.
     BuildVm,
-    /// What a call may cost in calls into the kernel and in instructions, optimised.
-    Budgets,
     /// Tests of the verbs, on RDMA devices.
     VmVerbs,
     /// The suite of behaviours over RDMA, on RDMA devices.
@@ -54,6 +53,8 @@ pub enum Step {
     VmDemo,
     /// The short rows of the fault matrix, in the virtual machine.
     VmFaults,
+    /// What a call may cost in calls into the kernel and in instructions, optimised.
+    Budgets,
     /// The instructions that calls over RDMA take against their budgets, and what greedy clients
     /// get done, in the virtual machine.
     VmBudgets,
@@ -71,6 +72,7 @@ impl Step {
             | Self::Attack
             | Self::Interop
             | Self::Scenario
+            | Self::BuildMeasured
             | Self::BuildVm => &[Purpose::Build],
             Self::Budgets => &[Purpose::Build, Purpose::Budgets],
             // None has anything to do with a library of the system.
@@ -98,6 +100,39 @@ impl Step {
         )
     }
 
+    /// Returns true if the step leaves processors idle: it runs real processes, or the virtual
+    /// machine.
+    pub(super) fn mostly_waits(self) -> bool {
+        matches!(
+            self,
+            Self::Attack
+                | Self::Interop
+                | Self::Scenario
+                | Self::VmVerbs
+                | Self::VmSuite
+                | Self::VmDemo
+                | Self::VmFaults
+        )
+    }
+
+    /// Returns true if the step does little but compile, and only the measured steps depend on it.
+    pub(super) fn only_compiles(self) -> bool {
+        matches!(
+            self,
+            Self::Linked
+                | Self::Targets
+                | Self::Package
+                | Self::Sim
+                | Self::Peers
+                | Self::BuildMeasured
+        )
+    }
+
+    /// Returns true if the step runs what `build-measured` builds.
+    pub(super) fn is_measured(self) -> bool {
+        matches!(self, Self::Budgets | Self::VmBudgets)
+    }
+
     /// The bound on each cargo command of the step: several times what it takes from nothing on two
     /// cores.
     pub(super) fn limit(self) -> Duration {
@@ -114,6 +149,7 @@ impl Step {
             | Self::Interop
             | Self::Scenario
             | Self::Budgets
+            | Self::BuildMeasured
             | Self::BuildVm
             | Self::VmVerbs
             | Self::VmSuite
@@ -140,7 +176,8 @@ impl Step {
             Self::Budgets => 40,
             Self::Sim => 200,
             Self::Peers => 55,
-            Self::BuildVm => 450,
+            Self::BuildMeasured => 300,
+            Self::BuildVm => 60,
             Self::VmVerbs => 110,
             Self::VmSuite => 390,
             Self::VmDemo => 110,

@@ -22,7 +22,8 @@ pub(super) enum Outcome {
 /// All steps that were run.
 #[derive(Debug, Default)]
 pub(super) struct Summary {
-    rows: Vec<(Step, Cost, Outcome)>,
+    /// A row without a step stands for those that ran beside the others.
+    rows: Vec<(Option<Step>, Cost, Outcome)>,
 }
 
 /// How many times its record a step may take before it is named.
@@ -31,7 +32,13 @@ const GROWTH_MAX: f64 = 2.0;
 impl Summary {
     /// Adds a step that has ended.
     pub(super) fn add(&mut self, step: Step, took: Cost, outcome: Outcome) {
-        self.rows.push((step, took, outcome));
+        self.rows.push((Some(step), took, outcome));
+    }
+
+    /// Adds the steps that ran beside the others: the time that was spent waiting for them, and
+    /// their processor time.
+    pub(super) fn add_beside(&mut self, took: Cost, outcome: Outcome) {
+        self.rows.push((None, took, outcome));
     }
 
     /// How many have failed.
@@ -52,8 +59,9 @@ impl Summary {
         let ran =
             self.rows.iter().filter(|(_, _, outcome)| !matches!(outcome, Outcome::Skipped(_)));
         ran.filter_map(|(step, cost, _)| {
+            let step = (*step)?;
             let record = step.record()?.as_secs_f64();
-            Some((*step, cost.cpu.as_secs_f64() / record))
+            Some((step, cost.cpu.as_secs_f64() / record))
         })
         .collect()
     }
@@ -73,14 +81,15 @@ impl Summary {
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let columns =
-            Columns::new().left("step", 10).right("seconds", 8).right("cpu", 8).left("result", 0);
+            Columns::new().left("step", 14).right("seconds", 8).right("cpu", 8).left("result", 0);
         let line = |name: String, cost: Cost, result: String| {
             let seconds = |time: Duration| format!("{:.1}", time.as_secs_f64());
             columns.line([name, seconds(cost.wall), seconds(cost.cpu), result])
         };
         writeln!(f, "{}", columns.heading())?;
         for (step, cost, outcome) in &self.rows {
-            writeln!(f, "{}", line(step.to_string(), *cost, outcome.to_string()))?;
+            let name = step.map_or("beside".to_owned(), |step| step.to_string());
+            writeln!(f, "{}", line(name, *cost, outcome.to_string()))?;
         }
         let total = self.total();
         let minutes = format!("{:.0} minutes", total.wall.as_secs_f64() / 60.0);
@@ -127,12 +136,14 @@ mod tests {
             cost(seconds(100), seconds(130)),
             Outcome::Failed("it hung".into()),
         );
-        let table = "step        seconds      cpu  result\n\
-                     fmt             1.2      1.0  ok\n\
-                     deny            0.0      0.0  ok (remark)\n\
-                     vm-suite        0.0      0.0  skipped: nothing\n\
-                     unit          100.0    130.0  FAILED: it hung\n\
-                     sum           101.2    131.0  2 minutes\n";
+        summary.add_beside(cost(seconds(5), seconds(90)), Outcome::Passed(None));
+        let table = "step            seconds      cpu  result\n\
+                     fmt                 1.2      1.0  ok\n\
+                     deny                0.0      0.0  ok (remark)\n\
+                     vm-suite            0.0      0.0  skipped: nothing\n\
+                     unit              100.0    130.0  FAILED: it hung\n\
+                     beside              5.0     90.0  ok\n\
+                     sum               106.2    221.0  2 minutes\n";
         assert_eq!(summary.to_string(), table);
         assert_eq!(summary.failed_count(), 1);
     }
