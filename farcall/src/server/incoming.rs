@@ -20,9 +20,8 @@ use crate::{BindError, Config, Endpoint};
 ///   or Unix sockets.
 /// - A `Stream` of `Result<IO, E>`, where tokio can read and write `IO`: any byte stream. tokio's
 ///   own sockets among them are served as TCP and Unix sockets, without RDMA. Others carry farcall
-///   as they are: TLS streams, virtual sockets, pipes in memory. An error of the stream is logged,
-///   and the stream is asked for the next one. A server with
-///   [`tls`](super::ServerBuilder::tls) takes no such stream.
+///   as they are: TLS streams, virtual sockets, pipes in memory. The server logs an error of the
+///   stream and polls it again. A server that has TLS itself rejects such a stream.
 /// - An [`Endpoint`]: what it accepts, under the settings that it brings.
 ///
 /// `Kind` is found by the compiler.
