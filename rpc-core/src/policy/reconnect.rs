@@ -11,10 +11,10 @@
 //! The delays are those of gRPC's connection backoff protocol, counted from the beginning of the
 //! attempt as there. What resets them differs: gRPC takes the HTTP/2 settings for a success, so
 //! that a server which accepts, says Hello and closes is asked again as fast as the network
-//! allows. Here a connection has to be *useful*. It lasted for [`ConnectBackoff::healthy_after`], or
-//! it lasted for [`ConnectBackoff::initial_delay`] and a call was answered over it. An answer alone
-//! is not enough: a server that dies after each answer would be asked again without a pause. The
-//! same rule stops loops of connections that are sent away (GOAWAY) at once.
+//! allows. Here a connection has to be *useful*. It lasted for [`ConnectBackoff::healthy_after`],
+//! or it lasted for [`ConnectBackoff::initial_delay`] and a call was answered over it. An answer
+//! alone is not enough: a server that dies after each answer would be asked again without a pause.
+//! The same rule stops loops of connections that are sent away (GOAWAY) at once.
 //!
 //! Which path a connection takes is `breaker`'s business.
 
@@ -34,8 +34,8 @@ use crate::limits::settings::{InvalidSetting, ensure};
 #[non_exhaustive]
 pub struct ConnectBackoff {
     /// From the beginning of a first attempt that failed to the next one. 1 s by default; from 1 ms
-    /// to a day. A connection that ends sooner counts as a failed attempt, answers or not; the first
-    /// such end is made good at once.
+    /// to a day. A connection that ends sooner counts as a failed attempt, answers or not. The
+    /// first of them is replaced at once.
     pub initial_delay: Duration,
     /// Delays grow up to this. 120 s by default; from the initial delay to a day.
     pub max_delay: Duration,

@@ -52,7 +52,7 @@ pub(super) fn code(status: StatusCode) -> Code {
 
 /// Returns true if `fields` carry a `grpc-status` of gRPC's list.
 pub(super) fn has_status(fields: &HeaderMap) -> bool {
-    let value = fields.get(GRPC_STATUS).map(|value| value.as_bytes());
+    let value = fields.get(GRPC_STATUS).map(HeaderValue::as_bytes);
     // tonic reads whatever is no code as `UNKNOWN`, which is 2.
     value.is_some_and(|it| it == b"2" || Code::from_bytes(it) != Code::Unknown)
 }

@@ -1,8 +1,8 @@
 //! A name server of a test's own, on a port of loopback.
 //!
 //! It answers what its zone has at the moment of the query, and nothing else: a name that the zone
-//! does not have gets an empty answer. Over UDP, an answer that is too long is an empty one with the
-//! mark of a truncated one, so that resolvers ask again over TCP.
+//! does not have gets an empty answer. Over UDP, an answer that is too long is an empty one with
+//! the mark of a truncated one, so that resolvers ask again over TCP.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
