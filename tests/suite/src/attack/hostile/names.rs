@@ -52,10 +52,9 @@ fn targets() -> io::Result<Vec<Record>> {
 async fn count(zone: Zone, deeds: Arc<Deeds>) {
     let mut counted = 0;
     loop {
-        for _ in counted..zone.query_count() {
-            deeds.count_opened();
-            counted += 1;
-        }
+        let queries = zone.query_count();
+        (counted..queries).for_each(|_| deeds.count_opened());
+        counted = queries;
         tokio::time::sleep(LOOK_INTERVAL).await;
     }
 }
