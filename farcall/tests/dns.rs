@@ -104,6 +104,52 @@ async fn a_service_record_brings_port_and_weight_and_the_best_priority_counts() 
     assert_eq!(weights, [1, 3]);
 }
 
+/// A channel to the servers that `zone` has, which has looked them up.
+async fn looked_up(zone: &Zone, port: Option<u16>) -> Channel {
+    let resolver = zone.serve().await.expect("a port of loopback");
+    let channel =
+        channel(Dns::with_resolver(resolver, DnsName::new("shop.test.", port, Scheme::Tcp)));
+    let looking = async {
+        let mut state = Connectivity::Idle;
+        while channel.endpoints().is_empty() {
+            state = channel.connectivity_changed(state).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), looking).await.expect("it is looked up in time");
+    channel
+}
+
+#[tokio::test]
+async fn an_answer_of_many_targets_causes_a_bounded_lookup() {
+    let zone = Zone::default();
+    let targets: Vec<_> = (0..1100).map(|number| format!("t{number}.test.")).collect();
+    let services = targets.iter().map(|target| {
+        let target = ServiceTarget { host: target, port: 1, priority: 0, weight: 1 };
+        service("_farcall._tcp.shop.test.", target, 0).expect("these are names")
+    });
+    zone.set(services.chain(targets.iter().map(|target| host(target, 10, 0))).collect());
+    let channel = looked_up(&zone, None).await;
+    let queries = zone.query_count();
+    println!("{queries} queries for 1,100 targets");
+    // One for the SRV records, again over TCP, and two for each target that is used.
+    assert!(queries <= 2 + 2 * 256, "{queries} queries");
+    drop(channel);
+}
+
+#[tokio::test]
+async fn an_answer_of_many_addresses_is_used_in_part() {
+    let zone = Zone::default();
+    let record = |number: u32| {
+        let ip = Ipv4Addr::from_bits(Ipv4Addr::new(127, 1, 0, 0).to_bits() + number);
+        address("shop.test.", ip, 0).expect("it is a name")
+    };
+    zone.set((0..2500).map(record).collect());
+    let channel = looked_up(&zone, Some(1)).await;
+    let endpoints = channel.endpoints().len();
+    println!("{endpoints} endpoints of 2,500 addresses");
+    assert_eq!(endpoints, 1024);
+}
+
 #[tokio::test]
 async fn a_server_that_does_not_answer_has_the_name_looked_up_again_before_its_ttl() {
     let (zone, port) = (Zone::default(), servers(&[8]).await);

@@ -182,6 +182,8 @@ fn a_connection_below_breaks_a_path_that_was_in_use_before() {
     failover.handle_lost(loss(false, 1, Cause::SentAway), now);
     failover.ask(now);
     failover.handle_made(2, UPGRADED, now);
+    // It has lasted: a second loss at once would delay the next attempt.
+    let now = now + ConnectBackoff::new().initial_delay;
     failover.handle_lost(loss(true, 1, Cause::SentAway), now);
     assert_eq!(failover.ask(now), Ask::Begin(Wanted::Best));
     failover.handle_made(3, fallback, now);

@@ -11,9 +11,10 @@
 //! The delays are those of gRPC's connection backoff protocol, counted from the beginning of the
 //! attempt as there. What resets them differs: gRPC takes the HTTP/2 settings for a success, so
 //! that a server which accepts, says Hello and closes is asked again as fast as the network
-//! allows. Here a connection has to be *useful*: a call was answered over it, or it lasted for
-//! [`ConnectBackoff::healthy_after`]. The same rule stops loops of connections that are sent away
-//! (GOAWAY) before they did anything.
+//! allows. Here a connection has to be *useful*. It lasted for [`ConnectBackoff::healthy_after`],
+//! or it lasted for [`ConnectBackoff::initial_delay`] and a call was answered over it. An answer
+//! alone is not enough: a server that dies after each answer would be asked again without a pause.
+//! The same rule stops loops of connections that are sent away (GOAWAY) at once.
 //!
 //! Which path a connection takes is `breaker`'s business.
 
@@ -33,7 +34,8 @@ use crate::limits::settings::{InvalidSetting, ensure};
 #[non_exhaustive]
 pub struct ConnectBackoff {
     /// From the beginning of a first attempt that failed to the next one. 1 s by default; from 1 ms
-    /// to a day.
+    /// to a day. A connection that ends sooner counts as a failed attempt, answers or not. The
+    /// first of them is replaced at once.
     pub initial_delay: Duration,
     /// Delays grow up to this. 120 s by default; from the initial delay to a day.
     pub max_delay: Duration,
@@ -203,7 +205,9 @@ impl Reconnect {
     /// Records the end of a connection.
     pub fn handle_lost(&mut self, lifespan: Lifespan, now: Instant, reason: String) {
         let age = now.saturating_duration_since(lifespan.connected_at);
-        if lifespan.answered_count > 0 || age >= self.rules.healthy_after {
+        let is_useful = age >= self.rules.healthy_after
+            || (lifespan.answered_count > 0 && age >= self.rules.initial_delay);
+        if is_useful {
             self.delays.reset();
             self.state = State::Sound;
         } else if self.state == State::Sound {
@@ -284,7 +288,8 @@ mod tests {
     #[test]
     fn a_useful_connection_is_replaced_at_once_and_begins_anew() {
         let (start, rules) = (Instant::now(), ConnectBackoff::default());
-        for useful in [lifespan(start, 1), lifespan(start - rules.healthy_after, 0)] {
+        let answering = lifespan(start - rules.initial_delay, 1);
+        for useful in [answering, lifespan(start - rules.healthy_after, 0)] {
             let mut reconnect = Reconnect::new(rules, 1);
             for _ in 0..10 {
                 reconnect.handle_failed(start, start, "no route".into());
@@ -301,7 +306,8 @@ mod tests {
     fn connections_of_no_use_count_as_failures_after_the_first() {
         let start = Instant::now();
         let mut reconnect = Reconnect::new(ConnectBackoff::default(), 1);
-        let useless = lifespan(start, 0);
+        // An answer makes no difference where the connection dies at once.
+        let useless = lifespan(start, 1);
         reconnect.handle_lost(useless, start, "closed".into());
         assert_eq!(wait(&reconnect, start), Duration::ZERO);
         let mut longest = Duration::ZERO;
@@ -317,10 +323,42 @@ mod tests {
     enum Outcome {
         Failed,
         Closed,
+        /// After so many answers.
+        Answered(u64),
     }
 
-    fn outcome() -> impl Strategy<Value = (Outcome, u64)> {
-        (prop_oneof![Just(Outcome::Failed), Just(Outcome::Closed)], 0..5000u64)
+    /// An outcome, and after how many milliseconds.
+    fn outcome(answered_within: u64) -> impl Strategy<Value = (Outcome, u64)> {
+        let fruitless = prop_oneof![Just(Outcome::Failed), Just(Outcome::Closed)];
+        let answered = (1..1000u64).prop_map(Outcome::Answered);
+        prop_oneof![(fruitless, 0..5000u64), (answered, 0..answered_within)]
+    }
+
+    /// The attempts of eager callers in so many seconds, whose outcomes are these over and over.
+    fn attempts(outcomes: &[(Outcome, u64)], seconds: u32, seed: u64) -> u32 {
+        let start = Instant::now();
+        let mut reconnect = Reconnect::new(ConnectBackoff::default(), seed);
+        let (mut now, mut attempts) = (start, 0);
+        for (outcome, ms) in outcomes.iter().cycle() {
+            if now - start > seconds * SECOND {
+                break;
+            }
+            attempts += 1;
+            let attempted_at = now;
+            // A loop of no time at all would have no end.
+            now += Duration::from_millis(*ms).max(Duration::from_micros(1));
+            let answered_count = match outcome {
+                Outcome::Answered(count) => *count,
+                Outcome::Failed | Outcome::Closed => 0,
+            };
+            let ended = lifespan(attempted_at, answered_count);
+            match outcome {
+                Outcome::Failed => reconnect.handle_failed(attempted_at, now, "no".into()),
+                _ => reconnect.handle_lost(ended, now, "no".into()),
+            }
+            now += wait(&reconnect, now);
+        }
+        attempts
     }
 
     #[test]
@@ -352,32 +390,26 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a server does short of answering a call, and however eager the callers are.
+        /// Whatever a server does short of serving for a second, and however eager the callers are.
         #[test]
         fn attempts_in_ten_minutes_are_few(
-            outcomes in prop::collection::vec(outcome(), 64),
+            outcomes in prop::collection::vec(outcome(1000), 64),
             seed: u64,
         ) {
-            let start = Instant::now();
-            let mut reconnect = Reconnect::new(ConnectBackoff::default(), seed);
-            let (mut now, mut attempts) = (start, 0);
-            for (outcome, ms) in outcomes {
-                if now - start > 600 * SECOND {
-                    break;
-                }
-                attempts += 1;
-                let attempted_at = now;
-                now += Duration::from_millis(ms);
-                match outcome {
-                    Outcome::Failed => reconnect.handle_failed(attempted_at, now, "no".into()),
-                    Outcome::Closed => {
-                        reconnect.handle_lost(lifespan(attempted_at, 0), now, "no".into());
-                    }
-                }
-                now += wait(&reconnect, now);
-            }
+            let attempts = attempts(&outcomes, 600, seed);
             // 1 + 1.6 + .. reaches 120 s with the eleventh delay, after 320 s less a fifth.
             prop_assert!(attempts <= 18, "{attempts} attempts");
+        }
+
+        /// Whatever a server does: two for each second that it serves, one of which makes good the
+        /// loss of a connection that lasted.
+        #[test]
+        fn attempts_in_a_minute_are_bounded(
+            outcomes in prop::collection::vec(outcome(3000), 1..4),
+            seed: u64,
+        ) {
+            let attempts = attempts(&outcomes, 60, seed);
+            prop_assert!(attempts <= 2 * 60 + 18, "{attempts} attempts");
         }
     }
 }

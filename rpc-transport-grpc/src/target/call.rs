@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt, stream};
 use http::Uri;
 use http::uri::PathAndQuery;
@@ -22,6 +24,7 @@ use tonic::client::Grpc;
 use tonic::{Request, Response, Status, Streaming};
 use tower::Service;
 
+use super::message_body::MessageBody;
 use super::response::admit;
 use super::scheme::Scheme;
 use crate::breakable::{Breakable, Broken, breakable};
@@ -66,13 +69,19 @@ pub(super) async fn make(
     let given_up = CancellationToken::new();
     let guard = Guard { _in_flight: in_flight, _given_up: given_up.clone().drop_guard() };
     let is_asked = IsAsked::default();
-    let requests = requests(body, given_up, is_asked.clone());
+    let (message, messages) = match body {
+        EncodedBody::Message(message) => {
+            (Some(MessageBody::new(&message, is_asked.clone())?), stream::empty().boxed())
+        }
+        EncodedBody::Stream(messages) => (None, messages),
+    };
+    let requests = requests(messages, given_up, is_asked.clone());
     let mut request = Request::from_parts(metadata, extensions, requests);
     if let Some(limit) = &limit {
         request.set_timeout(limit.deadline().remaining());
     }
     let (request, broken) = breakable(request);
-    let service = Http2 { sender, server: server.clone(), is_asked };
+    let service = Http2 { sender, server: server.clone(), is_asked, message };
     let service = Breakable::new(service, broken.clone());
     let grpc = Grpc::with_origin(service, origin).max_decoding_message_size(max_message_len);
     let path = PathAndQuery::from_static(method.path);
@@ -87,22 +96,24 @@ pub(super) async fn make(
 
 /// Whether hyper has asked for the messages of a request.
 #[derive(Debug, Clone, Default)]
-struct IsAsked(Arc<AtomicBool>);
+pub(super) struct IsAsked(Arc<AtomicBool>);
+
+impl IsAsked {
+    pub(super) fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 /// The messages of a request, which break off when the call is given up.
 fn requests(
-    body: EncodedBody,
+    messages: BoxStream<'static, Result<Bytes, Status>>,
     given_up: CancellationToken,
     is_asked: IsAsked,
 ) -> impl Stream<Item = Result<Raw, Status>> + Send + 'static {
-    let messages = match body {
-        EncodedBody::Message(message) => stream::iter([Ok(message)]).boxed(),
-        EncodedBody::Stream(messages) => messages,
-    };
     let stopped = given_up.clone();
     let end = stream::once(async move { stopped.is_cancelled().then(|| Err(cancelled())) });
     let messages = messages.map_ok(Raw).take_until(given_up.cancelled_owned());
-    let start = stream::once(async move { is_asked.0.store(true, Ordering::Relaxed) });
+    let start = stream::once(async move { is_asked.set() });
     start.filter_map(|()| ready(None)).chain(messages).chain(end.filter_map(ready))
 }
 
@@ -153,11 +164,13 @@ fn many(response: Response<Streaming<Raw>>, broken: Broken, guard: Guard) -> For
 }
 
 /// The connection as what tonic's client code calls.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Http2 {
     sender: SendRequest<Body>,
     server: Server,
     is_asked: IsAsked,
+    /// The body in place of that of tonic's.
+    message: Option<MessageBody>,
 }
 
 impl Service<http::Request<Body>> for Http2 {
@@ -175,6 +188,9 @@ impl Service<http::Request<Body>> for Http2 {
         let is_asked = self.is_asked.clone();
         let agent = http::HeaderValue::from_static(USER_AGENT);
         request.headers_mut().entry(http::header::USER_AGENT).or_insert(agent);
+        if let Some(message) = self.message.take() {
+            *request.body_mut() = Body::new(message);
+        }
         async move {
             let sent = sender.try_send_request(request).await;
             let response = sent.map_err(|mut error| {
@@ -185,10 +201,10 @@ impl Service<http::Request<Body>> for Http2 {
                 };
                 failed(&server, &error.into_error(), progress)
             })?;
-            let response = admit(&server, response)?;
-            Ok(response.map(|body| {
-                Body::new(body.map_err(move |error| failed(&server, &error, Progress::Answered)))
-            }))
+            let name = Arc::clone(&server);
+            let response = response
+                .map(|body| body.map_err(move |error| failed(&name, &error, Progress::Answered)));
+            Ok(admit(&server, response).await?.map(Body::new))
         }
         .boxed()
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rpc_core::Limits;
 use rpc_core::client::{Connect, Connection};
 use rpc_core::connect::{ClientConfig, ConnectError, OpenStream, Wanted, handshake_failed};
 use rpc_core::wire::Spoken;
@@ -81,8 +82,11 @@ impl GrpcConnector {
         builder
             .timer(TokioTimer::new())
             .initial_stream_window_size(limits.max_stream_bytes)
-            // Several streams at once, as over farcall's own connections.
-            .initial_connection_window_size(limits.max_stream_bytes.saturating_mul(4))
+            .initial_connection_window_size(connection_window(limits))
+            .max_concurrent_reset_streams(REMEMBERED_RESETS)
+            // h2 would end the connection once so many answers in all have crossed the resets of
+            // calls that were given up.
+            .max_local_error_reset_streams(None)
             .max_header_list_size(limits.max_metadata_len.max(HEADERS_LEN_MIN));
         if let Some(keepalive) = keepalive {
             builder
@@ -93,6 +97,25 @@ impl GrpcConnector {
         builder
     }
 }
+
+/// Smallest window of a connection in bytes. h2 derives its limit of unread small frames from it: a
+/// small frame counts 255 bytes, and all together may count half of the window.
+const CONNECTION_WINDOW_MIN: u64 = 16 << 20;
+
+/// Largest window of HTTP/2, in bytes.
+const CONNECTION_WINDOW_MAX: u64 = (1 << 31) - 1;
+
+/// Window of a connection in bytes: the windows of as many streams as a connection of farcall's own
+/// has calls. A narrower one would be used up by responses that nothing reads, and stop all others.
+fn connection_window(limits: &Limits) -> u32 {
+    let window = u64::from(limits.max_stream_bytes) * u64::from(limits.max_calls);
+    let window = window.clamp(CONNECTION_WINDOW_MIN, CONNECTION_WINDOW_MAX);
+    u32::try_from(window).unwrap_or(u32::MAX >> 1)
+}
+
+/// Streams that h2 remembers for a second after their calls were given up. It answers a late frame
+/// of a forgotten one with another RST_STREAM.
+const REMEMBERED_RESETS: usize = 1024;
 
 /// Closes a connection when dropped: the task that drives it holds it, and would go on after an
 /// attempt that has failed, timed out or been dropped.

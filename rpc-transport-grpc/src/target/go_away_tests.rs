@@ -21,7 +21,7 @@ use super::test_stream::connector;
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Waits for something, within a bound.
-async fn within<T>(future: impl Future<Output = T>) -> T {
+pub(super) async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(LIMIT, future).await.expect("it happens in time")
 }
 
@@ -30,23 +30,24 @@ const fn method(kind: CallKind) -> MethodDescriptor {
     MethodDescriptor { path: "/test.Test/Call", kind, idempotency, detach: Detach::NONE }
 }
 
-static UNARY: MethodDescriptor = method(CallKind::Unary);
+pub(super) static UNARY: MethodDescriptor = method(CallKind::Unary);
 static CLIENT_STREAMING: MethodDescriptor = method(CallKind::ClientStreaming);
-static SERVER_STREAMING: MethodDescriptor = method(CallKind::ServerStreaming);
+pub(super) static SERVER_STREAMING: MethodDescriptor = method(CallKind::ServerStreaming);
 
 /// A server that sends the frames that it is told to.
-struct Server(TcpStream);
+pub(super) struct Server(TcpStream);
 
-const HEADERS: u8 = 1;
-const SETTINGS: u8 = 4;
+pub(super) const HEADERS: u8 = 1;
+pub(super) const SETTINGS: u8 = 4;
 const GO_AWAY: u8 = 7;
 
-const END_HEADERS: u8 = 4;
+pub(super) const END_HEADERS: u8 = 4;
 
 impl Server {
-    async fn send(&mut self, kind: u8, flags: u8, stream: u8, payload: &[u8]) {
+    pub(super) async fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
         let len = u8::try_from(payload.len()).expect("it is short");
-        let frame = [&[0, 0, len, kind, flags, 0, 0, 0, stream], payload].concat();
+        let head = [&[0, 0, len, kind, flags][..], &stream.to_be_bytes()].concat();
+        let frame = [&head, payload].concat();
         self.0.write_all(&frame).await.expect("the client listens");
     }
 
@@ -56,19 +57,19 @@ impl Server {
         self.send(GO_AWAY, 0, 0, &[&[0, 0, 0, last], &reason[..]].concat()).await;
     }
 
+    /// Reads the next frame, and gives its kind, its flags and its stream.
+    pub(super) async fn frame(&mut self) -> (u8, u8, u32) {
+        let [a, b, c, kind, flags, id @ ..] = self.read::<9>().await;
+        for _ in 0..u32::from_be_bytes([0, a, b, c]) {
+            self.read::<1>().await;
+        }
+        (kind, flags, u32::from_be_bytes(id))
+    }
+
     /// Reads up to the headers of a stream.
-    async fn opened(&mut self, stream: u32) {
-        let read = async {
-            loop {
-                let [a, b, c, kind, _, id @ ..] = self.read::<9>().await;
-                for _ in 0..u32::from_be_bytes([0, a, b, c]) {
-                    self.read::<1>().await;
-                }
-                if kind == HEADERS && u32::from_be_bytes(id) == stream {
-                    break;
-                }
-            }
-        };
+    pub(super) async fn opened(&mut self, stream: u32) {
+        let read =
+            async { while !matches!(self.frame().await, (HEADERS, _, id) if id == stream) {} };
         within(read).await;
     }
 
@@ -80,7 +81,7 @@ impl Server {
 }
 
 /// A connection, and its server, which has sent its settings.
-async fn connected() -> (Arc<dyn Connection>, Server) {
+pub(super) async fn connected() -> (Arc<dyn Connection>, Server) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let authority = listener.local_addr().unwrap().to_string();
     let connector = connector(authority, ClientConfig::default());
@@ -96,7 +97,7 @@ async fn connected() -> (Arc<dyn Connection>, Server) {
 }
 
 /// Starts a call of one message, or of one and others that do not come.
-fn start(
+pub(super) fn start(
     connection: &Arc<dyn Connection>,
     method: &'static MethodDescriptor,
 ) -> JoinHandle<Result<ForeignReply, Status>> {
@@ -111,7 +112,7 @@ fn start(
     tokio::spawn(connection.call(call))
 }
 
-async fn status(call: JoinHandle<Result<ForeignReply, Status>>) -> Status {
+pub(super) async fn status(call: JoinHandle<Result<ForeignReply, Status>>) -> Status {
     match within(call).await.unwrap() {
         Ok(_) => panic!("the server has not answered"),
         Err(status) => status,

@@ -9,7 +9,11 @@ mod connection;
 mod connector;
 mod first_frame;
 #[cfg(test)]
+mod flow_tests;
+#[cfg(test)]
 mod go_away_tests;
+mod http_error;
+mod message_body;
 mod response;
 mod scheme;
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use futures::future::{AbortHandle, Abortable, BoxFuture, FutureExt};
 use futures::stream::{FuturesUnordered, StreamExt};
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{sleep, sleep_until};
 
 use super::resolve::Resolve;
@@ -27,6 +27,13 @@ use crate::policy::reconnect::ConnectBackoff;
 /// Handshakes of one channel at a time. A list of a thousand servers would otherwise begin with a
 /// thousand sockets and, over RDMA, as many queue pairs in the making.
 const MAX_HANDSHAKES: usize = 32;
+
+/// Attempts that may begin at once.
+const ATTEMPTS_BURST: u32 = 128;
+
+/// Time between two attempts beyond the burst: 100 a second. A resolver that tells thousands of
+/// endpoints, or others each time, would otherwise have the channel connect without a pause.
+const ATTEMPT_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The shortest pause between two attempts at one endpoint, whatever its channel says.
 const MIN_PAUSE: Duration = Duration::from_millis(100);
@@ -118,6 +125,27 @@ struct Links<L> {
     waits: FuturesUnordered<Abortable<BoxFuture<'static, (EndpointId, Event)>>>,
     known: HashMap<EndpointId, Known<L>>,
     handshakes: Arc<Semaphore>,
+    pace: Arc<Pace>,
+}
+
+/// The pace at which a channel begins its attempts to connect: the instant at which all attempts so
+/// far would have begun without a burst. An attempt that is dropped while it waits leaves no trace.
+#[derive(Debug)]
+struct Pace(Mutex<Instant>);
+
+impl Pace {
+    fn new() -> Self {
+        Self(Mutex::new(now()))
+    }
+
+    /// Waits for the turn of an attempt, in the order of arrival.
+    async fn turn(&self) {
+        let mut paced = self.0.lock().await;
+        if let Some(due) = paced.checked_sub(ATTEMPTS_BURST * ATTEMPT_INTERVAL) {
+            sleep_until(due.into()).await;
+        }
+        *paced = (*paced).max(now()) + ATTEMPT_INTERVAL;
+    }
 }
 
 /// An endpoint of the list.
@@ -136,7 +164,8 @@ impl<L> Drop for Known<L> {
 impl<L: Link> Links<L> {
     fn new() -> Self {
         let handshakes = Arc::new(Semaphore::new(MAX_HANDSHAKES));
-        Self { waits: FuturesUnordered::new(), known: HashMap::new(), handshakes }
+        let (waits, known) = (FuturesUnordered::new(), HashMap::new());
+        Self { waits, known, handshakes, pace: Arc::new(Pace::new()) }
     }
 
     /// Does what is due until `future` is ready.
@@ -185,9 +214,11 @@ impl<L: Link> Links<L> {
             });
             let Some(known) = self.known.get(&id) else { continue };
             let (link, handshakes) = (known.link.clone(), Arc::clone(&self.handshakes));
+            let pace = Arc::clone(&self.pace);
             self.wait(id, async move {
                 // The semaphore is never closed, so that a permit comes.
                 let _permit = handshakes.acquire().await;
+                pace.turn().await;
                 Event::Connected(link.connect().await)
             });
         }

@@ -27,6 +27,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[derive(Clone, Default)]
 struct Servers {
     up: Arc<Mutex<HashMap<String, watch::Sender<bool>>>>,
+    attempts: Arc<AtomicUsize>,
     handshakes: Arc<AtomicUsize>,
     most_handshakes: Arc<AtomicUsize>,
 }
@@ -57,6 +58,7 @@ struct FakeLink {
 
 impl Link for FakeLink {
     async fn connect(&self) -> Result<(), (String, Instant)> {
+        self.servers.attempts.fetch_add(1, Ordering::Relaxed);
         let running = self.servers.handshakes.fetch_add(1, Ordering::Relaxed) + 1;
         self.servers.most_handshakes.fetch_max(running, Ordering::Relaxed);
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -214,6 +216,29 @@ async fn a_long_list_is_connected_a_few_at_a_time() {
     let states = world.pass(Duration::from_secs(1)).await;
     assert!(states.iter().all(|state| *state == READY));
     assert_eq!(world.servers.most_handshakes.load(Ordering::Relaxed), 32);
+}
+
+/// The attempts at endpoints that a resolver tells, all of which are down.
+async fn attempts(lists: impl Iterator<Item = Vec<String>>, pause: Duration) -> usize {
+    let world = world(&[], BalanceConfig::new());
+    for names in lists {
+        names.iter().for_each(|name| world.servers.set_up(name, false));
+        let _ = world.lists.send_replace(Ok(names.iter().map(|it| Endpoint::new(&**it)).collect()));
+        world.pass(pause).await;
+    }
+    world.servers.attempts.load(Ordering::Relaxed)
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_at_many_endpoints_are_paced() {
+    let list = |of: usize| (0..400).map(|number| format!("{of}-{number}")).collect::<Vec<_>>();
+    let same = attempts([list(0)].into_iter(), Duration::from_secs(2)).await;
+    let others = attempts((0..4).map(list), Duration::from_millis(500)).await;
+    println!("attempts in 2 s: {same} of one list, {others} of four lists");
+    // A burst of 128, then 100 a second, and one for the end of the last second.
+    for attempts in [same, others] {
+        assert!((300..=128 + 200 + 4).contains(&attempts), "{attempts} attempts");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -43,7 +43,8 @@ fn hold(scene: Scene, scale: Scale) -> Duration {
         }
         // Longer than a handshake may take.
         Scene::Server(Assault::HalfHello, _) => (500, 15_000),
-        Scene::Server(..) | Scene::Client(Trap::EmptyDownload | Trap::LogInjection) => (700, 5000),
+        Scene::Server(..)
+        | Scene::Client(Trap::EmptyDownload | Trap::LogInjection | Trap::HtmlProxy) => (700, 5000),
         Scene::Client(_) => (6000, 30_000),
         Scene::BlockingHandler => (BLOCK_MS.0 + 500, BLOCK_MS.1 + 5000),
     };
@@ -109,10 +110,9 @@ pub(super) fn show(row: &Row, scale: Scale, watchdog: &Watchdog) -> Result<Obser
     };
     let honest_rate = (rested.cpu - begun.cpu).div_f64(period.as_secs_f64());
     let attempts = match row.scene {
-        Scene::Client(Trap::DeadPort) => Some(failed),
-        Scene::Client(Trap::AcceptAndClose | Trap::HelloAndClose | Trap::GoawayLoop) => {
-            Some(deeds.opened)
-        }
+        Scene::Client(Trap::DeadPort | Trap::ManyAddresses) => Some(failed),
+        Scene::Client(Trap::EmptyDownload | Trap::LogInjection) => None,
+        Scene::Client(_) => Some(deeds.opened),
         _ => None,
     };
     Ok(Observed {

@@ -1,14 +1,21 @@
 //! What a client does that a hostile server, or a handler that blocks, can make dear.
 
+use std::io;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use farcall::resolve::{Dns, DnsName, Scheme};
 use farcall::{Address, Channel, ChannelBuilder, Config};
+use farcall_testkit::name_server::resolver_at;
 
 use super::tally::{Group, SharedTally};
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::relay_rpc::RelayStub;
 use crate::proto::{DownloadRequest, EchoRequest};
+
+/// The name that a hostile name server tells of, and that of its service.
+pub(super) const NAME: &str = "shop.test.";
+pub(super) const SERVICE_NAME: &str = "_farcall._tcp.shop.test.";
 
 /// Between two calls. A caller that does not wait between failures is what backoff is for; without
 /// any pause the client's own processor would bound the attempts.
@@ -29,6 +36,14 @@ pub enum Exposure {
     Connections,
     /// Begins a download, reads one message, and then nothing more.
     Download,
+    /// As `Calls`, over HTTP/2.
+    GrpcCalls,
+    /// As `GrpcCalls`, where each call has to end with the status of a proxy's page.
+    Proxy,
+    /// Makes a channel to the targets of a service that a name server tells, and one call.
+    Targets,
+    /// Makes a channel to the addresses that a name server tells, and one call.
+    Addresses,
     /// Calls the honest server's handler that blocks, over a connection of other calls.
     Block,
 }
@@ -56,22 +71,54 @@ impl Exposed {
     /// Goes on for ever.
     pub(super) async fn run(self) {
         match self.exposure {
-            Exposure::Calls => self.keep_calling().await,
+            Exposure::Calls => self.keep_calling(Address::Tcp).await,
+            Exposure::GrpcCalls => self.keep_calling(Address::Grpc).await,
+            Exposure::Proxy => self.keep_calling_proxy().await,
+            Exposure::Targets => self.resolve(None).await,
+            Exposure::Addresses => self.resolve(Some(9)).await,
             Exposure::Connections => self.keep_connecting().await,
             Exposure::Download => self.download().await,
             Exposure::Block => self.keep_blocking().await,
         }
     }
 
-    async fn keep_calling(self) {
-        let channel =
-            ChannelBuilder::new(Address::Tcp(self.hostile)).config(&self.config).connect_lazy();
+    async fn keep_calling(self, scheme: fn(String) -> Address) {
+        let channel = ChannelBuilder::new(scheme(self.hostile)).config(&self.config).connect_lazy();
         let stub = ProbeStub::new(channel.with_timeout(LIMIT));
         loop {
             let call = async { to_result(stub.echo(EchoRequest::default()).await) };
             self.tally.count(Group::Exposed, call).await;
             tokio::time::sleep(PAUSE).await;
         }
+    }
+
+    async fn keep_calling_proxy(self) {
+        let builder = ChannelBuilder::new(Address::Grpc(self.hostile)).config(&self.config);
+        let stub = ProbeStub::new(builder.connect_lazy().with_timeout(LIMIT));
+        loop {
+            let call = async {
+                match stub.echo(EchoRequest::default()).await {
+                    Err(status) if is_of_proxy(&status) => Ok(()),
+                    other => Err(format!("not a proxy's page: {other:?}")),
+                }
+            };
+            self.tally.count(Group::Exposed, call).await;
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Resolves by the hostile name server, and stays idle.
+    async fn resolve(self, port: Option<u16>) {
+        let resolver = self.hostile.parse().map_err(io::Error::other).and_then(resolver_at);
+        let Ok(resolver) = resolver else { return };
+        let dns = Dns::with_resolver(resolver, DnsName::new(NAME, port, Scheme::Tcp));
+        let channel = ChannelBuilder::new(Address::Tcp(self.hostile)).config(&self.config);
+        let stub = ProbeStub::new(channel.connect_with_resolver(dns).with_timeout(LIMIT));
+        let call = async { to_result(stub.echo(EchoRequest::default()).await) };
+        self.tally.count(Group::Exposed, call).await;
+        // Kept, and not used.
+        std::future::pending::<()>().await;
+        drop(stub);
     }
 
     async fn keep_connecting(self) {
@@ -111,6 +158,15 @@ impl Exposed {
             self.tally.count(Group::Exposed, call).await;
         }
     }
+}
+
+/// Returns true if a status is what gRPC makes of `503`, with a piece of the page.
+fn is_of_proxy(status: &farcall::Status) -> bool {
+    let message = status.message();
+    status.code() == farcall::Code::Unavailable
+        && message.contains("HTTP 503")
+        && message.contains("Service Unavailable")
+        && !message.contains('\x1b')
 }
 
 fn to_result<T>(result: Result<T, farcall::Status>) -> Result<(), String> {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::hostile::Trap;
 use super::log_text::{LINE_LEN_MAX, LINES_MAX, LogFindings};
 use super::message::{Deeds, Standing, Summary};
 use super::row::{Bounds, Row, Scene};
@@ -64,9 +65,15 @@ pub(super) fn judge(row: &Row, scale: Scale, observed: &Observed) -> Vec<String>
     complaints.extend(honest_calls(observed));
     complaints.extend(costs(&row.bounds, scale, observed));
     complaints.extend(log(&observed.log));
-    if row.scene == Scene::BlockingHandler && observed.during.exposed_errors > 0 {
-        let count = observed.during.exposed_errors;
-        complaints.push(format!("{count} calls of the handler that blocks failed"));
+    let exposed = match row.scene {
+        Scene::BlockingHandler => Some("calls of the handler that blocks failed"),
+        Scene::Client(Trap::HtmlProxy) => Some("calls did not end with the status of a page"),
+        _ => None,
+    };
+    if let Some(exposed) = exposed
+        && observed.during.exposed_errors > 0
+    {
+        complaints.push(format!("{} {exposed}", observed.during.exposed_errors));
     }
     complaints
 }

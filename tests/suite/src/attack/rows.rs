@@ -199,6 +199,55 @@ pub(super) const ROWS: &[Row] = &[
         quick: Quick::Shown,
     },
     Row {
+        name: "answer-and-close",
+        what: "a server that answers one call, and closes",
+        scene: Scene::Client(Trap::AnswerAndClose),
+        bounds: BACKED_OFF,
+        quick: Quick::Shown,
+    },
+    Row {
+        name: "answer-and-close-grpc",
+        what: "the same over HTTP/2",
+        scene: Scene::Client(Trap::AnswerAndCloseGrpc),
+        bounds: BACKED_OFF,
+        quick: Quick::Shown,
+    },
+    Row {
+        name: "html-proxy",
+        what: "a proxy that answers calls over HTTP/2 with a page",
+        scene: Scene::Client(Trap::HtmlProxy),
+        bounds: Bounds {
+            attempts: Some((1, 1)),
+            why: "each call ends with `UNAVAILABLE` and a piece of the page, over one connection",
+            ..NOTHING_KEPT
+        },
+        quick: Quick::Shown,
+    },
+    Row {
+        name: "many-targets",
+        what: "a name server that tells of 1,100 SRV targets, for no time at all",
+        scene: Scene::Client(Trap::ManyTargets),
+        bounds: Bounds {
+            attempts: Some((2 * 514, 7 * 514)),
+            why: "queries: 514 for 256 targets, and 5.1 s until the next lookup",
+            ..NOTHING_KEPT
+        },
+        quick: Quick::Shown,
+    },
+    Row {
+        name: "many-addresses",
+        what: "a name server that tells of 2,500 addresses, for no time at all",
+        scene: Scene::Client(Trap::ManyAddresses),
+        bounds: Bounds {
+            growth_mib: 48,
+            attempts: Some((128 + 700 + 50, 128 + 3200 + 50)),
+            why: "1,024 channels; connects: 128 at once, then 100 a second for 6 s and 30 s, with \
+                  50 of other programs, since the kernel counts those of the host",
+            ..NOTHING_KEPT
+        },
+        quick: Quick::Shown,
+    },
+    Row {
         name: "rapid-reset",
         what: "calls that are given up in the same write",
         scene: server(Assault::RapidReset),

@@ -17,6 +17,7 @@ use crate::raw::{Answer, Answering, Fields, framed, within};
 enum Kind {
     Unary,
     ClientStream,
+    ServerStream,
 }
 
 const GRPC: Fields = &[("content-type", "application/grpc")];
@@ -46,6 +47,12 @@ async fn outcome(kind: Kind, answer: Answer) -> Result<(), Status> {
             Kind::ClientStream => {
                 let requests = tokio_stream::iter([StreamingInputCallRequest::default()]);
                 stub.streaming_input_call(requests).await.map(drop)
+            }
+            Kind::ServerStream => {
+                let call = stub.streaming_output_call(StreamingOutputCallRequest::default());
+                let mut messages = call.await?.into_inner();
+                while messages.message().await?.is_some() {}
+                Ok(())
             }
         }
     })
@@ -90,6 +97,114 @@ async fn http_codes_become_codes() {
         (format!("HTTP {status}"), Kind::Unary, answer, codes)
     };
     check(codes.into_iter().map(of_code)).await;
+}
+
+const HTML: Fields = &[("content-type", "text/html")];
+const PAGE: &[u8] = b"<html>no upstream\x1b[31m</html>";
+
+#[tokio::test]
+async fn pages_of_proxies_are_mapped_by_their_http_status() {
+    use Code::{Internal, PermissionDenied, Unauthenticated, Unavailable, Unimplemented, Unknown};
+    const TYPED: Fields = &[("content-type", "application/grpc")];
+    let codes: [(u16, &'static [Code]); 8] = [
+        (200, &[Unknown]),
+        (301, &[Unknown]),
+        (400, &[Internal]),
+        (401, &[Unauthenticated]),
+        (403, &[PermissionDenied]),
+        (404, &[Unimplemented]),
+        (503, &[Unavailable]),
+        (504, &[Unavailable]),
+    ];
+    let kinds = [Kind::Unary, Kind::ClientStream, Kind::ServerStream];
+    let headers = [HTML, TYPED, &[]];
+    let mut cases = Vec::new();
+    for (status, codes) in codes {
+        for (kind, headers) in kinds.into_iter().flat_map(|kind| headers.map(|it| (kind, it))) {
+            let page = Answer { status, headers, body: PAGE.into(), trailers: None };
+            let name = format!("HTTP {status} {kind:?} {headers:?}");
+            cases.push((format!("{name} page"), kind, page.clone(), codes));
+            let trailers = Some(&[("x-cache", "miss")][..]);
+            cases.push((format!("{name} trailers"), kind, Answer { trailers, ..page }, codes));
+            let empty = Answer { status, headers, ..Answer::default() };
+            cases.push((format!("{name} empty"), kind, empty, codes));
+        }
+    }
+    check(cases).await;
+}
+
+#[tokio::test]
+async fn mapped_statuses_quote_a_bounded_escaped_piece() {
+    let body: Bytes = [PAGE, &[b'x'; 100_000]].concat().into();
+    for (status, kind) in [(503, Kind::Unary), (503, Kind::ServerStream), (200, Kind::Unary)] {
+        let page = Answer { status, headers: HTML, body: body.clone(), trailers: None };
+        let error = outcome(kind, page).await.unwrap_err();
+        let message = error.message();
+        assert!(message.contains(&format!("HTTP {status}")), "{message}");
+        assert!(message.contains("text/html"), "{message}");
+        assert!(message.contains("<html>no upstream\\u{1b}[31m</html>"), "{message}");
+        assert!(message.len() < 1024 && !message.contains('\x1b'), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn invalid_grpc_statuses_count_as_none() {
+    use Code::{Unavailable, Unknown};
+    let mut cases = Vec::new();
+    for value in ["abc", "", "17", "42", "-1", "00", "1.0", "99999999999"] {
+        let fields: Fields = Vec::leak(vec![("grpc-status", value), ("grpc-message", "said so")]);
+        let typed: Fields = Vec::leak([GRPC, fields].concat());
+        let codes: [(u16, &'static [Code]); 2] = [(200, &[Unknown]), (503, &[Unavailable])];
+        for (status, codes) in codes {
+            for kind in [Kind::Unary, Kind::ServerStream] {
+                let alone = Answer { status, headers: typed, ..Answer::default() };
+                cases.push((format!("{status} {value:?} alone"), kind, alone, codes));
+                let behind = Answer { status, headers: GRPC, body: messages(1), trailers: None };
+                let behind = Answer { trailers: Some(fields), ..behind };
+                cases.push((format!("{status} {value:?} trailer"), kind, behind, codes));
+            }
+        }
+    }
+    check(cases).await;
+}
+
+#[tokio::test]
+async fn valid_grpc_statuses_win_over_http() {
+    const DENIED: Fields = &[("content-type", "text/html"), ("grpc-status", "9")];
+    let trailers: Option<Fields> = Some(&[("grpc-status", "9"), ("grpc-message", "busy")]);
+    let mut cases = Vec::new();
+    let codes: &'static [Code] = &[Code::FailedPrecondition];
+    for kind in [Kind::Unary, Kind::ClientStream, Kind::ServerStream] {
+        for status in [200, 404, 503] {
+            let alone = Answer { status, headers: DENIED, ..Answer::default() };
+            cases.push((format!("HTTP {status} alone"), kind, alone, codes));
+            for headers in [GRPC, HTML] {
+                for body in [Bytes::new(), PAGE.into()] {
+                    // A body that is not gRPC's breaks off the reading of messages.
+                    if headers == GRPC && !body.is_empty() {
+                        continue;
+                    }
+                    let ended = Answer { status, headers, body, trailers };
+                    cases.push((format!("HTTP {status} {ended:?}"), kind, ended, codes));
+                }
+            }
+        }
+    }
+    check(cases).await;
+}
+
+/// tonic panics over such details.
+#[tokio::test]
+async fn details_that_are_no_base64_cost_the_details_alone() {
+    let fields: Fields = &[("grpc-status", "9"), ("grpc-status-details-bin", "%%%")];
+    let typed: Fields = Vec::leak([GRPC, fields].concat());
+    let alone = answer(typed, Bytes::new(), None);
+    for answer in [alone, answer(GRPC, Bytes::new(), Some(fields))] {
+        for kind in [Kind::Unary, Kind::ServerStream] {
+            let status = outcome(kind, answer.clone()).await.unwrap_err();
+            assert_eq!((status.code(), status.details()), (Code::FailedPrecondition, &b""[..]));
+        }
+    }
 }
 
 #[tokio::test]

@@ -94,6 +94,11 @@ pub(super) fn not_executed(call: u64) -> Vec<u8> {
     whole(unavailable, b"", b"")
 }
 
+/// The answer of a handler, an empty message.
+pub(super) fn answered(call: u64) -> Vec<u8> {
+    whole(FrameHeader::bare(FrameKind::Response, call), b"", b"")
+}
+
 /// A Hello of a client that offers upgraded paths.
 pub(super) fn offering(offers: Vec<Offer>) -> Vec<u8> {
     let hello = Hello { offers, ..Hello::new(&Limits::default()) };

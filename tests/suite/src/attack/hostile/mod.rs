@@ -7,6 +7,8 @@ mod answers;
 mod assault;
 mod floods;
 mod frames;
+mod http2;
+mod names;
 mod openings;
 mod orders;
 mod peer;

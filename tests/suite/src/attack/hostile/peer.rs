@@ -42,6 +42,11 @@ impl Record {
         }
     }
 
+    /// Counts a connection that a hostile server has accepted, or a query.
+    pub(super) fn count_opened(&self) {
+        self.opened.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(super) fn finish(&self) {
         self.is_done.store(true, Ordering::Relaxed);
     }
@@ -80,7 +85,7 @@ impl Peer {
 
     /// A connection that a hostile server has accepted.
     pub(super) fn accepted(stream: TcpStream, reading: Reading, record: &Arc<Record>) -> Self {
-        record.opened.fetch_add(1, Ordering::Relaxed);
+        record.count_opened();
         Self { stream, record: Arc::clone(record), reading }
     }
 

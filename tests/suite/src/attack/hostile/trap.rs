@@ -13,6 +13,7 @@ use tokio::runtime::Handle;
 
 use super::frames::{self, answering, messages};
 use super::peer::{Peer, Reading, Record};
+use super::{http2, names};
 use crate::attack::control::{answer_until_end, line, misunderstood};
 use crate::attack::log_text::FORGED;
 use crate::attack::message::REPORT;
@@ -40,6 +41,16 @@ pub enum Trap {
     HelloAndClose,
     /// Accepts, says Hello, and sends the client away.
     GoawayLoop,
+    /// Accepts, answers one call, and closes.
+    AnswerAndClose,
+    /// The same over HTTP/2.
+    AnswerAndCloseGrpc,
+    /// A proxy that answers every call over HTTP/2 with a page.
+    HtmlProxy,
+    /// A name server that tells of 1,100 targets, for no time at all.
+    ManyTargets,
+    /// A name server that tells of 2,500 addresses, for no time at all.
+    ManyAddresses,
     /// Declines upgraded paths with reasons that break lines and colour terminals.
     LogInjection,
 }
@@ -55,11 +66,33 @@ impl Trap {
         match self {
             Self::EmptyDownload => Exposure::Download,
             Self::LogInjection => Exposure::Connections,
-            Self::DeadPort | Self::AcceptAndClose | Self::HelloAndClose | Self::GoawayLoop => {
-                Exposure::Calls
-            }
+            Self::DeadPort
+            | Self::AcceptAndClose
+            | Self::HelloAndClose
+            | Self::GoawayLoop
+            | Self::AnswerAndClose => Exposure::Calls,
+            Self::AnswerAndCloseGrpc => Exposure::GrpcCalls,
+            Self::HtmlProxy => Exposure::Proxy,
+            Self::ManyTargets => Exposure::Targets,
+            Self::ManyAddresses => Exposure::Addresses,
         }
     }
+
+    /// The protocol of its connections.
+    fn protocol(self) -> Protocol {
+        match self {
+            Self::AnswerAndCloseGrpc | Self::HtmlProxy => Protocol::Http2,
+            Self::ManyTargets | Self::ManyAddresses => Protocol::Dns,
+            _ => Protocol::Farcall,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Protocol {
+    Farcall,
+    Http2,
+    Dns,
 }
 
 /// Listens on loopback, prints where, and tells what it has done when it is asked.
@@ -68,15 +101,22 @@ impl Trap {
 ///
 /// When it cannot listen, and when it is asked something that it does not know.
 pub fn trap(runtime: &Handle, kind: Trap, scale: Scale) -> Result<(), AttackError> {
-    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
-    let address = listener.local_addr()?;
     let record = Arc::<Record>::default();
-    if kind == Trap::DeadPort {
-        // Another program may take the port, which the kernel gives out in an order of its own.
-        drop(listener);
-    } else {
-        runtime.spawn(accept(listener, kind, scale, Arc::clone(&record)));
-    }
+    let address = match kind.protocol() {
+        Protocol::Dns => runtime.block_on(names::listen(kind, &record))?,
+        Protocol::Farcall | Protocol::Http2 => {
+            let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
+            let address = listener.local_addr()?;
+            if kind == Trap::DeadPort {
+                // Another program may take the port, which the kernel gives out in an order of its
+                // own.
+                drop(listener);
+            } else {
+                runtime.spawn(accept(listener, kind, scale, Arc::clone(&record)));
+            }
+            address
+        }
+    };
     if kind != Trap::EmptyDownload {
         record.finish();
     }
@@ -90,6 +130,11 @@ pub fn trap(runtime: &Handle, kind: Trap, scale: Scale) -> Result<(), AttackErro
 async fn accept(listener: TcpListener, kind: Trap, scale: Scale, record: Arc<Record>) {
     while let Ok((stream, _)) = listener.accept().await {
         let record = Arc::clone(&record);
+        if kind.protocol() == Protocol::Http2 {
+            record.count_opened();
+            tokio::spawn(http2::serve(stream, kind));
+            continue;
+        }
         let peer = Peer::accepted(stream, Reading::Everything, &record);
         tokio::spawn(async move {
             // The client may have closed.
@@ -116,6 +161,11 @@ async fn receive(mut peer: Peer, kind: Trap, scale: Scale, record: &Record) -> i
             // What the client sent before it read that goes back, as an honest server has it.
             while let Some(call) = read_request(&mut peer).await? {
                 peer.send(&frames::not_executed(call)).await?;
+            }
+        }
+        Trap::AnswerAndClose => {
+            if let Some(call) = read_request(&mut peer).await? {
+                peer.send(&frames::answered(call)).await?;
             }
         }
         Trap::EmptyDownload => {

@@ -1,0 +1,211 @@
+//! The status of a call whose response carries no valid `grpc-status`.
+//!
+//! A proxy or a web server answers in HTTP alone. gRPC's table maps such a status
+//! (<https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md>). The message quotes
+//! a bounded, escaped piece of the response, since that names the proxy more often than not.
+
+use std::fmt::Write as _;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http_body::Body;
+use rpc_core::wire::PeerText;
+use tokio::time::timeout;
+use tonic::metadata::MetadataMap;
+use tonic::{Code, Status};
+
+pub(super) const GRPC_STATUS: &str = "grpc-status";
+pub(super) const GRPC_MESSAGE: &str = "grpc-message";
+pub(super) const GRPC_DETAILS: &str = "grpc-status-details-bin";
+const GRPC_DETAILS_NAME: HeaderName = HeaderName::from_static(GRPC_DETAILS);
+
+/// Longest piece of a body that a message quotes, in bytes before escapes.
+const PIECE_LEN_MAX: usize = 256;
+
+/// Longest body that is read for the trailers behind it, in bytes: several times the page of any
+/// proxy.
+const BODY_LEN_MAX: usize = 64 << 10;
+
+/// Longest wait for the rest of a body that is no response of gRPC's. The call fails then with what
+/// has come.
+const BODY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Maps an HTTP status to gRPC's code.
+pub(super) fn code(status: StatusCode) -> Code {
+    match status {
+        StatusCode::BAD_REQUEST => Code::Internal,
+        StatusCode::UNAUTHORIZED => Code::Unauthenticated,
+        StatusCode::FORBIDDEN => Code::PermissionDenied,
+        StatusCode::NOT_FOUND => Code::Unimplemented,
+        StatusCode::TOO_MANY_REQUESTS
+        | StatusCode::BAD_GATEWAY
+        | StatusCode::SERVICE_UNAVAILABLE
+        | StatusCode::GATEWAY_TIMEOUT => Code::Unavailable,
+        _ => Code::Unknown,
+    }
+}
+
+/// Returns true if `fields` carry a `grpc-status` of gRPC's list.
+pub(super) fn has_status(fields: &HeaderMap) -> bool {
+    let value = fields.get(GRPC_STATUS).map(HeaderValue::as_bytes);
+    // tonic reads whatever is no code as `UNKNOWN`, which is 2.
+    value.is_some_and(|it| it == b"2" || Code::from_bytes(it) != Code::Unknown)
+}
+
+/// Removes details that are no base64, over which tonic panics.
+pub(super) fn remove_broken_details(fields: &mut HeaderMap) {
+    if let Some(value) = fields.get(GRPC_DETAILS) {
+        let details = HeaderMap::from_iter([(GRPC_DETAILS_NAME, value.clone())]);
+        let details = MetadataMap::from_headers(details);
+        if details.get_bin(GRPC_DETAILS).is_none_or(|it| it.to_bytes().is_err()) {
+            fields.remove(GRPC_DETAILS);
+        }
+    }
+}
+
+/// A response without a valid `grpc-status`, up to where that is known.
+#[derive(Debug, Clone)]
+pub(super) struct HttpError {
+    server: Arc<str>,
+    status: StatusCode,
+    content_type: Option<HeaderValue>,
+}
+
+impl HttpError {
+    pub(super) fn new(server: &Arc<str>, status: StatusCode, headers: &HeaderMap) -> Self {
+        let content_type = headers.get(CONTENT_TYPE).cloned();
+        Self { server: Arc::clone(server), status, content_type }
+    }
+
+    /// Returns the status of the call. `ends` are the fields that may say what is wrong with
+    /// `grpc-status`; `piece` is the beginning of a body that is not gRPC's.
+    pub(super) fn into_status(self, ends: &HeaderMap, piece: &[u8]) -> Status {
+        let Self { server, status, content_type } = self;
+        let (http, mut message) = (status.as_u16(), String::new());
+        let _ = write!(message, "the server at {server} answers with HTTP {http} and ");
+        let _ = match ends.contains_key(GRPC_STATUS) {
+            true => {
+                let value = text(ends.get(GRPC_STATUS));
+                write!(message, "the invalid gRPC status `{value}`")
+            }
+            false => write!(message, "no gRPC status"),
+        };
+        if content_type.is_some() {
+            let _ = write!(message, ", content type `{}`", text(content_type.as_ref()));
+        }
+        if let Some(said) = ends.get(GRPC_MESSAGE) {
+            let _ = write!(message, ": {}", text(Some(said)));
+        }
+        if !piece.is_empty() {
+            let piece = &piece[..piece.len().min(PIECE_LEN_MAX)];
+            let _ = write!(message, ": {}", PeerText::new(&String::from_utf8_lossy(piece)));
+        }
+        Status::new(code(status), message)
+    }
+
+    /// Reads the rest of a response that is not gRPC's, within bounds, and returns the status of
+    /// the call: that of the trailers, or else of `headers`, or else by HTTP.
+    pub(super) async fn read<B>(self, mut headers: HeaderMap, body: B) -> Status
+    where
+        B: Body<Data = Bytes, Error = Status>,
+    {
+        let (mut piece, mut len, mut body) = (Vec::new(), 0, pin!(body));
+        let reading = async {
+            while len <= BODY_LEN_MAX {
+                let frame = poll_fn(|cx| body.as_mut().poll_frame(cx)).await;
+                // A body that breaks off says no more than one that ends.
+                let Some(Ok(frame)) = frame else { break };
+                match frame.into_data() {
+                    Ok(data) => {
+                        len += data.len();
+                        let room = PIECE_LEN_MAX - piece.len();
+                        piece.extend_from_slice(&data[..data.len().min(room)]);
+                    }
+                    Err(frame) => return frame.into_trailers().ok(),
+                }
+            }
+            None
+        };
+        let trailers = timeout(BODY_TIMEOUT, reading).await.ok().flatten();
+        let mut trailers = trailers.unwrap_or_default();
+        for fields in [&mut trailers, &mut headers] {
+            remove_broken_details(fields);
+            // `OK` without a message that can be read is no success.
+            if has_status(fields)
+                && let Some(status) = Status::from_header_map(fields)
+                && status.code() != Code::Ok
+            {
+                return status;
+            }
+        }
+        let ends = if trailers.contains_key(GRPC_STATUS) { &trailers } else { &headers };
+        self.into_status(ends, &piece)
+    }
+}
+
+fn text(value: Option<&HeaderValue>) -> PeerText {
+    let text = value.map(|value| String::from_utf8_lossy(value.as_bytes()));
+    PeerText::new(&text.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http_body_util::{BodyExt, StreamBody};
+
+    use super::*;
+
+    #[test]
+    fn every_http_status_has_the_code_of_the_table() {
+        for status in 100..=999 {
+            let expected = match status {
+                400 => Code::Internal,
+                401 => Code::Unauthenticated,
+                403 => Code::PermissionDenied,
+                404 => Code::Unimplemented,
+                429 | 502 | 503 | 504 => Code::Unavailable,
+                _ => Code::Unknown,
+            };
+            assert_eq!(code(StatusCode::from_u16(status).unwrap()), expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn only_the_codes_of_the_list_are_valid() {
+        let has = |value: &str| {
+            let fields = [(GRPC_STATUS.parse().unwrap(), value.parse().unwrap())];
+            has_status(&fields.into_iter().collect())
+        };
+        assert!((0..=16).all(|code: u8| has(&code.to_string())));
+        for value in ["17", "-1", "+1", "02", "2 ", "", "x", "1e1", "18446744073709551616"] {
+            assert!(!has(value), "{value:?}");
+        }
+        assert!(!has_status(&HeaderMap::new()));
+    }
+
+    /// A body that goes on, with or without more bytes, keeps no call.
+    #[tokio::test(start_paused = true)]
+    async fn endless_bodies_are_given_up() {
+        let headers = HeaderMap::new();
+        let bytes =
+            || Ok::<_, Infallible>(http_body::Frame::data(Bytes::from_static(&[b'<'; 999])));
+        let endless = StreamBody::new(futures::stream::repeat_with(bytes));
+        let stalled = futures::stream::iter([bytes()]);
+        let stalled =
+            StreamBody::new(futures::StreamExt::chain(stalled, futures::stream::pending()));
+        let error = HttpError::new(&"grpc://a".into(), StatusCode::BAD_GATEWAY, &headers);
+        for status in [
+            error.clone().read(headers.clone(), endless.map_err(|it| match it {})).await,
+            error.clone().read(headers.clone(), stalled.map_err(|it| match it {})).await,
+        ] {
+            assert_eq!(status.code(), Code::Unavailable);
+            assert!(status.message().ends_with(&"<".repeat(PIECE_LEN_MAX)), "{status}");
+        }
+    }
+}
