@@ -6,6 +6,10 @@
 //! floor if that is more. One greedy holder alone gets half of the resource, `n` of them get
 //! `1 / (n + 1)` each, and as much is left for a holder that comes later.
 //!
+//! The threshold alone depends on the order in which holders come: one after the other, each takes
+//! half of the rest, and the last finds nothing. A quota with a *reserve* lends only what is beyond
+//! it. The reserve serves holders within their floor, whatever the others hold.
+//!
 //! Used for calls, connections and bytes of memory. Nothing here waits, reads a clock or knows
 //! what is counted. Taking and giving back are a few atomic operations; the lock is for making and
 //! dropping holders, and for finding the largest holder.
@@ -13,6 +17,7 @@
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::hash::Hash;
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -99,6 +104,8 @@ pub struct Refusal {
 #[derive(Debug)]
 pub struct Quota<K: Eq + Hash> {
     max: AtomicU64,
+    /// The part of `max` that is kept for holders within their floor; none without a reserve.
+    reserve_part: Option<NonZeroU64>,
     total: AtomicU64,
     shares: Mutex<HashMap<K, Weak<Share<K>>>>,
 }
@@ -124,8 +131,20 @@ impl<K: Eq + Hash + Clone> Quota<K> {
     /// A quota of `max`, of which nothing is taken.
     #[must_use]
     pub fn new(max: u64) -> Arc<Self> {
+        Self::with_reserve_part(max, None)
+    }
+
+    /// The same with a reserve of `max / part`. A holder with a dynamic bound takes from it no more
+    /// than its floor.
+    #[must_use]
+    pub fn with_reserve(max: u64, part: NonZeroU64) -> Arc<Self> {
+        Self::with_reserve_part(max, Some(part))
+    }
+
+    fn with_reserve_part(max: u64, reserve_part: Option<NonZeroU64>) -> Arc<Self> {
         Arc::new(Self {
             max: AtomicU64::new(max),
+            reserve_part,
             total: AtomicU64::new(0),
             shares: Mutex::default(),
         })
@@ -155,11 +174,16 @@ impl<K: Eq + Hash + Clone> Quota<K> {
     /// The holder that has most, and what it has; `None` when no holder has anything.
     #[must_use]
     pub fn largest(&self) -> Option<(K, u64)> {
+        self.holdings().into_iter().max_by_key(|(_, held)| *held)
+    }
+
+    /// The holders that have something, and what each has, in no order.
+    #[must_use]
+    pub fn holdings(&self) -> Vec<(K, u64)> {
         // Dropping a share locks the map: what is upgraded here is dropped after the lock.
         let shares: Vec<_> = self.shares().values().filter_map(Weak::upgrade).collect();
-        let largest = shares.iter().max_by_key(|share| share.held())?;
-        let held = largest.held();
-        (held > 0).then(|| (largest.key.clone(), held))
+        let holdings = shares.iter().map(|share| (share.key.clone(), share.held()));
+        holdings.filter(|(_, held)| *held > 0).collect()
     }
 
     /// How many holders exist.
@@ -174,6 +198,13 @@ impl<K: Eq + Hash> Quota<K> {
     #[must_use]
     pub fn max(&self) -> u64 {
         self.max.load(Ordering::Relaxed)
+    }
+
+    /// The part that holders beyond their floor share: all but the reserve.
+    #[must_use]
+    pub fn lendable(&self) -> u64 {
+        let max = self.max();
+        max - self.reserve_part.map_or(0, |part| max / part)
     }
 
     /// Makes it a quota of `max`. What is taken stays taken, though it be more: then nothing else
@@ -227,6 +258,12 @@ impl<K: Eq + Hash> Share<K> {
     ///
     /// When they have not; then nothing is taken.
     pub fn try_take(self: &Arc<Self>, amount: u64) -> Result<Charge<K>, Refusal> {
+        self.try_add(amount)?;
+        Ok(Charge { share: Arc::clone(self), amount })
+    }
+
+    /// Takes `amount` as [`Share::try_take`] does; the caller gives it back by [`Share::remove`].
+    pub(crate) fn try_add(&self, amount: u64) -> Result<(), Refusal> {
         let max = self.quota.max();
         // Before anything is added: sums of refused amounts could overflow.
         if amount > max {
@@ -239,7 +276,7 @@ impl<K: Eq + Hash> Share<K> {
             |total: u64| self.may_add(held, total, amount).then(|| total.saturating_add(amount));
         // The counts guard no other memory, so no order is asked for.
         match self.quota.total.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add) {
-            Ok(_) => Ok(Charge { share: Arc::clone(self), amount }),
+            Ok(_) => Ok(()),
             Err(_) => {
                 self.held.fetch_sub(amount, Ordering::Relaxed);
                 Err(self.refusal())
@@ -255,8 +292,13 @@ impl<K: Eq + Hash> Share<K> {
     }
 
     fn may_add(&self, held: u64, total: u64, amount: u64) -> bool {
-        let total = total.checked_add(amount);
-        total.is_some_and(|total| self.bound.get().admits(held, total, self.quota.max()))
+        let Some(total) = total.checked_add(amount) else { return false };
+        match self.bound.get() {
+            bound @ Bound::Dynamic { floor } if held > floor => {
+                bound.admits(held, total, self.quota.lendable())
+            }
+            bound => bound.admits(held, total, self.quota.max()),
+        }
     }
 
     fn quota_total(&self) -> u64 {
@@ -267,12 +309,14 @@ impl<K: Eq + Hash> Share<K> {
         Refusal { held: self.held(), total: self.quota_total(), max: self.quota.max() }
     }
 
-    fn add(&self, amount: u64) {
+    /// Takes `amount` as [`Share::take`] does; the caller gives it back by [`Share::remove`].
+    pub(crate) fn add(&self, amount: u64) {
         self.held.fetch_add(amount, Ordering::Relaxed);
         self.quota.total.fetch_add(amount, Ordering::Relaxed);
     }
 
-    fn remove(&self, amount: u64) {
+    /// Gives back `amount`, which was taken.
+    pub(crate) fn remove(&self, amount: u64) {
         self.held.fetch_sub(amount, Ordering::Relaxed);
         self.quota.total.fetch_sub(amount, Ordering::Relaxed);
     }
