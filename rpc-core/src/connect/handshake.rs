@@ -109,19 +109,19 @@ async fn read_magic(
     Ok(len)
 }
 
-/// Reads a body into memory that grows with what has arrived. As much again is charged for what the
-/// body is decoded to.
+/// Reads a body into memory that grows with what has arrived. `charge` grows to twice that, since
+/// the body is decoded to as much again.
 async fn read_body(
     stream: &mut (impl AsyncRead + Unpin + ?Sized),
     len: usize,
     charge: &mut MemoryCharge,
 ) -> Result<Vec<u8>, HandshakeError> {
     let mut stream = stream.take(len as u64);
-    let (mut body, before) = (Vec::new(), charge.len());
+    let mut body = Vec::new();
     while body.len() < len {
         if body.len() == body.capacity() {
             let more = body.len().max(BODY_STEP).min(len - body.len());
-            let held = before + 2 * (body.len() + more) as u64;
+            let held = charge.len().max(2 * (body.len() + more) as u64);
             let refused = |status: Status| HandshakeError::NoMemory(status.message().to_owned());
             charge.try_set(held).map_err(refused)?;
             body.reserve_exact(more);

@@ -188,7 +188,8 @@ fn a_window_counts_from_the_beginning_and_widens_while_half_of_the_budget_is_fre
     let of_message = crate::limits::connection::MESSAGE_HELD;
     let bound = |messages: u64, bytes: u64| bytes + messages * of_message;
     let limit = memory_limit(Some(64 << 10));
-    let share = |number| MemoryShare::new(&limit, PeerKey::Local, number, &std::sync::Arc::default());
+    let share =
+        |number| MemoryShare::new(&limit, PeerKey::Local, number, &std::sync::Arc::default());
     let open = || {
         let window = ReceiveWindow::widening(WINDOW, Window { messages: 8, bytes: 150 });
         RecvStream::requests(window, WindowMemory::open(&share(1), WINDOW).unwrap())

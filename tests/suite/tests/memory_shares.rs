@@ -74,7 +74,8 @@ impl Rig {
         peer.send(&hello_with(&limits, Vec::new())).await?;
         within("the server's Hello", peer.read_hello()).await?;
         let lens = ANSWERS.into_iter().flat_map(|(count, len)| (0..count).map(move |_| len));
-        let requests: Vec<u8> = (0..).zip(lens).flat_map(|(call, len)| produce(call, len)).collect();
+        let requests: Vec<u8> =
+            (0..).zip(lens).flat_map(|(call, len)| produce(call, len)).collect();
         let read_before = self.read_bytes(host);
         peer.send(&requests).await?;
         let all_read = async {

@@ -88,8 +88,7 @@ impl Pace {
         let millis = u64::try_from(STALLED_AFTER.max(elapsed).as_millis()).unwrap_or(u64::MAX);
         let is_enough = moved > 0 && moved >= least.saturating_mul(millis) / 1000;
         if since.is_none() || is_enough {
-            (self.moved_bytes, self.since) =
-                (flow.moved_bytes, flow.is_waiting.then_some(now));
+            (self.moved_bytes, self.since) = (flow.moved_bytes, flow.is_waiting.then_some(now));
             return false;
         }
         elapsed >= STALLED_AFTER
@@ -204,9 +203,7 @@ impl Usage {
     fn is_short(&self, due: Option<Want>) -> bool {
         let free = self.lendable.saturating_sub(self.total);
         // As much has to be free as the holder then has.
-        let needed = due.map_or(0, |want| {
-            want.held.saturating_add(want.amount.saturating_mul(2))
-        });
+        let needed = due.map_or(0, |want| want.held.saturating_add(want.amount.saturating_mul(2)));
         free < free_target(self.lendable).max(needed)
     }
 }

@@ -138,7 +138,7 @@ fn a_peer_that_takes_what_waits_is_never_ended() {
         for _ in 0..20 {
             world.look();
         }
-        assert_eq!(world.is_open(slow), !is_ended, "{pace} bytes a look of 24 MiB");
+        assert_eq!(world.is_open(slow), !is_ended, "{pace} bytes a look of 28 MiB");
         assert!(others.iter().all(|number| world.is_open(*number)), "nothing waits for them");
     }
 }
@@ -240,7 +240,7 @@ proptest! {
     /// As long as the reserve lasts, a newcomer's floor needs no look at all.
     #[test]
     fn the_reserve_serves_newcomers_at_once(
-        hosts in 1u8..40,
+        hosts in 1u8..30,
         piece in 4096u64..200_000,
         floor in 1u64..(256 << 10),
     ) {
@@ -249,7 +249,7 @@ proptest! {
             let number = world.open(host, STALLED, 0);
             world.fill(number, piece);
         }
-        // At 64 MiB, 64 holders fit into the reserve with 256 KiB each.
+        // At 64 MiB, 32 holders fit into the reserve with 256 KiB each.
         let newcomer = world.open(200, STALLED, 0);
         prop_assert!(world.try_take(newcomer, floor));
     }

@@ -20,10 +20,10 @@ use crate::policy::progress::Flows;
 const FLOOR: u64 = 256 << 10;
 
 /// The part of a small budget that is the most of a floor: a quarter of the reserve.
-const FLOOR_PART: u64 = 16;
+const FLOOR_PART: u64 = 32;
 
-/// The part of a budget that is the reserve: a quarter.
-const RESERVE_PART: NonZeroU64 = NonZeroU64::new(4).expect("4 is not 0");
+/// The part of a budget that is the reserve: an eighth, 32 floors of 64 MiB.
+const RESERVE_PART: NonZeroU64 = NonZeroU64::new(8).expect("8 is not 0");
 
 /// The part of what can be lent that is little: with less than a quarter free, holders that take
 /// nothing give way.
@@ -292,9 +292,9 @@ mod tests {
         let limit = memory_limit(Some(8 << 20));
         let of = |peer, number| MemoryShare::new(&limit, peer, number, &Arc::default());
         let [one, two] = [1, 2].map(|number| of(PeerKey::V4([192, 0, 2, 1]), number));
-        let kept = [one.try_take(2 << 20).unwrap(), two.try_take(1 << 20).unwrap()];
+        let kept = [one.try_take(2 << 20).unwrap(), two.try_take(3 << 19).unwrap()];
         assert!(one.check(1).is_err() && two.check(1).is_err());
-        assert_eq!([held(&one), held(&two)], [2 << 20, 1 << 20]);
+        assert_eq!([held(&one), held(&two)], [2 << 20, 3 << 19]);
         assert!(of(PeerKey::V4([192, 0, 2, 2]), 3).check(1 << 20).is_ok());
         let local = of(PeerKey::Local, 4).try_take(1 << 20).unwrap();
         assert!(of(PeerKey::Local, 5).check(1 << 20).is_ok(), "each is a holder");
@@ -338,12 +338,12 @@ mod tests {
     fn a_holder_is_refused_by_name_and_what_exists_is_counted() {
         let limit = memory_limit(Some(8 << 20));
         let [one, other] = [1, 2].map(|number| local(&limit, number));
-        let kept = one.try_take(3 << 20).unwrap();
+        let kept = one.try_take(7 << 19).unwrap();
         let refused = one.try_take(1).unwrap_err();
         assert!(refused.message().contains("(server.max_memory)"), "{refused}");
         assert!(other.check(3 << 19).is_ok());
         let mut existing = one.take(1 << 20);
-        existing.set(6 << 20);
+        existing.set(11 << 19);
         assert_eq!(limit.total(), 9 << 20);
         assert!(other.check(0).is_err(), "new calls are refused");
         drop((kept, existing));

@@ -163,11 +163,8 @@ mod tests {
         let connections = Arc::new(Connections::default());
         let (list, found) = (Arc::downgrade(&connections), Mutex::default());
         let curious = Arc::new(Curious { connections: list, found });
-        let registered = Registered::start(
-            &connections,
-            Arc::clone(&curious) as _,
-            MemoryShare::default(),
-        );
+        let registered =
+            Registered::start(&connections, Arc::clone(&curious) as _, MemoryShare::default());
         assert_eq!(*curious.found.lock().unwrap(), [1]);
         drop(registered);
         assert_eq!(connections.lock().len(), 0);
