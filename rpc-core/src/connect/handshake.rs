@@ -212,7 +212,7 @@ mod tests {
             let mut charge = share.take(0);
             let read = read_body(&mut stream, len, &mut charge).now_or_never();
             let read = read.expect("nothing is waited for");
-            let charged = charge.len() as usize;
+            let charged = usize::try_from(charge.len()).unwrap();
             prop_assert!(charged <= 4 * stream.arrived.max(BODY_STEP), "{charged}");
             prop_assert!(charged >= 2 * stream.arrived);
             prop_assert!(stream.arrived <= len, "nothing is read beyond");

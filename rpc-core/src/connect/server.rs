@@ -12,7 +12,7 @@ use super::reasons::join_reasons;
 use super::turn_away::turn_away;
 use super::{Alpn, Bootstrap, Candidate, OtherProtocol, Replayed, Upgrade, upgrade};
 use crate::limits::settings::MIN_MEMORY;
-use crate::memory::MemoryShare;
+use crate::memory::{MemoryCharge, MemoryShare};
 use crate::transport::{Addresses, Transport};
 use crate::wire::ProtocolError;
 use crate::wire::hello::{self, Declined as DeclinedOffer, Hello, Offer, PREFIX_LEN, Verdict};
@@ -110,10 +110,7 @@ pub async fn accept(
     server: &ServerHandshake,
     memory: &MemoryShare,
 ) -> Result<Opening, HandshakeError> {
-    let no_memory = |status: Status| HandshakeError::NoMemory(status.message().to_owned());
-    let mut charge = memory.try_take(HANDSHAKE_HELD).map_err(no_memory)?;
-    bootstrap.charge_memory(memory);
-    bootstrap.open().await?;
+    let mut charge = open(&mut *bootstrap, memory).await?;
     let hello = hello::CLIENT_HELLO;
     let read = handshake::read_with_body(&mut *bootstrap, &hello, &mut charge).await;
     let (hello, heard): (Hello, _) = match read {
@@ -184,6 +181,18 @@ pub async fn accept(
     };
     let accepted = Accepted { transport, addresses, hello, fallback, is_upgraded, compression };
     Ok(Opening::Farcall(Box::new(accepted)))
+}
+
+/// Opens a stream, and returns what its handshake holds before its Hello.
+async fn open(
+    bootstrap: &mut dyn Bootstrap,
+    memory: &MemoryShare,
+) -> Result<MemoryCharge, HandshakeError> {
+    let no_memory = |status: Status| HandshakeError::NoMemory(status.message().to_owned());
+    let charge = memory.try_take(HANDSHAKE_HELD).map_err(no_memory)?;
+    bootstrap.charge_memory(memory);
+    bootstrap.open().await?;
+    Ok(charge)
 }
 
 /// Refuses a client that speaks another protocol than its TLS handshake agreed on. A middleman

@@ -1,3 +1,5 @@
+//! Sums, bounds and the reserve of a quota, whatever is taken and given back.
+
 use proptest::prelude::*;
 
 use super::*;

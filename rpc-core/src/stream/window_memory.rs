@@ -4,8 +4,9 @@
 //! what counts is the window as it was granted, from the beginning of the stream, and not what has
 //! come: a peer that opens streams first and fills them later is refused the streams. Windows begin
 //! small and widen while there is memory to spare, so that streams that were admitted go on, slowed
-//! by flow control, when there is not. They shrink again where their holder has more than its share. Only the message that crosses the line of a window counts
-//! when it has come, whether it fits or not.
+//! by flow control, when there is not. They shrink where their holder has more than its share.
+//! Only the message that crosses the line of a window counts when it has come, whether it fits or
+//! not.
 
 use tonic::Status;
 

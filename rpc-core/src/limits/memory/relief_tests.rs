@@ -1,3 +1,5 @@
+//! Which connections give way, and what holders get by it in every order of arrival.
+
 use std::sync::Arc;
 
 use proptest::prelude::*;

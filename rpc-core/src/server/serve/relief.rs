@@ -37,8 +37,8 @@ fn look(shared: &Shared, relief: &mut Relief) -> bool {
         let setting = "server.max_memory";
         limited_log!(
             target: "farcall::server",
-            shared.log, WARN, "memory is short: closed a connection that takes too little of what \
-            waits for it", %addresses, setting
+            shared.log, WARN, "closed a connection that reads too little while memory is short",
+            %addresses, setting
         );
     }
     relief.is_needed(&shared.memory.usage())

@@ -107,7 +107,7 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         name: "slow-readers",
-        what: "connections of one address, one after the other, ask for 100 MiB each, and read none",
+        what: "connections of one address, one after the other, ask for 22 MB each, and read none",
         scene: Scene::Server(Assault::SlowReaders, Rules::Memory(64)),
         bounds: Bounds {
             growth_mib: 128,

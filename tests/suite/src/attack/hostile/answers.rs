@@ -27,7 +27,7 @@ const LARGE_ANSWER_LEN: u64 = 4 << 20;
 
 /// Answers that a slow reader asks for: how many, and their length. The short ones fill what the
 /// long ones leave.
-const SLOW_ANSWERS: [(u64, u64); 3] = [(20, 4_000_000), (40, 400_000), (60, 100_000)];
+const SLOW_ANSWERS: [(u64, u64); 3] = [(10, 1_000_000), (20, 400_000), (40, 100_000)];
 
 /// Between two slow readers, so that each finds what those before it have left.
 const NEXT_READER: Duration = Duration::from_millis(30);
