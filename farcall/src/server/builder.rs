@@ -515,10 +515,11 @@ impl ServerBuilder {
     /// The most bytes of memory that clients can make this server keep: requests of 4 KiB and more,
     /// the windows of their streams, answers that wait to be sent, and handshakes.
     ///
-    /// A connection may have as much as is free, or 256 KiB if that is more: one alone has at most
-    /// half, and `n` of them at most `1 / (n + 1)` each. What is beyond is refused with
-    /// `RESOURCE_EXHAUSTED` before it is received or executed. An answer that does not fit where
-    /// it would have to wait is replaced by that status.
+    /// An eighth is kept for peers that have little. Of the rest, an address may have as much as is
+    /// free: one alone has at most half, and `n` of them at most `1 / (n + 1)` each. What is beyond
+    /// is refused with `RESOURCE_EXHAUSTED` before it is received or executed. An answer that does
+    /// not fit where it would have to wait is replaced by that status. When memory is short,
+    /// connections that take next to nothing of what waits for them are closed.
     ///
     /// By default a quarter of the memory that the process may use: the machine's, or the least
     /// limit of its control groups. It is read when the first server is built.

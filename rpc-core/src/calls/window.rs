@@ -36,6 +36,14 @@ impl Window {
         let messages = self.messages.saturating_mul(4);
         Self { messages, bytes: self.bytes.saturating_mul(4) }.min(widest)
     }
+
+    /// A quarter of each, and not less than `first`.
+    fn narrowed(self, first: Self) -> Self {
+        Self {
+            messages: (self.messages / 4).max(first.messages),
+            bytes: (self.bytes / 4).max(first.bytes),
+        }
+    }
 }
 
 /// Cumulative counts of messages and bytes, modulo 2^32.
@@ -69,6 +77,15 @@ impl Counts {
         self.messages = self.messages.wrapping_add(1);
         // A length beyond 2^32 has wrapped as often as the sum would have.
         self.bytes = self.bytes.wrapping_add(u32::try_from(len & 0xffff_ffff).unwrap_or(0));
+    }
+
+    /// The later of each.
+    fn max(self, other: Self) -> Self {
+        let later = |a: u32, b: u32| if left(a, b) > 0 { a } else { b };
+        Self {
+            messages: later(self.messages, other.messages),
+            bytes: later(self.bytes, other.bytes),
+        }
     }
 
     fn plus(self, window: Window) -> Self {
@@ -135,14 +152,31 @@ impl SendWindow {
 /// The receiver's side.
 ///
 /// It may begin with a part of its widest window and grow, fourfold each time that a grant is due,
-/// where its reader agrees: so a stream that has just begun, or is idle, binds little memory.
+/// where its reader agrees: so a stream that has just begun, or is idle, binds little memory. Where
+/// its reader is short of memory, it shrinks to where it began: what was granted stays granted, and
+/// as much less is granted anew.
 #[derive(Debug)]
 pub struct ReceiveWindow {
     window: Window,
+    first: Window,
     widest: Window,
     received: Counts,
     consumed: Counts,
+    /// The count at which a grant was due last.
     announced: Counts,
+    /// What the sender may send in all.
+    granted: Counts,
+}
+
+/// The size of a window for its next grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resize {
+    /// The wider one.
+    Widen,
+    /// The same.
+    Keep,
+    /// A quarter, or the first one.
+    Narrow,
 }
 
 impl ReceiveWindow {
@@ -162,13 +196,30 @@ impl ReceiveWindow {
     #[must_use]
     pub fn widening(window: Window, widest: Window) -> Self {
         let none = Counts::default();
-        Self { window, widest, received: none, consumed: none, announced: none }
+        let granted = none.plus(window);
+        let (received, consumed, announced) = (none, none, none);
+        Self { window, first: window, widest, received, consumed, announced, granted }
     }
 
     /// How much it grants at a time now.
     #[must_use]
     pub fn window(&self) -> Window {
         self.window
+    }
+
+    /// What may wait to be read at any time from now on, unless more is granted.
+    #[must_use]
+    pub fn bound(&self) -> Window {
+        Window {
+            messages: left(self.granted.messages, self.consumed.messages),
+            bytes: left(self.granted.bytes, self.consumed.bytes),
+        }
+    }
+
+    /// Returns true if a grant was due with the message that was read last.
+    #[must_use]
+    pub fn was_due(&self) -> bool {
+        self.announced == self.consumed
     }
 
     /// What has come in and was not read.
@@ -183,10 +234,9 @@ impl ReceiveWindow {
     /// What the peer may still send: a message of any length unless one of the two is 0.
     #[must_use]
     pub fn left(&self) -> Window {
-        let granted = self.announced.plus(self.window);
         Window {
-            messages: left(granted.messages, self.received.messages),
-            bytes: left(granted.bytes, self.received.bytes),
+            messages: left(self.granted.messages, self.received.messages),
+            bytes: left(self.granted.bytes, self.received.bytes),
         }
     }
 
@@ -209,13 +259,10 @@ impl ReceiveWindow {
     }
 
     /// Counts a message that was read, and gives the grant to send when half the window is free
-    /// again: fewer grants than that would stall, more would cost a frame each. It is for a wider
-    /// window, if there is one and `may_widen` agrees to it.
-    pub fn consume(
-        &mut self,
-        len: usize,
-        may_widen: impl FnOnce(Window) -> bool,
-    ) -> Option<Counts> {
+    /// again: fewer grants than that would stall, more would cost a frame each. `resize` is given
+    /// the wider window, which is the same where there is none. A narrower one gives no grant until
+    /// the sender has used up what it may send beyond it.
+    pub fn consume(&mut self, len: usize, resize: impl FnOnce(Window) -> Resize) -> Option<Counts> {
         self.consumed.add(len);
         let since = Counts {
             messages: self.consumed.messages.wrapping_sub(self.announced.messages),
@@ -227,13 +274,17 @@ impl ReceiveWindow {
             return None;
         }
         let wider = self.window.widened(self.widest);
-        if wider != self.window && may_widen(wider) {
-            self.window = wider;
-        }
-        // `left` holds the peer to `announced` plus `window`. Both change only here, where the peer
-        // is sent a grant for them.
+        self.window = match resize(wider) {
+            Resize::Widen => wider,
+            Resize::Keep => self.window,
+            Resize::Narrow => self.window.narrowed(self.first),
+        };
         self.announced = self.consumed;
-        Some(self.announced.plus(self.window))
+        // `left` holds the peer to `granted`, which changes only here, where the peer is sent it.
+        let granted = self.granted.max(self.announced.plus(self.window));
+        let is_new = granted != self.granted;
+        self.granted = granted;
+        is_new.then_some(granted)
     }
 }
 
@@ -273,7 +324,7 @@ mod tests {
                 assert!(!sender.is_open(), "a window of {bytes}");
                 receiver.receive(len).unwrap();
                 assert!(receiver.receive(1).is_err());
-                sender.handle_grant(receiver.consume(len, |_| false).unwrap());
+                sender.handle_grant(receiver.consume(len, |_| Resize::Keep).unwrap());
             }
         }
         // Which is why a longer one is refused: it would look like a window that is open.
@@ -286,9 +337,9 @@ mod tests {
     fn a_window_widens_as_it_is_used_and_as_far_as_the_reader_agrees() {
         let mut window = ReceiveWindow::widening(Window { messages: 1, bytes: 100 }, WINDOW);
         let mut grants = Vec::new();
-        for may_widen in [false, true, true, true] {
+        for resize in [Resize::Keep, Resize::Widen, Resize::Widen, Resize::Widen] {
             window.receive(1).unwrap();
-            grants.push(window.consume(1, |_| may_widen).map(|grant| grant.messages));
+            grants.push(window.consume(1, |_| resize).map(|grant| grant.messages));
         }
         // What is read, and the window besides; with one of 4 a grant is due for two.
         assert_eq!(grants, [Some(2), Some(6), None, Some(8)]);
@@ -320,12 +371,37 @@ mod tests {
         let mut window = ReceiveWindow::new(WINDOW);
         let grants = [49, 1].map(|len| {
             window.receive(len).unwrap();
-            window.consume(len, |_| true)
+            window.consume(len, |_| Resize::Widen)
         });
         assert_eq!(grants, [None, Some(Counts { messages: 6, bytes: 150 })]);
         let mut window = ReceiveWindow::new(WINDOW);
         window.receive(50).unwrap();
-        assert_eq!(window.consume(50, |_| true), Some(Counts { messages: 5, bytes: 150 }));
+        assert_eq!(window.consume(50, |_| Resize::Widen), Some(Counts { messages: 5, bytes: 150 }));
+    }
+
+    #[test]
+    fn a_window_shrinks_and_takes_nothing_back() {
+        let widest = Window { messages: 16, bytes: 1600 };
+        let first = Window { messages: 1, bytes: 100 };
+        let mut window = ReceiveWindow::widening(first, widest);
+        let mut step = |resize| {
+            window.receive(1).unwrap();
+            let grant = window.consume(1, |_| resize).map(|grant| grant.messages);
+            (grant, window.bound().messages, window.window().messages)
+        };
+        assert_eq!(step(Resize::Widen), (Some(5), 4, 4));
+        let _ = step(Resize::Widen);
+        assert_eq!(step(Resize::Widen), (Some(19), 16, 16));
+        for _ in 0..7 {
+            let _ = step(Resize::Narrow);
+        }
+        assert_eq!(step(Resize::Narrow), (None, 8, 4), "the half of it was used");
+        let bounds: Vec<_> = (0..8).map(|_| step(Resize::Narrow)).collect();
+        assert_eq!(bounds[7], (Some(20), 1, 1), "{bounds:?}");
+    }
+
+    fn resize() -> impl Strategy<Value = Resize> {
+        prop_oneof![Just(Resize::Widen), Just(Resize::Keep), Just(Resize::Narrow)]
     }
 
     proptest! {
@@ -341,7 +417,10 @@ mod tests {
             bytes in 1u32..200,
             first in (1u32..10, 1u32..200),
             steps in prop::collection::vec((any::<bool>(), 0usize..300), 0..300),
+            resizes in prop::collection::vec(resize(), 1..20),
         ) {
+            let mut resizes = resizes.into_iter().cycle();
+            let mut next = move || resizes.next().expect("it goes on");
             let window = Window { messages, bytes };
             let first = Window { messages: first.0, bytes: first.1 }.min(window);
             let (mut sender, mut receiver) =
@@ -355,17 +434,20 @@ mod tests {
                         waiting.push_back(len);
                     }
                 } else if let Some(len) = waiting.pop_front()
-                    && let Some(grant) = receiver.consume(len, |_| len % 2 == 0)
+                    && let Some(grant) = receiver.consume(len, |_| next())
                 {
                     sender.handle_grant(grant);
                 }
+                prop_assert!(waiting.len() <= receiver.bound().messages as usize);
                 prop_assert!(waiting.len() <= 2 * messages as usize);
                 let sum: usize = waiting.iter().sum();
                 prop_assert_eq!(receiver.unread().bytes as usize, sum);
                 prop_assert!(sum < 2 * bytes as usize + 300);
             }
             while let Some(len) = waiting.pop_front() {
-                if let Some(grant) = receiver.consume(len, |_| true) { sender.handle_grant(grant); }
+                if let Some(grant) = receiver.consume(len, |_| next()) {
+                    sender.handle_grant(grant);
+                }
             }
             prop_assert!(sender.is_open());
         }

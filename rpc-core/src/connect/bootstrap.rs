@@ -7,6 +7,7 @@ use futures::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::handshake::HandshakeError;
+use crate::memory::MemoryShare;
 use crate::transport::{Addresses, Transport};
 use crate::wire::hello::DEFLATE;
 use crate::{Compression, Negotiated};
@@ -26,6 +27,10 @@ pub trait Bootstrap: AsyncRead + AsyncWrite + Send + Unpin + 'static {
     fn open(&mut self) -> BoxFuture<'_, Result<(), HandshakeError>> {
         Box::pin(std::future::ready(Ok(())))
     }
+
+    /// Has what [`Bootstrap::open`] holds counted in a server's memory budget. By default nothing
+    /// is held.
+    fn charge_memory(&mut self, _share: &MemoryShare) {}
 
     /// A secret that both ends of the stream's TLS session can derive, and no other: another one
     /// for each label and context. None on a stream without TLS.

@@ -8,6 +8,7 @@ use super::path_binding::{End, PathBinding};
 use super::reasons::join_reasons;
 use super::{Bootstrap, Candidate, ConnectError, Declined, PendingOffer, Upgrade, upgrade};
 use crate::client::{ClientSetup, Connection, Session};
+use crate::memory::MemoryCharge;
 use crate::policy::failover::Wanted;
 use crate::policy::progress::PROGRESS_TIMEOUT;
 use crate::transport::Addresses;
@@ -153,8 +154,10 @@ async fn negotiate(
     check_required(required, &offers, server)?;
     let said = hello::encode(&hello).map_err(|error| failed(error.into()))?;
     handshake::write_encoded(&mut *bootstrap, &said).await.map_err(failed)?;
-    let (mut answer, heard): (Hello, _) =
-        handshake::read_with_body(&mut *bootstrap, &hello::SERVER_HELLO).await.map_err(failed)?;
+    // A client has no budget.
+    let (shape, mut charge) = (hello::SERVER_HELLO, MemoryCharge::default());
+    let read = handshake::read_with_body(&mut *bootstrap, &shape, &mut charge).await;
+    let (mut answer, heard): (Hello, _) = read.map_err(failed)?;
     for declined in std::mem::take(&mut answer.declined) {
         offers.pending.retain(|(name, _)| !declined.is_about(name));
         let reason = declined.reason();
@@ -272,7 +275,8 @@ pub fn handshake_failed(address: &str, error: HandshakeError) -> ConnectError {
         // Errors of the server's side.
         HandshakeError::Unproven { .. }
         | HandshakeError::NoVerdict { .. }
-        | HandshakeError::NotAgreed { .. } => {
+        | HandshakeError::NotAgreed { .. }
+        | HandshakeError::NoMemory(_) => {
             ConnectError::Handshake { address, reason: std::io::Error::other(error) }
         }
     }

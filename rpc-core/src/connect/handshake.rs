@@ -5,7 +5,9 @@ use std::io;
 use prost::Message;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tonic::Status;
 
+use crate::memory::MemoryCharge;
 use crate::wire::ProtocolError;
 use crate::wire::hello::{self, MAGIC_LEN, PREFIX_LEN, Shape};
 
@@ -22,6 +24,9 @@ pub enum HandshakeError {
     /// The peer sent something that is not the protocol.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
+    /// The server's memory budget has no room for what the peer says.
+    #[error("{0}")]
+    NoMemory(String),
     /// There is no TLS session between the two: a certificate was refused, or one side does not
     /// speak TLS.
     #[error("{reason}")]
@@ -64,18 +69,19 @@ pub(super) async fn read<M: Message + Default>(
     stream: &mut (impl AsyncRead + Unpin + ?Sized),
     shape: &Shape,
 ) -> Result<M, HandshakeError> {
-    Ok(read_with_body(stream, shape).await?.0)
+    Ok(read_with_body(stream, shape, &mut MemoryCharge::default()).await?.0)
 }
 
-/// Reads one message of that shape, and gives its body as it came, too.
+/// Reads one message of that shape, and gives its body as it came, too. `charge` grows with it.
 pub(super) async fn read_with_body<M: Message + Default>(
     stream: &mut (impl AsyncRead + Unpin + ?Sized),
     shape: &Shape,
+    charge: &mut MemoryCharge,
 ) -> Result<(M, Vec<u8>), HandshakeError> {
     let mut prefix = [0; PREFIX_LEN];
     let len = read_magic(stream, &mut prefix).await?;
     stream.read_exact(&mut prefix[len..]).await?;
-    let body = read_body(stream, hello::decode_prefix(shape, &prefix)?).await?;
+    let body = read_body(stream, hello::decode_prefix(shape, &prefix)?, charge).await?;
     Ok((hello::decode_body(shape, &body)?, body))
 }
 
@@ -103,19 +109,25 @@ async fn read_magic(
     Ok(len)
 }
 
-/// Reads a body into memory that grows with what has arrived.
+/// Reads a body into memory that grows with what has arrived. `charge` grows to twice that, since
+/// the body is decoded to as much again.
 async fn read_body(
     stream: &mut (impl AsyncRead + Unpin + ?Sized),
     len: usize,
-) -> io::Result<Vec<u8>> {
+    charge: &mut MemoryCharge,
+) -> Result<Vec<u8>, HandshakeError> {
     let mut stream = stream.take(len as u64);
     let mut body = Vec::new();
     while body.len() < len {
         if body.len() == body.capacity() {
-            body.reserve_exact(body.len().max(BODY_STEP).min(len - body.len()));
+            let more = body.len().max(BODY_STEP).min(len - body.len());
+            let held = charge.len().max(2 * (body.len() + more) as u64);
+            let refused = |status: Status| HandshakeError::NoMemory(status.message().to_owned());
+            charge.try_set(held).map_err(refused)?;
+            body.reserve_exact(more);
         }
         if stream.read_buf(&mut body).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
     }
     Ok(body)
@@ -148,6 +160,7 @@ mod tests {
     use tokio::io::ReadBuf;
 
     use super::*;
+    use crate::memory::MemoryShare;
 
     /// Gives pieces of these lengths, and checks how much room there is for each.
     struct Pieces {
@@ -195,7 +208,13 @@ mod tests {
         ) {
             let total: usize = lens.iter().sum();
             let mut stream = Pieces { lens, arrived: 0 };
-            let read = read_body(&mut stream, len).now_or_never().expect("nothing is waited for");
+            let share = MemoryShare::of_budget(1 << 30);
+            let mut charge = share.take(0);
+            let read = read_body(&mut stream, len, &mut charge).now_or_never();
+            let read = read.expect("nothing is waited for");
+            let charged = usize::try_from(charge.len()).unwrap();
+            prop_assert!(charged <= 4 * stream.arrived.max(BODY_STEP), "{charged}");
+            prop_assert!(charged >= 2 * stream.arrived);
             prop_assert!(stream.arrived <= len, "nothing is read beyond");
             match read {
                 Ok(body) => prop_assert_eq!(body.len(), len),

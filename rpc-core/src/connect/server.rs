@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
+use tonic::Status;
 
 use super::handshake::{self, HandshakeError};
 use super::path_binding::{End, PathBinding};
 use super::reasons::join_reasons;
 use super::turn_away::turn_away;
 use super::{Alpn, Bootstrap, Candidate, OtherProtocol, Replayed, Upgrade, upgrade};
+use crate::limits::settings::MIN_MEMORY;
+use crate::memory::{MemoryCharge, MemoryShare};
 use crate::transport::{Addresses, Transport};
 use crate::wire::ProtocolError;
 use crate::wire::hello::{self, Declined as DeclinedOffer, Hello, Offer, PREFIX_LEN, Verdict};
@@ -19,6 +22,13 @@ use crate::{Compression, Limits, Negotiated};
 /// 3 s; the rest is for its device and for the way. Until then the path holds what a connection
 /// does, and a client that says nothing would keep it from others for the whole handshake.
 const VERDICT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What a handshake holds before its client has said anything, in bytes: its task, its socket and
+/// the state of TLS.
+const HANDSHAKE_HELD: u64 = 8 << 10;
+
+/// The least budget that a server can be given takes a client, whose Hello has 64 KiB at most.
+const _: () = assert!(HANDSHAKE_HELD < MIN_MEMORY / 4);
 
 /// What a server says and accepts in a handshake.
 #[derive(Debug)]
@@ -84,7 +94,8 @@ impl std::fmt::Debug for Accepted {
     }
 }
 
-/// Answers the handshake of a client on an open byte stream.
+/// Answers the handshake of a client on an open byte stream. What the handshake holds counts in
+/// `memory` until it is over.
 ///
 /// # Errors
 ///
@@ -97,9 +108,11 @@ impl std::fmt::Debug for Accepted {
 pub async fn accept(
     mut bootstrap: Box<dyn Bootstrap>,
     server: &ServerHandshake,
+    memory: &MemoryShare,
 ) -> Result<Opening, HandshakeError> {
-    bootstrap.open().await?;
-    let read = handshake::read_with_body(&mut *bootstrap, &hello::CLIENT_HELLO).await;
+    let mut charge = open(&mut *bootstrap, memory).await?;
+    let hello = hello::CLIENT_HELLO;
+    let read = handshake::read_with_body(&mut *bootstrap, &hello, &mut charge).await;
     let (hello, heard): (Hello, _) = match read {
         Ok(read) => read,
         Err(error) => match spoken(&error, &server.protocols) {
@@ -168,6 +181,18 @@ pub async fn accept(
     };
     let accepted = Accepted { transport, addresses, hello, fallback, is_upgraded, compression };
     Ok(Opening::Farcall(Box::new(accepted)))
+}
+
+/// Opens a stream, and returns what its handshake holds before its Hello.
+async fn open(
+    bootstrap: &mut dyn Bootstrap,
+    memory: &MemoryShare,
+) -> Result<MemoryCharge, HandshakeError> {
+    let no_memory = |status: Status| HandshakeError::NoMemory(status.message().to_owned());
+    let charge = memory.try_take(HANDSHAKE_HELD).map_err(no_memory)?;
+    bootstrap.charge_memory(memory);
+    bootstrap.open().await?;
+    Ok(charge)
 }
 
 /// Refuses a client that speaks another protocol than its TLS handshake agreed on. A middleman

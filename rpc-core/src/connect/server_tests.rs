@@ -147,7 +147,7 @@ impl Dear {
             protocols: Vec::new(),
             upgrades: vec![Arc::new(self.clone())],
         };
-        let accepted = accept(Box::new(Socket(server)), &handshake).await;
+        let accepted = accept(Box::new(Socket(server)), &handshake, &MemoryShare::default()).await;
         let accepted = accepted.map(|opening| opening.farcall().expect("there is no other"));
         let answer = handshake::read(&mut client, &hello::SERVER_HELLO).await;
         (accepted, answer.unwrap_or_default())

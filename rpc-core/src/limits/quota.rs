@@ -6,6 +6,10 @@
 //! floor if that is more. One greedy holder alone gets half of the resource, `n` of them get
 //! `1 / (n + 1)` each, and as much is left for a holder that comes later.
 //!
+//! The threshold alone depends on the order in which holders come: one after the other, each takes
+//! half of the rest, and the last finds nothing. A quota with a *reserve* lends only what is beyond
+//! it. The reserve serves holders within their floor, whatever the others hold.
+//!
 //! Used for calls, connections and bytes of memory. Nothing here waits, reads a clock or knows
 //! what is counted. Taking and giving back are a few atomic operations; the lock is for making and
 //! dropping holders, and for finding the largest holder.
@@ -13,6 +17,7 @@
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::hash::Hash;
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -99,6 +104,8 @@ pub struct Refusal {
 #[derive(Debug)]
 pub struct Quota<K: Eq + Hash> {
     max: AtomicU64,
+    /// The part of `max` that is kept for holders within their floor; none without a reserve.
+    reserve_part: Option<NonZeroU64>,
     total: AtomicU64,
     shares: Mutex<HashMap<K, Weak<Share<K>>>>,
 }
@@ -124,8 +131,20 @@ impl<K: Eq + Hash + Clone> Quota<K> {
     /// A quota of `max`, of which nothing is taken.
     #[must_use]
     pub fn new(max: u64) -> Arc<Self> {
+        Self::with_reserve_part(max, None)
+    }
+
+    /// The same with a reserve of `max / part`. A holder with a dynamic bound takes from it no more
+    /// than its floor.
+    #[must_use]
+    pub fn with_reserve(max: u64, part: NonZeroU64) -> Arc<Self> {
+        Self::with_reserve_part(max, Some(part))
+    }
+
+    fn with_reserve_part(max: u64, reserve_part: Option<NonZeroU64>) -> Arc<Self> {
         Arc::new(Self {
             max: AtomicU64::new(max),
+            reserve_part,
             total: AtomicU64::new(0),
             shares: Mutex::default(),
         })
@@ -155,11 +174,16 @@ impl<K: Eq + Hash + Clone> Quota<K> {
     /// The holder that has most, and what it has; `None` when no holder has anything.
     #[must_use]
     pub fn largest(&self) -> Option<(K, u64)> {
+        self.holdings().into_iter().max_by_key(|(_, held)| *held)
+    }
+
+    /// The holders that have something, and what each has, in no order.
+    #[must_use]
+    pub fn holdings(&self) -> Vec<(K, u64)> {
         // Dropping a share locks the map: what is upgraded here is dropped after the lock.
         let shares: Vec<_> = self.shares().values().filter_map(Weak::upgrade).collect();
-        let largest = shares.iter().max_by_key(|share| share.held())?;
-        let held = largest.held();
-        (held > 0).then(|| (largest.key.clone(), held))
+        let holdings = shares.iter().map(|share| (share.key.clone(), share.held()));
+        holdings.filter(|(_, held)| *held > 0).collect()
     }
 
     /// How many holders exist.
@@ -174,6 +198,13 @@ impl<K: Eq + Hash> Quota<K> {
     #[must_use]
     pub fn max(&self) -> u64 {
         self.max.load(Ordering::Relaxed)
+    }
+
+    /// The part that holders beyond their floor share: all but the reserve.
+    #[must_use]
+    pub fn lendable(&self) -> u64 {
+        let max = self.max();
+        max - self.reserve_part.map_or(0, |part| max / part)
     }
 
     /// Makes it a quota of `max`. What is taken stays taken, though it be more: then nothing else
@@ -227,6 +258,12 @@ impl<K: Eq + Hash> Share<K> {
     ///
     /// When they have not; then nothing is taken.
     pub fn try_take(self: &Arc<Self>, amount: u64) -> Result<Charge<K>, Refusal> {
+        self.try_add(amount)?;
+        Ok(Charge { share: Arc::clone(self), amount })
+    }
+
+    /// Takes `amount` as [`Share::try_take`] does; the caller gives it back by [`Share::remove`].
+    pub(crate) fn try_add(&self, amount: u64) -> Result<(), Refusal> {
         let max = self.quota.max();
         // Before anything is added: sums of refused amounts could overflow.
         if amount > max {
@@ -239,7 +276,7 @@ impl<K: Eq + Hash> Share<K> {
             |total: u64| self.may_add(held, total, amount).then(|| total.saturating_add(amount));
         // The counts guard no other memory, so no order is asked for.
         match self.quota.total.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add) {
-            Ok(_) => Ok(Charge { share: Arc::clone(self), amount }),
+            Ok(_) => Ok(()),
             Err(_) => {
                 self.held.fetch_sub(amount, Ordering::Relaxed);
                 Err(self.refusal())
@@ -255,8 +292,13 @@ impl<K: Eq + Hash> Share<K> {
     }
 
     fn may_add(&self, held: u64, total: u64, amount: u64) -> bool {
-        let total = total.checked_add(amount);
-        total.is_some_and(|total| self.bound.get().admits(held, total, self.quota.max()))
+        let Some(total) = total.checked_add(amount) else { return false };
+        match self.bound.get() {
+            bound @ Bound::Dynamic { floor } if held > floor => {
+                bound.admits(held, total, self.quota.lendable())
+            }
+            bound => bound.admits(held, total, self.quota.max()),
+        }
     }
 
     fn quota_total(&self) -> u64 {
@@ -267,12 +309,14 @@ impl<K: Eq + Hash> Share<K> {
         Refusal { held: self.held(), total: self.quota_total(), max: self.quota.max() }
     }
 
-    fn add(&self, amount: u64) {
+    /// Takes `amount` as [`Share::take`] does; the caller gives it back by [`Share::remove`].
+    pub(crate) fn add(&self, amount: u64) {
         self.held.fetch_add(amount, Ordering::Relaxed);
         self.quota.total.fetch_add(amount, Ordering::Relaxed);
     }
 
-    fn remove(&self, amount: u64) {
+    /// Gives back `amount`, which was taken.
+    pub(crate) fn remove(&self, amount: u64) {
         self.held.fetch_sub(amount, Ordering::Relaxed);
         self.quota.total.fetch_sub(amount, Ordering::Relaxed);
     }
@@ -313,193 +357,5 @@ impl<K: Eq + Hash> Drop for Charge<K> {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const DYNAMIC: Bound = Bound::Dynamic { floor: 0 };
-
-    /// Takes one by one until it is refused.
-    fn fill(share: &Arc<Share<u32>>) -> Vec<Charge<u32>> {
-        std::iter::from_fn(|| share.try_take(1).ok()).collect()
-    }
-
-    #[test]
-    fn a_quota_and_a_bound_may_change_while_something_is_taken() {
-        let quota = Quota::new(10);
-        let share = quota.share(1, Bound::Fixed(u64::MAX));
-        let mut taken = fill(&share);
-        assert_eq!(taken.len(), 10);
-        quota.set_max(4);
-        taken.truncate(4);
-        assert!(share.try_take(1).is_err(), "what was taken before counts");
-        quota.set_max(6);
-        taken.append(&mut fill(&share));
-        assert_eq!((taken.len(), quota.total()), (6, 6));
-        taken.truncate(1);
-        assert_eq!(quota.share(1, Bound::Fixed(2)).key(), &1);
-        assert_eq!(fill(&share).len(), 1, "its share is 2 now");
-    }
-
-    #[test]
-    fn a_bound_comes_back_as_it_was_set() {
-        for amount in [0, 1, FIXED - 2, u64::MAX] {
-            for bound in [Bound::Fixed(amount), Bound::Dynamic { floor: amount }] {
-                assert_eq!(AtomicBound::new(bound).get(), bound);
-            }
-        }
-    }
-
-    #[test]
-    fn one_greedy_holder_gets_half_and_leaves_as_much_for_the_next() {
-        let quota = Quota::new(1000);
-        let [greedy, late] = [1, 2].map(|key| quota.share(key, DYNAMIC));
-        let taken = fill(&greedy);
-        assert_eq!((taken.len(), quota.largest()), (500, Some((1, 500))));
-        assert_eq!(fill(&late).len(), 250);
-        drop(taken);
-        assert_eq!((quota.total(), quota.largest()), (0, None));
-    }
-
-    #[test]
-    fn greedy_holders_that_take_turns_get_equal_parts_and_leave_one() {
-        for count in [2u32, 3, 9] {
-            let quota = Quota::new(1000);
-            let shares: Vec<_> = (0..count).map(|key| quota.share(key, DYNAMIC)).collect();
-            let mut taken = Vec::new();
-            loop {
-                let before = taken.len();
-                taken.extend(shares.iter().filter_map(|share| share.try_take(1).ok()));
-                if taken.len() == before {
-                    break;
-                }
-            }
-            let part = 1000 / u64::from(count + 1);
-            assert!(shares.iter().all(|share| share.held().abs_diff(part) <= 1), "{count}");
-        }
-    }
-
-    #[test]
-    fn a_floor_is_had_while_there_is_any_and_a_fixed_bound_is_fixed() {
-        let quota = Quota::new(100);
-        let floored = quota.share(1, Bound::Dynamic { floor: 80 });
-        let fixed = quota.share(2, Bound::Fixed(70));
-        let kept = fill(&floored);
-        assert_eq!((kept.len(), fill(&fixed).len()), (80, 20));
-        drop(kept);
-        assert_eq!(fill(&fixed).len(), 70);
-        assert_eq!(fill(&quota.share(3, Bound::Fixed(u64::MAX))).len(), 100);
-    }
-
-    #[test]
-    fn what_can_wait_leaves_half_to_what_cannot() {
-        let quota = Quota::new(1000);
-        let [one, other] = [1, 2].map(|key| quota.share(key, DYNAMIC));
-        let taken = one.try_take(300).unwrap();
-        assert!(other.admits_spare(200) && !other.admits_spare(201) && other.admits(201));
-        assert!(!other.admits_spare(u64::MAX));
-        drop(taken);
-    }
-
-    #[test]
-    fn a_name_is_forgotten_with_the_last_that_uses_it() {
-        let quota = Quota::new(100);
-        let charge = quota.share(1, DYNAMIC).try_take(7).unwrap();
-        assert_eq!(quota.share(1, DYNAMIC).held(), 7, "the charge keeps it");
-        drop(charge);
-        assert_eq!(quota.share_count(), 0);
-    }
-
-    #[test]
-    fn a_refused_attempt_of_one_holder_is_none_of_another() {
-        let quota = Quota::new(1000);
-        let [huge, small] = [1, 2].map(|key| quota.share(key, DYNAMIC));
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                (0..100_000).for_each(|_| assert!(huge.try_take(999).is_err()));
-            });
-            scope.spawn(|| {
-                (0..100_000).for_each(|_| drop(small.try_take(400).unwrap()));
-            });
-        });
-        assert_eq!((quota.total(), huge.held(), small.held()), (0, 0, 0));
-    }
-
-    #[test]
-    fn no_amount_overflows() {
-        let quota = Quota::new(u64::MAX);
-        let share = quota.share(1, Bound::Fixed(u64::MAX));
-        let charge = share.try_take(u64::MAX).unwrap();
-        assert!(share.try_take(1).is_err() && !share.admits(1));
-        drop(charge);
-        let small = Quota::new(10).share(1, DYNAMIC);
-        assert!(small.try_take(u64::MAX).is_err() && !small.admits(u64::MAX));
-    }
-
-    #[derive(Debug, Clone)]
-    enum Step {
-        TryTake { key: u32, amount: u64 },
-        Take { key: u32, amount: u64 },
-        Set { at: usize, amount: u64 },
-        Drop { at: usize },
-    }
-
-    fn steps() -> impl Strategy<Value = Vec<Step>> {
-        let step = prop_oneof![
-            4 => (0u32..4, 0u64..60).prop_map(|(key, amount)| Step::TryTake { key, amount }),
-            1 => (0u32..4, 0u64..60).prop_map(|(key, amount)| Step::Take { key, amount }),
-            1 => (any::<usize>(), 0u64..60).prop_map(|(at, amount)| Step::Set { at, amount }),
-            3 => any::<usize>().prop_map(|at| Step::Drop { at }),
-        ];
-        prop::collection::vec(step, 0..200)
-    }
-
-    proptest! {
-        /// Whatever happens in whatever order: the sums are right, no holder has more than its
-        /// bound allowed when it got it, and in the end all is as it was.
-        #[test]
-        fn what_is_held_is_what_was_taken_and_not_given_back(
-            steps in steps(),
-            max in 0u64..300,
-            floor in 0u64..100,
-        ) {
-            let (quota, bound) = (Quota::new(max), Bound::Dynamic { floor });
-            let mut charges: Vec<Charge<u32>> = Vec::new();
-            for step in steps {
-                match step {
-                    Step::TryTake { key, amount } => {
-                        let share = quota.share(key, bound);
-                        let is_admitted = share.admits(amount);
-                        let taken = share.try_take(amount);
-                        prop_assert_eq!(taken.is_ok(), is_admitted);
-                        if taken.is_ok() {
-                            let (held, total) = (share.held(), quota.total());
-                            prop_assert!(total <= max && held <= floor.max(max - total));
-                        }
-                        charges.extend(taken);
-                    }
-                    Step::Take { key, amount } => {
-                        charges.push(quota.share(key, bound).take(amount));
-                    }
-                    Step::Set { at, amount } if !charges.is_empty() => {
-                        let at = at % charges.len();
-                        charges[at].set(amount);
-                    }
-                    Step::Drop { at } if !charges.is_empty() => {
-                        drop(charges.swap_remove(at % charges.len()));
-                    }
-                    Step::Set { .. } | Step::Drop { .. } => {}
-                }
-                prop_assert_eq!(quota.total(), charges.iter().map(Charge::amount).sum::<u64>());
-                for key in 0..4 {
-                    let of_key = charges.iter().filter(|charge| *charge.share.key() == key);
-                    let held = quota.share(key, bound).held();
-                    prop_assert_eq!(held, of_key.map(Charge::amount).sum::<u64>());
-                }
-            }
-            charges.clear();
-            prop_assert_eq!((quota.total(), quota.share_count()), (0, 0));
-        }
-    }
-}
+#[path = "quota_tests.rs"]
+mod tests;

@@ -2,6 +2,7 @@
 
 use std::fmt::{Debug, Display};
 use std::hash::Hash;
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::time::Instant;
@@ -42,8 +43,27 @@ pub(crate) struct LimitShare<K: Eq + Hash> {
 
 impl<K: Eq + Hash + Clone + Display> SharedLimit<K> {
     pub(crate) fn new(names: Names, max: u64) -> Arc<Self> {
-        let (quota, saturation) = (Quota::new(max), Mutex::default());
+        Self::of_quota(names, Quota::new(max))
+    }
+
+    /// A limit that keeps `max / part` for holders within their floor.
+    pub(crate) fn with_reserve(names: Names, max: u64, part: NonZeroU64) -> Arc<Self> {
+        Self::of_quota(names, Quota::with_reserve(max, part))
+    }
+
+    fn of_quota(names: Names, quota: Arc<Quota<K>>) -> Arc<Self> {
+        let saturation = Mutex::default();
         Arc::new(Self { names, quota, saturation, is_full: AtomicBool::new(false) })
+    }
+
+    /// The part that holders beyond their floor share.
+    pub(crate) fn lendable(&self) -> u64 {
+        self.quota.lendable()
+    }
+
+    /// The holders that have something, and what each has.
+    pub(crate) fn holdings(&self) -> Vec<(K, u64)> {
+        self.quota.holdings()
     }
 
     /// What there is.
@@ -135,9 +155,51 @@ impl<K: Eq + Hash + Clone + Display> LimitShare<K> {
         }
     }
 
-    /// Takes `amount` of what exists already, whether there is as much or not.
-    pub(crate) fn take(&self, amount: u64) -> Charge<K> {
-        self.share.take(amount)
+    /// Takes `amount` as [`LimitShare::try_take`] does; the caller gives it back by
+    /// [`LimitShare::remove`].
+    ///
+    /// # Errors
+    ///
+    /// As [`LimitShare::try_take`].
+    pub(crate) fn try_add(&self, amount: u64) -> Result<(), Status> {
+        match self.share.try_add(amount) {
+            Ok(()) => {
+                self.limit.taken();
+                Ok(())
+            }
+            Err(_) => Err(self.refuse(amount)),
+        }
+    }
+
+    /// Takes `amount` of what exists already, whether there is as much or not; the caller gives it
+    /// back by [`LimitShare::remove`].
+    pub(crate) fn add(&self, amount: u64) {
+        self.share.add(amount);
+    }
+
+    /// Gives back `amount`, which was taken.
+    pub(crate) fn remove(&self, amount: u64) {
+        self.share.remove(amount);
+    }
+
+    /// The holder.
+    pub(crate) fn holder(&self) -> &K {
+        self.share.key()
+    }
+
+    /// What the holder has.
+    pub(crate) fn held(&self) -> u64 {
+        self.share.held()
+    }
+
+    /// The limit that this is a share of.
+    pub(crate) fn limit(&self) -> &SharedLimit<K> {
+        &self.limit
+    }
+
+    /// Returns true if the holder would get `amount` now. A refusal is not logged.
+    pub(crate) fn admits(&self, amount: u64) -> bool {
+        self.share.admits(amount)
     }
 
     /// Looks whether there is `amount` to spare, for what goes on without it: see

@@ -236,7 +236,7 @@ impl State {
     /// Counts what waits, and what may come, in the memory budget.
     fn settle_memory(&mut self) {
         let is_over = self.is_complete || self.failure.is_some();
-        let window = if is_over { Window::NONE } else { self.window.window() };
+        let window = if is_over { Window::NONE } else { self.window.bound() };
         self.memory.settle(self.waiting(), window);
     }
 
@@ -368,9 +368,10 @@ impl State {
     /// Counts a message as read, and gives the grant that this makes due.
     fn consume(&mut self, len: usize) -> Option<Counts> {
         let memory = &mut self.memory;
-        let grant = self.window.consume(len, |wider| memory.try_widen(wider));
-        // Without a grant the charge stays: the peer may still fill the window that it has.
-        if grant.is_some() {
+        let window = self.window.window();
+        let grant = self.window.consume(len, |wider| memory.resize(window, wider));
+        // The charge stays until a grant is due: the peer may still fill the window that it has.
+        if self.window.was_due() {
             self.settle_memory();
         }
         grant

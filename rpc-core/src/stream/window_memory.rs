@@ -4,12 +4,13 @@
 //! what counts is the window as it was granted, from the beginning of the stream, and not what has
 //! come: a peer that opens streams first and fills them later is refused the streams. Windows begin
 //! small and widen while there is memory to spare, so that streams that were admitted go on, slowed
-//! by flow control, when there is not. Only the message that crosses the line of a window counts
-//! when it has come, whether it fits or not.
+//! by flow control, when there is not. They shrink where their holder has more than its share.
+//! Only the message that crosses the line of a window counts when it has come, whether it fits or
+//! not.
 
 use tonic::Status;
 
-use crate::calls::window::Window;
+use crate::calls::window::{Resize, Window};
 use crate::limits::connection::MESSAGE_HELD;
 use crate::limits::memory::{MemoryCharge, MemoryShare};
 
@@ -31,9 +32,16 @@ impl WindowMemory {
         Ok(Self { share: share.clone(), charge })
     }
 
-    /// Takes what a wider window binds, if that is to spare.
-    pub(super) fn try_widen(&mut self, window: Window) -> bool {
-        self.share.try_grow(&mut self.charge, bytes_of(window))
+    /// Takes what a wider window binds, if that is to spare. A holder that has more than its share
+    /// gives some of it back.
+    pub(super) fn resize(&mut self, window: Window, wider: Window) -> Resize {
+        if wider != window && self.share.try_grow(&mut self.charge, bytes_of(wider)) {
+            Resize::Widen
+        } else if self.charge.may_grow() {
+            Resize::Keep
+        } else {
+            Resize::Narrow
+        }
     }
 
     /// Counts what has come, if that is more than the window.

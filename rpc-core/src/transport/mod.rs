@@ -285,6 +285,9 @@ pub enum CloseReason {
         /// How long it had.
         timeout: Duration,
     },
+    /// The server's memory was short, and the peer took too little of what waited for it.
+    #[error("memory was short, and the peer took too little of its share (server.max_memory)")]
+    MemoryShort,
     /// The link failed.
     #[error("{0}")]
     Failed(String),
@@ -304,7 +307,9 @@ impl CloseReason {
     #[must_use]
     pub fn is_failure(&self) -> bool {
         match self {
-            Self::Failed(_) | Self::Silent { .. } | Self::Stalled { .. } => true,
+            Self::Failed(_) | Self::Silent { .. } | Self::Stalled { .. } | Self::MemoryShort => {
+                true
+            }
             Self::Local | Self::Peer | Self::Protocol(_) => false,
         }
     }

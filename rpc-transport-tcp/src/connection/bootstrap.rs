@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
 use rpc_core::connect::{Bootstrap, HandshakeError};
+use rpc_core::memory::MemoryShare;
 use rpc_core::pool::Pool;
 use rpc_core::transport::{Addresses, Transport};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -39,6 +40,10 @@ impl<S> SocketBootstrap<S> {
 impl<S: Socket> Bootstrap for SocketBootstrap<S> {
     fn addresses(&self) -> Addresses {
         self.addresses.clone()
+    }
+
+    fn charge_memory(&mut self, share: &MemoryShare) {
+        self.stream.charge_memory(share);
     }
 
     fn open(&mut self) -> BoxFuture<'_, Result<(), HandshakeError>> {

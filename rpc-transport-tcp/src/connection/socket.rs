@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
 use rpc_core::connect::HandshakeError;
+use rpc_core::memory::MemoryShare;
 use rpc_core::transport::TlsInfo;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest};
@@ -42,6 +43,10 @@ pub(crate) trait Socket:
     fn open(&mut self) -> BoxFuture<'_, Result<Option<TlsInfo>, HandshakeError>> {
         Box::pin(std::future::ready(Ok(None)))
     }
+
+    /// Has what [`Socket::open`] holds counted; see
+    /// [`Bootstrap::charge_memory`](rpc_core::connect::Bootstrap::charge_memory).
+    fn charge_memory(&mut self, _share: &MemoryShare) {}
 
     /// A secret of the TLS session; see
     /// [`Bootstrap::export`](rpc_core::connect::Bootstrap::export).

@@ -45,6 +45,10 @@ const _: () = assert!(WINDOW_MAX == LARGE_BYTES_MAX as u64);
 /// turns wake another thread in the midst of most large messages, which costs more than it gives.
 const TURN_BYTES: usize = CHUNK_LEN_MAX;
 
+/// The bytes of small frames that a full socket may leave here although the peer's share of the
+/// memory budget is used up: a few answers.
+const UNCHECKED_BYTES_MAX: usize = SINGLE_LEN_MAX;
+
 /// The bytes of small frames that may wait to be written: 64 of the longest.
 pub(crate) const SMALL_BYTES_MAX: usize = 64 * SINGLE_LEN_MAX;
 
@@ -364,7 +368,9 @@ impl SendQueue {
 
     /// Whether a small frame may be queued.
     pub(crate) fn has_room(&self) -> bool {
-        self.small_bytes() < SMALL_BYTES_MAX
+        let len = self.small_bytes();
+        let is_granted = len < UNCHECKED_BYTES_MAX || self.backlog.is_empty();
+        len < SMALL_BYTES_MAX && (is_granted || self.backlog.may_grow())
     }
 
     /// Whether more waits than a peer can cause that reads.

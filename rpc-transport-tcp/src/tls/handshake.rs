@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rpc_core::connect::{Alpn, HandshakeError};
+use rpc_core::memory::MemoryCharge;
 use rpc_core::transport::{Identity, TlsInfo};
 use rpc_core::wire::{MAGIC, Spoken};
 use rustls::pki_types::CertificateDer;
@@ -60,6 +61,7 @@ enum Failure {
     Closed {
         is_silent: bool,
     },
+    NoMemory(String),
     Io(io::Error),
 }
 
@@ -89,6 +91,7 @@ pub(super) async fn handshake(stream: &TlsStream) -> Result<TlsInfo, HandshakeEr
             return Err(HandshakeError::Silent);
         }
         Failure::Closed { is_silent } => words::closed(role, is_silent),
+        Failure::NoMemory(reason) => return Err(HandshakeError::NoMemory(reason)),
         Failure::Io(error) => return Err(error.into()),
     };
     Err(HandshakeError::Tls { reason })
@@ -101,10 +104,13 @@ async fn complete(stream: &TlsStream) -> Result<(), Failure> {
         poll_fn(|cx| stream.poll_records(cx)).await?;
         if !stream.session().tls.is_handshaking() {
             // What the peer sent behind its handshake may be decrypted already.
-            stream.session().set_unread();
+            let mut session = stream.session();
+            session.set_unread();
+            session.handshake_charge = MemoryCharge::default();
             return Ok(());
         }
         let len = read(stream, &mut step).await?;
+        charge(stream, len)?;
         let mut bytes = &step[..len];
         match bytes {
             [] => return Err(Failure::Closed { is_silent: !is_tls }),
@@ -117,6 +123,15 @@ async fn complete(stream: &TlsStream) -> Result<(), Failure> {
             stream.session().take(&mut bytes).map_err(Failure::Tls)?;
         }
     }
+}
+
+/// Counts bytes that rustls keeps until their message is whole.
+fn charge(stream: &TlsStream, len: usize) -> Result<(), Failure> {
+    // Outside of the lock, since a refusal is logged.
+    let mut charge = std::mem::take(&mut stream.session().handshake_charge);
+    let charged = charge.try_set(charge.len() + len as u64);
+    stream.session().handshake_charge = charge;
+    charged.map_err(|status| Failure::NoMemory(status.message().to_owned()))
 }
 
 /// Reads once, and waits for it.
@@ -182,7 +197,7 @@ async fn farewell(stream: &TlsStream, role: Role, failure: &Failure) -> io::Resu
         // rustls has its alert ready.
         Failure::Tls(_) => poll_fn(|cx| stream.poll_records(cx)).await?,
         Failure::Alpn => {}
-        Failure::Closed { .. } | Failure::Io(_) => return Ok(()),
+        Failure::Closed { .. } | Failure::NoMemory(_) | Failure::Io(_) => return Ok(()),
     }
     poll_fn(|cx| stream.tcp.poll_end_writing(cx)).await?;
     let (mut sink, mut total) = ([0; STEP], 0);

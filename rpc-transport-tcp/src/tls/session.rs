@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes};
 use rpc_core::connect::Alpn;
+use rpc_core::memory::MemoryCharge;
 use rustls::Connection;
 use tokio::net::TcpStream;
 
@@ -110,6 +111,8 @@ pub(super) struct Session {
     role: Role,
     /// What may be spoken over it.
     pub(super) protocols: Arc<[Alpn]>,
+    /// What rustls may hold of an unfinished handshake, in a server's memory budget.
+    pub(super) handshake_charge: MemoryCharge,
     /// What was read and rustls has not seen.
     unseen: Bytes,
     reading: Reading,
@@ -127,7 +130,18 @@ impl Session {
         };
         let (unseen, reading) = (Bytes::new(), Reading::Open);
         let unread = Unread::Nothing;
-        Self { tls, role, protocols, unseen, reading, unread, barren_len: 0, is_closing: false }
+        let handshake_charge = MemoryCharge::default();
+        Self {
+            tls,
+            role,
+            protocols,
+            handshake_charge,
+            unseen,
+            reading,
+            unread,
+            barren_len: 0,
+            is_closing: false,
+        }
     }
 
     pub(super) fn unread(&self) -> Unread {

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use rpc_core::connect::{Alpn, HandshakeError};
+use rpc_core::memory::MemoryShare;
 use rpc_core::transport::TlsInfo;
 use rustls::Connection;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -33,6 +34,10 @@ impl Socket for TlsSocket {
     const NAME: &'static str = "tls";
     const WAKES: bool = false;
     const CARRIES_COMPRESSED: bool = true;
+
+    fn charge_memory(&mut self, share: &MemoryShare) {
+        self.0.session().handshake_charge = share.take(0);
+    }
 
     fn open(&mut self) -> BoxFuture<'_, Result<Option<TlsInfo>, HandshakeError>> {
         handshake(&self.0).map(|info| info.map(Some)).boxed()

@@ -1,6 +1,7 @@
 //! What clients that do not read, or do not go on, can make a server keep, over TCP, and an honest
 //! client beside them.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use farcall::{Channel, Code, Config, Limits, NotExecuted, ServeError, Server, Status, Streaming};
@@ -11,6 +12,7 @@ use farcall_suite::raw_peer::{RawPeer, frame, hello_with, record};
 use farcall_suite::soak::resident_kib;
 use prost::Message;
 use rpc_core::wire::{FrameHeader, FrameKind};
+use tokio::net::TcpSocket;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::task::AbortOnDropHandle;
@@ -19,6 +21,9 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// No wait of these tests is longer.
 const LIMIT: Duration = Duration::from_secs(30);
+
+/// The greedy clients' address. The honest one connects from 127.0.0.1, as clients do.
+const GREEDY: &str = "127.0.0.2:0";
 
 const MAX_MEMORY: u64 = 64 << 20;
 const GREEDY_COUNT: usize = 25;
@@ -76,7 +81,10 @@ impl Rig {
     ) -> Result<(Vec<RawPeer>, usize), Failure> {
         let (mut peers, mut len) = (Vec::new(), 0);
         for _ in 0..GREEDY_COUNT {
-            let mut peer = RawPeer::connect(&self.address).await?;
+            let socket = TcpSocket::new_v4()?;
+            socket.bind(GREEDY.parse::<SocketAddr>()?)?;
+            let server = self.address.trim_start_matches("tcp://").parse()?;
+            let mut peer = RawPeer::new(socket.connect(server).await?);
             peer.send(&hello_with(limits, Vec::new())).await?;
             let told = within("the server's Hello", peer.read_hello()).await?.limits();
             let bytes = bytes(&told);
@@ -186,7 +194,7 @@ async fn answers_that_are_not_read_are_bounded_for_all_connections_together() ->
         held >> 20,
         grown_kib >> 10,
     );
-    assert!((MAX_MEMORY / 2..=MAX_MEMORY).contains(&held), "{held}");
+    assert!((MAX_MEMORY / 4..=MAX_MEMORY / 2).contains(&held), "{held}");
     check_honest(&honest).await?;
     drop(greedy);
     check_returned(&rig.server).await;
@@ -207,14 +215,11 @@ async fn large_requests_that_do_not_come_are_bounded_for_all_connections_togethe
     let greedy = rig.greedy(&firsts).await?;
     let held = rig.server.memory_held();
     println!("{GREEDY_COUNT} connections sent {} bytes each: {held} bytes count", firsts.len());
-    assert!((MAX_MEMORY / 2..=MAX_MEMORY).contains(&held), "{held}");
-    // A new large request does not fit, and says so; a smaller one does.
+    assert!((MAX_MEMORY / 4..=MAX_MEMORY / 2).contains(&held), "{held}");
+    // The greedy clients' address has its share, and another one has room.
     let payload = vec![7; LEN].into();
     let echo = EchoRequest { payload, ..EchoRequest::default() };
-    let refused = within("an answer", honest.echo(echo)).await.expect_err("it does not fit");
-    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
-    assert!(refused.message().contains("(server.max_memory)"), "{refused}");
-    assert!(NotExecuted::is_said_by(&refused), "{refused}");
+    within("a large honest call", honest.echo(echo)).await?;
     check_honest(&honest).await?;
     drop(greedy);
     check_returned(&rig.server).await;
@@ -242,7 +247,7 @@ async fn streams_that_no_handler_reads_are_bounded_for_all_connections_together(
         held >> 20,
         grown_kib >> 10,
     );
-    assert!((MAX_MEMORY / 2..=MAX_MEMORY).contains(&held), "{held}");
+    assert!((MAX_MEMORY / 4..=MAX_MEMORY / 2).contains(&held), "{held}");
     assert!(grown_kib << 10 <= MAX_MEMORY + MARGIN, "{grown_kib} KiB");
     established.check().await?;
     check_honest(&honest).await?;

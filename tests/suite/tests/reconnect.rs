@@ -13,6 +13,7 @@ use futures::future::BoxFuture;
 use rpc_core::client::{Connect, Connection};
 use rpc_core::connect::{self, ClientConfig, ConnectError, ServerHandshake, Wanted};
 use rpc_core::inproc::{InprocConnector, InprocListener};
+use rpc_core::memory::MemoryShare;
 use rpc_core::server::Listen;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -142,7 +143,11 @@ async fn a_server_that_says_hello_and_closes_counts_as_dead() {
             protocols: Vec::new(),
         };
         while let Ok(Some(bootstrap)) = listener.accept().await {
-            drop(connect::accept(bootstrap, &server).await.expect("a good client"));
+            drop(
+                connect::accept(bootstrap, &server, &MemoryShare::default())
+                    .await
+                    .expect("a good client"),
+            );
         }
     });
     let client = Client::new("reconnect-hello");

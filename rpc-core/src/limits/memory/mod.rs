@@ -1,8 +1,9 @@
 //! What a server keeps in memory because of its clients, and the bound on it.
 //!
 //! Every connection has limits of its own, and ten thousand of them have ten thousand times as
-//! much. So the connections of a server share one budget, by demand (see
-//! [`crate::limits::quota`]). It counts what clients decide the size or the time of:
+//! much. So the peers of a server share one budget, by demand (see [`crate::limits::quota`]). A
+//! holder is an address, whatever connections it has; a peer without one is a holder for each of
+//! its connections. The budget counts what clients decide the size or the time of:
 //!
 //! - *queued*: answers that wait for memory, and frames that a transport has and the network has
 //!   not taken;
@@ -10,7 +11,7 @@
 //!   their announcement on; large frames of streams until they have arrived; the windows of streams
 //!   of requests, as far as they were granted, because their clients may fill them at any time, and
 //!   what waits in them beyond that;
-//! - handshakes, each as much as it may say.
+//! - handshakes: what each has said so far, and what that is decoded to.
 //!
 //! What does not fit is refused before it is received or executed, with the limit's name. What
 //! exists already is counted although it does not fit: the one message that crosses the line of a
@@ -24,7 +25,11 @@
 //! memory of RDMA devices, which has pools with limits of their own.
 
 mod machine;
+mod pressure;
+mod relief;
 mod share;
 
+pub(crate) use pressure::{Pressure, Want};
+pub(crate) use relief::{Holding, Relief, Usage};
 pub use share::{MemoryCharge, MemoryShare};
-pub(crate) use share::{MemoryHolder, memory_limit, memory_max};
+pub(crate) use share::{MemoryHolder, free_target, memory_limit, memory_max};

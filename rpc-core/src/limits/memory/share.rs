@@ -1,42 +1,63 @@
-//! One connection's share of its server's memory budget.
+//! The share of a server's memory budget that one peer has, as its connections use it.
 
 use std::fmt;
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use tonic::Status;
 
 use super::machine;
+use super::pressure::{Pressure, Want};
+use super::relief::Holding;
 use crate::limits::peer_key::PeerKey;
-use crate::limits::quota::{Bound, Charge};
+use crate::limits::quota::Bound;
 use crate::limits::shared::{LimitShare, Names, SharedLimit};
+use crate::policy::progress::Flows;
 
-/// What a connection may hold although less is free: a stream's window by default, so that one
-/// that was opened can go on.
+/// What a holder may take from the reserve: a stream's window by default, so that one that was
+/// opened can go on.
 const FLOOR: u64 = 256 << 10;
+
+/// The part of a small budget that is the most of a floor: a quarter of the reserve.
+const FLOOR_PART: u64 = 32;
+
+/// The part of a budget that is the reserve: an eighth, 32 floors of 64 MiB.
+const RESERVE_PART: NonZeroU64 = NonZeroU64::new(8).expect("8 is not 0");
+
+/// The part of what can be lent that is little: with less than a quarter free, holders that take
+/// nothing give way.
+const LITTLE_PART: u64 = 4;
 
 /// Which part of the memory that the process may use is the default budget: as much again is what
 /// handlers make of it, and half of the machine is left to the application.
 const DEFAULT_PART: u64 = 4;
 
-/// Who holds memory.
+/// A holder of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum MemoryHolder {
-    /// All handshakes together.
-    Handshakes,
-    /// A connection, which has a number because an address may have many.
-    Connection {
-        /// Its number.
-        number: u64,
-        /// Its peer.
-        peer: PeerKey,
-    },
+    /// All connections of an address, those in their handshake included.
+    Peer(PeerKey),
+    /// A connection whose peer has no address. Such peers have nothing in common by which one of
+    /// them could be told from the others.
+    Connection(u64),
+}
+
+impl MemoryHolder {
+    /// The holder that connection `number` of `peer` belongs to.
+    pub(crate) fn new(peer: PeerKey, number: u64) -> Self {
+        match peer {
+            PeerKey::Local => Self::Connection(number),
+            PeerKey::V4(_) | PeerKey::V6(_) => Self::Peer(peer),
+        }
+    }
 }
 
 impl fmt::Display for MemoryHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Handshakes => f.write_str("handshakes"),
-            Self::Connection { peer, .. } => write!(f, "a connection of {peer}"),
+            Self::Peer(peer) => peer.fmt(f),
+            Self::Connection(_) => write!(f, "a connection of {}", PeerKey::Local),
         }
     }
 }
@@ -46,10 +67,10 @@ pub(crate) fn memory_limit(max: Option<u64>) -> Arc<SharedLimit<MemoryHolder>> {
     let names = Names {
         what: "bytes of queued and received messages",
         setting: "server.max_memory",
-        holder: "this connection's",
+        holder: "this peer's",
         share_setting: None,
     };
-    SharedLimit::new(names, memory_max(max))
+    SharedLimit::with_reserve(names, memory_max(max), RESERVE_PART)
 }
 
 /// `max` bytes, or a quarter of what the process may use.
@@ -59,32 +80,103 @@ pub(crate) fn memory_max(max: Option<u64>) -> u64 {
     max.unwrap_or_else(default)
 }
 
-/// What one connection may hold of its server's memory budget. A client's connection has none, and
-/// may hold what its own limits allow.
+/// The bytes that are to be free of a budget: with less, holders that take nothing give way.
+pub(crate) fn free_target(lendable: u64) -> u64 {
+    lendable / LITTLE_PART
+}
+
+/// What one connection may hold of its server's memory budget, together with the others of its
+/// address. A client's connection has none, and may hold what its own limits allow.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryShare {
-    share: Option<Arc<LimitShare<MemoryHolder>>>,
+    share: Option<Arc<ConnectionShare>>,
+}
+
+/// A connection's part of its holder's share.
+#[derive(Debug)]
+struct ConnectionShare {
+    /// The connection's number, which no other of its server has.
+    number: u64,
+    share: LimitShare<MemoryHolder>,
+    /// Bytes that this connection has of what the holder has.
+    held: AtomicU64,
+    pressure: Arc<Pressure>,
 }
 
 /// Bytes that count towards a budget. Dropped, they count no longer.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct MemoryCharge {
-    charge: Option<Charge<MemoryHolder>>,
+    share: Option<Arc<ConnectionShare>>,
+    len: u64,
+}
+
+impl ConnectionShare {
+    fn add(&self, len: u64) {
+        self.share.add(len);
+        self.held.fetch_add(len, Ordering::Relaxed);
+    }
+
+    fn try_add(&self, len: u64) -> Result<(), Status> {
+        self.share.try_add(len).inspect_err(|_| self.report(len))?;
+        self.held.fetch_add(len, Ordering::Relaxed);
+        self.watch();
+        Ok(())
+    }
+
+    fn remove(&self, len: u64) {
+        self.held.fetch_sub(len, Ordering::Relaxed);
+        self.share.remove(len);
+    }
+
+    /// Makes room if little is free.
+    fn watch(&self) {
+        let (limit, lendable) = (self.share.limit(), self.share.limit().lendable());
+        if limit.total() > lendable - free_target(lendable) {
+            self.pressure.raise();
+        }
+    }
+
+    /// Reports that `amount` was refused.
+    fn report(&self, amount: u64) {
+        let (holder, held) = (*self.share.holder(), self.share.held());
+        let connection_held = self.held.load(Ordering::Relaxed);
+        self.pressure.refuse(Want { holder, held, connection_held, amount });
+    }
 }
 
 impl MemoryShare {
-    /// The share of a holder.
-    pub(crate) fn new(limit: &Arc<SharedLimit<MemoryHolder>>, holder: MemoryHolder) -> Self {
-        let share = limit.share(holder, Bound::Dynamic { floor: FLOOR });
-        Self { share: Some(Arc::new(share)) }
+    /// The share of a new connection, which has that number.
+    pub(crate) fn new(
+        limit: &Arc<SharedLimit<MemoryHolder>>,
+        peer: PeerKey,
+        number: u64,
+        pressure: &Arc<Pressure>,
+    ) -> Self {
+        let floor = FLOOR.min(limit.max() / FLOOR_PART);
+        let share = limit.share(MemoryHolder::new(peer, number), Bound::Dynamic { floor });
+        let (held, pressure) = (AtomicU64::new(0), Arc::clone(pressure));
+        Self { share: Some(Arc::new(ConnectionShare { number, share, held, pressure })) }
     }
 
     /// The share of the only holder of a budget, which the tests of a transport charge.
     #[doc(hidden)]
     #[must_use]
     pub fn of_budget(max: u64) -> Self {
-        Self::new(&memory_limit(Some(max)), MemoryHolder::Handshakes)
+        Self::new(&memory_limit(Some(max)), PeerKey::Local, 0, &Arc::default())
+    }
+
+    /// The connection's holding, if it holds anything. `flows` are the connection's.
+    pub(crate) fn holding(&self, flows: impl FnOnce() -> Flows) -> Option<Holding> {
+        let ConnectionShare { number, share, held, .. } = self.share.as_deref()?;
+        let held = held.load(Ordering::Relaxed);
+        let (number, holder) = (*number, *share.holder());
+        (held > 0).then(|| Holding { number, holder, held, flows: flows() })
+    }
+
+    /// The connection's number, where there is a budget.
+    pub(crate) fn number(&self) -> Option<u64> {
+        self.share.as_ref().map(|share| share.number)
     }
 
     /// Looks whether `len` more bytes fit.
@@ -93,7 +185,8 @@ impl MemoryShare {
     ///
     /// When they do not, with the limit and how to raise it.
     pub fn check(&self, len: u64) -> Result<(), Status> {
-        self.share.as_ref().map_or(Ok(()), |share| share.check(len))
+        let Some(share) = &self.share else { return Ok(()) };
+        share.share.check(len).inspect_err(|_| share.report(len))
     }
 
     /// Counts `len` bytes, if they fit.
@@ -102,8 +195,9 @@ impl MemoryShare {
     ///
     /// As [`MemoryShare::check`]; then nothing is counted.
     pub fn try_take(&self, len: u64) -> Result<MemoryCharge, Status> {
-        let charge = self.share.as_ref().map(|share| share.try_take(len)).transpose()?;
-        Ok(MemoryCharge { charge })
+        let mut charge = self.take(0);
+        charge.try_set(len)?;
+        Ok(charge)
     }
 
     /// Makes a charge of this share `len` bytes if it grows into what is to spare: half of the
@@ -112,7 +206,7 @@ impl MemoryShare {
         let Some(share) = &self.share else { return true };
         // Another holder may grow between the check and the charge. Then the two of them leave less
         // than half of the budget free, by one window at most.
-        let may_grow = share.has_spare(len.saturating_sub(charge.len()));
+        let may_grow = share.share.has_spare(len.saturating_sub(charge.len()));
         if may_grow {
             charge.set(len);
         }
@@ -121,7 +215,9 @@ impl MemoryShare {
 
     /// Counts `len` bytes that exist already, whether they fit or not.
     pub fn take(&self, len: u64) -> MemoryCharge {
-        MemoryCharge { charge: self.share.as_ref().map(|share| share.take(len)) }
+        let mut charge = MemoryCharge { share: self.share.clone(), len: 0 };
+        charge.set(len);
+        charge
     }
 }
 
@@ -129,7 +225,7 @@ impl MemoryCharge {
     /// The bytes that count.
     #[must_use]
     pub fn len(&self) -> u64 {
-        self.charge.as_ref().map_or(0, Charge::amount)
+        if self.share.is_some() { self.len } else { 0 }
     }
 
     /// Whether nothing counts.
@@ -140,15 +236,96 @@ impl MemoryCharge {
 
     /// Makes it `len` bytes, whether they fit or not.
     pub fn set(&mut self, len: u64) {
-        if let Some(charge) = &mut self.charge {
-            charge.set(len);
+        let Some(share) = &self.share else { return };
+        match len.checked_sub(self.len) {
+            Some(0) => {}
+            Some(more) => share.add(more),
+            None => share.remove(self.len - len),
         }
+        self.len = len;
+    }
+
+    /// Makes it `len` bytes, if they fit.
+    ///
+    /// # Errors
+    ///
+    /// As [`MemoryShare::check`]; then it stays what it is.
+    pub fn try_set(&mut self, len: u64) -> Result<(), Status> {
+        if let Some(share) = &self.share
+            && let Some(more) = len.checked_sub(self.len)
+        {
+            share.try_add(more)?;
+            self.len = len;
+            return Ok(());
+        }
+        self.set(len);
+        Ok(())
+    }
+
+    /// Returns true if the holder may have more than it has. A refusal is not logged.
+    #[must_use]
+    pub fn may_grow(&self) -> bool {
+        self.share.as_ref().is_none_or(|share| share.share.admits(0))
+    }
+}
+
+impl Drop for MemoryCharge {
+    fn drop(&mut self) {
+        self.set(0);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn local(limit: &Arc<SharedLimit<MemoryHolder>>, number: u64) -> MemoryShare {
+        MemoryShare::new(limit, PeerKey::Local, number, &Arc::default())
+    }
+
+    fn held(share: &MemoryShare) -> u64 {
+        share.holding(Flows::default).map_or(0, |holding| holding.held)
+    }
+
+    #[test]
+    fn connections_of_one_address_are_one_holder() {
+        let limit = memory_limit(Some(8 << 20));
+        let of = |peer, number| MemoryShare::new(&limit, peer, number, &Arc::default());
+        let [one, two] = [1, 2].map(|number| of(PeerKey::V4([192, 0, 2, 1]), number));
+        let kept = [one.try_take(2 << 20).unwrap(), two.try_take(3 << 19).unwrap()];
+        assert!(one.check(1).is_err() && two.check(1).is_err());
+        assert_eq!([held(&one), held(&two)], [2 << 20, 3 << 19]);
+        assert!(of(PeerKey::V4([192, 0, 2, 2]), 3).check(1 << 20).is_ok());
+        let local = of(PeerKey::Local, 4).try_take(1 << 20).unwrap();
+        assert!(of(PeerKey::Local, 5).check(1 << 20).is_ok(), "each is a holder");
+        drop((kept, local));
+        assert_eq!((limit.total(), held(&one)), (0, 0));
+    }
+
+    #[test]
+    fn the_reserve_serves_those_that_have_little() {
+        let limit = memory_limit(Some(64 << 20));
+        let of = |number| local(&limit, number);
+        let greedy = of(0).take(60 << 20);
+        let small: Vec<_> = (1..).map_while(|number| of(number).try_take(FLOOR).ok()).collect();
+        assert_eq!(small.len(), 16, "what is left of the reserve");
+        drop(greedy);
+    }
+
+    #[test]
+    fn a_charge_grows_if_it_fits() {
+        let limit = memory_limit(Some(8 << 20));
+        let share = local(&limit, 1);
+        let mut charge = share.try_take(1 << 20).unwrap();
+        assert!(charge.try_set(4 << 20).is_err());
+        assert_eq!((charge.len(), limit.total()), (1 << 20, 1 << 20));
+        charge.try_set(2 << 20).unwrap();
+        assert!(charge.may_grow());
+        charge.try_set(1 << 10).unwrap();
+        assert_eq!((charge.len(), limit.total()), (1 << 10, 1 << 10));
+        charge.set(5 << 20);
+        assert!(!charge.may_grow());
+    }
 
     #[test]
     fn the_default_is_a_part_of_what_there_is() {
@@ -158,16 +335,15 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_refused_by_name_and_what_exists_is_counted() {
+    fn a_holder_is_refused_by_name_and_what_exists_is_counted() {
         let limit = memory_limit(Some(8 << 20));
-        let holder = |number| MemoryHolder::Connection { number, peer: PeerKey::Local };
-        let [one, other] = [1, 2].map(|number| MemoryShare::new(&limit, holder(number)));
-        let kept = one.try_take(4 << 20).unwrap();
+        let [one, other] = [1, 2].map(|number| local(&limit, number));
+        let kept = one.try_take(7 << 19).unwrap();
         let refused = one.try_take(1).unwrap_err();
         assert!(refused.message().contains("(server.max_memory)"), "{refused}");
-        assert!(other.check(2 << 20).is_ok());
+        assert!(other.check(3 << 19).is_ok());
         let mut existing = one.take(1 << 20);
-        existing.set(5 << 20);
+        existing.set(11 << 19);
         assert_eq!(limit.total(), 9 << 20);
         assert!(other.check(0).is_err(), "new calls are refused");
         drop((kept, existing));

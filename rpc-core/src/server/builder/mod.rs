@@ -605,10 +605,11 @@ impl ServerBuilder {
     /// the windows of their streams, answers that wait to be sent, and handshakes. See
     /// [`crate::limits::memory`] for what counts, and for how long.
     ///
-    /// A connection may have as much as is free, or 256 KiB if that is more: one alone has at most
-    /// half, and `n` of them at most `1 / (n + 1)` each. What is beyond is refused with
-    /// `RESOURCE_EXHAUSTED` before it is received or executed. An answer that does not fit where
-    /// it would have to wait is replaced by that status.
+    /// An eighth is kept for peers that have little. Of the rest, an address may have as much as is
+    /// free: one alone has at most half, and `n` of them at most `1 / (n + 1)` each. What is beyond
+    /// is refused with `RESOURCE_EXHAUSTED` before it is received or executed. An answer that does
+    /// not fit where it would have to wait is replaced by that status. When memory is short,
+    /// connections that take next to nothing of what waits for them are closed.
     ///
     /// By default a quarter of the memory that the process may use: the machine's, or the least
     /// limit of its control groups. It is read when the first server is built.

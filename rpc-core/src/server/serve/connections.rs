@@ -5,22 +5,50 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use slab::Slab;
 
 use crate::connect::ConnectionInfo;
+use crate::limits::memory::{Holding, MemoryShare};
 use crate::server::ServerConnection;
 
 /// The open connections of a server.
 #[derive(Debug, Default)]
 pub(in crate::server) struct Connections {
-    open: Mutex<Slab<Arc<dyn ServerConnection>>>,
+    open: Mutex<Slab<OpenConnection>>,
+}
+
+/// An open connection, and its share of the server's memory.
+#[derive(Debug)]
+struct OpenConnection {
+    connection: Arc<dyn ServerConnection>,
+    memory: MemoryShare,
 }
 
 impl Connections {
-    fn lock(&self) -> MutexGuard<'_, Slab<Arc<dyn ServerConnection>>> {
+    fn lock(&self) -> MutexGuard<'_, Slab<OpenConnection>> {
         // A slab is consistent between any two statements.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(in crate::server) fn infos(&self) -> Vec<ConnectionInfo> {
-        self.lock().iter().map(|(_, connection)| connection.info()).collect()
+        self.lock().iter().map(|(_, open)| open.connection.info()).collect()
+    }
+
+    /// The connections that hold memory.
+    pub(super) fn holdings(&self) -> Vec<Holding> {
+        let open = self.lock();
+        let holding = |open: &OpenConnection| open.memory.holding(|| open.connection.flows());
+        open.iter().filter_map(|(_, open)| holding(open)).collect()
+    }
+
+    /// The connections whose memory has one of these numbers.
+    pub(super) fn with_numbers(&self, numbers: &[u64]) -> Vec<Arc<dyn ServerConnection>> {
+        if numbers.is_empty() {
+            return Vec::new();
+        }
+        let open = self.lock();
+        let is_one = |open: &&OpenConnection| {
+            open.memory.number().is_some_and(|number| numbers.contains(&number))
+        };
+        let found = open.iter().map(|(_, open)| open).filter(is_one);
+        found.map(|open| Arc::clone(&open.connection)).collect()
     }
 }
 
@@ -37,8 +65,10 @@ impl<'a> Registered<'a> {
     pub(in crate::server) fn start(
         connections: &'a Connections,
         connection: Arc<dyn ServerConnection>,
+        memory: MemoryShare,
     ) -> Self {
-        let key = connections.lock().insert(Arc::clone(&connection));
+        let open = OpenConnection { connection: Arc::clone(&connection), memory };
+        let key = connections.lock().insert(open);
         let this = Self { connections, key, connection };
         this.connection.start();
         this
@@ -48,8 +78,8 @@ impl<'a> Registered<'a> {
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
         self.connection.close();
-        // `self.connection` is another reference, so that no connection is dropped under the lock.
-        self.connections.lock().remove(self.key);
+        // Dropped after the lock: the last of a holder's memory takes it from its quota.
+        let _open = self.connections.lock().remove(self.key);
     }
 }
 
@@ -133,7 +163,8 @@ mod tests {
         let connections = Arc::new(Connections::default());
         let (list, found) = (Arc::downgrade(&connections), Mutex::default());
         let curious = Arc::new(Curious { connections: list, found });
-        let registered = Registered::start(&connections, Arc::clone(&curious) as _);
+        let registered =
+            Registered::start(&connections, Arc::clone(&curious) as _, MemoryShare::default());
         assert_eq!(*curious.found.lock().unwrap(), [1]);
         drop(registered);
         assert_eq!(connections.lock().len(), 0);

@@ -6,6 +6,7 @@ use super::shared::Shared;
 use crate::client::{ClientSetup, OneConnection, Session};
 use crate::connect::{Gateway, OtherProtocol, Replayed};
 use crate::inproc::InprocTransport;
+use crate::memory::MemoryShare;
 use crate::server::builder::rules::Rules;
 use crate::server::{ServerConnection, ServerSession, ServerSetup};
 use crate::wire::hello::Hello;
@@ -17,9 +18,9 @@ pub(in crate::server) fn gateway(
     rules: &Rules,
     protocol: &dyn OtherProtocol,
     stream: Replayed,
+    memory: MemoryShare,
 ) -> Arc<dyn ServerConnection> {
     let (limits, addresses) = (rules.handshake.limits, stream.addresses());
-    let memory = shared.memory.connection(&addresses);
     // What the client takes, it tells its own protocol. Bytes on their way inside a process are
     // bytes that a message has anyway.
     let accepted = Limits {

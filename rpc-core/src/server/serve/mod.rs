@@ -5,6 +5,7 @@ pub(in crate::server) mod drain;
 pub(in crate::server) mod gateway;
 pub(in crate::server) mod life;
 pub(in crate::server) mod memory;
+mod relief;
 pub(in crate::server) mod run;
 pub(in crate::server) mod shared;
 pub(in crate::server) mod slots;

@@ -11,12 +11,14 @@ use tokio_util::task::TaskTracker;
 
 use crate::connect::{Accepted, Bootstrap, HandshakeError, Opening, accept};
 use crate::limited_log;
+use crate::limits::memory::MemoryShare;
 use crate::server::builder::rules::Rules;
 use crate::server::live_rules::LiveRules;
 use crate::server::peer_limit::CONNECTIONS_FLOOR;
 use crate::server::serve::connections::Registered;
 use crate::server::serve::gateway::gateway;
 use crate::server::serve::life;
+use crate::server::serve::relief::relieve;
 use crate::server::serve::shared::Shared;
 use crate::server::serve::slots::{Slot, Slots};
 use crate::server::{Listen, ListenerSettings, ServerConnection, ServerSession, ServerSetup};
@@ -29,8 +31,22 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// socket that says nothing would keep the server for as long as `handshake_timeout`.
 const DRAIN_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Accepts until `shutdown`, and until what comes before a drain is done; then drains.
+/// Accepts until `shutdown`, and until what comes before a drain is done; then drains. Makes room
+/// in the server's memory meanwhile.
 pub(in crate::server) async fn serve(
+    shared: Arc<Shared>,
+    listener: impl Listen,
+    shutdown: impl Future<Output = ()> + Send,
+) -> io::Result<()> {
+    // No task of its own: it would keep the server alive beyond this future.
+    let relieved = Arc::clone(&shared);
+    tokio::select! {
+        result = accept_until(shared, listener, shutdown) => result,
+        never = relieve(&relieved) => match never {},
+    }
+}
+
+async fn accept_until(
     shared: Arc<Shared>,
     mut listener: impl Listen,
     shutdown: impl Future<Output = ()> + Send,
@@ -177,13 +193,12 @@ async fn live(
     bootstrap: Box<dyn Bootstrap>,
     drain: CancellationToken,
 ) {
-    // Without room for what its Hello may hold, it is closed before it has said anything.
-    let Ok(memory) = shared.memory.handshake() else { return };
+    let memory = shared.memory.connection(&bootstrap.addresses());
     // In memory of its own, which goes with it: an idle connection holds only what follows.
-    let handshake = Box::pin(until_drained(join(&shared, &rules, bootstrap), &drain));
+    let joined = join(&shared, &rules, bootstrap, memory.clone());
+    let handshake = Box::pin(until_drained(joined, &drain));
     let Some(Some(connection)) = handshake.await else { return };
-    drop(memory);
-    let registered = Registered::start(&shared.connections, connection);
+    let registered = Registered::start(&shared.connections, connection, memory);
     life::live(&*registered.connection, &rules.life, &shared.log, &drain).await;
 }
 
@@ -210,19 +225,25 @@ async fn join(
     shared: &Shared,
     rules: &Rules,
     bootstrap: Box<dyn Bootstrap>,
+    memory: MemoryShare,
 ) -> Option<Arc<dyn ServerConnection>> {
     let addresses = bootstrap.addresses();
-    let handshake = accept(bootstrap, &rules.handshake);
+    let handshake = accept(bootstrap, &rules.handshake, &memory);
     let accepted = match tokio::time::timeout(rules.handshake_timeout, handshake).await {
         Ok(Ok(Opening::Farcall(accepted))) => *accepted,
         Ok(Ok(Opening::Other { protocol, stream })) => {
-            return Some(gateway(shared, rules, &*protocol, stream));
+            return Some(gateway(shared, rules, &*protocol, stream, memory));
         }
         Ok(Err(error @ HandshakeError::Silent)) => {
             tracing::debug!(
                 target: "farcall::server",
                 %addresses, %error, "a connection ended before its handshake"
             );
+            return None;
+        }
+        // The limit has said so in the log, with a count.
+        Ok(Err(error @ HandshakeError::NoMemory(_))) => {
+            tracing::debug!(target: "farcall::server", %addresses, %error, "refused a connection");
             return None;
         }
         // The peer or its link has gone, as a cable that is pulled or a program that ends: no fault
@@ -261,7 +282,6 @@ async fn join(
     // Any address may have the calls of one connection, because a client keeps to what the server
     // told it in the handshake, and expects no refusal then.
     let calls = shared.calls_limit.share(&addresses, limits.max_calls.into());
-    let memory = shared.memory.connection(&addresses);
     let setup = ServerSetup {
         limits,
         peer_limits: hello.limits(),

@@ -42,7 +42,7 @@ fn hold(scene: Scene, scale: Scale) -> Duration {
             (4000, 90_000)
         }
         // Longer than a handshake may take.
-        Scene::Server(Assault::HalfHello, _) => (500, 15_000),
+        Scene::Server(Assault::HalfHello | Assault::SilentSockets, _) => (500, 15_000),
         Scene::Server(..)
         | Scene::Client(Trap::EmptyDownload | Trap::LogInjection | Trap::HtmlProxy) => (700, 5000),
         Scene::Client(_) => (6000, 30_000),

@@ -106,6 +106,17 @@ pub(super) const ROWS: &[Row] = &[
         quick: Quick::Shown,
     },
     Row {
+        name: "slow-readers",
+        what: "connections of one address, one after the other, ask for 22 MB each, and read none",
+        scene: Scene::Server(Assault::SlowReaders, Rules::Memory(64)),
+        bounds: Bounds {
+            growth_mib: 128,
+            why: "twice `max_memory`, which is 64 MiB here; the address has less than half of it",
+            ..NOTHING_KEPT
+        },
+        quick: Quick::Shown,
+    },
+    Row {
         name: "half-frame",
         what: "connections send 4 MiB of a request but for its last byte, and stop",
         scene: server(Assault::HalfFrame),
@@ -125,6 +136,18 @@ pub(super) const ROWS: &[Row] = &[
             growth_mib: 48,
             closed: Closed::AllInTime,
             why: "at most 64 KiB of a Hello are held: 32 MiB for 500 connections",
+            ..NOTHING_KEPT
+        },
+        quick: Quick::Shown,
+    },
+    Row {
+        name: "silent-sockets",
+        what: "connections of one address that say nothing",
+        scene: Scene::Server(Assault::SilentSockets, Rules::Memory(64)),
+        bounds: Bounds {
+            growth_mib: 48,
+            closed: Closed::AllInTime,
+            why: "16 KiB for each of 2,000 sockets, and 16 MiB for the allocator",
             ..NOTHING_KEPT
         },
         quick: Quick::Shown,

@@ -1,5 +1,7 @@
 //! Calls whose answers are not read.
 
+use std::time::Duration;
+
 use farcall::Limits;
 
 use super::frames::{echo, produce};
@@ -22,6 +24,13 @@ const CONNECTIONS: usize = 80;
 
 /// The longest answer that this side accepts.
 const LARGE_ANSWER_LEN: u64 = 4 << 20;
+
+/// Answers that a slow reader asks for: how many, and their length. The short ones fill what the
+/// long ones leave.
+const SLOW_ANSWERS: [(u64, u64); 3] = [(10, 1_000_000), (20, 400_000), (40, 100_000)];
+
+/// Between two slow readers, so that each finds what those before it have left.
+const NEXT_READER: Duration = Duration::from_millis(30);
 
 /// As many calls as each of many connections may have. The first ones' answers fill what a server
 /// queues, so that those of all others wait.
@@ -52,4 +61,19 @@ pub(super) async fn queued(orders: &Orders) {
         }
     });
     futures::future::join_all(connections).await;
+}
+
+/// One connection after the other, each with more answers than a small budget has room for.
+pub(super) async fn slow(orders: &Orders) {
+    let hello = hello_with(&Limits::new().with_max_receiving_bytes(u64::MAX), Vec::new());
+    let lens = SLOW_ANSWERS.into_iter().flat_map(|(count, len)| (0..count).map(move |_| len));
+    let requests: Vec<u8> = (0..).zip(lens).flat_map(|(call, len)| produce(call, len)).collect();
+    for _ in 0..orders.scale.pick(14, 64) {
+        let Ok(peer) = orders.greeted(&hello, Reading::Nothing).await else { continue };
+        let requests = std::iter::once(requests.clone());
+        if let Some(peer) = orders.send_and_stay(peer, requests).await {
+            tokio::spawn(peer.stay());
+        }
+        tokio::time::sleep(NEXT_READER).await;
+    }
 }

@@ -30,10 +30,15 @@ pub enum Assault {
     UnreadAnswers,
     /// Few calls with large answers that are not read.
     QueuedAnswers,
+    /// Connections one after the other, each of which asks for more answers than fit, and reads
+    /// none.
+    SlowReaders,
     /// Large frames that begin and stop.
     HalfFrame,
     /// Hellos that begin and stop.
     HalfHello,
+    /// Connections that say nothing at all.
+    SilentSockets,
     /// Hellos with as many offers as fit.
     ManyOffers,
     /// As many connections as there may be, in silence.
@@ -95,8 +100,10 @@ async fn attack(kind: Assault, orders: Orders) {
         Assault::FarAhead => streams::far_ahead(&orders).await,
         Assault::UnreadAnswers => answers::unread(&orders).await,
         Assault::QueuedAnswers => answers::queued(&orders).await,
+        Assault::SlowReaders => answers::slow(&orders).await,
         Assault::HalfFrame => openings::half_frames(&orders).await,
         Assault::HalfHello => openings::half_hellos(&orders).await,
+        Assault::SilentSockets => openings::silence(&orders).await,
         Assault::ManyOffers => openings::many_offers(&orders).await,
         Assault::ConnectFlood => openings::connections(&orders).await,
         Assault::LogInjection => openings::log_injection(&orders).await,

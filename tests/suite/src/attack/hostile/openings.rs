@@ -62,6 +62,17 @@ pub(super) async fn half_hellos(orders: &Orders) {
     .await;
 }
 
+/// Connections that say nothing.
+pub(super) async fn silence(orders: &Orders) {
+    in_parallel(orders.scale.pick(600, 2000), |_| async move {
+        let connected = Peer::connect(orders.victim, Reading::Everything, &orders.record).await;
+        if let Ok(peer) = connected {
+            tokio::spawn(peer.wait_for_end());
+        }
+    })
+    .await;
+}
+
 /// Hellos with as many offers as fit into one.
 pub(super) async fn many_offers(orders: &Orders) {
     let offer = Offer { name: "rdma".to_owned(), blob: bytes::Bytes::new() };
