@@ -44,6 +44,14 @@ impl Outgoing {
         }
     }
 
+    /// An empty piece that ends a response, with what its call counts.
+    pub(super) fn last_piece(&self, call: Option<MemoryCharge>) -> Piece {
+        let flowing = Arc::clone(&self.flowing);
+        let mut piece = Piece::new(Bytes::new(), MemoryCharge::default(), flowing);
+        piece.hold(call);
+        piece
+    }
+
     /// The next piece of what is left, with its part of what that counts.
     fn piece(&mut self) -> Frame<Piece> {
         let bytes = self.left.split_to(self.left.len().min(PIECE_LEN_MAX));

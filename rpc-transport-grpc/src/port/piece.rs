@@ -10,6 +10,7 @@ use bytes::{Buf, Bytes};
 use rpc_core::memory::MemoryCharge;
 
 use super::flow::Flowing;
+use super::held::ENDED_HELD;
 
 /// Bytes of a response that its client has not taken yet.
 #[derive(Debug)]
@@ -17,6 +18,8 @@ pub(super) struct Piece {
     bytes: Bytes,
     /// What it counts in the server's budget.
     _charge: MemoryCharge,
+    /// What is left of the call whose last piece this is.
+    call: Option<MemoryCharge>,
     flowing: Arc<Flowing>,
 }
 
@@ -24,7 +27,15 @@ impl Piece {
     /// A piece that waits for its client from now on.
     pub(super) fn new(bytes: Bytes, charge: MemoryCharge, flowing: Arc<Flowing>) -> Self {
         flowing.begin_wait();
-        Self { bytes, _charge: charge, flowing }
+        Self { bytes, _charge: charge, call: None, flowing }
+    }
+
+    /// Keeps what is left of the call until this piece is written.
+    pub(super) fn hold(&mut self, mut call: Option<MemoryCharge>) {
+        if let Some(call) = &mut call {
+            call.set(ENDED_HELD);
+        }
+        self.call = call;
     }
 }
 
