@@ -27,5 +27,5 @@ pub use listen::{Listen, ListenerSettings};
 pub use live_rules::LiveRules;
 pub use method_compression::{MethodCompression, NotServed};
 pub use peer::{PeerExtensions, PeerInfo};
-pub use session::admission::{Admission, EarlyLimit, EarlyPermit};
 pub(crate) use session::ServerSession;
+pub use session::admission::{Admission, EarlyLimit, EarlyPermit};

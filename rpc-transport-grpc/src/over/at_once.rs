@@ -40,7 +40,13 @@ where
     B: Body<Error: Into<BoxError>> + Unpin,
 {
     pub(super) fn new(body: RequestBody<B>) -> Self {
-        Self { read: [const { None }; READ_MAX], read_count: 0, is_over: false, body, waiting: None }
+        Self {
+            read: [const { None }; READ_MAX],
+            read_count: 0,
+            is_over: false,
+            body,
+            waiting: None,
+        }
     }
 
     /// Reads what is there, and waits for nothing. Returns true if the body has come to its end.
@@ -79,6 +85,8 @@ where
                 // HTTP/2 may end a body by one.
                 Some(Ok(part)) if part.data_ref().is_some_and(Bytes::is_empty) => {}
                 Some(part) => {
+                    // Nothing follows an error.
+                    self.is_over |= part.is_err();
                     self.read[self.read_count] = Some(part);
                     self.read_count += 1;
                 }

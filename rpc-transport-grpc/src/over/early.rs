@@ -60,11 +60,7 @@ impl Early {
 }
 
 impl Waiting {
-    fn new(
-        permit: Option<EarlyPermit>,
-        limit: Option<EarlyLimit>,
-        part_timeout: Duration,
-    ) -> Self {
+    fn new(permit: Option<EarlyPermit>, limit: Option<EarlyLimit>, part_timeout: Duration) -> Self {
         let part_due = Instant::now() + part_timeout;
         let timer = Box::pin(sleep(Duration::ZERO));
         let mut waiting = Self { _permit: permit, limit, part_timeout, part_due, timer };

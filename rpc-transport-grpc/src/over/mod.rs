@@ -26,8 +26,8 @@ use tonic::{Status, Streaming};
 use tower::{BoxError, Service, service_fn};
 
 use self::at_once::ReadAhead;
-use self::early::has_one_request;
 pub(crate) use self::early::Early;
+use self::early::has_one_request;
 pub(crate) use self::limit::Limit;
 use self::request_body::RequestBody;
 use self::response_body::ResponseBody;

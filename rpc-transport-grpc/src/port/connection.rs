@@ -153,7 +153,7 @@ impl Serving {
                     }
                 };
                 if let Some(Err(error)) = drive(connection, late, ends, Http2::leave).await {
-                    log_end(&log, &addresses, &error);
+                    log_end(&log, &addresses, &flowing, &error);
                 }
             }
         }
@@ -161,11 +161,12 @@ impl Serving {
 }
 
 /// Logs why HTTP/2 has ended.
-fn log_end(log: &LogLimit, addresses: &Addresses, error: &Http2Error) {
+fn log_end(log: &LogLimit, addresses: &Addresses, flowing: &Flowing, error: &Http2Error) {
     if error.is_of_peer() {
+        let (name, limit) = flowing.limit().unzip();
         limited_log!(
             target: "farcall::server",
-            log, WARN, "closed a connection over HTTP/2", %addresses, %error
+            log, WARN, "closed a connection over HTTP/2", %addresses, %error, name, limit
         );
     } else {
         tracing::debug!(

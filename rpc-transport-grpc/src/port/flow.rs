@@ -16,6 +16,14 @@ use rpc_core::policy::progress::{Flow, Flows};
 /// request's headers may become some 150 bytes, so that a turn makes 2.4 MiB at most.
 const TURN_LEN: usize = 16 << 10;
 
+/// The limits of h2 that end a connection, by the text of their GOAWAY: h2's error does not have it.
+const LIMITS: [(&str, &str); 4] = [
+    ("too_many_continuations", "headers in too many frames"),
+    ("header_list_way_too_large", "headers far beyond limits.max_metadata_len"),
+    ("too_many_data_frames", "100 frames of data that are empty"),
+    ("too_many_internal_resets", "1,024 streams that broke the protocol"),
+];
+
 /// The counters of a connection. An event is one relaxed addition.
 #[derive(Debug, Default)]
 pub(super) struct Flowing {
@@ -30,6 +38,8 @@ pub(super) struct Flowing {
     /// There was more to read when the turn was over.
     is_turn_over: AtomicBool,
     is_ping_due: AtomicBool,
+    /// One more than the place in `LIMITS` of the limit that was told the client.
+    limit: AtomicUsize,
     driver: AtomicWaker,
 }
 
@@ -65,6 +75,18 @@ impl Flowing {
     pub(super) fn written(&self, len: Option<usize>) {
         self.is_blocked.store(len.is_none(), Ordering::Relaxed);
         self.written_bytes.fetch_add(len.unwrap_or(0) as u64, Ordering::Relaxed);
+    }
+
+    /// Looks for a limit at the end of what is written.
+    pub(super) fn look_for_limit(&self, written: &[u8]) {
+        if let Some(at) = LIMITS.iter().position(|(text, _)| written.ends_with(text.as_bytes())) {
+            self.limit.store(at + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// The limit that the client was told last, if any: its name in h2 and its meaning.
+    pub(super) fn limit(&self) -> Option<(&'static str, &'static str)> {
+        LIMITS.get(self.limit.load(Ordering::Relaxed).wrapping_sub(1)).copied()
     }
 
     /// So many bytes of a response's piece were written.

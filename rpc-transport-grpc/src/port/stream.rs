@@ -60,6 +60,7 @@ impl AsyncWrite for CountedStream {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.flowing.look_for_limit(buf);
         let written = Pin::new(&mut self.stream).poll_write(cx, buf);
         self.written(written)
     }
@@ -69,6 +70,9 @@ impl AsyncWrite for CountedStream {
         cx: &mut Context<'_>,
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if let Some(last) = buffers.iter().rfind(|buffer| !buffer.is_empty()) {
+            self.flowing.look_for_limit(last);
+        }
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, buffers);
         self.written(written)
     }

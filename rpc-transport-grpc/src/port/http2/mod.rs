@@ -6,7 +6,6 @@ mod upload;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
@@ -43,13 +42,8 @@ const HEADERS_LEN_MIN: u32 = 8 << 10;
 const UNSEEN_RESETS_FACTOR: u32 = 4;
 
 /// Streams that this side may reset for a client's mistakes before the connection is ended: h2's
-/// default. A client that works makes one where its frames cross a reset by more than the time
-/// for which that is remembered.
+/// default. A client that works makes none: streams whose calls have ended are left to it.
 const MISTAKES_MAX: usize = 1024;
-
-/// How long a stream is remembered that this side has reset: frames of it that were on their way
-/// are no mistakes.
-const RESET_REMEMBERED_FOR: Duration = Duration::from_secs(10);
 
 /// The rules of HTTP/2, most of which are there against peers that mean harm. Beside these h2
 /// bounds CONTINUATION frames by the length of the headers that they may make, and answers a
@@ -67,8 +61,6 @@ fn rules(limits: &Limits) -> Builder {
         .data_frame_budget(usize::MAX)
         .max_send_buffer_size(SEND_BUFFER_LEN)
         .max_pending_accept_reset_streams(usize::MAX)
-        .max_concurrent_reset_streams(usize::try_from(calls).unwrap_or(usize::MAX))
-        .reset_stream_duration(RESET_REMEMBERED_FOR)
         .max_local_error_reset_streams(Some(MISTAKES_MAX));
     builder
 }
@@ -229,21 +221,26 @@ impl Open {
         self.unseen_resets = self.unseen_resets.saturating_sub(1);
         let memory = &service.memory;
         let path_len = request.uri().path_and_query().map_or(0, |it| it.as_str().len());
-        let len = CALL_HELD + headers_held(request.headers()) + path_len as u64;
-        let charge = match memory.try_take(len) {
-            Ok(charge) => charge,
-            Err(status) => {
-                return respond::refuse(&status, sending, memory.take(ENDED_HELD));
-            }
-        };
+        let held = CALL_HELD + headers_held(request.headers()) + path_len as u64;
+        let admitted = memory.try_take(held);
         let (head, stream) = request.into_parts();
         let (mut upload, received) = upload::pair(stream, memory.clone());
-        // Most requests are there as a whole. Others are polled with the connection.
-        if upload.poll_read(&mut Context::from_waker(Waker::noop())).is_pending() {
-            self.uploads.push(upload);
+        match admitted {
+            Ok(charge) => {
+                // Most requests are there as a whole. Others are polled with the connection.
+                let mut once = Context::from_waker(Waker::noop());
+                if upload.poll_read(&mut once).is_pending() {
+                    self.uploads.push(upload);
+                }
+                let request = http::Request::from_parts(head, received);
+                tokio::spawn(respond::respond(service.clone(), request, sending, charge));
+            }
+            Err(status) => {
+                drop(received);
+                self.uploads.push(upload);
+                respond::refuse(&status, sending, memory.take(ENDED_HELD));
+            }
         }
-        let request = http::Request::from_parts(head, received);
-        tokio::spawn(respond::respond(service.clone(), request, sending, charge));
     }
 
     /// Sends the ping that was asked for, and takes the client's answer.

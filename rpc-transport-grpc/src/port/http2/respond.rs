@@ -28,22 +28,40 @@ const OF_CONNECTION: [HeaderName; 6] = [
     HeaderName::from_static("proxy-connection"),
 ];
 
+/// A response that is owed. The client's stream is reset if the task ends without it: the stream
+/// lives on for the rest of the request.
+struct Owed {
+    sending: SendResponse<Piece>,
+    is_settled: bool,
+}
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        if !self.is_settled {
+            self.sending.send_reset(Reason::INTERNAL_ERROR);
+        }
+    }
+}
+
 /// Answers a request, until its client resets the stream.
 pub(super) async fn respond(
     service: PortService,
     request: http::Request<Received>,
-    mut sending: SendResponse<Piece>,
+    sending: SendResponse<Piece>,
     charge: MemoryCharge,
 ) {
+    let mut owed = Owed { sending, is_settled: false };
     // In memory of its own: a task's future is moved before it runs.
     let mut answering = Box::pin(service.answer(request));
     let answered = poll_fn(|cx| match answering.as_mut().poll(cx) {
         Poll::Ready(response) => Poll::Ready(Some(response)),
-        Poll::Pending => sending.poll_reset(cx).map(|_| None),
+        Poll::Pending => owed.sending.poll_reset(cx).map(|_| None),
     });
     let Some(response) = answered.await else { return };
     drop(answering);
-    if let Err(error) = send(response, &mut sending, charge).await {
+    let sent = send(response, &mut owed.sending, charge).await;
+    owed.is_settled = sent.is_ok();
+    if let Err(error) = sent {
         tracing::debug!(target: "farcall::server", %error, "a response did not end");
     }
 }
@@ -73,10 +91,7 @@ async fn send(
     match sending.send_response(http::Response::from_parts(head, ()), is_whole) {
         Ok(_) if is_whole => Ok(()),
         Ok(stream) => send_body(body, stream, charge).await,
-        Err(error) => {
-            sending.send_reset(Reason::INTERNAL_ERROR);
-            Err(error)
-        }
+        Err(error) => Err(error),
     }
 }
 

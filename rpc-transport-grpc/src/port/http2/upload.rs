@@ -21,6 +21,8 @@ use http_body::{Body, Frame, SizeHint};
 use rpc_core::memory::{MemoryCharge, MemoryShare};
 use tonic::Status;
 
+use crate::port::held::ENDED_HELD;
+
 /// From which length on a frame stays in the memory that it was read into, in bytes. A shorter one
 /// is copied: it would keep a buffer of 8 KiB and more.
 const SHARED_LEN: usize = 4 << 10;
@@ -47,10 +49,16 @@ struct InboxState {
 }
 
 /// The connection's side of a body.
+///
+/// What comes after the call reads no more is thrown away until the client ends the stream, which
+/// it does when it has its answer. A reset would make mistakes of the frames that cross it, and h2
+/// ends a connection that has made many.
 pub(super) struct Upload {
     stream: RecvStream,
     inbox: Arc<Inbox>,
     memory: MemoryShare,
+    /// What the stream counts whose call reads no more.
+    leftover: Option<MemoryCharge>,
 }
 
 /// The call's side of a body.
@@ -63,7 +71,7 @@ pub(in crate::port) struct Received {
 pub(super) fn pair(mut stream: RecvStream, memory: MemoryShare) -> (Upload, Received) {
     let (inbox, window) = (Arc::<Inbox>::default(), stream.flow_control().clone());
     let received = Received { inbox: Arc::clone(&inbox), window };
-    (Upload { stream, inbox, memory }, received)
+    (Upload { stream, inbox, memory, leftover: None }, received)
 }
 
 impl Inbox {
@@ -72,11 +80,11 @@ impl Inbox {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the body. What has come before is still read, unless the end is an error of this side.
+    /// Ends the body, unless it has. What has come before is still read.
     fn end(&self, end: Result<(), Status>) {
         let reader = {
             let mut state = self.state();
-            state.end = Some(end);
+            state.end.get_or_insert(end);
             state.reader.take()
         };
         reader.into_iter().for_each(Waker::wake);
@@ -131,7 +139,11 @@ impl Upload {
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             let frame = match self.stream.poll_data(cx) {
-                Poll::Ready(Some(frame)) => frame.map_err(broken),
+                Poll::Ready(Some(Ok(frame))) => frame,
+                Poll::Ready(Some(Err(error))) => {
+                    self.inbox.end(Err(broken(error)));
+                    return Poll::Ready(());
+                }
                 Poll::Ready(None) => {
                     // Calls of gRPC have no trailers. Those that come are read to the end.
                     let ended = ready!(self.stream.poll_trailers(cx));
@@ -140,31 +152,35 @@ impl Upload {
                 }
                 Poll::Pending => break,
             };
-            let mut state = self.inbox.state();
-            if state.is_abandoned {
-                return Poll::Ready(());
-            }
-            let refused = frame.and_then(|frame| state.push(frame, &self.memory)).err();
-            let reader = state.reader.take();
-            if let Some(status) = &refused {
-                if status.code() == tonic::Code::ResourceExhausted {
-                    // The call ends: what it has not read is of no use.
-                    state.clear();
-                }
-                state.end = Some(Err(status.clone()));
-            }
-            drop(state);
-            reader.into_iter().for_each(Waker::wake);
-            if refused.is_some() {
-                return Poll::Ready(());
+            if self.leftover.is_none() {
+                self.deliver(frame);
             }
         }
+        if self.leftover.is_none() {
+            let mut state = self.inbox.state();
+            match state.is_abandoned {
+                true => self.leftover = Some(self.memory.take(ENDED_HELD)),
+                false => state.writer = Some(cx.waker().clone()),
+            }
+        }
+        Poll::Pending
+    }
+
+    fn deliver(&mut self, frame: Bytes) {
         let mut state = self.inbox.state();
         if state.is_abandoned {
-            return Poll::Ready(());
+            self.leftover = Some(self.memory.take(ENDED_HELD));
+            return;
         }
-        state.writer = Some(cx.waker().clone());
-        Poll::Pending
+        if let Err(status) = state.push(frame, &self.memory) {
+            // The call ends: what it has not read is of no use.
+            state.clear();
+            state.end = Some(Err(status));
+            self.leftover = Some(self.memory.take(ENDED_HELD));
+        }
+        let reader = state.reader.take();
+        drop(state);
+        reader.into_iter().for_each(Waker::wake);
     }
 }
 

@@ -8,9 +8,9 @@ use crate::service::{serve, until, within};
 /// As many for their memory as 10,000 are for 256 MiB.
 #[tokio::test]
 async fn idle_connections_count_what_they_hold() {
-    const MAX: u64 = 10 << 20;
+    const MAX: u64 = 32 << 20;
     let count = usize::try_from(MAX * 10_000 / (256 << 20)).unwrap();
-    let builder = Server::builder().max_memory(MAX).max_connections_per_peer(1_000);
+    let builder = Server::builder().max_memory(MAX).max_connections_per_peer(2_000);
     let running = serve(builder).await;
     let mut idle = Vec::new();
     for _ in 0..count {

@@ -107,7 +107,10 @@ impl Running {
         let stream = within(TcpStream::connect(&self.authority)).await.expect("it listens");
         stream.set_nodelay(true).expect("it is open");
         let mut builder = h2::client::Builder::new();
-        let builder = builder.max_header_list_size(1 << 20);
+        // Answers cross the resets of calls that it has given up.
+        let builder = builder.max_local_error_reset_streams(None);
+        // A test reads its answers one after the other.
+        let builder = builder.data_frame_budget(usize::MAX);
         let (sender, connection) = within(builder.handshake(stream)).await.expect("it answers");
         let driving = AbortOnDropHandle::new(tokio::spawn(async move {
             let _ = connection.await;

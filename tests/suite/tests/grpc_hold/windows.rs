@@ -47,7 +47,8 @@ async fn tiny_messages_to_paused_handlers_all_arrive() {
         let open = async {
             within(until(|| running.server.calls_running() == calls)).await;
             // What was sent has arrived when a later call is answered.
-            let (answer, mut requests) = running.raw_client().await.call("EmptyCall").await;
+            let other = running.raw_client().await;
+            let (answer, mut requests) = other.call("EmptyCall").await;
             requests.send_data(framed(&Empty {}), true).unwrap();
             outcome(answer).await.unwrap();
             running.open_gate();
