@@ -10,7 +10,7 @@ pub(super) const HTTP2_HELD: u64 = 26 << 10;
 
 /// What a call holds beside its headers and its messages, in bytes: its tasks, its streams and its
 /// place in the tables on either side of the link in the process.
-pub(super) const CALL_HELD: u64 = 6 << 10;
+pub(super) const CALL_HELD: u64 = 7 << 10;
 
 /// What is left of a call when it has ended and its last frame waits to be written, in bytes: h2's
 /// state of the stream.

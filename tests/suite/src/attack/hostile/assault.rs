@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 
 use super::orders::{Orders, SENDING_LIMIT};
 use super::peer::Record;
-use super::{answers, floods, openings, streams};
+use super::{answers, floods, http2, openings, streams};
 use crate::attack::control::{answer_until_end, line, misunderstood};
 use crate::attack::message::REPORT;
 use crate::attack::{AttackError, Scale};
@@ -46,6 +46,16 @@ pub enum Assault {
     PingFlood,
     /// Random bytes, with and without a Hello before.
     Garbage,
+    /// gRPC: calls that stop at their headers.
+    GrpcHeaders,
+    /// gRPC: tiny frames for handlers that do not read.
+    GrpcTinyFrames,
+    /// gRPC: connections that do nothing.
+    GrpcIdle,
+    /// gRPC: answers without messages that are not taken.
+    GrpcUntaken,
+    /// gRPC: pongs without pings.
+    GrpcPongs,
 }
 
 impl Assault {
@@ -103,5 +113,10 @@ async fn attack(kind: Assault, orders: Orders) {
         Assault::RapidReset => floods::rapid_reset(&orders).await,
         Assault::PingFlood => floods::pings(&orders).await,
         Assault::Garbage => floods::garbage(&orders).await,
+        Assault::GrpcHeaders => http2::headers_alone(&orders).await,
+        Assault::GrpcTinyFrames => http2::tiny_frames(&orders).await,
+        Assault::GrpcIdle => http2::idle(&orders).await,
+        Assault::GrpcUntaken => http2::untaken(&orders).await,
+        Assault::GrpcPongs => http2::stray_pongs(&orders).await,
     }
 }

@@ -7,6 +7,7 @@ mod answers;
 mod assault;
 mod floods;
 mod frames;
+mod http2;
 mod openings;
 mod orders;
 mod peer;
