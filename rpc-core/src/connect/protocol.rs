@@ -19,7 +19,7 @@ use crate::limits::log::LogLimit;
 use crate::memory::MemoryShare;
 use crate::server::{Admission, ServerConnection};
 use crate::transport::Addresses;
-use crate::{Channel, Keepalive, Limits, MethodDescriptor};
+use crate::{Channel, Limits, MethodDescriptor};
 
 /// A protocol that may be agreed on in a TLS handshake (ALPN).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,9 +77,8 @@ pub struct Gateway {
     pub log: LogLimit,
     /// What is accepted of the client.
     pub limits: Limits,
-    /// How a client that is gone is found.
-    pub keepalive: Option<Keepalive>,
-    /// How long a client may take to open the connection.
+    /// How long a client may take to open the connection, and for the next part of a message that
+    /// a call waits for.
     pub handshake_timeout: Duration,
     /// Set when the listener is shut down.
     pub draining: CancellationToken,

@@ -81,7 +81,6 @@ impl PortConnection {
             limits,
             handshake_timeout,
             draining,
-            ..
         } = gateway;
         let flowing = Arc::<Flowing>::default();
         let max_message_len = limits.max_message_len;
@@ -135,9 +134,15 @@ impl Serving {
                 });
                 let rules = super::http1::rules(&limits, opening_timeout);
                 let connection = rules.serve_connection(stream, answer);
+                // In memory of its own, which a connection of HTTP/2 need not hold.
+                let ended = Box::pin(drive(
+                    connection,
+                    pending(),
+                    ends,
+                    http1::Connection::graceful_shutdown,
+                ));
                 // hyper bounds the time of a request's head.
-                let leave = http1::Connection::graceful_shutdown;
-                if let Some(Err(error)) = drive(connection, pending(), ends, leave).await {
+                if let Some(Err(error)) = ended.await {
                     tracing::debug!(
                         target: "farcall::server", %error, "a connection over HTTP has ended"
                     );

@@ -1,7 +1,7 @@
-//! A piece of a response, as hyper and h2 keep it until it is written.
+//! A piece of a response, as h2 keeps it until it is written.
 //!
-//! hyper asks a response for its next piece before the client's window has room for it, and lets go
-//! of the response once h2 has its last piece. So a piece itself has what its memory counts, and
+//! A piece is made before the client's window has room for it, and the response is dropped once h2
+//! has its last piece. So a piece itself has what its memory counts, and
 //! waits for its client: h2 drops it when it is written or its stream is reset, and not before.
 
 use std::sync::Arc;

@@ -75,7 +75,6 @@ pub(in crate::server) fn gateway(
         memory,
         log: shared.log.clone(),
         limits,
-        keepalive: rules.life.keepalive,
         handshake_timeout: rules.handshake_timeout,
         draining: rules.draining.clone(),
     })

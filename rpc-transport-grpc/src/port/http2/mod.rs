@@ -76,7 +76,8 @@ pub(super) struct Http2 {
 }
 
 enum Http2State {
-    Opening(Handshake<CountedStream, Piece>),
+    /// In memory of its own, which an open connection need not hold.
+    Opening(Box<Handshake<CountedStream, Piece>>),
     Open(Box<Open>),
 }
 
@@ -122,7 +123,7 @@ impl Http2 {
     ) -> Self {
         let handshake = quietly(|| rules(limits).handshake(stream));
         let unseen_resets_max = limits.max_calls.saturating_mul(UNSEEN_RESETS_FACTOR);
-        let state = Http2State::Opening(handshake);
+        let state = Http2State::Opening(Box::new(handshake));
         Self { state, service, flowing, unseen_resets_max, is_leaving: false }
     }
 
@@ -139,7 +140,7 @@ impl Http2 {
         let Http2State::Opening(handshake) = &mut self.state else { return Poll::Ready(Ok(())) };
         loop {
             self.flowing.begin_turn();
-            match quietly(|| Pin::new(&mut *handshake).poll(cx)) {
+            match quietly(|| Pin::new(&mut **handshake).poll(cx)) {
                 Poll::Ready(connection) => {
                     let mut connection = connection?;
                     if self.is_leaving {
@@ -163,7 +164,7 @@ impl Future for Http2 {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        if let Poll::Pending = this.poll_opening(cx)? {
+        if this.poll_opening(cx)?.is_pending() {
             return Poll::Pending;
         }
         let Self { state, service, flowing, unseen_resets_max, .. } = this;
