@@ -16,7 +16,7 @@ use rpc_core::policy::progress::{Flow, Flows};
 /// request's headers may become some 150 bytes, so that a turn makes 2.4 MiB at most.
 const TURN_LEN: usize = 16 << 10;
 
-/// The limits of h2 that end a connection, by the text of their GOAWAY: h2's error does not have it.
+/// The limits of h2 that end a connection, by the text of their GOAWAY, which h2's error lacks.
 const LIMITS: [(&str, &str); 4] = [
     ("too_many_continuations", "headers in too many frames"),
     ("header_list_way_too_large", "headers far beyond limits.max_metadata_len"),
