@@ -1,9 +1,13 @@
 //! Connections of gRPC that do nothing.
 
-use farcall::Server;
-use farcall_suite::interop_proto::Empty;
+use std::time::Duration;
 
-use crate::service::{serve, until, within};
+use farcall::{Config, Keepalive, Server};
+use farcall_suite::interop_proto::Empty;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::service::{framed, outcome, serve, until, within};
 
 /// As many for their memory as 10,000 are for 256 MiB.
 #[tokio::test]
@@ -25,4 +29,25 @@ async fn idle_connections_count_what_they_hold() {
     within(running.client().await.empty_call(Empty {})).await.expect("newcomers are served");
     drop(idle);
     within(until(|| running.server.memory_held() <= 2 * MAX / count as u64)).await;
+}
+
+/// A client that answers pings stays, and one that does not is found.
+#[tokio::test]
+async fn a_client_that_answers_no_pings_is_found() {
+    let keepalive = Keepalive::new(Duration::from_millis(100), Duration::from_millis(400));
+    let config = Config::default().with_keepalive(keepalive);
+    let running = serve(Server::builder().config(&config)).await;
+    let raw = running.raw_client().await;
+    for _ in 0..3 {
+        let mut gone = within(TcpStream::connect(&running.authority)).await.unwrap();
+        gone.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+        let mut rest = Vec::new();
+        let _ = within(gone.read_to_end(&mut rest)).await;
+        // A frame of 8 bytes on the connection, with no flags.
+        assert!(rest.windows(9).any(|it| it == b"\0\0\x08\x06\0\0\0\0\0"), "it was asked");
+    }
+    assert!(!raw.is_closed());
+    let (answer, mut requests) = raw.call("EmptyCall").await;
+    requests.send_data(framed(&Empty {}), true).unwrap();
+    assert_eq!(outcome(answer).await.unwrap().0, 0);
 }
