@@ -159,17 +159,15 @@ fn unknown_method(stream: u32) -> Vec<u8> {
         block.push(0);
         for text in [name, value] {
             // HPACK's integers with a prefix of seven bits.
+            let byte = |len| u8::try_from(len).expect("it is short");
             match text.len() {
-                len @ 0..127 => block.push(len as u8),
-                len => {
-                    let rest = len - 127;
-                    block.extend([127, (rest % 128) as u8 | 128, (rest / 128) as u8]);
-                }
+                len @ 0..127 => block.push(byte(len)),
+                len => block.extend([127, byte((len - 127) % 128) | 128, byte((len - 127) / 128)]),
             }
             block.extend_from_slice(text.as_bytes());
         }
     }
-    let len = u32::try_from(block.len()).unwrap().to_be_bytes();
+    let len = u32::try_from(block.len()).expect("it is short").to_be_bytes();
     let mut frame = vec![len[1], len[2], len[3], 1, 5];
     frame.extend_from_slice(&stream.to_be_bytes());
     frame.extend_from_slice(&block);

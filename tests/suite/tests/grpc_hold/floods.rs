@@ -18,8 +18,8 @@ const OPENING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 const STRAY_PONG: &[u8] = b"\0\0\x08\x06\x01\0\0\0\0farcall!";
 
 async fn said(authority: &str, bytes: &[u8]) -> (SocketAddr, Vec<u8>) {
-    let mut stream = TcpStream::connect(authority).await.unwrap();
-    let address = stream.local_addr().unwrap();
+    let mut stream = TcpStream::connect(authority).await.expect("it listens");
+    let address = stream.local_addr().expect("it is open");
     let _ = stream.write_all(&[OPENING, bytes].concat()).await;
     let _ = stream.shutdown().await;
     let mut answer = Vec::new();

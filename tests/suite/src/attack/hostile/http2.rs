@@ -84,7 +84,7 @@ fn keep(peer: Option<Peer>, reading: Reading) {
             Reading::Everything => peer.wait_for_end().await,
             Reading::Nothing => {
                 let _peer = peer;
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         }
     });
