@@ -98,6 +98,13 @@ impl Heap {
         assert!(held <= bound, "{} holds {held} bytes, not {bound}", self.what);
     }
 
+    /// Checks that what is held is counted in a server's budget, but for what HTTP has for a
+    /// connection.
+    pub(crate) fn check_counted(&self, counted: u64) {
+        let (held, bound) = (self.held(), counted + HTTP_HELD);
+        assert!(held <= bound, "{} holds {held} bytes, and counts {counted}", self.what);
+    }
+
     fn bound(&self, call_count: usize) -> u64 {
         let max_calls = u32::try_from(call_count).unwrap_or(u32::MAX);
         self.limits.with_max_calls(max_calls).max_connection_bytes()

@@ -81,6 +81,9 @@ async fn trial(manner: u8, bytes: &[u8], limits: Limits) {
         }
         tokio::task::yield_now().await;
         heap.check_http();
+        if bytes.starts_with(b"PRI * HTTP/2") {
+            heap.check_counted(server.memory_held());
+        }
     }
     if closes {
         let _ = writing.shutdown().await;
@@ -124,6 +127,17 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let hello = hello::encode(&Hello::new(&Limits::new())).expect("a short Hello encodes");
     let call = grpc_call();
     let message = [0, 0, 0, 0, 0];
+    let opening = call[..33].to_vec();
+    let later = |calls: u8, body: &[u8]| {
+        let calls = (0..calls).map(|number| http2_headers(2 * number + 1, "/fuzz.Fuzz/Unary", 3));
+        [opening.clone(), calls.collect::<Vec<_>>().concat(), body.to_vec()].concat()
+    };
+    let tiny = http2_frame(0, 0, 1, &[0]).repeat(5);
+    let resets = [1, 3].map(|stream| http2_frame(3, 0, stream, &[0, 0, 0, 8])).concat();
+    let pongs = http2_frame(6, 1, 0, b"farcall!").repeat(3);
+    let unknown = [http2_headers(1, "/fuzz.Fuzz/None", 0), http2_headers(3, "/", 9)].concat();
+    let endless = http2_frame(9, 0, 1, &[0]).repeat(9);
+    let begun = http2_frame(1, 0, 1, &[0x83]);
     let web = b"POST /fuzz.Fuzz/Unary HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\
         content-type: application/grpc-web\r\n\r\n";
     let said = [
@@ -135,6 +149,12 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         b"GET /healthz HTTP/1.1\r\nhost: ".to_vec(),
         [&web[..], &message].concat(),
         web.to_vec(),
+        later(4, &[]),
+        later(1, &tiny),
+        later(2, &resets),
+        later(0, &pongs),
+        later(0, &unknown),
+        later(0, &[begun, endless].concat()),
         b"OPTIONS * HTTP/1.1\r\n\r\n".to_vec(),
         vec![22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3],
         b"SSH-2.0-OpenSSH_9.2\r\n".to_vec(),
@@ -147,11 +167,22 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
 
 /// A call of gRPC over HTTP/2: the preface, SETTINGS, HEADERS and DATA.
 fn grpc_call() -> Vec<u8> {
+    [
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+        http2_frame(4, 0, 0, &[]),
+        http2_headers(1, "/fuzz.Fuzz/Unary", 0),
+        http2_frame(0, 1, 1, &[0, 0, 0, 0, 0]),
+    ]
+    .concat()
+}
+
+/// The headers of a call, with so many more.
+fn http2_headers(stream: u8, path: &str, more: u8) -> Vec<u8> {
     let mut headers = Vec::new();
     for (name, value) in [
         (":method", "POST"),
         (":scheme", "http"),
-        (":path", "/fuzz.Fuzz/Unary"),
+        (":path", path),
         (":authority", "a"),
         ("te", "trailers"),
         ("content-type", "application/grpc"),
@@ -163,15 +194,13 @@ fn grpc_call() -> Vec<u8> {
             headers.extend_from_slice(text.as_bytes());
         }
     }
-    let frame = |kind: u8, flags: u8, stream: u8, payload: &[u8]| {
-        let len = u8::try_from(payload.len()).unwrap_or(0);
-        [&[0, 0, len, kind, flags, 0, 0, 0, stream][..], payload].concat()
-    };
-    [
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
-        frame(4, 0, 0, &[]),
-        frame(1, 4, 1, &headers),
-        frame(0, 1, 1, &[0, 0, 0, 0, 0]),
-    ]
-    .concat()
+    for number in 0..more {
+        headers.extend([0, 2, b'x', b'a' + number % 26, 0]);
+    }
+    http2_frame(1, 4, stream, &headers)
+}
+
+fn http2_frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+    let len = u8::try_from(payload.len()).unwrap_or(0);
+    [&[0, 0, len, kind, flags, 0, 0, 0, stream][..], payload].concat()
 }

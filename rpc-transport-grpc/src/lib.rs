@@ -9,7 +9,7 @@
 //!
 //! ```text
 //!   tonic's client ── http ──> GrpcOver: tonic's server code ── Raw ──> channel
-//!   HTTP/2 ── hyper ── http ──> GrpcPort: tonic's server code ── Raw ──> session
+//!   HTTP/2 ── h2 ── http ──> GrpcPort: tonic's server code ── Raw ──> session
 //!   session ── Raw ──> Served: tonic's client code ── http ──> tonic's server
 //!   channel ── Raw ──> GrpcConnector: tonic's client code ── http ── hyper ── HTTP/2
 //! ```

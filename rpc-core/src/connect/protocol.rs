@@ -15,10 +15,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::CancellationToken;
 
 use super::Bootstrap;
+use crate::limits::log::LogLimit;
 use crate::memory::MemoryShare;
-use crate::server::ServerConnection;
+use crate::server::{Admission, ServerConnection};
 use crate::transport::Addresses;
-use crate::{Channel, Keepalive, Limits, MethodDescriptor};
+use crate::{Channel, Limits, MethodDescriptor};
 
 /// A protocol that may be agreed on in a TLS handshake (ALPN).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,13 +69,16 @@ pub struct Gateway {
     pub session: Arc<dyn ServerConnection>,
     /// The server's methods by their paths.
     pub methods: Arc<HashMap<&'static str, &'static MethodDescriptor>>,
+    /// Admits calls of which the message has not come.
+    pub admission: Admission,
     /// What the connection may hold of the server's memory budget.
     pub memory: MemoryShare,
+    /// Limits the lines that clients can cause.
+    pub log: LogLimit,
     /// What is accepted of the client.
     pub limits: Limits,
-    /// How a client that is gone is found.
-    pub keepalive: Option<Keepalive>,
-    /// How long a client may take to open the connection.
+    /// How long a client may take to open the connection, and for the next part of a message that
+    /// a call waits for.
     pub handshake_timeout: Duration,
     /// Set when the listener is shut down.
     pub draining: CancellationToken,

@@ -28,3 +28,4 @@ pub use live_rules::LiveRules;
 pub use method_compression::{MethodCompression, NotServed};
 pub use peer::{PeerExtensions, PeerInfo};
 pub(crate) use session::ServerSession;
+pub use session::admission::{Admission, EarlyLimit, EarlyPermit};

@@ -10,11 +10,10 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
-use rpc_core::Deadline;
-use tokio::time::timeout_at;
 use tonic::Status;
 use tower::BoxError;
 
+use super::early::Waiting;
 use super::request_body::RequestBody;
 
 /// The prefix of a message: the compressed flag and the length.
@@ -32,6 +31,8 @@ pub(super) struct ReadAhead<B> {
     /// Whether the end has been read.
     is_over: bool,
     body: RequestBody<B>,
+    /// Present while more is waited for, where that is limited.
+    waiting: Option<Waiting>,
 }
 
 impl<B> ReadAhead<B>
@@ -39,23 +40,32 @@ where
     B: Body<Error: Into<BoxError>> + Unpin,
 {
     pub(super) fn new(body: RequestBody<B>) -> Self {
-        Self { read: [const { None }; READ_MAX], read_count: 0, is_over: false, body }
-    }
-
-    /// Reads what is there, and waits for nothing. Whether that is enough.
-    pub(super) async fn read_at_once(&mut self) -> bool {
-        poll_fn(|cx| Poll::Ready(self.poll_enough(cx).is_ready())).await
-    }
-
-    /// Waits for enough, or for the deadline.
-    pub(super) async fn wait(&mut self, deadline: Option<Deadline>) {
-        let enough = poll_fn(|cx| self.poll_enough(cx));
-        match deadline {
-            None => enough.await,
-            // In memory of its own, since calls that need not wait have no use for its timer. Where
-            // the time is over, the call finds that out by itself.
-            Some(Deadline(at)) => drop(Box::pin(timeout_at(at, enough)).await),
+        Self {
+            read: [const { None }; READ_MAX],
+            read_count: 0,
+            is_over: false,
+            body,
+            waiting: None,
         }
+    }
+
+    /// Reads what is there, and waits for nothing. Returns true if the body has come to its end.
+    pub(super) async fn read_at_once(&mut self) -> bool {
+        poll_fn(|cx| {
+            let _ = self.poll_enough(cx);
+            Poll::Ready(self.is_over)
+        })
+        .await
+    }
+
+    /// Limits the wait for the rest of the body.
+    pub(super) fn set_waiting(&mut self, waiting: Waiting) {
+        self.waiting = Some(waiting);
+    }
+
+    /// Waits for enough, or for the end of the wait.
+    pub(super) async fn wait(&mut self) {
+        poll_fn(|cx| self.poll_enough(cx)).await;
     }
 
     /// The one message, without its prefix, if the whole body is one that is not compressed.
@@ -70,17 +80,41 @@ where
     /// Reads until it is known whether the body is one message.
     fn poll_enough(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while !self.is_over && self.read_count < READ_MAX {
-            match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+            match ready!(self.poll_part(cx)) {
                 None => self.is_over = true,
                 // HTTP/2 may end a body by one.
                 Some(Ok(part)) if part.data_ref().is_some_and(Bytes::is_empty) => {}
                 Some(part) => {
+                    // Nothing follows an error.
+                    self.is_over |= part.is_err();
                     self.read[self.read_count] = Some(part);
                     self.read_count += 1;
                 }
             }
         }
         Poll::Ready(())
+    }
+}
+
+impl<B> ReadAhead<B>
+where
+    B: Body<Error: Into<BoxError>> + Unpin,
+{
+    /// Reads the next part, within the limit on the wait.
+    fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Part>> {
+        let part = match Pin::new(&mut self.body).poll_frame(cx) {
+            Poll::Ready(part) => part,
+            Poll::Pending => {
+                let Some(waiting) = &mut self.waiting else { return Poll::Pending };
+                Some(Err(ready!(waiting.poll_late(cx))))
+            }
+        };
+        match (&part, &mut self.waiting) {
+            (Some(Ok(_)), Some(waiting)) => waiting.restart(),
+            // The call takes a permit of its own, if there is one.
+            _ => self.waiting = None,
+        }
+        Poll::Ready(part)
     }
 }
 
@@ -103,7 +137,7 @@ where
         match self.read.iter_mut().find_map(Option::take) {
             Some(part) => Poll::Ready(Some(part)),
             None if self.is_over => Poll::Ready(None),
-            None => Pin::new(&mut self.body).poll_frame(cx),
+            None => self.poll_part(cx),
         }
     }
 
@@ -121,10 +155,14 @@ where
 mod tests {
     use std::collections::VecDeque;
     use std::convert::Infallible;
+    use std::time::Duration;
 
-    use futures::FutureExt;
+    use futures::{FutureExt, StreamExt};
     use http_body_util::BodyExt;
+    use rpc_core::{CallKind, Detach, Idempotency, MethodDescriptor};
+    use tokio::time::Instant;
 
+    use super::super::early::Early;
     use super::super::limit::Limit;
     use super::*;
 
@@ -172,20 +210,39 @@ mod tests {
             let mut ahead = ahead(parts);
             assert!(!ahead.read_at_once().await);
             assert_eq!(ahead.sole_message(), None, "the body may go on");
-            ahead.wait(None).await;
+            ahead.wait().await;
             assert_eq!(ahead.sole_message().unwrap(), "hi");
         }
     }
 
+    static METHOD: MethodDescriptor = MethodDescriptor {
+        path: "/t.T/M",
+        kind: CallKind::Unary,
+        idempotency: Idempotency::Unknown,
+        detach: Detach::NONE,
+    };
+
     #[tokio::test(start_paused = true)]
-    async fn a_message_that_does_not_come_is_waited_for_until_the_deadline() {
-        let silent = futures::stream::pending::<Result<Frame<Bytes>, Infallible>>();
+    async fn each_part_of_a_message_is_waited_for() {
+        let began = Instant::now();
+        let silent = futures::stream::iter(0..3).then(|_| async {
+            tokio::time::sleep(Duration::from_secs(4)).await;
+            Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"\0")))
+        });
+        let silent = silent.chain(futures::stream::pending()).boxed();
         let silent = http_body_util::StreamBody::new(silent);
         let mut ahead = ReadAhead::new(RequestBody::new(silent, Limit::of_process(100)));
-        let deadline = Deadline(tokio::time::Instant::now() + std::time::Duration::from_secs(5));
-        ahead.wait(Some(deadline)).await;
-        assert_eq!(tokio::time::Instant::now(), deadline.0);
-        assert_eq!(ahead.sole_message(), None);
+        let early = Early::of_tests(Duration::from_secs(5));
+        ahead.set_waiting(early.admit(&METHOD, None).unwrap());
+        let mut parts = 0;
+        let late = loop {
+            match ahead.frame().await.unwrap() {
+                Ok(_) => parts += 1,
+                Err(late) => break late,
+            }
+        };
+        assert_eq!((parts, began.elapsed()), (3, Duration::from_secs(17)));
+        assert!(late.message().contains("handshake_timeout"), "{late}");
     }
 
     #[tokio::test]
@@ -202,10 +259,10 @@ mod tests {
         ];
         for parts in others {
             let mut ahead = ahead(parts);
-            let is_enough = ahead.read_at_once().await;
+            let is_over = ahead.read_at_once().await;
             assert_eq!(ahead.sole_message(), None, "{parts:?}");
-            if !is_enough {
-                ahead.wait(None).await;
+            if !is_over {
+                ahead.wait().await;
                 assert_eq!(ahead.sole_message(), None, "{parts:?}");
             }
             let mut read = Vec::new();

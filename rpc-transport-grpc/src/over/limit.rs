@@ -17,15 +17,15 @@ pub(crate) struct Limit {
 /// Which end of a body is the end of the requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// One that `is_end_stream` confirms, as hyper's body does. hyper's body also ends where the
-    /// client has reset the stream with `NO_ERROR`, and `is_end_stream` stays false there.
+    /// One that `is_end_stream` confirms. A body of HTTP/2 may also end where the client has reset
+    /// the stream with `NO_ERROR`, and `is_end_stream` stays false there.
     Confirmed,
     /// Every one: a body of another kind may leave `is_end_stream` at false.
     Any,
 }
 
 impl Limit {
-    /// For clients at a server's port, whose bodies are hyper's of that version.
+    /// For clients at a server's port, whose bodies are of that version.
     pub(crate) fn of_port(max_message_len: u64, memory: MemoryShare, version: Version) -> Self {
         let ending = match version {
             Version::HTTP_2 => Ending::Confirmed,

@@ -1,6 +1,7 @@
 //! `GrpcOver`: clients of gRPC over a farcall channel.
 
 mod at_once;
+mod early;
 mod framing;
 mod limit;
 mod request_body;
@@ -8,6 +9,7 @@ mod response_body;
 
 use std::convert::Infallible;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::{BoxFuture, ready};
@@ -24,6 +26,8 @@ use tonic::{Status, Streaming};
 use tower::{BoxError, Service, service_fn};
 
 use self::at_once::ReadAhead;
+pub(crate) use self::early::Early;
+use self::early::has_one_request;
 pub(crate) use self::limit::Limit;
 use self::request_body::RequestBody;
 use self::response_body::ResponseBody;
@@ -133,7 +137,7 @@ where
         async move {
             let known = exchange.caller.described(request.uri().path());
             Ok(match known.filter(|method| method.kind == CallKind::Unary) {
-                Some(method) => exchange.unary(method, request).await,
+                Some(method) => exchange.one_request(method, request).await,
                 None => {
                     let path = request.uri().path().to_owned();
                     exchange.streaming(MethodName::Path(&path, &unnamed), request).await
@@ -148,6 +152,7 @@ where
 pub(crate) async fn answer<C, B>(
     caller: &C,
     limit: Limit,
+    early: &Early,
     method: &'static MethodDescriptor,
     request: http::Request<B>,
 ) -> http::Response<tonic::body::Body>
@@ -156,35 +161,35 @@ where
     B: Body<Error: Into<BoxError>> + Send + Unpin + 'static,
 {
     let (caller, max_message_len) = (caller.clone(), limit.max_message_len);
-    let lateness = Lateness::Waits;
+    let lateness = Lateness::Limited(early);
     let exchange = Exchange { caller, max_message_len, send_compressed: None, lateness };
     let request = request.map(|body| RequestBody::new(body, limit));
-    match method.kind {
-        CallKind::Unary => exchange.unary(method, request).await,
-        _ => exchange.streaming(MethodName::Descriptor(method), request).await,
+    match has_one_request(method.kind) {
+        true => exchange.one_request(method, request).await,
+        false => exchange.streaming(MethodName::Descriptor(method), request).await,
     }
 }
 
 /// How a request over HTTP becomes a call, and its answer a response.
-struct Exchange<C> {
+struct Exchange<'a, C> {
     caller: C,
     max_message_len: u64,
     send_compressed: Option<CompressionEncoding>,
-    lateness: Lateness,
+    lateness: Lateness<'a>,
 }
 
-/// What a unary call does while its message has not come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lateness {
-    /// It waits until the deadline that the request says.
-    Waits,
+/// What a call of one request does while its message has not come.
+#[derive(Debug, Clone, Copy)]
+enum Lateness<'a> {
+    /// It takes a permit, and waits as long as the server and its client allow.
+    Limited(&'a Early),
     /// It is left to the caller, which may have a timeout for it.
     LeftToCaller,
 }
 
-impl<C: Caller + Clone + 'static> Exchange<C> {
-    /// A call of a unary method.
-    async fn unary<B>(
+impl<C: Caller + Clone + 'static> Exchange<'_, C> {
+    /// A call of a method that takes one message.
+    async fn one_request<B>(
         self,
         method: &'static MethodDescriptor,
         request: http::Request<RequestBody<B>>,
@@ -194,11 +199,19 @@ impl<C: Caller + Clone + 'static> Exchange<C> {
     {
         let (mut head, body) = request.into_parts();
         let mut body = ReadAhead::new(body);
+        let is_over = body.read_at_once().await;
         // An encoding is tonic's, in both directions, and so is the refusal of an unknown one.
-        let is_plain = self.send_compressed.is_none() && !head.headers.contains_key(ENCODING);
-        if is_plain && !body.read_at_once().await && self.lateness == Lateness::Waits {
-            let deadline = take_deadline(&mut head);
-            body.wait(deadline).await;
+        let is_plain = method.kind == CallKind::Unary
+            && self.send_compressed.is_none()
+            && !head.headers.contains_key(ENCODING);
+        if !is_over && let Lateness::Limited(early) = self.lateness {
+            match early.admit(method, take_timeout(&mut head)) {
+                Ok(waiting) => body.set_waiting(waiting),
+                Err(status) => return status.into_http(),
+            }
+            if is_plain {
+                body.wait().await;
+            }
         }
         match body.sole_message().filter(|_| is_plain) {
             Some(message) => self.one_message(method, head, message).await,
@@ -262,15 +275,14 @@ impl<C: Caller + Clone + 'static> Exchange<C> {
     }
 }
 
-/// The deadline of a request whose headers have just come. It is put among the extensions: the call
-/// begins when the message is there, and its time begins now.
-fn take_deadline(head: &mut http::request::Parts) -> Option<Deadline> {
+/// Takes the timeout of a request whose headers have just come. Its deadline is put among the
+/// extensions: the call begins when the message is there, and its time begins now.
+fn take_timeout(head: &mut http::request::Parts) -> Option<Duration> {
     let metadata = MetadataMap::from_headers(std::mem::take(&mut head.headers));
     let timeout = grpc_timeout(&metadata);
     head.headers = metadata.into_headers();
-    let deadline = Deadline::after(Instant::now(), timeout?);
-    head.extensions.insert(deadline);
-    Some(deadline)
+    head.extensions.insert(Deadline::after(Instant::now(), timeout?));
+    timeout
 }
 
 /// The response of a call that has succeeded with one message.
@@ -317,7 +329,6 @@ fn until_trailers(
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
-    use std::time::Duration;
 
     use futures::StreamExt;
     use futures::future::join;
@@ -356,7 +367,8 @@ mod tests {
         let body = StreamBody::new(stream::once(message).map_ok(Frame::data).boxed());
         let request = http::Request::post(METHOD.path).header("grpc-timeout", "60S").body(body);
         let limit = Limit::of_port(100, MemoryShare::default(), Version::HTTP_11);
-        let answered = answer(&caller, limit, &METHOD, request.unwrap());
+        let early = Early::of_tests(Duration::from_secs(30));
+        let answered = answer(&caller, limit, &early, &METHOD, request.unwrap());
         let late = async {
             tokio::time::sleep(Duration::from_secs(20)).await;
             send.send(Bytes::from_static(b"\0\0\0\0\x02hi")).unwrap();

@@ -13,9 +13,9 @@ use tonic::Status;
 use super::flow::Flowing;
 use super::piece::Piece;
 
-/// The longest piece of a response that hyper is given at once, in bytes: HTTP/2's default frame.
-/// h2 takes a piece when the client's window has room for one byte of it, and hyper asks for the
-/// next one meanwhile. So two pieces of a stream are kept there, whatever its client takes.
+/// The longest piece of a response that h2 is given at once, in bytes: HTTP/2's default frame. h2
+/// takes a piece when the client's window has room for one byte of it, and the next one is made
+/// meanwhile. So two pieces of a stream are kept there, whatever its client takes.
 const PIECE_LEN_MAX: usize = 16 << 10;
 
 /// A response, in pieces.
@@ -42,6 +42,14 @@ impl Outgoing {
             true => self.memory.try_take(len as u64),
             false => Ok(self.memory.take(len as u64)),
         }
+    }
+
+    /// An empty piece that ends a response, with what its call counts.
+    pub(super) fn last_piece(&self, call: Option<MemoryCharge>) -> Piece {
+        let flowing = Arc::clone(&self.flowing);
+        let mut piece = Piece::new(Bytes::new(), MemoryCharge::default(), flowing);
+        piece.hold(call);
+        piece
     }
 
     /// The next piece of what is left, with its part of what that counts.
@@ -136,7 +144,7 @@ mod tests {
         }
         let lens: Vec<_> = pieces.iter().map(bytes::Buf::remaining).collect();
         assert_eq!(lens, [PIECE_LEN_MAX, PIECE_LEN_MAX, 5]);
-        // hyper lets go of a response whose last piece h2 has.
+        // The response is dropped when h2 has its last piece.
         drop(body);
         while let Some(piece) = pieces.pop() {
             assert!(flowing.flows().sending.is_waiting, "the client has not taken it yet");

@@ -9,54 +9,35 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use hyper::server::conn::{http1, http2};
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use rpc_core::connect::{ConnectionInfo, Gateway, Replayed};
+use rpc_core::limits::log::LogLimit;
 use rpc_core::policy::keepalive::Traffic;
 use rpc_core::policy::lifetime::CallCounts;
 use rpc_core::policy::progress::Flows;
 use rpc_core::server::ServerConnection;
-use rpc_core::transport::CloseReason;
-use rpc_core::{Keepalive, Limits};
+use rpc_core::transport::{Addresses, CloseReason};
+use rpc_core::{Limits, limited_log};
 use tokio_util::sync::CancellationToken;
 
 use super::cross_origin::CrossOrigin;
 use super::flow::Flowing;
+use super::held::HTTP2_HELD;
+use super::http2::{Http2, Http2Error};
 use super::noted_wakes::NotedWakes;
 use super::service::PortService;
 use super::stream::CountedStream;
+use crate::over::Early;
 
 /// What a client has to send before its first request: the rest of the preface, and the header of
 /// its SETTINGS.
 const OPENING_LEN: u64 = 24 + 9;
 
-/// What all streams of a connection together may send that this side has not read, in bytes. It
-/// counts in the server's memory budget for as long as the connection lives. HTTP/2's own default
-/// is 64 KiB; four streams' worth of that let one wait without stopping the others.
-const CONNECTION_WINDOW: u32 = 256 << 10;
-
-/// The same of one stream: HTTP/2's default.
-const STREAM_WINDOW: u32 = 64 << 10;
-
-/// What hyper may keep of the responses of one stream, in bytes. What is longer stays with the
-/// response, where it counts.
-const SEND_BUFFER_LEN: usize = 64 << 10;
-
-/// The least room for the headers of a request, in bytes: gRPC's own take some hundred. Metadata
-/// has the server's limit beside that.
-const HEADERS_LEN_MIN: u32 = 8 << 10;
-
-/// How many streams a client may have reset that this side has not looked at yet, before its
-/// connection is ended: the defence against *rapid reset* (CVE-2023-44487). h2's own default.
-const PENDING_RESETS_MAX: usize = 20;
-
-/// How many streams this side may reset for a client's mistakes before the connection is ended. A
-/// client that works makes none. h2's own default is 1,024.
-const MISTAKES_MAX: usize = 128;
-
 /// A connection of a client of gRPC.
 pub(super) struct PortConnection {
+    http: Http,
     session: Arc<dyn ServerConnection>,
     flowing: Arc<Flowing>,
     /// What is served, until it is.
@@ -82,8 +63,9 @@ struct Serving {
     stream: Replayed,
     service: PortService,
     limits: Limits,
-    keepalive: Option<Keepalive>,
     opening_timeout: Duration,
+    log: LogLimit,
+    addresses: Addresses,
 }
 
 impl PortConnection {
@@ -93,9 +75,10 @@ impl PortConnection {
             channel,
             session,
             methods,
+            admission,
             memory,
+            log,
             limits,
-            keepalive,
             handshake_timeout,
             draining,
         } = gateway;
@@ -107,13 +90,15 @@ impl PortConnection {
             memory,
             flowing: Arc::clone(&flowing),
             max_message_len,
+            early: Early::new(admission, handshake_timeout),
             body_timeout: handshake_timeout,
             draining,
             cross_origin: Arc::clone(cross_origin),
         };
-        let opening_timeout = handshake_timeout;
-        let serving = Serving { http, stream, service, limits, keepalive, opening_timeout };
+        let (opening_timeout, addresses) = (handshake_timeout, stream.addresses());
+        let serving = Serving { http, stream, service, limits, opening_timeout, log, addresses };
         Arc::new(Self {
+            http,
             session,
             flowing,
             waiting: Mutex::new(Some(serving)),
@@ -122,26 +107,6 @@ impl PortConnection {
             ended: CancellationToken::new(),
         })
     }
-}
-
-/// The rules of HTTP/2, most of which are there against peers that mean harm. Beside these h2
-/// bounds CONTINUATION frames by the length of the headers that they may make, and answers a
-/// SETTINGS or a PING before it reads the next one.
-fn rules(limits: &Limits, keepalive: Option<Keepalive>) -> http2::Builder<TokioExecutor> {
-    let mut builder = http2::Builder::new(TokioExecutor::new());
-    builder
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(limits.max_calls)
-        .max_header_list_size(limits.max_metadata_len.saturating_add(HEADERS_LEN_MIN))
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_send_buf_size(SEND_BUFFER_LEN)
-        .max_pending_accept_reset_streams(PENDING_RESETS_MAX)
-        .max_local_error_reset_streams(MISTAKES_MAX);
-    if let Some(keepalive) = keepalive {
-        builder.keep_alive_interval(keepalive.interval).keep_alive_timeout(keepalive.timeout);
-    }
-    builder
 }
 
 /// When a connection has to end.
@@ -153,58 +118,84 @@ struct Ends {
 impl Serving {
     /// Serves HTTP until it ends, by itself or because it has to.
     async fn serve(self, flowing: Arc<Flowing>, ends: Ends) {
-        let Self { http, stream, service, limits, keepalive, opening_timeout } = self;
-        let Ok(_window) = service.memory.try_take(CONNECTION_WINDOW.into()) else { return };
-        let stream = TokioIo::new(CountedStream::new(stream, Arc::clone(&flowing)));
-        let answer = service_fn(move |request| {
-            let service = service.clone();
-            // hyper moves the future of a request from task to task's memory, some nine times.
-            async move { Ok::<_, Infallible>(service.answer(request).await) }.boxed()
-        });
+        let Self { http, stream, service, limits, opening_timeout, log, addresses } = self;
+        let held = match http {
+            Http::One => super::http1::held(&limits),
+            Http::Two => HTTP2_HELD,
+        };
+        let Ok(_held) = service.memory.try_take(held) else { return };
         match http {
             Http::One => {
+                let stream = TokioIo::new(CountedStream::new(stream, Arc::clone(&flowing)));
+                let answer = service_fn(move |request| {
+                    let service = service.clone();
+                    // hyper moves the future of a request from task to task's memory.
+                    async move { Ok::<_, Infallible>(service.answer(request).await) }.boxed()
+                });
                 let rules = super::http1::rules(&limits, opening_timeout);
                 let connection = rules.serve_connection(stream, answer);
+                // In memory of its own, which a connection of HTTP/2 need not hold.
+                let ended = Box::pin(drive(
+                    connection,
+                    pending(),
+                    ends,
+                    http1::Connection::graceful_shutdown,
+                ));
                 // hyper bounds the time of a request's head.
-                drive(connection, pending(), ends, http1::Connection::graceful_shutdown).await;
+                if let Some(Err(error)) = ended.await {
+                    tracing::debug!(
+                        target: "farcall::server", %error, "a connection over HTTP has ended"
+                    );
+                }
             }
             Http::Two => {
-                let connection = rules(&limits, keepalive).serve_connection(stream, answer);
+                let stream = CountedStream::with_turns(stream, Arc::clone(&flowing));
+                let connection = Http2::new(stream, service, &limits, Arc::clone(&flowing));
                 let late = async {
                     tokio::time::sleep(opening_timeout).await;
                     if flowing.read_bytes() >= OPENING_LEN {
                         pending::<()>().await;
                     }
                 };
-                drive(connection, late, ends, http2::Connection::graceful_shutdown).await;
+                if let Some(Err(error)) = drive(connection, late, ends, Http2::leave).await {
+                    log_end(&log, &addresses, &flowing, &error);
+                }
             }
         }
     }
 }
 
+/// Logs why HTTP/2 has ended.
+fn log_end(log: &LogLimit, addresses: &Addresses, flowing: &Flowing, error: &Http2Error) {
+    if error.is_of_peer() {
+        let (name, limit) = flowing.limit().unzip();
+        limited_log!(
+            target: "farcall::server",
+            log, WARN, "closed a connection over HTTP/2", %addresses, %error, name, limit
+        );
+    } else {
+        tracing::debug!(
+            target: "farcall::server", %addresses, %error, "a connection over HTTP has ended"
+        );
+    }
+}
+
 /// Drives a connection until it ends, or has to: at once, or when the client is `late`. One that is
-/// to go away is told to `leave`.
-async fn drive<C: Future<Output = hyper::Result<()>>>(
+/// to go away is told to `leave`. Gives what the connection ended with, if it did so itself.
+async fn drive<C: Future>(
     connection: C,
     late: impl Future<Output = ()>,
     ends: Ends,
     leave: impl Fn(Pin<&mut C>),
-) {
+) -> Option<C::Output> {
     let Ends { going_away, stop } = ends;
     let (mut connection, mut late) = (pin!(connection), pin!(late));
     let (mut is_leaving, wakes) = (false, NotedWakes::default());
     loop {
         tokio::select! {
-            ended = poll_fn(|cx| wakes.poll(connection.as_mut(), cx)) => {
-                if let Err(error) = ended {
-                    tracing::debug!(
-                        target: "farcall::server", %error, "a connection over HTTP has ended"
-                    );
-                }
-                return;
-            }
-            () = stop.cancelled() => return,
-            () = &mut late => return,
+            ended = poll_fn(|cx| wakes.poll(connection.as_mut(), cx)) => return Some(ended),
+            () = stop.cancelled() => return None,
+            () = &mut late => return None,
             () = going_away.cancelled(), if !is_leaving => {
                 is_leaving = true;
                 leave(connection.as_mut());
@@ -251,12 +242,18 @@ impl ServerConnection for PortConnection {
     }
 
     fn ping(&self, number: u64) {
-        // HTTP/2 has pings of its own, which find a client that is gone.
-        self.session.ping(number);
+        match self.http {
+            // It has no pings. The session in the process answers instead.
+            Http::One => self.session.ping(number),
+            Http::Two => self.flowing.ask_for_ping(),
+        }
     }
 
     fn traffic(&self) -> Traffic {
-        self.session.traffic()
+        match self.http {
+            Http::One => self.session.traffic(),
+            Http::Two => self.flowing.traffic(),
+        }
     }
 
     fn has_unread(&self) -> bool {

@@ -21,16 +21,24 @@ const HEADERS_LEN_MAX: usize = 64 << 10;
 /// The least, which hyper has as its own.
 const HEADERS_LEN_MIN: usize = 8 << 10;
 
+/// What a connection may hold, in bytes: hyper's buffers of either direction.
+pub(super) fn held(limits: &Limits) -> u64 {
+    2 * headers_len(limits) as u64
+}
+
+fn headers_len(limits: &Limits) -> usize {
+    let len = usize::try_from(limits.max_metadata_len).unwrap_or(HEADERS_LEN_MAX);
+    len.saturating_add(HEADERS_LEN_MIN).min(HEADERS_LEN_MAX)
+}
+
 /// The rules of HTTP/1: one request, whose head is short and comes in time.
 pub(super) fn rules(limits: &Limits, head_timeout: Duration) -> http1::Builder {
-    let headers_len = usize::try_from(limits.max_metadata_len).unwrap_or(HEADERS_LEN_MAX);
-    let headers_len = headers_len.saturating_add(HEADERS_LEN_MIN).min(HEADERS_LEN_MAX);
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
         .keep_alive(false)
         .header_read_timeout(head_timeout)
-        .max_buf_size(headers_len);
+        .max_buf_size(headers_len(limits));
     builder
 }
 

@@ -1,18 +1,20 @@
 //! One port: clients of gRPC at the address of a farcall server.
 //!
-//! A connection that begins with HTTP/2's preface is served by hyper, and its calls go by a link
+//! A connection that begins with HTTP/2's preface is served by h2, and its calls go by a link
 //! inside the process into the same session that every farcall connection has. So routes, layers,
 //! limits, deadlines, ages, drain and the list of connections are the server's own.
 //!
 //! ```text
-//!   HTTP/2 ── hyper ── service: tonic's server code ── channel ── link in the process ── session
+//!   HTTP/2 ── h2 ── service: tonic's server code ── channel ── link in the process ── session
 //! ```
 
 mod bodies;
 mod connection;
 mod cross_origin;
 mod flow;
+mod held;
 mod http1;
+mod http2;
 mod noted_wakes;
 mod piece;
 mod service;

@@ -1,7 +1,7 @@
-//! A piece of a response, as hyper and h2 keep it until it is written.
+//! A piece of a response, as h2 keeps it until it is written.
 //!
-//! hyper asks a response for its next piece before the client's window has room for it, and lets go
-//! of the response once h2 has its last piece. So a piece itself has what its memory counts, and
+//! A piece is made before the client's window has room for it, and the response is dropped once h2
+//! has its last piece. So a piece itself has what its memory counts, and
 //! waits for its client: h2 drops it when it is written or its stream is reset, and not before.
 
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use bytes::{Buf, Bytes};
 use rpc_core::memory::MemoryCharge;
 
 use super::flow::Flowing;
+use super::held::ENDED_HELD;
 
 /// Bytes of a response that its client has not taken yet.
 #[derive(Debug)]
@@ -17,6 +18,8 @@ pub(super) struct Piece {
     bytes: Bytes,
     /// What it counts in the server's budget.
     _charge: MemoryCharge,
+    /// What is left of the call whose last piece this is.
+    call: Option<MemoryCharge>,
     flowing: Arc<Flowing>,
 }
 
@@ -24,7 +27,15 @@ impl Piece {
     /// A piece that waits for its client from now on.
     pub(super) fn new(bytes: Bytes, charge: MemoryCharge, flowing: Arc<Flowing>) -> Self {
         flowing.begin_wait();
-        Self { bytes, _charge: charge, flowing }
+        Self { bytes, _charge: charge, call: None, flowing }
+    }
+
+    /// Keeps what is left of the call until this piece is written.
+    pub(super) fn hold(&mut self, mut call: Option<MemoryCharge>) {
+        if let Some(call) = &mut call {
+            call.set(ENDED_HELD);
+        }
+        self.call = call;
     }
 }
 
@@ -68,6 +79,9 @@ mod tests {
         assert_eq!(flow(), Flow { is_waiting: true, moved_bytes: 4 });
         // Reset: what was not written has not moved.
         drop(piece);
-        assert_eq!(flow(), Flow { is_waiting: false, moved_bytes: 4 });
+        assert!(!flow().is_waiting);
+        let later = Piece::new(Bytes::new(), MemoryCharge::default(), Arc::clone(&flowing));
+        assert_eq!(flow(), Flow { is_waiting: true, moved_bytes: 4 });
+        drop(later);
     }
 }

@@ -21,7 +21,7 @@ use super::cross_origin::CrossOrigin;
 use super::flow::Flowing;
 use super::http1::Timely;
 use crate::content_type::ContentType;
-use crate::over::{Limit, answer};
+use crate::over::{Early, Limit, answer};
 
 /// What answers the requests of one connection.
 #[derive(Debug, Clone)]
@@ -31,6 +31,8 @@ pub(super) struct PortService {
     pub(super) memory: MemoryShare,
     pub(super) flowing: Arc<Flowing>,
     pub(super) max_message_len: u64,
+    /// Admits calls whose message has not come.
+    pub(super) early: Early,
     /// How long the next piece of a request over HTTP/1 may take.
     pub(super) body_timeout: Duration,
     /// Set when the listener is shut down.
@@ -98,7 +100,7 @@ impl PortService {
         match self.check(&request) {
             Ok(method) => {
                 let limit = Limit::of_port(self.max_message_len, self.memory.clone(), version);
-                answer(&self.channel, limit, method, request).await
+                answer(&self.channel, limit, &self.early, method, request).await
             }
             Err(refusal) => refusal.into_response(),
         }

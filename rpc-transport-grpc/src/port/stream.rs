@@ -1,4 +1,4 @@
-//! The byte stream of a connection of HTTP/2, which counts what comes.
+//! The byte stream of a connection of HTTP, which counts what comes and goes.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -10,15 +10,30 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::flow::Flowing;
 
-/// A stream that counts.
+/// A stream that counts. That of HTTP/2 reads by turns.
 pub(super) struct CountedStream {
     stream: Replayed,
     flowing: Arc<Flowing>,
+    has_turns: bool,
 }
 
 impl CountedStream {
     pub(super) fn new(stream: Replayed, flowing: Arc<Flowing>) -> Self {
-        Self { stream, flowing }
+        Self { stream, flowing, has_turns: false }
+    }
+
+    /// Reads by turns, which the connection's task begins.
+    pub(super) fn with_turns(stream: Replayed, flowing: Arc<Flowing>) -> Self {
+        Self { stream, flowing, has_turns: true }
+    }
+
+    fn written(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match &written {
+            Poll::Ready(Ok(len)) => self.flowing.written(Some(*len)),
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending => self.flowing.written(None),
+        }
+        written
     }
 }
 
@@ -28,6 +43,10 @@ impl AsyncRead for CountedStream {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.has_turns && !self.flowing.may_read() {
+            // Nothing wakes the task for this: it begins the next turn itself.
+            return Poll::Pending;
+        }
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
         self.flowing.read(buf.filled().len() - before);
@@ -41,7 +60,9 @@ impl AsyncWrite for CountedStream {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        self.flowing.look_for_limit(buf);
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.written(written)
     }
 
     fn poll_write_vectored(
@@ -49,7 +70,11 @@ impl AsyncWrite for CountedStream {
         cx: &mut Context<'_>,
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, buffers)
+        if let Some(last) = buffers.iter().rfind(|buffer| !buffer.is_empty()) {
+            self.flowing.look_for_limit(last);
+        }
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, buffers);
+        self.written(written)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -44,8 +44,11 @@ async fn until(is_so: impl Fn() -> bool) {
     }
 }
 
-/// What the windows of a connection count, in bytes.
-const CONNECTION_WINDOW: u32 = 256 << 10;
+/// The most that a connection counts on which nothing happens, in bytes.
+const IDLE_MAX: u64 = 26 << 10;
+
+/// The most that a call counts beside its messages, in bytes.
+const CALL_MAX: u64 = 8 << 10;
 
 /// What a handler saw.
 #[derive(Debug, PartialEq, Eq)]
@@ -515,8 +518,8 @@ async fn a_response_counts_until_its_client_takes_it() {
             let held = running.server.memory_held();
             expected.contains(&held)
         };
-        let idle = u64::from(CONNECTION_WINDOW);
-        within(until(|| held(idle..idle + 1))).await;
+        within(until(|| held(1..IDLE_MAX + 1))).await;
+        let idle = running.server.memory_held();
         for _ in 0..COUNT {
             answers.push(raw.ask(len).await);
             assert_eq!(within(seen.recv()).await, Some(Saw::Entered));
@@ -529,7 +532,7 @@ async fn a_response_counts_until_its_client_takes_it() {
         // The handlers are done.
         within(until(|| running.server.calls_running() == 0)).await;
         let counted = idle + (COUNT * len) as u64;
-        within(until(|| held(counted..counted + 100 * COUNT as u64))).await;
+        within(until(|| held(counted..counted + CALL_MAX * COUNT as u64))).await;
         drop(bodies);
         within(until(|| held(idle..idle + 1))).await;
     }

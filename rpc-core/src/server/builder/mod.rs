@@ -390,7 +390,8 @@ impl ServerBuilder {
         self
     }
 
-    /// The bound on a client's handshake; 10 s by default.
+    /// The bound on a client's handshake; 10 s by default. A call of gRPC may also wait as long for
+    /// the next part of its message.
     ///
     /// # Panics
     ///

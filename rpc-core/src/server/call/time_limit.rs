@@ -40,6 +40,22 @@ impl TimeLimit {
         }
     }
 
+    /// The limit of a unary call whose message has not come; of any other kind the client's.
+    pub(in crate::server) fn of_early(
+        client: Option<(Deadline, Duration)>,
+        kind: CallKind,
+        unary_timeout: Option<Duration>,
+    ) -> Self {
+        let own = unary_timeout.filter(|_| kind == CallKind::Unary);
+        match (client, own) {
+            (Some((deadline, client)), own) if own.is_none_or(|own| client <= own) => {
+                Self::Client(deadline, client)
+            }
+            (_, Some(own)) => Self::UnaryTimeout(Deadline::after(Instant::now(), own), own),
+            (_, None) => Self::None,
+        }
+    }
+
     /// The instant, if there is one.
     pub(in crate::server) fn deadline(self) -> Option<Deadline> {
         match self {

@@ -8,7 +8,7 @@ use crate::connect::{Gateway, OtherProtocol, Replayed};
 use crate::inproc::InprocTransport;
 use crate::memory::MemoryShare;
 use crate::server::builder::rules::Rules;
-use crate::server::{ServerConnection, ServerSession, ServerSetup};
+use crate::server::{Admission, ServerConnection, ServerSession, ServerSetup};
 use crate::wire::hello::Hello;
 use crate::{Channel, Limits, Negotiated};
 
@@ -45,6 +45,7 @@ pub(in crate::server) fn gateway(
             compress_from: Arc::default(),
         },
     );
+    let admission = Admission::new(Arc::clone(&session));
     let mut hello = Hello::new(&limits.told_by_server());
     hello.methods.clone_from(&rules.handshake.methods);
     hello.method_kinds.clone_from(&rules.handshake.method_kinds);
@@ -71,9 +72,10 @@ pub(in crate::server) fn gateway(
         channel,
         session,
         methods: Arc::new(shared.router.by_path()),
+        admission,
         memory,
+        log: shared.log.clone(),
         limits,
-        keepalive: rules.life.keepalive,
         handshake_timeout: rules.handshake_timeout,
         draining: rules.draining.clone(),
     })

@@ -2,6 +2,7 @@
 //!
 //! A handler is polled once where its request arrived; only what is pending then becomes a task.
 
+pub(crate) mod admission;
 mod incoming;
 mod response;
 

@@ -292,6 +292,59 @@ pub(super) const ROWS: &[Row] = &[
         quick: Quick::Shown,
     },
     Row {
+        name: "grpc-headers",
+        what: "gRPC calls of 600 headers each, whose message never comes",
+        scene: Scene::Server(Assault::GrpcHeaders, Rules::Memory(64)),
+        bounds: Bounds {
+            growth_mib: 128,
+            why: "twice `max_memory`, which is 64 MiB here; 400 MiB are asked for in the short \
+                  form, 2 GiB in the full",
+            ..NOTHING_KEPT
+        },
+        quick: Quick::Shown,
+    },
+    Row {
+        name: "grpc-tiny-frames",
+        what: "gRPC messages of no bytes, to handlers that do not read",
+        scene: Scene::Server(Assault::GrpcTinyFrames, Rules::Memory(64)),
+        bounds: Bounds {
+            growth_mib: 128,
+            why: "twice `max_memory`; a stream keeps 64 KiB at most, whatever its frames",
+            ..NOTHING_KEPT
+        },
+        quick: Quick::Shown,
+    },
+    Row {
+        name: "grpc-idle",
+        what: "gRPC connections that do nothing",
+        scene: Scene::Server(Assault::GrpcIdle, Rules::Memory(64)),
+        bounds: Bounds {
+            growth_mib: 160,
+            why: "5,000 connections of 32 KiB each, unoptimised",
+            ..NOTHING_KEPT
+        },
+        quick: Quick::Shown,
+    },
+    Row {
+        name: "grpc-untaken",
+        what: "gRPC calls of an unknown method, whose answers are not taken",
+        scene: Scene::Server(Assault::GrpcUntaken, Rules::Memory(64)),
+        bounds: Bounds {
+            growth_mib: 128,
+            closed: Closed::AllInTime,
+            why: "twice `max_memory`; the peers take nothing, so that they are closed in time",
+            ..NOTHING_KEPT
+        },
+        quick: Quick::Shown,
+    },
+    Row {
+        name: "grpc-pongs",
+        what: "pongs of HTTP/2 without pings",
+        scene: server(Assault::GrpcPongs),
+        bounds: NOTHING_KEPT,
+        quick: Quick::Shown,
+    },
+    Row {
         name: "blocking-handler",
         what: "a handler blocks its thread while other calls use its connection",
         scene: Scene::BlockingHandler,

@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 
 use super::orders::{Orders, SENDING_LIMIT};
 use super::peer::Record;
-use super::{answers, floods, openings, streams};
+use super::{answers, floods, http2_clients, openings, streams};
 use crate::attack::control::{answer_until_end, line, misunderstood};
 use crate::attack::message::REPORT;
 use crate::attack::{AttackError, Scale};
@@ -51,6 +51,16 @@ pub enum Assault {
     PingFlood,
     /// Random bytes, with and without a Hello before.
     Garbage,
+    /// gRPC: calls that stop at their headers.
+    GrpcHeaders,
+    /// gRPC: tiny frames for handlers that do not read.
+    GrpcTinyFrames,
+    /// gRPC: connections that do nothing.
+    GrpcIdle,
+    /// gRPC: answers without messages that are not taken.
+    GrpcUntaken,
+    /// gRPC: pongs without pings.
+    GrpcPongs,
 }
 
 impl Assault {
@@ -110,5 +120,10 @@ async fn attack(kind: Assault, orders: Orders) {
         Assault::RapidReset => floods::rapid_reset(&orders).await,
         Assault::PingFlood => floods::pings(&orders).await,
         Assault::Garbage => floods::garbage(&orders).await,
+        Assault::GrpcHeaders => http2_clients::headers_alone(&orders).await,
+        Assault::GrpcTinyFrames => http2_clients::tiny_frames(&orders).await,
+        Assault::GrpcIdle => http2_clients::idle(&orders).await,
+        Assault::GrpcUntaken => http2_clients::untaken(&orders).await,
+        Assault::GrpcPongs => http2_clients::stray_pongs(&orders).await,
     }
 }

@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 
 use super::frames::{self, answering, messages};
 use super::peer::{Peer, Reading, Record};
-use super::{http2, names};
+use super::{http2_servers, names};
 use crate::attack::control::{answer_until_end, line, misunderstood};
 use crate::attack::log_text::FORGED;
 use crate::attack::message::REPORT;
@@ -132,7 +132,7 @@ async fn accept(listener: TcpListener, kind: Trap, scale: Scale, record: Arc<Rec
         let record = Arc::clone(&record);
         if kind.protocol() == Protocol::Http2 {
             record.count_opened();
-            tokio::spawn(http2::serve(stream, kind));
+            tokio::spawn(http2_servers::serve(stream, kind));
             continue;
         }
         let peer = Peer::accepted(stream, Reading::Everything, &record);

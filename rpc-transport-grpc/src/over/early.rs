@@ -1,0 +1,108 @@
+//! Calls at the port whose message has not come: their permit, and how long they may wait.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use rpc_core::server::{Admission, EarlyLimit, EarlyPermit};
+use rpc_core::{CallKind, MethodDescriptor};
+use tokio::time::{Instant, Sleep, sleep};
+use tonic::Status;
+
+/// Admits calls whose message has not come.
+#[derive(Debug, Clone)]
+pub(crate) struct Early {
+    /// Absent in tests, where all are admitted.
+    admission: Option<Admission>,
+    /// How long the next part of a message may take.
+    part_timeout: Duration,
+}
+
+/// A call that waits for its message.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    _permit: Option<EarlyPermit>,
+    limit: Option<EarlyLimit>,
+    part_timeout: Duration,
+    /// When the next part is late.
+    part_due: Instant,
+    /// Fires at the earlier of the two limits, or before it.
+    timer: Pin<Box<Sleep>>,
+}
+
+impl Early {
+    pub(crate) fn new(admission: Admission, part_timeout: Duration) -> Self {
+        Self { admission: Some(admission), part_timeout }
+    }
+
+    /// Admits every call.
+    #[cfg(test)]
+    pub(crate) fn of_tests(part_timeout: Duration) -> Self {
+        Self { admission: None, part_timeout }
+    }
+
+    /// Takes the permit of a call, whose client allows it `timeout` from now on.
+    ///
+    /// # Errors
+    ///
+    /// Returns the status of a call that the server refuses.
+    pub(super) fn admit(
+        &self,
+        method: &MethodDescriptor,
+        timeout: Option<Duration>,
+    ) -> Result<Waiting, Status> {
+        let Self { admission, part_timeout } = self;
+        let permit = admission.as_ref().map(|it| it.admit(method)).transpose()?;
+        let limit = admission.as_ref().map(|it| it.time_limit(method.kind, timeout));
+        Ok(Waiting::new(permit, limit, *part_timeout))
+    }
+}
+
+impl Waiting {
+    fn new(permit: Option<EarlyPermit>, limit: Option<EarlyLimit>, part_timeout: Duration) -> Self {
+        let part_due = Instant::now() + part_timeout;
+        let timer = Box::pin(sleep(Duration::ZERO));
+        let mut waiting = Self { _permit: permit, limit, part_timeout, part_due, timer };
+        waiting.set_timer();
+        waiting
+    }
+
+    /// A part has come.
+    pub(super) fn restart(&mut self) {
+        // The timer is left as it is: it fires early, and is set again.
+        self.part_due = Instant::now() + self.part_timeout;
+    }
+
+    /// Waits until a limit is over; gives the status of the call.
+    pub(super) fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
+        while self.timer.poll_unpin(cx).is_ready() {
+            let now = Instant::now();
+            if let Some(limit) = self.limit
+                && limit.deadline().is_some_and(|deadline| deadline.0 <= now)
+            {
+                return Poll::Ready(limit.exceeded());
+            }
+            if self.part_due <= now {
+                return Poll::Ready(Status::deadline_exceeded(format!(
+                    "nothing more of the request's message came within {:?} (the server's \
+                     handshake_timeout)",
+                    self.part_timeout
+                )));
+            }
+            self.set_timer();
+        }
+        Poll::Pending
+    }
+
+    fn set_timer(&mut self) {
+        let deadline = self.limit.and_then(EarlyLimit::deadline).map(|it| it.0);
+        let due = deadline.map_or(self.part_due, |it| it.min(self.part_due));
+        self.timer.as_mut().reset(due);
+    }
+}
+
+/// Returns true if a call of that kind begins with one message.
+pub(super) fn has_one_request(kind: CallKind) -> bool {
+    matches!(kind, CallKind::Unary | CallKind::ServerStreaming)
+}

@@ -1,0 +1,160 @@
+//! The task of one request over HTTP/2, and its response.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+
+use bytes::Buf as _;
+use h2::server::SendResponse;
+use h2::{Reason, SendStream};
+use http::{HeaderMap, HeaderName, header};
+use http_body::Body as _;
+use rpc_core::memory::MemoryCharge;
+use tonic::Status;
+
+use super::upload::Received;
+use crate::port::bodies::Outgoing;
+use crate::port::held;
+use crate::port::piece::Piece;
+use crate::port::service::PortService;
+
+/// Headers of HTTP/1 that HTTP/2 does not allow, which a service may have left.
+const OF_CONNECTION: [HeaderName; 6] = [
+    header::CONNECTION,
+    header::TE,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+];
+
+/// A response that is owed. The client's stream is reset if the task ends without it: the stream
+/// lives on for the rest of the request.
+struct Owed {
+    sending: SendResponse<Piece>,
+    is_settled: bool,
+}
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        if !self.is_settled {
+            self.sending.send_reset(Reason::INTERNAL_ERROR);
+        }
+    }
+}
+
+/// Answers a request, until its client resets the stream.
+pub(super) async fn respond(
+    service: PortService,
+    request: http::Request<Received>,
+    sending: SendResponse<Piece>,
+    charge: MemoryCharge,
+) {
+    let mut owed = Owed { sending, is_settled: false };
+    // In memory of its own: a task's future is moved before it runs.
+    let mut answering = Box::pin(service.answer(request));
+    let answered = poll_fn(|cx| match answering.as_mut().poll(cx) {
+        Poll::Ready(response) => Poll::Ready(Some(response)),
+        Poll::Pending => owed.sending.poll_reset(cx).map(|_| None),
+    });
+    let Some(response) = answered.await else { return };
+    drop(answering);
+    let sent = send(response, &mut owed.sending, charge).await;
+    owed.is_settled = sent.is_ok();
+    if let Err(error) = sent {
+        tracing::debug!(target: "farcall::server", %error, "a response did not end");
+    }
+}
+
+/// Answers a request for which there is no memory.
+pub(super) fn refuse(status: &Status, mut sending: SendResponse<Piece>, charge: MemoryCharge) {
+    let (mut head, _) = status.clone().into_http::<tonic::body::Body>().into_parts();
+    held::keep(&mut head.headers, charge);
+    // Fails for a stream that was reset.
+    let _ = sending.send_response(http::Response::from_parts(head, ()), true);
+}
+
+async fn send(
+    response: http::Response<Outgoing>,
+    sending: &mut SendResponse<Piece>,
+    charge: MemoryCharge,
+) -> Result<(), h2::Error> {
+    let (mut head, body) = response.into_parts();
+    for name in &OF_CONNECTION {
+        head.headers.remove(name);
+    }
+    let is_whole = body.is_end_stream();
+    let mut charge = Some(charge);
+    if is_whole {
+        keep(&mut head.headers, &mut charge);
+    }
+    match sending.send_response(http::Response::from_parts(head, ()), is_whole) {
+        Ok(_) if is_whole => Ok(()),
+        Ok(stream) => send_body(body, stream, charge).await,
+        Err(error) => Err(error),
+    }
+}
+
+/// Sends a body as the client's windows go. Its last frame has the call's charge.
+async fn send_body(
+    mut body: Outgoing,
+    mut stream: SendStream<Piece>,
+    mut charge: Option<MemoryCharge>,
+) -> Result<(), h2::Error> {
+    loop {
+        let next = poll_fn(|cx| match stream.poll_reset(cx) {
+            Poll::Ready(reset) => Poll::Ready(Err(reset.map_or_else(|it| it, h2::Error::from))),
+            Poll::Pending => Pin::new(&mut body).poll_frame(cx).map(Ok),
+        });
+        let frame = match next.await? {
+            Some(Ok(frame)) => frame,
+            Some(Err(_)) => {
+                stream.send_reset(Reason::INTERNAL_ERROR);
+                return Ok(());
+            }
+            None => return stream.send_data(body.last_piece(charge.take()), true),
+        };
+        match frame.into_data() {
+            Ok(mut piece) => {
+                let is_last = body.is_end_stream();
+                if piece.has_remaining() {
+                    room(&mut stream).await?;
+                }
+                if is_last {
+                    piece.hold(charge.take());
+                }
+                stream.send_data(piece, is_last)?;
+                if is_last {
+                    return Ok(());
+                }
+            }
+            Err(frame) => {
+                // Room that was asked for and not used goes back.
+                stream.reserve_capacity(0);
+                let mut trailers = frame.into_trailers().unwrap_or_default();
+                keep(&mut trailers, &mut charge);
+                return stream.send_trailers(trailers);
+            }
+        }
+    }
+}
+
+/// Waits until the client's windows have room for a byte. h2 keeps the rest of a piece, which is
+/// short.
+async fn room(stream: &mut SendStream<Piece>) -> Result<(), h2::Error> {
+    stream.reserve_capacity(1);
+    while stream.capacity() == 0 {
+        match poll_fn(|cx| stream.poll_capacity(cx)).await {
+            Some(Ok(_)) => {}
+            Some(Err(error)) => return Err(error),
+            None => return Err(Reason::CANCEL.into()),
+        }
+    }
+    Ok(())
+}
+
+fn keep(headers: &mut HeaderMap, charge: &mut Option<MemoryCharge>) {
+    if let Some(charge) = charge.take() {
+        held::keep(headers, charge);
+    }
+}
