@@ -14,7 +14,9 @@
 //! allows. Here a connection has to be *useful*. It lasted for [`ConnectBackoff::healthy_after`],
 //! or it lasted for [`ConnectBackoff::initial_delay`] and a call was answered over it. An answer
 //! alone is not enough: a server that dies after each answer would be asked again without a pause.
-//! The same rule stops loops of connections that are sent away (GOAWAY) at once.
+//! The same rule stops loops of connections that are sent away (GOAWAY) at once. Servers that are
+//! replaced one after the other do send their clients away so, and calls must not fail for it: ten
+//! connections in a row that answered something are replaced at once.
 //!
 //! Which path a connection takes is `breaker`'s business.
 
@@ -34,8 +36,8 @@ use crate::limits::settings::{InvalidSetting, ensure};
 #[non_exhaustive]
 pub struct ConnectBackoff {
     /// From the beginning of a first attempt that failed to the next one. 1 s by default; from 1 ms
-    /// to a day. A connection that ends sooner counts as a failed attempt, answers or not. The
-    /// first of them is replaced at once.
+    /// to a day. A connection that ends sooner counts as a failed attempt. The first in a row is
+    /// replaced at once, and so are the first ten if calls were answered over each.
     pub initial_delay: Duration,
     /// Delays grow up to this. 120 s by default; from the initial delay to a day.
     pub max_delay: Duration,
@@ -156,6 +158,10 @@ pub struct Lifespan {
     pub answered_count: u64,
 }
 
+/// Maximum number of young connections in a row that are replaced at once although each has answered
+/// calls. A rolling restart of ten servers behind one address costs as many.
+const ANSWERED_SPARED_MAX: u32 = 10;
+
 /// The memory of one channel's attempts to connect.
 #[derive(Debug)]
 pub struct Reconnect {
@@ -170,8 +176,9 @@ pub struct Reconnect {
 enum State {
     /// Nothing has failed since a connection was useful.
     Sound,
-    /// A connection was lost before it was useful, and is replaced at once: the next may be.
-    Spared,
+    /// So many connections in a row were lost before they were useful. The last is replaced at
+    /// once: the next may be.
+    Spared { count: u32 },
     /// An attempt failed, or another connection was lost.
     BackingOff { reason: String, due: Instant },
 }
@@ -210,11 +217,18 @@ impl Reconnect {
         if is_useful {
             self.delays.reset();
             self.state = State::Sound;
-        } else if self.state == State::Sound {
-            // A server that restarts just then must not cost the calls in flight a second.
-            self.state = State::Spared;
-        } else {
-            self.handle_failed(lifespan.attempted_at, now, reason);
+            return;
+        }
+        // A server that restarts just then must not cost the calls in flight a second.
+        let spared_max = if lifespan.answered_count > 0 { ANSWERED_SPARED_MAX } else { 1 };
+        match self.state {
+            State::Sound => self.state = State::Spared { count: 1 },
+            State::Spared { count } if count < spared_max => {
+                self.state = State::Spared { count: count + 1 };
+            }
+            State::Spared { .. } | State::BackingOff { .. } => {
+                self.handle_failed(lifespan.attempted_at, now, reason);
+            }
         }
     }
 
@@ -223,7 +237,7 @@ impl Reconnect {
     pub fn backing_off(&self, now: Instant) -> Option<(&str, Instant)> {
         match &self.state {
             State::BackingOff { reason, due } if *due > now => Some((reason, *due)),
-            State::BackingOff { .. } | State::Sound | State::Spared => None,
+            State::BackingOff { .. } | State::Sound | State::Spared { .. } => None,
         }
     }
 }
@@ -306,8 +320,7 @@ mod tests {
     fn connections_of_no_use_count_as_failures_after_the_first() {
         let start = Instant::now();
         let mut reconnect = Reconnect::new(ConnectBackoff::default(), 1);
-        // An answer makes no difference where the connection dies at once.
-        let useless = lifespan(start, 1);
+        let useless = lifespan(start, 0);
         reconnect.handle_lost(useless, start, "closed".into());
         assert_eq!(wait(&reconnect, start), Duration::ZERO);
         let mut longest = Duration::ZERO;
@@ -317,6 +330,18 @@ mod tests {
             assert!(wait(&reconnect, start) >= SECOND * 8 / 10);
         }
         assert!(longest > 90 * SECOND, "{longest:?}");
+    }
+
+    #[test]
+    fn ten_young_connections_that_answered_are_replaced_at_once() {
+        let start = Instant::now();
+        let mut reconnect = Reconnect::new(ConnectBackoff::default(), 1);
+        for _ in 0..ANSWERED_SPARED_MAX {
+            reconnect.handle_lost(lifespan(start, 1), start, "closed".into());
+            assert_eq!(wait(&reconnect, start), Duration::ZERO);
+        }
+        reconnect.handle_lost(lifespan(start, 1), start, "closed".into());
+        assert!(wait(&reconnect, start) > Duration::ZERO);
     }
 
     #[derive(Debug, Clone, Copy)]
@@ -398,18 +423,18 @@ mod tests {
         ) {
             let attempts = attempts(&outcomes, 600, seed);
             // 1 + 1.6 + .. reaches 120 s with the eleventh delay, after 320 s less a fifth.
-            prop_assert!(attempts <= 18, "{attempts} attempts");
+            prop_assert!(attempts <= 18 + ANSWERED_SPARED_MAX, "{attempts} attempts");
         }
 
-        /// Whatever a server does: two for each second that it serves, one of which makes good the
-        /// loss of a connection that lasted.
+        /// Whatever a server does: for each second that it serves, those that are spared and one
+        /// that makes good the loss of a connection that lasted.
         #[test]
         fn attempts_in_a_minute_are_bounded(
             outcomes in prop::collection::vec(outcome(3000), 1..4),
             seed: u64,
         ) {
             let attempts = attempts(&outcomes, 60, seed);
-            prop_assert!(attempts <= 2 * 60 + 18, "{attempts} attempts");
+            prop_assert!(attempts <= (ANSWERED_SPARED_MAX + 2) * 60 + 18, "{attempts} attempts");
         }
     }
 }

@@ -225,14 +225,16 @@ pub(super) const ROWS: &[Row] = &[
         name: "answer-and-close",
         what: "a server that answers one call, and closes",
         scene: Scene::Client(Trap::AnswerAndClose),
-        bounds: BACKED_OFF,
+        // The first ten in a row that answered are replaced at once.
+        bounds: Bounds { attempts: Some((15, 20)), ..BACKED_OFF },
         quick: Quick::Shown,
     },
     Row {
         name: "answer-and-close-grpc",
         what: "the same over HTTP/2",
         scene: Scene::Client(Trap::AnswerAndCloseGrpc),
-        bounds: BACKED_OFF,
+        // The first ten in a row that answered are replaced at once.
+        bounds: Bounds { attempts: Some((15, 20)), ..BACKED_OFF },
         quick: Quick::Shown,
     },
     Row {

@@ -1,5 +1,6 @@
 //! A server whose handlers wait until they may go on, and raw clients of its port.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,7 +16,7 @@ use farcall_suite::interop_proto::{
 };
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{RecvStream, SendStream};
-use tokio::net::TcpStream;
+use tokio::net::TcpSocket;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::transport::{Channel, Endpoint};
@@ -98,13 +99,27 @@ impl Running {
     }
 
     pub(crate) async fn client(&self) -> TestServiceClient<Channel> {
+        self.client_from(Ipv4Addr::LOCALHOST).await
+    }
+
+    /// A client of that address of loopback, which is another holder of memory.
+    pub(crate) async fn client_from(&self, address: Ipv4Addr) -> TestServiceClient<Channel> {
         let endpoint = Endpoint::from_shared(format!("http://{}", self.authority));
-        let channel = within(endpoint.expect("it is a URI").connect()).await;
+        let endpoint = endpoint.expect("it is a URI").local_address(Some(address.into()));
+        let channel = within(endpoint.connect()).await;
         TestServiceClient::new(channel.expect("it listens"))
     }
 
     pub(crate) async fn raw_client(&self) -> RawClient {
-        let stream = within(TcpStream::connect(&self.authority)).await.expect("it listens");
+        self.raw_client_from(Ipv4Addr::LOCALHOST).await
+    }
+
+    /// The same from that address of loopback.
+    pub(crate) async fn raw_client_from(&self, address: Ipv4Addr) -> RawClient {
+        let socket = TcpSocket::new_v4().expect("there are sockets");
+        socket.bind((address, 0).into()).expect("loopback has the address");
+        let server = self.authority.parse().expect("it is an address");
+        let stream = within(socket.connect(server)).await.expect("it listens");
         stream.set_nodelay(true).expect("it is open");
         let mut builder = h2::client::Builder::new();
         // Answers cross the resets of calls that it has given up.
