@@ -295,6 +295,6 @@ mod tests {
         let refused = inbox.push(frame, &memory).unwrap_err();
         assert!(refused.message().contains("server.max_memory"), "{refused}");
         inbox.clear();
-        assert!(memory.check(400 << 10).is_err() && memory.check(256 << 10).is_ok());
+        assert!(memory.check(400 << 10).is_err() && memory.check(224 << 10).is_ok());
     }
 }
