@@ -158,7 +158,7 @@ pub struct Lifespan {
     pub answered_count: u64,
 }
 
-/// Maximum number of young connections in a row that are replaced at once although each has answered
+/// Maximum number of young connections in a row that are replaced at once, if each has answered
 /// calls. A rolling restart of ten servers behind one address costs as many.
 const ANSWERED_SPARED_MAX: u32 = 10;
 
