@@ -199,7 +199,7 @@ table! {
         /// Memory that clients can make the server keep; a quarter of what the process may use
         /// unless it is set.
         max_memory: Size = "\"1 GiB\"", Live, |it| check_memory("max_memory", it.0);
-        /// How long opening a connection may take, RDMA included; and how long the next part of
+        /// Maximum time to open a connection, RDMA included, and to wait for the next part of
         /// the message of a gRPC call.
         handshake_timeout: Period = "\"10s\"", Live, |it| timeout(it.0);
         /// How long a client may take nothing of what waits for it before the connection ends.

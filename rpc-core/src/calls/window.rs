@@ -164,7 +164,7 @@ pub struct ReceiveWindow {
     consumed: Counts,
     /// The count at which a grant was due last.
     announced: Counts,
-    /// What the sender may send in all.
+    /// Cumulative counts that the sender may reach.
     granted: Counts,
 }
 
@@ -207,7 +207,7 @@ impl ReceiveWindow {
         self.window
     }
 
-    /// What may wait to be read at any time from now on, unless more is granted.
+    /// Returns the most that can wait to be read from now on, unless more is granted.
     #[must_use]
     pub fn bound(&self) -> Window {
         Window {

@@ -28,7 +28,7 @@ pub trait Bootstrap: AsyncRead + AsyncWrite + Send + Unpin + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Has what [`Bootstrap::open`] holds counted in a server's memory budget. By default nothing
+    /// Counts the memory that [`Bootstrap::open`] holds in a server's budget. By default nothing
     /// is held.
     fn charge_memory(&mut self, _share: &MemoryShare) {}
 

@@ -77,7 +77,7 @@ pub struct Gateway {
     pub log: LogLimit,
     /// What is accepted of the client.
     pub limits: Limits,
-    /// How long a client may take to open the connection, and for the next part of a message that
+    /// Maximum time for a client to open the connection, and for the next part of a message that
     /// a call waits for.
     pub handshake_timeout: Duration,
     /// Set when the listener is shut down.

@@ -23,7 +23,7 @@ use crate::{Compression, Limits, Negotiated};
 /// does, and a client that says nothing would keep it from others for the whole handshake.
 const VERDICT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a handshake holds before its client has said anything, in bytes: its task, its socket and
+/// Bytes that a handshake holds before its client sends anything: its task, its socket and
 /// the state of TLS.
 const HANDSHAKE_HELD: u64 = 8 << 10;
 

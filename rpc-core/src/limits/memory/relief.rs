@@ -139,8 +139,8 @@ impl Relief {
         if let Some(want) = want
             && due.is_none()
         {
-            let of_holder = slow.iter().filter(|holding| holding.holder == want.holder);
-            let largest = of_holder.max_by_key(|holding| holding.held).copied();
+            let candidates = slow.iter().filter(|holding| holding.holder == want.holder);
+            let largest = candidates.max_by_key(|holding| holding.held).copied();
             let least = want.connection_held.saturating_add(want.amount);
             if let Some(holding) = largest.filter(|holding| holding.held > least) {
                 end(&mut usage, holding);

@@ -1,4 +1,4 @@
-//! Which connections give way, and what holders get by it in every order of arrival.
+//! Tests of the choice of connections that give way, and of shares in every order of arrival.
 
 use std::sync::Arc;
 
@@ -175,7 +175,7 @@ enum Order {
     Simultaneous,
     /// Each takes all that it gets before the next one comes.
     OneAfterTheOther,
-    /// As before, and holders leave and come again meanwhile.
+    /// One after the other, while holders leave and come again.
     Churn,
 }
 
@@ -239,7 +239,7 @@ proptest! {
         prop_assert!(world.held_by(200) + piece > world.fair().min(held + piece));
     }
 
-    /// As long as the reserve lasts, a newcomer's floor needs no look at all.
+    /// A newcomer gets its floor without a look at the others while the reserve lasts.
     #[test]
     fn the_reserve_serves_newcomers_at_once(
         hosts in 1u8..30,

@@ -15,7 +15,7 @@ use crate::limits::quota::Bound;
 use crate::limits::shared::{LimitShare, Names, SharedLimit};
 use crate::policy::progress::Flows;
 
-/// What a holder may take from the reserve: a stream's window by default, so that one that was
+/// Bytes that a holder may take from the reserve: a stream's window by default, so that one that was
 /// opened can go on.
 const FLOOR: u64 = 256 << 10;
 
@@ -85,7 +85,7 @@ pub(crate) fn free_target(lendable: u64) -> u64 {
     lendable / LITTLE_PART
 }
 
-/// What one connection may hold of its server's memory budget, together with the others of its
+/// The part of a server's memory budget that one connection shares with the others of its
 /// address. A client's connection has none, and may hold what its own limits allow.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryShare {
