@@ -15,8 +15,8 @@ use crate::limits::quota::Bound;
 use crate::limits::shared::{LimitShare, Names, SharedLimit};
 use crate::policy::progress::Flows;
 
-/// Bytes that a holder may take from the reserve: a stream's window by default, so that one that was
-/// opened can go on.
+/// Bytes that a holder may take from the reserve: a stream's window by default, so that an open
+/// stream can go on.
 const FLOOR: u64 = 256 << 10;
 
 /// The part of a small budget that is the most of a floor: a quarter of the reserve.
