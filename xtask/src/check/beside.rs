@@ -46,7 +46,10 @@ impl Beside {
     pub(super) fn start(steps: &[Step], kernel: Series) -> Result<Self> {
         let output = NamedTempFile::with_prefix("farcall-steps-")?;
         let mut command = Command::new("nice");
-        command.args(["-n", "19"]).arg(std::env::current_exe()?).arg("test");
+        // A step that builds this package replaces the program's file: the path by which it was
+        // started is gone then, and this one is not.
+        let program = format!("/proc/{}/exe", std::process::id());
+        command.args(["-n", "19", &program, "test"]);
         let kernel = kernel.to_possible_value().context("a kernel has a name")?;
         command.args(["--kernel", kernel.get_name()]);
         for step in steps {
