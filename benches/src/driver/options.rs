@@ -111,7 +111,10 @@ mod tests {
     fn a_group_is_all_its_figures() {
         assert_eq!(
             numbers(&[]),
-            ["T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T10", "T11", "T12", "T13", "T14"]
+            [
+                "T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T10", "T11", "T12", "T13", "T14",
+                "T15"
+            ]
         );
         assert_eq!(numbers(&["--group", "rdma"]).len(), 11);
         assert_eq!(numbers(&["--group", "scale"]), ["C1", "C2", "C3", "C4"]);

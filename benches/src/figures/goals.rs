@@ -159,6 +159,11 @@ pub const GOALS: &[Goal] = &[
             part("p50 of a 64 B call", "ratio to the same without TLS", Lower, 1.6, 1.3),
         ],
     ),
+    tcp(
+        "T15",
+        "the server's memory for an idle gRPC connection",
+        &[part("", "KiB", Lower, 26.0, 20.0)],
+    ),
     rdma(
         "R1",
         "p50 of a 64 B call, polling",

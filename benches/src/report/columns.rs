@@ -64,7 +64,7 @@ pub(super) fn plotted(number: &str) -> Column {
         "T1" | "R1" | "R2" => "p50_us",
         "T2" | "T10" | "T13" => "cpu_us_per_call",
         "T4" | "R3" | "R4" | "R7" | "C3" | "C7" => "mb_per_s",
-        "T6" | "C2" => "server_kib_per_connection",
+        "T6" | "T15" | "C2" => "server_kib_per_connection",
         "T7" => "allocations_per_call",
         "T8" | "T12" => "p99_us",
         "R6" => "client_system_calls_per_call",

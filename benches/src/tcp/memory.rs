@@ -1,4 +1,4 @@
-//! T6: what an idle connection costs the server.
+//! T6 and T15: the server's memory for an idle connection, of farcall's own protocol and of gRPC.
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -13,11 +13,20 @@ const WARM_UP_COUNT: usize = 64;
 /// Connections that are counted: enough for pages and growing tables to be a small part of them.
 const COUNT: usize = 1000;
 
+/// T6: farcall's own protocol.
+pub(super) fn own_protocol(bench: &Bench, goal: &Goal) -> Result<Vec<Part>> {
+    measure(bench, goal, &bench.sides(&[], &["mux", "tonic", "tarpc", "capnp"])?)
+}
+
+/// T15: connections of tonic's client to the gRPC port, and to tonic's own server.
+pub(super) fn grpc(bench: &Bench, goal: &Goal) -> Result<Vec<Part>> {
+    measure(bench, goal, &[bench.peer("tonic-at-farcall")?, bench.peer("tonic")?])
+}
+
 /// Measures the growth of the server's resident memory over many connections, each of which has
 /// made one call. Every measurement has a server of its own, since memory that was used once is
-/// seldom given back.
-pub(super) fn measure(bench: &Bench, goal: &Goal) -> Result<Vec<Part>> {
-    let sides = bench.sides(&[], &["mux", "tonic", "tarpc", "capnp"])?;
+/// seldom given back. The first of `sides` is the one that has the goal.
+fn measure(bench: &Bench, goal: &Goal, sides: &[Side]) -> Result<Vec<Part>> {
     let measured = interleaved(sides.len(), bench.effort.round_count, |index| kib(&sides[index]))?;
     let mut by_side = Sides::new();
     for (side, rounds) in sides.iter().zip(&measured) {

@@ -1,4 +1,4 @@
-//! The figures T1 to T14: TCP over loopback, on the host.
+//! The figures T1 to T15: TCP over loopback, on the host.
 
 mod allocations;
 mod matrix;
@@ -28,7 +28,7 @@ pub fn measure(bench: &Bench, goal: &Goal) -> Result<Vec<Part>> {
         "T3" => ratios::rate(bench, goal),
         "T4" => ratios::large(bench, goal),
         "T5" => ratios::stream(bench, goal),
-        "T6" => memory::measure(bench, goal),
+        "T6" => memory::own_protocol(bench, goal),
         "T7" => allocations::measure(bench, goal),
         "T8" => neighbours::measure(bench, goal),
         "T10" => ratios::threads(bench, goal),
@@ -36,6 +36,7 @@ pub fn measure(bench: &Bench, goal: &Goal) -> Result<Vec<Part>> {
         "T12" => ratios::tail(bench, goal),
         "T13" => ratios::tonics_client(bench, goal),
         "T14" => ratios::tls(bench, goal),
+        "T15" => memory::grpc(bench, goal),
         other => bail!("nothing here measures {other}"),
     }
 }
