@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
-use tonic::Status;
+use tonic::{Code, Status};
 use tower::BoxError;
 
 use super::early::Waiting;
@@ -77,6 +77,11 @@ where
         Some(message)
     }
 
+    /// The error that the body has broken off with, if it has and is not yet read.
+    pub(super) fn error(&self) -> Option<&Status> {
+        self.read.iter().flatten().find_map(|part| part.as_ref().err())
+    }
+
     /// Reads until it is known whether the body is one message.
     fn poll_enough(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while !self.is_over && self.read_count < READ_MAX {
@@ -102,17 +107,33 @@ where
 {
     /// Reads the next part, within the limit on the wait.
     fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Part>> {
-        let part = match Pin::new(&mut self.body).poll_frame(cx) {
-            Poll::Ready(part) => part,
-            Poll::Pending => {
-                let Some(waiting) = &mut self.waiting else { return Poll::Pending };
-                Some(Err(ready!(waiting.poll_late(cx))))
+        let Poll::Ready(part) = Pin::new(&mut self.body).poll_frame(cx) else {
+            let Some(waiting) = &mut self.waiting else { return Poll::Pending };
+            let status = ready!(waiting.poll_late(cx));
+            if let Some(waiting) = self.waiting.take() {
+                waiting.fail(&status);
             }
+            return Poll::Ready(Some(Err(status)));
         };
-        match (&part, &mut self.waiting) {
-            (Some(Ok(_)), Some(waiting)) => waiting.restart(),
+        match &part {
+            Some(Ok(_)) => {
+                if let Some(waiting) = &mut self.waiting {
+                    waiting.restart();
+                }
+            }
             // The call takes a permit of its own, if there is one.
-            _ => self.waiting = None,
+            None => {
+                if let Some(waiting) = self.waiting.take() {
+                    waiting.complete();
+                }
+            }
+            Some(Err(status)) => {
+                let waiting = self.waiting.take();
+                // One that its client has given up has no status.
+                if let Some(waiting) = waiting.filter(|_| status.code() != Code::Aborted) {
+                    waiting.fail(status);
+                }
+            }
         }
         Poll::Ready(part)
     }

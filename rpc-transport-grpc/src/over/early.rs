@@ -22,7 +22,7 @@ pub(crate) struct Early {
 /// A call that waits for its message.
 #[derive(Debug)]
 pub(super) struct Waiting {
-    _permit: Option<EarlyPermit>,
+    permit: Option<EarlyPermit>,
     limit: Option<EarlyLimit>,
     part_timeout: Duration,
     /// When the next part is late.
@@ -49,13 +49,20 @@ impl Early {
     /// Returns the status of a call that the server refuses.
     pub(super) fn admit(
         &self,
-        method: &MethodDescriptor,
+        method: &'static MethodDescriptor,
         timeout: Option<Duration>,
     ) -> Result<Waiting, Status> {
         let Self { admission, part_timeout } = self;
-        let permit = admission.as_ref().map(|it| it.admit(method)).transpose()?;
+        let permit = admission.as_ref().map(|it| it.admit(method, timeout)).transpose()?;
         let limit = admission.as_ref().map(|it| it.time_limit(method.kind, timeout));
         Ok(Waiting::new(permit, limit, *part_timeout))
+    }
+
+    /// Logs a call that was refused before its message was read.
+    pub(crate) fn log_refusal(&self, method: Option<&'static MethodDescriptor>, status: &Status) {
+        if let Some(admission) = &self.admission {
+            admission.log_refusal(method, status);
+        }
     }
 }
 
@@ -63,9 +70,23 @@ impl Waiting {
     fn new(permit: Option<EarlyPermit>, limit: Option<EarlyLimit>, part_timeout: Duration) -> Self {
         let part_due = Instant::now() + part_timeout;
         let timer = Box::pin(sleep(Duration::ZERO));
-        let mut waiting = Self { _permit: permit, limit, part_timeout, part_due, timer };
+        let mut waiting = Self { permit, limit, part_timeout, part_due, timer };
         waiting.set_timer();
         waiting
+    }
+
+    /// Ends with a message that has come.
+    pub(super) fn complete(self) {
+        if let Some(permit) = self.permit {
+            permit.complete();
+        }
+    }
+
+    /// Ends with the status of a message that is late.
+    pub(super) fn fail(self, status: &Status) {
+        if let Some(permit) = self.permit {
+            permit.fail(status);
+        }
     }
 
     /// A part has come.

@@ -204,14 +204,22 @@ impl<C: Caller + Clone + 'static> Exchange<'_, C> {
         let is_plain = method.kind == CallKind::Unary
             && self.send_compressed.is_none()
             && !head.headers.contains_key(ENCODING);
-        if !is_over && let Lateness::Limited(early) = self.lateness {
-            match early.admit(method, take_timeout(&mut head)) {
-                Ok(waiting) => body.set_waiting(waiting),
-                Err(status) => return status.into_http(),
+        match self.lateness {
+            Lateness::Limited(early) if is_over => {
+                if let Some(status) = body.error() {
+                    early.log_refusal(Some(method), status);
+                }
             }
-            if is_plain {
-                body.wait().await;
+            Lateness::Limited(early) => {
+                match early.admit(method, take_timeout(&mut head)) {
+                    Ok(waiting) => body.set_waiting(waiting),
+                    Err(status) => return status.into_http(),
+                }
+                if is_plain {
+                    body.wait().await;
+                }
             }
+            Lateness::LeftToCaller => {}
         }
         match body.sole_message().filter(|_| is_plain) {
             Some(message) => self.one_message(method, head, message).await,

@@ -24,7 +24,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::cross_origin::CrossOrigin;
 use super::flow::Flowing;
-use super::held::HTTP2_HELD;
 use super::http2::{Http2, Http2Error};
 use super::noted_wakes::NotedWakes;
 use super::service::PortService;
@@ -119,14 +118,11 @@ impl Serving {
     /// Serves HTTP until it ends, by itself or because it has to.
     async fn serve(self, flowing: Arc<Flowing>, ends: Ends) {
         let Self { http, stream, service, limits, opening_timeout, log, addresses } = self;
-        let held = match http {
-            Http::One => super::http1::held(&limits),
-            Http::Two => HTTP2_HELD,
-        };
-        let Ok(_held) = service.memory.try_take(held) else { return };
         match http {
             Http::One => {
-                let stream = TokioIo::new(CountedStream::new(stream, Arc::clone(&flowing)));
+                let held = super::http1::held(&limits);
+                let Ok(_held) = service.memory.try_take(held) else { return };
+                let stream = TokioIo::new(CountedStream::http1(stream, Arc::clone(&flowing)));
                 let answer = service_fn(move |request| {
                     let service = service.clone();
                     // hyper moves the future of a request from task to task's memory.
@@ -149,7 +145,7 @@ impl Serving {
                 }
             }
             Http::Two => {
-                let stream = CountedStream::with_turns(stream, Arc::clone(&flowing));
+                let stream = CountedStream::http2(stream, Arc::clone(&flowing));
                 let connection = Http2::new(stream, service, &limits, Arc::clone(&flowing));
                 let late = async {
                     tokio::time::sleep(opening_timeout).await;

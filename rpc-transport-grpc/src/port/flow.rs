@@ -12,6 +12,8 @@ use futures::task::AtomicWaker;
 use rpc_core::policy::keepalive::Traffic;
 use rpc_core::policy::progress::{Flow, Flows};
 
+use super::frame_progress::Unfinished;
+
 /// The bytes of one turn: what is read before the requests that it made are looked at. A byte of a
 /// request's headers may become some 150 bytes, so that a turn makes 2.4 MiB at most.
 const TURN_LEN: usize = 16 << 10;
@@ -37,6 +39,9 @@ pub(super) struct Flowing {
     turn_left: AtomicUsize,
     /// There was more to read when the turn was over.
     is_turn_over: AtomicBool,
+    /// Of [`Unfinished`].
+    partial_frame_len: AtomicUsize,
+    is_header_block_open: AtomicBool,
     is_ping_due: AtomicBool,
     /// One more than the place in `LIMITS` of the limit that was told the client.
     limit: AtomicUsize,
@@ -69,6 +74,19 @@ impl Flowing {
         self.read_bytes.fetch_add(len as u64, Ordering::Relaxed);
         let left = self.turn_left.load(Ordering::Relaxed).saturating_sub(len);
         self.turn_left.store(left, Ordering::Relaxed);
+    }
+
+    /// What of the client's bytes waits for more of them.
+    pub(super) fn set_unfinished(&self, unfinished: Unfinished) {
+        self.partial_frame_len.store(unfinished.partial_frame_len, Ordering::Relaxed);
+        self.is_header_block_open.store(unfinished.is_header_block_open, Ordering::Relaxed);
+    }
+
+    pub(super) fn unfinished(&self) -> Unfinished {
+        Unfinished {
+            partial_frame_len: self.partial_frame_len.load(Ordering::Relaxed),
+            is_header_block_open: self.is_header_block_open.load(Ordering::Relaxed),
+        }
     }
 
     /// The socket took so many bytes, or none for now.

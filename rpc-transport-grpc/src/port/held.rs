@@ -4,9 +4,17 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use rpc_core::memory::MemoryCharge;
 
+use super::frame_progress::Unfinished;
+
 /// What a connection of HTTP/2 holds when nothing happens on it, in bytes: h2's buffers of 16 KiB
 /// to write from and 8 KiB to read into, and the session in the process.
-pub(super) const HTTP2_HELD: u64 = 26 << 10;
+const HTTP2_HELD: u64 = 26 << 10;
+
+/// What of [`HTTP2_HELD`] is there to read a frame into, in bytes.
+const READ_BUFFER_LEN: u64 = 8 << 10;
+
+/// The least that HTTP/2 counts for a header, in bytes: 32, and a name.
+const HEADER_LISTED_MIN: u64 = 33;
 
 /// What a call holds beside its headers and its messages, in bytes: its tasks, its streams and its
 /// place in the tables on either side of the link in the process.
@@ -27,6 +35,15 @@ pub(super) fn headers_held(headers: &HeaderMap) -> u64 {
         (name.as_str().len() + value.len()) as u64 + HEADER_HELD
     };
     headers.iter().map(len).sum()
+}
+
+/// What a connection of HTTP/2 holds beside its calls, in bytes. A block of headers that has not
+/// ended counts as the most that h2 decodes of one: `header_list_max` bytes as HTTP/2 counts them.
+pub(super) fn connection_held(unfinished: Unfinished, header_list_max: u32) -> u64 {
+    let frame = (unfinished.partial_frame_len as u64).saturating_sub(READ_BUFFER_LEN);
+    let list = u64::from(header_list_max);
+    let block_max = list + list / HEADER_LISTED_MIN * HEADER_HELD;
+    HTTP2_HELD + frame + if unfinished.is_header_block_open { block_max } else { 0 }
 }
 
 /// The text of a header that has what its frame counts. h2 drops it when the frame is written, or

@@ -12,6 +12,7 @@ mod bodies;
 mod connection;
 mod cross_origin;
 mod flow;
+mod frame_progress;
 mod held;
 mod http1;
 mod http2;

@@ -102,8 +102,18 @@ impl PortService {
                 let limit = Limit::of_port(self.max_message_len, self.memory.clone(), version);
                 answer(&self.channel, limit, &self.early, method, request).await
             }
-            Err(refusal) => refusal.into_response(),
+            Err(refusal) => {
+                if let Refusal::Call(status) = &refusal {
+                    self.early.log_refusal(None, status);
+                }
+                refusal.into_response()
+            }
         }
+    }
+
+    /// Logs a request that was refused before anything but its headers was read.
+    pub(super) fn log_refusal(&self, path: &str, status: &Status) {
+        self.early.log_refusal(self.methods.get(path).copied(), status);
     }
 
     /// The method that a request calls.

@@ -9,22 +9,24 @@ use rpc_core::connect::Replayed;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::flow::Flowing;
+use super::frame_progress::FrameProgress;
 
-/// A stream that counts. That of HTTP/2 reads by turns.
+/// A stream that counts.
 pub(super) struct CountedStream {
     stream: Replayed,
     flowing: Arc<Flowing>,
-    has_turns: bool,
+    /// Present for HTTP/2, which reads by turns.
+    frames: Option<FrameProgress>,
 }
 
 impl CountedStream {
-    pub(super) fn new(stream: Replayed, flowing: Arc<Flowing>) -> Self {
-        Self { stream, flowing, has_turns: false }
+    pub(super) fn http1(stream: Replayed, flowing: Arc<Flowing>) -> Self {
+        Self { stream, flowing, frames: None }
     }
 
     /// Reads by turns, which the connection's task begins.
-    pub(super) fn with_turns(stream: Replayed, flowing: Arc<Flowing>) -> Self {
-        Self { stream, flowing, has_turns: true }
+    pub(super) fn http2(stream: Replayed, flowing: Arc<Flowing>) -> Self {
+        Self { stream, flowing, frames: Some(FrameProgress::default()) }
     }
 
     fn written(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -43,13 +45,19 @@ impl AsyncRead for CountedStream {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.has_turns && !self.flowing.may_read() {
+        let Self { stream, flowing, frames } = &mut *self;
+        if frames.is_some() && !flowing.may_read() {
             // Nothing wakes the task for this: it begins the next turn itself.
             return Poll::Pending;
         }
         let before = buf.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
-        self.flowing.read(buf.filled().len() - before);
+        ready!(Pin::new(stream).poll_read(cx, buf))?;
+        let read = &buf.filled()[before..];
+        flowing.read(read.len());
+        if let Some(frames) = frames {
+            frames.push(read);
+            flowing.set_unfinished(frames.unfinished());
+        }
         Poll::Ready(Ok(()))
     }
 }

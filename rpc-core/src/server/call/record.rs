@@ -26,8 +26,8 @@ pub(crate) struct CallRecord {
     began: Instant,
     /// What the client allowed the call, in microseconds; 0 stands for no limit.
     timeout_us: u64,
-    /// The length of the request; 0 where it is a stream.
-    request_len: u64,
+    /// The length of the request; 0 where it is a stream. Absent where it has not come.
+    request_len: Option<u64>,
 }
 
 /// Where lines about the calls of a connection go, and what they say of it.
@@ -91,8 +91,19 @@ impl CallRecord {
         method: impl FnOnce() -> Option<&'static MethodDescriptor>,
     ) -> Option<Self> {
         let began = log.begin()?;
-        let (timeout_us, request_len) = (header.argument, header.message_len);
+        let (timeout_us, request_len) = (header.argument, Some(header.message_len));
         Some(Self { method: method(), began, timeout_us, request_len })
+    }
+
+    /// The record of a call whose message has not come; absent where its end will have no line.
+    pub(in crate::server) fn begin_early(
+        log: CallLog,
+        method: Option<&'static MethodDescriptor>,
+        timeout: Option<Duration>,
+    ) -> Option<Self> {
+        let began = log.begin()?;
+        let timeout_us = timeout.map_or(0, |it| u64::try_from(it.as_micros()).unwrap_or(u64::MAX));
+        Some(Self { method, began, timeout_us, request_len: None })
     }
 
     /// Writes what is to be said of a call whose answer was sent.
@@ -136,7 +147,7 @@ impl CallRecord {
             let (took, code) = (rounded(took), NameOf(code));
             let Messages { requests, responses, response_len } = end.messages;
             let is_stream = self.method.is_some_and(|method| method.kind.has_request_stream());
-            let request_len = (!is_stream).then_some(self.request_len);
+            let request_len = self.request_len.filter(|_| !is_stream);
             tracing::info!(
                 target: "farcall::access",
                 method, %peer, %code, ?took, timeout = timeout.map(tracing::field::debug),

@@ -11,6 +11,8 @@ use super::{Phase, ServerSession};
 use crate::call::refusal;
 use crate::limits::peer_key::PeerKey;
 use crate::limits::quota::Charge;
+use crate::server::call::record::CallRecord;
+use crate::server::call::reply::ReplySink as _;
 use crate::server::call::time_limit::TimeLimit;
 use crate::{CallKind, Deadline, MethodDescriptor};
 
@@ -24,11 +26,36 @@ pub struct Admission {
 }
 
 /// The permit of a call whose message has not come: the call counts among the server's running
-/// ones until this is dropped.
+/// ones until this is dropped. The log then says that its client has given it up, unless it has
+/// ended otherwise.
 #[derive(Debug)]
 #[must_use]
 pub struct EarlyPermit {
+    session: Arc<ServerSession>,
+    record: Option<CallRecord>,
     _charge: Charge<PeerKey>,
+}
+
+impl EarlyPermit {
+    /// Ends with a message that has come. The log says of the call what becomes of it from now on.
+    pub fn complete(mut self) {
+        self.record = None;
+    }
+
+    /// Ends with the status that the call is answered with, since its message came too late.
+    pub fn fail(mut self, status: &Status) {
+        if let Some(record) = self.record.take() {
+            record.log_unanswered(self.session.lines(), status.code(), status.message());
+        }
+    }
+}
+
+impl Drop for EarlyPermit {
+    fn drop(&mut self) {
+        if let Some(record) = self.record.take() {
+            self.session.log_given_up(record);
+        }
+    }
 }
 
 impl Admission {
@@ -36,20 +63,47 @@ impl Admission {
         Self { session }
     }
 
-    /// Takes the permit of a call of `method`.
+    /// Takes the permit of a call of `method`, whose client allows it `timeout` from now on.
     ///
     /// # Errors
     ///
-    /// Returns the status of a call that the server would refuse: while it drains, beyond
-    /// `max_calls`, beyond `max_memory`, and by `authorize`.
-    pub fn admit(&self, method: &MethodDescriptor) -> Result<EarlyPermit, Status> {
+    /// Returns the status of a call that the server would refuse, and logs it: while it drains,
+    /// beyond `max_calls`, beyond `max_memory`, and by `authorize`.
+    pub fn admit(
+        &self,
+        method: &'static MethodDescriptor,
+        timeout: Option<Duration>,
+    ) -> Result<EarlyPermit, Status> {
+        match self.charge(method) {
+            Ok(charge) => {
+                let log = self.session.router.rules.log();
+                let record = CallRecord::begin_early(log, Some(method), timeout);
+                Ok(EarlyPermit { session: Arc::clone(&self.session), record, _charge: charge })
+            }
+            Err(status) => {
+                self.log_refusal(Some(method), &status);
+                Err(status)
+            }
+        }
+    }
+
+    fn charge(&self, method: &MethodDescriptor) -> Result<Charge<PeerKey>, Status> {
         let session = &*self.session;
         if session.state().phase != Phase::Open {
             return Err(refusal::going_away());
         }
         session.core.memory.check(0)?;
         session.router.authorization.check(&session.peer, method)?;
-        Ok(EarlyPermit { _charge: session.calls.try_take(1)? })
+        session.calls.try_take(1)
+    }
+
+    /// Logs a call that was refused before its message was read. It has no `method` where the
+    /// server has none of its name.
+    pub fn log_refusal(&self, method: Option<&'static MethodDescriptor>, status: &Status) {
+        let session = &*self.session;
+        if let Some(record) = CallRecord::begin_early(session.router.rules.log(), method, None) {
+            record.log_unanswered(session.lines(), status.code(), status.message());
+        }
     }
 
     /// Returns the time limit of a call that has come now: the client's timeout, or the server's

@@ -12,12 +12,14 @@ use futures::stream::FuturesUnordered;
 use h2::server::{Builder, Connection, Handshake, SendResponse};
 use h2::{Ping, PingPong, Reason, RecvStream};
 use rpc_core::Limits;
+use rpc_core::memory::MemoryCharge;
+use tonic::Status;
 use tracing::Dispatch;
 use tracing::dispatcher::with_default;
 
 use self::upload::Upload;
 use super::flow::Flowing;
-use super::held::{CALL_HELD, ENDED_HELD, headers_held};
+use super::held::{CALL_HELD, ENDED_HELD, connection_held, headers_held};
 use super::piece::Piece;
 use super::service::PortService;
 use super::stream::CountedStream;
@@ -54,7 +56,7 @@ fn rules(limits: &Limits) -> Builder {
     let mut builder = Builder::new();
     builder
         .max_concurrent_streams(calls)
-        .max_header_list_size(limits.max_metadata_len.saturating_add(HEADERS_LEN_MIN))
+        .max_header_list_size(header_list_max(limits))
         .initial_window_size(STREAM_WINDOW)
         // No stream that waits keeps the room of another one.
         .initial_connection_window_size(calls.saturating_mul(STREAM_WINDOW).min(WINDOW_MAX))
@@ -65,11 +67,19 @@ fn rules(limits: &Limits) -> Builder {
     builder
 }
 
+/// The longest headers of a request, in bytes as HTTP/2 counts them.
+fn header_list_max(limits: &Limits) -> u32 {
+    limits.max_metadata_len.saturating_add(HEADERS_LEN_MIN)
+}
+
 /// A connection of HTTP/2, as a future that ends with it.
 pub(super) struct Http2 {
     state: Http2State,
     service: PortService,
     flowing: Arc<Flowing>,
+    /// What the connection holds beside its calls.
+    held: MemoryCharge,
+    header_list_max: u32,
     /// Resets of calls that this side has not seen, at most.
     unseen_resets_max: u32,
     is_leaving: bool,
@@ -96,6 +106,9 @@ pub(super) enum Http2Error {
     /// As h2 says. Its text has the name of a limit that was reached.
     #[error(transparent)]
     Http2(#[from] h2::Error),
+    /// There is no memory for what it holds.
+    #[error("{}", .0.message())]
+    Memory(Status),
     /// The defence against rapid reset.
     #[error("more than {max} calls were reset before they were seen (rapid reset)")]
     RapidReset {
@@ -109,7 +122,7 @@ impl Http2Error {
     pub(super) fn is_of_peer(&self) -> bool {
         match self {
             Self::Http2(error) => error.is_go_away() && error.is_library(),
-            Self::RapidReset { .. } => true,
+            Self::Memory(_) | Self::RapidReset { .. } => true,
         }
     }
 }
@@ -124,7 +137,9 @@ impl Http2 {
         let handshake = quietly(|| rules(limits).handshake(stream));
         let unseen_resets_max = limits.max_calls.saturating_mul(UNSEEN_RESETS_FACTOR);
         let state = Http2State::Opening(Box::new(handshake));
-        Self { state, service, flowing, unseen_resets_max, is_leaving: false }
+        let (held, header_list_max) = (service.memory.take(0), header_list_max(limits));
+        let is_leaving = false;
+        Self { state, service, flowing, held, header_list_max, unseen_resets_max, is_leaving }
     }
 
     /// Tells the client to make its calls elsewhere, and ends with the last one.
@@ -164,10 +179,21 @@ impl Future for Http2 {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        if this.poll_opening(cx)?.is_pending() {
+        let polled = this.poll_connection(cx);
+        if polled.is_pending() {
+            let held = connection_held(this.flowing.unfinished(), this.header_list_max);
+            this.held.try_set(held).map_err(Http2Error::Memory)?;
+        }
+        polled
+    }
+}
+
+impl Http2 {
+    fn poll_connection(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Http2Error>> {
+        if self.poll_opening(cx)?.is_pending() {
             return Poll::Pending;
         }
-        let Self { state, service, flowing, unseen_resets_max, .. } = this;
+        let Self { state, service, flowing, unseen_resets_max, .. } = self;
         let Http2State::Open(open) = state else { return Poll::Pending };
         open.poll_pings(flowing, cx);
         loop {
@@ -239,6 +265,7 @@ impl Open {
             Err(status) => {
                 drop(received);
                 self.uploads.push(upload);
+                service.log_refusal(head.uri.path(), &status);
                 respond::refuse(&status, sending, memory.take(ENDED_HELD));
             }
         }

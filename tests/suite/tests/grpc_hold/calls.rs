@@ -8,6 +8,7 @@ use futures::future::join_all;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
+use crate::log::Log;
 use crate::service::{framed, outcome, serve, until, within};
 use farcall_suite::interop_proto::Empty;
 
@@ -173,4 +174,51 @@ fn unknown_method(stream: u32) -> Vec<u8> {
     frame.extend_from_slice(&stream.to_be_bytes());
     frame.extend_from_slice(&block);
     frame
+}
+
+/// Whatever ends a call, and whether its message had come or not.
+#[tokio::test]
+async fn a_call_has_one_line_in_the_access_log() {
+    let brief = Duration::from_millis(300);
+    let server = || Server::builder().access_log(true);
+    let refusing = || server().authorize(|_: &Identity, _: &str| false);
+    let whole = Some(framed(&Empty {}));
+    let too_long = Some(b"\0\xff\xff\xff\xff"[..].into());
+    for (what, builder, method, message, code) in [
+        ("with its message", server(), "EmptyCall", whole.clone(), "OK"),
+        ("refused with its message", refusing(), "EmptyCall", whole.clone(), "UNAUTHENTICATED"),
+        ("refused before its message", refusing(), "EmptyCall", None, "UNAUTHENTICATED"),
+        ("refused before its stream", refusing(), "StreamingInputCall", None, "UNAUTHENTICATED"),
+        ("of no method", server(), "NoCall", whole, "UNIMPLEMENTED"),
+        ("too long", server(), "EmptyCall", too_long, "RESOURCE_EXHAUSTED"),
+        ("late", server().handshake_timeout(brief), "EmptyCall", None, "DEADLINE_EXCEEDED"),
+    ] {
+        let (log, _capturing) = Log::capture();
+        let running = serve(builder).await;
+        let raw = running.raw_client().await;
+        let (answer, mut requests) = raw.call(method).await;
+        if let Some(message) = message {
+            requests.send_data(message, true).unwrap();
+        }
+        outcome(answer).await.unwrap();
+        let lines = log.all_lines();
+        let lines: Vec<_> = lines.iter().filter(|line| line.contains("farcall::access")).collect();
+        let is_right = lines.len() == 1 && lines[0].contains(&format!("code={code} "));
+        assert!(is_right, "a call {what}: {lines:#?}");
+        drop(running);
+    }
+}
+
+#[tokio::test]
+async fn a_call_given_up_before_its_message_has_a_line() {
+    let (log, _capturing) = Log::capture();
+    let running = serve(Server::builder().access_log(true)).await;
+    let raw = running.raw_client().await;
+    let (_answer, mut requests) = raw.call("EmptyCall").await;
+    within(until(|| running.server.calls_running() == 1)).await;
+    requests.send_reset(h2::Reason::CANCEL);
+    within(until(|| running.server.calls_running() == 0)).await;
+    let lines = log.all_lines();
+    let lines: Vec<_> = lines.iter().filter(|line| line.contains("farcall::access")).collect();
+    assert!(lines.len() == 1 && lines[0].contains("code=CANCELLED "), "{lines:#?}");
 }

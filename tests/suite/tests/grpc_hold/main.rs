@@ -8,4 +8,5 @@ mod calls;
 mod floods;
 mod idle;
 mod service;
+mod unfinished;
 mod windows;
