@@ -85,6 +85,7 @@ mod error;
 mod foreign_config;
 mod generator;
 pub mod manual;
+mod message_graph;
 mod message_type;
 mod mod_cfg;
 mod names;
