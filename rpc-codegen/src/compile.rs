@@ -11,9 +11,9 @@ use prost_build::Config;
 use prost_types::FileDescriptorSet;
 
 use crate::builder::{Builder, DescriptorSet};
-use crate::bytes_fields::BytesFields;
 use crate::error::CodegenError;
 use crate::foreign_config::{self, Builders, has_prost_path};
+use crate::messages::Messages;
 use crate::parse::{self, PROTOC_INCLUDE, Parsed};
 use crate::{descriptor_set, message_graph};
 
@@ -114,6 +114,7 @@ impl Builder {
             has_services: self.has_services(),
         };
         self.warnings.extend(foreign_config::check(&config, builders)?);
+        self.foreign = foreign_config::elsewhere(&config);
         Ok(config)
     }
 
@@ -159,7 +160,7 @@ impl Builder {
             config.prost_path(prost);
         }
         if self.has_services() {
-            config.service_generator(self.generator(BytesFields::new(&set)));
+            config.service_generator(self.generator(Messages::new(&set, &self.elsewhere())));
         }
         if let Some(out_dir) = &self.out_dir {
             config.out_dir(out_dir);

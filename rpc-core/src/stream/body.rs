@@ -252,10 +252,8 @@ impl<M: Message + Default> Decoder for HandoffDecoder<M> {
     fn decode(&mut self, _: &mut DecodeBuf<'_>) -> Result<Option<M>, Status> {
         let message = self.handoff.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(message) = message else { return Ok(None) };
-        let decoded = M::decode(message?).map_err(|error| {
-            Status::internal(format!("a message of the stream does not decode: {error}"))
-        })?;
-        Ok(Some(decoded))
+        let decoded = M::decode(message?);
+        decoded.map(Some).map_err(|error| refusal::undecodable("stream", &error))
     }
 
     fn buffer_settings(&self) -> BufferSettings {
