@@ -52,5 +52,7 @@ pub fn config() -> farcall::Config {
 pub fn log_to_stderr() {
     use tracing_subscriber::EnvFilter;
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    // A full disk must not end the program.
+    let subscriber = tracing_subscriber::fmt().log_internal_errors(false);
+    subscriber.with_env_filter(filter).with_writer(std::io::stderr).init();
 }

@@ -206,7 +206,11 @@ fn parse(text: &str) -> Result<Address, Cow<'static, str>> {
         .into()),
         "inproc" if rest.is_empty() || rest.contains('/') => Err("inproc:// needs a name".into()),
         "inproc" => Ok(Address::Inproc(rest.to_owned())),
-        "http" => Err(format!("tonic's http:// is tcp:// here: tcp://{rest}").into()),
+        "http" => Err(format!(
+            "a server of farcall is tcp://{rest} or auto://{rest}; one of gRPC is grpc://{rest} \
+             (feature `grpc`)"
+        )
+        .into()),
         "https" => Err(format!(
             "a server of gRPC with TLS is grpcs://{rest}; one of farcall is auto://{rest} or \
              tcp://{rest}. Set `tls` for it (feature `tls`)"
@@ -370,7 +374,7 @@ mod tests {
         }
         let tonics: Uri = "http://host:1".parse().unwrap();
         let error = tonics.into_address().unwrap_err().to_string();
-        assert!(error.contains("tonic's http:// is tcp:// here"), "{error}");
+        assert!(error.contains("a server of farcall is tcp://host:1"), "{error}");
     }
 
     #[test]
@@ -386,7 +390,11 @@ mod tests {
             ("host:1", "no scheme: write auto://host:1, or tcp://host:1"),
             ("host", "no scheme (auto://, "),
             ("", "no scheme (auto://, "),
-            ("http://host:1", "tonic's http:// is tcp:// here: tcp://host:1"),
+            (
+                "http://host:1",
+                "a server of farcall is tcp://host:1 or auto://host:1; one of gRPC is \
+                 grpc://host:1 (feature `grpc`)",
+            ),
             ("https://host:1", "grpcs://host:1; one of farcall is auto://host:1 or tcp://host:1"),
             ("grpcs://host", "no port"),
             ("grpc://host", "no port"),

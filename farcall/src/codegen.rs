@@ -3,9 +3,9 @@
 pub use rpc_core::codegen::{
     Arc, BytesField, CallKind, Caller, Detach, Detached, Detacher, HandlerFuture, Idempotency,
     Intercepted, Interceptor, IntoRequest, IntoStreamingRequest, MessageLimits, MethodDescriptor,
-    NamedService, Request, Response, ServerCall, Service, ServiceDescriptor, Status, Streaming,
-    client_streaming, detach_longest, prost, server_streaming, streaming, tonic, tonic_prost,
-    unary,
+    NESTING_MAX, NamedService, Request, Response, ServerCall, Service, ServiceDescriptor, Status,
+    Streaming, client_streaming, detach_longest, prost, server_streaming, streaming, tonic,
+    tonic_prost, unary,
 };
 
 pub use crate::{Channel, ConnectError, IntoAddress};

@@ -6,7 +6,10 @@ use std::time::Duration;
 use rpc_core::connect::{ClientConfig, OtherProtocol, UpgradePolicy};
 use rpc_core::server::ListenerSettings;
 use rpc_core::settings::{check_timeout, expect_valid};
-use rpc_core::{Backoff, Compression, ConnectBackoff, Keepalive, Limits, ReplayLimits};
+use rpc_core::{
+    Backoff, Compression, ConnectBackoff, InvalidSetting, Keepalive, Limits, ReplayLimits,
+};
+use rpc_transport_tcp::SocketAccess;
 
 /// The rules for connections, on either side: a plain value, which channels and servers take from
 /// their builder's `config`. How RDMA is used is the business of the handle to its devices:
@@ -28,6 +31,7 @@ pub struct Config {
     log_failed_calls: bool,
     rdma_required: bool,
     require_encryption: bool,
+    socket_access: SocketAccess,
     #[cfg(feature = "grpc")]
     grpc_clients: bool,
     #[cfg(feature = "grpc")]
@@ -49,6 +53,7 @@ impl Default for Config {
             log_failed_calls: true,
             rdma_required: true,
             require_encryption: false,
+            socket_access: SocketAccess::default(),
             #[cfg(feature = "grpc")]
             grpc_clients: true,
             #[cfg(feature = "grpc")]
@@ -333,6 +338,50 @@ impl Config {
         settings
     }
 
+    /// Sets the mode of the file of a Unix socket. See
+    /// [`ServerBuilder::socket_mode`](crate::ServerBuilder::socket_mode).
+    ///
+    /// # Panics
+    ///
+    /// Panics if the mode is more than `0o777`.
+    #[must_use]
+    #[track_caller]
+    pub fn with_socket_mode(mut self, mode: u32) -> Self {
+        expect_valid(check_socket_mode(mode));
+        self.socket_access.mode = Some(mode);
+        self
+    }
+
+    /// Sets the owner of the file of a Unix socket. See
+    /// [`ServerBuilder::socket_owner`](crate::ServerBuilder::socket_owner).
+    #[must_use]
+    pub fn with_socket_owner(mut self, owner: impl Into<String>) -> Self {
+        self.socket_access.owner = Some(owner.into());
+        self
+    }
+
+    /// Returns the mode of the file of a Unix socket, if one is set.
+    #[must_use]
+    pub fn socket_mode(&self) -> Option<u32> {
+        self.socket_access.mode
+    }
+
+    /// Returns the owner of the file of a Unix socket, if one is set.
+    #[must_use]
+    pub fn socket_owner(&self) -> Option<&str> {
+        self.socket_access.owner.as_deref()
+    }
+
+    pub(crate) fn with_socket_access(mut self, access: SocketAccess) -> Self {
+        self.socket_access = access;
+        self
+    }
+
+    /// Mode and owner of the file of a Unix socket.
+    pub(crate) fn socket_access(&self) -> &SocketAccess {
+        &self.socket_access
+    }
+
     /// What a channel's connector has.
     pub(crate) fn client(&self, policy: UpgradePolicy) -> ClientConfig {
         ClientConfig {
@@ -345,6 +394,17 @@ impl Config {
             backoff: self.path_backoff,
             connect_backoff: self.connect_backoff,
             replays: self.replays,
+        }
+    }
+}
+
+/// Checks the permissions of a file.
+pub(crate) fn check_socket_mode(mode: u32) -> Result<(), InvalidSetting> {
+    match mode {
+        0..=0o777 => Ok(()),
+        _ => {
+            let rule = "at most 0o777, since a socket has permissions alone";
+            Err(InvalidSetting::new("socket_mode", format_args!("{mode:#o}"), rule))
         }
     }
 }

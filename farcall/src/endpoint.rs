@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use rpc_core::connect::{self, Bootstrap, Declined, Upgrade};
 use rpc_core::inproc::InprocListener;
 use rpc_core::server::{Listen, ListenerSettings};
-use rpc_transport_tcp::{TcpListener, UnixListener};
+use rpc_transport_tcp::{SocketAccess, TcpListener, UnixListener};
 use thiserror::Error;
 use tokio::runtime::Handle;
 
@@ -169,14 +169,18 @@ impl Socket {
     }
 }
 
-async fn listen(address: &Address) -> io::Result<(Address, Socket)> {
+async fn listen(address: &Address, access: &SocketAccess) -> io::Result<(Address, Socket)> {
+    if !access.is_default() && !matches!(address, Address::Unix(_)) {
+        let message = "socket_mode and socket_owner are for the file of unix:///path";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
     match address {
         Address::Inproc(name) => {
             let listener = InprocListener::bind(name.clone())?;
             Ok((address.clone(), Socket::Inproc(listener)))
         }
         Address::Unix(name) => {
-            let listener = UnixListener::bind(name.clone())?;
+            let listener = UnixListener::bind_with(name.clone(), access)?;
             Ok((address.clone(), Socket::Unix(listener)))
         }
         Address::Auto(authority) | Address::Rdma(authority) | Address::Tcp(authority) => {
@@ -237,7 +241,7 @@ impl Endpoint {
     /// As [`Endpoint::bind`].
     pub async fn bind_with(address: impl IntoAddress, config: &Config) -> Result<Self, BindError> {
         let address = address.into_address()?;
-        let listened = listen(&address).await;
+        let listened = listen(&address, config.socket_access()).await;
         match listened {
             Ok((local, socket)) => {
                 Ok(Self { asked: address, ..Self::of_socket(local, config, socket) })

@@ -89,6 +89,8 @@ fn samples(out_dir: &Path) -> Result<(), CodegenError> {
         .server_mod_attribute(".", "#[cfg(feature = \"sample-server\")]")
         .client_mod_attribute(".", "#[cfg(feature = \"sample-client\")]");
     sample("conditional", conditional)?;
+    let nest = ["nest.proto", "nest_old.proto", "nest_types.proto"];
+    compile(configure(), &out_dir.join("nest"), &root, &nest)?;
     let odd_names = |name: &str, builder: Builder| {
         compile(builder, &out_dir.join(name), &root, &["odd_names.proto"])
     };

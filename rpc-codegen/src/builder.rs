@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 
 use prost_build::ServiceGenerator;
 
-use crate::bytes_fields::BytesFields;
 use crate::error::CodegenError;
 use crate::generator::Generator;
+use crate::messages::Messages;
+use crate::nesting::Elsewhere;
 use crate::prost_settings::{ProstSetting, ProstSettings};
 use crate::protoc_arg;
 use crate::settings::{self, InvalidSetting, RpcSettings};
@@ -36,6 +37,8 @@ pub struct Builder {
     pub(crate) emit_rerun_if_changed: bool,
     /// What cargo is to tell of settings that have no effect.
     pub(crate) warnings: Vec<String>,
+    /// The messages that a configuration of the caller's takes from elsewhere.
+    pub(crate) foreign: Elsewhere,
     /// The first setting that could not be parsed.
     rejected: Option<InvalidSetting>,
 }
@@ -65,6 +68,7 @@ impl Builder {
             protoc_args: Vec::new(),
             emit_rerun_if_changed: std::env::var_os("CARGO").is_some(),
             warnings: Vec::new(),
+            foreign: Elsewhere::default(),
             rejected: None,
         }
         .type_attribute(".", "#[allow(clippy::all)]")
@@ -450,7 +454,7 @@ impl Builder {
     /// When a setting is wrong.
     pub fn service_generator(mut self) -> Result<Box<dyn ServiceGenerator>, CodegenError> {
         self.check()?;
-        Ok(self.generator(BytesFields::default()))
+        Ok(self.generator(Messages::default()))
     }
 
     /// What cargo is to tell of settings that have no effect, or less than they seem to have.
@@ -500,8 +504,17 @@ impl Builder {
         self.rpc.reexported(krate).filter(|_| self.build_rpc)
     }
 
-    /// The generator of services, whose messages have `bytes_fields`.
-    pub(crate) fn generator(&self, bytes_fields: BytesFields) -> Box<dyn ServiceGenerator> {
+    /// The messages that settings take from elsewhere.
+    pub(crate) fn elsewhere(&self) -> Elsewhere {
+        let mut elsewhere = self.foreign.clone();
+        self.prost.add_to(&mut elsewhere);
+        let outside = self.rpc.tonic_paths.iter().map(|(package, _)| package.clone());
+        elsewhere.extern_paths.extend(outside);
+        elsewhere
+    }
+
+    /// The generator of services with these messages.
+    pub(crate) fn generator(&self, messages: Messages) -> Box<dyn ServiceGenerator> {
         let has_connect = self.build_transport;
         let tonic = self.tonic.clone().build_transport(has_connect);
         let tonic = tonic.disable_comments(&self.rpc.disable_comments);
@@ -516,7 +529,7 @@ impl Builder {
             has_connect,
             tonic_paths: self.rpc.tonic_paths.clone(),
             rpc: self.build_rpc.then(|| self.rpc.clone()),
-            bytes_fields,
+            messages,
         })
     }
 

@@ -11,11 +11,11 @@ use prost_build::Config;
 use prost_types::FileDescriptorSet;
 
 use crate::builder::{Builder, DescriptorSet};
-use crate::bytes_fields::BytesFields;
-use crate::descriptor_set;
 use crate::error::CodegenError;
 use crate::foreign_config::{self, Builders, has_prost_path};
+use crate::messages::Messages;
 use crate::parse::{self, PROTOC_INCLUDE, Parsed};
+use crate::{descriptor_set, message_graph};
 
 /// Descriptors, once as prost knows them and once with all that their files say.
 struct Descriptors {
@@ -114,6 +114,7 @@ impl Builder {
             has_services: self.has_services(),
         };
         self.warnings.extend(foreign_config::check(&config, builders)?);
+        self.foreign = foreign_config::elsewhere(&config);
         Ok(config)
     }
 
@@ -132,6 +133,7 @@ impl Builder {
             config.protoc_arg(argument);
         }
         let Parsed { set, encoded, files } = parse::parse(config, protos, &includes)?;
+        message_graph::refuse_endless(&set, &includes)?;
         if self.emit_rerun_if_changed {
             println!("cargo:rerun-if-env-changed={PROTOC_INCLUDE}");
             if cfg!(feature = "protoc") {
@@ -158,7 +160,7 @@ impl Builder {
             config.prost_path(prost);
         }
         if self.has_services() {
-            config.service_generator(self.generator(BytesFields::new(&set)));
+            config.service_generator(self.generator(Messages::new(&set, &self.elsewhere())));
         }
         if let Some(out_dir) = &self.out_dir {
             config.out_dir(out_dir);
@@ -172,7 +174,13 @@ impl Descriptors {
     /// What something else has parsed.
     fn resolved(set: FileDescriptorSet) -> Result<Self, CodegenError> {
         let encoded = set.encode_to_vec();
-        Ok(Self { set: descriptor_set::resolve(set)?, encoded })
+        Self::checked(set, encoded)
+    }
+
+    fn checked(set: FileDescriptorSet, encoded: Vec<u8>) -> Result<Self, CodegenError> {
+        let set = descriptor_set::resolve(set)?;
+        message_graph::refuse_endless(&set, &[])?;
+        Ok(Self { set, encoded })
     }
 
     fn read(path: &Path) -> Result<Self, CodegenError> {
@@ -180,6 +188,6 @@ impl Descriptors {
         let encoded = fs::read(path).map_err(failed)?;
         let set = FileDescriptorSet::decode(&*encoded)
             .map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidData, error)))?;
-        Ok(Self { set: descriptor_set::resolve(set)?, encoded })
+        Self::checked(set, encoded)
     }
 }

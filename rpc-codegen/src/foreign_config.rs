@@ -6,6 +6,7 @@
 use prost_build::Config;
 
 use crate::error::CodegenError;
+use crate::nesting::Elsewhere;
 
 /// What the builder does about the same things.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +40,21 @@ pub(crate) fn check(config: &Config, builder: Builders) -> Result<Vec<String>, C
     Ok(warnings)
 }
 
+/// The messages that `config` takes from elsewhere. prost-build does not tell where it finds
+/// prost-types.
+pub(crate) fn elsewhere(config: &Config) -> Elsewhere {
+    let told = format!("{config:?}");
+    let has_own_well_known = told.contains("prost_types: false");
+    let paths = told.split_once("extern_paths: [").map_or("", |(_, rest)| rest);
+    let paths = paths.split_once("], default_package_filename").map_or("", |(paths, _)| paths);
+    let paths = paths.split("(\"").skip(1).filter_map(|path| path.split('"').next());
+    let mut extern_paths: Vec<_> = paths.map(str::to_owned).collect();
+    if !has_own_well_known {
+        extern_paths.push(".google.protobuf".to_owned());
+    }
+    Elsewhere { extern_paths, has_own_well_known }
+}
+
 /// Whether `config` says where prost is.
 pub(crate) fn has_prost_path(config: &Config) -> bool {
     !format!("{config:?}").contains("prost_path: None")
@@ -64,6 +80,19 @@ mod tests {
         assert!(!has_prost_path(&config));
         config.prost_path("::elsewhere::prost");
         assert!(has_prost_path(&config));
+    }
+
+    #[test]
+    fn external_paths_are_seen() {
+        let mut config = Config::new();
+        config.extern_path(".a", "::b::a").extern_path(".c.D", "::d::D<[u8]>");
+        let found = elsewhere(&config);
+        assert_eq!(found.extern_paths, [".a", ".c.D", ".google.protobuf"]);
+        assert!(!found.has_own_well_known);
+        config.compile_well_known_types();
+        let found = elsewhere(&config);
+        assert_eq!(found.extern_paths, [".a", ".c.D"]);
+        assert!(found.has_own_well_known);
     }
 
     #[test]

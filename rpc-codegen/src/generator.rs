@@ -5,8 +5,8 @@
 
 use prost_build::{Service, ServiceGenerator};
 
-use crate::bytes_fields::BytesFields;
 use crate::emit::{self, ServiceModel};
+use crate::messages::Messages;
 use crate::settings::RpcSettings;
 use crate::tonic_paths::TonicPaths;
 use crate::{message_type, names};
@@ -23,8 +23,7 @@ pub(crate) struct Generator {
     pub(crate) tonic_paths: TonicPaths,
     /// How our module should look, unless it is not wanted.
     pub(crate) rpc: Option<RpcSettings>,
-    /// The fields of messages; absent where nothing but services is generated.
-    pub(crate) bytes_fields: BytesFields,
+    pub(crate) messages: Messages,
 }
 
 impl ServiceGenerator for Generator {
@@ -34,7 +33,7 @@ impl ServiceGenerator for Generator {
             message_type::make_absolute(&mut method.output_type);
         }
         let module = self.rpc.as_ref();
-        let module = module.map(|settings| farcall_module(&service, settings, &self.bytes_fields));
+        let module = module.map(|settings| farcall_module(&service, settings, &self.messages));
         match module.transpose() {
             Ok(module) => {
                 if !self.is_outside(&service) {
@@ -121,9 +120,9 @@ pub(crate) fn import_tonic(text: &str, settings: &RpcSettings) -> Result<String,
 pub(crate) fn farcall_module(
     service: &Service,
     settings: &RpcSettings,
-    fields: &BytesFields,
+    messages: &Messages,
 ) -> Result<String, syn::Error> {
-    let model = ServiceModel::new(service, settings, fields)?;
+    let model = ServiceModel::new(service, settings, messages)?;
     let file = syn::parse2(emit::module(&model, settings))?;
     Ok(prettyplease::unparse(&file))
 }

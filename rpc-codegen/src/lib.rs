@@ -66,6 +66,12 @@
 //! [`Builder::service_generator`] and messages from an [`extern_path`](Builder::extern_path) know
 //! nothing of fields, and theirs are copied.
 //!
+//! # Messages that hold themselves
+//!
+//! Receivers decode 100 messages within each other, and encoding recurses. So the generated module
+//! counts the levels of a request or response whose type can hold itself. Messages from an
+//! [`extern_path`](Builder::extern_path) are not counted: only their own crate knows their fields.
+//!
 //! # Names
 //!
 //! prost's and tonic's rules hold: a method `Type` is `r#type`. Names with which tonic's modules
@@ -85,9 +91,12 @@ mod error;
 mod foreign_config;
 mod generator;
 pub mod manual;
+mod message_graph;
 mod message_type;
+mod messages;
 mod mod_cfg;
 mod names;
+mod nesting;
 mod package_dir;
 mod parse;
 mod prost_settings;

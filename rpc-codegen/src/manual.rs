@@ -30,9 +30,9 @@ use tonic_prost_build::{TonicMethod, TonicService};
 
 pub use tonic_prost_build::manual::{Method, MethodBuilder, Service, ServiceBuilder};
 
-use crate::bytes_fields::BytesFields;
 use crate::error::CodegenError;
 use crate::generator;
+use crate::messages::Messages;
 use crate::settings::{self, InvalidSetting, RpcSettings};
 
 /// The end of the path to the codec whose encoding is farcall's, wherever it is found.
@@ -166,7 +166,7 @@ impl Builder {
             check(method)?;
         }
         let module =
-            generator::farcall_module(&described(service), &self.rpc, &BytesFields::default());
+            generator::farcall_module(&described(service), &self.rpc, &Messages::default());
         let invalid = |reason| CodegenError::Setting {
             setting: "manual::Service",
             value: service.name().to_owned(),

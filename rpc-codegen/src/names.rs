@@ -6,7 +6,7 @@
 //! does not compile. Such a method gets an underscore, the way prost turns `self` into `self_`;
 //! such a trait becomes `OptionRpc`, since rustc warns about a module `option__server`.
 
-use heck::ToSnakeCase;
+use heck::{ToSnakeCase, ToUpperCamelCase};
 use proc_macro2::{Ident, Span};
 
 /// Names that cannot be raw identifiers; prost appends an underscore.
@@ -107,6 +107,16 @@ pub(crate) fn prost_snake(name: &str) -> Ident {
     }
 }
 
+/// prost's name for a type or a variant.
+pub(crate) fn prost_upper_camel(name: &str) -> String {
+    let camel = name.to_upper_camel_case();
+    match camel.as_str() {
+        "Self" => "Self_".to_owned(),
+        _ if camel.starts_with(char::is_numeric) => format!("_{camel}"),
+        _ => camel,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,6 +132,13 @@ mod tests {
             ("_1st", "_1st"),
         ] {
             assert_eq!(prost_snake(proto).to_string(), rust);
+        }
+    }
+
+    #[test]
+    fn types_are_named_as_prost_does() {
+        for (proto, rust) in [("list_value", "ListValue"), ("self", "Self_"), ("_1st", "_1st")] {
+            assert_eq!(prost_upper_camel(proto), rust);
         }
     }
 

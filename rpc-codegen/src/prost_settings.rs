@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use prost_build::Config;
 
+use crate::nesting::Elsewhere;
+
 /// What the builder was told that is prost's to do.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ProstSettings {
@@ -44,6 +46,19 @@ impl ProstSettings {
         }
         if !self.skip_debug.is_empty() {
             config.skip_debug(&self.skip_debug);
+        }
+    }
+
+    /// Adds the messages that these settings take from elsewhere.
+    pub(crate) fn add_to(&self, elsewhere: &mut Elsewhere) {
+        for setting in &self.single {
+            match setting {
+                ProstSetting::ExternPath { proto, .. } => {
+                    elsewhere.extern_paths.push(proto.clone());
+                }
+                ProstSetting::CompileWellKnownTypes => elsewhere.has_own_well_known = true,
+                _ => {}
+            }
         }
     }
 

@@ -13,5 +13,7 @@ pub use crate::call::message_limits::MessageLimits;
 pub use crate::client::{
     Caller, Channel, Intercepted, client_streaming, server_streaming, streaming, unary,
 };
-pub use crate::payload::tail_field::{BytesField, Detach, Detached, Detacher, detach_longest};
+pub use crate::payload::tail_field::{
+    BytesField, Detach, Detached, Detacher, NESTING_MAX, detach_longest,
+};
 pub use crate::server::{HandlerFuture, ServerCall, Service};

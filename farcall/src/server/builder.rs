@@ -6,6 +6,7 @@ mod getters;
 mod grpc;
 #[cfg(feature = "settings")]
 mod live;
+mod unix_socket;
 
 #[cfg(feature = "settings")]
 pub(crate) use live::LiveServer;
@@ -17,6 +18,7 @@ use rpc_core::connect::Upgrade;
 use rpc_core::server::{PeerExtensions, ServerRequest, ServerResponse, ServerStack, Service};
 use rpc_core::settings::expect_valid;
 use rpc_core::{Compression, Keepalive, Limits, MethodCompression};
+use rpc_transport_tcp::SocketAccess;
 use tower::{BoxError, Layer};
 
 use super::{Authorize, IntoIncoming, Listener, ServeError, Server, SocketListener};
@@ -51,6 +53,7 @@ pub struct ServerBuilder {
     /// In the place of what `config` says.
     log_failed_calls: Option<bool>,
     rdma_required: Option<bool>,
+    socket_access: SocketAccess,
     require_encryption: Option<bool>,
     #[cfg(feature = "grpc")]
     grpc_web_origins: Option<Vec<String>>,
@@ -546,6 +549,10 @@ impl ServerBuilder {
         let (is_logged, is_required) = (self.get_log_failed_calls(), self.get_rdma_required());
         let limits = self.max_message_len.map(|_| self.get_limits());
         let is_encrypted = self.get_require_encryption();
+        let socket_access = SocketAccess {
+            mode: self.get_socket_mode(),
+            owner: self.get_socket_owner().map(str::to_owned),
+        };
         #[cfg(feature = "grpc")]
         let web_origins = self.get_grpc_web_origins().to_vec();
         let Self { mut core, config, rdma, tls, .. } = self;
@@ -555,6 +562,7 @@ impl ServerBuilder {
         let config = config
             .with_log_failed_calls(is_logged)
             .with_rdma_required(is_required)
+            .with_socket_access(socket_access)
             .with_require_encryption(is_encrypted);
         #[cfg(feature = "grpc")]
         let config = config.with_grpc_web_origins(web_origins);

@@ -130,6 +130,8 @@ impl ServerTable {
             self.log_failed_calls => log_failed_calls;
             self.access_log => access_log;
             self.require_encryption => require_encryption;
+            self.socket_mode.map(|it| it.0) => socket_mode;
+            self.socket_owner.clone() => socket_owner;
         }
         #[cfg(feature = "grpc")]
         set! { builder, self.grpc_web_origins.clone() => grpc_web_origins; }

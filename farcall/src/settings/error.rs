@@ -1,5 +1,6 @@
 //! What is wrong with a configuration, and where.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -40,6 +41,12 @@ pub enum SettingsError {
         origin: String,
         /// Why not.
         reason: String,
+    },
+    /// Several mistakes, in the order of the file. Each has a line of the text.
+    #[error("{}", lines(mistakes))]
+    Several {
+        /// The mistakes, at least two.
+        mistakes: Vec<SettingsError>,
     },
     /// The program asks for a name that the configuration does not have.
     #[error("{origin}: {message}")]
@@ -112,12 +119,21 @@ impl std::error::Error for Misplaced {}
 
 rpc_core::readable_debug!(SettingsError, Misplaced);
 
+fn lines(mistakes: &[SettingsError]) -> String {
+    mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
 impl Diagnostic for SettingsError {
     fn source_code(&self) -> Option<&dyn SourceCode> {
         match self {
             Self::File(misplaced) => Some(&misplaced.source),
             _ => None,
         }
+    }
+
+    fn related<'a>(&'a self) -> Option<Box<dyn Iterator<Item = &'a dyn Diagnostic> + 'a>> {
+        let Self::Several { mistakes } = self else { return None };
+        Some(Box::new(mistakes.iter().map(|mistake| mistake as &dyn Diagnostic)))
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
@@ -128,6 +144,22 @@ impl Diagnostic for SettingsError {
 }
 
 impl SettingsError {
+    /// Joins mistakes, at least one, in the order of their places. Each is told once: a mistake in
+    /// the defaults is one of every target.
+    pub(super) fn joined(mut mistakes: Vec<Self>) -> Self {
+        let place = |error: &Self| match error {
+            Self::File(misplaced) => (0, misplaced.place.start),
+            _ => (1, 0),
+        };
+        mistakes.sort_by_key(place);
+        let mut texts = BTreeSet::new();
+        mistakes.retain(|error| texts.insert(error.to_string()));
+        match mistakes.len() {
+            1 => mistakes.remove(0),
+            _ => Self::Several { mistakes },
+        }
+    }
+
     pub(super) fn unreadable(path: &Path, reason: std::io::Error) -> Self {
         Self::Unreadable { path: path.to_owned(), reason }
     }

@@ -9,7 +9,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::SettingsError;
-use super::places::Places;
+use super::places::{Places, descend};
 use super::strays::{self, PREFIX, existing};
 use super::tables::Root;
 
@@ -17,16 +17,28 @@ use super::tables::Root;
 /// that a long one makes no document that is too deep for the stack.
 const MAX_DEPTH: usize = 8;
 
+/// More mistakes than a reader mends at once.
+const MISTAKES_MAX: usize = 20;
+
+/// What a file and an environment say, without what cannot be.
+pub(super) struct Document {
+    pub(super) root: Root,
+    pub(super) places: Places,
+    pub(super) mistakes: Vec<SettingsError>,
+    /// The keys that were left out for a mistake, with their tables.
+    pub(super) left_out: Vec<Vec<String>>,
+}
+
 /// Reads a file's text and the variables of an environment, which replace what the file says.
 ///
 /// # Errors
 ///
-/// At the first value that cannot be.
+/// Returns an error if the text is no TOML, or if no key is to blame for a mistake.
 pub(super) fn read(
     origin: &str,
     text: &str,
     environment: impl Iterator<Item = (String, String)>,
-) -> Result<(Root, Places), SettingsError> {
+) -> Result<Document, SettingsError> {
     let (mut variables, others): (Vec<_>, Vec<_>) =
         environment.partition(|(name, _)| name.starts_with(PREFIX));
     variables.sort();
@@ -34,18 +46,56 @@ pub(super) fn read(
     let misplaced = |places: &Places, error: &toml::de::Error| {
         places.error(error.span().unwrap_or(0..0), None, error.message().to_owned())
     };
-    let mut document = DeTable::parse(text).map_err(|error| misplaced(&places, &error))?;
-    let in_file = document.clone();
+    let (mut document, errors) = DeTable::parse_recoverable(text);
+    if !errors.is_empty() {
+        // What the parser made of the rest is a guess.
+        let errors = errors.iter().take(MISTAKES_MAX).map(|error| misplaced(&places, error));
+        return Err(SettingsError::joined(errors.collect()));
+    }
+    let (in_file, mut mistakes) = (document.clone(), Vec::new());
     for (index, (name, value)) in variables.iter().enumerate() {
         let names: Vec<&str> = name[PREFIX.len()..].splitn(MAX_DEPTH, "__").collect();
-        strays::check_named(name, &names, in_file.get_ref(), origin)?;
-        insert(document.get_mut(), &names, value, &places.of_variable(index));
+        match strays::check_named(name, &names, in_file.get_ref(), origin) {
+            Ok(()) => insert(document.get_mut(), &names, value, &places.of_variable(index)),
+            Err(error) => mistakes.push(error),
+        }
     }
+    let mut left_out = Vec::new();
+    // The reader ends at its first mistake: it reads again without that key, which cannot come
+    // back.
+    let root = loop {
+        let error = match Root::deserialize(document.clone().into_deserializer()) {
+            Ok(root) => break root,
+            Err(error) => error,
+        };
+        mistakes.push(misplaced(&places, &error));
+        let mut key = Vec::new();
+        let place = error.span().unwrap_or(0..0);
+        let is_found = descend(document.get_ref(), &place, &mut key);
+        if !is_found || mistakes.len() >= MISTAKES_MAX {
+            return Err(SettingsError::joined(mistakes));
+        }
+        remove(document.get_mut(), &key);
+        left_out.push(key);
+    };
     places.record(document.get_ref());
-    let root = Root::deserialize(document.into_deserializer());
-    let root = root.map_err(|error| misplaced(&places, &error))?;
-    strays::check_others(&root, others.iter().map(|(name, _)| name.as_str()))?;
-    Ok((root, places))
+    let others = others.iter().map(|(name, _)| name.as_str());
+    mistakes.extend(strays::check_others(&root, others).err());
+    Ok(Document { root, places, mistakes, left_out })
+}
+
+/// Removes a key, which is there.
+fn remove(table: &mut DeTable<'_>, names: &[String]) {
+    match names {
+        [] => {}
+        [name] => drop(table.remove(name.as_str())),
+        [name, rest @ ..] => {
+            if let Some(DeValue::Table(inner)) = table.get_mut(name.as_str()).map(Spanned::get_mut)
+            {
+                remove(inner, rest);
+            }
+        }
+    }
 }
 
 /// Puts a variable's value into the document.

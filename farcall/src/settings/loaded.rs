@@ -7,7 +7,7 @@ use rpc_core::server::NotServed;
 use super::encryption::Wrong;
 use super::error::SettingsError;
 use super::invalid::Invalid;
-use super::layers;
+use super::layers::{self, Document};
 use super::places::{Places, dotted};
 use super::table::{Table, unknown};
 use super::tables::{Root, ServerTable, TargetTable};
@@ -35,21 +35,57 @@ impl Loaded {
         text: &str,
         environment: impl Iterator<Item = (String, String)>,
     ) -> Result<Self, SettingsError> {
-        let (root, places) = layers::read(origin, text, environment)?;
-        Ok(Self { places, root })
+        let document = layers::read(origin, text, environment)?;
+        let Document { root, places, mut mistakes, left_out } = document;
+        let loaded = Self { places, root };
+        if mistakes.is_empty() {
+            return Ok(loaded);
+        }
+        // A table that lacks a key is not the one that was meant: nothing more is said of it.
+        let is_whole = |table: &str, name: &str| {
+            !left_out.iter().any(|key| match key.as_slice() {
+                [first, second, ..] if first == "defaults" => format!("{second}s") == table,
+                [first, second, ..] => first == table && (second == name || name.is_empty()),
+                [first] => first == table,
+                [] => false,
+            })
+        };
+        mistakes.extend(loaded.build_those(is_whole).err().into_iter().flatten());
+        Err(SettingsError::joined(mistakes))
     }
 
     /// Builds everything once, since values of several keys are checked together.
     pub(super) fn build(&self) -> Result<Built, SettingsError> {
-        let checked = self.root.rdma.check();
-        checked.map_err(|error| self.invalid(&[&[]], &error.into()))?;
-        let (targets, servers) = (&self.root.targets.0, &self.root.servers.0);
-        let target = |name: &String| Ok((name.clone(), self.channel_builder(name)?));
-        let server = |name: &String| Ok((name.clone(), self.server_builder(name)?.1));
-        Ok(Built {
-            targets: targets.keys().map(target).collect::<Result<_, SettingsError>>()?,
-            servers: servers.keys().map(server).collect::<Result<_, SettingsError>>()?,
-        })
+        self.build_those(|_, _| true).map_err(SettingsError::joined)
+    }
+
+    /// Builds the targets and servers that `is_due` holds for, by their table and their name.
+    ///
+    /// # Errors
+    ///
+    /// Returns the mistake of each one that cannot be built.
+    fn build_those(
+        &self,
+        is_due: impl Fn(&str, &str) -> bool,
+    ) -> Result<Built, Vec<SettingsError>> {
+        let mut mistakes = Vec::new();
+        let mut built = Built { targets: BTreeMap::new(), servers: BTreeMap::new() };
+        if let Err(error) = self.root.rdma.check() {
+            mistakes.extend(is_due("rdma", "").then(|| self.invalid(&[&[]], &error.into())));
+        }
+        for name in self.root.targets.0.keys().filter(|name| is_due("targets", name)) {
+            match self.channel_builder(name) {
+                Ok(builder) => drop(built.targets.insert(name.clone(), builder)),
+                Err(error) => mistakes.push(error),
+            }
+        }
+        for name in self.root.servers.0.keys().filter(|name| is_due("servers", name)) {
+            match self.server_builder(name) {
+                Ok((_, builder)) => drop(built.servers.insert(name.clone(), builder)),
+                Err(error) => mistakes.push(error),
+            }
+        }
+        if mistakes.is_empty() { Ok(built) } else { Err(mistakes) }
     }
 
     /// Makes the handle to RDMA devices.

@@ -67,7 +67,8 @@ use crate::{Channel, ChannelBuilder};
 ///
 /// Every key, with its documentation and default, stands in [`Settings::reference`]. A key that
 /// does not exist, a value of another type and one that makes no sense are errors that name the
-/// line, or the variable.
+/// line, or the variable. All mistakes of a file are reported together. The file is a regular one of
+/// at most 1 MiB.
 ///
 /// All channels and servers of one `Settings` share its RDMA devices ([`Settings::rdma`]); clones
 /// are the same. [`Settings::watch`] has them take what the file says later.
@@ -127,9 +128,9 @@ impl Settings {
     }
 
     fn of(loaded: Loaded, path: Option<&Path>) -> Result<Self, SettingsError> {
-        let rdma = loaded.rdma()?;
         // What values of several keys say together is checked here, and not at the first call.
         loaded.build()?;
+        let rdma = loaded.rdma()?;
         Ok(Self { shared: Arc::new(Shared::new(loaded, path)), rdma })
     }
 

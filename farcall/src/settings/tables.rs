@@ -10,7 +10,8 @@ use super::compression::{CompressionTable, ServerMethodTable};
 use super::methods::{MethodTable, RetryBudgetTable};
 use super::rdma::RdmaTable;
 use super::table::{Named, table};
-use super::value::{CountOrOff, Period, PeriodOrOff, Requirement, Size, Size32};
+use super::value::{CountOrOff, Period, PeriodOrOff, Requirement, Size, Size32, SocketMode};
+use crate::config::check_socket_mode;
 use crate::{Address, Backoff, ConnectBackoff, Keepalive, Limits, ReplayLimits};
 
 /// Delays beside which each of a pair is checked alone. Both are checked together when they are
@@ -214,6 +215,12 @@ table! {
         /// Whether connections from other hosts have to be encrypted: they need `tls` then, and
         /// RDMA, which is not encrypted, is refused.
         require_encryption: bool = "false", AtStart, any;
+        /// The permissions of the file of a Unix socket, in octal digits; what the umask leaves
+        /// unless it is set. Only a server at unix:///path has such a file.
+        socket_mode: SocketMode = "\"0660\"", AtStart, |it| check_socket_mode(it.0);
+        /// The user and the group that the file belongs to, as "app", ":www-data" or
+        /// "app:www-data", by name or by number; those of the process unless it is set.
+        socket_owner: String = "\":www-data\"", AtStart, any;
         /// The origins whose pages may call by grpc-web, as "https://app.example", or "*" for all.
         /// This needs farcall's feature `grpc`.
         grpc_web_origins: Vec<String> = "[]", AtStart, |it| web_origins(it);

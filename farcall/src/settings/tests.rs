@@ -153,6 +153,46 @@ fn what_cannot_be_is_named_with_its_place_and_what_would_be_right() {
     assert_is_file("tests/messages/settings.txt", &told);
 }
 
+#[test]
+fn all_mistakes_are_reported_each_with_its_line() {
+    let text = "[targets.a]\naddress = \"tcp//a\"\ntimout = \"1s\"\nlimits.max_calls = 0\n\
+                [targets.b]\naddress = \"tcp://b:1\"\n\
+                connect_backoff = { initial_delay = \"1h\", max_delay = \"1s\" }\n\
+                [targets.c]\n\
+                [servers.d]\naddress = 7\n\
+                [serverz.e]\n";
+    let environment = [("FARCALL__TARGETS__F__TIMEOUT", "1s"), ("FARCALL__RDMA__LANES", "0")];
+    let error = read(text, &environment).unwrap_err();
+    let SettingsError::Several { mistakes } = &error else { panic!("{error}") };
+    let lines = mistakes.iter().filter_map(|mistake| match mistake {
+        SettingsError::File(misplaced) => Some(misplaced.line()),
+        _ => None,
+    });
+    assert_eq!(lines.collect::<Vec<_>>(), [2, 3, 4, 7, 10, 11], "{error}");
+    let text = error.to_string();
+    assert_eq!(text.lines().count(), mistakes.len());
+    for part in ["TARGETS__F__TIMEOUT", "FARCALL__RDMA__LANES", "targets.c has no `address`"] {
+        assert!(text.contains(part), "{text}");
+    }
+    // What lacks its address for a mistake is not said to have none.
+    assert!(!text.contains("targets.a has no"), "{text}");
+}
+
+#[test]
+fn mistake_in_the_defaults_is_reported_once() {
+    let text = "[defaults.target.connect_backoff]\ninitial_delay = \"1h\"\nmax_delay = \"1s\"\n\
+                [targets.a]\naddress = \"tcp://a:1\"\n[targets.b]\naddress = \"tcp://b:1\"\n";
+    let error = read(text, &[]).unwrap_err();
+    assert!(matches!(error, SettingsError::File(_)), "{error}");
+}
+
+#[test]
+fn every_line_that_is_no_toml_is_reported() {
+    let error = read("[targets.a\naddress = \"tcp://a:1\"\ntimeout = = 1\n", &[]).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("farcall.toml:1:") && text.contains("farcall.toml:3:"), "{text}");
+}
+
 /// The reference with every key set.
 pub(super) fn uncommented(reference: &str) -> String {
     let is_setting = |line: &str| line.starts_with("# ") && line.contains(" = ");

@@ -1,16 +1,17 @@
 //! What each side is told where there is no TLS session.
 
-use farcall::tls::{ClientCerts, ClientTls, Pem, ServerTls};
+use farcall::tls::{ClientCerts, ClientTls, ClientTlsConfig, Pem, ServerTls, ServerTlsConfig};
 use farcall::{Channel, ChannelBuilder, Server};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::authority::{Authority, named};
+use crate::authority::{Authority, Wanted, named};
 use crate::service::{demo, failure, serve};
 use crate::told::{Log, Told};
 
 pub(crate) async fn tell(told: &mut Told, log: &Log) {
     certificates(told, log).await;
+    files(told);
     without_tls(told, log).await;
     settings(told).await;
 }
@@ -70,6 +71,16 @@ async fn certificates(told: &mut Told, log: &Log) {
             ours.server(),
             ClientTls::new(ours.client_config().with_server_name("b.example")).unwrap(),
         ),
+        (
+            "the server's certificate is that of an authority",
+            server(ours.server_config(here().as_authority())),
+            ours.client(),
+        ),
+        (
+            "the server's certificate has a common name alone",
+            server(ours.server_config(Wanted::nameless())),
+            ours.client(),
+        ),
         ("the client has no certificate", mutual.clone(), ours.client()),
         (
             "the client's certificate has expired",
@@ -91,6 +102,31 @@ async fn certificates(told: &mut Told, log: &Log) {
         let channel = builder(&address).tls(&client);
         refused(told, log, cause, REFUSED, channel).await;
     }
+}
+
+/// Files that cannot be used as they are.
+fn files(told: &mut Told) {
+    let authority = Authority::new();
+    let leaf = authority.issue(named("a.example"));
+    let section = |label: &str| format!("-----BEGIN {label}-----\nMIGb\n-----END {label}-----\n");
+    let server = |cert: &str, key: &str| {
+        ServerTls::new(ServerTlsConfig::new(Pem::bytes(cert), Pem::bytes(key))).unwrap_err()
+    };
+    for label in ["ENCRYPTED PRIVATE KEY", "OPENSSH PRIVATE KEY", "PUBLIC KEY"] {
+        told.say(&format!("a key that is a section {label}"), server(&leaf.cert, &section(label)));
+    }
+    told.say("a certificate in place of a key", server(&leaf.cert, &leaf.cert));
+    told.say("a key in place of a certificate", server(&leaf.key, &leaf.key));
+    told.say("an empty file in place of a key", server(&leaf.cert, ""));
+    let request = section("CERTIFICATE REQUEST");
+    told.say("a request in place of a certificate", server(&request, &leaf.key));
+    let other = authority.issue(named("b.example"));
+    told.say("the key of another certificate", server(&leaf.cert, &other.key));
+    let der = [0x30, 0x82, 1, 9, 0x30, 0x82, 1, 0];
+    let der = ServerTlsConfig::new(Pem::bytes(der), Pem::bytes(&leaf.key));
+    told.say("a certificate in DER", ServerTls::new(der).unwrap_err());
+    let ca = ClientTlsConfig::default().with_ca(Pem::bytes(section("CERTIFICATE")));
+    told.say("an authority that is none", ClientTls::new(ca).unwrap_err());
 }
 
 async fn without_tls(told: &mut Told, log: &Log) {

@@ -1,6 +1,6 @@
 //! A settings file of a test's own, and what is told of its reloads.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use farcall::{Reload, Reloader, Settings, SettingsError};
@@ -24,6 +24,13 @@ impl File {
         let new = self.0.with_extension("new");
         std::fs::write(&new, text).unwrap();
         std::fs::rename(new, &self.0).unwrap();
+    }
+
+    /// Has `put` make something else of the same name.
+    pub(crate) fn put(&self, put: impl Fn(&Path)) {
+        let _ = std::fs::remove_file(&self.0);
+        let _ = std::fs::remove_dir(&self.0);
+        put(&self.0);
     }
 
     pub(crate) fn load(&self) -> Settings {

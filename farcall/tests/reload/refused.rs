@@ -1,5 +1,8 @@
 //! What cannot be reloaded, and what cannot be watched.
 
+use std::path::Path;
+use std::process::Command;
+
 use farcall::Settings;
 
 use crate::file::{File, Reports, keys};
@@ -25,6 +28,37 @@ async fn a_file_that_is_wrong_changes_nothing() {
         assert_eq!(name(&settings.channel("t").unwrap()).await.unwrap(), "a", "{wrong}");
     }
     file.replace(&text(b, ""));
+    assert_eq!(keys(&reports.next().await.unwrap()), ["targets.t.address"]);
+    while name(&channel).await.unwrap() != "b" {}
+}
+
+#[tokio::test]
+async fn later_reloads_work_after_what_is_no_regular_file() {
+    let (a, b) = (serve(Named::new("a")).await, serve(Named::new("b")).await);
+    let text = |port: u16| format!("[targets.t]\naddress = \"tcp://127.0.0.1:{port}\"\n");
+    let file = File::new("special", &text(a));
+    let settings = file.load();
+    let mut reports = Reports::run(settings.watch().unwrap()).await;
+    let channel = settings.channel("t").unwrap();
+    let link =
+        |target: &'static str| move |path: &Path| std::os::unix::fs::symlink(target, path).unwrap();
+    let pipe = |path: &Path| {
+        assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+    };
+    let puts: [(&str, &dyn Fn(&Path)); 5] = [
+        ("a named pipe", &pipe),
+        ("a directory", &|path| std::fs::create_dir(path).unwrap()),
+        ("a device", &link("/dev/zero")),
+        ("a file of the kernel", &link("/proc/self/environ")),
+        ("more than 1 MiB", &|path| std::fs::write(path, "#".repeat((1 << 20) + 1)).unwrap()),
+    ];
+    for (found, put) in puts {
+        file.put(put);
+        let error = reports.next().await.unwrap_err();
+        assert!(error.contains(found), "{error}");
+        assert_eq!(name(&channel).await.unwrap(), "a", "{found}");
+    }
+    file.put(|path| std::fs::write(path, text(b)).unwrap());
     assert_eq!(keys(&reports.next().await.unwrap()), ["targets.t.address"]);
     while name(&channel).await.unwrap() != "b" {}
 }

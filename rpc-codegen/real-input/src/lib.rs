@@ -90,6 +90,8 @@ generated! {
     well_known
     /// The samples with modules that depend on features.
     conditional
+    /// Messages that can nest without end.
+    nest
 }
 
 /// A service that no `.proto` file describes.

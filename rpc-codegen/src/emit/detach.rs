@@ -8,6 +8,7 @@ use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
 
 use super::model::{MessageModel, MethodModel, ServiceModel};
+use super::nesting;
 use crate::settings::RpcSettings;
 
 /// The functions of a service.
@@ -22,19 +23,26 @@ pub(crate) fn items(service: &ServiceModel, settings: &RpcSettings) -> TokenStre
 /// The value of a descriptor's `detach`.
 pub(crate) fn value(method: &MethodModel, settings: &RpcSettings) -> TokenStream {
     let runtime = &settings.runtime;
-    if method.request.bytes_fields.is_empty() && method.response.bytes_fields.is_empty() {
+    if !has_detacher(&method.request) && !has_detacher(&method.response) {
         return quote!(#runtime::Detach::NONE);
     }
     let side = |side: &str, message: &MessageModel| {
-        if message.bytes_fields.is_empty() {
+        if !has_detacher(message) {
             return quote!(::core::option::Option::None);
         }
         let name = name(method, side);
-        quote!(::core::option::Option::Some(#runtime::Detacher::new(#name)))
+        let check = message.walker.map(nesting::check);
+        let check = check.map(|check| quote!(.with_nesting_check(#check)));
+        quote!(::core::option::Option::Some(#runtime::Detacher::new(#name) #check))
     };
     let request = side("request", &method.request);
     let response = side("response", &method.response);
     quote!(#runtime::Detach { request: #request, response: #response })
+}
+
+/// Returns true if there is something to do before messages of the type are encoded.
+fn has_detacher(message: &MessageModel) -> bool {
+    !message.bytes_fields.is_empty() || message.walker.is_some()
 }
 
 fn name(method: &MethodModel, side: &str) -> Ident {
@@ -42,7 +50,7 @@ fn name(method: &MethodModel, side: &str) -> Ident {
 }
 
 fn function(name: &Ident, message: &MessageModel, settings: &RpcSettings) -> TokenStream {
-    if message.bytes_fields.is_empty() {
+    if !has_detacher(message) {
         return TokenStream::new();
     }
     let (runtime, path) = (&settings.runtime, &message.path);

@@ -9,6 +9,7 @@ mod descriptor;
 mod detach;
 mod limits;
 mod model;
+mod nesting;
 mod server;
 
 use proc_macro2::TokenStream;
@@ -25,6 +26,7 @@ pub(crate) fn module(service: &ServiceModel, settings: &RpcSettings) -> TokenStr
     let gap = (!docs.is_empty()).then(|| quote!(#[doc = ""]));
     let descriptor = descriptor::items(service, settings);
     let detach = detach::items(service, settings);
+    let nesting = nesting::items(service, settings);
     let server = settings.build_server.then(|| server::items(service, settings));
     let client = settings.build_client.then(|| client::items(service, settings));
     quote! {
@@ -42,6 +44,7 @@ pub(crate) fn module(service: &ServiceModel, settings: &RpcSettings) -> TokenStr
             )]
             #descriptor
             #detach
+            #nesting
             #server
             #client
         }

@@ -4,7 +4,9 @@ use proc_macro2::{Ident, TokenStream};
 use prost_types::method_options::IdempotencyLevel;
 use quote::{format_ident, quote};
 
-use crate::bytes_fields::{BytesField, BytesFields};
+use crate::bytes_fields::BytesField;
+use crate::messages::Messages;
+use crate::nesting::{FieldAccess, Nesting, NestingField};
 use crate::settings::RpcSettings;
 use crate::{message_type, names};
 
@@ -18,6 +20,7 @@ pub(crate) struct ServiceModel {
     pub(crate) service: Ident,
     pub(crate) stub: Ident,
     pub(crate) methods: Vec<MethodModel>,
+    pub(crate) walkers: Vec<LevelWalker>,
 }
 
 /// One method.
@@ -41,6 +44,32 @@ pub(crate) struct MessageModel {
     pub(crate) path: TokenStream,
     /// Its `bytes` fields, as far as they are known.
     pub(crate) bytes_fields: Vec<BytesField>,
+    /// The number of the walker that counts its levels; absent where its type has a bound.
+    pub(crate) walker: Option<usize>,
+}
+
+/// The functions that count the levels of messages of one type.
+pub(crate) struct LevelWalker {
+    pub(crate) number: usize,
+    /// The path of the type from inside the module.
+    pub(crate) path: TokenStream,
+    pub(crate) fields: Vec<WalkedField>,
+}
+
+/// A field of a walked message.
+pub(crate) struct WalkedField {
+    pub(crate) name: String,
+    pub(crate) access: WalkedAccess,
+    /// The number of the walker for what it holds.
+    pub(crate) walker: usize,
+}
+
+/// [`FieldAccess`] with its path from inside the module.
+pub(crate) enum WalkedAccess {
+    Required,
+    Several,
+    MapValue,
+    Variant { oneof: String, path: TokenStream },
 }
 
 impl ServiceModel {
@@ -52,13 +81,17 @@ impl ServiceModel {
     pub(crate) fn new(
         service: &prost_build::Service,
         settings: &RpcSettings,
-        bytes_fields: &BytesFields,
+        messages: &Messages,
     ) -> Result<Self, syn::Error> {
+        let types = service.methods.iter().flat_map(|method| {
+            [method.input_proto_type.as_str(), method.output_proto_type.as_str()]
+        });
+        let walked = messages.nesting.reached(types);
         let dot = if service.package.is_empty() { "" } else { "." };
         let full_name = format!("{}{dot}{}", service.package, service.proto_name);
         let methods = service.methods.iter();
-        let methods =
-            methods.map(|method| MethodModel::new(method, &full_name, settings, bytes_fields));
+        let methods = methods
+            .map(|method| MethodModel::new(method, &full_name, settings, (messages, &walked)));
         Ok(Self {
             package: service.package.clone(),
             docs: docs(&full_name, &service.comments.leading, settings),
@@ -67,9 +100,45 @@ impl ServiceModel {
             service: format_ident!("{}Service", service.name),
             stub: format_ident!("{}Stub", service.name),
             methods: methods.collect::<Result<_, _>>()?,
+            walkers: walkers(&walked, service, settings, &messages.nesting)?,
             full_name,
         })
     }
+}
+
+/// The walkers of the messages `walked`, which are in order. A walker's number is its place there.
+fn walkers(
+    walked: &[&str],
+    service: &prost_build::Service,
+    settings: &RpcSettings,
+    nesting: &Nesting,
+) -> Result<Vec<LevelWalker>, syn::Error> {
+    let package = &service.package;
+    let path = |path: &str| message_type::from_service_module(path, &settings.proto_path);
+    let access = |access| {
+        Ok::<_, syn::Error>(match access {
+            FieldAccess::Required => WalkedAccess::Required,
+            FieldAccess::Several => WalkedAccess::Several,
+            FieldAccess::MapValue => WalkedAccess::MapValue,
+            FieldAccess::Variant { oneof, path: variant } => {
+                WalkedAccess::Variant { oneof, path: path(&variant)? }
+            }
+        })
+    };
+    let field = |NestingField { name, target, access: of_field }: NestingField<'_>| {
+        // What a walked message holds is walked as well.
+        let walker = walked.binary_search(&target).unwrap_or_default();
+        Ok(WalkedField { name: name.to_owned(), access: access(of_field)?, walker })
+    };
+    let walker = |(number, message): (usize, &&str)| {
+        let fields = nesting.fields(message, package).map(field);
+        Ok(LevelWalker {
+            number,
+            path: path(&nesting.type_path(message, package))?,
+            fields: fields.collect::<Result<_, syn::Error>>()?,
+        })
+    };
+    walked.iter().enumerate().map(walker).collect()
 }
 
 /// tonic's trait, seen from inside the module.
@@ -91,15 +160,16 @@ impl MethodModel {
         method: &prost_build::Method,
         service: &str,
         settings: &RpcSettings,
-        bytes_fields: &BytesFields,
+        (messages, walked): (&Messages, &[&str]),
     ) -> Result<Self, syn::Error> {
         let full_name = format!("{service}.{}", method.proto_name);
         let message = |path: &str, proto: &str| {
             // Fields of a message from elsewhere are whatever that place made of them.
             let is_ours = message_type::is_generated(path);
-            let fields = if is_ours { bytes_fields.of(proto) } else { &[] };
+            let bytes_fields = if is_ours { messages.bytes_fields.of(proto) } else { &[] };
             let path = message_type::from_service_module(path, &settings.proto_path)?;
-            Ok::<_, syn::Error>(MessageModel { path, bytes_fields: fields.to_vec() })
+            let walker = walked.binary_search(&proto).ok();
+            Ok::<_, syn::Error>(MessageModel { path, bytes_fields: bytes_fields.to_vec(), walker })
         };
         Ok(Self {
             path: format!("/{service}/{}", method.proto_name),

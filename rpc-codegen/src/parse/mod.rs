@@ -6,6 +6,8 @@
 #[cfg(any(feature = "protoc", feature = "protox", test))]
 mod editions;
 #[cfg(any(feature = "protoc", feature = "protox", test))]
+mod input;
+#[cfg(any(feature = "protoc", feature = "protox", test))]
 mod place;
 #[cfg(any(feature = "protoc", test))]
 mod protoc;
@@ -44,7 +46,7 @@ pub(crate) fn parse(
     protos: &[impl AsRef<Path>],
     includes: &[PathBuf],
 ) -> Result<Parsed, CodegenError> {
-    protoc::parse(config, protos, includes)
+    protoc::parse(config, &input::below_includes(protos, includes)?, includes)
 }
 
 /// Parses `protos` and their imports.
@@ -58,7 +60,7 @@ pub(crate) fn parse(
     protos: &[impl AsRef<Path>],
     includes: &[PathBuf],
 ) -> Result<Parsed, CodegenError> {
-    protox::parse(protos, includes)
+    protox::parse(&input::below_includes(protos, includes)?, includes)
 }
 
 /// Refuses to parse: this build has no parser.
@@ -88,6 +90,11 @@ pub(crate) fn includes(
         includes.push(include);
     }
     Ok(includes)
+}
+
+/// Finds the file of an import name in the folders of imports.
+pub(crate) fn find(name: impl AsRef<Path>, includes: &[PathBuf]) -> Option<PathBuf> {
+    includes.iter().map(|include| include.join(&name)).find(|path| path.exists())
 }
 
 #[cfg(test)]

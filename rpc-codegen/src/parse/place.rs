@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use super::editions;
+use super::{editions, find, input};
 use crate::error::{CodegenError, ProtoLocation};
 
 /// Makes the error for a place in the file `name`, by the path where the file was found. A file of
@@ -15,14 +15,14 @@ pub(super) fn located(
     includes: &[PathBuf],
 ) -> CodegenError {
     let file = find(name, includes).unwrap_or_else(|| PathBuf::from(name));
-    let source = fs::read_to_string(&file).unwrap_or_default();
-    if let Some(edition) = editions::edition(&source) {
+    let source = fs::read(&file).unwrap_or_default();
+    let message = match source[..] {
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "the file is in UTF-16: save it as UTF-8".to_owned(),
+        _ => message,
+    };
+    let source = String::from_utf8(source).unwrap_or_default();
+    if let Some(edition) = editions::edition(input::without_mark(&source)) {
         return CodegenError::Editions { file, edition: Some(edition.to_owned()) };
     }
     CodegenError::Proto { at: ProtoLocation { file, line_column }, message }
-}
-
-/// Finds the file of an import name.
-pub(super) fn find(name: &str, includes: &[PathBuf]) -> Option<PathBuf> {
-    includes.iter().map(|include| include.join(name)).find(|path| path.exists())
 }

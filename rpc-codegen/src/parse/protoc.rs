@@ -7,8 +7,8 @@ use prost::Message as _;
 use prost_build::{Config, protoc_from_env};
 use tempfile::tempdir;
 
-use super::Parsed;
-use super::place::{find, located};
+use super::place::located;
+use super::{Parsed, find};
 use crate::descriptor_set;
 use crate::error::CodegenError;
 

@@ -1,13 +1,17 @@
 //! The parser in Rust, protox, and its errors with their places.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use miette::Diagnostic;
 use protox::Compiler;
-use protox::file::{ChainFileResolver, FileMetadata, GoogleFileResolver, IncludeFileResolver};
+use protox::file::{
+    ChainFileResolver, File, FileMetadata, FileResolver, GoogleFileResolver, IncludeFileResolver,
+};
 
-use super::Parsed;
+use super::input::plain_text;
 use super::place::located;
+use super::{Parsed, find};
 use crate::error::CodegenError;
 
 /// Parses `protos` and their imports.
@@ -22,7 +26,10 @@ pub(super) fn parse(
     let mut compiler = Compiler::with_file_resolver(resolver(includes));
     compiler.include_source_info(true).include_imports(true);
     compiler.open_files(protos).map_err(|error| proto_error(&error, includes))?;
-    let files = compiler.files().filter_map(FileMetadata::path).map(Path::to_owned);
+    // A file that was parsed from its text has no path of protox's.
+    let path =
+        |file: &FileMetadata| file.path().map(Path::to_owned).or(find(file.name(), includes));
+    let files = compiler.files().filter_map(path);
     Ok(Parsed {
         files: files.collect(),
         set: compiler.file_descriptor_set(),
@@ -38,9 +45,32 @@ fn resolver(includes: &[PathBuf]) -> ChainFileResolver {
     let mut resolver = ChainFileResolver::new();
     resolver.add(GoogleFileResolver::new());
     for include in includes {
-        resolver.add(IncludeFileResolver::new(include.clone()));
+        let files = IncludeFileResolver::new(include.clone());
+        resolver.add(PlainTextResolver { include: include.clone(), files });
     }
     resolver
+}
+
+/// The files of an include directory, without byte order marks and line ends of Windows. protox
+/// takes a mark for a syntax error.
+struct PlainTextResolver {
+    include: PathBuf,
+    files: IncludeFileResolver,
+}
+
+impl FileResolver for PlainTextResolver {
+    fn resolve_path(&self, path: &Path) -> Option<String> {
+        self.files.resolve_path(path)
+    }
+
+    fn open_file(&self, name: &str) -> Result<File, protox::Error> {
+        match fs::read_to_string(self.include.join(name)) {
+            Ok(source) if plain_text(&source) != source => {
+                File::from_source(name, &plain_text(&source))
+            }
+            _ => self.files.open_file(name),
+        }
+    }
 }
 
 fn proto_error(error: &protox::Error, includes: &[PathBuf]) -> CodegenError {

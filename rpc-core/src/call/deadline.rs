@@ -13,6 +13,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
+use tonic::{Code, Status};
+
+use crate::NotExecuted;
 
 tokio::task_local! {
     static INHERITED: Option<Deadline>;
@@ -57,6 +60,15 @@ impl Deadline {
     #[must_use]
     pub fn has_passed(self, now: Instant) -> bool {
         self.0 <= now
+    }
+
+    /// Returns true if this deadline, which has passed, explains `status`. The peer and its protocol
+    /// may keep the same deadline, and say so a moment before a timer of this side. A call that was
+    /// never sent says more itself.
+    pub(crate) fn is_cause_of(self, status: &Status) -> bool {
+        matches!(status.code(), Code::Cancelled | Code::DeadlineExceeded)
+            && !NotExecuted::is_said_by(status)
+            && self.has_passed(Instant::now())
     }
 
     /// The deadline of the call that is being handled; `None` outside of one, and where the call

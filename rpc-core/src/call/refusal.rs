@@ -1,15 +1,19 @@
 //! The statuses with which the runtime itself ends calls. Each names the limit and its setting.
 
+use std::any::Any;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
 
+use prost::DecodeError;
 use tonic::Status;
 
 use crate::Limits;
 use crate::call::deadline::rounded;
 use crate::calls::receive_budget::OverBudget;
 use crate::calls::window::MESSAGE_LEN_MAX;
+use crate::payload::tail_field::{Detacher, NESTING_MAX};
 use crate::transport::{CloseReason, TransportError, Withheld};
 use crate::wire::messages::{MESSAGES_EXTRA, message_lens};
 use crate::wire::{FrameHeader, FrameKind};
@@ -32,6 +36,52 @@ fn message_over(what: &str, len: u64, whose: &str, max: u64) -> Status {
         "the {what}'s message of {len} bytes is over the {whose} limit of {max} \
          (limits.max_message_len)"
     ))
+}
+
+/// Refuses a message that nests too deep to be encoded.
+#[inline]
+pub(crate) fn check_nesting<M: Any>(
+    what: &str,
+    message: &M,
+    detacher: Option<Detacher>,
+) -> Result<(), Status> {
+    match detacher {
+        Some(detacher) if detacher.nests_too_deep(message) => Err(nests_too_deep(what)),
+        _ => Ok(()),
+    }
+}
+
+#[cold]
+fn nests_too_deep(what: &str) -> Status {
+    Status::resource_exhausted(format!(
+        "the {what}'s message nests deeper than {NESTING_MAX} messages, the limit of decoders"
+    ))
+}
+
+/// A message of a request or a response, as `what` says, that does not decode.
+#[cold]
+pub(crate) fn undecodable(what: &str, error: &DecodeError) -> Status {
+    let text = error.to_string();
+    if text.ends_with(RECURSION_LIMIT) {
+        return nests_too_deep(what);
+    }
+    Status::internal(format!("the {what}'s message does not decode: {}", shortened(&text)))
+}
+
+/// The end of prost's text about a message that nests deeper than its limit.
+const RECURSION_LIMIT: &str = "recursion limit reached";
+
+/// Parts of prost's text that are kept at either end. It names each message around the fault.
+const DECODE_PARTS_KEPT: usize = 4;
+
+fn shortened(text: &str) -> Cow<'_, str> {
+    let parts: Vec<&str> = text.split(": ").collect();
+    let (kept, len) = (DECODE_PARTS_KEPT, parts.len());
+    if len <= 2 * kept + 1 {
+        return text.into();
+    }
+    let (head, tail) = (parts[..kept].join(": "), parts[len - kept..].join(": "));
+    format!("{head}: ({} more): {tail}", len - 2 * kept).into()
 }
 
 /// Checks the length that a compressed message of the method at `path` says it inflates to, against
@@ -283,6 +333,17 @@ mod tests {
         let long = check_stream_message("request", 5 << 30, whose, &limits).unwrap_err();
         assert_eq!(long.code(), tonic::Code::ResourceExhausted);
         assert!(long.message().contains("5368709120 bytes"), "{long}");
+    }
+
+    #[test]
+    fn decode_errors_name_both_ends_of_a_long_path() {
+        let path = |len: usize| "Node.next: ".repeat(len);
+        let short = format!("failed to decode: {}invalid varint", path(7));
+        assert_eq!(shortened(&short), short);
+        let long = format!("failed to decode: Tree.root: {}Leaf.text: invalid varint", path(90));
+        let expected = "failed to decode: Tree.root: Node.next: Node.next: (86 more): Node.next: \
+                        Node.next: Leaf.text: invalid varint";
+        assert_eq!(shortened(&long), expected);
     }
 
     #[test]

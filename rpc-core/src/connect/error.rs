@@ -8,7 +8,7 @@ use std::sync::Arc;
 use thiserror::Error;
 use tonic::Status;
 
-use crate::wire::ProtocolError;
+use crate::wire::{ProtocolError, Spoken};
 
 /// A connection could not be made. No call was sent.
 ///
@@ -42,7 +42,7 @@ pub enum ConnectError {
         reason: String,
     },
     /// The peer answered something that is not the protocol.
-    #[error("the handshake with {address} failed: {reason}")]
+    #[error("the handshake with {address} failed: {reason}{}", grpc_address(address, reason))]
     Protocol {
         /// The peer.
         address: String,
@@ -93,6 +93,14 @@ pub enum ConnectError {
 
 crate::readable_debug!(ConnectError);
 
+/// The address by which a channel calls a server that speaks HTTP/2, after a colon.
+fn grpc_address(address: &str, reason: &ProtocolError) -> String {
+    let is_http2 = reason.spoken() == Some(Spoken::Http2);
+    let authority = address.split_once("://").map(|(_, authority)| authority);
+    let authority = authority.filter(|_| is_http2 && !address.starts_with("unix"));
+    authority.map_or_else(String::new, |authority| format!(": use grpc://{authority}"))
+}
+
 /// The source of a status whose call found no connection. The status's text is the error's.
 #[derive(Clone, Error)]
 #[error("the call was never sent")]
@@ -101,7 +109,7 @@ struct NeverSent(Arc<ConnectError>);
 /// A status shows its source in this way: what it says itself is left out.
 impl fmt::Debug for NeverSent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("NeverSent")
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -9,3 +9,4 @@ pub mod peer_key;
 pub mod quota;
 pub mod settings;
 pub(crate) mod shared;
+mod small_file;

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+pub use super::small_file::read_small_file;
+
 /// A setting with a value that it cannot have.
 #[derive(Clone, PartialEq, Eq, Error)]
 #[error("{name} is {value}: {rule}")]

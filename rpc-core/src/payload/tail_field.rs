@@ -16,10 +16,15 @@ use bytes::Bytes;
 /// apart costs a look-up and a larger offer.
 pub(crate) const DETACH_LEN_MIN: usize = 64 << 10;
 
-/// How the messages of a method are taken apart.
+/// Maximum number of messages around the innermost one of a message: prost's recursion limit, beyond
+/// which receivers do not decode. An entry of a map counts as a message.
+pub const NESTING_MAX: i32 = 100;
+
+/// How the messages of a method are prepared for encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Detach {
-    /// The requests; `None` when they have no `bytes` field, or it is not known.
+    /// The requests; `None` when they have no `bytes` field and cannot hold themselves, or their
+    /// fields are not known.
     pub request: Option<Detacher>,
     /// The responses.
     pub response: Option<Detacher>,
@@ -30,25 +35,47 @@ impl Detach {
     pub const NONE: Self = Self { request: None, response: None };
 }
 
-/// Takes the largest `bytes` field out of messages of one type.
+/// Prepares messages of one type for encoding: checks how deep they nest, and takes the largest
+/// `bytes` field out.
 #[derive(Clone, Copy)]
-pub struct Detacher(fn(&mut dyn Any) -> Option<Detached>);
+pub struct Detacher {
+    detach: fn(&mut dyn Any) -> Option<Detached>,
+    /// Absent where the type cannot nest deeply.
+    nests_too_deep: Option<fn(&dyn Any) -> bool>,
+}
 
 impl Detacher {
     /// A detacher for the type that `detach` downcasts to; it leaves other types alone.
     #[must_use]
     pub const fn new(detach: fn(&mut dyn Any) -> Option<Detached>) -> Self {
-        Self(detach)
+        Self { detach, nests_too_deep: None }
+    }
+
+    /// Adds the check of a type that can hold itself. It returns true for a message that nests
+    /// deeper than [`NESTING_MAX`]: encoding recurses, and would overflow the stack.
+    #[must_use]
+    pub const fn with_nesting_check(self, nests_too_deep: fn(&dyn Any) -> bool) -> Self {
+        Self { nests_too_deep: Some(nests_too_deep), ..self }
     }
 
     pub(crate) fn detach<M: Any>(self, message: &mut M) -> Option<Detached> {
-        (self.0)(message)
+        (self.detach)(message)
+    }
+
+    /// Returns true if the message nests too deep to be encoded.
+    #[inline]
+    pub(crate) fn nests_too_deep<M: Any>(self, message: &M) -> bool {
+        self.nests_too_deep.is_some_and(|nests_too_deep| nests_too_deep(message))
     }
 }
 
 impl PartialEq for Detacher {
     fn eq(&self, other: &Self) -> bool {
-        std::ptr::fn_addr_eq(self.0, other.0)
+        let is_same_check = match (self.nests_too_deep, other.nests_too_deep) {
+            (Some(own), Some(others)) => std::ptr::fn_addr_eq(own, others),
+            (own, others) => own.is_none() && others.is_none(),
+        };
+        is_same_check && std::ptr::fn_addr_eq(self.detach, other.detach)
     }
 }
 

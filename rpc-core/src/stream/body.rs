@@ -23,6 +23,7 @@ use tonic::codec::{BufferSettings, DecodeBuf, Decoder};
 use super::inflating::{Inflated, Receiving, inflated};
 use super::session_io::{SessionIo, grant};
 use super::{End, Next, RecvStream};
+use crate::Deadline;
 use crate::call::refusal;
 use crate::limits::memory::MemoryCharge;
 use crate::wire::outcome::Outcome;
@@ -115,6 +116,7 @@ impl<E: OnComplete + Unpin> MessageBody<E> {
             End::HalfClose => None,
             End::Outcome { code, block, .. } => {
                 let trailers = trailers(code, block).or_else(|status| {
+                    let status = self.by_this_side(status, kept.as_ref());
                     if let Some(kept) = &mut kept {
                         kept.fail(&status);
                     }
@@ -153,6 +155,16 @@ impl<E: OnComplete + Unpin> MessageBody<E> {
             }
             Err(status) => self.fail(status),
         })
+    }
+
+    /// The status with which the stream ends. A peer that keeps the deadline, too, may say so a
+    /// moment before the timer of this side.
+    fn by_this_side(&self, status: Status, end: Option<&E>) -> Status {
+        let deadline = self.deadline.as_ref().map(|timer| Deadline(timer.deadline()));
+        match (deadline, end) {
+            (Some(deadline), Some(end)) if deadline.is_cause_of(&status) => end.over_time(),
+            _ => status,
+        }
     }
 
     fn fail(&mut self, status: Status) -> Option<Result<Frame<Bytes>, Status>> {
@@ -252,10 +264,8 @@ impl<M: Message + Default> Decoder for HandoffDecoder<M> {
     fn decode(&mut self, _: &mut DecodeBuf<'_>) -> Result<Option<M>, Status> {
         let message = self.handoff.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(message) = message else { return Ok(None) };
-        let decoded = M::decode(message?).map_err(|error| {
-            Status::internal(format!("a message of the stream does not decode: {error}"))
-        })?;
-        Ok(Some(decoded))
+        let decoded = M::decode(message?);
+        decoded.map(Some).map_err(|error| refusal::undecodable("stream", &error))
     }
 
     fn buffer_settings(&self) -> BufferSettings {

@@ -64,14 +64,17 @@ where
     M: Message + 'static,
     S: Stream<Item = Result<M, Status>>,
 {
-    let split = |message| Split::new(message, detacher);
+    let split = |message: M| {
+        refusal::check_nesting(what, &message, detacher)?;
+        Ok(Split::new(message, detacher))
+    };
     let mut batch = Batch::new(writer.batch_len_max());
     // A message that did not fit the last frame.
     let mut carried: Option<Result<Split<M>, Status>> = None;
     loop {
         let item = match carried.take() {
             Some(item) => Some(item),
-            None => stream.next().await.map(|item| item.map(split)),
+            None => stream.next().await.map(|item| item.and_then(split)),
         };
         let Some(message) = item.transpose()? else { return Ok(()) };
         let len = message.len();
@@ -95,7 +98,7 @@ where
                 is_ended = true;
                 break;
             };
-            match item.map(split) {
+            match item.and_then(split) {
                 Ok(message) if fits(&batch, &message, window, writer, (limit, compress_from)) => {
                     batch.push(message);
                 }

@@ -142,6 +142,16 @@ pub enum ProtocolError {
 
 crate::readable_debug!(ProtocolError);
 
+impl ProtocolError {
+    /// Returns what the peer speaks in place of farcall, if that is known.
+    pub(crate) fn spoken(&self) -> Option<Spoken> {
+        match self {
+            Self::Magic { found } => Spoken::of(found),
+            _ => None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

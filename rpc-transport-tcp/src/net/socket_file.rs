@@ -11,7 +11,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use socket2::SockAddr;
-use tokio::net::UnixListener;
+use tokio::net::{UnixListener, UnixSocket};
+
+use super::socket_access::SocketAccess;
 
 /// The longest path of a socket in bytes: `sun_path` of unix(7) less its final zero. The BSDs and
 /// macOS have four bytes less.
@@ -83,27 +85,43 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// Listens on a name, in place of a socket file without a listener.
+/// Connections that wait to be accepted. The kernel lowers it to its own limit.
+const BACKLOG: u32 = 4096;
+
+/// Listens on a name, in place of a socket file without a listener. The file has what `access`
+/// says before the first client can connect.
 ///
 /// # Errors
 ///
 /// [`io::ErrorKind::AddrInUse`] when a process listens there, or the file is no socket; otherwise
 /// the operating system's.
-pub(crate) fn bind(name: &str) -> io::Result<(UnixListener, Option<SocketFile>)> {
+pub(crate) fn bind(
+    name: &str,
+    access: &SocketAccess,
+) -> io::Result<(UnixListener, Option<SocketFile>)> {
     let path = native(name)?;
     if name.starts_with('@') {
+        if !access.is_default() {
+            let message = "an abstract name has no file: leave socket_mode and socket_owner out";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
         return Ok((UnixListener::bind(path)?, None));
     }
-    let listener = match UnixListener::bind(&path) {
+    let mut socket = UnixSocket::new_stream()?;
+    match socket.bind(&path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             remove_stale(&path)?;
             // Another process may have bound the path meanwhile. Then this fails in its turn.
-            UnixListener::bind(&path)?
+            socket = UnixSocket::new_stream()?;
+            socket.bind(&path)?;
         }
         other => other?,
-    };
+    }
+    // From here on the file is removed where something fails.
     let file = SocketFile::new(&path)?;
-    Ok((listener, Some(file)))
+    // The kernel refuses clients until `listen`, so that none gets in by the old permissions.
+    access.apply(&path)?;
+    Ok((socket.listen(BACKLOG)?, Some(file)))
 }
 
 /// Removes the socket file `path` if no process listens behind it.
@@ -164,8 +182,8 @@ mod tests {
         // The listener of the standard library leaves its file behind.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(path.exists());
-        let (listener, file) = bind(name).unwrap();
-        let error = bind(name).unwrap_err();
+        let (listener, file) = bind(name, &SocketAccess::default()).unwrap();
+        let error = bind(name, &SocketAccess::default()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         assert_eq!(error.to_string(), "a process listens there");
         drop((listener, file));
@@ -178,7 +196,7 @@ mod tests {
         let folder = folder("plain");
         let path = folder.join("precious");
         fs::write(&path, "data").unwrap();
-        let error = bind(path.to_str().unwrap()).unwrap_err();
+        let error = bind(path.to_str().unwrap(), &SocketAccess::default()).unwrap_err();
         assert_eq!(error.to_string(), "there is a file, and it is no socket");
         assert_eq!(fs::read_to_string(&path).unwrap(), "data");
         fs::remove_dir_all(folder).unwrap();
@@ -188,7 +206,7 @@ mod tests {
     async fn only_its_own_file_is_removed() {
         let folder = folder("own");
         let path = folder.join("socket");
-        let bound = bind(path.to_str().unwrap()).unwrap();
+        let bound = bind(path.to_str().unwrap(), &SocketAccess::default()).unwrap();
         fs::remove_file(&path).unwrap();
         let _other = std::os::unix::net::UnixListener::bind(&path).unwrap();
         drop(bound);
@@ -200,11 +218,37 @@ mod tests {
     async fn what_is_wrong_with_a_name_is_said() {
         let long = "x".repeat(108);
         for (name, message) in [("", "needs a path"), ("@", "needs a path"), (&long, "108 bytes")] {
-            let error = bind(name).unwrap_err();
+            let error = bind(name, &SocketAccess::default()).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
             assert!(error.to_string().contains(message), "{error}");
         }
-        let error = bind("/nowhere/at/all").unwrap_err();
+        let error = bind("/nowhere/at/all", &SocketAccess::default()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[tokio::test]
+    async fn file_has_its_mode_and_owner_before_clients_come() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let folder = folder("access");
+        let path = folder.join("socket");
+        let own = fs::metadata(&folder).unwrap();
+        for mode in [0o600, 0o666, 0o660] {
+            let owner = Some(format!("{}:{}", own.uid(), own.gid()));
+            let access = SocketAccess { mode: Some(mode), owner };
+            let bound = bind(path.to_str().unwrap(), &access).unwrap();
+            let metadata = fs::metadata(&path).unwrap();
+            assert_eq!(metadata.permissions().mode() & 0o777, mode);
+            assert_eq!((metadata.uid(), metadata.gid()), (own.uid(), own.gid()));
+            UnixStream::connect(&path).unwrap();
+            drop(bound);
+        }
+        let access = SocketAccess { owner: Some("no-such-user".into()), ..Default::default() };
+        let error = bind(path.to_str().unwrap(), &access).unwrap_err();
+        assert!(error.to_string().contains("has no user \"no-such-user\""), "{error}");
+        assert!(!path.exists());
+        #[cfg(target_os = "linux")]
+        assert!(bind("@farcall-access", &access).unwrap_err().to_string().contains("no file"));
+        fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -14,6 +14,7 @@ use tokio::net::UnixStream;
 use tokio::runtime::Handle;
 
 use crate::connection::bootstrap::SocketBootstrap;
+use crate::net::socket_access::SocketAccess;
 use crate::net::socket_file::{self, SocketFile};
 
 /// Between two attempts to connect to a listener whose queue is full: the kernel does not tell when
@@ -29,7 +30,8 @@ pub(crate) fn bootstrap(stream: UnixStream, name: &str) -> SocketBootstrap<UnixS
 
 /// Accepts connections on a Unix socket. Dropped, it removes the socket's file, if it has bound it.
 ///
-/// The file gets the permissions that the process's umask leaves; who may write to it may connect.
+/// The file gets the permissions that the process's umask leaves, unless a [`SocketAccess`] has
+/// others; who may write to it may connect.
 #[derive(Debug)]
 pub struct UnixListener {
     name: String,
@@ -49,8 +51,20 @@ impl UnixListener {
     /// macOS) or the name is abstract on a system other than Linux, and what the operating system
     /// refuses.
     pub fn bind(name: impl Into<String>) -> io::Result<Self> {
+        Self::bind_with(name, &SocketAccess::default())
+    }
+
+    /// Listens as [`bind`](Self::bind), with the mode and the owner of the file that `access` has.
+    /// The file has both before the first client can connect.
+    ///
+    /// # Errors
+    ///
+    /// As [`bind`](Self::bind). Returns [`io::ErrorKind::InvalidInput`] if there is no such user or
+    /// group, or if an abstract name has a mode or an owner. Returns the operating system's error
+    /// if it refuses the change.
+    pub fn bind_with(name: impl Into<String>, access: &SocketAccess) -> io::Result<Self> {
         let name = name.into();
-        let (listener, file) = socket_file::bind(&name)?;
+        let (listener, file) = socket_file::bind(&name, access)?;
         Ok(Self { name, listener, _file: file })
     }
 

@@ -21,7 +21,7 @@ pub enum TlsError {
         reason: io::Error,
     },
     /// There is nothing of what is wanted in a file.
-    #[error("{setting}: {origin} has no {wanted} in PEM")]
+    #[error("{setting}: {origin} has no {wanted} in PEM{found}")]
     Missing {
         /// The setting.
         setting: &'static str,
@@ -29,6 +29,8 @@ pub enum TlsError {
         origin: String,
         /// What the file should hold.
         wanted: &'static str,
+        /// What it holds instead, and what to do about it. Empty where neither is known.
+        found: String,
     },
     /// What is in a file cannot be used.
     #[error("{setting}: {origin} cannot be used: {reason}")]

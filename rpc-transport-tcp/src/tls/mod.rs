@@ -15,6 +15,7 @@
 mod alpn_tests;
 #[cfg(test)]
 mod barren_tests;
+mod certificate_fault;
 mod client;
 mod error;
 #[cfg(test)]
@@ -23,6 +24,7 @@ mod handshake;
 #[cfg(test)]
 mod pair;
 mod pem;
+mod pem_text;
 mod server;
 mod session;
 mod socket;

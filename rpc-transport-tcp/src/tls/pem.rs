@@ -4,11 +4,14 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rpc_core::settings::read_small_file;
 use rustls::InconsistentKeys;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
+use super::certificate_fault::{Holder, describe_fault};
 use super::error::TlsError;
+use super::pem_text::{self, Found};
 
 /// Certificates or a key in PEM: in a file, which a reload reads again, or in memory.
 ///
@@ -42,12 +45,12 @@ impl Pem {
         }
     }
 
-    /// The text.
-    fn read(&self, setting: &'static str) -> Result<Arc<[u8]>, TlsError> {
+    /// The text, without what editors put before it.
+    fn read(&self, setting: &'static str) -> Result<Vec<u8>, TlsError> {
         match &self.0 {
-            Source::Memory(bytes) => Ok(Arc::clone(bytes)),
-            Source::File(path) => match std::fs::read(path) {
-                Ok(bytes) => Ok(bytes.into()),
+            Source::Memory(bytes) => Ok(pem_text::plain(bytes).into_owned()),
+            Source::File(path) => match read_small_file(path) {
+                Ok(bytes) => Ok(pem_text::plain(&bytes).into_owned()),
                 Err(reason) => Err(TlsError::Unreadable { setting, path: path.clone(), reason }),
             },
         }
@@ -56,13 +59,17 @@ impl Pem {
     fn unusable(
         &self,
         setting: &'static str,
-        wanted: &'static str,
+        (wanted, text): (&'static str, &[u8]),
         error: &pem::Error,
     ) -> TlsError {
         let origin = self.origin();
+        let found = Found::in_place_of(wanted, text);
         match error {
-            pem::Error::NoItemsFound => TlsError::Missing { setting, origin, wanted },
-            error => TlsError::Unusable { setting, origin, reason: error.to_string() },
+            // The older form of a passphrase is a section that is no base64.
+            error if !matches!(error, pem::Error::NoItemsFound) && found != Found::Passphrase => {
+                TlsError::Unusable { setting, origin, reason: error.to_string() }
+            }
+            _ => TlsError::Missing { setting, origin, wanted, found: found.to_string() },
         }
     }
 
@@ -76,14 +83,14 @@ impl Pem {
         let none = Err(pem::Error::NoItemsFound);
         certificates
             .and_then(|found| if found.is_empty() { none } else { Ok(found) })
-            .map_err(|error| self.unusable(setting, "certificate", &error))
+            .map_err(|error| self.unusable(setting, ("certificate", &text), &error))
     }
 
     /// The first private key.
     pub(super) fn key(&self, setting: &'static str) -> Result<PrivateKeyDer<'static>, TlsError> {
         let text = self.read(setting)?;
         PrivateKeyDer::from_pem_slice(&text)
-            .map_err(|error| self.unusable(setting, "private key", &error))
+            .map_err(|error| self.unusable(setting, ("private key", &text), &error))
     }
 }
 
@@ -98,7 +105,11 @@ pub(super) fn unusable_pair(cert: &Pem, key: &Pem, error: &rustls::Error) -> Tls
         rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
             TlsError::KeyMismatch { setting: "tls.key", key: key.origin(), cert: cert.origin() }
         }
-        rustls::Error::InvalidCertificate(_) => unusable("tls.cert", cert),
+        rustls::Error::InvalidCertificate(fault) => TlsError::Unusable {
+            setting: "tls.cert",
+            origin: cert.origin(),
+            reason: format!("it {}", describe_fault(Holder::Own, fault)),
+        },
         _ => unusable("tls.key", key),
     }
 }
@@ -139,5 +150,53 @@ impl From<&str> for Pem {
 impl From<String> for Pem {
     fn from(path: String) -> Self {
         Self::file(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+
+    /// A certificate and its key.
+    fn pair() -> (String, String) {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
+        (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
+    }
+
+    #[test]
+    fn marked_files_are_loaded_whole() {
+        let (cert, key) = pair();
+        let (chain, key) = (format!("\u{feff}{cert}\u{feff}{cert}"), format!("\u{feff}{key}"));
+        let utf_16 = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        let crlf = |text: &str| text.replace('\n', "\r\n").into_bytes();
+        for encode in [crlf as fn(&str) -> Vec<u8>, utf_16, |text| text.as_bytes().to_vec()] {
+            let chain = Pem::bytes(encode(&chain)).certificates("tls.cert").unwrap();
+            assert_eq!(chain.len(), 2);
+            Pem::bytes(encode(&key)).key("tls.key").unwrap();
+        }
+    }
+
+    #[test]
+    fn key_with_passphrase_is_named_with_its_fix() {
+        let label = "ENCRYPTED PRIVATE KEY";
+        let new = format!("-----BEGIN {label}-----\nMIGb\n-----END {label}-----\n");
+        let label = "RSA PRIVATE KEY";
+        let head = "Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,1CE5\n\n";
+        let old = format!("-----BEGIN {label}-----\n{head}MIGb\n-----END {label}-----\n");
+        for key in [new, old] {
+            let error = Pem::bytes(key).key("tls.key").unwrap_err().to_string();
+            let expected = "tls.key: the PEM in memory has no private key in PEM, but one with a \
+                            passphrase: its passphrase cannot be asked for: write it without one, \
+                            by `openssl pkey -in FILE -out FILE.plain`";
+            assert_eq!(error, expected);
+        }
+        // One key is enough.
+        let (_, plain) = pair();
+        let both = format!("-----BEGIN {label}-----\nMIGb\n-----END {label}-----\n{plain}");
+        let both = both.replace("RSA PRIVATE", "ENCRYPTED PRIVATE");
+        Pem::bytes(both).key("tls.key").unwrap();
     }
 }

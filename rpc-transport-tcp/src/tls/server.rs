@@ -10,6 +10,7 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 use tokio::net::TcpStream;
 
+use super::certificate_fault::{Holder, describe_fault};
 use super::error::TlsError;
 use super::pem::{Pem, unusable_pair};
 use super::socket::TlsSocket;
@@ -105,7 +106,12 @@ impl ServerTlsConfig {
 pub(super) fn roots(ca: &Pem, setting: &'static str) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for certificate in ca.certificates(setting)? {
-        let reason = |error: rustls::Error| error.to_string();
+        let reason = |error: rustls::Error| match error {
+            rustls::Error::InvalidCertificate(fault) => {
+                format!("a certificate {}", describe_fault(Holder::Own, &fault))
+            }
+            error => error.to_string(),
+        };
         roots.add(certificate).map_err(|error| TlsError::Unusable {
             setting,
             origin: ca.origin(),

@@ -8,6 +8,8 @@ use rpc_core::wire::{PeerText, Spoken};
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, CertificateError, Error};
 
+use super::certificate_fault::{Holder, describe_fault, spaced};
+
 /// Names of a certificate that are shown at most.
 const NAMES_MAX: usize = 4;
 
@@ -56,9 +58,12 @@ pub(super) fn of_error(role: Role, protocols: &[Alpn], error: &Error) -> String 
         Error::AlertReceived(alert) => of_alert(role, protocols, *alert),
         Error::NoApplicationProtocol => not_spoken(role, protocols),
         Error::PeerIncompatible(error) => {
-            format!("the {peer}'s TLS and this {ours}'s have nothing in common: {error:?}")
+            let fault = spaced(&format!("{error:?}"));
+            format!("the {peer}'s TLS and this {ours}'s have nothing in common: {fault}")
         }
-        Error::InvalidMessage(error) => format!("the {peer} does not speak TLS: {error:?}"),
+        Error::InvalidMessage(error) => {
+            format!("the {peer} does not speak TLS: {}", spaced(&format!("{error:?}")))
+        }
         error => format!("the {peer} does not keep to TLS: {error}"),
     }
 }
@@ -130,6 +135,11 @@ fn of_certificate(role: Role, error: &CertificateError) -> String {
             format!("the {peer}'s certificate is valid only in {until}: is the clock right?")
         }
         C::NotValidYet => format!("the {peer}'s certificate is not valid yet"),
+        C::NotValidForNameContext { expected, presented } if presented.is_empty() => format!(
+            "the server's certificate has no subjectAltName, and its common name does not count: \
+             make it with `-addext subjectAltName={}`",
+            alt_name(expected)
+        ),
         C::NotValidForNameContext { expected, presented } => format!(
             "the server's certificate is for {}, not {} (tls.server_name)",
             names(presented),
@@ -139,8 +149,10 @@ fn of_certificate(role: Role, error: &CertificateError) -> String {
         C::InvalidPurpose | C::InvalidPurposeContext { .. } => {
             format!("the {peer}'s certificate is not made for a TLS {peer}")
         }
-        C::Revoked => format!("the {peer}'s certificate has been revoked"),
-        error => format!("the {peer}'s certificate cannot be used: {error}"),
+        error => {
+            let fault = describe_fault(Holder::Peer { judge: ours }, error);
+            format!("the {peer}'s certificate {fault}")
+        }
     }
 }
 
@@ -170,23 +182,24 @@ fn of_alert(role: Role, protocols: &[Alpn], alert: AlertDescription) -> String {
         }
         A::BadCertificate | A::UnsupportedCertificate | A::CertificateUnknown => format!(
             "the {peer} refuses this {ours}'s certificate (tls.cert): it may be for another name \
-             or purpose"
+             or purpose, or be that of an authority"
         ),
         A::AccessDenied => format!("the {peer} denies this {ours} access"),
         A::NoApplicationProtocol => not_spoken(role, protocols),
         A::ProtocolVersion => format!("the {peer} does not speak TLS 1.3"),
         A::UnexpectedMessage | A::DecodeError => {
-            format!("the {peer} did not understand this {ours}'s TLS ({alert:?})")
+            let alert = spaced(&format!("{alert:?}"));
+            format!("the {peer} did not understand this {ours}'s TLS (alert: {alert})")
         }
-        alert => format!("the {peer} broke the TLS handshake off ({alert:?})"),
+        alert => {
+            let alert = spaced(&format!("{alert:?}"));
+            format!("the {peer} broke the TLS handshake off (alert: {alert})")
+        }
     }
 }
 
 /// The names of a certificate, which came from the peer.
 fn names(presented: &[String]) -> String {
-    if presented.is_empty() {
-        return "no name".to_owned();
-    }
     // webpki writes `DnsName("a.example")` and `IpAddress(10.0.0.1)`.
     let bare = |name: &String| {
         let inner = name.split_once('(').map_or(name.as_str(), |(_, inner)| inner);
@@ -196,6 +209,12 @@ fn names(presented: &[String]) -> String {
     let more = presented.len().saturating_sub(NAMES_MAX);
     let shown = shown.join(", ");
     if more > 0 { format!("{shown} and {more} more names") } else { shown }
+}
+
+/// A name as OpenSSL takes it for a subjectAltName.
+fn alt_name(name: &ServerName<'_>) -> String {
+    let kind = if matches!(name, ServerName::IpAddress(_)) { "IP" } else { "DNS" };
+    format!("{kind}:{}", name.to_str())
 }
 
 fn name_of(name: &ServerName<'_>) -> String {
@@ -271,7 +290,6 @@ mod tests {
         );
         let many: Vec<_> = (0..9).map(|n| format!("DnsName(\"{n}\n\")")).collect();
         assert!(names(&many).ends_with("and 5 more names") && !names(&many).contains('\n'));
-        assert_eq!(names(&[]), "no name");
     }
 
     #[test]

@@ -17,13 +17,27 @@ pub struct Wanted {
     uris: Vec<String>,
     /// The years of its first and its last first of January.
     years: (i32, i32),
+    is_authority: bool,
 }
 
 impl Wanted {
     /// A certificate for `name`, a DNS name or an IP address, that is valid from 2020 to 2120.
     #[must_use]
     pub fn named(name: &str) -> Self {
-        Self { names: vec![name.to_owned()], uris: Vec::new(), years: (2020, 2120) }
+        Self { names: vec![name.to_owned()], ..Self::nameless() }
+    }
+
+    /// The same without any name but the common one.
+    #[must_use]
+    pub fn nameless() -> Self {
+        Self { names: Vec::new(), uris: Vec::new(), years: (2020, 2120), is_authority: false }
+    }
+
+    /// Marks it as the certificate of an authority, as `openssl req -x509` does.
+    #[must_use]
+    pub fn as_authority(mut self) -> Self {
+        self.is_authority = true;
+        self
     }
 
     /// Adds a URI to what the certificate names.
@@ -84,6 +98,9 @@ impl Authority {
         let mut params = CertificateParams::new(wanted.names)?;
         for uri in wanted.uris {
             params.subject_alt_names.push(SanType::URI(uri.try_into()?));
+        }
+        if wanted.is_authority {
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         }
         let (first, last) = wanted.years;
         params.not_before = date_time_ymd(first, 1, 1);

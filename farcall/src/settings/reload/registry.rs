@@ -1,10 +1,12 @@
 //! The channels and servers that settings have made and that are in use.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rpc_core::server::NotServed;
+use rpc_core::settings::read_small_file;
 
 use super::changes::{HeldBack, LogFilter, Reload, changes};
 use crate::channel::LiveTarget;
@@ -16,13 +18,19 @@ use crate::{Address, ChannelBuilder, Server, ServerBuilder};
 
 /// Reads a file and the environment of the process.
 pub(crate) fn read(path: &Path) -> Result<Loaded, SettingsError> {
-    let text =
-        std::fs::read_to_string(path).map_err(|reason| SettingsError::unreadable(path, reason))?;
+    let unreadable = |reason| SettingsError::unreadable(path, reason);
+    let bytes = read_small_file(path).map_err(unreadable)?;
+    let text = String::from_utf8(bytes).map_err(|_| {
+        let reason = "it is no UTF-8: save it as UTF-8";
+        unreadable(io::Error::new(io::ErrorKind::InvalidData, reason))
+    })?;
+    // Editors put a byte order mark before the text.
+    let text = text.trim_start_matches('\u{feff}');
     // What is no Unicode cannot be meant for us: our names and values are.
     let environment = std::env::vars_os().filter_map(|(name, value)| {
         Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
     });
-    Loaded::read(&path.display().to_string(), &text, environment)
+    Loaded::read(&path.display().to_string(), text, environment)
 }
 
 /// What clones of settings share.

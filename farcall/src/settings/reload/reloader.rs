@@ -114,7 +114,7 @@ impl Reloader {
     /// fn start(settings: &Settings) -> Result<(), Box<dyn std::error::Error>> {
     ///     let first = settings.log_filter().unwrap_or_else(|| "info".to_owned());
     ///     let subscriber = tracing_subscriber::fmt().with_env_filter(EnvFilter::try_new(first)?);
-    ///     let subscriber = subscriber.with_filter_reloading();
+    ///     let subscriber = subscriber.log_internal_errors(false).with_filter_reloading();
     ///     let handle = subscriber.reload_handle();
     ///     subscriber.finish().init();
     ///     let reloader = settings.watch()?.with_log_filter(move |filter| {
@@ -244,10 +244,14 @@ impl Work {
         };
         match &reload {
             Ok(reload) => reload.changes.iter().for_each(log),
-            Err(error) => tracing::warn!(
-                target: "farcall::settings",
-                %error, "cannot reload: all settings stay as they are"
-            ),
+            Err(error) => {
+                // Several mistakes have a line each, and the log has one.
+                let error = error.to_string().replace('\n', "; ");
+                tracing::warn!(
+                    target: "farcall::settings",
+                    %error, "cannot reload: all settings stay as they are"
+                );
+            }
         }
         reload
     }

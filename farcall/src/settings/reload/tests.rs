@@ -33,6 +33,7 @@ const MORE: &[&str] = &[
     "[\"mlx5_1\"]",
     "[\"https://app.example\"]",
     "\"unix:///a\"",
+    "\"0600\"",
     "\"any.example\"",
     "\"5s\"",
 ];

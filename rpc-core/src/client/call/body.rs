@@ -79,10 +79,10 @@ impl Body<'_> {
         Ok(())
     }
 
-    /// The request as encodings, for a call by another protocol.
-    pub(super) fn into_encoded(mut self) -> EncodedBody {
+    /// The request as encodings, for a call by another protocol. `detacher` is its method's.
+    pub(super) fn into_encoded(mut self, detacher: Option<Detacher>) -> EncodedBody {
         let message = match self.as_sent() {
-            Sent::Stream(stream) => return EncodedBody::Stream(stream.take_encoded()),
+            Sent::Stream(stream) => return EncodedBody::Stream(stream.take_encoded(detacher)),
             Sent::Message(message) => message,
         };
         let tail = message.tail().cloned().unwrap_or_default();
@@ -173,6 +173,11 @@ impl<M: Message + 'static> OneMessage<M> {
         Self { message: Some(Repeatable::new(message)), detacher }
     }
 
+    /// The request of a call that ends before anything asks for its message.
+    pub(super) fn taken() -> Self {
+        Self { message: None, detacher: None }
+    }
+
     fn take(&mut self) -> Repeatable<M> {
         self.message.take().expect("the call that had the message is consumed")
     }
@@ -211,7 +216,10 @@ pub(in crate::client) trait RequestStream: Send {
     -> BoxFuture<'static, Result<SharedMessage, Status>>;
 
     /// Takes the stream out as encodings, for a call by another protocol.
-    fn take_encoded(&mut self) -> BoxStream<'static, Result<Bytes, Status>>;
+    fn take_encoded(
+        &mut self,
+        detacher: Option<Detacher>,
+    ) -> BoxStream<'static, Result<Bytes, Status>>;
 
     /// Takes the stream out as a `BoxStream<'static, S::Item>`, for a mock.
     fn take_any(&mut self) -> Box<dyn Any + Send>;
@@ -248,8 +256,11 @@ where
         one_message(path, self.take().map(Ok)).boxed()
     }
 
-    fn take_encoded(&mut self) -> BoxStream<'static, Result<Bytes, Status>> {
-        self.take().map(|message| Ok(message.encode_to_vec().into())).boxed()
+    fn take_encoded(
+        &mut self,
+        detacher: Option<Detacher>,
+    ) -> BoxStream<'static, Result<Bytes, Status>> {
+        self.take().map(move |message| encoded(&message, detacher)).boxed()
     }
 
     fn take_any(&mut self) -> Box<dyn Any + Send> {
@@ -287,13 +298,21 @@ where
         one_message(path, self.take()).boxed()
     }
 
-    fn take_encoded(&mut self) -> BoxStream<'static, Result<Bytes, Status>> {
-        self.take().map(|message| Ok(message?.encode_to_vec().into())).boxed()
+    fn take_encoded(
+        &mut self,
+        detacher: Option<Detacher>,
+    ) -> BoxStream<'static, Result<Bytes, Status>> {
+        self.take().map(move |message| encoded(&message?, detacher)).boxed()
     }
 
     fn take_any(&mut self) -> Box<dyn Any + Send> {
         Box::new(self.take().boxed())
     }
+}
+
+fn encoded<M: Message + 'static>(message: &M, detacher: Option<Detacher>) -> Result<Bytes, Status> {
+    refusal::check_nesting("request", message, detacher)?;
+    Ok(message.encode_to_vec().into())
 }
 
 /// Reads a stream to its end, which has to be behind one message.

@@ -105,7 +105,8 @@ impl CallDeadline {
     }
 }
 
-/// Runs a call until its deadline; dropping it there cancels it on the peer.
+/// Runs a call until its deadline; dropping it there cancels it on the peer. The deadline is named
+/// by this side, also where the peer or its protocol has said so a moment earlier.
 #[expect(clippy::manual_async_fn, reason = "its future would have room for the call's twice")]
 pub(in crate::client) fn within<T>(
     limit: Option<&CallDeadline>,
@@ -116,8 +117,13 @@ pub(in crate::client) fn within<T>(
             None => call.await,
             Some(limit) => {
                 let Deadline(instant) = limit.deadline();
-                let ended = tokio::time::timeout_at(instant, call).await;
-                ended.unwrap_or_else(|_| Err(limit.exceeded()))
+                match tokio::time::timeout_at(instant, call).await {
+                    Ok(Err(status)) if limit.deadline().is_cause_of(&status) => {
+                        Err(limit.exceeded())
+                    }
+                    Ok(ended) => ended,
+                    Err(_) => Err(limit.exceeded()),
+                }
             }
         }
     }
@@ -126,8 +132,29 @@ pub(in crate::client) fn within<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::NotExecuted;
 
     const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn peers_status_at_the_deadline_is_told_as_ones_own() {
+        let now = Instant::now();
+        let limit = CallDeadline::after(now, SECOND, SetBy::Timeout);
+        let after = |millis, status: Status| async move {
+            tokio::time::sleep_until(now + Duration::from_millis(millis)).await;
+            within::<()>(Some(&limit), async { Err(status) }).await.unwrap_err()
+        };
+        let early = after(999, Status::deadline_exceeded("the peer's own limit")).await;
+        assert_eq!(early.message(), "the peer's own limit");
+        let own = "the call did not end within 1s (the channel's timeout)";
+        for status in [Status::deadline_exceeded("by the peer"), Status::cancelled("by gRPC")] {
+            let late = after(1000, status).await;
+            assert_eq!((late.code(), late.message()), (tonic::Code::DeadlineExceeded, own));
+        }
+        let unconnected = NotExecuted::mark(limit.exceeded_unconnected(&"refused"));
+        assert!(after(1000, unconnected).await.message().contains("no connection"));
+        assert_eq!(after(1000, Status::not_found("it")).await.code(), tonic::Code::NotFound);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn the_earliest_limit_counts_and_is_named_with_its_length() {

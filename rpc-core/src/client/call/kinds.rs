@@ -15,6 +15,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::body::{Body, OneMessage, Requests};
 use super::{Call, ClientReply, RequestParts};
 use crate::MethodDescriptor;
+use crate::call::refusal;
 use crate::client::Caller;
 use crate::payload::tail_field::Detacher;
 
@@ -131,8 +132,14 @@ where
 {
     let (metadata, extensions, message) = request.into_parts();
     let mut parts = RequestParts::new(metadata, extensions);
-    let mut message = OneMessage::new(message, detacher);
+    let checked = refusal::check_nesting("request", &message, detacher);
+    let mut message = match checked {
+        Ok(()) => OneMessage::new(message, detacher),
+        // To count the length of such a message could overflow the stack.
+        Err(_) => OneMessage::taken(),
+    };
     async move {
+        checked?;
         let body = Body::Message(&mut message);
         // To await a future is to move it once more, and this one is long.
         let call = pin!(caller.call(Call::new::<Resp>(method, &mut parts, body)));

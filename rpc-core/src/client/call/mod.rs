@@ -225,7 +225,7 @@ impl<'a> Call<'a> {
     /// The call encoded, to be made by another protocol, with its limits as the channel knows them.
     pub(super) fn into_encoded(self, limit: Option<CallDeadline>) -> EncodedCall {
         let RequestParts { metadata, extensions, .. } = *self.parts.into_owned();
-        let (method, body) = (self.method, self.body.into_encoded());
+        let (method, body) = (self.method, self.body.into_encoded(self.method.detach.request));
         EncodedCall { method, metadata, extensions, limit, body }
     }
 

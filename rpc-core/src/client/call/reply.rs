@@ -11,9 +11,9 @@ use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Response, Status, Streaming};
 
 use crate::Trailers;
-use crate::call::merge;
 use crate::call::message_limits::MessageLimit;
 use crate::call::metadata_names::MetadataNames;
+use crate::call::{merge, refusal};
 use crate::client::Reply;
 use crate::client::call::begun::EndLog;
 use crate::client::call::download::StreamGuard;
@@ -158,7 +158,7 @@ impl ClientReply {
         match M::decode(message) {
             Ok(message) => Ok(response(self.parts, message)),
             Err(error) => {
-                let status = undecodable("message", &error);
+                let status = refusal::undecodable("response", &error);
                 self.log.inspect(|log| log.log_failure(&status));
                 Err(status)
             }

@@ -6,14 +6,14 @@
 use futures::future::Either;
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
-use tonic::{Code, Status};
+use tonic::Status;
 
 use super::Channel;
 use super::retry::TransparentRetries;
 use crate::call::message_limits::MessageLimit;
 use crate::client::call::begun::{Begun, BegunWithin};
 use crate::client::call::deadline::within;
-use crate::client::{Call, CallDeadline, ClientReply, EncodedBody, EncodedCall, ForeignReply};
+use crate::client::{Call, ClientReply, EncodedBody, EncodedCall, ForeignReply};
 use crate::stream::StreamPart;
 use crate::{Deadline, NotExecuted, Readiness};
 
@@ -25,8 +25,6 @@ impl Channel {
         let call = checked(call.into_encoded(deadline), begun.limits().of_requests());
         let made = async { self.make_foreign(call?, readiness).await };
         let made = within(deadline.as_ref(), made).await;
-        // A peer that keeps the deadline, too, may say so a moment earlier, in its own words.
-        let made = made.map_err(|status| in_time(status, deadline.as_ref()));
         let limit = begun.limits().of_responses();
         let made = made.and_then(|reply| match &reply {
             ForeignReply::Message { message, .. } => limit.check(message.len()).map(|()| reply),
@@ -87,16 +85,6 @@ fn checked(mut call: EncodedCall, limit: MessageLimit) -> Result<EncodedCall, St
     Ok(call)
 }
 
-/// The status of a call that is over its time, where the peer or its protocol has said it first.
-fn in_time(status: Status, limit: Option<&CallDeadline>) -> Status {
-    let is_late = matches!(status.code(), Code::Cancelled | Code::DeadlineExceeded);
-    let now = tokio::time::Instant::now();
-    match limit {
-        Some(limit) if is_late && limit.deadline().has_passed(now) => limit.exceeded(),
-        _ => status,
-    }
-}
-
 /// A stream of responses until the call's deadline. It keeps the channel's connection, and its
 /// failure is logged.
 fn bounded(
@@ -124,6 +112,8 @@ fn bounded(
         match next {
             Ok(part) => Some((Ok(part), Some((parts, call)))),
             Err(status) => {
+                let is_over = call.deadline().is_some_and(|it| it.is_cause_of(&status));
+                let status = if is_over { call.over_time() } else { status };
                 call.log_failure(&status);
                 Some((Err(status), None))
             }

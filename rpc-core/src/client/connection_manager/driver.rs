@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::snapshot::{Answer, Snapshot, waiting};
+use crate::call::deadline::rounded;
 use crate::client::{Connect, Connection};
 use crate::connect::{ConnectError, ConnectionInfo};
 use crate::limited_log;
@@ -260,7 +261,8 @@ impl Driver {
             let (addresses, next_attempt) = (info.addresses, self.next_path_attempt());
             limited_log!(
                 target: "farcall::path",
-                self.log, WARN, "RDMA failed", %addresses, %reason, ?next_attempt
+                self.log, WARN, "RDMA failed", %addresses, %reason,
+                next_attempt = next_attempt.map(|it| tracing::field::debug(rounded(it)))
             );
         }
     }

@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use pin_project_lite::pin_project;
 use prost::Message;
 use tokio::task::unconstrained;
-use tokio::time::{Sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::{Response, Status};
 
 use crate::Deadline;
@@ -96,7 +96,14 @@ where
                 if let Some(cancel_on_drop) = this.cancel_on_drop.take() {
                     cancel_on_drop.finish();
                 }
-                result
+                match (&result, *this.deadline) {
+                    // What it waited for has the same deadline, and a timer of its own. Which of
+                    // the two is first does not matter to the caller.
+                    (Err(_), Some(deadline)) if deadline.has_passed(Instant::now()) => {
+                        Err(time_exceeded())
+                    }
+                    _ => result,
+                }
             }
             Ok(Poll::Pending) => {
                 let Some(Deadline(instant)) = *this.deadline else { return Poll::Pending };
@@ -169,7 +176,7 @@ mod tests {
     use std::time::Duration;
 
     use tokio::task::consume_budget;
-    use tokio::time::{Instant, timeout};
+    use tokio::time::timeout;
     use tonic::Code;
 
     use super::*;
@@ -187,6 +194,19 @@ mod tests {
         let ended: Result<Result<(), _>, _> = timeout(Duration::from_secs(10), handling).await;
         let status = ended.expect("the deadline ends it").unwrap_err();
         assert_eq!(status.code(), Code::DeadlineExceeded);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn error_at_the_deadline_is_the_deadlines() {
+        for (millis, code) in [(999, Code::Internal), (1000, Code::DeadlineExceeded)] {
+            let deadline = Deadline(Instant::now() + Duration::from_millis(1000));
+            let handler = || async move {
+                tokio::time::advance(Duration::from_millis(millis)).await;
+                Err::<(), _>(Status::internal("an inner call failed"))
+            };
+            let handling = Handling::new(Some(deadline), handler);
+            assert_eq!(handling.await.unwrap_err().code(), code);
+        }
     }
 
     #[tokio::test]

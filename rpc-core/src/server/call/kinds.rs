@@ -15,7 +15,7 @@ use crate::call::{merge, refusal};
 use crate::server::PeerExtensions;
 use crate::server::call::context::CallScope;
 use crate::server::call::handling::{Handling, RespondingHandler};
-use crate::server::call::head::{Head, undecodable};
+use crate::server::call::head::Head;
 use crate::server::call::reply::Responder;
 use crate::server::call::streams::CallStreams;
 use crate::server::layers::Capture;
@@ -307,6 +307,6 @@ fn decode<Req: Message + Default>(
     }
     limits.of_service_requests().check(message.len())?;
     let (metadata, extensions) = head.decode(running)?;
-    let message = Req::decode(message).map_err(|error| undecodable("message", &error))?;
+    let message = Req::decode(message).map_err(|error| refusal::undecodable("request", &error))?;
     Ok(Request::from_parts(metadata, extensions, message))
 }

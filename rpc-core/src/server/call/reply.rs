@@ -141,8 +141,12 @@ impl Responder {
         limits: MessageLimits,
     ) -> PendingReply {
         if let Ok(response) = &result {
-            let len = || response.get_ref().encoded_len();
-            if let Err(status) = limits.of_service_responses().check_len_of(len) {
+            let message = response.get_ref();
+            // Before the first function of prost's that walks through the message.
+            let checked = refusal::check_nesting("response", message, detacher);
+            let limit = limits.of_service_responses();
+            let checked = checked.and_then(|()| limit.check_len_of(|| message.encoded_len()));
+            if let Err(status) = checked {
                 return self.fail(status);
             }
         }

@@ -1,0 +1,107 @@
+//! The faults of certificates, each with what to do about it.
+
+use rustls::CertificateError;
+
+/// The side whose certificate it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Holder {
+    /// This side's own, which was read from a file.
+    Own,
+    /// The peer's, in the eyes of a `channel` or a `server`.
+    Peer { judge: &'static str },
+}
+
+/// Describes a fault as what the certificate does or is: "has been revoked".
+pub(super) fn describe_fault(holder: Holder, error: &CertificateError) -> String {
+    use CertificateError as C;
+    let judge = match holder {
+        Holder::Own => "farcall",
+        Holder::Peer { judge } => judge,
+    };
+    match error {
+        C::BadEncoding => "cannot be parsed: it is no X.509 certificate".to_owned(),
+        C::Revoked => "has been revoked".to_owned(),
+        C::UnhandledCriticalExtension => {
+            format!("has a critical extension that this {judge} does not know")
+        }
+        C::UnsupportedSignatureAlgorithmContext { .. }
+        | C::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => format!(
+            "is signed by an algorithm that this {judge} does not accept: SHA-256 or newer with \
+             RSA of 2048 bits or more, ECDSA or Ed25519 work"
+        ),
+        C::Other(other) => describe_other(&other.to_string()),
+        error => format!("cannot be used: {}", spaced(&format!("{error:?}"))),
+    }
+}
+
+/// Describes a fault that webpki knows and rustls passes on by its name.
+fn describe_other(name: &str) -> String {
+    match name {
+        "CaUsedAsEndEntity" => "is one of an authority (CA:TRUE), as `openssl req -x509` makes \
+                                it: make it with `-addext basicConstraints=critical,CA:FALSE`"
+            .to_owned(),
+        "EndEntityUsedAsCa" => "is signed by a certificate that is no authority's (CA:FALSE): \
+                                make that one with `-addext basicConstraints=critical,CA:TRUE`"
+            .to_owned(),
+        "UnsupportedCertVersion" => "is of version 1 of X.509, as `openssl x509 -req` makes it \
+                                     without -extfile: make it of version 3, with a \
+                                     subjectAltName"
+            .to_owned(),
+        "PathLenConstraintViolated" => "has more authorities above it than one of them allows \
+                                        (pathlen)"
+            .to_owned(),
+        "NameConstraintViolation" => "is for a name that its authority may not sign for (name \
+                                      constraints)"
+            .to_owned(),
+        name => format!("cannot be used: {}", spaced(name)),
+    }
+}
+
+/// Returns the name of a variant, without its fields, as separate lower-case parts.
+pub(super) fn spaced(name: &str) -> String {
+    let mut spaced = String::new();
+    for letter in name.chars().take_while(char::is_ascii_alphanumeric) {
+        if letter.is_ascii_uppercase() && !spaced.is_empty() {
+            spaced.push(' ');
+        }
+        spaced.push(letter.to_ascii_lowercase());
+    }
+    spaced
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rustls::OtherError;
+
+    use super::*;
+
+    fn other(error: webpki::Error) -> String {
+        let error = CertificateError::Other(OtherError(Arc::new(error)));
+        describe_fault(Holder::Peer { judge: "channel" }, &error)
+    }
+
+    #[test]
+    fn usual_faults_name_the_fix() {
+        assert!(other(webpki::Error::CaUsedAsEndEntity).contains("CA:FALSE"));
+        assert!(other(webpki::Error::EndEntityUsedAsCa).contains("CA:TRUE"));
+        assert!(other(webpki::Error::UnsupportedCertVersion).contains("version 3"));
+        assert!(other(webpki::Error::PathLenConstraintViolated).contains("pathlen"));
+        assert!(other(webpki::Error::NameConstraintViolation).contains("name constraints"));
+    }
+
+    #[test]
+    fn no_fault_is_told_as_debug_text() {
+        let message = other(webpki::Error::MaximumPathBuildCallsExceeded);
+        assert_eq!(message, "cannot be used: maximum path build calls exceeded");
+        let context = CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext {
+            signature_algorithm_id: vec![1],
+            public_key_algorithm_id: vec![2],
+        };
+        for error in [context, CertificateError::UnknownRevocationStatus] {
+            let message = describe_fault(Holder::Own, &error);
+            assert!(!message.contains(['{', '(', '[']), "{message}");
+        }
+    }
+}
