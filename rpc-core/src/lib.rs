@@ -31,7 +31,7 @@ mod stream;
 pub mod transport;
 pub mod wire;
 
-pub use call::deadline::{Deadline, grpc_timeout};
+pub use call::deadline::{Deadline, grpc_timeout, is_grpc_timeout};
 pub use call::descriptor::{CallKind, Idempotency, MethodDescriptor, ServiceDescriptor};
 pub use call::execution::{MayHaveExecuted, NotExecuted};
 pub use call::late_trailers::LateTrailers;

@@ -19,11 +19,14 @@
 mod breakable;
 mod compression;
 mod content_type;
+mod frames;
 mod over;
 mod port;
 mod raw;
 mod served;
 mod target;
+#[cfg(test)]
+mod test_stream;
 
 pub use over::GrpcOver;
 pub use port::{GrpcPort, Http1Port, WebOrigins};

@@ -194,6 +194,10 @@ impl ChannelBuilder {
     /// Sets how a server that is gone is found; `None` leaves that to the operating system, which
     /// may take hours. On by default.
     ///
+    /// At `grpc://` and `grpcs://` the default is an interval of 5 minutes, as gRPC's servers ask
+    /// for, and there are no pings without calls. Each end of a connection for too many pings
+    /// doubles the interval of its channel.
+    ///
     /// # Panics
     ///
     /// When a time is out of its range: see [`Keepalive::check`].

@@ -49,7 +49,8 @@ table! {
     KeepaliveTable {
         /// Without it, finding out is left to the operating system, which may take hours.
         enabled: bool = "true", Live, any;
-        /// How long nothing may come in before a ping asks for something.
+        /// How long nothing may come in before a ping asks for something. At grpc:// the default is
+        /// 5m, and a channel pings during calls alone.
         interval: Period = "\"10s\"", Live, |it| Keepalive::default().with_interval(it.0).check();
         /// How long nothing may come in after a ping before the connection ends.
         timeout: Period = "\"20s\"", Live, |it| Keepalive::default().with_timeout(it.0).check();

@@ -175,6 +175,12 @@ pub fn grpc_timeout(metadata: &MetadataMap) -> Option<Duration> {
     parse_grpc_timeout(metadata.get(GRPC_TIMEOUT)?.to_str().ok()?)
 }
 
+/// Returns true for the value of a `grpc-timeout` that says a time.
+#[must_use]
+pub fn is_grpc_timeout(value: &[u8]) -> bool {
+    std::str::from_utf8(value).is_ok_and(|text| parse_grpc_timeout(text).is_some())
+}
+
 fn parse_grpc_timeout(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|b| b.is_ascii_digit()) {

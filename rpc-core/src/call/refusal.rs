@@ -16,7 +16,7 @@ use crate::calls::window::MESSAGE_LEN_MAX;
 use crate::payload::tail_field::{Detacher, NESTING_MAX};
 use crate::transport::{CloseReason, TransportError, Withheld};
 use crate::wire::messages::{MESSAGES_EXTRA, message_lens};
-use crate::wire::{FrameHeader, FrameKind};
+use crate::wire::{FrameHeader, FrameKind, ProtocolError};
 
 /// Checks a message's length against the limits of the side that `whose` names.
 #[inline]
@@ -307,6 +307,15 @@ pub(crate) fn withheld(reason: Withheld) -> Status {
         Withheld::Expired => deadline_exceeded(),
         Withheld::GivenUp => Status::cancelled("the sender took a large message back"),
         Withheld::NoMemory(words) => Status::resource_exhausted(words),
+    }
+}
+
+/// A call whose metadata does not become a block.
+pub(crate) fn unencodable(what: &str, error: &ProtocolError) -> Status {
+    match error {
+        ProtocolError::TooLong { .. } => Status::resource_exhausted(error.to_string()),
+        // gRPC's servers answer with this code to metadata that they cannot read.
+        _ => Status::internal(format!("the {what}'s {error}")),
     }
 }
 

@@ -1,9 +1,11 @@
 //! Metadata as bytes: a sequence of entries, each `name_len: u16, value_len: u32, name, value`.
 //!
 //! Values of `-bin` keys travel raw; tonic's `MetadataMap` holds them base64-encoded, so both ends
-//! convert. The keys that HTTP/2 gRPC keeps to itself never cross.
+//! convert. The keys that HTTP/2 gRPC keeps to itself never cross. Every other entry crosses as it
+//! is, or its message is refused by the name of its key.
 
 use bytes::Bytes;
+use http::{HeaderMap, HeaderValue};
 use tonic::metadata::{
     AsciiMetadataKey, AsciiMetadataValue, BinaryMetadataKey, BinaryMetadataValue, KeyAndValueRef,
     MetadataMap,
@@ -57,9 +59,82 @@ fn is_reserved(key: &str) -> bool {
     RESERVED.contains(&key)
 }
 
-/// The entries that are not about a single hop: what an application sees of an answer of HTTP.
-#[must_use]
-pub fn without_reserved(mut metadata: MetadataMap) -> MetadataMap {
+/// Returns metadata that came over HTTP as an application sees it: without the entries about a
+/// single hop, and with each value of a `-bin` key by itself, where a proxy has joined several.
+///
+/// # Errors
+///
+/// Returns `Undecodable`, which names the key, for a value of a `-bin` key that is not base64.
+pub fn from_http(metadata: MetadataMap) -> Result<MetadataMap, ProtocolError> {
+    let metadata = without_reserved(metadata);
+    let is_joined = |entry| match entry {
+        KeyAndValueRef::Ascii(..) => false,
+        KeyAndValueRef::Binary(_, value) => value.as_encoded_bytes().contains(&b','),
+    };
+    if !metadata.iter().any(is_joined) {
+        check_binary(&metadata)?;
+        return Ok(metadata);
+    }
+    let mut apart = MetadataMap::with_capacity(metadata.len());
+    for entry in metadata.iter() {
+        match entry {
+            KeyAndValueRef::Ascii(key, value) => drop(apart.append(key, value.clone())),
+            KeyAndValueRef::Binary(key, value) => {
+                for_each_raw(key, value, |raw| {
+                    apart.append_bin(key, BinaryMetadataValue::from_bytes(&raw));
+                    Ok(())
+                })?;
+            }
+        }
+    }
+    Ok(apart)
+}
+
+/// Checks that every value of a `-bin` key is base64, or several that are joined by commas.
+///
+/// # Errors
+///
+/// Returns `Undecodable`, which names the key, for the first that is not.
+pub fn check_binary(metadata: &MetadataMap) -> Result<(), ProtocolError> {
+    for entry in metadata.iter() {
+        if let KeyAndValueRef::Binary(key, value) = entry {
+            for_each_raw(key, value, |_| Ok(()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Decodes a value of a `-bin` key: one of base64, with padding or without, or several of these.
+/// HTTP allows whatever passes a message on to join the values of one key by commas.
+fn for_each_raw(
+    key: &BinaryMetadataKey,
+    value: &BinaryMetadataValue,
+    mut visit: impl FnMut(Bytes) -> Result<(), ProtocolError>,
+) -> Result<(), ProtocolError> {
+    let undecodable = || ProtocolError::Undecodable {
+        what: "binary metadata",
+        detail: format!("the value of `{}` is not base64", key.as_str()).into(),
+    };
+    let encoded = value.as_encoded_bytes();
+    if !encoded.contains(&b',') {
+        return visit(value.to_bytes().map_err(|_| undecodable())?);
+    }
+    for one in encoded.split(|byte| *byte == b',') {
+        visit(decode_one(one).ok_or_else(undecodable)?)?;
+    }
+    Ok(())
+}
+
+/// Decodes one of several values, around which HTTP allows spaces.
+fn decode_one(encoded: &[u8]) -> Option<Bytes> {
+    const KEY: &str = "one-bin";
+    let value = HeaderValue::from_bytes(encoded.trim_ascii()).ok()?;
+    let one = HeaderMap::from_iter([(http::HeaderName::from_static(KEY), value)]);
+    MetadataMap::from_headers(one).get_bin(KEY)?.to_bytes().ok()
+}
+
+/// Returns the entries that are not about a single hop.
+fn without_reserved(mut metadata: MetadataMap) -> MetadataMap {
     if !metadata.is_empty() {
         let mut headers = metadata.into_headers();
         for key in RESERVED {
@@ -74,9 +149,11 @@ pub fn without_reserved(mut metadata: MetadataMap) -> MetadataMap {
 ///
 /// # Errors
 ///
-/// When there are too many entries, or one's value is longer than its length field can say.
+/// Returns `TooLong` if there are too many entries, or if one's value is longer than its length
+/// field can say, and `Undecodable` for a value of a `-bin` key that is not base64.
 pub fn encode(metadata: &MetadataMap, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
     check_count(metadata.len())?;
+    let mut binary_count = 0;
     for entry in metadata.iter() {
         match entry {
             KeyAndValueRef::Ascii(key, _) if is_reserved(key.as_str()) => {}
@@ -84,9 +161,13 @@ pub fn encode(metadata: &MetadataMap, out: &mut Vec<u8>) -> Result<(), ProtocolE
             KeyAndValueRef::Ascii(key, value) => {
                 encode_entry(key.as_str(), value.as_encoded_bytes(), out)?;
             }
-            // A value that is not base64 cannot have been made by a `MetadataMap` of binary keys.
             KeyAndValueRef::Binary(key, value) => {
-                encode_entry(key.as_str(), &value.to_bytes().unwrap_or_default(), out)?;
+                for_each_raw(key, value, |raw| {
+                    // One that was joined may be more entries than the map has.
+                    binary_count += 1;
+                    check_count(binary_count)?;
+                    encode_entry(key.as_str(), &raw, out)
+                })?;
             }
         }
     }
@@ -178,131 +259,5 @@ fn split_entry(block: &mut Bytes) -> Result<(Bytes, Bytes), ProtocolError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn round_trip(metadata: &MetadataMap) -> MetadataMap {
-        let mut block = Vec::new();
-        encode(metadata, &mut block).unwrap();
-        decode(block.into()).unwrap()
-    }
-
-    #[test]
-    fn ascii_binary_and_repeated_entries_survive() {
-        let mut metadata = MetadataMap::new();
-        metadata.insert("x-request", "abc".parse().unwrap());
-        metadata.append("x-request", "def".parse().unwrap());
-        let raw = [0, 255, 10, 13, 0];
-        metadata.insert_bin("trace-bin", BinaryMetadataValue::from_bytes(&raw));
-        let back = round_trip(&metadata);
-        let values: Vec<_> = back.get_all("x-request").iter().collect();
-        assert_eq!(values, ["abc", "def"]);
-        assert_eq!(back.get_bin("trace-bin").unwrap().to_bytes().unwrap()[..], raw);
-        assert_eq!(back.len(), 3);
-    }
-
-    #[test]
-    fn what_belongs_to_one_hop_does_not_cross() {
-        let mut headers = http::HeaderMap::new();
-        for key in [
-            "te",
-            "content-type",
-            "grpc-accept-encoding",
-            "grpc-encoding",
-            "grpc-internal-encoding-request",
-            "grpc-message",
-            "grpc-message-type",
-            "grpc-status",
-            "grpc-status-details-bin",
-            "grpc-timeout",
-            "connection",
-            "content-length",
-            "host",
-            "http2-settings",
-            "keep-alive",
-            "proxy-connection",
-            "trailer",
-            "transfer-encoding",
-            "upgrade",
-        ] {
-            headers.insert(key, http::HeaderValue::from_static("gzip"));
-        }
-        let metadata = MetadataMap::from_headers(headers);
-        let crossed = round_trip(&metadata);
-        assert!(crossed.is_empty(), "{crossed:?}");
-        assert!(without_reserved(metadata).is_empty());
-    }
-
-    #[test]
-    fn what_grpc_leaves_to_applications_crosses() {
-        let mut metadata = MetadataMap::new();
-        for key in ["user-agent", "grpc-previous-rpc-attempts", "grpc-retry-pushback-ms"] {
-            metadata.insert(key, "7".parse().unwrap());
-        }
-        for key in ["grpc-trace-bin", "grpc-tags-bin"] {
-            metadata.insert_bin(key, BinaryMetadataValue::from_bytes(&[7]));
-        }
-        assert_eq!(round_trip(&metadata).len(), metadata.len());
-    }
-
-    #[test]
-    fn binary_values_travel_raw() {
-        let mut metadata = MetadataMap::new();
-        metadata.insert_bin("a-bin", BinaryMetadataValue::from_bytes(&[7; 100]));
-        let mut block = Vec::new();
-        encode(&metadata, &mut block).unwrap();
-        assert_eq!(block.len(), ENTRY_LEN + 5 + 100);
-    }
-
-    /// Whatever a limit allows in bytes: the map panics when it cannot grow.
-    #[test]
-    fn entries_beyond_the_most_are_refused_by_both_sides() {
-        let mut block = Vec::new();
-        let mut metadata = MetadataMap::new();
-        for number in 0..ENTRIES_MAX {
-            let key: AsciiMetadataKey = format!("k{number}").parse().unwrap();
-            metadata.insert(key, "v".parse().unwrap());
-        }
-        encode(&metadata, &mut block).unwrap();
-        assert_eq!(decode(block.clone().into()).unwrap().len(), ENTRIES_MAX);
-        metadata.insert("one-more", "v".parse().unwrap());
-        assert!(encode(&metadata, &mut Vec::new()).is_err());
-        for number in 0..30_000 {
-            encode_entry(&format!("more{number}"), b"v", &mut block).unwrap();
-        }
-        assert!(matches!(decode(block.into()), Err(ProtocolError::TooLong { .. })));
-    }
-
-    #[test]
-    fn one_entry_beyond_the_most_is_refused() {
-        let mut block = Vec::new();
-        for number in 0..ENTRIES_MAX {
-            encode_entry(&format!("k{number}"), b"v", &mut block).unwrap();
-        }
-        assert!(decode(block.clone().into()).is_ok());
-        encode_entry("last", b"v", &mut block).unwrap();
-        let (len, max) = (ENTRIES_MAX as u64 + 1, ENTRIES_MAX as u64);
-        let what = "metadata's number of entries";
-        let refused = decode(block.into()).unwrap_err();
-        assert_eq!(refused, ProtocolError::TooLong { what, len, max });
-    }
-
-    /// The block, its copies, and an entry for each seven bytes, up to the most there may be.
-    #[test]
-    fn what_a_block_takes_is_known_from_its_longest_length() {
-        assert_eq!(held_bytes_max(0), 0);
-        assert_eq!(held_bytes_max(6), 18);
-        assert_eq!(held_bytes_max(7), 21 + 260);
-        assert_eq!(held_bytes_max(700), 2100 + 100 * 260);
-        assert_eq!(held_bytes_max(1 << 20), (3 << 20) + 4096 * 260);
-    }
-
-    proptest! {
-        #[test]
-        fn decoding_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = decode(bytes.into());
-        }
-    }
-}
+#[path = "metadata_tests.rs"]
+mod tests;

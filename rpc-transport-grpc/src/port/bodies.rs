@@ -52,6 +52,11 @@ impl Outgoing {
         piece
     }
 
+    /// Longest list of headers or trailers that the client accepts, in bytes.
+    pub(super) fn header_list_max(&self) -> usize {
+        self.flowing.header_list.len_max()
+    }
+
     /// The next piece of what is left, with its part of what that counts.
     fn piece(&mut self) -> Frame<Piece> {
         let bytes = self.left.split_to(self.left.len().min(PIECE_LEN_MAX));

@@ -6,13 +6,15 @@
 //! this side answer its pings for as long as it likes. Responses without messages have no window.
 //! They wait for the socket alone, and while no piece waits, the socket is judged.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use futures::task::AtomicWaker;
 use rpc_core::policy::keepalive::Traffic;
 use rpc_core::policy::progress::{Flow, Flows};
 
-use super::frame_progress::Unfinished;
+use super::header_list::HeaderListLimit;
+use crate::frames::Unfinished;
 
 /// The bytes of one turn: what is read before the requests that it made are looked at. A byte of a
 /// request's headers may become some 150 bytes, so that a turn makes 2.4 MiB at most.
@@ -43,9 +45,13 @@ pub(super) struct Flowing {
     partial_frame_len: AtomicUsize,
     is_header_block_open: AtomicBool,
     is_ping_due: AtomicBool,
+    /// Requests that have no whole response yet.
+    owed_count: AtomicUsize,
     /// One more than the place in `LIMITS` of the limit that was told the client.
     limit: AtomicUsize,
     driver: AtomicWaker,
+    /// The client's limit on headers and trailers.
+    pub(super) header_list: HeaderListLimit,
 }
 
 impl Flowing {
@@ -126,6 +132,17 @@ impl Flowing {
         self.waiting_count.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// Counts a request until the guard goes: its response is made then, or given up.
+    pub(super) fn owe(self: &Arc<Self>) -> OwedResponse {
+        self.owed_count.fetch_add(1, Ordering::Relaxed);
+        OwedResponse(Arc::clone(self))
+    }
+
+    /// Returns true if no response is owed, and none waits for the client or its socket.
+    pub(super) fn is_idle(&self) -> bool {
+        self.owed_count.load(Ordering::Relaxed) == 0 && !self.flows().sending.is_waiting
+    }
+
     /// Asks the connection's task for a ping.
     pub(super) fn ask_for_ping(&self) {
         self.is_ping_due.store(true, Ordering::Relaxed);
@@ -156,6 +173,16 @@ impl Flowing {
             }
         };
         Flows { sending, ..Flows::default() }
+    }
+}
+
+/// Counts a request whose response is not whole.
+#[derive(Debug)]
+pub(super) struct OwedResponse(Arc<Flowing>);
+
+impl Drop for OwedResponse {
+    fn drop(&mut self) {
+        self.0.owed_count.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use rpc_core::memory::MemoryCharge;
 
-use super::frame_progress::Unfinished;
+use crate::frames::Unfinished;
 
 /// What a connection of HTTP/2 holds when nothing happens on it, in bytes: h2's buffers of 16 KiB
 /// to write from and 8 KiB to read into, and the session in the process.

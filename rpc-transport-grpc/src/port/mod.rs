@@ -8,14 +8,19 @@
 //!   HTTP/2 ── h2 ── service: tonic's server code ── channel ── link in the process ── session
 //! ```
 
+mod authority;
 mod bodies;
+mod client_frames;
+#[cfg(test)]
+mod closing_tests;
 mod connection;
 mod cross_origin;
 mod flow;
-mod frame_progress;
+mod header_list;
 mod held;
 mod http1;
 mod http2;
+mod linger;
 mod noted_wakes;
 mod piece;
 mod service;

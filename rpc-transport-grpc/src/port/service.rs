@@ -10,7 +10,7 @@ use http::{HeaderValue, Method, StatusCode, Version, header};
 use http_body::Body;
 use http_body_util::Full;
 use rpc_core::memory::MemoryShare;
-use rpc_core::{Channel, MethodDescriptor};
+use rpc_core::{Channel, MethodDescriptor, is_grpc_timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic_web::GrpcWebLayer;
@@ -22,6 +22,8 @@ use super::flow::Flowing;
 use super::http1::Timely;
 use crate::content_type::ContentType;
 use crate::over::{Early, Limit, answer};
+
+const GRPC_TIMEOUT: &str = "grpc-timeout";
 
 /// What answers the requests of one connection.
 #[derive(Debug, Clone)]
@@ -124,6 +126,13 @@ impl PortService {
         let content_type = request.headers().get(header::CONTENT_TYPE);
         if content_type.map(ContentType::of) != Some(ContentType::Proto) {
             return Err(Refusal::NoCall(StatusCode::UNSUPPORTED_MEDIA_TYPE));
+        }
+        let timeout = request.headers().get(GRPC_TIMEOUT);
+        if let Some(timeout) = timeout.filter(|it| !is_grpc_timeout(it.as_bytes())) {
+            return Err(Refusal::Call(Status::internal(format!(
+                "the request's grpc-timeout {timeout:?} is not a number of at most eight digits \
+                 and a unit"
+            ))));
         }
         let path = request.uri().path();
         self.methods.get(path).copied().ok_or_else(|| {

@@ -7,26 +7,48 @@ use std::task::{Context, Poll, ready};
 
 use rpc_core::connect::Replayed;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::oneshot;
 
+use super::client_frames::ClientFrames;
 use super::flow::Flowing;
-use super::frame_progress::FrameProgress;
 
-/// A stream that counts.
+/// A stream that counts. That of HTTP/2 reads by turns. Dropped, it returns what it counts for.
 pub(super) struct CountedStream {
-    stream: Replayed,
+    /// Absent in `drop` alone.
+    left: Option<LeftStream>,
+    returned: Option<oneshot::Sender<LeftStream>>,
     flowing: Arc<Flowing>,
-    /// Present for HTTP/2, which reads by turns.
-    frames: Option<FrameProgress>,
+    /// Present for HTTP/2.
+    frames: Option<Box<ClientFrames>>,
+}
+
+/// The stream of a connection whose HTTP has ended.
+pub(super) struct LeftStream {
+    pub(super) stream: Replayed,
+    /// Set when the client was told that nothing more comes.
+    pub(super) is_shut_down: bool,
 }
 
 impl CountedStream {
-    pub(super) fn http1(stream: Replayed, flowing: Arc<Flowing>) -> Self {
-        Self { stream, flowing, frames: None }
+    /// A stream, and where it is when HTTP has ended.
+    pub(super) fn new(
+        stream: Replayed,
+        flowing: Arc<Flowing>,
+    ) -> (Self, oneshot::Receiver<LeftStream>) {
+        let (returned, left) = oneshot::channel();
+        let stream = LeftStream { stream, is_shut_down: false };
+        (Self { left: Some(stream), returned: Some(returned), flowing, frames: None }, left)
     }
 
-    /// Reads by turns, which the connection's task begins.
-    pub(super) fn http2(stream: Replayed, flowing: Arc<Flowing>) -> Self {
-        Self { stream, flowing, frames: Some(FrameProgress::default()) }
+    /// Reads by turns, which the connection's task begins, and follows the client's frames.
+    pub(super) fn with_frames(mut self, frames: ClientFrames) -> Self {
+        self.frames = Some(Box::new(frames));
+        self
+    }
+
+    fn stream(&mut self) -> io::Result<Pin<&mut Replayed>> {
+        let left = self.left.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        Ok(Pin::new(&mut left.stream))
     }
 
     fn written(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -39,23 +61,32 @@ impl CountedStream {
     }
 }
 
+impl Drop for CountedStream {
+    fn drop(&mut self) {
+        if let (Some(left), Some(returned)) = (self.left.take(), self.returned.take()) {
+            // Fails where the connection's task is gone: the stream is closed then.
+            let _ = returned.send(left);
+        }
+    }
+}
+
 impl AsyncRead for CountedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let Self { stream, flowing, frames } = &mut *self;
-        if frames.is_some() && !flowing.may_read() {
+        if self.frames.is_some() && !self.flowing.may_read() {
             // Nothing wakes the task for this: it begins the next turn itself.
             return Poll::Pending;
         }
         let before = buf.filled().len();
-        ready!(Pin::new(stream).poll_read(cx, buf))?;
-        let read = &buf.filled()[before..];
+        ready!(self.stream()?.poll_read(cx, buf))?;
+        let read = &mut buf.filled_mut()[before..];
+        let Self { flowing, frames, .. } = &mut *self;
         flowing.read(read.len());
         if let Some(frames) = frames {
-            frames.push(read);
+            frames.follow(read, &flowing.header_list);
             flowing.set_unfinished(frames.unfinished());
         }
         Poll::Ready(Ok(()))
@@ -69,7 +100,7 @@ impl AsyncWrite for CountedStream {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         self.flowing.look_for_limit(buf);
-        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        let written = self.stream()?.poll_write(cx, buf);
         self.written(written)
     }
 
@@ -81,19 +112,23 @@ impl AsyncWrite for CountedStream {
         if let Some(last) = buffers.iter().rfind(|buffer| !buffer.is_empty()) {
             self.flowing.look_for_limit(last);
         }
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, buffers);
+        let written = self.stream()?.poll_write_vectored(cx, buffers);
         self.written(written)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        self.left.as_ref().is_some_and(|left| left.stream.is_write_vectored())
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        self.stream()?.poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        ready!(self.stream()?.poll_shutdown(cx))?;
+        if let Some(left) = &mut self.left {
+            left.is_shut_down = true;
+        }
+        Poll::Ready(Ok(()))
     }
 }

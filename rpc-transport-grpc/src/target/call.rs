@@ -16,14 +16,16 @@ use http::uri::PathAndQuery;
 use http_body_util::BodyExt;
 use hyper::client::conn::http2::SendRequest;
 use rpc_core::client::{EncodedBody, EncodedCall, ForeignReply, StreamPart};
-use rpc_core::wire::metadata::without_reserved;
+use rpc_core::wire::metadata::{check_binary, from_http};
 use rpc_core::{Limits, MayHaveExecuted, NotExecuted};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::body::Body;
 use tonic::client::Grpc;
+use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 use tower::Service;
 
+use super::goodbye::Goodbye;
 use super::message_body::MessageBody;
 use super::response::admit;
 use super::scheme::Scheme;
@@ -41,6 +43,7 @@ pub(super) struct Server {
     pub(super) authority: String,
     /// What this side accepts.
     pub(super) limits: Limits,
+    pub(super) goodbye: Arc<Goodbye>,
 }
 
 /// What lives as long as a call: whatever the connection counts by it, and the way to end its
@@ -59,6 +62,8 @@ pub(super) async fn make(
     in_flight: Box<dyn Any + Send>,
 ) -> Result<ForeignReply, Status> {
     let EncodedCall { method, metadata, extensions, limit, body, .. } = call;
+    check_binary(&metadata)
+        .map_err(|error| NotExecuted::mark(Status::internal(format!("the request's {error}"))))?;
     let max_message_len = usize::try_from(server.limits.max_message_len).unwrap_or(usize::MAX);
     let origin = Uri::builder().scheme(server.scheme.of_requests());
     let origin = origin
@@ -86,11 +91,47 @@ pub(super) async fn make(
     let grpc = Grpc::with_origin(service, origin).max_decoding_message_size(max_message_len);
     let path = PathAndQuery::from_static(method.path);
     let response = accept_all_responses(grpc).streaming(request, path, RawCodec).await;
-    // A stream of requests that broke is why the call ended, whatever HTTP/2 makes of it.
-    let response = response.map_err(|status| broken.given().unwrap_or(status))?;
+    let ends = Ends { server: server.name, broken };
+    let response = response.map_err(|status| ends.status(status))?;
     match method.kind.has_response_stream() {
-        true => Ok(many(response, broken, guard)),
-        false => one(response, &broken).await,
+        true => many(response, ends, guard),
+        false => one(response, &ends).await,
+    }
+}
+
+/// What a call may end with.
+#[derive(Debug, Clone)]
+struct Ends {
+    server: Arc<str>,
+    broken: Broken,
+}
+
+impl Ends {
+    /// Metadata as the application sees it.
+    fn metadata(&self, metadata: MetadataMap) -> Result<MetadataMap, Status> {
+        from_http(metadata).map_err(|error| {
+            Status::internal(format!("of the answer of the server at {}, {error}", self.server))
+        })
+    }
+
+    /// The status of a call that failed. A stream of requests that broke is why it did, whatever
+    /// HTTP/2 makes of that.
+    fn status(&self, mut status: Status) -> Status {
+        if let Some(broken) = self.broken.given() {
+            return broken;
+        }
+        match from_http(std::mem::take(status.metadata_mut())) {
+            Ok(metadata) => *status.metadata_mut() = metadata,
+            Err(error) => {
+                let (code, text) = (status.code(), status.message());
+                let text = format!(
+                    "the server at {} ends the call with {code:?} ({text}), and its {error}",
+                    self.server
+                );
+                status = Status::internal(text);
+            }
+        }
+        status
     }
 }
 
@@ -126,10 +167,9 @@ fn cancelled() -> Status {
 
 /// The response of a method with one message. Another number of them is `UNIMPLEMENTED`, as in
 /// gRPC's list of codes: the sides have different methods.
-async fn one(response: Response<Streaming<Raw>>, broken: &Broken) -> Result<ForeignReply, Status> {
+async fn one(response: Response<Streaming<Raw>>, ends: &Ends) -> Result<ForeignReply, Status> {
     let (metadata, mut messages, _) = response.into_parts();
-    let mut next =
-        async || messages.message().await.map_err(|status| broken.given().unwrap_or(status));
+    let mut next = async || messages.message().await.map_err(|status| ends.status(status));
     let Some(Raw(message)) = next().await? else {
         return Err(Status::unimplemented("the server ended its answer without a message"));
     };
@@ -137,15 +177,20 @@ async fn one(response: Response<Streaming<Raw>>, broken: &Broken) -> Result<Fore
         return Err(Status::unimplemented("the server answers with more than one message"));
     }
     let trailers = messages.trailers().await?.unwrap_or_default();
-    let (initial, trailers) = (without_reserved(metadata), without_reserved(trailers));
+    let (initial, trailers) = (ends.metadata(metadata)?, ends.metadata(trailers)?);
     Ok(ForeignReply::Message { initial, trailers, message })
 }
 
 /// The response of a method with a stream.
-fn many(response: Response<Streaming<Raw>>, broken: Broken, guard: Guard) -> ForeignReply {
+fn many(
+    response: Response<Streaming<Raw>>,
+    ends: Ends,
+    guard: Guard,
+) -> Result<ForeignReply, Status> {
     let (metadata, messages, _) = response.into_parts();
+    let initial = ends.metadata(metadata)?;
     let parts = stream::unfold(Some((messages, guard)), move |state| {
-        let broken = broken.clone();
+        let ends = ends.clone();
         async move {
             let (mut messages, guard) = state?;
             match messages.message().await {
@@ -154,13 +199,13 @@ fn many(response: Response<Streaming<Raw>>, broken: Broken, guard: Guard) -> For
                 }
                 Ok(None) => {
                     let trailers = messages.trailers().await.ok().flatten().unwrap_or_default();
-                    Some((Ok(StreamPart::Trailers(without_reserved(trailers))), None))
+                    Some((ends.metadata(trailers).map(StreamPart::Trailers), None))
                 }
-                Err(status) => Some((Err(broken.given().unwrap_or(status)), None)),
+                Err(status) => Some((Err(ends.status(status)), None)),
             }
         }
     });
-    ForeignReply::Stream { initial: without_reserved(metadata), parts: parts.boxed() }
+    Ok(ForeignReply::Stream { initial, parts: parts.boxed() })
 }
 
 /// The connection as what tonic's client code calls.
@@ -185,6 +230,7 @@ impl Service<http::Request<Body>> for Http2 {
 
     fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
         let (mut sender, server) = (self.sender.clone(), self.server.name.clone());
+        let goodbye = Arc::clone(&self.server.goodbye);
         let is_asked = self.is_asked.clone();
         let agent = http::HeaderValue::from_static(USER_AGENT);
         request.headers_mut().entry(http::header::USER_AGENT).or_insert(agent);
@@ -199,11 +245,12 @@ impl Service<http::Request<Body>> for Http2 {
                     None if is_asked.0.load(Ordering::Relaxed) => Progress::Sending,
                     None => Progress::Opened,
                 };
-                failed(&server, &error.into_error(), progress)
+                failed(&server, &goodbye, &error.into_error(), progress)
             })?;
             let name = Arc::clone(&server);
-            let response = response
-                .map(|body| body.map_err(move |error| failed(&name, &error, Progress::Answered)));
+            let response = response.map(|body| {
+                body.map_err(move |error| failed(&name, &goodbye, &error, Progress::Answered))
+            });
             Ok(admit(&server, response).await?.map(Body::new))
         }
         .boxed()
@@ -226,7 +273,7 @@ enum Progress {
 }
 
 /// The status of a call that hyper has failed.
-fn failed(server: &str, error: &hyper::Error, progress: Progress) -> Status {
+fn failed(server: &str, goodbye: &Goodbye, error: &hyper::Error, progress: Progress) -> Status {
     let of_h2 = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
     let of_h2_by_server = of_h2.filter(|error| error.is_remote());
     let reason = of_h2.and_then(h2::Error::reason);
@@ -246,6 +293,7 @@ fn failed(server: &str, error: &hyper::Error, progress: Progress) -> Status {
     let words = words_of(error);
     if was_not_taken {
         let words = format!("the server at {server} has not taken the call: {words}");
+        let words = goodbye.explain(words);
         return NotExecuted::mark(Status::unavailable(words));
     }
     if is_reset {
@@ -253,7 +301,7 @@ fn failed(server: &str, error: &hyper::Error, progress: Progress) -> Status {
         let code = reason.map_or(tonic::Code::Unknown, code_of);
         return Status::new(code, format!("the server at {server} has reset the call: {words}"));
     }
-    let words = format!("the connection to {server} has ended: {words}");
+    let words = goodbye.explain(format!("the connection to {server} has ended: {words}"));
     MayHaveExecuted::mark(Status::unavailable(words))
 }
 

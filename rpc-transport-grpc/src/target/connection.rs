@@ -17,13 +17,17 @@ use tonic::body::Body;
 
 use super::call::{self, Server};
 use super::first_frame::FirstFrame;
+use super::goodbye::{Goodbye, ReadToEnd};
 use super::scheme::Scheme;
+
+/// The stream of a server of gRPC.
+pub(super) type ServerStream = FirstFrame<ReadToEnd<Box<dyn Bootstrap>>>;
 
 /// What an attempt to connect has opened.
 pub(super) struct Opened {
     pub(super) sender: SendRequest<Body>,
-    pub(super) driver:
-        http2::Connection<TokioIo<FirstFrame<Box<dyn Bootstrap>>>, Body, TokioExecutor>,
+    pub(super) driver: http2::Connection<TokioIo<ServerStream>, Body, TokioExecutor>,
+    pub(super) goodbye: Arc<Goodbye>,
     pub(super) addresses: Addresses,
     /// The server's address as the user wrote it.
     pub(super) server: Arc<str>,
@@ -49,10 +53,12 @@ pub(super) struct GrpcConnection {
 impl GrpcConnection {
     /// Starts the task that drives the connection.
     pub(super) fn start(opened: Opened) -> Arc<Self> {
-        let Opened { sender, driver, addresses, server, scheme, authority, limits } = opened;
+        let Opened { sender, driver, goodbye, addresses, server, scheme, authority, limits } =
+            opened;
+        let said = Arc::clone(&goodbye);
         let connection = Arc::new(Self {
             sender: Mutex::new(Some(sender)),
-            server: Server { name: server, scheme, authority, limits },
+            server: Server { name: server, scheme, authority, limits, goodbye },
             addresses,
             answered_count: AtomicU64::new(0),
             in_flight_count: AtomicUsize::new(0),
@@ -65,7 +71,8 @@ impl GrpcConnection {
             // Also when the task is aborted, and the future dropped where it waits.
             let _ended = this.ended.clone().drop_guard();
             let ended = driver.await;
-            let reason = ended.map_or_else(|error| failed(&error), |()| CloseReason::Peer);
+            let failed = |error| CloseReason::Failed(said.explain(call::words_of(&error)));
+            let reason = ended.map_or_else(failed, |()| CloseReason::Peer);
             // Before the guard fires the token: its waiters ask for the reason.
             let _ = this.reason.set(reason);
         });
@@ -80,10 +87,6 @@ impl GrpcConnection {
     fn forget_sender(&self) {
         self.sender.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
-}
-
-fn failed(error: &hyper::Error) -> CloseReason {
-    CloseReason::Failed(call::words_of(error))
 }
 
 /// Counts a call while it is there.
@@ -110,6 +113,7 @@ impl ForeignConnection for GrpcConnection {
         Box::pin(async move {
             let Some(sender) = self.sender() else {
                 let words = format!("the connection to {} takes no more calls", self.server.name);
+                let words = self.server.goodbye.explain(words);
                 return Err(NotExecuted::mark(Status::unavailable(words)));
             };
             let server = self.server.clone();

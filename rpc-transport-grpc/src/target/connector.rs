@@ -13,6 +13,8 @@ use rpc_core::wire::Spoken;
 
 use super::connection::{GrpcConnection, Opened};
 use super::first_frame::{FirstFrame, Foreign, is_go_away};
+use super::goodbye::{Goodbye, ReadToEnd};
+use super::ping_pace::PingPace;
 use super::scheme::Scheme;
 
 /// Connects to a server of gRPC over HTTP/2.
@@ -23,6 +25,7 @@ pub struct GrpcConnector {
     name: Arc<str>,
     scheme: Scheme,
     streams: Arc<dyn OpenStream>,
+    pace: Arc<PingPace>,
     config: ClientConfig,
 }
 
@@ -37,7 +40,8 @@ impl GrpcConnector {
     ) -> Self {
         let authority = authority.into();
         let name = format!("{}://{authority}", scheme.of_address()).into();
-        Self { authority, name, scheme, streams: Arc::new(streams), config }
+        let pace = Arc::new(PingPace::new(config.keepalive));
+        Self { authority, name, scheme, streams: Arc::new(streams), pace, config }
     }
 
     /// Sets what messages call the server, where its streams do not go to the authority.
@@ -53,7 +57,8 @@ impl GrpcConnector {
         let mut stream = self.streams.open_stream().await.map_err(unreachable)?;
         stream.open().await.map_err(|error| handshake_failed(&self.name, error))?;
         let addresses = stream.addresses();
-        let (stream, first) = FirstFrame::new(stream);
+        let goodbye = Arc::new(Goodbye::new(Arc::clone(&self.name), Arc::clone(&self.pace)));
+        let (stream, first) = FirstFrame::new(ReadToEnd::new(stream, Arc::clone(&goodbye)));
         let failed = |reason: io::Error| {
             let address = self.name.to_string();
             ConnectError::Handshake { address, reason }
@@ -63,6 +68,7 @@ impl GrpcConnector {
         let guard = CloseOnDrop::new(GrpcConnection::start(Opened {
             sender,
             driver,
+            goodbye,
             addresses,
             server: Arc::clone(&self.name),
             scheme: self.scheme,
@@ -77,7 +83,7 @@ impl GrpcConnector {
     }
 
     fn builder(&self) -> http2::Builder<TokioExecutor> {
-        let ClientConfig { limits, keepalive, .. } = &self.config;
+        let limits = &self.config.limits;
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder
             .timer(TokioTimer::new())
@@ -88,11 +94,12 @@ impl GrpcConnector {
             // calls that were given up.
             .max_local_error_reset_streams(None)
             .max_header_list_size(limits.max_metadata_len.max(HEADERS_LEN_MIN));
-        if let Some(keepalive) = keepalive {
+        if let Some(keepalive) = self.pace.keepalive() {
             builder
                 .keep_alive_interval(keepalive.interval)
                 .keep_alive_timeout(keepalive.timeout)
-                .keep_alive_while_idle(true);
+                // gRPC's servers take pings without calls for an abuse.
+                .keep_alive_while_idle(false);
         }
         builder
     }

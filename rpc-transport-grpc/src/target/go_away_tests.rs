@@ -136,6 +136,9 @@ async fn streams_above_the_last_one_of_goaway_were_not_executed() {
         drop(server);
         let status_taken = status(taken).await;
         assert!(MayHaveExecuted::is_said_by(&status_taken), "{status_taken}");
+        for status in [status_above, status_taken] {
+            assert!(status.message().contains(&format!("({reason:?})")), "{status}");
+        }
     }
 }
 

@@ -57,8 +57,19 @@ pub(super) fn has_status(fields: &HeaderMap) -> bool {
     value.is_some_and(|it| it == b"2" || Code::from_bytes(it) != Code::Unknown)
 }
 
-/// Removes details that are no base64, over which tonic panics.
-pub(super) fn remove_broken_details(fields: &mut HeaderMap) {
+/// Makes what a server says beside its status readable for tonic. Details that are no base64 go,
+/// over which tonic panics. A text that is no UTF-8 keeps what is: tonic would make `UNKNOWN` of
+/// its status.
+pub(super) fn mend_end(fields: &mut HeaderMap) {
+    if let Some(message) = fields.get(GRPC_MESSAGE)
+        && let Err(bytes) = String::from_utf8(percent_decoded(message.as_bytes()))
+    {
+        let text = String::from_utf8_lossy(bytes.as_bytes()).into_owned();
+        let mut mended = HeaderMap::new();
+        // A text that is percent-encoded is a header.
+        let _ = Status::unknown(text).add_header(&mut mended);
+        mended.remove(GRPC_MESSAGE).map(|text| fields.insert(GRPC_MESSAGE, text));
+    }
     if let Some(value) = fields.get(GRPC_DETAILS) {
         let details = HeaderMap::from_iter([(GRPC_DETAILS_NAME, value.clone())]);
         let details = MetadataMap::from_headers(details);
@@ -66,6 +77,24 @@ pub(super) fn remove_broken_details(fields: &mut HeaderMap) {
             fields.remove(GRPC_DETAILS);
         }
     }
+}
+
+/// Decodes the escapes of a text. What is no escape stays as it is.
+fn percent_decoded(mut text: &[u8]) -> Vec<u8> {
+    let mut decoded = Vec::with_capacity(text.len());
+    while let Some((first, rest)) = text.split_first() {
+        let digits = rest.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        // `from_str_radix` also takes a sign.
+        let digits = digits.filter(|digits| digits.bytes().all(|it| it.is_ascii_hexdigit()));
+        let escaped = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        let (byte, len) = match escaped.filter(|_| *first == b'%') {
+            Some(byte) => (byte, 3),
+            None => (*first, 1),
+        };
+        decoded.push(byte);
+        text = &text[len..];
+    }
+    decoded
 }
 
 /// A response without a valid `grpc-status`, up to where that is known.
@@ -134,7 +163,7 @@ impl HttpError {
         let trailers = timeout(BODY_TIMEOUT, reading).await.ok().flatten();
         let mut trailers = trailers.unwrap_or_default();
         for fields in [&mut trailers, &mut headers] {
-            remove_broken_details(fields);
+            mend_end(fields);
             // `OK` without a message that can be read is no success.
             if has_status(fields)
                 && let Some(status) = Status::from_header_map(fields)

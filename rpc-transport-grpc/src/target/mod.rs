@@ -12,8 +12,12 @@ mod first_frame;
 mod flow_tests;
 #[cfg(test)]
 mod go_away_tests;
+mod goodbye;
 mod http_error;
+#[cfg(test)]
+mod keepalive_tests;
 mod message_body;
+mod ping_pace;
 mod response;
 mod scheme;
 #[cfg(test)]

@@ -17,7 +17,7 @@ use http_body::{Body, Frame, SizeHint};
 use tonic::Status;
 
 use super::http_error::{GRPC_DETAILS, GRPC_MESSAGE, GRPC_STATUS};
-use super::http_error::{HttpError, has_status, remove_broken_details};
+use super::http_error::{HttpError, has_status, mend_end};
 use crate::compression::is_built_in;
 use crate::content_type::ContentType;
 
@@ -45,7 +45,7 @@ where
         if !has_status(&head.headers) {
             return Err(error.into_status(&head.headers, &[]));
         }
-        remove_broken_details(&mut head.headers);
+        mend_end(&mut head.headers);
         // No message comes that could have it.
         head.headers.remove(GRPC_ENCODING);
         return Ok(Response::from_parts(head, Checked::new(body, None, HeaderMap::new())));
@@ -84,7 +84,7 @@ fn check(server: &str, headers: &HeaderMap) -> Result<(), Status> {
 fn take_ends(headers: &mut HeaderMap) -> HeaderMap {
     let mut ended = HeaderMap::new();
     if headers.contains_key(GRPC_STATUS) {
-        remove_broken_details(headers);
+        mend_end(headers);
         let is_valid = has_status(headers);
         for name in ENDS {
             let value = headers.remove(name).filter(|_| is_valid);
@@ -125,7 +125,7 @@ impl<B> Checked<B> {
 
     /// Gives trailers a valid status: their own, or that of the headers.
     fn check_trailers(&mut self, mut trailers: HeaderMap) -> Result<Frame<Bytes>, Status> {
-        remove_broken_details(&mut trailers);
+        mend_end(&mut trailers);
         let ended = std::mem::take(&mut self.ended);
         if let Some(error) = self.error.take()
             && !has_status(&trailers)

@@ -38,7 +38,7 @@ const MAX_ENTRIES: usize = 10_000;
 /// An answer that does not come within 10 s is an error. A watch is silent for as long as nothing
 /// changes: that its etcd is gone is found by the channel's keepalive
 /// ([`ChannelBuilder::keepalive`](crate::ChannelBuilder::keepalive)), which is on by default, and
-/// within 40 s then.
+/// within 5 minutes and 20 s then.
 ///
 /// A value is an address: `10.0.0.1:7000`, which is called by the resolver's [`Scheme`], or one
 /// with a scheme, `tcp://10.0.0.1:7000`. [`EtcdRegistration`] writes such values. An entry that is

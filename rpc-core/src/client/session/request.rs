@@ -94,7 +94,7 @@ impl<'a> Request<'a> {
         let selector = session.method_id(call.method.path)?;
         let mut block = Vec::new();
         metadata::encode(call.metadata, &mut block)
-            .map_err(|error| Status::resource_exhausted(error.to_string()))?;
+            .map_err(|error| refusal::unencodable("request", &error))?;
         let message_len = call.message.map_or(0, Encode::len) as u64;
         let peer_limits = &session.core.settled.peer_limits;
         refusal::check_message("request", message_len, "server's", peer_limits)?;

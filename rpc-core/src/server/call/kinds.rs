@@ -268,7 +268,7 @@ async fn send_stream<M, S>(
     let sending = async {
         let mut block = Vec::new();
         let encoded = metadata::encode(&metadata, &mut block);
-        encoded.map_err(|error| Status::resource_exhausted(error.to_string()))?;
+        encoded.map_err(|error| refusal::unencodable("response", &error))?;
         refusal::check_metadata("response", block.len(), "client's", writer.peer_limits())?;
         writer.send(FrameKind::Headers, &block, None).await?;
         forward(pin!(stream), send_stream, writer, direction).await

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use futures::future::BoxFuture;
 use prost::Message;
 use tonic::metadata::MetadataMap;
-use tonic::{Code, Extensions, Response, Status};
+use tonic::{Extensions, Response, Status};
 
 use crate::Trailers;
 use crate::call::message_limits::MessageLimits;
@@ -27,6 +27,12 @@ use crate::server::call::record::CallRecord;
 use crate::server::layers::{Capture, ServerResponse};
 use crate::stream::SessionIo;
 use crate::wire::outcome::Outcome;
+
+/// Bytes of the three lengths in the block of a status: see [`Outcome`].
+const OUTCOME_LENGTHS: usize = 12;
+
+/// Shortest beginning of a longer text that is worth being sent, in bytes.
+const TEXT_LEN_MIN: usize = 64;
 
 /// Where answers go: the session, which is above this in the order of imports.
 pub(in crate::server) trait ReplySink: SessionIo {
@@ -234,15 +240,17 @@ impl Responder {
             capture.set(result.map(ServerResponse::streamed));
             return PendingReply::DONE;
         }
-        // The second is of use only when trailers do not fit.
-        let code = result.as_ref().err().map_or(Code::ResourceExhausted, Status::code);
         let outcome = Outcome { metadata: MetadataMap::new(), result };
-        let answer = self.answer(&outcome, None).unwrap_or_else(|too_large| {
-            // The code is what the caller acts on: it is kept when the rest does not fit.
-            let words = format!("(status left out: {})", too_large.message());
-            let metadata = MetadataMap::new();
-            let brief = Outcome { metadata, result: Err(Status::new(code, words)) };
-            self.answer(&brief, None).unwrap_or(Answer::bare(code as u16, seq))
+        let answer = self.answer(&outcome, None).unwrap_or_else(|refused| {
+            // The code is what the caller acts on: it is kept when the rest does not fit. The text
+            // is what people read, and goes before details do.
+            self.shortened(&outcome).unwrap_or_else(|| {
+                let code = outcome.result.as_ref().err().map_or(refused.code(), Status::code);
+                let words = format!("(status left out: {})", refused.message());
+                let metadata = MetadataMap::new();
+                let brief = Outcome { metadata, result: Err(Status::new(code, words)) };
+                self.answer(&brief, None).unwrap_or(Answer::bare(code as u16, seq))
+            })
         });
         let is_not_executed = matches!(self.disposition, Disposition::Refused);
         self.release_permit();
@@ -252,6 +260,28 @@ impl Responder {
             return PendingReply::DONE;
         }
         PendingReply(Some(Box::pin(async move { self.send_waiting(&answer).await })))
+    }
+
+    /// The answer with a status as the client accepts it: without details, and with the beginning
+    /// of its text. `None` where its metadata leaves no room for that.
+    fn shortened(&self, outcome: &Outcome) -> Option<Answer<'static>> {
+        let status = outcome.result.as_ref().err()?;
+        let metadata = status.metadata().clone();
+        let bare = Status::with_metadata(status.code(), "", metadata.clone());
+        let bare = Outcome { metadata: MetadataMap::new(), result: Err(bare) };
+        // A status that is bare altogether has no block, whose lengths take this.
+        let bare_len = self.answer(&bare, None).ok()?.block.len().max(OUTCOME_LENGTHS);
+        let max = self.sink.core().settled.peer_limits.max_metadata_len;
+        let room = usize::try_from(max).unwrap_or(usize::MAX).checked_sub(bare_len)?;
+        let text = status.message();
+        if room < text.len().min(TEXT_LEN_MIN) {
+            return None;
+        }
+        let end = (0..=room.min(text.len())).rev().find(|at| text.is_char_boundary(*at))?;
+        let status = Status::with_metadata(status.code(), &text[..end], metadata);
+        let outcome = Outcome { metadata: MetadataMap::new(), result: Err(status) };
+        let Answer { code, block, .. } = self.answer(&outcome, None).ok()?;
+        Some(Answer { block, ..Answer::bare(code, 0) })
     }
 
     /// The handler has ended: its call no longer counts among the running ones. Before the answer
@@ -276,7 +306,7 @@ impl Responder {
     ) -> Result<Answer<'a>, Status> {
         let mut block = Vec::new();
         let encoded = outcome.encode(&mut block);
-        encoded.map_err(|error| Status::resource_exhausted(error.to_string()))?;
+        encoded.map_err(|error| refusal::unencodable("response", &error))?;
         let limits = &self.sink.core().settled.peer_limits;
         refusal::check_metadata("response", block.len(), "client's", limits)?;
         let message_len = message.map_or(0, Encode::len) as u64;

@@ -18,6 +18,7 @@ use tracing::Dispatch;
 use tracing::dispatcher::with_default;
 
 use self::upload::Upload;
+use super::connection::Leaving;
 use super::flow::Flowing;
 use super::held::{CALL_HELD, ENDED_HELD, connection_held, headers_held};
 use super::piece::Piece;
@@ -142,12 +143,21 @@ impl Http2 {
         Self { state, service, flowing, held, header_list_max, unseen_resets_max, is_leaving }
     }
 
-    /// Tells the client to make its calls elsewhere, and ends with the last one.
-    pub(super) fn leave(self: Pin<&mut Self>) {
+    /// Tells the client to make its calls elsewhere, and ends with the last one. Without calls, it
+    /// also ends for a client that does not answer. Returns true if the client has not begun.
+    pub(super) fn leave(self: Pin<&mut Self>, leaving: Leaving) -> bool {
         let this = self.get_mut();
         this.is_leaving = true;
-        if let Http2State::Open(open) = &mut this.state {
-            quietly(|| open.connection.graceful_shutdown());
+        match (&mut this.state, leaving) {
+            (Http2State::Open(open), Leaving::WithLastCall) => {
+                quietly(|| open.connection.graceful_shutdown());
+                false
+            }
+            (Http2State::Open(open), Leaving::Now) => {
+                quietly(|| open.connection.abrupt_shutdown(Reason::NO_ERROR));
+                false
+            }
+            (Http2State::Opening(_), leaving) => leaving == Leaving::Now,
         }
     }
 
@@ -260,7 +270,10 @@ impl Open {
                     self.uploads.push(upload);
                 }
                 let request = http::Request::from_parts(head, received);
-                tokio::spawn(respond::respond(service.clone(), request, sending, charge));
+                // From now on: the task may run later.
+                let owed = service.flowing.owe();
+                let service = service.clone();
+                tokio::spawn(respond::respond(service, request, sending, charge, owed));
             }
             Err(status) => {
                 drop(received);

@@ -14,6 +14,8 @@ use tonic::Status;
 
 use super::upload::Received;
 use crate::port::bodies::Outgoing;
+use crate::port::flow::OwedResponse;
+use crate::port::header_list;
 use crate::port::held;
 use crate::port::piece::Piece;
 use crate::port::service::PortService;
@@ -49,8 +51,10 @@ pub(super) async fn respond(
     request: http::Request<Received>,
     sending: SendResponse<Piece>,
     charge: MemoryCharge,
+    counted: OwedResponse,
 ) {
     let mut owed = Owed { sending, is_settled: false };
+    let _counted = counted;
     // In memory of its own: a task's future is moved before it runs.
     let mut answering = Box::pin(service.answer(request));
     let answered = poll_fn(|cx| match answering.as_mut().poll(cx) {
@@ -83,7 +87,8 @@ async fn send(
     for name in &OF_CONNECTION {
         head.headers.remove(name);
     }
-    let is_whole = body.is_end_stream();
+    let goes_on = header_list::fit(&mut head.headers, body.header_list_max());
+    let is_whole = !goes_on || body.is_end_stream();
     let mut charge = Some(charge);
     if is_whole {
         keep(&mut head.headers, &mut charge);
@@ -132,6 +137,7 @@ async fn send_body(
                 // Room that was asked for and not used goes back.
                 stream.reserve_capacity(0);
                 let mut trailers = frame.into_trailers().unwrap_or_default();
+                header_list::fit(&mut trailers, body.header_list_max());
                 keep(&mut trailers, &mut charge);
                 return stream.send_trailers(trailers);
             }

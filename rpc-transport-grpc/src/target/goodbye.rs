@@ -1,0 +1,301 @@
+//! The last words of a server: its GOAWAY, read before an error of the socket hides it.
+//!
+//! A server that ends a connection says why, and closes. A client that is writing then finds the
+//! socket broken, and h2 ends with that error although the reason lies in the socket, unread. So a
+//! write to a peer that is gone counts as done, and h2 reads on to the end.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use rpc_core::wire::PeerText;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
+
+use super::ping_pace::PingPace;
+use crate::frames::{Frames, GO_AWAY};
+
+/// Longest payload that is kept, in bytes: the last stream (4), the reason (4) and the beginning of
+/// what is said beside it.
+const PAYLOAD_LEN_MAX: usize = 8 + 256;
+
+/// Longest wait for the rest of a stream that cannot be written any more. It has come by then: the
+/// kernel knows of the break by a packet behind it.
+const REST_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Text beside the reason of a GOAWAY for pings (gRFC A8).
+const TOO_MANY_PINGS: &[u8] = b"too_many_pings";
+
+/// The GOAWAY of one connection.
+#[derive(Debug)]
+pub(super) struct Goodbye {
+    /// The server's address as the user wrote it.
+    server: Arc<str>,
+    pace: Arc<PingPace>,
+    message: Mutex<Option<String>>,
+}
+
+impl Goodbye {
+    pub(super) fn new(server: Arc<str>, pace: Arc<PingPace>) -> Self {
+        Self { server, pace, message: Mutex::new(None) }
+    }
+
+    /// Completes a message about the end of the connection.
+    pub(super) fn explain(&self, message: String) -> String {
+        match &*self.message.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(goodbye) => format!("{message}; {goodbye}"),
+            None => message,
+        }
+    }
+
+    /// Notes the payload of a GOAWAY.
+    fn note(&self, payload: &[u8]) {
+        let Some(([_, _, _, _, code @ ..], debug)) = payload.split_first_chunk::<8>() else {
+            return;
+        };
+        let reason = h2::Reason::from(u32::from_be_bytes(*code));
+        if reason == h2::Reason::ENHANCE_YOUR_CALM && debug.starts_with(TOO_MANY_PINGS) {
+            self.pace.slow_down(&self.server);
+        }
+        let mut said = format!("the server had sent GOAWAY ({reason:?}");
+        if !debug.is_empty() {
+            let text = String::from_utf8_lossy(debug);
+            said = format!("{said}, \"{}\"", PeerText::new(&text));
+        }
+        said.push(')');
+        let mut message = self.message.lock().unwrap_or_else(PoisonError::into_inner);
+        if reason != h2::Reason::NO_ERROR {
+            *message = Some(said);
+        } else if message.is_none() {
+            *message = Some(format!("{said}: it drains, or the connection was old or idle"));
+        }
+    }
+}
+
+/// The stream of a server, read to its end.
+pub(super) struct ReadToEnd<S> {
+    stream: S,
+    frames: Frames,
+    payload: Vec<u8>,
+    goodbye: Arc<Goodbye>,
+    /// The error of a write, after which only reading goes on.
+    broken: Option<io::Error>,
+    rest_timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> ReadToEnd<S> {
+    pub(super) fn new(stream: S, goodbye: Arc<Goodbye>) -> Self {
+        let (frames, payload) = (Frames::from_server(), Vec::new());
+        Self { stream, frames, payload, goodbye, broken: None, rest_timer: None }
+    }
+
+    /// Looks for a GOAWAY in what was read next.
+    fn follow(&mut self, read: &mut [u8]) {
+        let Self { frames, payload, goodbye, .. } = self;
+        frames.follow(read, |part| {
+            if part.kind != GO_AWAY {
+                return;
+            }
+            if part.at == 0 {
+                payload.clear();
+            }
+            let room = PAYLOAD_LEN_MAX.saturating_sub(payload.len());
+            payload.extend_from_slice(&part.bytes[..part.bytes.len().min(room)]);
+            if part.at + part.bytes.len() == part.len {
+                goodbye.note(payload);
+            }
+        });
+    }
+
+    /// Counts a write of `len` bytes to a peer that is gone as done.
+    fn forgive<T>(
+        &mut self,
+        cx: &Context<'_>,
+        polled: Poll<io::Result<T>>,
+        done: T,
+    ) -> Poll<io::Result<T>> {
+        match polled {
+            Poll::Ready(Err(error)) if is_of_gone_peer(&error) => {
+                self.broken = Some(error);
+                // The reader may wait for a socket that has nothing more to announce.
+                cx.waker().wake_by_ref();
+                Poll::Ready(Ok(done))
+            }
+            polled => polled,
+        }
+    }
+}
+
+/// Returns true for the errors of a write after which there may be something to read.
+fn is_of_gone_peer(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
+    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset)
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for ReadToEnd<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        match Pin::new(&mut self.stream).poll_read(cx, buf) {
+            Poll::Ready(Ok(())) => {
+                self.follow(&mut buf.filled_mut()[before..]);
+                Poll::Ready(Ok(()))
+            }
+            Poll::Pending if self.broken.is_some() => {
+                let timer = self.rest_timer.get_or_insert_with(|| Box::pin(sleep(REST_TIMEOUT)));
+                ready!(timer.poll_unpin(cx));
+                Poll::Ready(self.broken.take().map_or(Ok(()), Err))
+            }
+            other => other,
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for ReadToEnd<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if self.broken.is_some() {
+            return Poll::Ready(Ok(buf.len()));
+        }
+        let polled = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.forgive(cx, polled, buf.len())
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let len = bufs.iter().map(|buf| buf.len()).sum();
+        if self.broken.is_some() {
+            return Poll::Ready(Ok(len));
+        }
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.forgive(cx, polled, len)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.broken.is_some() {
+            return Poll::Ready(Ok(()));
+        }
+        let polled = Pin::new(&mut self.stream).poll_flush(cx);
+        self.forgive(cx, polled, ())
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.broken.is_some() {
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rpc_core::policy::keepalive::Keepalive;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    fn goodbye() -> Arc<Goodbye> {
+        let pace = Arc::new(PingPace::new(Some(Keepalive::default())));
+        Arc::new(Goodbye::new("grpc://a:1".into(), pace))
+    }
+
+    fn go_away(reason: h2::Reason, debug: &[u8]) -> Vec<u8> {
+        let payload = [&[0; 4][..], &u32::from(reason).to_be_bytes(), debug].concat();
+        let [_, len @ ..] = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        [&len[..], &[GO_AWAY, 0, 0, 0, 0, 0], &payload].concat()
+    }
+
+    /// Has what is left to read, and breaks under every write.
+    struct Broken(&'static [u8]);
+
+    impl AsyncRead for Broken {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            buf: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            match self.0.is_empty() {
+                true => Poll::Pending,
+                false => Pin::new(&mut self.0).poll_read(cx, buf),
+            }
+        }
+    }
+
+    impl AsyncWrite for Broken {
+        fn poll_write(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            _: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn goodbye_is_read_behind_a_write_that_fails() {
+        let frame = go_away(h2::Reason::ENHANCE_YOUR_CALM, b"");
+        let goodbye = goodbye();
+        let mut stream = ReadToEnd::new(Broken(frame.clone().leak()), Arc::clone(&goodbye));
+        stream.write_all(b"request").await.unwrap();
+        let mut read = vec![0; frame.len()];
+        stream.read_exact(&mut read).await.unwrap();
+        assert_eq!(read, frame);
+        let explained = goodbye.explain("it has ended".into());
+        assert_eq!(explained, "it has ended; the server had sent GOAWAY (ENHANCE_YOUR_CALM)");
+        // A stream whose end does not come ends all the same.
+        let error = stream.read(&mut read).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[tokio::test]
+    async fn reasons_are_told_by_name() {
+        let cases: [(&[(h2::Reason, &[u8])], &str); 4] = [
+            (&[(h2::Reason::NO_ERROR, b"")], "NO_ERROR): it drains, or the connection was old"),
+            (&[(h2::Reason::NO_ERROR, b"max_age")], "(NO_ERROR, \"max_age\"): it drains"),
+            (
+                &[(h2::Reason::NO_ERROR, b""), (h2::Reason::INTERNAL_ERROR, b"a\nb")],
+                "(INTERNAL_ERROR, \"a\\nb\")",
+            ),
+            (
+                &[(h2::Reason::ENHANCE_YOUR_CALM, b"too_many_pings"), (h2::Reason::NO_ERROR, b"")],
+                "(ENHANCE_YOUR_CALM, \"too_many_pings\")",
+            ),
+        ];
+        for (frames, expected) in cases {
+            let sent = frames.iter().map(|(reason, debug)| go_away(*reason, debug));
+            let sent = sent.collect::<Vec<_>>().concat();
+            let goodbye = goodbye();
+            let mut stream = ReadToEnd::new(&sent[..], Arc::clone(&goodbye));
+            let mut piece = [0; 3];
+            while stream.read(&mut piece).await.unwrap() > 0 {}
+            let explained = goodbye.explain(String::new());
+            assert!(explained.contains(expected), "{explained}");
+            let is_slower = goodbye.pace.keepalive().unwrap().interval.as_secs() > 300;
+            assert_eq!(is_slower, expected.contains("too_many_pings"));
+        }
+    }
+}

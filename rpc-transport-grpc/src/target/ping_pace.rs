@@ -1,0 +1,100 @@
+//! The pings of a channel to gRPC servers, at a pace that they accept.
+//!
+//! gRPC's servers end connections for pings that come without calls, or sooner than five minutes
+//! after the last one, unless they are told to accept more (gRFC A8). Such an end doubles the
+//! interval of the channel.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use rpc_core::policy::keepalive::Keepalive;
+
+/// Interval where the channel's keepalive is the default one: the least that gRPC's servers accept
+/// by default.
+const INTERVAL_DEFAULT: Duration = Duration::from_secs(5 * 60);
+
+/// Longest interval. hyper adds it to instants.
+const INTERVAL_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// The pings of one channel.
+#[derive(Debug)]
+pub(super) struct PingPace {
+    keepalive: Option<Keepalive>,
+    doublings: AtomicU32,
+}
+
+impl PingPace {
+    /// Pings by the channel's keepalive. The default of farcall's own connections stands for the
+    /// default of gRPC's.
+    pub(super) fn new(keepalive: Option<Keepalive>) -> Self {
+        let keepalive = keepalive.map(|keepalive| match keepalive == Keepalive::default() {
+            true => keepalive.with_interval(INTERVAL_DEFAULT),
+            false => keepalive,
+        });
+        Self { keepalive, doublings: AtomicU32::new(0) }
+    }
+
+    /// The rules for the next connection; `None` for no pings.
+    pub(super) fn keepalive(&self) -> Option<Keepalive> {
+        let factor = 1_u32.checked_shl(self.doublings.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+        self.keepalive.map(|keepalive| {
+            let interval = keepalive.interval.saturating_mul(factor).min(INTERVAL_MAX);
+            keepalive.with_interval(interval)
+        })
+    }
+
+    /// Doubles the interval of connections that are made from now on.
+    pub(super) fn slow_down(&self, server: &str) {
+        if self.keepalive.is_none() {
+            return;
+        }
+        self.doublings.fetch_add(1, Ordering::Relaxed);
+        let interval = self.keepalive().map(|keepalive| keepalive.interval).unwrap_or_default();
+        tracing::warn!(
+            target: "farcall::path",
+            server, ?interval,
+            "the server ended a connection for too many pings: the channel's keepalive.interval \
+             is doubled"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn interval(pace: &PingPace) -> Duration {
+        pace.keepalive().unwrap().interval
+    }
+
+    #[test]
+    fn default_interval_is_five_minutes() {
+        let pace = PingPace::new(Some(Keepalive::default()));
+        assert_eq!(interval(&pace), 300 * SECOND);
+        assert_eq!(pace.keepalive().unwrap().timeout, Keepalive::default().timeout);
+        let set = Keepalive::new(30 * SECOND, SECOND);
+        assert_eq!(PingPace::new(Some(set)).keepalive(), Some(set));
+    }
+
+    #[test]
+    fn interval_doubles_up_to_a_year() {
+        let pace = PingPace::new(Some(Keepalive::default()));
+        for factor in [2, 4, 8] {
+            pace.slow_down("grpc://a:1");
+            assert_eq!(interval(&pace), factor * 300 * SECOND);
+        }
+        for _ in 0..100 {
+            pace.slow_down("grpc://a:1");
+        }
+        assert_eq!(interval(&pace), INTERVAL_MAX);
+    }
+
+    #[test]
+    fn channel_without_keepalive_stays_without() {
+        let pace = PingPace::new(None);
+        pace.slow_down("grpc://a:1");
+        assert_eq!(pace.keepalive(), None);
+    }
+}
