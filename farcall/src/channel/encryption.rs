@@ -1,7 +1,9 @@
 //! What is asked of the encryption of a channel's connections, and what follows from it.
 
+use std::str::FromStr;
 use std::sync::Arc;
 
+use http::uri::Authority;
 use rpc_core::connect::{Upgrade, UpgradePolicy};
 use rpc_transport_tcp::TcpConnector;
 
@@ -19,6 +21,37 @@ fn host_of(name: &str) -> &str {
     host
 }
 
+/// A name that stands for all servers of a channel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ServiceName {
+    /// The name that the servers' certificates are for.
+    host: String,
+    /// The authority of requests over HTTP/2, as gRPC's clients have it: proxies choose by it.
+    /// `None` where the name cannot be one.
+    authority: Option<String>,
+}
+
+impl ServiceName {
+    fn of(address: &Address) -> Option<Self> {
+        match address {
+            Address::Dns(name) => {
+                let host = host_of(&name.name).to_owned();
+                let authority = match name.port {
+                    Some(port) => format!("{host}:{port}"),
+                    None => host.clone(),
+                };
+                Some(Self { host, authority: Some(authority) })
+            }
+            // The control plane tells addresses, for which no certificate is issued.
+            Address::Xds(name) => {
+                let authority = Authority::from_str(&name.name).ok().map(|it| it.to_string());
+                Some(Self { host: host_of(name.host()).to_owned(), authority })
+            }
+            _ => None,
+        }
+    }
+}
+
 /// What has it that connections are encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequiredBy {
@@ -34,7 +67,7 @@ pub(super) struct Encryption {
     tls: Option<ClientTls>,
     required_by: Option<RequiredBy>,
     /// The name that stands for all servers of the channel, if it has one.
-    name: Option<String>,
+    name: Option<ServiceName>,
 }
 
 impl Encryption {
@@ -44,18 +77,19 @@ impl Encryption {
         tls: Option<ClientTls>,
         address: &Address,
     ) -> Self {
-        let name = match address {
-            Address::Dns(name) => Some(host_of(&name.name).to_owned()),
-            // The control plane tells addresses, for which no certificate is issued.
-            Address::Xds(name) => Some(host_of(name.host()).to_owned()),
-            _ => None,
-        };
-        Self { tls, required_by, name }
+        Self { tls, required_by, name: ServiceName::of(address) }
+    }
+
+    /// The authority of requests over HTTP/2 to the server at `authority`.
+    #[cfg(feature = "grpc")]
+    pub(super) fn authority_of<'a>(&'a self, authority: &'a str) -> &'a str {
+        self.name.as_ref().and_then(|name| name.authority.as_deref()).unwrap_or(authority)
     }
 
     /// The connector with TLS around its connections, if they are to have it.
     pub(super) fn apply(&self, connector: TcpConnector) -> TcpConnector {
-        tls::connector(connector, self.tls.as_ref(), self.name.as_deref())
+        let host = self.name.as_ref().map(|name| &*name.host);
+        tls::connector(connector, self.tls.as_ref(), host)
     }
 
     /// Which path a connection to `address` takes.
@@ -112,6 +146,20 @@ impl Encryption {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn requests_to_the_servers_of_a_name_name_it() {
+        for (address, authority) in [
+            ("dns+grpc:///inventory.example.:50051", Some("inventory.example:50051")),
+            ("dns+grpc:///inventory.example", Some("inventory.example")),
+            ("xds+grpc:///inventory.shop:7000", Some("inventory.shop:7000")),
+            ("xds+grpc:///shop/inventory", None),
+        ] {
+            let name = ServiceName::of(&address.parse().unwrap()).unwrap();
+            assert_eq!(name.authority.as_deref(), authority, "{address}");
+        }
+        assert_eq!(ServiceName::of(&"grpc://a:1,b:1".parse().unwrap()), None);
+    }
 
     #[test]
     fn the_servers_of_a_name_have_certificates_for_that_name() {

@@ -42,11 +42,15 @@ impl LiveTarget {
         let is_encrypted_anew = self.tls.is_some() != builder.tls.is_some()
             || self.requires_encryption != builder.get_require_encryption();
         let (old, new) = (self.address.borrow(), builder.address());
-        let is_named = |address: &Address| matches!(address, Address::Dns(_) | Address::Xds(_));
+        // Certificates, and requests over HTTP/2, are for the name of a name's address.
+        let is_named = |address: &Address| match address {
+            Address::Dns(name) => self.tls.is_some() || name.scheme.is_grpc(),
+            Address::Xds(name) => self.tls.is_some() || name.scheme.is_grpc(),
+            _ => false,
+        };
         if is_encrypted_anew {
             &["tls", "require_encryption", "address"]
-        } else if self.tls.is_some() && *old != *new && (is_named(&old) || is_named(new)) {
-            // The name that certificates have to be for comes from a name's address.
+        } else if *old != *new && (is_named(&old) || is_named(new)) {
             &["address"]
         } else {
             &[]
