@@ -1,6 +1,7 @@
 //! An endpoint: one server of many that offer the same services.
 
-use std::net::SocketAddr;
+// Of `core`, which has addresses and no sockets: nothing here connects.
+use core::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 

@@ -139,8 +139,8 @@ impl Listen for TcpListener {
 }
 
 /// Connects to a TCP address, and upgrades as its configuration says. Where the server has several
-/// addresses, the first that accepts is used: the next is tried 250 ms after the last, or as soon as
-/// that has failed (RFC 8305).
+/// addresses, the first that accepts is used: the next is tried 250 ms after the last, or as soon
+/// as that has failed (RFC 8305).
 #[derive(Debug)]
 pub struct TcpConnector {
     address: String,

@@ -26,8 +26,8 @@ use crate::limited_log;
 use crate::limits::log::LogLimit;
 use crate::policy::reconnect::ConnectBackoff;
 
-/// Handshakes of one channel at a time, while they are young. A list of a thousand servers would otherwise begin with a
-/// thousand sockets and, over RDMA, as many queue pairs in the making.
+/// Handshakes of one channel at a time, while they are young. A list of a thousand servers would
+/// otherwise begin with a thousand sockets and, over RDMA, as many queue pairs in the making.
 const MAX_HANDSHAKES: usize = 32;
 
 /// Time after which an attempt does not count among the handshakes any more. A few servers that
