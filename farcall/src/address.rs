@@ -10,7 +10,7 @@ use http::uri::Authority;
 use rpc_core::connect::ConnectError;
 use thiserror::Error;
 
-use crate::resolve::{DnsName, EtcdName, XdsName};
+use crate::resolve::{DnsName, EtcdName, Scheme, XdsName};
 
 /// Where to listen or to connect to, and by which path calls may travel.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -297,6 +297,21 @@ impl Address {
     /// Whether connections to it stay on this host.
     pub(crate) fn is_local(&self) -> bool {
         matches!(self, Self::Unix(_) | Self::Inproc(_))
+    }
+
+    /// The protocol and path of its servers; `None` where they stay on this host, and for a list.
+    pub(crate) fn scheme(&self) -> Option<Scheme> {
+        match self {
+            Self::Auto(_) => Some(Scheme::Auto),
+            Self::Rdma(_) => Some(Scheme::Rdma),
+            Self::Tcp(_) => Some(Scheme::Tcp),
+            Self::Grpc(_) => Some(Scheme::Grpc),
+            Self::Grpcs(_) => Some(Scheme::Grpcs),
+            Self::Dns(name) => Some(name.scheme),
+            Self::Etcd(name) => Some(name.scheme),
+            Self::Xds(name) => Some(name.scheme),
+            Self::Unix(_) | Self::Inproc(_) | Self::List(_) => None,
+        }
     }
 
     /// Whether a channel to it chooses among servers.

@@ -96,7 +96,7 @@ macro_rules! with_connector {
                 let (rules, scheme) = ($rules, scheme(&$address));
                 let streams = TcpConnector::new(authority.clone(), rules.clone());
                 let streams = tls::for_grpc($encryption.apply(streams));
-                let named = $encryption.authority_of(authority);
+                let named = $encryption.request_authority(authority);
                 let connector = GrpcConnector::new(scheme, named, streams, rules);
                 let $connector = connector.with_name($address.to_string());
                 $made

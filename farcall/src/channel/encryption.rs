@@ -9,6 +9,7 @@ use rpc_transport_tcp::TcpConnector;
 
 use crate::Address;
 use crate::rdma::{Rdma, Refusal};
+use crate::resolve::Scheme;
 use crate::tls::{self, ClientTls};
 
 /// The name that the certificates of a name's servers are for: `inventory.example` of
@@ -32,7 +33,7 @@ struct ServiceName {
 }
 
 impl ServiceName {
-    fn of(address: &Address) -> Option<Self> {
+    fn from_address(address: &Address) -> Option<Self> {
         match address {
             Address::Dns(name) => {
                 let host = host_of(&name.name).to_owned();
@@ -77,12 +78,12 @@ impl Encryption {
         tls: Option<ClientTls>,
         address: &Address,
     ) -> Self {
-        Self { tls, required_by, name: ServiceName::of(address) }
+        Self { tls, required_by, name: ServiceName::from_address(address) }
     }
 
     /// The authority of requests over HTTP/2 to the server at `authority`.
     #[cfg(feature = "grpc")]
-    pub(super) fn authority_of<'a>(&'a self, authority: &'a str) -> &'a str {
+    pub(super) fn request_authority<'a>(&'a self, authority: &'a str) -> &'a str {
         self.name.as_ref().and_then(|name| name.authority.as_deref()).unwrap_or(authority)
     }
 
@@ -116,10 +117,10 @@ impl Encryption {
                 Some("TLS is for TCP, and calls there do not leave the host: leave `tls` out")
             }
             // Sent in the clear, it would not be what was asked for.
-            (Some(_), _) if matches!(address, Address::Grpc(_)) => {
+            (Some(_), _) if address.scheme() == Some(Scheme::Grpc) => {
                 Some("grpc:// is without TLS: write grpcs://, or leave `tls` out")
             }
-            (None, _) if matches!(address, Address::Grpcs(_)) => {
+            (None, _) if address.scheme() == Some(Scheme::Grpcs) => {
                 Some("grpcs:// is with TLS, and the channel has no `tls`: set it (feature `tls`)")
             }
             (None, Some(RequiredBy::Setting)) if !is_local => {
@@ -155,10 +156,21 @@ mod tests {
             ("xds+grpc:///inventory.shop:7000", Some("inventory.shop:7000")),
             ("xds+grpc:///shop/inventory", None),
         ] {
-            let name = ServiceName::of(&address.parse().unwrap()).unwrap();
+            let name = ServiceName::from_address(&address.parse().unwrap()).unwrap();
             assert_eq!(name.authority.as_deref(), authority, "{address}");
         }
-        assert_eq!(ServiceName::of(&"grpc://a:1,b:1".parse().unwrap()), None);
+        assert_eq!(ServiceName::from_address(&"grpc://a:1,b:1".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn a_name_of_servers_with_tls_needs_tls() {
+        for address in ["dns+grpcs:///a:1", "etcd+grpcs:///a", "xds+grpcs:///a", "grpcs://a:1"] {
+            let address = address.parse().unwrap();
+            let refusal = Encryption::new(None, None, &address).refusal(&address);
+            assert!(refusal.is_some_and(|it| it.starts_with("grpcs:// is with TLS")), "{address}");
+        }
+        let plain = "dns+grpc:///a:1".parse().unwrap();
+        assert_eq!(Encryption::new(None, None, &plain).refusal(&plain), None);
     }
 
     #[test]

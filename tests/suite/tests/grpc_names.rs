@@ -99,9 +99,9 @@ impl Running {
             .add_service(TestServiceServer::new(counts.clone()))
             .add_service(health_service);
         let (shutdown, is_shut_down) = oneshot::channel::<()>();
-        let serving = router
-            .serve_with_incoming_shutdown(TcpListenerStream::new(listener), async {
-                drop(is_shut_down.await)
+        let serving =
+            router.serve_with_incoming_shutdown(TcpListenerStream::new(listener), async {
+                drop(is_shut_down.await);
             });
         let serving = tokio::spawn(async { serving.await.expect("it serves") });
         Self { address, counts, health, shutdown, serving }

@@ -9,6 +9,7 @@ use super::ChannelBuilder;
 use crate::Address;
 use crate::channel::live::{Live, LiveTarget, TargetRules, attempts};
 use crate::rdma::Rdma;
+use crate::resolve::Scheme;
 
 impl ChannelBuilder {
     /// The same builder with the handle of its settings.
@@ -43,10 +44,9 @@ impl LiveTarget {
             || self.requires_encryption != builder.get_require_encryption();
         let (old, new) = (self.address.borrow(), builder.address());
         // Certificates, and requests over HTTP/2, are for the name of a name's address.
-        let is_named = |address: &Address| match address {
-            Address::Dns(name) => self.tls.is_some() || name.scheme.is_grpc(),
-            Address::Xds(name) => self.tls.is_some() || name.scheme.is_grpc(),
-            _ => false,
+        let is_named = |address: &Address| {
+            let is_grpc = address.scheme().is_some_and(Scheme::is_grpc);
+            matches!(address, Address::Dns(_) | Address::Xds(_)) && (self.tls.is_some() || is_grpc)
         };
         if is_encrypted_anew {
             &["tls", "require_encryption", "address"]
