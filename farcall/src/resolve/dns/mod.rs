@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep_until};
 
 use self::failure::LookupFailure;
 use self::server::{Server, servers};
-use self::system::SystemResolver;
+use self::system::CurrentResolver;
 use super::{DnsName, Refresh, Resolve, ResolveError};
 use crate::balance::Endpoint;
 
@@ -76,7 +76,7 @@ const MAX_INTERVAL: Duration = Duration::from_secs(300);
 /// Of an answer at most 256 SRV records and 1,024 servers are used. The subset stays the same from
 /// lookup to lookup, and differs among processes. A line of WARN counts the rest.
 pub struct Dns {
-    resolver: ResolverSource,
+    resolver: CurrentResolver,
     name: DnsName,
     /// The earliest instant of the next lookup.
     soonest: Instant,
@@ -87,12 +87,6 @@ pub struct Dns {
     /// Ranks records: the subset of a long answer.
     ranks: RandomState,
     log: LogLimit,
-}
-
-enum ResolverSource {
-    System(SystemResolver),
-    /// The program has made it.
-    Given(Box<TokioResolver>),
 }
 
 /// Servers, and the end of the TTL.
@@ -118,16 +112,16 @@ impl Dns {
 
     /// The servers of `name`, by the system's configuration, which the first lookup reads.
     pub(crate) fn by_system(name: DnsName) -> Self {
-        Self::by(ResolverSource::System(SystemResolver::new()), name)
+        Self::by(CurrentResolver::follow_system(), name)
     }
 
     /// The servers of `name`, by a resolver with a configuration of its own.
     #[must_use]
     pub fn with_resolver(resolver: TokioResolver, name: DnsName) -> Self {
-        Self::by(ResolverSource::Given(Box::new(resolver)), name)
+        Self::by(CurrentResolver::fixed(resolver), name)
     }
 
-    fn by(resolver: ResolverSource, name: DnsName) -> Self {
+    fn by(resolver: CurrentResolver, name: DnsName) -> Self {
         Self {
             resolver,
             name,
@@ -142,10 +136,7 @@ impl Dns {
     /// Returns the resolver by the configuration of this moment, with an empty cache: the cache
     /// would give the same answer until its TTL is over.
     fn resolver(&mut self) -> Result<TokioResolver, ResolveError> {
-        let resolver = match &mut self.resolver {
-            ResolverSource::System(system) => system.resolver(&self.log)?,
-            ResolverSource::Given(resolver) => (**resolver).clone(),
-        };
+        let resolver = self.resolver.resolver(&self.log)?;
         resolver.clear_cache();
         Ok(resolver)
     }
@@ -213,20 +204,20 @@ impl Dns {
         targets: &[SRV],
     ) -> Result<Found<Endpoint>, Option<LookupFailure>> {
         let look_up = |service: &SRV| {
-            let (resolver, service) = (resolver.clone(), service.clone());
-            async move { (look_up_host(&resolver, &service.target.to_utf8()).await, service) }
-                .boxed()
+            // Escaped: it is another's text.
+            let (resolver, target) = (resolver.clone(), service.target.to_ascii());
+            let (port, weight) = (service.port, service.weight);
+            async move { (look_up_host(&resolver, &target).await, target, port, weight) }.boxed()
         };
         let lookups: Vec<_> = targets.iter().map(look_up).collect();
         let mut lookups = stream::iter(lookups).buffered(TARGETS_AT_ONCE);
         let (mut servers, mut failure) = (Vec::new(), None);
         let mut holds_until = Instant::now() + MAX_INTERVAL;
-        while let Some((found, service)) = lookups.next().await {
+        while let Some((found, target, port, weight)) = lookups.next().await {
             self.query_count += HOST_QUERIES;
             match found {
                 Ok((found, until)) => {
-                    let of_it = found.into_iter().map(|it| (it, service.port, service.weight));
-                    servers.extend(of_it);
+                    servers.extend(found.into_iter().map(|server| (server, port, weight)));
                     // Here, too: a target may have as many addresses as an answer can carry.
                     if servers.len() > MAX_SERVERS {
                         servers = self.subset(servers, MAX_SERVERS);
@@ -237,7 +228,7 @@ impl Dns {
                     limited_log!(
                         target: "farcall::path",
                         self.log, WARN, "a target of SRV records does not resolve",
-                        target = %self.name, server = %service.target, reason = %reason
+                        target = %self.name, server = %target, reason = %reason
                     );
                     holds_until = holds_until.min(Instant::now() + RETRY_INTERVAL);
                     failure = Some(reason);
@@ -331,12 +322,43 @@ impl Resolve for Dns {
 mod tests {
     use std::net::Ipv4Addr;
 
+    use farcall_testkit::name_server::{Zone, address};
+    use hickory_resolver::config::{
+        ConnectionConfig, NameServerConfig, ResolverConfig, ResolverOpts,
+    };
+
     use super::*;
     use crate::resolve::Scheme;
 
     fn dns() -> Dns {
         let resolver = farcall_testkit::name_server::resolver_at(([127, 0, 0, 1], 1).into());
         Dns::with_resolver(resolver.unwrap(), DnsName::new("a.test.", None, Scheme::Tcp))
+    }
+
+    /// The system's settings with the name server at this address.
+    fn settings(server: SocketAddr) -> (ResolverConfig, ResolverOpts) {
+        let mut connection = ConnectionConfig::udp();
+        connection.port = server.port();
+        let server = NameServerConfig::new(server.ip(), true, vec![connection]);
+        (ResolverConfig::from_name_servers(vec![server]), ResolverOpts::default())
+    }
+
+    #[tokio::test]
+    async fn changed_settings_take_effect_at_the_next_lookup() {
+        let zones = [1, 2].map(|last| {
+            let zone = Zone::default();
+            zone.set(vec![address("a.test.", Ipv4Addr::new(127, 0, 0, last), 1).unwrap()]);
+            zone
+        });
+        let servers = [zones[0].listen().await.unwrap(), zones[1].listen().await.unwrap()];
+        let mut read = servers.map(settings).into_iter();
+        let system = CurrentResolver::by(move || Ok(read.next()));
+        let name = DnsName::new("a.test.", Some(7), Scheme::Tcp);
+        let mut dns = Dns::by(system, name);
+        for expected in ["tcp://127.0.0.1:7", "tcp://127.0.0.2:7"] {
+            let found = dns.next(&Refresh::default()).await.unwrap();
+            assert_eq!(found, [Endpoint::new(expected)]);
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The resolver by the system's configuration, which may change.
+//! The resolver of this moment: the system's configuration may change.
 
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{ResolverConfig, ResolverOpts};
@@ -14,18 +14,23 @@ type Settings = (ResolverConfig, ResolverOpts);
 /// Reads the system's settings; `None` while they are the same as before.
 type ReadSettings = dyn FnMut() -> Result<Option<Settings>, ResolveError> + Send + Sync;
 
-/// The resolver by the system's configuration.
-pub(super) struct SystemResolver {
+/// A resolver that follows the system's configuration, or one that the program has made.
+pub(super) struct CurrentResolver {
     read: Box<ReadSettings>,
     resolver: Option<TokioResolver>,
 }
 
-impl SystemResolver {
-    pub(super) fn new() -> Self {
-        Self::by(system::reader())
+impl CurrentResolver {
+    pub(super) fn follow_system() -> Self {
+        Self::by(settings::reader())
     }
 
-    fn by(
+    /// A resolver of the program's, which stays.
+    pub(super) fn fixed(resolver: TokioResolver) -> Self {
+        Self { resolver: Some(resolver), ..Self::by(|| Ok(None)) }
+    }
+
+    pub(super) fn by(
         read: impl FnMut() -> Result<Option<Settings>, ResolveError> + Send + Sync + 'static,
     ) -> Self {
         Self { read: Box::new(read), resolver: None }
@@ -71,7 +76,7 @@ fn build((config, options): Settings) -> Result<TokioResolver, ResolveError> {
 
 /// Files of Unix.
 #[cfg(all(unix, not(any(target_os = "android", target_vendor = "apple"))))]
-mod system {
+mod settings {
     use std::fs::{self, Metadata};
     use std::path::PathBuf;
     use std::time::SystemTime;
@@ -122,7 +127,7 @@ mod system {
 
 /// Systems with an interface of their own.
 #[cfg(not(all(unix, not(any(target_os = "android", target_vendor = "apple")))))]
-mod system {
+mod settings {
     use hickory_resolver::system_conf::read_system_conf;
 
     use super::super::super::ResolveError;
@@ -154,7 +159,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("farcall-dns-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let (path, hosts) = (folder.join("resolv.conf"), folder.join("hosts"));
-        let mut read = system::reader_of(path.clone(), hosts.clone());
+        let mut read = settings::reader_of(path.clone(), hosts.clone());
         let error = read().unwrap_err().to_string();
         let expected = format!("the DNS settings {} cannot be read: No such file", path.display());
         assert!(error.starts_with(&expected), "{error}");
@@ -184,7 +189,7 @@ mod tests {
             Ok(None),
         ]
         .into_iter();
-        let mut system = SystemResolver::by(move || reads.next().unwrap());
+        let mut system = CurrentResolver::by(move || reads.next().unwrap());
         let log = LogLimit::default();
         assert_eq!(system.resolver(&log).err().unwrap().to_string(), "no file");
         for _ in 0..3 {
