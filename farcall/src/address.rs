@@ -10,7 +10,7 @@ use http::uri::Authority;
 use rpc_core::connect::ConnectError;
 use thiserror::Error;
 
-use crate::resolve::{DnsName, EtcdName, XdsName};
+use crate::resolve::{DnsName, EtcdName, Scheme, XdsName};
 
 /// Where to listen or to connect to, and by which path calls may travel.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -216,10 +216,15 @@ fn parse(text: &str) -> Result<Address, Cow<'static, str>> {
              tcp://{rest}. Set `tls` for it (feature `tls`)"
         )
         .into()),
-        _ => {
-            let words = "its scheme is none of auto, rdma, tcp, unix, inproc, grpc, grpcs, dns,";
-            Err(format!("{words} etcd and xds").into())
-        }
+        _ => match scheme.split_once('+') {
+            Some((path, registry @ ("dns" | "etcd" | "xds"))) => {
+                Err(format!("{registry} stands before the plus sign: {registry}+{path}://").into())
+            }
+            _ => {
+                let schemes = "auto, rdma, tcp, unix, inproc, grpc, grpcs, dns, etcd and xds";
+                Err(format!("its scheme is none of {schemes}").into())
+            }
+        },
     }
 }
 
@@ -268,6 +273,15 @@ fn authority(scheme: &str, text: &str) -> Result<String, Cow<'static, str>> {
         let words = "an IPv6 address stands in brackets";
         return Err(format!("{words}: {scheme}://[{host}]:{port}").into());
     }
+    // gRPC's targets have three slashes, as has a name of DNS.
+    if let Some(text) = text.strip_prefix('/').filter(|text| Authority::from_str(text).is_ok()) {
+        let registry = if scheme == "auto" { "dns".to_owned() } else { format!("dns+{scheme}") };
+        return Err(format!(
+            "{scheme}:// has two slashes before host:port: write {scheme}://{text}, or \
+             {registry}:///{text} for all servers of that name"
+        )
+        .into());
+    }
     let authority =
         Authority::from_str(text).map_err(|_| "what follows the scheme is not host:port")?;
     match authority.port_u16() {
@@ -287,6 +301,21 @@ impl Address {
     /// Whether connections to it stay on this host.
     pub(crate) fn is_local(&self) -> bool {
         matches!(self, Self::Unix(_) | Self::Inproc(_))
+    }
+
+    /// The protocol and path of its servers; `None` where they stay on this host, and for a list.
+    pub(crate) fn scheme(&self) -> Option<Scheme> {
+        match self {
+            Self::Auto(_) => Some(Scheme::Auto),
+            Self::Rdma(_) => Some(Scheme::Rdma),
+            Self::Tcp(_) => Some(Scheme::Tcp),
+            Self::Grpc(_) => Some(Scheme::Grpc),
+            Self::Grpcs(_) => Some(Scheme::Grpcs),
+            Self::Dns(name) => Some(name.scheme),
+            Self::Etcd(name) => Some(name.scheme),
+            Self::Xds(name) => Some(name.scheme),
+            Self::Unix(_) | Self::Inproc(_) | Self::List(_) => None,
+        }
     }
 
     /// Whether a channel to it chooses among servers.
@@ -347,6 +376,11 @@ mod tests {
             "inproc://my-server",
             "etcd://10.0.0.9:2379/services/shop",
             "etcd+tcp://127.0.0.1:2379/shop",
+            "dns+grpc:///inventory:50051",
+            "dns+grpcs:///inventory",
+            "etcd+grpc://127.0.0.1:2379/shop",
+            "xds+grpcs:///inventory.shop",
+            "grpc://a:1,grpc://b:1",
             "xds:///inventory.shop.svc.cluster.local:7000",
             "xds+tcp://127.0.0.1:18000/inventory",
             "unix:///run/x.sock",
@@ -408,6 +442,16 @@ mod tests {
             ("tcp://[::1]", "no port"),
             ("tcp://", "not host:port"),
             ("udp://host:1", "scheme is none of"),
+            ("dns+grpc://inventory:1", "write dns+grpc:///inventory:1"),
+            ("dns+auto:///inventory:1", "dns+ is followed by rdma, tcp, grpc or grpcs"),
+            ("dns+http:///inventory:1", "dns+ is followed by rdma, tcp, grpc or grpcs"),
+            ("etcd+unix://127.0.0.1:2379/shop", "etcd+ is followed by rdma, tcp, grpc or grpcs"),
+            ("xds+:///inventory:1", "xds+ is followed by rdma, tcp, grpc or grpcs"),
+            ("grpc+dns:///inventory:1", "dns stands before the plus sign: dns+grpc://"),
+            ("grpc:///inventory:1", "write grpc://inventory:1, or dns+grpc:///inventory:1 for all"),
+            ("auto:///inventory:1", "write auto://inventory:1, or dns:///inventory:1 for all"),
+            ("grpc://a:1,dns+grpc:///b:1", "a list has servers, and dns:// names many"),
+            ("dns+grpc:///a:1,b:1", "a list has servers, and dns:// names many"),
             ("xds://inventory", "write xds:///inventory"),
             ("xds+rdma:///", "needs a name, as xds+rdma:///inventory:7000"),
             ("xds://control-plane/inventory", "no port"),

@@ -1,13 +1,20 @@
 //! `dns:///`: a channel to the servers that a name stands for, with a name server of the test's
 //! own on loopback.
 
-use std::net::Ipv4Addr;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
 use farcall::balance::{Connectivity, EndpointStatus};
+use farcall::client::unary;
 use farcall::resolve::{Dns, DnsName, Scheme};
-use farcall::{Channel, Server};
+use farcall::{
+    CallKind, Channel, Detach, Idempotency, MethodDescriptor, Request, Response, Server, Status,
+};
 use farcall_testkit::name_server::{Record, ServiceTarget, Zone, address, service};
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// An address of loopback by a name.
 fn host(name: &str, last: u8, ttl: u32) -> Record {
@@ -44,18 +51,23 @@ fn addresses(status: &[EndpointStatus]) -> Vec<String> {
     addresses
 }
 
+/// A method that no server has: its call makes a channel resolve.
+static METHOD: MethodDescriptor = MethodDescriptor {
+    path: "/t.T/M",
+    kind: CallKind::Unary,
+    idempotency: Idempotency::Unknown,
+    detach: Detach::NONE,
+};
+
+async fn call(channel: &Channel) -> Result<Response<()>, Status> {
+    let called = unary::<(), ()>(channel, &METHOD, Request::new(()));
+    tokio::time::timeout(Duration::from_secs(30), called).await.expect("it ends in time")
+}
+
 /// Waits until the channel has these endpoints, and all of them are connected.
 async fn becomes(channel: &Channel, expected: &[String]) {
     let waiting = async {
-        let connect = farcall::client::unary::<(), ()>;
-        static METHOD: farcall::MethodDescriptor = farcall::MethodDescriptor {
-            path: "/t.T/M",
-            kind: farcall::CallKind::Unary,
-            idempotency: farcall::Idempotency::Unknown,
-            detach: farcall::Detach::NONE,
-        };
-        // No server has it; a call is what makes the channel resolve.
-        let _ = connect(channel, &METHOD, farcall::Request::new(())).await;
+        let _ = call(channel).await;
         loop {
             let status = channel.endpoints();
             let is_ready =
@@ -171,4 +183,140 @@ async fn a_server_that_does_not_answer_has_the_name_looked_up_again_before_its_t
         zone.set(vec![host("shop.test.", 8, 3600)]);
     };
     tokio::join!(connecting, moving);
+}
+
+/// The lines that this thread writes.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().expect("no holder panics").write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Lines {
+    /// From here on, until the guard is dropped.
+    fn start() -> (Self, impl Drop) {
+        // A line that a thread without a subscriber meets first would be off for all threads.
+        static WANTED: Once = Once::new();
+        WANTED.call_once(|| {
+            let all = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE);
+            let _ = all.with_writer(io::sink).try_init();
+        });
+        let lines = Self::default();
+        let writer = lines.clone();
+        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone());
+        (lines, subscriber.with_ansi(false).without_time().set_default())
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().expect("no holder panics").clone()).expect("it is text")
+    }
+}
+
+#[tokio::test]
+async fn a_target_that_does_not_resolve_hides_no_other() {
+    let (lines, _guard) = Lines::start();
+    let (zone, port) = (Zone::default(), servers(&[11]).await);
+    zone.set(vec![
+        shop("gone.shop.test.", 10, 1, port),
+        shop("a.shop.test.", 10, 1, port),
+        shop("lost.shop.test.", 10, 1, port),
+        host("a.shop.test.", 11, 60),
+    ]);
+    let resolver = zone.serve().await.expect("a port of loopback");
+    let target = DnsName::new("shop.test.", None, Scheme::Tcp);
+    let channel = channel(Dns::with_resolver(resolver, target));
+    becomes(&channel, &[format!("tcp://127.0.0.11:{port}")]).await;
+    let text = lines.text();
+    for name in ["gone", "lost"] {
+        let line = format!(
+            "WARN farcall::path: a target of SRV records does not resolve \
+             target=dns+tcp:///shop.test. server={name}.shop.test. \
+             reason={name}.shop.test has no A or AAAA record"
+        );
+        assert!(text.contains(&line), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn the_next_priority_is_used_where_the_best_resolves_to_nothing() {
+    let (zone, port) = (Zone::default(), servers(&[12]).await);
+    zone.set(vec![
+        shop("gone.shop.test.", 10, 1, port),
+        shop(".", 15, 1, port),
+        shop("a.shop.test.", 20, 1, port),
+        host("a.shop.test.", 12, 60),
+    ]);
+    let resolver = zone.serve().await.expect("a port of loopback");
+    let target = DnsName::new("shop.test.", None, Scheme::Tcp);
+    let channel = channel(Dns::with_resolver(resolver, target));
+    becomes(&channel, &[format!("tcp://127.0.0.12:{port}")]).await;
+}
+
+#[tokio::test]
+async fn a_name_without_servers_is_an_error_in_a_sentence() {
+    let zone = Zone::default();
+    for (port, records, sentence) in [
+        (Some(1), vec![], "shop.test has no A or AAAA record"),
+        (None, vec![], "_farcall._tcp.shop.test has no SRV record"),
+        (None, vec![shop("gone.test.", 1, 1, 1)], "gone.test has no A or AAAA record"),
+        (
+            None,
+            vec![shop(".", 1, 1, 1)],
+            "_farcall._tcp.shop.test has no service: the target of its SRV record is \".\"",
+        ),
+    ] {
+        zone.set(records);
+        let resolver = zone.serve().await.expect("a port of loopback");
+        let target = DnsName::new("shop.test.", port, Scheme::Tcp);
+        let name = target.to_string();
+        let channel = channel(Dns::with_resolver(resolver, target));
+        let status = call(&channel).await.unwrap_err();
+        let message = format!("no endpoint of {name} is connected: {sentence}");
+        assert_eq!(status.message(), message);
+    }
+}
+
+#[tokio::test]
+async fn the_a_and_aaaa_of_one_server_are_one_endpoint() {
+    // The server has an address of IPv4 alone.
+    let (zone, port) = (Zone::default(), servers(&[13]).await);
+    let ipv6 = |name| address(name, Ipv6Addr::LOCALHOST, 60).expect("it is a name");
+    zone.set(vec![
+        host("shop.test.", 13, 60),
+        ipv6("shop.test."),
+        shop("a.shop.test.", 10, 1, port),
+        host("a.shop.test.", 13, 60),
+        ipv6("a.shop.test."),
+    ]);
+    for port_of_name in [Some(port), None] {
+        let resolver = zone.serve().await.expect("a port of loopback");
+        let target = DnsName::new("shop.test.", port_of_name, Scheme::Tcp);
+        let channel = channel(Dns::with_resolver(resolver, target));
+        becomes(&channel, &[format!("tcp://[::1]:{port}")]).await;
+        let status = &channel.endpoints()[0];
+        let alternative = (Ipv4Addr::new(127, 0, 0, 13), port).into();
+        assert_eq!(*status.endpoint.alternatives, [alternative]);
+        let peer = channel.info().and_then(|info| info.addresses.peer);
+        assert_eq!(peer, Some(alternative));
+    }
+}
+
+/// Addresses of one kind that nothing listens at are stood in for.
+#[tokio::test]
+async fn a_dead_family_is_no_dead_server() {
+    let (zone, port) = (Zone::default(), servers(&[14, 15]).await);
+    let ipv6 = address("shop.test.", Ipv6Addr::LOCALHOST, 60).expect("it is a name");
+    zone.set(vec![host("shop.test.", 14, 60), ipv6, host("shop.test.", 15, 60)]);
+    let resolver = zone.serve().await.expect("a port of loopback");
+    let target = DnsName::new("shop.test.", Some(port), Scheme::Tcp);
+    let channel = channel(Dns::with_resolver(resolver, target));
+    let at = |host: &str| format!("tcp://{host}:{port}");
+    becomes(&channel, &[at("127.0.0.14"), at("127.0.0.15"), at("[::1]")]).await;
 }

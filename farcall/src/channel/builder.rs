@@ -96,7 +96,9 @@ macro_rules! with_connector {
                 let (rules, scheme) = ($rules, scheme(&$address));
                 let streams = TcpConnector::new(authority.clone(), rules.clone());
                 let streams = tls::for_grpc($encryption.apply(streams));
-                let $connector = GrpcConnector::new(scheme, authority.clone(), streams, rules);
+                let named = $encryption.request_authority(authority);
+                let connector = GrpcConnector::new(scheme, named, streams, rules);
+                let $connector = connector.with_name($address.to_string());
                 $made
             }
             #[cfg(not(feature = "grpc"))]

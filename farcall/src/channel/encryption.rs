@@ -1,12 +1,15 @@
 //! What is asked of the encryption of a channel's connections, and what follows from it.
 
+use std::str::FromStr;
 use std::sync::Arc;
 
+use http::uri::Authority;
 use rpc_core::connect::{Upgrade, UpgradePolicy};
 use rpc_transport_tcp::TcpConnector;
 
 use crate::Address;
 use crate::rdma::{Rdma, Refusal};
+use crate::resolve::Scheme;
 use crate::tls::{self, ClientTls};
 
 /// The name that the certificates of a name's servers are for: `inventory.example` of
@@ -17,6 +20,37 @@ fn host_of(name: &str) -> &str {
         host = rest;
     }
     host
+}
+
+/// A name that stands for all servers of a channel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ServiceName {
+    /// The name that the servers' certificates are for.
+    host: String,
+    /// The authority of requests over HTTP/2, as gRPC's clients have it: proxies choose by it.
+    /// `None` where the name cannot be one.
+    authority: Option<String>,
+}
+
+impl ServiceName {
+    fn from_address(address: &Address) -> Option<Self> {
+        match address {
+            Address::Dns(name) => {
+                let host = host_of(&name.name).to_owned();
+                let authority = match name.port {
+                    Some(port) => format!("{host}:{port}"),
+                    None => host.clone(),
+                };
+                Some(Self { host, authority: Some(authority) })
+            }
+            // The control plane tells addresses, for which no certificate is issued.
+            Address::Xds(name) => {
+                let authority = Authority::from_str(&name.name).ok().map(|it| it.to_string());
+                Some(Self { host: host_of(name.host()).to_owned(), authority })
+            }
+            _ => None,
+        }
+    }
 }
 
 /// What has it that connections are encrypted.
@@ -34,7 +68,7 @@ pub(super) struct Encryption {
     tls: Option<ClientTls>,
     required_by: Option<RequiredBy>,
     /// The name that stands for all servers of the channel, if it has one.
-    name: Option<String>,
+    name: Option<ServiceName>,
 }
 
 impl Encryption {
@@ -44,18 +78,19 @@ impl Encryption {
         tls: Option<ClientTls>,
         address: &Address,
     ) -> Self {
-        let name = match address {
-            Address::Dns(name) => Some(host_of(&name.name).to_owned()),
-            // The control plane tells addresses, for which no certificate is issued.
-            Address::Xds(name) => Some(host_of(name.host()).to_owned()),
-            _ => None,
-        };
-        Self { tls, required_by, name }
+        Self { tls, required_by, name: ServiceName::from_address(address) }
+    }
+
+    /// The authority of requests over HTTP/2 to the server at `authority`.
+    #[cfg(feature = "grpc")]
+    pub(super) fn request_authority<'a>(&'a self, authority: &'a str) -> &'a str {
+        self.name.as_ref().and_then(|name| name.authority.as_deref()).unwrap_or(authority)
     }
 
     /// The connector with TLS around its connections, if they are to have it.
     pub(super) fn apply(&self, connector: TcpConnector) -> TcpConnector {
-        tls::connector(connector, self.tls.as_ref(), self.name.as_deref())
+        let host = self.name.as_ref().map(|name| &*name.host);
+        tls::connector(connector, self.tls.as_ref(), host)
     }
 
     /// Which path a connection to `address` takes.
@@ -82,10 +117,10 @@ impl Encryption {
                 Some("TLS is for TCP, and calls there do not leave the host: leave `tls` out")
             }
             // Sent in the clear, it would not be what was asked for.
-            (Some(_), _) if matches!(address, Address::Grpc(_)) => {
+            (Some(_), _) if address.scheme() == Some(Scheme::Grpc) => {
                 Some("grpc:// is without TLS: write grpcs://, or leave `tls` out")
             }
-            (None, _) if matches!(address, Address::Grpcs(_)) => {
+            (None, _) if address.scheme() == Some(Scheme::Grpcs) => {
                 Some("grpcs:// is with TLS, and the channel has no `tls`: set it (feature `tls`)")
             }
             (None, Some(RequiredBy::Setting)) if !is_local => {
@@ -112,6 +147,31 @@ impl Encryption {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn requests_to_the_servers_of_a_name_name_it() {
+        for (address, authority) in [
+            ("dns+grpc:///inventory.example.:50051", Some("inventory.example:50051")),
+            ("dns+grpc:///inventory.example", Some("inventory.example")),
+            ("xds+grpc:///inventory.shop:7000", Some("inventory.shop:7000")),
+            ("xds+grpc:///shop/inventory", None),
+        ] {
+            let name = ServiceName::from_address(&address.parse().unwrap()).unwrap();
+            assert_eq!(name.authority.as_deref(), authority, "{address}");
+        }
+        assert_eq!(ServiceName::from_address(&"grpc://a:1,b:1".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn a_name_of_servers_with_tls_needs_tls() {
+        for address in ["dns+grpcs:///a:1", "etcd+grpcs:///a", "xds+grpcs:///a", "grpcs://a:1"] {
+            let address = address.parse().unwrap();
+            let refusal = Encryption::new(None, None, &address).refusal(&address);
+            assert!(refusal.is_some_and(|it| it.starts_with("grpcs:// is with TLS")), "{address}");
+        }
+        let plain = "dns+grpc:///a:1".parse().unwrap();
+        assert_eq!(Encryption::new(None, None, &plain).refusal(&plain), None);
+    }
 
     #[test]
     fn the_servers_of_a_name_have_certificates_for_that_name() {

@@ -22,10 +22,7 @@ fn endpoints_of(addresses: &[Address]) -> StaticEndpoints {
 
 #[cfg(feature = "dns")]
 fn resolver_of_name(name: &DnsName) -> Box<dyn Resolve> {
-    match crate::resolve::Dns::new(name.clone()) {
-        Ok(resolver) => Box::new(resolver),
-        Err(error) => unresolvable(name.to_string(), error),
-    }
+    Box::new(crate::resolve::Dns::by_system(name.clone()))
 }
 
 #[cfg(not(feature = "dns"))]

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// By which path the servers that a name stands for are called.
+/// The protocol and path by which the servers that a name stands for are called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Scheme {
@@ -16,9 +16,18 @@ pub enum Scheme {
     Rdma,
     /// TCP: `tcp://`, `dns+tcp:///`, `etcd+tcp://`, `xds+tcp:///`.
     Tcp,
+    /// gRPC over HTTP/2, without TLS: `grpc://`, `dns+grpc:///`, `etcd+grpc://`,
+    /// `xds+grpc:///`. The feature `grpc` has it.
+    Grpc,
+    /// gRPC over HTTP/2 with TLS: `grpcs://`, `dns+grpcs:///`, `etcd+grpcs://`,
+    /// `xds+grpcs:///`. The features `grpc` and `tls` have it.
+    Grpcs,
 }
 
 impl Scheme {
+    /// The schemes that stand behind a registry's name and a plus sign.
+    const NAMED: [Self; 4] = [Self::Rdma, Self::Tcp, Self::Grpc, Self::Grpcs];
+
     /// The scheme of a server's address.
     #[must_use]
     pub fn of_address(self) -> &'static str {
@@ -26,34 +35,38 @@ impl Scheme {
             Self::Auto => "auto",
             Self::Rdma => "rdma",
             Self::Tcp => "tcp",
+            Self::Grpc => "grpc",
+            Self::Grpcs => "grpcs",
         }
     }
 
-    /// The scheme of a name's address.
-    fn of_name(self) -> &'static str {
+    /// Returns true for the protocol of gRPC.
+    #[cfg(any(feature = "dns", feature = "settings"))]
+    pub(crate) fn is_grpc(self) -> bool {
+        matches!(self, Self::Grpc | Self::Grpcs)
+    }
+
+    /// The scheme of an address whose servers `registry` tells: `dns`, `etcd` or `xds`.
+    fn with_registry(self, registry: &str) -> String {
         match self {
-            Self::Auto => "dns",
-            Self::Rdma => "dns+rdma",
-            Self::Tcp => "dns+tcp",
+            Self::Auto => registry.to_owned(),
+            scheme => format!("{registry}+{}", scheme.of_address()),
         }
     }
 
-    /// The scheme of an address in etcd.
-    fn of_etcd(self) -> &'static str {
-        match self {
-            Self::Auto => "etcd",
-            Self::Rdma => "etcd+rdma",
-            Self::Tcp => "etcd+tcp",
-        }
-    }
-
-    /// The scheme of an address that a control plane resolves.
-    fn of_xds(self) -> &'static str {
-        match self {
-            Self::Auto => "xds",
-            Self::Rdma => "xds+rdma",
-            Self::Tcp => "xds+tcp",
-        }
+    /// Reads the scheme of an address; `None` where it is not one of `registry`.
+    fn parse(registry: &str, scheme: &str) -> Option<Result<Self, Cow<'static, str>>> {
+        let Some((_, path)) = scheme.split_once('+').filter(|(it, _)| *it == registry) else {
+            return (scheme == registry).then_some(Ok(Self::Auto));
+        };
+        let named = Self::NAMED.into_iter().find(|it| it.of_address() == path);
+        Some(named.ok_or_else(|| {
+            format!(
+                "{registry}+ is followed by rdma, tcp, grpc or grpcs, and {registry}:// alone is \
+                 RDMA where both sides can, otherwise TCP"
+            )
+            .into()
+        }))
     }
 }
 
@@ -66,7 +79,7 @@ pub struct DnsName {
     pub name: String,
     /// The port of A and AAAA records; `None` for SRV records.
     pub port: Option<u16>,
-    /// By which path the servers are called.
+    /// The protocol and path by which the servers are called.
     pub scheme: Scheme,
 }
 
@@ -80,13 +93,18 @@ impl DnsName {
     /// Reads what follows the `://` of an address whose scheme is `scheme`; `None` where the scheme
     /// is not one of DNS.
     pub(crate) fn parse(scheme: &str, rest: &str) -> Option<Result<Self, Cow<'static, str>>> {
-        let schemes = [Scheme::Auto, Scheme::Rdma, Scheme::Tcp];
-        let scheme = schemes.into_iter().find(|it| it.of_name() == scheme)?;
-        Some(Self::parse_name(scheme, rest))
+        let scheme = Scheme::parse("dns", scheme)?;
+        Some(scheme.and_then(|scheme| Self::parse_name(scheme, rest)))
+    }
+
+    /// The label of SRV records that stands before the name.
+    #[cfg(feature = "dns")]
+    pub(crate) fn service_label(&self) -> &'static str {
+        if self.scheme.is_grpc() { "_grpc._tcp." } else { "_farcall._tcp." }
     }
 
     fn parse_name(scheme: Scheme, rest: &str) -> Result<Self, Cow<'static, str>> {
-        let prefix = scheme.of_name();
+        let prefix = scheme.with_registry("dns");
         let Some(name) = rest.strip_prefix('/') else {
             let name = rest.rsplit('/').next().unwrap_or(rest);
             return Err(format!(
@@ -112,7 +130,7 @@ impl DnsName {
 
 impl fmt::Display for DnsName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:///{}", self.scheme.of_name(), self.name)?;
+        write!(f, "{}:///{}", self.scheme.with_registry("dns"), self.name)?;
         match self.port {
             Some(port) => write!(f, ":{port}"),
             None => Ok(()),
@@ -132,7 +150,7 @@ pub struct EtcdName {
     pub endpoint: String,
     /// The prefix, which begins and ends with a slash: `/services/inventory/`.
     pub prefix: String,
-    /// By which path the servers are called.
+    /// The protocol and path by which the servers are called.
     pub scheme: Scheme,
 }
 
@@ -140,8 +158,10 @@ impl EtcdName {
     /// Reads what follows the `://` of an address whose scheme is `scheme`; `None` where the scheme
     /// is not one of etcd.
     pub(crate) fn parse(scheme: &str, rest: &str) -> Option<Result<Self, Cow<'static, str>>> {
-        let schemes = [Scheme::Auto, Scheme::Rdma, Scheme::Tcp];
-        let scheme = schemes.into_iter().find(|it| it.of_etcd() == scheme)?;
+        let scheme = match Scheme::parse("etcd", scheme)? {
+            Ok(scheme) => scheme,
+            Err(reason) => return Some(Err(reason)),
+        };
         let (endpoint, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         let prefix = prefix.trim_end_matches('/');
         if prefix.is_empty() {
@@ -157,7 +177,7 @@ impl EtcdName {
 impl fmt::Display for EtcdName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let prefix = self.prefix.trim_end_matches('/');
-        write!(f, "{}://{}{prefix}", self.scheme.of_etcd(), self.endpoint)
+        write!(f, "{}://{}{prefix}", self.scheme.with_registry("etcd"), self.endpoint)
     }
 }
 
@@ -170,7 +190,7 @@ pub struct XdsName {
     pub control_plane: Option<String>,
     /// The service, as the control plane calls it: `inventory.shop.svc.cluster.local:7000`.
     pub name: String,
-    /// By which path the servers are called.
+    /// The protocol and path by which the servers are called.
     pub scheme: Scheme,
 }
 
@@ -178,9 +198,8 @@ impl XdsName {
     /// Reads what follows the `://` of an address whose scheme is `scheme`; `None` where the scheme
     /// is not one of xDS.
     pub(crate) fn parse(scheme: &str, rest: &str) -> Option<Result<Self, Cow<'static, str>>> {
-        let schemes = [Scheme::Auto, Scheme::Rdma, Scheme::Tcp];
-        let scheme = schemes.into_iter().find(|it| it.of_xds() == scheme)?;
-        Some(Self::parse_name(scheme, rest))
+        let scheme = Scheme::parse("xds", scheme)?;
+        Some(scheme.and_then(|scheme| Self::parse_name(scheme, rest)))
     }
 
     /// The name without its port: what a server's certificate has to be for.
@@ -192,7 +211,7 @@ impl XdsName {
     }
 
     fn parse_name(scheme: Scheme, rest: &str) -> Result<Self, Cow<'static, str>> {
-        let prefix = scheme.of_xds();
+        let prefix = scheme.with_registry("xds");
         let Some((control_plane, name)) = rest.split_once('/') else {
             return Err(format!(
                 "{prefix}:// is followed by a slash and the name, or by the host and port of the \
@@ -211,7 +230,7 @@ impl XdsName {
 impl fmt::Display for XdsName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let control_plane = self.control_plane.as_deref().unwrap_or_default();
-        write!(f, "{}://{control_plane}/{}", self.scheme.of_xds(), self.name)
+        write!(f, "{}://{control_plane}/{}", self.scheme.with_registry("xds"), self.name)
     }
 }
 

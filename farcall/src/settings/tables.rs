@@ -144,7 +144,7 @@ table! {
         /// Where the server is. Its scheme decides what calls travel over: auto://host:port is RDMA
         /// when both sides can and TCP otherwise, rdma:// is RDMA or an error, tcp://,
         /// unix:///path, inproc://name. Servers of gRPC are at grpc://host:port, and with TLS at
-        /// grpcs://host:port.
+        /// grpcs://host:port; all those of a name are at dns+grpc:///name:port.
         address: Address = "\"auto://127.0.0.1:7000\"", Live, any;
         /// For calls that set no timeout themselves. A stream ends then, too.
         timeout: PeriodOrOff = "\"off\"", Live, |it| it.0.map_or(Ok(()), timeout);

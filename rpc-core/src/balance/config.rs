@@ -14,7 +14,8 @@ pub enum Policy {
     LeastLoaded,
     /// One after the other, each as often as its weight says.
     RoundRobin,
-    /// The first of the list that is connected.
+    /// The first of the list that is connected. One that does not answer within 250 ms has the next
+    /// tried beside it; the first to connect is used.
     PickFirst,
     /// Calls with the same key go to the same endpoint while it lives. A call without a key goes to
     /// any.

@@ -1,5 +1,7 @@
 //! An endpoint: one server of many that offer the same services.
 
+// Of `core`, which has addresses and no sockets: nothing here connects.
+use core::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,19 +14,30 @@ pub struct Endpoint {
     /// Its share of the calls beside the other endpoints' weights. From 1 to 65,535: a weight of
     /// zero counts as 1, since a server that shall have no calls is not in the list.
     pub weight: u16,
+    /// Further addresses of the same server, for example those of the other address family. An
+    /// attempt to connect tries them after [`address`](Self::address), as RFC 8305 has it.
+    pub alternatives: Arc<[SocketAddr]>,
 }
 
 impl Endpoint {
     /// An endpoint of weight 1.
     #[must_use]
     pub fn new(address: impl Into<Arc<str>>) -> Self {
-        Self { address: address.into(), weight: 1 }
+        Self { address: address.into(), weight: 1, alternatives: Arc::default() }
     }
 
     /// Sets [`weight`](Self::weight).
     #[must_use]
     pub fn with_weight(mut self, weight: u16) -> Self {
         self.weight = weight.max(1);
+        self
+    }
+
+    /// Sets [`alternatives`](Self::alternatives). They are for addresses of the network: a Unix
+    /// socket and a server of this process have none.
+    #[must_use]
+    pub fn with_alternatives(mut self, alternatives: impl IntoIterator<Item = SocketAddr>) -> Self {
+        self.alternatives = alternatives.into_iter().collect();
         self
     }
 }

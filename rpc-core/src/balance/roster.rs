@@ -1,7 +1,7 @@
 //! The endpoints of a channel: who is in the list, connected, ejected.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::config::{BalanceConfig, Policy};
 use super::ejection::Ejection;
@@ -9,6 +9,10 @@ use super::endpoint::{Connectivity, Endpoint, EndpointId, EndpointStatus};
 use super::load::{Load, Suspicion};
 use super::picker::{Candidate, Picker, Tier};
 use super::ring::Ring;
+
+/// Time that an endpoint has under [`Policy::PickFirst`] before the next one is tried beside it:
+/// that of RFC 8305.
+const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// What a new list of endpoints has changed.
 #[derive(Debug)]
@@ -42,6 +46,9 @@ pub struct Roster<T> {
     epoch: Instant,
     /// When the current interval of the outlier detection ends.
     interval_ends: Instant,
+    /// When the endpoint after the one being connected is tried, under [`Policy::PickFirst`];
+    /// `None` once that is due.
+    next_attempt: Option<Instant>,
     ring: Arc<Ring>,
     picker: Arc<Picker<T>>,
     /// Randomness of where a round robin begins.
@@ -57,6 +64,7 @@ impl<T: Clone> Roster<T> {
         let picker = Picker::new(Tier::Failed, config.policy, slow_start, (&ring, &[]), 0);
         Self {
             interval_ends: now + config.outlier_detection.interval,
+            next_attempt: None,
             config,
             members: Vec::new(),
             next_endpoint: 0,
@@ -130,6 +138,9 @@ impl<T: Clone> Roster<T> {
         if is_ready(&state) && !is_ready(&member.connectivity) {
             member.ready_since = now;
         }
+        if state == Connectivity::Connecting {
+            self.next_attempt = Some(now + ATTEMPT_DELAY);
+        }
         member.connectivity = state;
         self.renew();
     }
@@ -142,16 +153,19 @@ impl<T: Clone> Roster<T> {
         }
     }
 
-    /// When [`handle_timer`](Self::handle_timer) has something to do; `None` without outlier
-    /// detection.
+    /// When [`handle_timer`](Self::handle_timer) has something to do, if ever.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let is_on = self.config.outlier_detection.is_on() && !self.members.is_empty();
-        is_on.then_some(self.interval_ends)
+        let interval_ends = is_on.then_some(self.interval_ends);
+        let next_attempt = self.next_attempt.filter(|_| self.waits_for_first());
+        interval_ends.into_iter().chain(next_attempt).min()
     }
 
-    /// Ends the interval of the outlier detection, if it is over.
+    /// Ends the interval of the outlier detection, and the head start of an endpoint that is being
+    /// connected, if they are over.
     pub fn handle_timer(&mut self, now: Instant) {
+        self.next_attempt = self.next_attempt.filter(|due| now < *due);
         if now < self.interval_ends || !self.config.outlier_detection.is_on() {
             return;
         }
@@ -174,21 +188,40 @@ impl<T: Clone> Roster<T> {
         Arc::clone(&self.picker)
     }
 
-    /// Endpoints that want a connection and have none: the first under [`Policy::PickFirst`] while
-    /// no other is connected or being connected, and all under the other policies.
+    /// Endpoints that want a connection and have none: all of them, but under
+    /// [`Policy::PickFirst`] one at a time while no other is connected. Each has a head start of
+    /// 250 ms before the next one is tried beside it.
     #[must_use]
     pub fn wanted(&self) -> Vec<EndpointId> {
         let idle = self.members.iter().filter(|it| it.connectivity == Connectivity::Idle);
         if self.config.policy != Policy::PickFirst {
             return idle.map(|member| member.id).collect();
         }
-        let is_under_way = |member: &Member<T>| {
-            matches!(member.connectivity, Connectivity::Ready { .. } | Connectivity::Connecting)
-        };
-        match self.members.iter().any(is_under_way) {
+        match self.waits_for_first() && self.next_attempt.is_some() || self.has_ready() {
             true => Vec::new(),
             false => idle.map(|member| member.id).take(1).collect(),
         }
+    }
+
+    /// Returns true if an endpoint needs no connection, because another one has it under
+    /// [`Policy::PickFirst`].
+    #[must_use]
+    pub fn is_superfluous(&self, id: EndpointId) -> bool {
+        let is_ready = |it: &Member<T>| matches!(it.connectivity, Connectivity::Ready { .. });
+        self.config.policy == Policy::PickFirst
+            && self.members.iter().any(|it| it.id != id && is_ready(it))
+    }
+
+    /// Returns true while a first connection is being made under [`Policy::PickFirst`].
+    fn waits_for_first(&self) -> bool {
+        let is_connecting = |it: &Member<T>| it.connectivity == Connectivity::Connecting;
+        self.config.policy == Policy::PickFirst
+            && !self.has_ready()
+            && self.members.iter().any(is_connecting)
+    }
+
+    fn has_ready(&self) -> bool {
+        self.members.iter().any(|it| matches!(it.connectivity, Connectivity::Ready { .. }))
     }
 
     /// The handles of all endpoints, in the order of the list.

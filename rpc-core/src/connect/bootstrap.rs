@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -75,4 +77,8 @@ pub trait Bootstrap: AsyncRead + AsyncWrite + Send + Unpin + 'static {
 pub trait OpenStream: fmt::Debug + Send + Sync {
     /// Opens one. What TLS has to do is left to [`Bootstrap::open`].
     fn open_stream(&self) -> BoxFuture<'_, io::Result<Box<dyn Bootstrap>>>;
+
+    /// Sets further addresses of the server for later streams. A connector without addresses of
+    /// the network ignores them.
+    fn set_alternatives(&self, _alternatives: &Arc<[SocketAddr]>) {}
 }

@@ -1,6 +1,7 @@
 //! Connecting to a server of gRPC.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
@@ -181,6 +182,10 @@ impl Connect for GrpcConnector {
 
     fn is_foreign(&self) -> bool {
         true
+    }
+
+    fn set_alternatives(&self, alternatives: &Arc<[SocketAddr]>) {
+        self.streams.set_alternatives(alternatives);
     }
 
     fn connect(&self, _: Wanted) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>> {

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use futures::future::BoxFuture;
 use rpc_core::client::{Connect, Connection};
@@ -13,9 +13,10 @@ use rpc_core::server::Listen;
 use rpc_core::transport::Addresses;
 #[cfg(target_os = "linux")]
 use socket2::SockRef;
-use tokio::net::{TcpStream, ToSocketAddrs};
+use tokio::net::{TcpStream, ToSocketAddrs, lookup_host};
 use tokio::runtime::Handle;
 
+use super::happy_eyeballs;
 use crate::connection::bootstrap::SocketBootstrap;
 #[cfg(feature = "tls")]
 use crate::tls::{ClientTls, ServerTls};
@@ -137,10 +138,14 @@ impl Listen for TcpListener {
     }
 }
 
-/// Connects to a TCP address, and upgrades as its configuration says.
+/// Connects to a TCP address, and upgrades as its configuration says. Where the server has several
+/// addresses, the first that accepts is used: the next is tried 250 ms after the last, or as soon
+/// as that has failed (RFC 8305).
 #[derive(Debug)]
 pub struct TcpConnector {
     address: String,
+    /// Further addresses of the server.
+    alternatives: RwLock<Arc<[SocketAddr]>>,
     /// What messages call it.
     name: Arc<str>,
     config: ClientConfig,
@@ -159,6 +164,7 @@ impl TcpConnector {
         Self {
             name: format!("tcp://{address}").into(),
             address,
+            alternatives: RwLock::default(),
             config,
             #[cfg(feature = "tls")]
             tls: None,
@@ -186,6 +192,14 @@ impl TcpConnector {
         self
     }
 
+    /// Opens a stream to the first of the server's addresses that accepts.
+    async fn open(&self) -> io::Result<TcpStream> {
+        let mut addresses: Vec<_> = lookup_host(&*self.address).await?.collect();
+        let alternatives = self.alternatives.read().unwrap_or_else(PoisonError::into_inner).clone();
+        addresses.extend(&*alternatives);
+        happy_eyeballs::connect(addresses, TcpStream::connect).await
+    }
+
     /// The start of a connection over an open stream.
     fn start(&self, stream: TcpStream) -> io::Result<Box<dyn Bootstrap>> {
         #[cfg(feature = "tls")]
@@ -209,10 +223,14 @@ impl TcpConnector {
 impl OpenStream for TcpConnector {
     fn open_stream(&self) -> BoxFuture<'_, io::Result<Box<dyn Bootstrap>>> {
         Box::pin(async {
-            let opening = TcpStream::connect(&self.address);
-            let opened = tokio::time::timeout(self.config.handshake_timeout, opening).await;
+            let opened = tokio::time::timeout(self.config.handshake_timeout, self.open()).await;
             self.start(opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?)
         })
+    }
+
+    fn set_alternatives(&self, alternatives: &Arc<[SocketAddr]>) {
+        let mut known = self.alternatives.write().unwrap_or_else(PoisonError::into_inner);
+        known.clone_from(alternatives);
     }
 }
 
@@ -223,6 +241,10 @@ impl Connect for TcpConnector {
 
     fn address(&self) -> Arc<str> {
         Arc::clone(&self.name)
+    }
+
+    fn set_alternatives(&self, alternatives: &Arc<[SocketAddr]>) {
+        OpenStream::set_alternatives(self, alternatives);
     }
 
     fn connect(&self, wanted: Wanted) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>> {
@@ -260,6 +282,26 @@ mod tests {
         let max = peers_part + UNSENT_BYTES_MAX as usize + chunk.len();
         assert!((1..=max).contains(&taken), "{taken} bytes, where {max} are the most");
     }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn an_address_that_drops_syns_does_not_hide_a_live_one() {
+        use socket2::{Domain, Socket, Type};
+
+        let silent = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        silent.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        silent.listen(0).unwrap();
+        let dead = silent.local_addr().unwrap().as_socket().unwrap();
+        // The one that the backlog has room for: the kernel drops the SYNs of all others.
+        let _first = TcpStream::connect(dead).await.unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let live = listener.local_addr().unwrap();
+        let connector = TcpConnector::new(dead.to_string(), ClientConfig::default());
+        OpenStream::set_alternatives(&connector, &Arc::from([live]));
+        let opened = connector.open_stream().await.unwrap();
+        assert_eq!(opened.addresses().peer, Some(live));
+    }
+
     #[tokio::test]
     async fn listeners_that_the_program_made_accept() {
         let tokios = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

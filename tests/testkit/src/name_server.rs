@@ -5,7 +5,7 @@
 //! the mark of a truncated one, so that resolvers ask again over TCP.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,7 +15,7 @@ use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::ProtoError;
 use hickory_resolver::proto::op::{Message, OpCode};
 pub use hickory_resolver::proto::rr::Record;
-use hickory_resolver::proto::rr::rdata::{A, SRV};
+use hickory_resolver::proto::rr::rdata::SRV;
 use hickory_resolver::proto::rr::{Name, RData};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
@@ -123,8 +123,8 @@ impl Zone {
 /// # Errors
 ///
 /// When `name` is none.
-pub fn address(name: &str, ip: Ipv4Addr, ttl: u32) -> Result<Record, ProtoError> {
-    Ok(Record::from_rdata(Name::from_ascii(name)?, ttl, RData::A(A(ip))))
+pub fn address(name: &str, ip: impl Into<IpAddr>, ttl: u32) -> Result<Record, ProtoError> {
+    Ok(Record::from_rdata(Name::from_ascii(name)?, ttl, RData::from(ip.into())))
 }
 
 /// A service of `name` at `target`, both of which end with a dot. The answer holds for `ttl`

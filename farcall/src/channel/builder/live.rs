@@ -9,6 +9,7 @@ use super::ChannelBuilder;
 use crate::Address;
 use crate::channel::live::{Live, LiveTarget, TargetRules, attempts};
 use crate::rdma::Rdma;
+use crate::resolve::Scheme;
 
 impl ChannelBuilder {
     /// The same builder with the handle of its settings.
@@ -42,11 +43,14 @@ impl LiveTarget {
         let is_encrypted_anew = self.tls.is_some() != builder.tls.is_some()
             || self.requires_encryption != builder.get_require_encryption();
         let (old, new) = (self.address.borrow(), builder.address());
-        let is_named = |address: &Address| matches!(address, Address::Dns(_) | Address::Xds(_));
+        // Certificates, and requests over HTTP/2, are for the name of a name's address.
+        let is_named = |address: &Address| {
+            let is_grpc = address.scheme().is_some_and(Scheme::is_grpc);
+            matches!(address, Address::Dns(_) | Address::Xds(_)) && (self.tls.is_some() || is_grpc)
+        };
         if is_encrypted_anew {
             &["tls", "require_encryption", "address"]
-        } else if self.tls.is_some() && *old != *new && (is_named(&old) || is_named(new)) {
-            // The name that certificates have to be for comes from a name's address.
+        } else if *old != *new && (is_named(&old) || is_named(new)) {
             &["address"]
         } else {
             &[]

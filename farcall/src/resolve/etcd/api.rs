@@ -39,6 +39,8 @@ static REVOKE: MethodDescriptor =
     method("/etcdserverpb.Lease/LeaseRevoke", CallKind::Unary, Idempotency::Idempotent);
 static KEEP_ALIVE: MethodDescriptor =
     method("/etcdserverpb.Lease/LeaseKeepAlive", CallKind::Streaming, Idempotency::Idempotent);
+static TIME_TO_LIVE: MethodDescriptor =
+    method("/etcdserverpb.Lease/LeaseTimeToLive", CallKind::Unary, Idempotency::NoSideEffects);
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Header {
@@ -140,6 +142,22 @@ pub(super) struct LeaseState {
     pub(super) ttl: i64,
 }
 
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct LeaseQuery {
+    #[prost(int64, tag = "1")]
+    pub(super) id: i64,
+    /// Asks for the keys that the lease keeps.
+    #[prost(bool, tag = "2")]
+    pub(super) keys: bool,
+}
+
+/// The keys that a lease keeps.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct LeaseKeys {
+    #[prost(bytes = "vec", repeated, tag = "5")]
+    pub(super) keys: Vec<Vec<u8>>,
+}
+
 /// An answer of which nothing is read.
 #[derive(Clone, PartialEq, Message)]
 struct Ignored {}
@@ -206,6 +224,12 @@ pub(super) async fn keep_alive(
     requests: impl Stream<Item = LeaseId> + Send + 'static,
 ) -> Result<Streaming<LeaseState>, Status> {
     begun(streaming(channel, &KEEP_ALIVE, with_leader(requests))).await
+}
+
+/// The keys that a lease keeps.
+pub(super) async fn lease_keys(channel: &Channel, id: i64) -> Result<LeaseKeys, Status> {
+    let request = LeaseQuery { id, keys: true };
+    Ok(unary(channel, &TIME_TO_LIVE, within_timeout(request)).await?.into_inner())
 }
 
 /// The request for a watch of `prefix` from `start_revision` on.

@@ -158,14 +158,21 @@ impl Etcd {
             false => format!("{}://{value}", self.scheme.of_address()),
         };
         // One server of the network: a writer of entries chooses no socket of this host, and
-        // under `etcd+rdma://` nothing but RDMA.
-        match (Address::try_from(address.as_str()).ok()?, self.scheme) {
-            (Address::Rdma(_), _) => {}
-            (Address::Auto(_) | Address::Tcp(_) | Address::Grpc(_) | Address::Grpcs(_), scheme)
-                if scheme != Scheme::Rdma => {}
-            _ => return None,
-        }
-        Some(Endpoint::new(address))
+        // where the target requires RDMA or TLS, nothing else.
+        let is_allowed = match (Address::try_from(address.as_str()).ok()?, self.scheme) {
+            (Address::Rdma(_), Scheme::Rdma) | (Address::Grpcs(_), Scheme::Grpcs) => true,
+            (_, Scheme::Rdma | Scheme::Grpcs) => false,
+            (
+                Address::Auto(_)
+                | Address::Rdma(_)
+                | Address::Tcp(_)
+                | Address::Grpc(_)
+                | Address::Grpcs(_),
+                _,
+            ) => true,
+            _ => false,
+        };
+        is_allowed.then(|| Endpoint::new(address))
     }
 }
 

@@ -8,8 +8,8 @@ use rpc_core::limited_log;
 use rpc_core::limits::log::LogLimit;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
-use tonic::Status;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tonic::{Code, Status};
 
 use super::api::{self, LeaseId, PutRequest};
 use super::within;
@@ -24,8 +24,10 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// A server's entry in etcd: a key under a prefix, with the server's address as its value.
 ///
 /// A lease of etcd keeps it while this value lives. When the process dies, the entry goes when the
-/// lease's time is over. Where etcd has lost the lease, the server registers anew. Dropped, it
-/// gives no more signs of life; [`withdraw`](Self::withdraw) takes the entry away at once.
+/// lease's time is over. Where etcd has lost the lease, the server registers anew. Where the lease
+/// lives and the entry was deleted, the server writes it again: it checks with each keepalive,
+/// three times in `ttl`. Dropped, it gives no more signs of life; [`withdraw`](Self::withdraw)
+/// takes the entry away at once.
 ///
 /// # Examples
 ///
@@ -145,14 +147,44 @@ impl Entry {
         let ttl = i64::try_from(self.ttl.as_secs()).unwrap_or(i64::MAX);
         let id = api::grant(&self.channel, ttl).await?.id;
         known.send_modify(|state| state.lease = id);
-        // A lease is one server's, so that its number names the entry.
-        let (key, value) = (format!("{}{id:x}", self.prefix).into(), self.address.clone().into());
-        let put = api::put(&self.channel, PutRequest { key, value, lease: id }).await;
+        let put = self.put(id).await;
         if put.is_err() {
             // It would be left behind, one for each attempt.
             let _ = api::revoke(&self.channel, id).await;
         }
         put
+    }
+
+    /// The key of the entry. A lease is one server's, so that its number names the entry.
+    fn key(&self, lease: i64) -> String {
+        format!("{}{lease:x}", self.prefix)
+    }
+
+    /// Writes the entry with a lease.
+    async fn put(&self, lease: i64) -> Result<(), Status> {
+        let (key, value) = (self.key(lease).into(), self.address.clone().into());
+        api::put(&self.channel, PutRequest { key, value, lease }).await
+    }
+
+    /// Writes the entry again if its lease does not keep it any more: it was deleted, or written
+    /// by another program.
+    async fn restore(&self, lease: i64) -> Result<(), Status> {
+        let kept = match api::lease_keys(&self.channel, lease).await {
+            // What stands in for etcd may keep leases alone.
+            Err(status) if status.code() == Code::Unimplemented => return Ok(()),
+            kept => kept?.keys,
+        };
+        let key = self.key(lease);
+        if kept.iter().any(|kept| *kept == key.as_bytes()) {
+            return Ok(());
+        }
+        limited_log!(
+            target: "farcall::server",
+            self.log, WARN,
+            "this server's entry in etcd was deleted or overwritten: the server writes it again",
+            key, server = self.address
+        );
+        self.put(lease).await
     }
 
     /// Gives signs of life until it is dropped, and registers anew where a lease is lost.
@@ -215,8 +247,16 @@ impl Entry {
             match state {
                 Some(Ok(state)) if state.ttl <= 0 => return Ok(LeaseEnd::Lost),
                 Some(Ok(_)) => {
+                    let interval = self.ttl / 3;
+                    let next = Instant::now() + interval;
+                    // The next sign of life is not to be late for it.
+                    let Ok(restored) = timeout(interval, self.restore(id)).await else {
+                        let message = format!("no answer about the lease within {interval:?}");
+                        return Err(Status::deadline_exceeded(message));
+                    };
+                    restored?;
                     self.note(known, None);
-                    sleep(self.ttl / 3).await;
+                    sleep_until(next).await;
                 }
                 Some(Err(status)) => return Err(status),
                 None => return Ok(LeaseEnd::StreamEnded),

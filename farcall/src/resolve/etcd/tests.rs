@@ -16,8 +16,8 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::api::ANSWER_TIMEOUT;
 use super::api::{
-    Event, Header, KeyValue, Lease, LeaseId, LeaseState, PutRequest, RangeRequest, RangeResponse,
-    WatchRequest, WatchResponse,
+    Event, Header, KeyValue, Lease, LeaseId, LeaseKeys, LeaseQuery, LeaseState, PutRequest,
+    RangeRequest, RangeResponse, WatchRequest, WatchResponse,
 };
 use super::{Etcd, EtcdRegistration, api};
 use crate::balance::Endpoint;
@@ -41,6 +41,7 @@ static SERVICE: ServiceDescriptor = ServiceDescriptor {
         method("/etcdserverpb.Lease/LeaseGrant", CallKind::Unary),
         method("/etcdserverpb.Lease/LeaseRevoke", CallKind::Unary),
         method("/etcdserverpb.Lease/LeaseKeepAlive", CallKind::Streaming),
+        method("/etcdserverpb.Lease/LeaseTimeToLive", CallKind::Unary),
     ],
 };
 
@@ -156,6 +157,12 @@ impl Service for Fake {
             4 => call.unary(async move |request: Request<LeaseId>| {
                 fake.lose_lease(request.into_inner().id);
                 Ok(Response::new(()))
+            }),
+            6 => call.unary(async move |request: Request<LeaseQuery>| {
+                let id = request.get_ref().id;
+                let store = fake.store();
+                let its = store.keys.iter().filter(|(_, (_, lease))| *lease == id);
+                Ok(Response::new(LeaseKeys { keys: its.map(|(key, _)| key.clone()).collect() }))
             }),
             _ => call.streaming(async move |request: Request<Streaming<LeaseId>>| {
                 // As etcd does, which answers with its first message and not before.
@@ -278,6 +285,29 @@ async fn a_server_registers_again_when_etcd_has_lost_its_lease() {
     assert_eq!(entries(&fake), []);
     tokio::time::sleep(ttl).await;
     assert_eq!(entries(&fake), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entry_that_is_deleted_is_written_again_with_its_lease() {
+    let (fake, server) = etcd();
+    let entry = |fake: &Fake| fake.store().keys.get(&b"/shop/1"[..]).cloned();
+    let ttl = Duration::from_secs(9);
+    let register = EtcdRegistration::new(server.channel(), "/shop/", "10.0.0.1:7000", ttl);
+    let registration = register.await.unwrap();
+    let (lines, _guard) = Lines::start();
+    let ours = Some((b"10.0.0.1:7000".to_vec(), 1));
+    fake.delete("/shop/1");
+    tokio::time::sleep(ttl * 2 / 3).await;
+    assert_eq!(entry(&fake), ours);
+    // A write without the lease takes the entry away from it.
+    fake.put("/shop/1", "10.0.0.9:7000", 0);
+    tokio::time::sleep(ttl * 2 / 3).await;
+    assert_eq!(entry(&fake), ours);
+    assert!(registration.failure().is_none());
+    let written = "WARN farcall::server: this server's entry in etcd was deleted or overwritten";
+    assert_eq!(lines.count(written), 2);
+    registration.withdraw().await.unwrap();
+    assert_eq!(entry(&fake), None);
 }
 
 /// The lines that a thread writes.

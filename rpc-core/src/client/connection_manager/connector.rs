@@ -1,6 +1,7 @@
 //! `Connect`: how a channel makes its connections.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
@@ -22,6 +23,10 @@ pub trait Connect: fmt::Debug + Send + Sync + 'static {
     fn is_foreign(&self) -> bool {
         false
     }
+
+    /// Sets further addresses of the server for later attempts. A connector without addresses of
+    /// the network ignores them.
+    fn set_alternatives(&self, _alternatives: &Arc<[SocketAddr]>) {}
 
     /// Makes a new connection over the path that is wanted, as far as the rules allow it.
     ///

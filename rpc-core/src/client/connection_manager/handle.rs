@@ -1,6 +1,7 @@
 //! A channel's hold on its connection: what callers read and wait for.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::runtime::Handle;
@@ -67,6 +68,11 @@ impl ConnectionManager {
     /// The server's address as the user wrote it.
     pub(in crate::client) fn address(&self) -> Arc<str> {
         self.connector.address()
+    }
+
+    /// Sets further addresses of the server for later attempts.
+    pub(in crate::client) fn set_alternatives(&self, alternatives: &Arc<[SocketAddr]>) {
+        self.connector.set_alternatives(alternatives);
     }
 
     /// Whether its connections speak another protocol.

@@ -9,13 +9,15 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::{AbortHandle, Abortable, BoxFuture, FutureExt};
 use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{Mutex, Semaphore};
-use tokio::time::{sleep, sleep_until};
+use tokio::time::{sleep, sleep_until, timeout};
 
 use super::resolve::Resolve;
 use super::shared::{Shared, now};
@@ -24,9 +26,13 @@ use crate::limited_log;
 use crate::limits::log::LogLimit;
 use crate::policy::reconnect::ConnectBackoff;
 
-/// Handshakes of one channel at a time. A list of a thousand servers would otherwise begin with a
-/// thousand sockets and, over RDMA, as many queue pairs in the making.
+/// Handshakes of one channel at a time, while they are young. A list of a thousand servers would
+/// otherwise begin with a thousand sockets and, over RDMA, as many queue pairs in the making.
 const MAX_HANDSHAKES: usize = 32;
+
+/// Time after which an attempt does not count among the handshakes any more. A few servers that
+/// answer nothing would otherwise hold up all others until their handshakes time out.
+const YOUNG_HANDSHAKE: Duration = Duration::from_millis(250);
 
 /// Attempts that may begin at once.
 const ATTEMPTS_BURST: u32 = 128;
@@ -50,6 +56,12 @@ pub(super) trait Link: Clone + Send + Sync + 'static {
     /// Where the connection stands: ready or idle; and under health checks connecting until the
     /// server has said something, and failing while it says that it does not serve.
     fn state(&self) -> Connectivity;
+
+    /// Ends the connection with its last call in flight.
+    fn disconnect(&self);
+
+    /// Sets further addresses of the server for later attempts.
+    fn set_alternatives(&self, alternatives: &Arc<[SocketAddr]>);
 
     /// Waits until [`state`](Self::state) is another than `state`.
     fn left(&self, state: Connectivity) -> impl Future<Output = ()> + Send;
@@ -197,8 +209,14 @@ impl<L: Link> Links<L> {
                 known.insert(id, Known { link: link.clone(), wait: None });
                 link
             });
-            let listed: Vec<_> = state.roster.status().into_iter().map(|it| it.id).collect();
-            known.retain(|id, _| listed.contains(id));
+            let members = state.roster.status().into_iter().map(|it| (it.id, it.endpoint));
+            let listed: HashMap<_, _> = members.collect();
+            known.retain(|id, _| listed.contains_key(id));
+            for (id, endpoint) in &listed {
+                if let Some(known) = known.get(id) {
+                    known.link.set_alternatives(&endpoint.alternatives);
+                }
+            }
             if is_empty {
                 state.failure = Some("its list of endpoints is empty".into());
             }
@@ -217,9 +235,15 @@ impl<L: Link> Links<L> {
             let pace = Arc::clone(&self.pace);
             self.wait(id, async move {
                 // The semaphore is never closed, so that a permit comes.
-                let _permit = handshakes.acquire().await;
+                let permit = handshakes.acquire().await;
                 pace.turn().await;
-                Event::Connected(link.connect().await)
+                let mut connecting = pin!(link.connect());
+                let young = timeout(YOUNG_HANDSHAKE, &mut connecting).await;
+                drop(permit);
+                Event::Connected(match young {
+                    Ok(connected) => connected,
+                    Err(_) => connecting.await,
+                })
             });
         }
     }
@@ -228,6 +252,12 @@ impl<L: Link> Links<L> {
         let Some(known) = self.known.get(&id) else { return };
         let link = known.link.clone();
         match event {
+            Event::Connected(Ok(())) if shared.look(|it| it.roster.is_superfluous(id)) => {
+                link.disconnect();
+                shared.change(|state| {
+                    state.roster.set_connectivity(id, Connectivity::Idle, now());
+                });
+            }
             Event::Connected(Ok(())) | Event::Left => {
                 let connectivity = link.state();
                 shared.change(|state| {

@@ -1,5 +1,7 @@
 //! The channel to one endpoint, as the driver sees it.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::driver::Link;
@@ -52,6 +54,16 @@ impl Link for EndpointLink {
             Health::Serves => Connectivity::Ready { is_upgraded: info.is_upgraded },
             Health::DoesNotServe => Connectivity::TransientFailure,
         }
+    }
+
+    fn disconnect(&self) {
+        if let Some(connection) = self.channel.manager.open() {
+            connection.retire();
+        }
+    }
+
+    fn set_alternatives(&self, alternatives: &Arc<[SocketAddr]>) {
+        self.channel.manager.set_alternatives(alternatives);
     }
 
     async fn left(&self, state: Connectivity) {

@@ -1,6 +1,7 @@
 //! The driver of a channel with many endpoints, with links whose servers come and go by order.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -30,6 +31,9 @@ struct Servers {
     attempts: Arc<AtomicUsize>,
     handshakes: Arc<AtomicUsize>,
     most_handshakes: Arc<AtomicUsize>,
+    disconnects: Arc<AtomicUsize>,
+    /// Servers that answer nothing until they leave this set.
+    silent: Arc<watch::Sender<HashSet<String>>>,
 }
 
 impl Servers {
@@ -42,18 +46,25 @@ impl Servers {
         self.server(name).send_replace(is_up);
     }
 
+    fn set_silent(&self, names: &[&str]) {
+        self.silent.send_replace(names.iter().map(|&name| name.to_owned()).collect());
+    }
+
     fn link(&self, endpoint: &Endpoint) -> FakeLink {
-        let up = self.server(&endpoint.address);
-        FakeLink { up, servers: self.clone(), alive: Arc::new(()) }
+        let (up, name) = (self.server(&endpoint.address), endpoint.address.to_string());
+        let (alive, alternatives) = (Arc::new(()), Arc::default());
+        FakeLink { up, name, servers: self.clone(), alive, alternatives }
     }
 }
 
 #[derive(Clone)]
 struct FakeLink {
     up: watch::Sender<bool>,
+    name: String,
     servers: Servers,
     /// Counts who holds the link.
     alive: Arc<()>,
+    alternatives: Arc<Mutex<Arc<[SocketAddr]>>>,
 }
 
 impl Link for FakeLink {
@@ -62,6 +73,8 @@ impl Link for FakeLink {
         let running = self.servers.handshakes.fetch_add(1, Ordering::Relaxed) + 1;
         self.servers.most_handshakes.fetch_max(running, Ordering::Relaxed);
         tokio::time::sleep(Duration::from_millis(10)).await;
+        let mut silent = self.servers.silent.subscribe();
+        let _ = silent.wait_for(|silent| !silent.contains(&self.name)).await;
         self.servers.handshakes.fetch_sub(1, Ordering::Relaxed);
         let is_up = *self.up.borrow();
         if is_up { Ok(()) } else { Err(("it is down".to_owned(), now() + PAUSE)) }
@@ -69,6 +82,14 @@ impl Link for FakeLink {
 
     fn state(&self) -> Connectivity {
         if *self.up.borrow() { READY } else { Connectivity::Idle }
+    }
+
+    fn disconnect(&self) {
+        self.servers.disconnects.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn set_alternatives(&self, alternatives: &Arc<[SocketAddr]>) {
+        *self.alternatives.lock().unwrap() = Arc::clone(alternatives);
     }
 
     async fn left(&self, state: Connectivity) {
@@ -206,6 +227,49 @@ async fn pick_first_connects_to_one_and_to_the_next_when_that_is_down() {
     world.servers.set_up("a", false);
     let after = world.pass(Duration::from_millis(30)).await;
     assert_eq!(after, [Connectivity::TransientFailure, READY, idle]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pick_first_tries_the_next_beside_a_silent_one() {
+    let config = BalanceConfig::new().with_policy(Policy::PickFirst);
+    let world = world(&["a", "b", "c", "d"], config);
+    world.servers.set_silent(&["a", "b"]);
+    let (connecting, idle) = (Connectivity::Connecting, Connectivity::Idle);
+    assert_eq!(world.pass(Duration::from_millis(240)).await, [connecting, idle, idle, idle]);
+    let after = world.pass(Duration::from_millis(300)).await;
+    assert_eq!(after, [connecting, connecting, READY, idle]);
+    assert_eq!(world.picked().as_deref(), Some("c"));
+    // Those that answer late are not used.
+    world.servers.set_silent(&[]);
+    assert_eq!(world.pass(Duration::from_secs(60)).await, [idle, idle, READY, idle]);
+    assert_eq!(world.servers.disconnects.load(Ordering::Relaxed), 2);
+    assert_eq!(world.servers.attempts.load(Ordering::Relaxed), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn silent_servers_do_not_hold_up_a_long_list() {
+    let names: Vec<String> = (0..100).map(|number| format!("server-{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let world = world(&[], BalanceConfig::new());
+    world.servers.set_silent(&names[..40]);
+    let _ = world.lists.send_replace(list(&names));
+    let states = world.pass(Duration::from_secs(1)).await;
+    assert_eq!(states.iter().filter(|state| **state == READY).count(), 60);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listed_server_keeps_its_connection_when_its_alternatives_change() {
+    let world = world(&["a"], BalanceConfig::new());
+    world.pass(Duration::from_millis(20)).await;
+    let alternatives = [SocketAddr::from(([127, 0, 0, 1], 7))];
+    let _ = world.lists.send_replace(Ok(vec![Endpoint::new("a").with_alternatives(alternatives)]));
+    assert_eq!(world.states().await, [READY]);
+    let picker = world.shared.picker();
+    let Pick::Endpoint { candidate, .. } = picker.pick(0, None, &[], now()) else {
+        panic!("it is connected")
+    };
+    assert_eq!(**candidate.handle.alternatives.lock().unwrap(), alternatives);
+    assert_eq!(world.servers.attempts.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test(start_paused = true)]

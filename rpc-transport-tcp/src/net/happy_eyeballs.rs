@@ -1,0 +1,175 @@
+//! A race among the addresses of one server, as RFC 8305 ("Happy Eyeballs") has it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use tokio::time::sleep;
+
+/// Longest time that an attempt has before the next one begins beside it.
+const ATTEMPT_DELAY_MAX: Duration = Duration::from_millis(250);
+
+/// Shortest such time: the least that RFC 8305 recommends.
+const ATTEMPT_DELAY_MIN: Duration = Duration::from_millis(100);
+
+/// Time in which the attempts at all addresses begin, where the delays between them allow it.
+const ALL_WITHIN: Duration = Duration::from_secs(1);
+
+/// Connects to the first address that accepts. An address that fails, or has not answered in
+/// time, has the next one tried; the families of addresses take turns. The other attempts are
+/// dropped.
+///
+/// # Errors
+///
+/// Returns the first address's error if all fail: it is the one that the system prefers.
+///
+/// # Cancel safety
+///
+/// This function is cancel safe: it drops all attempts.
+pub(super) async fn connect<T, F: Future<Output = io::Result<T>>>(
+    addresses: Vec<SocketAddr>,
+    open: impl Fn(SocketAddr) -> F,
+) -> io::Result<T> {
+    let delay = attempt_delay(addresses.len());
+    let mut waiting = interleaved(addresses).into_iter();
+    let (mut attempts, mut failure) = (FuturesUnordered::new(), None);
+    loop {
+        attempts.extend(waiting.next().map(&open));
+        tokio::select! {
+            biased;
+            ended = attempts.next() => match ended {
+                Some(Ok(opened)) => return Ok(opened),
+                Some(Err(error)) => drop(failure.get_or_insert(error)),
+                None => return Err(failure.unwrap_or_else(without_address)),
+            },
+            () = sleep(delay), if waiting.len() > 0 => {}
+        }
+    }
+}
+
+fn attempt_delay(address_count: usize) -> Duration {
+    let count = u32::try_from(address_count).unwrap_or(u32::MAX).max(1);
+    (ALL_WITHIN / count).clamp(ATTEMPT_DELAY_MIN, ATTEMPT_DELAY_MAX)
+}
+
+/// Orders addresses so that families take turns, from the first address's on. Each family keeps
+/// its order.
+fn interleaved(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    let begins_with_ipv4 = addresses.first().is_some_and(SocketAddr::is_ipv4);
+    let count = addresses.len();
+    let (first, second): (Vec<_>, Vec<_>) =
+        addresses.into_iter().partition(|it| it.is_ipv4() == begins_with_ipv4);
+    let (mut first, mut second) = (first.into_iter(), second.into_iter());
+    let mut ordered = Vec::with_capacity(count);
+    while ordered.len() < count {
+        ordered.extend(first.next().into_iter().chain(second.next()));
+    }
+    ordered
+}
+
+fn without_address() -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, "the name has no address")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::future::pending;
+
+    use tokio::time::Instant;
+
+    use super::*;
+
+    fn address(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    /// Addresses of one family, numbered.
+    fn numbered(count: u16) -> Vec<SocketAddr> {
+        (1..=count).map(|port| SocketAddr::from(([10, 0, 0, 1], port))).collect()
+    }
+
+    fn refused() -> io::Error {
+        io::ErrorKind::ConnectionRefused.into()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_address_has_the_next_tried_after_250_ms() {
+        let (began, tried) = (Instant::now(), RefCell::new(Vec::new()));
+        let open = |address: SocketAddr| {
+            tried.borrow_mut().push((address.port(), began.elapsed().as_millis()));
+            async move { if address.port() == 3 { Ok(address) } else { pending().await } }
+        };
+        assert_eq!(connect(numbered(4), open).await.unwrap().port(), 3);
+        assert_eq!(*tried.borrow(), [(1, 0), (2, 250), (3, 500)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_live_address_behind_nine_silent_ones_is_reached_in_a_second() {
+        let began = Instant::now();
+        let open = |address: SocketAddr| async move {
+            if address.port() == 10 { Ok(()) } else { pending().await }
+        };
+        connect(numbered(10), open).await.unwrap();
+        assert_eq!(began.elapsed(), Duration::from_millis(900));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_that_fails_has_the_next_tried_at_once() {
+        let began = Instant::now();
+        let open = |address: SocketAddr| async move {
+            if address.port() == 4 { Ok(()) } else { Err(refused()) }
+        };
+        connect(numbered(4), open).await.unwrap();
+        assert_eq!(began.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_early_attempt_may_still_win() {
+        let open = |address: SocketAddr| async move {
+            match address.port() {
+                1 => sleep(Duration::from_secs(2)).await,
+                _ => pending().await,
+            }
+            Ok(address)
+        };
+        assert_eq!(connect(numbered(3), open).await.unwrap().port(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn losers_are_dropped() {
+        let alive = std::rc::Rc::new(());
+        let open = |address: SocketAddr| {
+            let alive = std::rc::Rc::clone(&alive);
+            async move {
+                let _alive = alive;
+                if address.port() == 3 { Ok(()) } else { pending().await }
+            }
+        };
+        connect(numbered(4), open).await.unwrap();
+        assert_eq!(std::rc::Rc::strong_count(&alive), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_error_is_that_of_the_first_address() {
+        let open = |address: SocketAddr| async move {
+            Err::<(), _>(if address.port() == 1 { refused() } else { io::Error::other("no route") })
+        };
+        let error = connect(numbered(3), open).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        let none = connect(Vec::new(), open).await.unwrap_err();
+        assert_eq!(none.to_string(), "the name has no address");
+    }
+
+    #[test]
+    fn families_take_turns_from_the_first_on() {
+        let given = ["[::1]:1", "[::1]:2", "[::1]:3", "1.1.1.1:1", "1.1.1.1:2"].map(address);
+        let expected = ["[::1]:1", "1.1.1.1:1", "[::1]:2", "1.1.1.1:2", "[::1]:3"].map(address);
+        assert_eq!(interleaved(given.to_vec()), expected);
+        let (v4, v6) = (address("1.1.1.1:1"), address("[::1]:1"));
+        assert_eq!(interleaved(vec![v4, v6]), [v4, v6]);
+        assert_eq!(interleaved(Vec::new()), []);
+    }
+}
