@@ -575,8 +575,9 @@ mod tests {
     #[tokio::test]
     async fn an_address_that_is_none_is_named_once_and_with_its_cure() {
         let error = Channel::connect("http://10.0.0.1:7000").await.unwrap_err().to_string();
-        let words = "cannot connect to http://10.0.0.1:7000: tonic's http:// is tcp:// here: \
-                     tcp://10.0.0.1:7000";
+        let words = "cannot connect to http://10.0.0.1:7000: a server of farcall is \
+                     tcp://10.0.0.1:7000 or auto://10.0.0.1:7000; one of gRPC is \
+                     grpc://10.0.0.1:7000 (feature `grpc`)";
         assert_eq!(error, words);
     }
 

@@ -12,10 +12,12 @@ use crate::service::{demo, failure, named, on, serve, with_device, without_devic
 use crate::told::{LIMIT, Log, Told};
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9));
 const UNIX: &str = "unix://@farcall-messages-log";
 const SOON: Duration = Duration::from_millis(50);
 
 pub(crate) async fn tell(told: &mut Told, log: &Log) {
+    once(told, log);
     starting(told, log).await;
     failing(told, log).await;
     silenced(log).await;
@@ -23,6 +25,19 @@ pub(crate) async fn tell(told: &mut Told, log: &Log) {
     strangers(told, log).await;
     vanishing(told, log).await;
     without_rdma(told, log).await;
+}
+
+/// What other tests of this process have caused several times.
+fn once(told: &mut Told, log: &Log) {
+    let text = log.text();
+    for (side, message) in [
+        ("client", "INFO farcall::path: connected over TCP, without RDMA"),
+        ("server", "INFO farcall::path: a client is connected over TCP, without RDMA"),
+    ] {
+        let lines: Vec<_> = text.lines().filter(|line| line.contains(message)).collect();
+        assert_eq!(lines.len(), 1, "{text}");
+        told.say(&format!("auto:// without a device: the {side}'s line, once a process"), lines[0]);
+    }
 }
 
 async fn starting(told: &mut Told, log: &Log) {
@@ -192,8 +207,8 @@ async fn without_rdma(told: &mut Told, log: &Log) {
     let listener = on(&with_device(&[LOOPBACK])).bind("auto://127.0.0.1:0").await.unwrap();
     let address = serve(listener);
     log.clear();
-    let channel = Channel::builder(&address).unwrap().rdma(&without_device());
+    let channel = Channel::builder(&address).unwrap().rdma(&with_device(&[OTHER]));
     let _channel = channel.connect().await.unwrap();
     let line = log.line(&["connected over TCP"]).await;
-    told.say("auto:// where the client has no device: the client's line", line);
+    told.say("auto:// where the client's device has another address: the client's line", line);
 }

@@ -27,6 +27,12 @@ pub(super) fn join_reasons(reasons: &[String]) -> String {
     joined
 }
 
+/// Returns true if the reason is that this host, or the peer's, has no device at all. Nothing is
+/// wrong then, and every connection of the process would say so again.
+pub(crate) fn is_without_device(reason: &str) -> bool {
+    reason.ends_with("there is no RDMA device")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -52,6 +52,11 @@ impl PeerLimit {
         self.per_peer.store(per_peer.map_or(0, |count| count as u64), Ordering::Relaxed);
     }
 
+    /// What all peers have.
+    pub(super) fn total(&self) -> u64 {
+        self.limit.total()
+    }
+
     /// The share of the peer at `addresses`: the setting for one peer, or, if that is not set, what
     /// is free and at least `floor`. A peer without an address has no share, only the limit itself:
     /// all such peers would be one.

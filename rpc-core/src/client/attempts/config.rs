@@ -94,6 +94,11 @@ impl ServiceConfig {
         of_method.or_else(of_service).or(self.default.as_ref())
     }
 
+    /// The paths of the methods with settings of their own.
+    pub(super) fn method_paths(&self) -> impl Iterator<Item = &str> {
+        self.methods.keys().map(String::as_str)
+    }
+
     /// Whether no method has any settings.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::pending;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -15,12 +16,12 @@ use tokio_util::sync::CancellationToken;
 use super::snapshot::{Answer, Snapshot, waiting};
 use crate::call::deadline::rounded;
 use crate::client::{Connect, Connection};
-use crate::connect::{ConnectError, ConnectionInfo};
+use crate::connect::{ConnectError, ConnectionInfo, is_without_device};
 use crate::limited_log;
 use crate::limits::log::LogLimit;
 use crate::policy::failover::{Ask, Cause, Failure, Loss, Made, Wanted};
 use crate::runtime::long_wait::wait_until;
-use crate::transport::CloseReason;
+use crate::transport::{Addresses, CloseReason};
 
 type Connected = Result<Arc<dyn Connection>, ConnectError>;
 
@@ -199,11 +200,7 @@ impl Driver {
         let ConnectionInfo { transport, addresses, fallback, is_upgraded, .. } = connection.info();
         if let Some(reason) = &fallback {
             tracing::debug!(target: "farcall::path", %reason, "RDMA could not be had");
-            limited_log!(
-                target: "farcall::path",
-                self.log, WARN, "connected over TCP, without RDMA",
-                transport, %addresses, %reason
-            );
+            log_without_path(&self.log, transport, &addresses, reason);
         }
         let made = Made { is_upgraded, fallback };
         let handover = self.change(|state| {
@@ -315,5 +312,22 @@ async fn until(due: Option<std::time::Instant>) {
     match due {
         Some(due) => wait_until(due).await,
         None => pending().await,
+    }
+}
+
+/// Logs that a channel's connection has no upgraded path. Where there is no device at all, that is
+/// no fault, and said once a process.
+fn log_without_path(log: &LogLimit, transport: &str, addresses: &Addresses, reason: &str) {
+    static IS_TOLD: AtomicBool = AtomicBool::new(false);
+    if !is_without_device(reason) {
+        limited_log!(
+            target: "farcall::path",
+            log, WARN, "connected over TCP, without RDMA", transport, %addresses, %reason
+        );
+    } else if !IS_TOLD.swap(true, Ordering::Relaxed) {
+        limited_log!(
+            target: "farcall::path",
+            log, INFO, "connected over TCP, without RDMA", transport, %addresses, %reason
+        );
     }
 }

@@ -3,14 +3,16 @@
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::connect::{Accepted, Bootstrap, HandshakeError, Opening, accept};
+use crate::connect::{Accepted, Bootstrap, HandshakeError, Opening, accept, is_without_device};
 use crate::limited_log;
+use crate::limits::log::LogLimit;
 use crate::limits::memory::MemoryShare;
 use crate::server::builder::rules::Rules;
 use crate::server::live_rules::LiveRules;
@@ -22,6 +24,7 @@ use crate::server::serve::relief::relieve;
 use crate::server::serve::shared::Shared;
 use crate::server::serve::slots::{Slot, Slots};
 use crate::server::{Listen, ListenerSettings, ServerConnection, ServerSession, ServerSetup};
+use crate::transport::Addresses;
 
 /// The pause after an accept that failed, for example for want of descriptors: long enough not
 /// to spin, short enough not to be noticed once descriptors are free again.
@@ -30,6 +33,23 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long a handshake may go on when its server shuts down: some round trips of a long way. A
 /// socket that says nothing would keep the server for as long as `handshake_timeout`.
 const DRAIN_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Logs that a client that asked for RDMA has none. Where one side has no device at all, that is no
+/// fault, and said once a process.
+fn log_without_path(log: &LogLimit, addresses: &Addresses, reason: &str) {
+    static IS_TOLD: AtomicBool = AtomicBool::new(false);
+    if !is_without_device(reason) {
+        limited_log!(
+            target: "farcall::path",
+            log, WARN, "a client is connected over TCP, without RDMA", %addresses, %reason
+        );
+    } else if !IS_TOLD.swap(true, Ordering::Relaxed) {
+        limited_log!(
+            target: "farcall::path",
+            log, INFO, "a client is connected over TCP, without RDMA", %addresses, %reason
+        );
+    }
+}
 
 /// Accepts until `shutdown`, and until what comes before a drain is done; then drains. Makes room
 /// in the server's memory meanwhile.
@@ -62,6 +82,8 @@ async fn accept_until(
     let (slots, mut limit_changed) = (Arc::default(), shared.rules.subscribe());
     let mut shutdown = pin!(async {
         shutdown.await;
+        let calls = shared.calls_limit.total();
+        limited_log!(target: "farcall::server", shared.log, INFO, "a drain begins", calls);
         draining.cancel();
         shared.before_drain.run().await;
     });
@@ -273,10 +295,7 @@ async fn join(
     };
     let Accepted { transport, addresses, hello, fallback, is_upgraded, compression } = accepted;
     if let Some(reason) = &fallback {
-        limited_log!(
-            target: "farcall::path",
-            shared.log, WARN, "a client is connected over TCP, without RDMA", %addresses, %reason
-        );
+        log_without_path(&shared.log, &addresses, reason);
     }
     let limits = rules.handshake.limits;
     // Any address may have the calls of one connection, because a client keeps to what the server

@@ -93,7 +93,7 @@ impl Admission {
             return Err(refusal::going_away());
         }
         session.core.memory.check(0)?;
-        session.router.authorization.check(&session.peer, method)?;
+        session.authorize(method)?;
         session.calls.try_take(1)
     }
 

@@ -352,7 +352,7 @@ impl ServerSession {
         self.calls.check(1)?;
         let route = self.route(header)?;
         let method = &route.service.descriptor().methods[route.method];
-        self.router.authorization.check(&self.peer, method)?;
+        self.authorize(method)?;
         Ok(route)
     }
 

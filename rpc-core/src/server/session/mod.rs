@@ -26,7 +26,6 @@ use crate::call::refusal;
 use crate::calls::receive_budget::ReceiveBudget;
 use crate::calls::server::{Calls, Kept, Start};
 use crate::connect::ConnectionInfo;
-use crate::limited_log;
 use crate::limits::log::LogLimit;
 use crate::limits::memory::MemoryCharge;
 use crate::limits::peer_key::PeerKey;
@@ -39,6 +38,7 @@ use crate::session::{Role, SessionCore, Settled};
 use crate::stream::SessionIo;
 use crate::transport::{CloseReason, Transport, TransportError};
 use crate::wire::{FrameHeader, FrameKind, ProtocolError};
+use crate::{MethodDescriptor, limited_log};
 
 /// The server's end of a connection.
 pub(crate) struct ServerSession {
@@ -150,6 +150,23 @@ impl ServerSession {
             limit: &self.log,
             addresses: &self.core.settled.addresses,
         }
+    }
+
+    /// Checks that the rules of the server allow the peer's call of `method`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the status of a call that they refuse.
+    fn authorize(&self, method: &MethodDescriptor) -> Result<(), Status> {
+        let checked = self.router.authorization.check(&self.peer, method);
+        checked.inspect_err(|status| {
+            let addresses = &self.peer.addresses;
+            limited_log!(
+                target: "farcall::server",
+                self.log, INFO, "authorize refused a call",
+                %addresses, method = method.path, error = status.message()
+            );
+        })
     }
 
     /// What the log is to say of the call of a request, if anything.
