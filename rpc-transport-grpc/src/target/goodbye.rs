@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn reasons_are_told_by_name() {
+    async fn reasons_are_named() {
         let cases: [(&[(h2::Reason, &[u8])], &str); 4] = [
             (&[(h2::Reason::NO_ERROR, b"")], "NO_ERROR): it drains, or the connection was old"),
             (&[(h2::Reason::NO_ERROR, b"max_age")], "(NO_ERROR, \"max_age\"): it drains"),

@@ -43,9 +43,10 @@ impl PingPace {
         })
     }
 
-    /// Doubles the interval of connections that are made from now on.
+    /// Doubles the interval of connections that are made from now on. A server causes as many lines
+    /// as there are doublings.
     pub(super) fn slow_down(&self, server: &str) {
-        if self.keepalive.is_none() {
+        if self.keepalive().is_none_or(|keepalive| keepalive.interval >= INTERVAL_MAX) {
             return;
         }
         self.doublings.fetch_add(1, Ordering::Relaxed);

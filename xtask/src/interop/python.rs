@@ -30,13 +30,14 @@ pub(super) fn is_possible() -> bool {
 }
 
 /// The columns: how the client is told to connect, in the order of the server's addresses.
-const COLUMNS: [(&str, &str); 3] = [
+const COLUMNS: [(&str, &str); 4] = [
     ("python-to-port", "plain"),
     ("python-to-port-tls", "tls"),
     ("python-to-port-mutual-tls", "mutual"),
+    ("python-to-port-unix", "plain"),
 ];
 
-/// Runs the cases without TLS, with it, and with certificates of both sides.
+/// Runs the cases without TLS, with it, with certificates of both sides, and over a Unix socket.
 ///
 /// # Errors
 ///

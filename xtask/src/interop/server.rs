@@ -22,8 +22,8 @@ const PROGRAM: RdmaProgram = RdmaProgram {
 #[derive(Debug)]
 pub struct Server {
     _process: Process,
-    /// Host and port without TLS, with it, and with certificates of both sides.
-    pub authorities: [String; 3],
+    /// Host and port without TLS, with it, and with certificates of both sides; a Unix socket.
+    pub authorities: [String; 4],
 }
 
 impl Server {
@@ -37,7 +37,7 @@ impl Server {
         let program = jobs.into_iter().next().context("the build gave no program")?.program;
         let mut command = Command::new(program);
         let mut process = Process::start("the server", command.arg(folder()?).args(web_origins))?;
-        let mut authorities = [const { String::new() }; 3];
+        let mut authorities = [const { String::new() }; 4];
         for authority in &mut authorities {
             let address = process.line(START_LIMIT)?;
             *authority = address.strip_prefix("tcp://").unwrap_or(&address).to_owned();

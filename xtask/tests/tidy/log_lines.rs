@@ -26,6 +26,7 @@ const FREE: &[(&str, usize, &str)] = &[
     ("rpc-core/src/server/call/record.rs", 1, "the access log, which its operator asked for"),
     ("rpc-core/src/limits/shared.rs", 2, "policy::saturation: once a minute"),
     ("rpc-core/src/runtime/handoff/monitor.rs", 1, "once a process"),
+    ("rpc-transport-grpc/src/target/ping_pace.rs", 1, "a doubling, until pings are a year apart"),
     ("farcall/src/settings/reload/reloader.rs", 3, "the operator's file, which no peer changes"),
     ("farcall/src/settings/rdma/not_built_in.rs", 1, "once a load of the operator's file"),
     ("rpc-transport-rdma/src/worker/driver.rs", 1, "the end of a lane"),

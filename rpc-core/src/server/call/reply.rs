@@ -243,8 +243,8 @@ impl Responder {
         let outcome = Outcome { metadata: MetadataMap::new(), result };
         let answer = self.answer(&outcome, None).unwrap_or_else(|refused| {
             // The code is what the caller acts on: it is kept when the rest does not fit. The text
-            // is what people read, and goes before details do.
-            self.shortened(&outcome).unwrap_or_else(|| {
+            // is what people read, and details go before it does.
+            self.shortened(&outcome, &refused).unwrap_or_else(|| {
                 let code = outcome.result.as_ref().err().map_or(refused.code(), Status::code);
                 let words = format!("(status left out: {})", refused.message());
                 let metadata = MetadataMap::new();
@@ -262,9 +262,10 @@ impl Responder {
         PendingReply(Some(Box::pin(async move { self.send_waiting(&answer).await })))
     }
 
-    /// The answer with a status as the client accepts it: without details, and with the beginning
-    /// of its text. `None` where its metadata leaves no room for that.
-    fn shortened(&self, outcome: &Outcome) -> Option<Answer<'static>> {
+    /// The answer with a status as the client accepts it: without details or, if that is not
+    /// enough, with the beginning of its text and what `refused` says. `None` where its metadata
+    /// leaves no room for that.
+    fn shortened(&self, outcome: &Outcome, refused: &Status) -> Option<Answer<'static>> {
         let status = outcome.result.as_ref().err()?;
         let metadata = status.metadata().clone();
         let bare = Status::with_metadata(status.code(), "", metadata.clone());
@@ -273,12 +274,15 @@ impl Responder {
         let bare_len = self.answer(&bare, None).ok()?.block.len().max(OUTCOME_LENGTHS);
         let max = self.sink.core().settled.peer_limits.max_metadata_len;
         let room = usize::try_from(max).unwrap_or(usize::MAX).checked_sub(bare_len)?;
-        let text = status.message();
-        if room < text.len().min(TEXT_LEN_MIN) {
-            return None;
+        let mut text = status.message().to_owned();
+        if text.len() > room {
+            let note = format!(" (cut: {})", refused.message());
+            let room = room.checked_sub(note.len()).filter(|room| *room >= TEXT_LEN_MIN)?;
+            let end = (0..=room).rev().find(|at| text.is_char_boundary(*at))?;
+            text.truncate(end);
+            text.push_str(&note);
         }
-        let end = (0..=room.min(text.len())).rev().find(|at| text.is_char_boundary(*at))?;
-        let status = Status::with_metadata(status.code(), &text[..end], metadata);
+        let status = Status::with_metadata(status.code(), text, metadata);
         let outcome = Outcome { metadata: MetadataMap::new(), result: Err(status) };
         let Answer { code, block, .. } = self.answer(&outcome, None).ok()?;
         Some(Answer { block, ..Answer::bare(code, 0) })

@@ -1,8 +1,8 @@
 //! Servers for clients of gRPC from elsewhere: the services of gRPC's interoperability tests and of
 //! the suite, health and reflection, at the port of a farcall server. There is one without TLS, one
-//! with it, and one that asks for certificates. Writes the certificates to the folder that is its
-//! first argument, prints the addresses, and ends with its input. Further arguments are origins
-//! whose pages have leave to call.
+//! with it, one that asks for certificates, and one at a Unix socket. Writes the certificates to
+//! the folder that is its first argument, prints the addresses, and ends with its input. Further
+//! arguments are origins whose pages have leave to call.
 #![forbid(unsafe_code)]
 
 use std::io::Read as _;

@@ -27,9 +27,9 @@ enum Security {
     MutualTls,
 }
 
-/// Binds three servers: without TLS, with it, and with certificates of clients. Writes what clients
-/// need for that to `folder`: `ca.pem`, `client.pem` and `client.key`. Pages of `web_origins` have
-/// leave to call.
+/// Binds four servers: without TLS, with it, with certificates of clients, and at the Unix socket
+/// `interop.sock` in `folder`. Writes what clients need to `folder`: `ca.pem`, `client.pem` and
+/// `client.key`. Pages of `web_origins` have leave to call.
 ///
 /// # Errors
 ///
@@ -55,6 +55,8 @@ pub async fn interop_servers(
         let builder = tls.iter().fold(services, ServerBuilder::tls);
         listeners.push(builder.bind("tcp://127.0.0.1:0").await?);
     }
+    let socket = format!("unix://{}", std::path::absolute(folder)?.join("interop.sock").display());
+    listeners.push(services().bind(socket).await?);
     Ok(listeners)
 }
 

@@ -144,8 +144,8 @@ async fn long_status_keeps_its_text_on_farcalls_wire() {
         let stub = TestServiceStub::new(within(channel).await.unwrap());
         let status = within(stub.empty_call(Empty {})).await.unwrap_err();
         assert_eq!((status.code(), status.details()), (Code::NotFound, &[][..]), "{status}");
-        assert!(text.starts_with(status.message()), "{status}");
-        assert!(status.message().len() > 8_000, "{status}");
         assert_eq!(status.message() == text, is_whole, "{}", status.message().len());
+        let is_named = status.message().contains("limits.max_metadata_len");
+        assert!(status.message().starts_with(&text[..8_000]) && is_named != is_whole, "{status}");
     }
 }
