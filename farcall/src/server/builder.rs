@@ -6,6 +6,7 @@ mod getters;
 mod grpc;
 #[cfg(feature = "settings")]
 mod live;
+mod proxy_protocol;
 
 #[cfg(feature = "settings")]
 pub(crate) use live::LiveServer;
@@ -52,6 +53,7 @@ pub struct ServerBuilder {
     log_failed_calls: Option<bool>,
     rdma_required: Option<bool>,
     require_encryption: Option<bool>,
+    proxies: Option<Vec<String>>,
     #[cfg(feature = "grpc")]
     grpc_web_origins: Option<Vec<String>>,
     tls: Option<ServerTls>,
@@ -464,7 +466,8 @@ impl ServerBuilder {
     /// By default an address may have as many calls as are free, and at least as many as
     /// [`Limits::max_calls`] allows one connection. One address alone has at most half of all
     /// calls that way, `n` of them have at most `1 / (n + 1)` each, and an address that comes
-    /// later finds as much. A server behind a proxy sees one address, and sets `max_calls` here.
+    /// later finds as much. A server behind a proxy sees one address, unless the proxy says who its
+    /// clients are ([`proxy_protocol`](Self::proxy_protocol)); it sets `max_calls` here.
     ///
     /// # Panics
     ///
@@ -499,7 +502,8 @@ impl ServerBuilder {
     ///
     /// By default an address may have as many connections as are free, and at least 64: what the
     /// default for [`max_calls`](Self::max_calls) supposes that a server has in all. A server
-    /// behind a proxy sees one address, and sets `max_connections` here.
+    /// behind a proxy sees one address, unless [`proxy_protocol`](Self::proxy_protocol) is set; it
+    /// sets `max_connections` here.
     ///
     /// # Panics
     ///
@@ -546,6 +550,7 @@ impl ServerBuilder {
         let (is_logged, is_required) = (self.get_log_failed_calls(), self.get_rdma_required());
         let limits = self.max_message_len.map(|_| self.get_limits());
         let is_encrypted = self.get_require_encryption();
+        let proxies = self.get_proxy_protocol().to_vec();
         #[cfg(feature = "grpc")]
         let web_origins = self.get_grpc_web_origins().to_vec();
         let Self { mut core, config, rdma, tls, .. } = self;
@@ -555,7 +560,8 @@ impl ServerBuilder {
         let config = config
             .with_log_failed_calls(is_logged)
             .with_rdma_required(is_required)
-            .with_require_encryption(is_encrypted);
+            .with_require_encryption(is_encrypted)
+            .with_proxy_protocol(proxies);
         #[cfg(feature = "grpc")]
         let config = config.with_grpc_web_origins(web_origins);
         let core = core.log_failed_calls(is_logged).build();

@@ -130,6 +130,7 @@ impl ServerTable {
             self.log_failed_calls => log_failed_calls;
             self.access_log => access_log;
             self.require_encryption => require_encryption;
+            self.proxy_protocol.from.clone() => proxy_protocol;
         }
         #[cfg(feature = "grpc")]
         set! { builder, self.grpc_web_origins.clone() => grpc_web_origins; }

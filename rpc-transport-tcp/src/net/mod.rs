@@ -1,5 +1,6 @@
 //! Listeners and connectors: TCP, Unix sockets, and byte streams that the program makes itself.
 
+pub(crate) mod proxy;
 pub(crate) mod socket_file;
 pub(crate) mod stream;
 pub(crate) mod tcp;
