@@ -9,7 +9,7 @@ use rpc_core::settings::{check_timeout, expect_valid};
 use rpc_core::{
     Backoff, Compression, ConnectBackoff, InvalidSetting, Keepalive, Limits, ReplayLimits,
 };
-use rpc_transport_tcp::SocketAccess;
+use rpc_transport_tcp::{ProxyNetworks, SocketAccess};
 
 /// The rules for connections, on either side: a plain value, which channels and servers take from
 /// their builder's `config`. How RDMA is used is the business of the handle to its devices:
@@ -32,6 +32,7 @@ pub struct Config {
     rdma_required: bool,
     require_encryption: bool,
     socket_access: SocketAccess,
+    proxies: ProxyNetworks,
     #[cfg(feature = "grpc")]
     grpc_clients: bool,
     #[cfg(feature = "grpc")]
@@ -54,6 +55,7 @@ impl Default for Config {
             rdma_required: true,
             require_encryption: false,
             socket_access: SocketAccess::default(),
+            proxies: ProxyNetworks::default(),
             #[cfg(feature = "grpc")]
             grpc_clients: true,
             #[cfg(feature = "grpc")]
@@ -325,6 +327,33 @@ impl Config {
     #[must_use]
     pub fn require_encryption(&self) -> bool {
         self.require_encryption
+    }
+
+    /// Sets the networks whose connections begin with a PROXY header; none by default. See
+    /// [`ServerBuilder::proxy_protocol`](crate::ServerBuilder::proxy_protocol).
+    ///
+    /// # Panics
+    ///
+    /// When a text is neither a network nor an address.
+    #[must_use]
+    #[track_caller]
+    pub fn with_proxy_protocol<T: Into<String>>(
+        mut self,
+        from: impl IntoIterator<Item = T>,
+    ) -> Self {
+        expect_valid(ProxyNetworks::new(from).map(|proxies| self.proxies = proxies));
+        self
+    }
+
+    /// The networks whose connections begin with a PROXY header.
+    #[must_use]
+    pub fn proxy_protocol(&self) -> &[String] {
+        self.proxies.as_slice()
+    }
+
+    /// The same networks, as a listener takes them.
+    pub(crate) fn proxies(&self) -> &ProxyNetworks {
+        &self.proxies
     }
 
     /// What an endpoint brings to its server, its path apart.

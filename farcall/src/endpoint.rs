@@ -50,6 +50,20 @@ pub enum BindError {
         /// What cannot be together, and what to do about it.
         reason: &'static str,
     },
+    /// Proxies are to say who the clients are, and the address is not of TCP.
+    #[error("cannot listen on {address}: {reason}")]
+    ProxyProtocol {
+        /// The address.
+        address: Address,
+        /// What cannot be together, and what to do about it.
+        reason: &'static str,
+    },
+    /// A server with `proxy_protocol` was given byte streams that the program accepts itself.
+    #[error(
+        "cannot serve byte streams that the program accepts itself with proxy_protocol: the \
+         program reads what their proxy says"
+    )]
+    ProxiedStreams,
     /// A server with `tls`, or one that requires encryption, was given byte streams that the
     /// program accepts itself.
     #[error(
@@ -322,6 +336,10 @@ impl Endpoint {
             self.config = self.config.with_require_encryption(true);
         }
         let is_tcp = matches!(self.socket, Socket::Tcp(_));
+        if !is_tcp && !self.config.proxy_protocol().is_empty() {
+            let (address, reason) = (self.asked, PROXIES_WITHOUT_TCP);
+            return Err(BindError::ProxyProtocol { address, reason });
+        }
         match refusal(is_tcp, self.tls.is_some(), self.config.require_encryption()) {
             None => Ok(self),
             Some(reason) => Err(BindError::Encryption { address: self.asked, reason }),
@@ -374,6 +392,7 @@ impl Endpoint {
         let unchecked = offer.filter(|_| self.rdma_check == RdmaCheck::Due);
         let socket = match self.socket {
             Socket::Tcp(listener) => {
+                let listener = listener.with_proxies(self.config.proxies().clone());
                 Socket::Tcp(tls::listener(listener, self.tls, &settings.protocols))
             }
             socket => socket,
@@ -381,6 +400,10 @@ impl Endpoint {
         EndpointListener { socket, settings, unchecked }
     }
 }
+
+/// Why connections that do not come over TCP cannot have a proxy's header.
+pub(crate) const PROXIES_WITHOUT_TCP: &str =
+    "proxy_protocol is for TCP, and connections there have no address: leave it out";
 
 /// Why connections cannot be accepted with what is asked of their encryption.
 pub(crate) fn refusal(is_tcp: bool, has_tls: bool, is_required: bool) -> Option<&'static str> {

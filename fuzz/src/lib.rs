@@ -2,9 +2,10 @@
 //!
 //! A [`Target`] is a plain function of bytes that panics where a property does not hold. Its corpus
 //! lies in `fuzz/corpus/NAME`, small files made from valid encodings by [`Target::seeds`]; `cargo
-//! test -p farcall-fuzz` replays them and then mutates them (see [`campaign`]). `wire`, `records`
-//! and the `rdma` targets but one are about bytes alone. `rdma_connection` plays the state of an
-//! RDMA connection, with a device and a peer that are scripts (`script` in `rpc-transport-rdma`).
+//! test -p farcall-fuzz` replays them and then mutates them (see [`campaign`]). `wire`, `records`,
+//! `proxy_header` and the `rdma` targets but one are about bytes alone. `rdma_connection` plays the
+//! state of an RDMA connection, with a device and a peer that are scripts (`script` in
+//! `rpc-transport-rdma`).
 //! `client` and `server` run a whole session, the real one, over a `scripted` transport whose peer
 //! may do anything, while a `ledger` reads along what the session sends, and a second one, of the
 //! `heap`, what it holds: a peer cannot make it hold more than `Limits` states. `port` is a whole
@@ -19,6 +20,7 @@ mod heap;
 mod ledger;
 mod peer;
 mod port;
+mod proxy_header;
 mod records;
 mod scripted;
 mod seeds;

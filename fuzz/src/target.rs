@@ -2,7 +2,7 @@
 
 use rpc_transport_rdma::fuzzing;
 
-use crate::{client, port, records, server, wire};
+use crate::{client, port, proxy_header, records, server, wire};
 
 /// Something that takes any bytes.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +30,7 @@ pub fn targets() -> Vec<Target> {
         decoder("outcome", wire::outcome, wire::outcome_seeds),
         decoder("hello", wire::hello, wire::hello_seeds),
         decoder("records", records::run, records::seeds),
+        decoder("proxy_header", proxy_header::run, proxy_header::seeds),
         decoder("rdma_message", fuzzing::message, fuzzing::message_seeds),
         decoder("rdma_blob", fuzzing::conn_params, fuzzing::conn_params_seeds),
         Target {

@@ -1,4 +1,7 @@
-//! What fuzz targets reach into, and no other code: frames from records, without a socket.
+//! What fuzz targets reach into, and no other code: frames from records, and the headers of
+//! proxies, without a socket.
+
+use std::net::SocketAddr;
 
 use bytes::Bytes;
 use rpc_core::pool::Pool;
@@ -6,6 +9,21 @@ use rpc_core::transport::Admission;
 use rpc_core::wire::ProtocolError;
 
 use crate::codec::decoder::{Decoder, Event};
+use crate::net::proxy::{self, Decoded};
+
+/// Reads the PROXY header that `bytes` begin with as from a socket: returns the client, and the
+/// header's length. `None` where there is no whole header.
+#[must_use]
+pub fn read_proxy_header(bytes: &[u8]) -> Option<(Option<SocketAddr>, usize)> {
+    let mut len = 0;
+    loop {
+        match proxy::decode(bytes.get(..len)?) {
+            Ok(Decoded::Needs(more)) => len += more,
+            Ok(Decoded::Known { client, len }) => return Some((client, len)),
+            Err(_) => return None,
+        }
+    }
+}
 
 /// What came of a stream of records.
 #[derive(Debug, PartialEq, Eq)]

@@ -21,6 +21,7 @@ mod send;
 #[cfg(feature = "tls")]
 pub mod tls;
 
+pub use net::proxy::ProxyNetworks;
 pub use net::socket_access::SocketAccess;
 pub use net::stream::{StreamConnector, StreamListener};
 pub use net::tcp::{TcpConnector, TcpListener};

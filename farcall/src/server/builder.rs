@@ -6,6 +6,7 @@ mod getters;
 mod grpc;
 #[cfg(feature = "settings")]
 mod live;
+mod proxy_protocol;
 mod unix_socket;
 
 #[cfg(feature = "settings")]
@@ -55,6 +56,7 @@ pub struct ServerBuilder {
     rdma_required: Option<bool>,
     socket_access: SocketAccess,
     require_encryption: Option<bool>,
+    proxies: Option<Vec<String>>,
     #[cfg(feature = "grpc")]
     grpc_web_origins: Option<Vec<String>>,
     tls: Option<ServerTls>,
@@ -467,7 +469,8 @@ impl ServerBuilder {
     /// By default an address may have as many calls as are free, and at least as many as
     /// [`Limits::max_calls`] allows one connection. One address alone has at most half of all
     /// calls that way, `n` of them have at most `1 / (n + 1)` each, and an address that comes
-    /// later finds as much. A server behind a proxy sees one address, and sets `max_calls` here.
+    /// later finds as much. A server behind a proxy sees one address, unless the proxy says who its
+    /// clients are ([`proxy_protocol`](Self::proxy_protocol)); it sets `max_calls` here.
     ///
     /// # Panics
     ///
@@ -502,7 +505,8 @@ impl ServerBuilder {
     ///
     /// By default an address may have as many connections as are free, and at least 64: what the
     /// default for [`max_calls`](Self::max_calls) supposes that a server has in all. A server
-    /// behind a proxy sees one address, and sets `max_connections` here.
+    /// behind a proxy sees one address, unless [`proxy_protocol`](Self::proxy_protocol) is set; it
+    /// sets `max_connections` here.
     ///
     /// # Panics
     ///
@@ -553,6 +557,7 @@ impl ServerBuilder {
             mode: self.get_socket_mode(),
             owner: self.get_socket_owner().map(str::to_owned),
         };
+        let proxies = self.get_proxy_protocol().to_vec();
         #[cfg(feature = "grpc")]
         let web_origins = self.get_grpc_web_origins().to_vec();
         let Self { mut core, config, rdma, tls, .. } = self;
@@ -563,7 +568,8 @@ impl ServerBuilder {
             .with_log_failed_calls(is_logged)
             .with_rdma_required(is_required)
             .with_socket_access(socket_access)
-            .with_require_encryption(is_encrypted);
+            .with_require_encryption(is_encrypted)
+            .with_proxy_protocol(proxies);
         #[cfg(feature = "grpc")]
         let config = config.with_grpc_web_origins(web_origins);
         let core = core.log_failed_calls(is_logged).build();

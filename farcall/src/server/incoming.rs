@@ -108,9 +108,7 @@ where
         _: &Rdma,
         tls: Option<&ServerTls>,
     ) -> Result<StreamListener, BindError> {
-        if tls.is_some() || config.require_encryption() {
-            return Err(BindError::Streams);
-        }
+        check_streams(config, tls)?;
         Ok(StreamListener::new(self).with_settings(config.server()))
     }
 }
@@ -126,10 +124,19 @@ impl<L: Listen> IntoIncoming<kind::Own> for L {
         tls: Option<&ServerTls>,
     ) -> Result<L, BindError> {
         // It accepts without TLS.
-        match tls.is_some() || config.require_encryption() {
-            true => Err(BindError::Streams),
-            false => Ok(self),
-        }
+        check_streams(config, tls)?;
+        Ok(self)
+    }
+}
+
+/// Refuses what byte streams of the program cannot have.
+fn check_streams(config: &Config, tls: Option<&ServerTls>) -> Result<(), BindError> {
+    if tls.is_some() || config.require_encryption() {
+        return Err(BindError::Streams);
+    }
+    match config.proxy_protocol() {
+        [] => Ok(()),
+        _ => Err(BindError::ProxiedStreams),
     }
 }
 

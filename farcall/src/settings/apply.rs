@@ -132,6 +132,7 @@ impl ServerTable {
             self.require_encryption => require_encryption;
             self.socket_mode.map(|it| it.0) => socket_mode;
             self.socket_owner.clone() => socket_owner;
+            self.proxy_protocol.from.clone() => proxy_protocol;
         }
         #[cfg(feature = "grpc")]
         set! { builder, self.grpc_web_origins.clone() => grpc_web_origins; }

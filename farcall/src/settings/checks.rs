@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rpc_core::InvalidSetting;
 use rpc_core::settings::{check_count, check_period, check_timeout};
+use rpc_transport_tcp::ProxyNetworks;
 
 /// A value that every value of its type is right for.
 pub(super) fn any<T>(_: &T) -> Result<(), InvalidSetting> {
@@ -30,6 +31,11 @@ pub(super) fn web_origins(origins: &[String]) -> Result<(), InvalidSetting> {
 #[cfg(not(feature = "grpc"))]
 pub(super) fn web_origins(origins: &[String]) -> Result<(), InvalidSetting> {
     any(&origins)
+}
+
+/// Networks of proxies.
+pub(super) fn proxy_networks(networks: &[String]) -> Result<(), InvalidSetting> {
+    ProxyNetworks::new(networks).map(drop)
 }
 
 /// A count that has to be one at least.

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use super::table::Table as _;
 use super::tables::{Root, ServerTlsTable, TargetTlsTable};
 #[cfg(feature = "tls")]
-use crate::tls::{ClientCerts, ClientTlsConfig, ServerTlsConfig, TlsError};
+use super::value::Requirement;
+#[cfg(feature = "tls")]
+use crate::tls::{AlpnPolicy, ClientCerts, ClientTlsConfig, ServerTlsConfig, TlsError};
 use crate::tls::{ClientTls, ServerTls};
 
 /// A table that cannot be used: the key at fault, as `tls.cert`, and what is wrong.
@@ -33,6 +35,7 @@ impl TargetTlsTable {
                 ("tls.server_name", self.server_name.is_some()),
                 ("tls.cert", self.cert.is_some()),
                 ("tls.key", self.key.is_some()),
+                ("tls.alpn", self.alpn.is_some()),
             ]),
         }
     }
@@ -49,6 +52,7 @@ impl ServerTlsTable {
                 ("tls.key", self.key.is_some()),
                 ("tls.client_ca", self.client_ca.is_some()),
                 ("tls.client_certs", self.client_certs.is_some()),
+                ("tls.alpn", self.alpn.is_some()),
             ]),
         }
     }
@@ -68,6 +72,14 @@ impl Root {
             [tls.client_ca, tls.cert, tls.key].into_iter().flatten().filter(move |_| is_on)
         });
         targets.chain(servers).map(PathBuf::from).collect()
+    }
+}
+
+#[cfg(feature = "tls")]
+fn alpn_policy(requirement: Requirement) -> AlpnPolicy {
+    match requirement.0 {
+        "optional" => AlpnPolicy::Optional,
+        _ => AlpnPolicy::Required,
     }
 }
 
@@ -120,6 +132,7 @@ impl TargetTlsTable {
         if let Some((cert, key)) = pair(self.cert.as_ref(), self.key.as_ref())? {
             config = config.with_cert(cert, key);
         }
+        config = config.with_alpn(self.alpn.map(alpn_policy).unwrap_or_default());
         Ok(Some(ClientTls::new(config)?))
     }
 }
@@ -150,6 +163,7 @@ impl ServerTlsTable {
             }
             (None, None) => {}
         }
+        config = config.with_alpn(self.alpn.map(alpn_policy).unwrap_or_default());
         Ok(Some(ServerTls::new(config)?))
     }
 }

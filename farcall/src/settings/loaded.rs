@@ -142,6 +142,10 @@ impl Loaded {
             let key = server.tls.switch().unwrap_or("require_encryption");
             return Err(self.wrong(&tables, &Wrong { key, message: message.to_owned() }));
         }
+        if let Some(message) = builder.refusal_of_proxies(address) {
+            let wrong = Wrong { key: "proxy_protocol.from", message: message.to_owned() };
+            return Err(self.wrong(&tables, &wrong));
+        }
         Ok((address.clone(), builder))
     }
 

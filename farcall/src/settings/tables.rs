@@ -5,7 +5,7 @@ use std::time::Duration;
 use rpc_core::settings::check_memory;
 
 use super::balance::BalanceTable;
-use super::checks::{any, period, some, timeout, web_origins};
+use super::checks::{any, period, proxy_networks, some, timeout, web_origins};
 use super::compression::{CompressionTable, ServerMethodTable};
 use super::methods::{MethodTable, RetryBudgetTable};
 use super::rdma::RdmaTable;
@@ -117,6 +117,9 @@ table! {
         cert: String = "\"tls/client.pem\"", Live, any;
         /// The file with its private key.
         key: String = "\"tls/client.key\"", Live, any;
+        /// The rule for a server that agrees on no protocol in the TLS handshake (ALPN). "required"
+        /// refuses it; "optional" accepts it, for a load balancer that ends TLS.
+        alpn: Requirement = "\"required\"", Live, any;
     } tables {}
 }
 
@@ -135,6 +138,9 @@ table! {
         client_ca: String = "\"tls/ca.pem\"", Live, any;
         /// Whether a certificate is "required" of every client, or "optional".
         client_certs: Requirement = "\"required\"", Live, any;
+        /// The rule for clients that agree on no protocol in the TLS handshake (ALPN). "required"
+        /// leaves them HTTP/1 alone; "optional" accepts them, for a load balancer that ends TLS.
+        alpn: Requirement = "\"required\"", Live, any;
     } tables {}
 }
 
@@ -173,6 +179,16 @@ table! {
         methods: Named<MethodTable> = "methods.\"/shop.Catalog/Get\"", Live;
         retry_budget: RetryBudgetTable = "retry_budget", Live;
     }
+}
+
+table! {
+    /// The PROXY protocol, by which a load balancer says who its clients are. The table is an error
+    /// where the server does not listen on TCP.
+    ProxyProtocolTable {
+        /// The networks that connections of load balancers come from, as "10.0.0.0/24". Each such
+        /// connection has to begin with a PROXY header, of version 1 or 2.
+        from: Vec<String> = "[]", AtStart, |it| proxy_networks(it);
+    } tables {}
 }
 
 table! {
@@ -227,6 +243,7 @@ table! {
         grpc_web_origins: Vec<String> = "[]", AtStart, |it| web_origins(it);
     } tables {
         tls: ServerTlsTable = "tls", Live;
+        proxy_protocol: ProxyProtocolTable = "proxy_protocol", AtStart;
         limits: LimitsTable = "limits", Live;
         compression: CompressionTable = "compression", Live;
         methods: Named<ServerMethodTable> = "methods.\"/shop.Catalog/Get\"", Live;

@@ -295,6 +295,29 @@ fn origins_of_pages_are_refused_without_grpc() {
     assert!(error.starts_with(expected), "{error}");
 }
 
+#[test]
+fn networks_of_proxies_are_checked_where_they_are_set() {
+    let server = |address: &str, networks: &str| {
+        let text = format!(
+            "[servers.orders]\naddress = \"{address}\"\nproxy_protocol.from = {networks}\n"
+        );
+        let settings = read(&text, &[]).map_err(|error| error.to_string())?;
+        let server = settings.shared.loaded().server_builder("orders");
+        server.map(|(_, builder)| builder).map_err(|error| error.to_string())
+    };
+    let builder = server("tcp://127.0.0.1:0", "[\"10.0.0.0/24\", \"::1\"]").unwrap();
+    assert_eq!(builder.get_proxy_protocol(), ["10.0.0.0/24", "::1"]);
+    let error = server("tcp://127.0.0.1:0", "[\"10.0.0.0/99\"]").unwrap_err();
+    let expected = "farcall.toml:3:23: servers.orders.proxy_protocol.from: it is \"10.0.0.0/99\": \
+                    it has to be a network, as \"10.0.0.0/8\"";
+    assert!(error.starts_with(expected), "{error}");
+    let error = server("unix://@orders", "[\"10.0.0.0/24\"]").unwrap_err();
+    let expected = "farcall.toml:3:23: servers.orders.proxy_protocol.from: proxy_protocol is for \
+                    TCP";
+    assert!(error.starts_with(expected), "{error}");
+    server("unix://@orders", "[]").unwrap();
+}
+
 #[tokio::test]
 async fn a_server_and_a_target_of_one_file_meet() {
     let text = "[targets.here]\naddress = \"inproc://settings-meet\"\n\

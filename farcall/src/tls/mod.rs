@@ -43,7 +43,7 @@ use rpc_core::connect::Alpn;
 use rpc_core::connect::OtherProtocol;
 pub use rpc_core::transport::{Identity, TlsInfo};
 pub use rpc_transport_tcp::tls::{
-    ClientCerts, ClientTls, ClientTlsConfig, Pem, ServerTls, ServerTlsConfig, TlsError,
+    AlpnPolicy, ClientCerts, ClientTls, ClientTlsConfig, Pem, ServerTls, ServerTlsConfig, TlsError,
 };
 use rpc_transport_tcp::{TcpConnector, TcpListener};
 

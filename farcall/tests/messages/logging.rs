@@ -23,6 +23,7 @@ pub(crate) async fn tell(told: &mut Told, log: &Log) {
     silenced(log).await;
     access(told, log).await;
     strangers(told, log).await;
+    proxies(told, log).await;
     vanishing(told, log).await;
     without_rdma(told, log).await;
 }
@@ -168,6 +169,23 @@ async fn strangers(told: &mut Told, log: &Log) {
         let _ = stream.read_to_end(&mut Vec::new()).await;
         let line = log.line(&["refused a connection"]).await;
         told.say(&format!("a client that speaks {name}"), line);
+    }
+}
+
+/// A load balancer that does not say who its clients are, and one that says it wrong.
+async fn proxies(told: &mut Told, log: &Log) {
+    let (address, _) = demo(Server::builder().proxy_protocol(["127.0.0.1"])).await;
+    let authority = address.trim_start_matches("tcp://");
+    for (name, first) in [
+        ("no PROXY header", &b"PRI * HTTP/2.0\r\n"[..]),
+        ("a malformed PROXY header", b"PROXY TCP4 10.0.0.1 10.0.0.2 1\r\n"),
+    ] {
+        log.clear();
+        let mut stream = TcpStream::connect(authority).await.unwrap();
+        stream.write_all(first).await.unwrap();
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+        let line = log.line(&["refused a connection"]).await;
+        told.say(&format!("proxy_protocol: a load balancer with {name}"), line);
     }
 }
 

@@ -58,6 +58,29 @@ async fn a_server_and_a_target_of_a_file_have_mutual_tls() {
     }
 }
 
+/// The file that the page about load balancers shows.
+#[tokio::test]
+async fn servers_behind_a_load_balancer_start_as_the_page_says() {
+    let (authority, folder) = (Authority::new(), Folder::new("balanced"));
+    let leaf = authority.issue(named("127.0.0.1"));
+    folder.write("orders.pem", &leaf.cert);
+    folder.write("orders.key", &leaf.key);
+    let mut text = include_str!("../../../docs/load-balancers/farcall.toml").to_owned();
+    for (from, to) in [
+        ("\"tls/", format!("\"{}/", folder.path().display())),
+        ("0.0.0.0:7000", "127.0.0.1:0".to_owned()),
+        ("0.0.0.0:7001", "127.0.0.1:0".to_owned()),
+        ("0.0.0.0:7443", "127.0.0.1:0".to_owned()),
+    ] {
+        assert!(text.contains(from), "{from}");
+        text = text.replace(from, &to);
+    }
+    let settings = Settings::parse("farcall.toml", &text).unwrap();
+    for name in ["orders", "orders-encrypted", "orders-grpc"] {
+        settings.server(name).unwrap().add_service(Tls::default()).bind().await.unwrap();
+    }
+}
+
 #[test]
 fn a_file_that_is_missing_or_holds_something_else_is_named_with_its_key() {
     let (authority, folder) = (Authority::new(), Folder::new("files"));

@@ -19,6 +19,23 @@ pub trait Bootstrap: AsyncRead + AsyncWrite + Send + Unpin + 'static {
     /// The stream's two ends.
     fn addresses(&self) -> Addresses;
 
+    /// Returns true if a proxy in front first says who the client is. Until
+    /// [`read_proxy_header`](Self::read_proxy_header) has returned,
+    /// [`addresses`](Self::addresses) name the proxy.
+    fn is_proxied(&self) -> bool {
+        false
+    }
+
+    /// Reads the PROXY header of a stream that [`is_proxied`](Self::is_proxied). Nothing else is
+    /// read before it. Afterwards [`addresses`](Self::addresses) name the client.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelled, the stream is of no use.
+    fn read_proxy_header(&mut self) -> BoxFuture<'_, Result<(), HandshakeError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Does what has to be done before the Hello: a TLS handshake, on a stream that has TLS.
     /// [`addresses`](Self::addresses) tell the peer's identity afterwards. A stream without TLS
     /// is open from the start.

@@ -276,6 +276,8 @@ pub fn handshake_failed(address: &str, error: HandshakeError) -> ConnectError {
         HandshakeError::Unproven { .. }
         | HandshakeError::NoVerdict { .. }
         | HandshakeError::NotAgreed { .. }
+        | HandshakeError::NoAlpn { .. }
+        | HandshakeError::ProxyHeader { .. }
         | HandshakeError::NoMemory(_) => {
             ConnectError::Handshake { address, reason: std::io::Error::other(error) }
         }

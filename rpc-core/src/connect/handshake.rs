@@ -42,6 +42,22 @@ pub enum HandshakeError {
         /// What it speaks.
         spoken: &'static str,
     },
+    /// The client agreed on no protocol in the TLS handshake, and speaks one that has to be agreed
+    /// on.
+    #[error(
+        "the client speaks {spoken} over TLS without ALPN: something ends TLS before this server, \
+         as a load balancer does; tls.alpn = \"optional\" on the server accepts that"
+    )]
+    NoAlpn {
+        /// The protocol that the client speaks.
+        spoken: &'static str,
+    },
+    /// A proxy is to say who the client is, and says nothing or something that cannot be read.
+    #[error("{reason}")]
+    ProxyHeader {
+        /// The sentence for the operator.
+        reason: String,
+    },
     /// The client says that it uses an upgraded path, and nothing of it has come over that.
     #[error("{upgrade}: the client says that the path is good, and has never sent a probe over it")]
     Unproven {

@@ -33,6 +33,7 @@ pub use offered::{announce, is_announced, offered};
 pub use path_binding::{PROOF_LEN, PathBinding};
 pub use protocol::{Alpn, Gateway, OtherProtocol, Replayed};
 pub(crate) use reasons::is_without_device;
+pub(crate) use server::identify;
 pub use server::{Accepted, Opening, ServerHandshake, accept};
 pub use upgrade::{Candidate, Declined, PendingOffer, Upgrade};
 

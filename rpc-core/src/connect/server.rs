@@ -13,7 +13,7 @@ use super::turn_away::turn_away;
 use super::{Alpn, Bootstrap, Candidate, OtherProtocol, Replayed, Upgrade, upgrade};
 use crate::limits::settings::MIN_MEMORY;
 use crate::memory::{MemoryCharge, MemoryShare};
-use crate::transport::{Addresses, Transport};
+use crate::transport::{Addresses, TlsInfo, Transport};
 use crate::wire::ProtocolError;
 use crate::wire::hello::{self, Declined as DeclinedOffer, Hello, Offer, PREFIX_LEN, Verdict};
 use crate::{Compression, Limits, Negotiated};
@@ -117,7 +117,7 @@ pub async fn accept(
         Ok(read) => read,
         Err(error) => match spoken(&error, &server.protocols) {
             Some((protocol, first)) => {
-                check_agreed(&*bootstrap, protocol.alpn())?;
+                check_agreed(bootstrap.addresses().tls.as_deref(), protocol.alpn())?;
                 let stream = Replayed::new(first, bootstrap);
                 return Ok(Opening::Other { protocol, stream });
             }
@@ -127,7 +127,7 @@ pub async fn accept(
             }
         },
     };
-    check_agreed(&*bootstrap, Alpn::FARCALL)?;
+    check_agreed(bootstrap.addresses().tls.as_deref(), Alpn::FARCALL)?;
     let mut answer = Hello::new(&server.limits.told_by_server());
     answer.methods.clone_from(&server.methods);
     answer.method_kinds.clone_from(&server.method_kinds);
@@ -183,13 +183,32 @@ pub async fn accept(
     Ok(Opening::Farcall(Box::new(accepted)))
 }
 
+/// Reads the header by which a proxy says who the client is. What that holds counts in `memory`,
+/// which is the proxy's.
+///
+/// # Errors
+///
+/// When there is no such header, or it cannot be read, and when `memory` has no room.
+pub(crate) async fn identify(
+    bootstrap: &mut dyn Bootstrap,
+    memory: &MemoryShare,
+) -> Result<(), HandshakeError> {
+    let _charge = charge_handshake(memory)?;
+    bootstrap.read_proxy_header().await
+}
+
+/// Counts what a handshake holds before its peer has said anything.
+fn charge_handshake(memory: &MemoryShare) -> Result<MemoryCharge, HandshakeError> {
+    let no_memory = |status: Status| HandshakeError::NoMemory(status.message().to_owned());
+    memory.try_take(HANDSHAKE_HELD).map_err(no_memory)
+}
+
 /// Opens a stream, and returns what its handshake holds before its Hello.
 async fn open(
     bootstrap: &mut dyn Bootstrap,
     memory: &MemoryShare,
 ) -> Result<MemoryCharge, HandshakeError> {
-    let no_memory = |status: Status| HandshakeError::NoMemory(status.message().to_owned());
-    let charge = memory.try_take(HANDSHAKE_HELD).map_err(no_memory)?;
+    let charge = charge_handshake(memory)?;
     bootstrap.charge_memory(memory);
     bootstrap.open().await?;
     Ok(charge)
@@ -197,9 +216,10 @@ async fn open(
 
 /// Refuses a client that speaks another protocol than its TLS handshake agreed on. A middleman
 /// could else pass a client's session on to a protocol that the client does not speak.
-fn check_agreed(bootstrap: &dyn Bootstrap, spoken: Alpn) -> Result<(), HandshakeError> {
-    let agreed = bootstrap.addresses().tls.and_then(|tls| tls.protocol());
-    match agreed.filter(|agreed| *agreed != spoken.id) {
+fn check_agreed(tls: Option<&TlsInfo>, spoken: Alpn) -> Result<(), HandshakeError> {
+    let Some(tls) = tls else { return Ok(()) };
+    match tls.protocol().filter(|agreed| *agreed != spoken.id) {
+        Some(_) if tls.is_assumed() => Err(HandshakeError::NoAlpn { spoken: spoken.name }),
         Some(agreed) => Err(HandshakeError::NotAgreed { agreed, spoken: spoken.name }),
         None => Ok(()),
     }

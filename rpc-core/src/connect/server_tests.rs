@@ -223,3 +223,22 @@ async fn the_words_of_a_client_are_one_short_line() {
     println!("{fallback}");
     assert!(fallback.len() < 600 && !fallback.contains(char::is_control), "{fallback}");
 }
+
+#[test]
+fn a_client_without_alpn_is_held_to_http1() {
+    let info = TlsInfo::default();
+    let assumed = info.clone().with_assumed_protocol(Alpn::HTTP1.id);
+    assert!(check_agreed(Some(&assumed), Alpn::HTTP1).is_ok());
+    let refused = check_agreed(Some(&assumed), Alpn::GRPC).unwrap_err().to_string();
+    let message = "the client speaks gRPC over TLS without ALPN: something ends TLS before this \
+                   server, as a load balancer does; tls.alpn = \"optional\" on the server accepts \
+                   that";
+    assert_eq!(refused, message);
+    let agreed = info.clone().with_protocol(Alpn::HTTP1.id);
+    let refused = check_agreed(Some(&agreed), Alpn::GRPC).unwrap_err().to_string();
+    let message = "the client agreed on http/1.1 in the TLS handshake (ALPN), and speaks gRPC";
+    assert_eq!(refused, message);
+    // Where ALPN is optional, and without TLS.
+    assert!(check_agreed(Some(&info), Alpn::GRPC).is_ok());
+    assert!(check_agreed(None, Alpn::FARCALL).is_ok());
+}

@@ -14,13 +14,14 @@ pub struct TlsInfo {
     /// The peer's identity; `None` where the peer is a client without a certificate.
     pub identity: Option<Identity>,
     protocol: Option<&'static str>,
+    is_assumed: bool,
 }
 
 impl TlsInfo {
     /// A session with a peer of that identity.
     #[must_use]
     pub fn new(identity: Option<Identity>) -> Self {
-        Self { identity, protocol: None }
+        Self { identity, protocol: None, is_assumed: false }
     }
 
     /// The same session, whose two ends agreed on a protocol in their handshake.
@@ -30,8 +31,24 @@ impl TlsInfo {
         self
     }
 
+    /// The same session, whose client agreed on nothing and is held to this protocol.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_assumed_protocol(mut self, protocol: &'static str) -> Self {
+        self.is_assumed = true;
+        self.with_protocol(protocol)
+    }
+
+    /// Returns true if the two ends agreed on nothing, and this side assumes
+    /// [`protocol`](Self::protocol).
+    #[must_use]
+    pub(crate) fn is_assumed(&self) -> bool {
+        self.is_assumed
+    }
+
     /// The protocol that the two ends agreed on in their handshake, as ALPN names it:
-    /// `farcall/1`, or `h2` for gRPC.
+    /// `farcall/1`, or `h2` for gRPC. `None` where they agreed on nothing, and the configuration
+    /// of this side allows that.
     #[must_use]
     pub fn protocol(&self) -> Option<&'static str> {
         self.protocol

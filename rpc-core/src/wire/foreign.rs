@@ -63,7 +63,10 @@ impl Spoken {
             Self::Http2 => "this is gRPC over HTTP/2, which farcall speaks with its feature `grpc`",
             Self::Http1 => "this is HTTP/1.1",
             Self::Ssh => "this is SSH",
-            Self::Proxy => "this is the header of a proxy (PROXY protocol): switch it off there",
+            Self::Proxy => {
+                "this is a PROXY header, which a server accepts only from the networks in \
+                 proxy_protocol.from"
+            }
         }
     }
 }

@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::connection::socket::Socket;
 use crate::connection::transport::SocketTransport;
+use crate::net::proxy::read_client;
 
 /// The most unused memory that all connections over sockets of the process keep for large frames:
 /// four of the 64 MiB that the examples move, which is also the default budget of one connection.
@@ -29,17 +30,41 @@ fn pool() -> Pool {
 pub(crate) struct SocketBootstrap<S> {
     stream: S,
     addresses: Addresses,
+    /// True until the header of a proxy in front was read.
+    is_proxied: bool,
 }
 
 impl<S> SocketBootstrap<S> {
     pub(crate) fn new(stream: S, addresses: Addresses) -> Self {
-        Self { stream, addresses }
+        Self { stream, addresses, is_proxied: false }
+    }
+
+    /// The same stream, which begins with a PROXY header if `is_proxied`.
+    pub(crate) fn proxied(mut self, is_proxied: bool) -> Self {
+        self.is_proxied = is_proxied;
+        self
     }
 }
 
 impl<S: Socket> Bootstrap for SocketBootstrap<S> {
     fn addresses(&self) -> Addresses {
         self.addresses.clone()
+    }
+
+    fn is_proxied(&self) -> bool {
+        self.is_proxied
+    }
+
+    fn read_proxy_header(&mut self) -> BoxFuture<'_, Result<(), HandshakeError>> {
+        Box::pin(async {
+            if let Some(tcp) = self.stream.tcp() {
+                // A proxy that speaks for itself stays the peer.
+                let client = read_client(tcp, self.addresses.peer).await?;
+                self.addresses.peer = client.or(self.addresses.peer);
+            }
+            self.is_proxied = false;
+            Ok(())
+        })
     }
 
     fn charge_memory(&mut self, share: &MemoryShare) {

@@ -59,6 +59,11 @@ pub(crate) trait Socket:
         Ok(None)
     }
 
+    /// The TCP stream below, which a PROXY header is read from before anything else.
+    fn tcp(&self) -> Option<&TcpStream> {
+        None
+    }
+
     /// Whether there may be something to read. One task at a time can wait.
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
@@ -137,7 +142,7 @@ fn has_unread(socket: &impl KernelSocket) -> bool {
 }
 
 macro_rules! kernel_socket {
-    ($stream:ty, $name:literal, carries_compressed: $carries:literal) => {
+    ($stream:ty, $name:literal, carries_compressed: $carries:literal, tcp: $tcp:expr) => {
         impl KernelSocket for $stream {
             fn try_io(
                 &self,
@@ -152,6 +157,10 @@ macro_rules! kernel_socket {
             const NAME: &'static str = $name;
             const WAKES: bool = false;
             const CARRIES_COMPRESSED: bool = $carries;
+
+            fn tcp(&self) -> Option<&TcpStream> {
+                $tcp(self)
+            }
 
             fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
                 self.poll_read_ready(cx)
@@ -185,5 +194,5 @@ macro_rules! kernel_socket {
     };
 }
 
-kernel_socket!(TcpStream, "tcp", carries_compressed: true);
-kernel_socket!(UnixStream, "unix", carries_compressed: false);
+kernel_socket!(TcpStream, "tcp", carries_compressed: true, tcp: Some);
+kernel_socket!(UnixStream, "unix", carries_compressed: false, tcp: |_| None);

@@ -18,6 +18,7 @@ use tokio::runtime::Handle;
 
 use super::happy_eyeballs;
 use crate::connection::bootstrap::SocketBootstrap;
+use crate::net::proxy::ProxyNetworks;
 #[cfg(feature = "tls")]
 use crate::tls::{ClientTls, ServerTls};
 
@@ -57,6 +58,7 @@ pub(crate) fn bootstrap(stream: TcpStream) -> io::Result<SocketBootstrap<TcpStre
 #[derive(Debug)]
 pub struct TcpListener {
     listener: tokio::net::TcpListener,
+    proxies: ProxyNetworks,
     /// With the protocols that clients may agree on in its handshake.
     #[cfg(feature = "tls")]
     tls: Option<(ServerTls, Arc<[Alpn]>)>,
@@ -74,6 +76,13 @@ impl TcpListener {
     /// This method is cancel safe: nothing stays bound.
     pub async fn bind(address: impl ToSocketAddrs) -> io::Result<Self> {
         Ok(tokio::net::TcpListener::bind(address).await?.into())
+    }
+
+    /// Reads a PROXY header at the beginning of every connection that comes from `proxies`.
+    #[must_use]
+    pub fn with_proxies(mut self, proxies: ProxyNetworks) -> Self {
+        self.proxies = proxies;
+        self
     }
 
     /// Puts TLS around every connection that is accepted from now on. In its handshake clients
@@ -100,6 +109,7 @@ impl From<tokio::net::TcpListener> for TcpListener {
     fn from(listener: tokio::net::TcpListener) -> Self {
         Self {
             listener,
+            proxies: ProxyNetworks::default(),
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -126,14 +136,17 @@ impl TryFrom<std::net::TcpListener> for TcpListener {
 impl Listen for TcpListener {
     fn accept(&mut self) -> BoxFuture<'_, io::Result<Option<Box<dyn Bootstrap>>>> {
         Box::pin(async {
-            let (stream, _) = self.listener.accept().await?;
+            let (stream, peer) = self.listener.accept().await?;
+            let is_proxied = self.proxies.contains(peer.ip());
             #[cfg(feature = "tls")]
             if let Some((tls, protocols)) = &self.tls {
                 let addresses = prepared(&stream)?;
                 let socket = tls.accept(stream, protocols)?;
-                return Ok(Some(Box::new(SocketBootstrap::new(socket, addresses)) as Box<_>));
+                let socket = SocketBootstrap::new(socket, addresses).proxied(is_proxied);
+                return Ok(Some(Box::new(socket) as Box<_>));
             }
-            Ok(Some(Box::new(bootstrap(stream)?) as Box<dyn Bootstrap>))
+            let socket = bootstrap(stream)?.proxied(is_proxied);
+            Ok(Some(Box::new(socket) as Box<dyn Bootstrap>))
         })
     }
 }

@@ -3,12 +3,21 @@
 use rpc_core::connect::{Alpn, HandshakeError};
 use rpc_core::transport::TlsInfo;
 
+use super::AlpnPolicy;
 use super::pair::Both;
 use crate::connection::socket::Socket as _;
 
 /// What both sides say of a handshake: the server first.
 async fn handshake(server: &[Alpn], client: &[Alpn]) -> [Result<TlsInfo, String>; 2] {
-    let [mut client, mut server] = Both::new().ends(server, client).await.unwrap();
+    handshake_under(AlpnPolicy::Required, server, client).await
+}
+
+async fn handshake_under(
+    policy: AlpnPolicy,
+    server: &[Alpn],
+    client: &[Alpn],
+) -> [Result<TlsInfo, String>; 2] {
+    let [mut client, mut server] = Both::with_alpn(policy).ends(server, client).await.unwrap();
     let (opened, accepted) = tokio::join!(client.open(), server.open());
     [accepted, opened].map(|info| match info {
         Ok(info) => Ok(info.expect("it has TLS")),
@@ -40,16 +49,36 @@ async fn a_server_that_speaks_something_else_is_told_by_name() {
 
 /// Such a server leaves it open what is spoken.
 #[tokio::test]
-async fn a_server_without_alpn_is_not_taken_for_one_of_grpc() {
+async fn a_server_without_alpn_is_refused_unless_it_is_optional() {
     let [_, client] = handshake(&[], &[Alpn::GRPC]).await;
-    assert_eq!(client.unwrap_err(), "the server speaks TLS, and not gRPC over it (ALPN h2)");
+    let message = "the server agreed on no protocol in the TLS handshake (ALPN h2): something ends \
+                   TLS between the two, as a load balancer does; tls.alpn = \"optional\" on the \
+                   channel accepts that";
+    assert_eq!(client.unwrap_err(), message);
+    let [_, client] = handshake_under(AlpnPolicy::Optional, &[], &[Alpn::GRPC]).await;
+    assert_eq!(client.unwrap().protocol(), None);
 }
 
 #[tokio::test]
-async fn a_client_without_alpn_speaks_http1_where_a_server_does() {
+async fn a_client_without_alpn_speaks_http1_unless_it_is_optional() {
     let [server, _] = handshake(&[Alpn::FARCALL, Alpn::HTTP1], &[]).await;
     assert_eq!(server.unwrap().protocol(), Some("http/1.1"));
     let [server, _] = handshake(&[Alpn::FARCALL], &[]).await;
-    let words = "the client speaks TLS, and not farcall over it (ALPN farcall/1)";
-    assert_eq!(server.unwrap_err(), words);
+    let message = "the client agreed on no protocol in the TLS handshake (ALPN farcall/1): \
+                   something ends TLS between the two, as a load balancer does; tls.alpn = \
+                   \"optional\" on the server accepts that";
+    assert_eq!(server.unwrap_err(), message);
+    for protocols in [&[Alpn::FARCALL, Alpn::HTTP1][..], &[Alpn::FARCALL]] {
+        let [server, _] = handshake_under(AlpnPolicy::Optional, protocols, &[]).await;
+        assert_eq!(server.unwrap().protocol(), None);
+    }
+}
+
+/// Where both name protocols, they have to agree all the same.
+#[tokio::test]
+async fn optional_alpn_accepts_no_other_protocol() {
+    let [server, client] =
+        handshake_under(AlpnPolicy::Optional, &[Alpn::FARCALL], &[Alpn::GRPC]).await;
+    assert!(server.unwrap_err().contains("not farcall over it"));
+    assert!(client.unwrap_err().contains("not gRPC over it"));
 }

@@ -11,11 +11,12 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ConfigBuilder};
 use tokio::net::TcpStream;
 
+use super::alpn::{AlpnPolicy, Protocols};
 use super::error::TlsError;
 use super::pem::{Pem, unusable_pair};
 use super::server::roots;
 use super::socket::TlsSocket;
-use super::{VERSIONS, alpn_of, provider};
+use super::{VERSIONS, provider};
 
 /// What a channel's TLS is made of: a plain value.
 ///
@@ -27,6 +28,7 @@ pub struct ClientTlsConfig {
     has_platform_roots: bool,
     server_name: Option<String>,
     cert: Option<(Pem, Pem)>,
+    alpn: AlpnPolicy,
 }
 
 impl ClientTlsConfig {
@@ -70,6 +72,14 @@ impl ClientTlsConfig {
     #[must_use]
     pub fn with_cert(mut self, cert: impl Into<Pem>, key: impl Into<Pem>) -> Self {
         self.cert = Some((cert.into(), key.into()));
+        self
+    }
+
+    /// Sets the rule for a server that agrees on no protocol in the TLS handshake (ALPN); such a
+    /// server is refused by default.
+    #[must_use]
+    pub fn with_alpn(mut self, policy: AlpnPolicy) -> Self {
+        self.alpn = policy;
         self
     }
 
@@ -197,8 +207,9 @@ impl ClientTls {
         let loaded = self.shared.loaded.load();
         let name = loaded.named.server_name.as_deref().unwrap_or(host);
         let name = server_name(name).map_err(|error| io::Error::other(error.to_string()))?;
-        let (config, offered) = (Arc::clone(&loaded.config), alpn_of(&protocols));
-        let connection = ClientConnection::new_with_alpn(config, name, offered);
+        let protocols = Protocols { list: protocols, policy: loaded.named.alpn };
+        let config = Arc::clone(&loaded.config);
+        let connection = ClientConnection::new_with_alpn(config, name, protocols.ids());
         let connection = connection.map_err(io::Error::other)?;
         Ok(TlsSocket::new(stream, connection.into(), protocols))
     }

@@ -12,6 +12,7 @@ use rpc_core::wire::{MAGIC, Spoken};
 use rustls::pki_types::CertificateDer;
 use tokio::time::timeout;
 
+use super::alpn::AlpnPolicy;
 use super::stream::TlsStream;
 use super::words::{self, Role};
 use crate::connection::socket::{Moved, Socket};
@@ -55,7 +56,7 @@ enum Failure {
     Tls(rustls::Error),
     /// The peer's first bytes are not TLS.
     Foreign(Vec<u8>),
-    /// The peer speaks another protocol over TLS.
+    /// The peer agrees on no protocol over TLS, and this end requires one.
     Alpn,
     /// The peer has closed, at once or amid its words.
     Closed {
@@ -74,7 +75,7 @@ impl From<io::Error> for Failure {
 /// Runs the handshake, and says who the peer is.
 pub(super) async fn handshake(stream: &TlsStream) -> Result<TlsInfo, HandshakeError> {
     let role = stream.session().role();
-    let protocols = Arc::clone(&stream.session().protocols);
+    let protocols = Arc::clone(&stream.session().protocols.list);
     let completed = complete(stream).await.and_then(|()| identify(stream));
     let failure = match completed {
         Ok(info) => return Ok(info),
@@ -86,7 +87,7 @@ pub(super) async fn handshake(stream: &TlsStream) -> Result<TlsInfo, HandshakeEr
     let reason = match failure {
         Failure::Tls(error) => words::of_error(role, &protocols, &error),
         Failure::Foreign(first) => words::of_first_bytes(role, &first),
-        Failure::Alpn => words::not_spoken(role, &protocols),
+        Failure::Alpn => words::no_alpn(role, &protocols),
         Failure::Closed { is_silent: true } if role == Role::Server => {
             return Err(HandshakeError::Silent);
         }
@@ -163,13 +164,21 @@ async fn foreign(stream: &TlsStream, first: &[u8]) -> Failure {
 /// What the peer speaks, and who it is.
 fn identify(stream: &TlsStream) -> Result<TlsInfo, Failure> {
     let session = stream.session();
-    // A client that names no protocol speaks HTTP/1, as probes do, or is refused.
-    let agreed = session.tls.alpn_protocol().unwrap_or(Alpn::HTTP1.id.as_bytes());
-    let spoken = session.protocols.iter().find(|it| it.id.as_bytes() == agreed);
-    let spoken = spoken.ok_or(Failure::Alpn)?;
     let leaf = session.tls.peer_certificates().and_then(<[_]>::first);
-    let identity = leaf.map(identity).transpose()?;
-    Ok(TlsInfo::new(identity).with_protocol(spoken.id))
+    let info = TlsInfo::new(leaf.map(identity).transpose()?);
+    let protocols = &session.protocols;
+    match session.tls.alpn_protocol() {
+        Some(agreed) => {
+            let agreed = protocols.find(agreed).ok_or(Failure::Alpn)?;
+            Ok(info.with_protocol(agreed.id))
+        }
+        None if protocols.policy == AlpnPolicy::Optional => Ok(info),
+        // Probes speak HTTP/1, and name no protocol.
+        None => match protocols.find(Alpn::HTTP1.id.as_bytes()) {
+            Some(http1) => Ok(info.with_assumed_protocol(http1.id)),
+            None => Err(Failure::Alpn),
+        },
+    }
 }
 
 /// The identity of a leaf certificate that rustls has verified.

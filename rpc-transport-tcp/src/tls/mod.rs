@@ -8,9 +8,10 @@
 //! the sentences that users read.
 //!
 //! TLS 1.3 alone is spoken. Which protocol is spoken over it, farcall's or gRPC's, is agreed on in
-//! the handshake (ALPN). Sessions are not resumed: a connection
+//! the handshake (ALPN, `alpn`). Sessions are not resumed: a connection
 //! lives long, and a client would keep an identity past the rotation that withdraws it.
 
+mod alpn;
 #[cfg(test)]
 mod alpn_tests;
 #[cfg(test)]
@@ -31,6 +32,7 @@ mod socket;
 mod stream;
 mod words;
 
+pub use alpn::AlpnPolicy;
 pub use client::{ClientTls, ClientTlsConfig};
 pub use error::TlsError;
 pub use pem::Pem;
@@ -38,14 +40,8 @@ pub use server::{ClientCerts, ServerTls, ServerTlsConfig};
 
 use std::sync::Arc;
 
-use rpc_core::connect::Alpn;
 use rustls::SupportedProtocolVersion;
 use rustls::crypto::CryptoProvider;
-
-/// The protocols as a TLS handshake offers them.
-fn alpn_of(protocols: &[Alpn]) -> Vec<Vec<u8>> {
-    protocols.iter().map(|protocol| protocol.id.as_bytes().to_vec()).collect()
-}
 
 /// The versions of TLS that are spoken.
 static VERSIONS: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];

@@ -7,7 +7,7 @@ use rpc_core::connect::Alpn;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::socket::TlsSocket;
-use super::{ClientTls, ClientTlsConfig, Pem, ServerTls, ServerTlsConfig};
+use super::{AlpnPolicy, ClientTls, ClientTlsConfig, Pem, ServerTls, ServerTlsConfig};
 use crate::connection::socket::Socket as _;
 
 /// TLS of both sides.
@@ -15,11 +15,17 @@ pub(super) struct Both(ServerTls, ClientTls);
 
 impl Both {
     pub(super) fn new() -> Self {
+        Self::with_alpn(AlpnPolicy::default())
+    }
+
+    /// TLS of both sides with this rule for a peer without ALPN.
+    pub(super) fn with_alpn(policy: AlpnPolicy) -> Self {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
         let cert = params.self_signed(&key).unwrap().pem();
         let server = ServerTlsConfig::new(Pem::bytes(&cert), Pem::bytes(key.serialize_pem()));
         let client = ClientTlsConfig::default().with_ca(Pem::bytes(&cert));
+        let (server, client) = (server.with_alpn(policy), client.with_alpn(policy));
         Self(ServerTls::new(server).unwrap(), ClientTls::new(client).unwrap())
     }
 

@@ -10,11 +10,12 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 use tokio::net::TcpStream;
 
+use super::alpn::{AlpnPolicy, Protocols};
 use super::certificate_fault::{Holder, describe_fault};
 use super::error::TlsError;
 use super::pem::{Pem, unusable_pair};
 use super::socket::TlsSocket;
-use super::{VERSIONS, alpn_of, provider};
+use super::{VERSIONS, provider};
 
 /// Which clients a server with a [`client_ca`](ServerTlsConfig::with_client_ca) accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -35,6 +36,7 @@ pub struct ServerTlsConfig {
     key: Pem,
     client_ca: Option<Pem>,
     client_certs: ClientCerts,
+    alpn: AlpnPolicy,
 }
 
 impl ServerTlsConfig {
@@ -54,8 +56,8 @@ impl ServerTlsConfig {
     /// ```
     #[must_use]
     pub fn new(cert: impl Into<Pem>, key: impl Into<Pem>) -> Self {
-        let client_certs = ClientCerts::default();
-        Self { cert: cert.into(), key: key.into(), client_ca: None, client_certs }
+        let (client_certs, alpn) = (ClientCerts::default(), AlpnPolicy::default());
+        Self { cert: cert.into(), key: key.into(), client_ca: None, client_certs, alpn }
     }
 
     /// Asks clients for certificates of the authorities in `ca` (mutual TLS). Clients without one
@@ -71,6 +73,16 @@ impl ServerTlsConfig {
     #[must_use]
     pub fn with_client_certs(mut self, certs: ClientCerts) -> Self {
         self.client_certs = certs;
+        self
+    }
+
+    /// Sets the rule for a client that agrees on no protocol in the TLS handshake (ALPN). By
+    /// default such a client may speak HTTP/1 and nothing else.
+    ///
+    /// A load balancer that ends TLS and encrypts anew to this server often agrees on nothing.
+    #[must_use]
+    pub fn with_alpn(mut self, policy: AlpnPolicy) -> Self {
+        self.alpn = policy;
         self
     }
 
@@ -186,10 +198,12 @@ impl ServerTls {
         protocols: &Arc<[Alpn]>,
     ) -> io::Result<TlsSocket> {
         // Each listener has protocols of its own. A copy is a dozen counts of references.
-        let mut config = ServerConfig::clone(&self.shared.loaded.load().config);
-        config.alpn_protocols = alpn_of(protocols);
+        let loaded = self.shared.loaded.load();
+        let protocols = Protocols { list: Arc::clone(protocols), policy: loaded.named.alpn };
+        let mut config = ServerConfig::clone(&loaded.config);
+        config.alpn_protocols = protocols.ids();
         let connection = ServerConnection::new(Arc::new(config)).map_err(io::Error::other)?;
-        Ok(TlsSocket::new(stream, connection.into(), Arc::clone(protocols)))
+        Ok(TlsSocket::new(stream, connection.into(), protocols))
     }
 }
 

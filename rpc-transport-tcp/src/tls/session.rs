@@ -7,14 +7,13 @@
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write};
-use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes};
-use rpc_core::connect::Alpn;
 use rpc_core::memory::MemoryCharge;
 use rustls::Connection;
 use tokio::net::TcpStream;
 
+use super::alpn::Protocols;
 use super::words::{self, Role};
 use crate::connection::socket::{Moved, Socket};
 
@@ -110,7 +109,7 @@ pub(super) struct Session {
     pub(super) tls: Connection,
     role: Role,
     /// What may be spoken over it.
-    pub(super) protocols: Arc<[Alpn]>,
+    pub(super) protocols: Protocols,
     /// What rustls may hold of an unfinished handshake, in a server's memory budget.
     pub(super) handshake_charge: MemoryCharge,
     /// What was read and rustls has not seen.
@@ -123,7 +122,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(tls: Connection, protocols: Arc<[Alpn]>) -> Self {
+    pub(super) fn new(tls: Connection, protocols: Protocols) -> Self {
         let role = match tls {
             Connection::Client(_) => Role::Client,
             Connection::Server(_) => Role::Server,
@@ -270,7 +269,7 @@ impl Session {
             self.take(&mut records).map_err(|error| {
                 // The peer is told why, if its socket has room.
                 let _ = self.flush(tcp);
-                let words = words::of_error(self.role, &self.protocols, &error);
+                let words = words::of_error(self.role, &self.protocols.list, &error);
                 io::Error::new(io::ErrorKind::InvalidData, words)
             })?;
             let is_dry = matches!(self.drain(sink)?, Drained::Dry);

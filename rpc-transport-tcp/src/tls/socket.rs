@@ -3,18 +3,18 @@
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use rpc_core::connect::{Alpn, HandshakeError};
+use rpc_core::connect::HandshakeError;
 use rpc_core::memory::MemoryShare;
 use rpc_core::transport::TlsInfo;
 use rustls::Connection;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use super::alpn::Protocols;
 use super::handshake::handshake;
 use super::session::{Sink, Unread};
 use super::stream::TlsStream;
@@ -25,7 +25,7 @@ pub(crate) struct TlsSocket(TlsStream);
 
 impl TlsSocket {
     /// The stream before its handshake, which agrees on one of `protocols`.
-    pub(super) fn new(tcp: TcpStream, tls: Connection, protocols: Arc<[Alpn]>) -> Self {
+    pub(super) fn new(tcp: TcpStream, tls: Connection, protocols: Protocols) -> Self {
         Self(TlsStream::new(tcp, tls, protocols))
     }
 }
@@ -51,6 +51,10 @@ impl Socket for TlsSocket {
         let exported = self.0.session().tls.export_keying_material([0; 32], label, Some(context));
         let failed = |error| HandshakeError::Tls { reason: format!("TLS gives no key: {error}") };
         exported.map(Some).map_err(failed)
+    }
+
+    fn tcp(&self) -> Option<&TcpStream> {
+        Some(&self.0.tcp)
     }
 
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -1,13 +1,13 @@
 //! A TCP stream and the TLS session around it.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
-use rpc_core::connect::Alpn;
 use rustls::Connection;
 use tokio::net::TcpStream;
 
+use super::alpn::Protocols;
 use super::session::Session;
 use crate::connection::socket::Socket as _;
 
@@ -20,7 +20,7 @@ pub(super) struct TlsStream {
 
 impl TlsStream {
     /// The stream before its handshake.
-    pub(super) fn new(tcp: TcpStream, tls: Connection, protocols: Arc<[Alpn]>) -> Self {
+    pub(super) fn new(tcp: TcpStream, tls: Connection, protocols: Protocols) -> Self {
         Self { tcp, session: Mutex::new(Session::new(tls, protocols)) }
     }
 

@@ -76,6 +76,17 @@ pub(super) fn not_spoken(role: Role, protocols: &[Alpn]) -> String {
     format!("the {} speaks TLS, and not {names} over it (ALPN {ids})", role.peer())
 }
 
+/// The peer agrees on no protocol.
+pub(super) fn no_alpn(role: Role, protocols: &[Alpn]) -> String {
+    let (peer, ours) = (role.peer(), role.ours());
+    let ids = protocols.iter().map(|it| it.id).collect::<Vec<_>>().join(", ");
+    format!(
+        "the {peer} agreed on no protocol in the TLS handshake (ALPN {ids}): something ends TLS \
+         between the two, as a load balancer does; tls.alpn = \"optional\" on the {ours} accepts \
+         that"
+    )
+}
+
 /// The peer closed the connection before there was a session, `is_silent` if it said nothing.
 pub(super) fn closed(role: Role, is_silent: bool) -> String {
     let peer = role.peer();

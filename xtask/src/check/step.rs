@@ -171,7 +171,7 @@ impl Step {
             Self::Unit => 1150,
             Self::Package => 95,
             Self::Attack => 50,
-            Self::Interop => 30,
+            Self::Interop => 75,
             Self::Scenario => 60,
             Self::Budgets => 40,
             Self::Sim => 200,

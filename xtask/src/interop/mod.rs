@@ -1,11 +1,15 @@
-//! `cargo xtask interop`: gRPC's interoperability cases, with tonic on either side, with Python's
-//! `grpcio` as the client and with grpc-web from a browser, without TLS and with it, as a matrix
-//! with a verdict.
+//! `cargo xtask interop`: gRPC's interoperability cases, with tonic, Python's `grpcio` and
+//! JavaScript's `grpc-js` on either side, through HAProxy and nginx, and with grpc-web from a
+//! browser, without TLS and with it, as a matrix with a verdict.
 //!
-//! tonic's cases are the suite's test `grpc`. Python's are `client.py`, against the port of
-//! `farcall-interop`; the packages come from PyPI into the target folder. The browser's are in the
-//! release tooling, `xtask/release/src/browser`.
+//! tonic's cases are the suite's test `grpc`. Those of Python and JavaScript are `client.py` and
+//! `client.js`, against the port of `farcall-interop`, which is the client of `server.py` and
+//! `server.js`. Their packages come from PyPI and npm into the target folder. The browser's cases
+//! are in the release tooling, `xtask/release/src/browser`.
 
+mod balancers;
+mod clients;
+mod node;
 mod python;
 mod server;
 mod tonic;
@@ -23,6 +27,10 @@ pub use server::{Server, folder};
 /// The bound on the browser's columns, with the installation of Chromium.
 const BROWSER_LIMIT: Duration = Duration::from_secs(1800);
 
+/// The calls that each client makes at once among the checks. A tenth is more than the server lets
+/// a connection have (1,024).
+const CALLS_AT_ONCE: u32 = 20_000;
+
 /// Arguments of `cargo xtask interop`.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct InteropOptions {
@@ -33,6 +41,9 @@ pub(crate) struct InteropOptions {
     /// Run the browser's cases alone.
     #[arg(long, conflicts_with = "quick")]
     browser: bool,
+    /// Calls that each client makes at once; a tenth of that with TLS or on a way round.
+    #[arg(long, default_value_t = CALLS_AT_ONCE)]
+    calls: u32,
 }
 
 /// The cases of one client against one server.
@@ -78,7 +89,7 @@ pub(crate) fn run(options: &InteropOptions) -> Result<()> {
         columns.extend(tonic::run()?);
     }
     if is_whole || options.quick {
-        columns.extend(python::run()?);
+        columns.extend(clients::run(options.calls)?);
     }
     let here = if columns.is_empty() { Ok(()) } else { judge(&columns) };
     if is_whole || options.browser {
@@ -100,7 +111,8 @@ pub fn judge(columns: &[Column]) -> Result<()> {
     Ok(())
 }
 
-/// The short form, as one of the checks: Python's cases, where Python can have its packages.
+/// The short form, as one of the checks: the cases of Python, where Python can have its packages,
+/// with those of JavaScript and the load balancers, where they can be had.
 ///
 /// # Errors
 ///
@@ -109,7 +121,8 @@ pub(crate) fn quick() -> Result<Option<()>> {
     if !python::is_possible() {
         return Ok(None);
     }
-    run(&InteropOptions { quick: true, browser: false }).map(Some)
+    let options = InteropOptions { quick: true, browser: false, calls: CALLS_AT_ONCE };
+    run(&options).map(Some)
 }
 
 /// The columns as lines, and the verdict.

@@ -1,4 +1,4 @@
-//! Python's cases: the packages and the client.
+//! Python's cases: the packages, the client and the server.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,10 +8,14 @@ use anyhow::{Context as _, Result};
 use farcall_testkit::process::bounded;
 
 use super::Column;
-use super::server::{Server, folder};
+use super::clients::{CASES_LIMIT, Route};
+use super::server::folder;
 
 /// The client.
 const CLIENT: &str = include_str!("client.py");
+
+/// The server for clients of farcall.
+const SERVER: &str = include_str!("server.py");
 
 /// What of PyPI it imports.
 const PACKAGES: [&str; 4] =
@@ -20,40 +24,42 @@ const PACKAGES: [&str; 4] =
 const INSTALL_LIMIT: Duration = Duration::from_secs(300);
 const PROBE_LIMIT: Duration = Duration::from_secs(60);
 
-/// The bound on all cases: each has one of 20 s, and together they take some seconds.
-const CASES_LIMIT: Duration = Duration::from_secs(120);
-
 /// Whether there is a Python with the packages, or with `pip` and a PyPI that has them.
 pub(super) fn is_possible() -> bool {
     bounded::succeeds(Command::new("python3").args(["-m", "venv", "--help"]), PROBE_LIMIT)
         && environment().is_ok()
 }
 
-/// The columns: how the client is told to connect, in the order of the server's addresses.
-const COLUMNS: [(&str, &str); 4] = [
-    ("python-to-port", "plain"),
-    ("python-to-port-tls", "tls"),
-    ("python-to-port-mutual-tls", "mutual"),
-    ("python-to-port-unix", "plain"),
-];
-
-/// Runs the cases without TLS, with it, with certificates of both sides, and over a Unix socket.
+/// Runs the client's cases.
 ///
 /// # Errors
 ///
-/// When the packages cannot be installed, or the server or the client cannot be started.
-pub(super) fn run() -> Result<Vec<Column>> {
-    let python = environment()?;
-    let (server, folder) = (Server::start(&[])?, folder()?);
-    let script = folder.join("client.py");
-    std::fs::write(&script, CLIENT)?;
-    let mut columns = Vec::new();
-    for ((name, security), target) in COLUMNS.into_iter().zip(&server.authorities) {
-        let mut client = Command::new(&python);
-        client.arg(&script).args([&**target, security]).arg(&folder);
-        columns.push(Column::parse(name, &bounded::output(&mut client, CASES_LIMIT)?)?);
-    }
-    Ok(columns)
+/// When the packages cannot be installed, or the client does not come to its end.
+pub(super) fn column(route: &Route, calls: u32) -> Result<Column> {
+    let mut client = script("client.py", CLIENT)?;
+    client.args([&*route.target, route.security]).arg(folder()?).arg(calls.to_string());
+    client.args(route.left_out);
+    Column::parse(&format!("grpcio-{}", route.name), &bounded::output(&mut client, CASES_LIMIT)?)
+}
+
+/// The server with default options.
+///
+/// # Errors
+///
+/// When the packages cannot be installed.
+pub(super) fn server() -> Result<Command> {
+    let mut server = script("server.py", SERVER)?;
+    server.arg(folder()?);
+    Ok(server)
+}
+
+/// Python with this script.
+fn script(name: &str, text: &str) -> Result<Command> {
+    let file = folder()?.join(name);
+    std::fs::write(&file, text)?;
+    let mut command = Command::new(environment()?);
+    command.arg(file);
+    Ok(command)
 }
 
 /// A Python with the packages, in a virtual environment of the target folder.

@@ -22,8 +22,14 @@ const PROGRAM: RdmaProgram = RdmaProgram {
 #[derive(Debug)]
 pub struct Server {
     _process: Process,
-    /// Host and port without TLS, with it, and with certificates of both sides; a Unix socket.
-    pub authorities: [String; 4],
+    program: PathBuf,
+    /// Host and port without TLS, with it, and with certificates of both sides.
+    pub authorities: [String; 3],
+    /// The path of the Unix socket.
+    pub(super) unix: String,
+    /// Host and port for load balancers that send the PROXY header: without TLS, and with TLS
+    /// without ALPN.
+    pub(super) proxied: [String; 2],
 }
 
 impl Server {
@@ -35,14 +41,23 @@ impl Server {
     pub fn start(web_origins: &[&str]) -> Result<Self> {
         let jobs = PROGRAM.build(&Default::default())?;
         let program = jobs.into_iter().next().context("the build gave no program")?.program;
-        let mut command = Command::new(program);
+        let mut command = Command::new(&program);
         let mut process = Process::start("the server", command.arg(folder()?).args(web_origins))?;
-        let mut authorities = [const { String::new() }; 4];
-        for authority in &mut authorities {
+        let mut next = || {
             let address = process.line(START_LIMIT)?;
-            *authority = address.strip_prefix("tcp://").unwrap_or(&address).to_owned();
-        }
-        Ok(Self { _process: process, authorities })
+            let authority = address.split_once("://").map_or(&*address, |(_, rest)| rest);
+            anyhow::Ok(authority.to_owned())
+        };
+        let authorities = [next()?, next()?, next()?];
+        let (unix, proxied) = (next()?, [next()?, next()?]);
+        Ok(Self { _process: process, program, authorities, unix, proxied })
+    }
+
+    /// The program as a client that runs the cases against `address`.
+    pub(super) fn client(&self, address: &str) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(["--call", address]);
+        command
     }
 }
 

@@ -130,6 +130,20 @@ fn code_in_the_readme_is_run_by_tests() {
 }
 
 #[test]
+fn recipes_for_load_balancers_are_the_files_that_run() {
+    let files: HashMap<String, String> = Workspace::load().text_files().into_iter().collect();
+    let page = &files["docs/behind-a-load-balancer.md"];
+    for (language, file) in
+        [("toml", "farcall.toml"), ("haproxy", "haproxy.cfg"), ("nginx", "nginx.conf")]
+    {
+        let (_, block) = page.split_once(&format!("```{language}\n")).expect("it has the block");
+        let (block, _) = block.split_once("```").expect("the block ends");
+        assert_eq!(block, files[&format!("docs/load-balancers/{file}")], "{file}");
+        assert!(page.contains(&format!("](load-balancers/{file})")), "it links {file}");
+    }
+}
+
+#[test]
 fn links_in_documents_resolve() {
     let files: HashMap<String, String> = Workspace::load().text_files().into_iter().collect();
     let documents = files.iter().filter(|(path, _)| path.ends_with(".md"));

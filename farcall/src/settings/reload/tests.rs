@@ -32,6 +32,7 @@ const MORE: &[&str] = &[
     "[\"ABORTED\"]",
     "[\"mlx5_1\"]",
     "[\"https://app.example\"]",
+    "[\"10.0.0.0/24\"]",
     "\"unix:///a\"",
     "\"0600\"",
     "\"any.example\"",

@@ -7,13 +7,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::connect::{Accepted, Bootstrap, HandshakeError, Opening, accept, is_without_device};
+use crate::connect::{
+    Accepted, Bootstrap, HandshakeError, Opening, accept, identify, is_without_device,
+};
 use crate::limited_log;
 use crate::limits::log::LogLimit;
 use crate::limits::memory::MemoryShare;
+use crate::limits::peer_key::PeerKey;
+use crate::limits::quota::Charge;
 use crate::server::builder::rules::Rules;
 use crate::server::live_rules::LiveRules;
 use crate::server::peer_limit::CONNECTIONS_FLOOR;
@@ -97,24 +102,26 @@ async fn accept_until(
         };
         match accepted {
             Ok(Some((bootstrap, slot))) => {
-                // Its peer is known only now. Dropped, the connection is closed.
-                let share =
-                    shared.connections_limit.share(&bootstrap.addresses(), CONNECTIONS_FLOOR);
-                let Ok(permit) = share.try_take(1) else { continue };
+                // Its peer is known only now, or behind a proxy's header. Dropped, the connection
+                // is closed.
+                let permit = admit(&shared, &*bootstrap);
+                if permit.is_none() && !bootstrap.is_proxied() {
+                    continue;
+                }
                 // The server, which this task shares, has the sender.
                 if rules_changed.has_changed().unwrap_or(false) {
                     rules_changed.mark_unchanged();
                     rules = rules_of(&shared, &settings, &draining);
                 }
                 let (shared, rules) = (Arc::clone(&shared), Arc::clone(&rules));
-                let connection = live(shared, rules, bootstrap, drain.clone());
+                let connection = live(shared, rules, bootstrap, permit, drain.clone());
                 let stop = stop.clone();
                 tasks.spawn(async move {
                     tokio::select! {
                         () = stop.cancelled() => {}
                         () = connection => {}
                     }
-                    drop((slot, permit));
+                    drop(slot);
                 });
             }
             Ok(None) => {
@@ -208,20 +215,60 @@ async fn next(
     Ok(listener.accept().await?.map(|bootstrap| (bootstrap, slot)))
 }
 
+/// A connection's part of what its client's address may have.
+type Permit = Charge<PeerKey>;
+
+/// Takes the permit of a connection. None where the peer has as many connections as it may, and
+/// while only the proxy in front of it is known.
+fn admit(shared: &Shared, bootstrap: &dyn Bootstrap) -> Option<Permit> {
+    if bootstrap.is_proxied() {
+        return None;
+    }
+    shared.connections_limit.share(&bootstrap.addresses(), CONNECTIONS_FLOOR).try_take(1).ok()
+}
+
 /// One connection, from its handshake to its end.
 async fn live(
     shared: Arc<Shared>,
     rules: Arc<Rules>,
     bootstrap: Box<dyn Bootstrap>,
+    permit: Option<Permit>,
     drain: CancellationToken,
 ) {
-    let memory = shared.memory.connection(&bootstrap.addresses());
     // In memory of its own, which goes with it: an idle connection holds only what follows.
-    let joined = join(&shared, &rules, bootstrap, memory.clone());
+    let joined = open(&shared, &rules, bootstrap, permit);
     let handshake = Box::pin(until_drained(joined, &drain));
-    let Some(Some(connection)) = handshake.await else { return };
+    let Some(Some((connection, memory, _permit))) = handshake.await else { return };
     let registered = Registered::start(&shared.connections, connection, memory);
     life::live(&*registered.connection, &rules.life, &shared.log, &drain).await;
+}
+
+/// Runs all that comes before a connection under one bound of time: the header of its proxy, which
+/// tells the holder of its permit and its memory, and the handshake.
+async fn open(
+    shared: &Shared,
+    rules: &Rules,
+    mut bootstrap: Box<dyn Bootstrap>,
+    permit: Option<Permit>,
+) -> Option<(Arc<dyn ServerConnection>, MemoryShare, Permit)> {
+    let deadline = Instant::now() + rules.handshake_timeout;
+    let permit = match permit {
+        Some(permit) => permit,
+        None => {
+            // Until the header is read, its memory is the proxy's.
+            let addresses = bootstrap.addresses();
+            let memory = shared.memory.connection(&addresses);
+            let identified = timeout_at(deadline, identify(&mut *bootstrap, &memory)).await;
+            let Ok(Ok(())) = identified else {
+                log_refusal(shared, rules, &addresses, identified.ok().and_then(Result::err));
+                return None;
+            };
+            admit(shared, &*bootstrap)?
+        }
+    };
+    let memory = shared.memory.connection(&bootstrap.addresses());
+    let connection = join(shared, rules, bootstrap, memory.clone(), deadline).await?;
+    Some((connection, memory, permit))
 }
 
 /// Runs the handshake. During shutdown it gets `DRAIN_HANDSHAKE_TIMEOUT` to finish, so that the
@@ -248,48 +295,17 @@ async fn join(
     rules: &Rules,
     bootstrap: Box<dyn Bootstrap>,
     memory: MemoryShare,
+    deadline: Instant,
 ) -> Option<Arc<dyn ServerConnection>> {
     let addresses = bootstrap.addresses();
     let handshake = accept(bootstrap, &rules.handshake, &memory);
-    let accepted = match tokio::time::timeout(rules.handshake_timeout, handshake).await {
+    let accepted = match timeout_at(deadline, handshake).await {
         Ok(Ok(Opening::Farcall(accepted))) => *accepted,
         Ok(Ok(Opening::Other { protocol, stream })) => {
             return Some(gateway(shared, rules, &*protocol, stream, memory));
         }
-        Ok(Err(error @ HandshakeError::Silent)) => {
-            tracing::debug!(
-                target: "farcall::server",
-                %addresses, %error, "a connection ended before its handshake"
-            );
-            return None;
-        }
-        // The limit has said so in the log, with a count.
-        Ok(Err(error @ HandshakeError::NoMemory(_))) => {
-            tracing::debug!(target: "farcall::server", %addresses, %error, "refused a connection");
-            return None;
-        }
-        // The peer or its link has gone, as a cable that is pulled or a program that ends: no fault
-        // of either side.
-        Ok(Err(HandshakeError::Io(error))) => {
-            limited_log!(
-                target: "farcall::server",
-                shared.log, INFO, "a client went away in its handshake", %addresses, %error
-            );
-            return None;
-        }
-        Ok(Err(error)) => {
-            limited_log!(
-                target: "farcall::server",
-                shared.log, WARN, "refused a connection in its handshake", %addresses, %error
-            );
-            return None;
-        }
-        Err(_) => {
-            let timeout = rules.handshake_timeout;
-            limited_log!(
-                target: "farcall::server",
-                shared.log, INFO, "a client did not end its handshake in time", %addresses, ?timeout
-            );
+        failed => {
+            log_refusal(shared, rules, &addresses, failed.ok().and_then(Result::err));
             return None;
         }
     };
@@ -317,17 +333,57 @@ async fn join(
     Some(ServerSession::new(transport, setup))
 }
 
+/// Logs why a connection came to nothing: by `error`, or without one because its time was over.
+fn log_refusal(
+    shared: &Shared,
+    rules: &Rules,
+    addresses: &Addresses,
+    error: Option<HandshakeError>,
+) {
+    match error {
+        Some(error @ HandshakeError::Silent) => {
+            tracing::debug!(
+                target: "farcall::server",
+                %addresses, %error, "a connection ended before its handshake"
+            );
+        }
+        // The limit has said so in the log, with a count.
+        Some(error @ HandshakeError::NoMemory(_)) => {
+            tracing::debug!(target: "farcall::server", %addresses, %error, "refused a connection");
+        }
+        // The peer or its link has gone, as a cable that is pulled or a program that ends: no fault
+        // of either side.
+        Some(HandshakeError::Io(error)) => {
+            limited_log!(
+                target: "farcall::server",
+                shared.log, INFO, "a client went away in its handshake", %addresses, %error
+            );
+        }
+        Some(error) => {
+            limited_log!(
+                target: "farcall::server",
+                shared.log, WARN, "refused a connection in its handshake", %addresses, %error
+            );
+        }
+        None => {
+            let timeout = rules.handshake_timeout;
+            limited_log!(
+                target: "farcall::server",
+                shared.log, INFO, "a client did not end its handshake in time", %addresses, ?timeout
+            );
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
 
-    use futures::future::BoxFuture;
-    use tokio::sync::Notify;
-    use tokio::time::Instant;
-
     use super::*;
     use crate::Server;
     use crate::limits::captured_log::CapturedLog;
+    use futures::future::BoxFuture;
+    use tokio::sync::Notify;
 
     /// Fails as it is told, and then has no connection.
     #[derive(Debug)]

@@ -1,15 +1,25 @@
 //! Servers for clients of gRPC from elsewhere: the services of gRPC's interoperability tests and of
-//! the suite, health and reflection, at the port of a farcall server. There is one without TLS, one
-//! with it, one that asks for certificates, and one at a Unix socket. Writes the certificates to
-//! the folder that is its first argument, prints the addresses, and ends with its input. Further
-//! arguments are origins whose pages have leave to call.
+//! the suite, health and reflection, at the port of a farcall server. There is one for each way to
+//! reach it: without TLS, with it, with certificates of clients, a Unix socket, and behind load
+//! balancers. Writes the certificates to the folder that is its first argument, prints the
+//! addresses, and ends with its input. Further arguments are origins whose pages have leave to
+//! call.
+//!
+//! `--call ADDRESS` makes it a client: it runs gRPC's interoperability cases against the server
+//! there, and prints a line for each, "ok NAME" or "FAILED NAME: why", and "done" at its end.
 #![forbid(unsafe_code)]
 
 use std::io::Read as _;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::try_join_all;
+
+use farcall_suite::{Harness, behaviours};
+
+/// The bound on a case.
+const CASE_LIMIT: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {
     match run() {
@@ -29,7 +39,11 @@ fn run() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
             let _ = std::io::stdin().read_to_end(&mut Vec::new());
             let _ = ended.send(());
         });
-        let mut arguments = std::env::args().skip(1);
+        let mut arguments = std::env::args().skip(1).peekable();
+        if arguments.next_if_eq("--call").is_some() {
+            call(&arguments.next().ok_or("it needs an address")?).await;
+            return Ok(());
+        }
         let folder = arguments.next().ok_or("it needs a folder")?;
         let web_origins: Vec<String> = arguments.collect();
         let listeners = farcall_suite::interop_servers(folder.as_ref(), &web_origins).await?;
@@ -44,4 +58,22 @@ fn run() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         try_join_all(served).await?;
         Ok(())
     })
+}
+
+/// Runs the cases that need no word of the server's handlers.
+async fn call(address: &str) {
+    let harness = Harness::elsewhere(address, CASE_LIMIT);
+    let is_case = |name: &str| name.starts_with("interop_") && !name.contains("cancel");
+    for behaviour in behaviours().into_iter().filter(|behaviour| is_case(behaviour.name)) {
+        let name = behaviour.name.trim_start_matches("interop_");
+        match tokio::time::timeout(CASE_LIMIT, (behaviour.run)(&harness)).await {
+            Ok(Ok(())) => println!("ok {name}"),
+            Ok(Err(failure)) => {
+                let message = failure.to_string().replace('\n', " ");
+                println!("FAILED {name}: {message}");
+            }
+            Err(_) => println!("FAILED {name}: it did not end within {CASE_LIMIT:?}"),
+        }
+    }
+    println!("done");
 }

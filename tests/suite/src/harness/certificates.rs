@@ -14,7 +14,7 @@ fn pems(leaf: &Leaf) -> (Pem, Pem) {
 pub(crate) struct Pems {
     pub(crate) ca: String,
     /// For 127.0.0.1.
-    server: Leaf,
+    pub(crate) server: Leaf,
     /// For client.example.
     pub(crate) client: Leaf,
 }

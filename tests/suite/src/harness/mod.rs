@@ -157,6 +157,8 @@ pub struct Harness {
     patience: Option<Duration>,
     /// The network that the path needs, if it is a simulated one.
     network: Option<SimNetwork>,
+    /// The address of a server of another process, in place of one of this.
+    elsewhere: Option<String>,
 }
 
 impl Harness {
@@ -168,7 +170,7 @@ impl Harness {
             network.add_device("sim0", &[Ipv4Addr::LOCALHOST.into()]);
             network
         });
-        Self { path, limit, patience: None, network }
+        Self { path, limit, patience: None, network, elsewhere: None }
     }
 
     /// The same, for a machine that is busy otherwise: connections may be that late at everything
@@ -177,6 +179,13 @@ impl Harness {
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = Some(patience);
         self
+    }
+
+    /// A harness for a server of another process at `address`. Behaviours that watch handlers fail
+    /// with it.
+    #[must_use]
+    pub fn elsewhere(address: &str, limit: Duration) -> Self {
+        Self { elsewhere: Some(address.to_owned()), ..Self::new(Path::GrpcToPort, limit) }
     }
 
     /// The path under test.

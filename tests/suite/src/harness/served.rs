@@ -31,6 +31,16 @@ pub(crate) enum Served {
     Farcall(Box<Running>, Stack),
     /// tonic's, and whose clients call it.
     Tonic(Box<TonicServer>, Stack),
+    /// One of another process, which our clients call.
+    Elsewhere(Box<Elsewhere>, Stack),
+}
+
+/// The address of a server of another process.
+#[derive(Debug)]
+pub(crate) struct Elsewhere {
+    address: String,
+    /// Of no handler.
+    watch: Watch,
 }
 
 /// tonic's own server with the same services, on loopback.
@@ -46,6 +56,10 @@ impl Harness {
     /// Starts a server of the stack under test.
     pub(crate) async fn serve_either(&self) -> Result<Served, Failure> {
         let stack = Stack::of(self.path());
+        if let Some(address) = &self.elsewhere {
+            let (address, (_, watch)) = (address.clone(), Probe::new());
+            return Ok(Served::Elsewhere(Box::new(Elsewhere { address, watch }), stack));
+        }
         Ok(match stack {
             Stack::Tonic | Stack::ToTonic => {
                 Served::Tonic(Box::new(TonicServer::start(self).await?), stack)
@@ -91,7 +105,7 @@ enum Connected {
 impl Served {
     pub(crate) fn stack(&self) -> Stack {
         match self {
-            Self::Farcall(_, stack) | Self::Tonic(_, stack) => *stack,
+            Self::Farcall(_, stack) | Self::Tonic(_, stack) | Self::Elsewhere(_, stack) => *stack,
         }
     }
 
@@ -109,6 +123,10 @@ impl Served {
             Self::Tonic(server, Stack::ToTonic) => {
                 let authority = server.endpoint.uri().authority().map_or("", |it| it.as_str());
                 let builder = Channel::builder(format!("grpc://{authority}"))?;
+                Connected::Farcall(builder.limits(Harness::limits()).connect().await?)
+            }
+            Self::Elsewhere(server, _) => {
+                let builder = Channel::builder(&server.address)?;
                 Connected::Farcall(builder.limits(Harness::limits()).connect().await?)
             }
             Self::Tonic(server, _) => {
@@ -158,6 +176,10 @@ impl Served {
                 let timed_out = || Failure::new(Cause::TimedOut { what, seconds });
                 event.ok().flatten().ok_or_else(timed_out)
             }
+            Self::Elsewhere(..) => {
+                let what = "an event of a handler of another process";
+                Err(Failure::new(Cause::TimedOut { what, seconds: 0 }))
+            }
         }
     }
 
@@ -166,6 +188,7 @@ impl Served {
         match self {
             Self::Farcall(running, _) => running.watch(),
             Self::Tonic(server, _) => &mut server.watch,
+            Self::Elsewhere(server, _) => &mut server.watch,
         }
     }
 }

@@ -106,11 +106,17 @@ pub(crate) async fn interop_server_streaming(harness: &Harness) -> Result<(), Fa
 pub(crate) async fn interop_ping_pong(harness: &Harness) -> Result<(), Failure> {
     let server = harness.serve_either().await?;
     let (sender, requests) = mpsc::channel(1);
+    let send = async |turn: usize| {
+        let request = output_request(REQUEST_LENS[turn], RESPONSE_LENS[turn]);
+        check(sender.send(request).await.is_ok(), "the request stream", "closed")
+    };
+    // Some servers say nothing, not even that the call has begun, before there is a request.
+    send(0).await?;
     let requests = ReceiverStream::new(requests);
     let mut answers = server.test().await?.full_duplex_call(requests).await?.into_inner();
-    for (request_len, answer_len) in REQUEST_LENS.into_iter().zip(RESPONSE_LENS) {
-        let sent = sender.send(output_request(request_len, answer_len)).await;
-        check(sent.is_ok(), "the request stream", "closed")?;
+    read(&mut answers, RESPONSE_LENS[0]).await?;
+    for (turn, answer_len) in RESPONSE_LENS.into_iter().enumerate().skip(1) {
+        send(turn).await?;
         read(&mut answers, answer_len).await?;
     }
     drop(sender);

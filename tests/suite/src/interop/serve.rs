@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::path::Path;
 
-use farcall::tls::ServerTls;
+use farcall::tls::{AlpnPolicy, ServerTls};
 use farcall::{Limits, Server, ServerBuilder};
 use tonic_reflection::pb::{v1, v1alpha};
 use tonic_reflection::server::Builder;
@@ -19,17 +19,26 @@ use crate::{INTEROP_DESCRIPTOR_SET, Probe};
 /// Longer than the messages of 5 MiB that clients send, and short enough to be exceeded.
 const MESSAGE_LEN_MAX: u64 = 16 << 20;
 
-/// Whether a server has TLS, and whether it asks clients for certificates.
+/// The ways to reach a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Security {
+enum Way {
     Plain,
     Tls,
     MutualTls,
+    Unix,
+    /// Behind a load balancer that sends the PROXY header.
+    Proxied,
+    /// The same with TLS that agrees on no protocol.
+    ProxiedTls,
 }
 
-/// Binds four servers: without TLS, with it, with certificates of clients, and at the Unix socket
-/// `interop.sock` in `folder`. Writes what clients need to `folder`: `ca.pem`, `client.pem` and
-/// `client.key`. Pages of `web_origins` have leave to call.
+/// Binds a server for each way: without TLS, with it, and with certificates of clients; at a Unix
+/// socket; behind a load balancer that sends the PROXY header, without TLS and with TLS without
+/// ALPN.
+///
+/// Writes to `folder` what clients, load balancers and other servers need: `ca.pem`, `client.pem`
+/// and `client.key`, `server.pem`, `server.key` and `both.pem` with the two, and `descriptors.bin`.
+/// Pages of `web_origins` have leave to call.
 ///
 /// # Errors
 ///
@@ -39,24 +48,39 @@ pub async fn interop_servers(
     web_origins: &[String],
 ) -> Result<Vec<farcall::Listener>, Box<dyn Error + Send + Sync>> {
     let pems = Pems::make()?;
-    for (name, text) in
-        [("ca.pem", &pems.ca), ("client.pem", &pems.client.cert), ("client.key", &pems.client.key)]
-    {
+    for (name, text) in [
+        ("ca.pem", &pems.ca),
+        ("client.pem", &pems.client.cert),
+        ("client.key", &pems.client.key),
+        ("server.pem", &pems.server.cert),
+        ("server.key", &pems.server.key),
+        ("both.pem", &format!("{}{}", pems.server.cert, pems.server.key)),
+    ] {
         std::fs::write(folder.join(name), text)?;
     }
+    std::fs::write(folder.join("descriptors.bin"), INTEROP_DESCRIPTOR_SET)?;
     let mut listeners = Vec::new();
-    for security in [Security::Plain, Security::Tls, Security::MutualTls] {
-        let tls = match security {
-            Security::Plain => None,
-            Security::Tls => Some(ServerTls::new(pems.server_config())?),
-            Security::MutualTls => Some(pems.mutual_server()?),
+    for way in [Way::Plain, Way::Tls, Way::MutualTls, Way::Unix, Way::Proxied, Way::ProxiedTls] {
+        let tls = match way {
+            Way::Plain | Way::Unix | Way::Proxied => None,
+            Way::Tls => Some(ServerTls::new(pems.server_config())?),
+            Way::MutualTls => Some(pems.mutual_server()?),
+            Way::ProxiedTls => {
+                Some(ServerTls::new(pems.server_config().with_alpn(AlpnPolicy::Optional))?)
+            }
         };
         let services = services().grpc_web_origins(web_origins);
         let builder = tls.iter().fold(services, ServerBuilder::tls);
-        listeners.push(builder.bind("tcp://127.0.0.1:0").await?);
+        let builder = match way {
+            Way::Proxied | Way::ProxiedTls => builder.proxy_protocol(["127.0.0.1"]),
+            _ => builder,
+        };
+        let address = match way {
+            Way::Unix => format!("unix://{}", folder.join("socket").display()),
+            _ => "tcp://127.0.0.1:0".to_owned(),
+        };
+        listeners.push(builder.bind(address).await?);
     }
-    let socket = format!("unix://{}", std::path::absolute(folder)?.join("interop.sock").display());
-    listeners.push(services().bind(socket).await?);
     Ok(listeners)
 }
 

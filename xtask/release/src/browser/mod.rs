@@ -52,7 +52,7 @@ pub(crate) fn run() -> Result<()> {
     setup::ensure(&[Purpose::Build, Purpose::Browser])?;
     let (listed, other) = (Pages::serve(PAGE)?, Pages::serve(PAGE)?);
     let server = Server::start(&[listed.origin()])?;
-    let [plain, tls, ..] = &server.authorities;
+    let [plain, tls, _] = &server.authorities;
     let (plain, tls) = (format!("http://{plain}"), format!("https://{tls}"));
     let columns = [
         ("chromium-to-port", &listed, &*plain, "yes"),

@@ -1,0 +1,71 @@
+//! Reads a PROXY header from a socket, and nothing beyond it.
+
+use std::io;
+use std::net::SocketAddr;
+
+use rpc_core::connect::HandshakeError;
+use tokio::net::TcpStream;
+
+use super::header::{Decoded, HeaderError, V1_LEN_MAX, decode};
+
+/// Bytes of TLVs that are read at a time, and thrown away.
+const SKIP_STEP: usize = 512;
+
+/// Reads the header at the beginning of `stream`, which comes from `proxy`. `None` where it names
+/// no address of a client.
+///
+/// # Errors
+///
+/// When the stream ends or fails, and when there is no header or a malformed one.
+pub(crate) async fn read_client(
+    stream: &TcpStream,
+    proxy: Option<SocketAddr>,
+) -> Result<Option<SocketAddr>, HandshakeError> {
+    // Addresses of version 2 take less.
+    let mut header = [0; V1_LEN_MAX];
+    let mut len = 0;
+    let (client, header_len) = loop {
+        match decode(&header[..len]).map_err(|error| refusal(proxy, error))? {
+            Decoded::Known { client, len } => break (client, len),
+            Decoded::Needs(more) => match read(stream, &mut header[len..len + more]).await? {
+                0 if len == 0 => return Err(HandshakeError::Silent),
+                read => len += at_least_one(read)?,
+            },
+        }
+    };
+    let mut left = header_len.saturating_sub(len);
+    while left > 0 {
+        let mut skipped = [0; SKIP_STEP];
+        let step = left.min(SKIP_STEP);
+        left -= at_least_one(read(stream, &mut skipped[..step]).await?)?;
+    }
+    Ok(client)
+}
+
+/// Reads once, and waits for it.
+async fn read(stream: &TcpStream, to: &mut [u8]) -> io::Result<usize> {
+    loop {
+        stream.readable().await?;
+        match stream.try_read(to) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            read => return read,
+        }
+    }
+}
+
+fn at_least_one(read: usize) -> io::Result<usize> {
+    if read == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(read) }
+}
+
+fn refusal(proxy: Option<SocketAddr>, error: HeaderError) -> HandshakeError {
+    let proxy =
+        proxy.map_or_else(|| "it".to_owned(), |proxy| proxy.ip().to_canonical().to_string());
+    let reason = match error {
+        HeaderError::Absent => format!(
+            "the connection begins without a PROXY header, and {proxy} is in a network of \
+             proxy_protocol.from: have the proxy send one, or take the network out"
+        ),
+        error => format!("the PROXY header of {proxy} is malformed: {error}"),
+    };
+    HandshakeError::ProxyHeader { reason }
+}

@@ -1,0 +1,116 @@
+//! The routes from clients of other languages to the port, and from farcall to their servers.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use farcall_testkit::process::{Process, bounded};
+
+use super::balancers::Balancers;
+use super::server::Server;
+use super::{Column, node, python};
+
+/// The bound on all cases of a column: each has one of 20 s, and together they take some seconds.
+/// 20,000 calls at once take a minute more.
+pub(super) const CASES_LIMIT: Duration = Duration::from_secs(300);
+
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// The cases that HAProxy's HTTP mode fails, at times, in front of any server.
+const HAPROXY_FAULTS: &[&str] =
+    &["cancel_after_begin", "cancel_after_first_response", "too_long_a_message"];
+
+/// A way from a client to the port.
+#[derive(Debug)]
+pub(super) struct Route {
+    /// What follows the client's name in that of the column.
+    pub(super) name: &'static str,
+    /// The target as gRPC's clients take it.
+    pub(super) target: String,
+    /// The client's side of TLS: `plain`, `tls` or `mutual`.
+    pub(super) security: &'static str,
+    /// The cases that a load balancer makes impossible, which the page about them says.
+    pub(super) left_out: &'static [&'static str],
+}
+
+/// The routes to the port itself.
+fn direct(server: &Server) -> Vec<Route> {
+    let [plain, tls, mutual] = &server.authorities;
+    let route = |name, target: &str, security| Route {
+        name,
+        target: target.to_owned(),
+        security,
+        left_out: &[],
+    };
+    vec![
+        route("to-port", plain, "plain"),
+        route("to-port-tls", tls, "tls"),
+        route("to-port-mutual-tls", mutual, "mutual"),
+        route("to-port-unix", &format!("unix:{}", server.unix), "plain"),
+    ]
+}
+
+/// The routes through load balancers.
+fn balanced(balancers: &Balancers) -> Vec<Route> {
+    let [passed_on, grpc, encrypted] = &balancers.haproxy;
+    let [nginx, nginx_grpc] = &balancers.nginx;
+    let route = |name, target: &str, security, left_out| Route {
+        name,
+        target: target.to_owned(),
+        security,
+        left_out,
+    };
+    vec![
+        route("haproxy-tcp", passed_on, "plain", &[]),
+        route("haproxy-grpc-tls", grpc, "tls", HAPROXY_FAULTS),
+        route("haproxy-encrypted", encrypted, "tls", &[]),
+        route("nginx-stream", nginx, "plain", &[]),
+        route("nginx-grpc-tls", nginx_grpc, "tls", &[]),
+    ]
+}
+
+/// Runs the cases of Python's and JavaScript's clients against the port, directly and through load
+/// balancers, and farcall's against the servers of both.
+///
+/// # Errors
+///
+/// When packages cannot be installed, or a server or a client cannot be started.
+pub(super) fn run(calls: u32) -> Result<Vec<Column>> {
+    let server = Server::start(&[])?;
+    let balancers = Balancers::start(&server)?;
+    let has_node = node::is_possible();
+    let mut columns = Vec::new();
+    let balanced = balancers.as_ref().map(balanced).unwrap_or_default();
+    for (index, route) in direct(&server).iter().chain(&balanced).enumerate() {
+        let calls = if index == 0 { calls } else { calls / 10 };
+        columns.push(python::column(route, calls)?);
+        if has_node {
+            columns.push(node::column(route, calls)?);
+        }
+    }
+    if let Some(balancers) = &balancers {
+        for (name, authority) in [
+            ("farcall-haproxy-tcp", &balancers.haproxy[0]),
+            ("farcall-nginx-stream", &balancers.nginx[0]),
+        ] {
+            columns.push(call(&server, name, &format!("tcp://{authority}"))?);
+        }
+    }
+    columns.push(call_other(&server, "farcall-to-grpcio", python::server()?)?);
+    if has_node {
+        columns.push(call_other(&server, "farcall-to-grpc-js", node::server()?)?);
+    }
+    Ok(columns)
+}
+
+/// Runs farcall's cases against the server at `address`.
+fn call(server: &Server, name: &str, address: &str) -> Result<Column> {
+    Column::parse(name, &bounded::output(&mut server.client(address), CASES_LIMIT)?)
+}
+
+/// Runs farcall's cases against a server of gRPC of another language.
+fn call_other(server: &Server, name: &str, mut other: Command) -> Result<Column> {
+    let mut process = Process::start(name, &mut other)?;
+    let authority = process.line(START_LIMIT).with_context(|| format!("{name}: no server"))?;
+    call(server, name, &format!("grpc://{authority}"))
+}
