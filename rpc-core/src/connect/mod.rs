@@ -28,6 +28,7 @@ mod upgrade;
 pub use bootstrap::{Bootstrap, OpenStream};
 pub use client::{ClientConfig, UpgradePolicy, connect, handshake_failed};
 pub use error::ConnectError;
+pub(crate) use error::with_retry;
 pub use handshake::HandshakeError;
 pub use offered::{announce, is_announced, offered};
 pub use path_binding::{PROOF_LEN, PathBinding};

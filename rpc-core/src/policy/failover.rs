@@ -159,6 +159,8 @@ pub enum Cause {
     Peer(String),
     /// This side closed it, in the end because the server had sent it away.
     SentAway,
+    /// The runtime that served it ended, which says nothing of server or path.
+    RuntimeEnded,
 }
 
 /// A connection that has ended.
@@ -299,6 +301,11 @@ impl<C> Failover<C> {
         is_counted
     }
 
+    /// Forgets the delays after failed attempts: there is news of the server.
+    pub fn reset_backoff(&mut self) {
+        self.reconnect.reset();
+    }
+
     /// The attempt under way was given up, which says nothing of server or path.
     pub fn handle_given_up(&mut self) {
         let (_, current) = self.end_attempt();
@@ -317,6 +324,11 @@ impl<C> Failover<C> {
             }
             Cause::Link(reason) | Cause::Peer(reason) => Some(reason),
             Cause::SentAway => None,
+            // Not a failed attempt: each test of a program may have a runtime of its own.
+            Cause::RuntimeEnded => {
+                self.reconnect.handle_end(None);
+                return Some(Lost { connection, path_failure: None });
+            }
         };
         let reason = failure.as_deref().unwrap_or("the server sent this client away");
         let reason = format!("the last connection was of no use ({addresses}): {reason}");

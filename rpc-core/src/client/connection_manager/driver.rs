@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::handle::Requests;
 use super::snapshot::{Answer, Snapshot, waiting};
 use crate::client::{Connect, Connection};
 use crate::connect::{ConnectError, ConnectionInfo};
@@ -30,7 +31,7 @@ pub(super) struct Driver {
     /// The state. There is one writer of it, this one.
     snapshot: watch::Sender<Snapshot>,
     /// The number of the last request for a connection. It closes with the channel.
-    asked: watch::Receiver<u64>,
+    asked: watch::Receiver<Requests>,
     /// The attempt under way. Dropped, it is torn down.
     attempt: Option<Attempt>,
     /// How many lines the server can write into the log: each of its connections is a reason.
@@ -69,7 +70,7 @@ impl Driver {
     pub(super) fn new(
         connector: Arc<dyn Connect>,
         snapshot: watch::Sender<Snapshot>,
-        asked: watch::Receiver<u64>,
+        asked: watch::Receiver<Requests>,
         log: LogLimit,
     ) -> Self {
         Self { connector, snapshot, asked, attempt: None, log }
@@ -127,7 +128,7 @@ impl Driver {
 
     /// Whether a caller waits for an answer.
     pub(super) fn is_asked(&self) -> bool {
-        *self.asked.borrow() > self.snapshot.borrow().answer.up_to
+        self.asked.borrow().count > self.snapshot.borrow().answer.up_to
     }
 
     /// Gives up what the task of this driver was doing, because its runtime has ended. Callers
@@ -246,6 +247,7 @@ impl Driver {
             Some(reason) if reason.is_failure() => Cause::Link(reason.to_string()),
             // This side closes after it was sent away.
             None | Some(CloseReason::Local) => Cause::SentAway,
+            Some(CloseReason::RuntimeEnded) => Cause::RuntimeEnded,
             Some(reason) => Cause::Peer(reason.to_string()),
         };
         let loss = Loss {
@@ -273,6 +275,13 @@ impl Driver {
 
     /// Answers callers that have asked, or begins the attempt that they wait for.
     fn answer_callers(&mut self) {
+        let resets = self.asked.borrow().resets;
+        if self.snapshot.borrow().resets != resets {
+            self.change(|state| {
+                state.resets = resets;
+                state.failover.reset_backoff();
+            });
+        }
         if !self.is_asked() {
             return;
         }
@@ -287,7 +296,7 @@ impl Driver {
 
     /// Answers all that have asked so far.
     fn answer(&self, outcome: Result<(), ConnectError>) {
-        let (up_to, outcome) = (*self.asked.borrow(), outcome.map_err(Arc::new));
+        let (up_to, outcome) = (self.asked.borrow().count, outcome.map_err(Arc::new));
         self.change(|state| state.answer = Answer { up_to, outcome });
     }
 }

@@ -13,6 +13,8 @@ pub(super) struct Snapshot {
     pub(super) failover: Failover<Arc<dyn Connection>>,
     /// How many connections were made.
     pub(super) made_count: u64,
+    /// How often the backoff was reset.
+    pub(super) resets: u64,
     pub(super) answer: Answer,
 }
 
@@ -27,7 +29,7 @@ pub(super) struct Answer {
 
 impl Snapshot {
     pub(super) fn new(failover: Failover<Arc<dyn Connection>>) -> Self {
-        Self { failover, made_count: 0, answer: Answer { up_to: 0, outcome: Ok(()) } }
+        Self { failover, made_count: 0, resets: 0, answer: Answer { up_to: 0, outcome: Ok(()) } }
     }
 
     /// The current connection, if calls can be started on it.
