@@ -67,6 +67,8 @@ pub enum ConnectError {
         upgrade: &'static str,
         /// Why it was not possible.
         reason: String,
+        /// Whether that can pass while both processes run.
+        can_pass: bool,
     },
     /// The last attempt to connect failed, or the required path has, and no attempt is made yet.
     #[error("{reason}; the channel tries again in {wait_ms} ms")]

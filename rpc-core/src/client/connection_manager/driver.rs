@@ -18,6 +18,7 @@ use crate::client::{Connect, Connection};
 use crate::connect::{ConnectError, ConnectionInfo};
 use crate::limited_log;
 use crate::limits::log::LogLimit;
+use crate::policy::breaker::Denial;
 use crate::policy::failover::{Ask, Cause, Failure, Loss, Made, Wanted};
 use crate::runtime::long_wait::wait_until;
 use crate::transport::CloseReason;
@@ -61,7 +62,7 @@ impl Drop for Driver {
 
 impl fmt::Debug for Driver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let wanted = self.attempt.as_ref().map(|attempt| attempt.wanted);
+        let wanted = self.attempt.as_ref().map(|attempt| &attempt.wanted);
         f.debug_struct("Driver").field("attempt", &wanted).finish_non_exhaustive()
     }
 }
@@ -166,7 +167,8 @@ impl Driver {
 
     fn start(&mut self, wanted: Wanted) {
         let connector = Arc::clone(&self.connector);
-        let outcome = AssertUnwindSafe(async move { connector.connect(wanted).await });
+        let of_attempt = wanted.clone();
+        let outcome = AssertUnwindSafe(async move { connector.connect(of_attempt).await });
         let outcome = outcome.catch_unwind().map(|it| it.unwrap_or(Err(ConnectError::Panicked)));
         self.attempt = Some(Attempt { wanted, outcome: outcome.boxed() });
     }
@@ -185,18 +187,21 @@ impl Driver {
         let wanted = self.attempt.take().map_or(Wanted::Best, |attempt| attempt.wanted);
         match connected {
             Ok(connection) => {
-                self.handle_made(connection);
+                self.handle_made(&wanted, connection);
                 Ok(())
             }
             Err(error) => {
-                self.handle_failed(wanted, &error);
+                self.handle_failed(&wanted, &error);
                 Err(error)
             }
         }
     }
 
-    fn handle_made(&self, connection: Arc<dyn Connection>) {
+    fn handle_made(&self, wanted: &Wanted, connection: Arc<dyn Connection>) {
         let ConnectionInfo { transport, addresses, fallback, is_upgraded, .. } = connection.info();
+        let can_pass = connection.info().fallback_can_pass;
+        // That the path is broken is known already.
+        let fallback = fallback.filter(|_| !matches!(wanted, Wanted::Bootstrap(_)));
         if let Some(reason) = &fallback {
             tracing::debug!(target: "farcall::path", %reason, "RDMA could not be had");
             limited_log!(
@@ -205,9 +210,11 @@ impl Driver {
                 transport, %addresses, %reason
             );
         }
+        let fallback = fallback.map(|reason| Denial { reason, can_pass });
         let made = Made { is_upgraded, fallback };
         let handover = self.change(|state| {
             state.made_count += 1;
+            state.transport = Some(transport);
             state.failover.handle_made(connection, made, now())
         });
         if handover.is_failback {
@@ -222,13 +229,15 @@ impl Driver {
         }
     }
 
-    fn handle_failed(&self, wanted: Wanted, error: &ConnectError) {
+    fn handle_failed(&self, wanted: &Wanted, error: &ConnectError) {
         let of_path = match error {
-            ConnectError::UpgradeRequired { reason, .. } => Some(reason.clone()),
+            ConnectError::UpgradeRequired { reason, can_pass, .. } => {
+                Some(Denial { reason: reason.clone(), can_pass: *can_pass })
+            }
             _ => None,
         };
         let failure = Failure { reason: error.to_string(), of_path };
-        if let Some(reason) = failure.of_path(wanted) {
+        if let Some(Denial { reason, .. }) = failure.of_path(wanted) {
             tracing::debug!(target: "farcall::path", %reason, "RDMA could not be had");
         }
         if self.change(|state| state.failover.handle_failed(failure, now())) {

@@ -210,6 +210,11 @@ impl ConnectionManager {
         Some(self.snapshot.borrow().info(info))
     }
 
+    /// The transport of the current connection, or of the last one; `None` before the first.
+    pub(in crate::client) fn transport(&self) -> Option<&'static str> {
+        self.snapshot.borrow().transport
+    }
+
     /// Which path calls take.
     pub(in crate::client) fn path(&self) -> Path {
         let info = self.open().map(|connection| connection.info());

@@ -171,10 +171,23 @@ impl Endpoints {
         self.inner.shared.failure()
     }
 
+    /// How long until the next attempt to connect or to resolve; `None` if none waits for its time.
+    #[must_use]
+    pub fn retry_in(&self) -> Option<Duration> {
+        let due = self.inner.shared.look(|state| state.retry_at)?;
+        Some(due.saturating_duration_since(now()))
+    }
+
     /// What is known of each endpoint, in the order of the list.
     #[must_use]
     pub fn status(&self) -> Vec<EndpointStatus> {
-        self.inner.shared.status()
+        self.inner.shared.look(|state| {
+            let mut status = state.roster.status();
+            for (status, link) in status.iter_mut().zip(state.roster.handles()) {
+                status.path = link.channel.path();
+            }
+            status
+        })
     }
 
     /// The state of the channel as a whole: the best of its endpoints'.

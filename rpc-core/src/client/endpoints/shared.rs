@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::driver::Driver;
 use super::resolve::Refresh;
 use crate::balance::{
-    CallEnd, Candidate, Connectivity, EndpointId, EndpointStatus, Load, Picker, Roster, Suspicion,
+    CallEnd, Candidate, Connectivity, EndpointId, Load, Picker, Roster, Suspicion,
 };
 use crate::connect::with_retry;
 
@@ -108,8 +108,9 @@ impl<L: Clone> Shared<L> {
         self.lock().parked.is_some()
     }
 
-    /// What is known of each endpoint.
-    pub(super) fn status(&self) -> Vec<EndpointStatus> {
+    /// What is known of each endpoint, without its path.
+    #[cfg(test)]
+    pub(super) fn status(&self) -> Vec<crate::balance::EndpointStatus> {
         self.look(|state| state.roster.status())
     }
 

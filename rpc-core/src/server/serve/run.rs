@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::connect::{Accepted, Bootstrap, HandshakeError, Opening, accept};
+use crate::connect::{Accepted, Bootstrap, Fallback, HandshakeError, Opening, accept};
 use crate::limited_log;
 use crate::limits::memory::MemoryShare;
 use crate::server::builder::rules::Rules;
@@ -272,7 +272,9 @@ async fn join(
         }
     };
     let Accepted { transport, addresses, hello, fallback, is_upgraded, compression } = accepted;
-    if let Some(reason) = &fallback {
+    // A client that offers nothing logs its reason itself.
+    let reportable = fallback.as_ref().filter(|_| hello.fallback().is_none());
+    if let Some(Fallback { reason, .. }) = reportable {
         limited_log!(
             target: "farcall::path",
             shared.log, WARN, "a client is connected over TCP, without RDMA", %addresses, %reason
