@@ -7,6 +7,7 @@ use futures::future::{BoxFuture, ready};
 use rpc_core::client::attempts::PolicyAttempts;
 use rpc_core::client::endpoints::Endpoints;
 use rpc_core::client::{Call, ChannelCall, ClientCall, ClientReply};
+use rpc_core::layer::record_transport;
 use tower::Service;
 
 use super::live::CallRules;
@@ -125,10 +126,23 @@ impl Service<ClientCall> for Channel {
         }
         match (&self.attempts, &self.live, &mut self.servers) {
             (None, None, Servers::One(channel)) => Service::call(channel, call),
-            (None, None, Servers::Many(endpoints)) => endpoints.clone().call_owned(call).boxed(),
+            (None, None, Servers::Many(endpoints)) => {
+                let (endpoints, this) = (endpoints.clone(), self.clone());
+                async move {
+                    let reply = endpoints.call_owned(call).await;
+                    record_transport(this.path().transport());
+                    reply
+                }
+                .boxed()
+            }
             _ => {
                 let this = self.clone();
-                async move { this.call_by_rules(call.into_call()).await }.boxed()
+                async move {
+                    let reply = this.call_by_rules(call.into_call()).await;
+                    record_transport(this.path().transport());
+                    reply
+                }
+                .boxed()
             }
         }
     }

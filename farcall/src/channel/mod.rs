@@ -287,7 +287,7 @@ impl Channel {
             (None, Servers::One(_)) => Path::Disconnected { reason: None, retry_in: None },
             (None, Servers::Many(endpoints)) => {
                 let reason = endpoints.failure().map(|reason| reason.to_string());
-                Path::Disconnected { reason, retry_in: None }
+                Path::Disconnected { reason, retry_in: endpoints.retry_in() }
             }
         }
     }

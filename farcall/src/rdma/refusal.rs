@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use rpc_core::connect::{Candidate, Declined, PendingOffer, Upgrade};
+use rpc_core::connect::{Candidate, Declined, Obstacle, PendingOffer, Upgrade};
 use rpc_core::transport::Addresses;
 
 /// The reason why this build has no RDMA.
@@ -19,26 +19,29 @@ pub(crate) const NOT_BUILT_IN: &str =
 #[derive(Debug)]
 pub(crate) struct Refusal {
     reason: &'static str,
+    obstacle: Obstacle,
 }
 
 impl Refusal {
     /// For connections under `require_encryption`.
     pub(crate) fn by_setting() -> Self {
-        Self { reason: "RDMA is not encrypted, and require_encryption is set" }
+        let reason = "RDMA is not encrypted, and require_encryption is set";
+        Self { reason, obstacle: Obstacle::Excluded }
     }
 
     /// For calls that carry credentials.
     pub(crate) fn for_credentials() -> Self {
-        Self { reason: "RDMA is not encrypted, and calls carry credentials" }
+        let reason = "RDMA is not encrypted, and calls carry credentials";
+        Self { reason, obstacle: Obstacle::Excluded }
     }
 
     /// For a build without RDMA.
     pub(crate) fn not_built_in() -> Self {
-        Self { reason: NOT_BUILT_IN }
+        Self { reason: NOT_BUILT_IN, obstacle: Obstacle::NotBuiltIn }
     }
 
     fn declined(&self) -> Declined {
-        Declined::new(self.reason)
+        Declined::with(self.obstacle, self.reason)
     }
 }
 

@@ -63,8 +63,8 @@ table! {
         /// From the beginning of a first attempt that failed to the next one.
         initial_delay: Period = "\"1s\"", AtStart,
             |it| CONNECT.with_max_delay(LONG).with_initial_delay(it.0).check();
-        /// Delays grow up to this.
-        max_delay: Period = "\"120s\"", AtStart,
+        /// Delays grow up to this, chance included. News from the resolver resets them.
+        max_delay: Period = "\"10s\"", AtStart,
             |it| CONNECT.with_initial_delay(SHORT).with_max_delay(it.0).check();
         /// The factor from one delay to the next.
         multiplier: f64 = "1.6", AtStart,

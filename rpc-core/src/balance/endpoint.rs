@@ -5,6 +5,8 @@ use core::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::client::Path;
+
 /// A server's address and what the resolver says of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -123,4 +125,6 @@ pub struct EndpointStatus {
     pub is_last_resort: bool,
     /// Calls in flight.
     pub in_flight: u32,
+    /// The path that its calls take, and why not a better one.
+    pub path: Path,
 }

@@ -9,6 +9,7 @@ use super::endpoint::{Connectivity, Endpoint, EndpointId, EndpointStatus};
 use super::load::{Load, Suspicion};
 use super::picker::{Candidate, Picker, Tier};
 use super::ring::Ring;
+use crate::client::Path;
 
 /// Time that an endpoint has under [`Policy::PickFirst`] before the next one is tried beside it:
 /// that of RFC 8305.
@@ -252,6 +253,8 @@ impl<T: Clone> Roster<T> {
             standing: member.ejection.standing(),
             is_last_resort: self.picker.is_last_resort() && self.picker.is_candidate(member.id),
             in_flight: member.load.in_flight(),
+            // The channel knows it.
+            path: Path::Disconnected { reason: None, retry_in: None },
         };
         self.members.iter().map(status).collect()
     }

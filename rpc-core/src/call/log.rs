@@ -25,6 +25,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tonic::Code;
 use tracing::Level;
+use tracing::field::display;
 use tracing::level_filters::LevelFilter;
 
 use crate::call::deadline::rounded;
@@ -64,6 +65,8 @@ pub(crate) struct FailedCall<'a> {
     pub(crate) method: &'a str,
     /// The other side.
     pub(crate) peer: &'a dyn fmt::Display,
+    /// The transport of the connection; absent where there was none.
+    pub(crate) transport: Option<&'static str>,
     pub(crate) code: Code,
     /// The status's text.
     pub(crate) message: &'a str,
@@ -73,8 +76,9 @@ pub(crate) struct FailedCall<'a> {
 impl FailedCall<'_> {
     /// Writes the line, unless there were many with this code.
     pub(crate) fn log(&self, limit: &LogLimit) {
-        let Self { method, peer, code, message, took } = *self;
+        let Self { method, peer, transport, code, message, took } = *self;
         let (code, took) = (NameOf(code), rounded(took));
+        let transport = transport.map(display);
         let Some(kind) = code.kind() else { return self.log_as_answer("a call failed") };
         if !tracing::enabled!(target: "farcall::call", Level::WARN) {
             return;
@@ -83,7 +87,7 @@ impl FailedCall<'_> {
             let (error, left_out) = (PeerText::new(message), left_out.field());
             tracing::warn!(
                 target: "farcall::call",
-                method, %peer, %code, ?took, left_out, %error, "a call failed"
+                method, %peer, transport, %code, ?took, left_out, %error, "a call failed"
             );
         }
     }
@@ -99,9 +103,13 @@ impl FailedCall<'_> {
         if !tracing::enabled!(target: "farcall::call", Level::DEBUG) {
             return;
         }
-        let Self { method, peer, code, message, took } = *self;
+        let Self { method, peer, transport, code, message, took } = *self;
+        let transport = transport.map(display);
         let (code, took, error) = (NameOf(code), rounded(took), PeerText::new(message));
-        tracing::debug!(target: "farcall::call", method, %peer, %code, ?took, %error, "{words}");
+        tracing::debug!(
+            target: "farcall::call",
+            method, %peer, transport, %code, ?took, %error, "{words}"
+        );
     }
 }
 
@@ -165,7 +173,8 @@ mod tests {
 
     fn fail(limit: &LogLimit, code: Code, message: &str) {
         let (peer, took) = (&"tcp://a:1" as &dyn fmt::Display, Duration::from_micros(1500));
-        FailedCall { method: "/t.T/M", peer, code, message, took }.log(limit);
+        let transport = Some("tcp");
+        FailedCall { method: "/t.T/M", peer, transport, code, message, took }.log(limit);
     }
 
     #[test]
@@ -174,7 +183,7 @@ mod tests {
         fail(&limit, Code::Unavailable, "gone\nFORGED");
         fail(&limit, Code::NotFound, "no such key");
         let lines = log.take_lines();
-        let words = "farcall::call: a call failed method=\"/t.T/M\" peer=tcp://a:1 \
+        let words = "farcall::call: a call failed method=\"/t.T/M\" peer=tcp://a:1 transport=tcp \
                      code=UNAVAILABLE took=1.5ms error=gone\\nFORGED";
         assert!(lines[0].contains("WARN") && lines[0].ends_with(words), "{lines:#?}");
         assert!(lines[1].contains("DEBUG") && lines[1].contains("code=NOT_FOUND"), "{lines:#?}");

@@ -15,7 +15,7 @@ use tonic::metadata::MetadataMap;
 use super::{CallDeadline, ForeignConnection};
 use crate::call::message_limits::MessageLimits;
 use crate::call::metadata_names::MetadataNames;
-use crate::connect::ConnectionInfo;
+use crate::connect::{ConnectionInfo, Fallback};
 use crate::payload::encode::Encode;
 use crate::stream::{
     Inflated, Next, OnComplete, Receiving, RecvStream, SendStream, SessionIo, inflated,
@@ -46,7 +46,7 @@ pub struct ClientSetup {
     /// The connection's two ends.
     pub addresses: Addresses,
     /// Why the connection did not move to an upgraded path.
-    pub fallback: Option<String>,
+    pub fallback: Option<Fallback>,
     /// Whether it moved to one.
     pub is_upgraded: bool,
 }

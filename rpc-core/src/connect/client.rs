@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use super::handshake::{self, HandshakeError};
 use super::path_binding::{End, PathBinding};
-use super::reasons::join_reasons;
-use super::{Bootstrap, Candidate, ConnectError, Declined, PendingOffer, Upgrade, upgrade};
+use super::reasons::{Failures, Fallback};
+use super::{
+    Bootstrap, Candidate, ConnectError, Declined, Obstacle, PendingOffer, Upgrade, upgrade,
+};
 use crate::client::{ClientSetup, Connection, Session};
 use crate::memory::MemoryCharge;
 use crate::policy::failover::Wanted;
@@ -75,22 +77,46 @@ pub enum UpgradePolicy {
 }
 
 impl UpgradePolicy {
-    fn upgrades(&self, wanted: Wanted) -> &[Arc<dyn Upgrade>] {
+    fn upgrades(&self, wanted: &Wanted) -> &[Arc<dyn Upgrade>] {
         match self {
             Self::Never => &[],
-            Self::Prefer(_) if wanted == Wanted::Bootstrap => &[],
+            Self::Prefer(_) if matches!(wanted, Wanted::Bootstrap(_)) => &[],
             Self::Prefer(upgrades) => upgrades,
             Self::Require(upgrade) => std::slice::from_ref(upgrade),
         }
     }
 
     /// The upgrade without which there is to be no connection.
-    fn required(&self, wanted: Wanted) -> Option<&Arc<dyn Upgrade>> {
+    fn required(&self, wanted: &Wanted) -> Option<&Arc<dyn Upgrade>> {
         match self {
-            Self::Prefer(upgrades) if wanted == Wanted::Upgraded => upgrades.first(),
+            Self::Prefer(upgrades) if *wanted == Wanted::Upgraded => upgrades.first(),
             Self::Never | Self::Prefer(_) => None,
             Self::Require(upgrade) => Some(upgrade),
         }
+    }
+
+    /// Checks that this host can have the path that an attempt is for, before anything is sent: a
+    /// host without a device bothers no server.
+    ///
+    /// # Errors
+    ///
+    /// Returns `UpgradeRequired` if the attempt is for an upgraded path beside a connection in use,
+    /// and no address of this host can have it.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe: the thread finishes its query alone.
+    pub async fn check_host(&self, wanted: &Wanted, server: &str) -> Result<(), ConnectError> {
+        let required = self.required(wanted).filter(|_| *wanted == Wanted::Upgraded);
+        let Some(upgrade) = required else { return Ok(()) };
+        let this = Arc::clone(upgrade);
+        let checked = upgrade::blocking(move || this.check(None)).await;
+        checked.map(drop).map_err(|declined| ConnectError::UpgradeRequired {
+            address: server.to_owned(),
+            upgrade: upgrade.name(),
+            reason: format!("this host: {declined}"),
+            can_pass: declined.obstacle.can_pass(),
+        })
     }
 }
 
@@ -98,13 +124,9 @@ impl UpgradePolicy {
 #[derive(Default)]
 struct Offers {
     pending: Vec<(&'static str, Box<dyn PendingOffer>)>,
-    failures: Vec<String>,
-}
-
-impl Offers {
-    fn fail(&mut self, name: &str, reason: impl std::fmt::Display) {
-        self.failures.push(format!("{name}: {reason}"));
-    }
+    failures: Failures,
+    /// Why this side offers none, for the server.
+    unoffered: Failures,
 }
 
 /// Makes a connection of an open byte stream to `server`, the address as the user wrote it.
@@ -138,11 +160,14 @@ async fn negotiate(
     wanted: Wanted,
     server: &Arc<str>,
 ) -> Result<Arc<dyn Connection>, ConnectError> {
-    let required = config.policy.required(wanted);
+    let required = config.policy.required(&wanted);
     let failed = |error| handshake_failed(server, error);
     bootstrap.open().await.map_err(failed)?;
-    let upgrades = config.policy.upgrades(wanted);
+    let upgrades = config.policy.upgrades(&wanted);
     let mut offers = prepare_offers(upgrades, &bootstrap.addresses()).await;
+    if let (Wanted::Bootstrap(reason), UpgradePolicy::Prefer(_)) = (&wanted, &config.policy) {
+        offers.skip(reason);
+    }
     let mut hello = Hello::new(&config.limits);
     hello.encodings = bootstrap.accepted_encodings(config.compression);
     let offer = |(name, offer): &(&'static str, Box<dyn PendingOffer>)| Offer {
@@ -150,6 +175,7 @@ async fn negotiate(
         blob: offer.blob().into(),
     };
     hello.offers = offers.pending.iter().map(offer).collect();
+    hello.set_fallback(&offers.unoffered.join());
     // A required upgrade that this host cannot offer needs no question to the peer.
     check_required(required, &offers, server)?;
     let said = hello::encode(&hello).map_err(|error| failed(error.into()))?;
@@ -160,8 +186,16 @@ async fn negotiate(
     let (mut answer, heard): (Hello, _) = read.map_err(failed)?;
     for declined in std::mem::take(&mut answer.declined) {
         offers.pending.retain(|(name, _)| !declined.is_about(name));
-        let reason = declined.reason();
-        offers.fail(declined.name().as_str(), format_args!("the server: {reason}"));
+        let (name, reason) = (declined.name(), declined.reason());
+        let reason = format_args!("the server: {reason}");
+        offers.failures.add(name.as_str(), reason, !declined.is_final());
+    }
+    if answer.accepted.is_none() {
+        // A server that knows nothing of it declines nothing either.
+        for (name, _) in offers.pending.drain(..) {
+            let unknown = Declined::with(Obstacle::Incompatible, "the server does not know it");
+            offers.failures.add_declined(name, "", &unknown);
+        }
     }
     let candidate = match answer.accepted.take() {
         Some(accepted) => {
@@ -173,7 +207,8 @@ async fn negotiate(
             };
             handshake::write(&mut *bootstrap, &verdict).await.map_err(failed)?;
             let name = PeerText::new(&accepted.name);
-            proven.map_err(|declined| offers.fail(name.as_str(), declined)).ok()
+            let failed = |it: Declined| offers.failures.add_declined(name.as_str(), "", &it);
+            proven.map_err(failed).ok()
         }
         None => None,
     };
@@ -181,9 +216,9 @@ async fn negotiate(
         offers.pending.clear();
         check_required(required, &offers, server)?;
     }
-    let fallback = match (&candidate, offers.failures.is_empty()) {
-        (None, false) => Some(join_reasons(&offers.failures)),
-        _ => None,
+    let fallback: Option<Fallback> = match &candidate {
+        None => offers.failures.fallback(),
+        Some(_) => None,
     };
     let addresses = bootstrap.addresses();
     let setup = ClientSetup {
@@ -214,10 +249,22 @@ async fn prepare_offers(upgrades: &[Arc<dyn Upgrade>], addresses: &Addresses) ->
         let (this, addresses) = (Arc::clone(upgrade), addresses.clone());
         match upgrade::blocking(move || this.offer(&addresses)).await {
             Ok(offer) => offers.pending.push((upgrade.name(), offer)),
-            Err(declined) => offers.fail(upgrade.name(), format_args!("this host: {declined}")),
+            Err(declined) => {
+                offers.failures.add_declined(upgrade.name(), "this host: ", &declined);
+                offers.unoffered.add_declined(upgrade.name(), "", &declined);
+            }
         }
     }
     offers
+}
+
+impl Offers {
+    /// Offers nothing, because the last path broke for `reason`, and is not due yet.
+    fn skip(&mut self, reason: &Arc<str>) {
+        for failures in [&mut self.failures, &mut self.unoffered] {
+            failures.add_known(reason, Obstacle::Broken);
+        }
+    }
 }
 
 async fn prove(
@@ -244,7 +291,7 @@ fn check_required(
 ) -> Result<(), ConnectError> {
     match required {
         Some(upgrade) if offers.pending.is_empty() => {
-            let mut reason = join_reasons(&offers.failures);
+            let mut reason = offers.failures.join();
             if reason.is_empty() {
                 reason.push_str("the server does not know it");
             }
@@ -253,7 +300,8 @@ fn check_required(
                 reason = rest.strip_prefix(": ").unwrap_or(&reason).to_owned();
             }
             let address = address.to_owned();
-            Err(ConnectError::UpgradeRequired { address, upgrade: upgrade.name(), reason })
+            let (upgrade, can_pass) = (upgrade.name(), offers.failures.can_pass());
+            Err(ConnectError::UpgradeRequired { address, upgrade, reason, can_pass })
         }
         _ => Ok(()),
     }

@@ -4,6 +4,7 @@ use std::error::Error as _;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use thiserror::Error;
 use tonic::Status;
@@ -66,6 +67,8 @@ pub enum ConnectError {
         upgrade: &'static str,
         /// Why it was not possible.
         reason: String,
+        /// Whether that can pass while both processes run.
+        can_pass: bool,
     },
     /// The last attempt to connect failed, or the required path has, and no attempt is made yet.
     #[error("{reason}; the channel tries again in {wait_ms} ms")]
@@ -101,6 +104,16 @@ fn grpc_address(address: &str, reason: &ProtocolError) -> String {
     authority.map_or_else(String::new, |authority| format!(": use grpc://{authority}"))
 }
 
+/// The text of a status of a channel that is not connected for `reason`: it says when the next
+/// attempt is due.
+pub(crate) fn with_retry(reason: &str, retry_in: Duration) -> String {
+    match retry_in.as_millis() {
+        0 => format!("{reason}; the next call tries again"),
+        // Rounded up: a caller that waits for so long does not come too early.
+        wait_ms => format!("{reason}; the channel tries again in {} ms", wait_ms + 1),
+    }
+}
+
 /// The source of a status whose call found no connection. The status's text is the error's.
 #[derive(Clone, Error)]
 #[error("the call was never sent")]
@@ -121,11 +134,23 @@ impl ConnectError {
         status.source()?.downcast_ref().map(|NeverSent(error)| &**error)
     }
 
-    /// The status of a call that finds no connection.
-    pub(crate) fn into_status(self: Arc<Self>) -> Status {
-        let mut status = Status::unavailable(self.to_string());
+    /// The status of a call that finds no connection. The next attempt is due in `retry_in`; absent
+    /// where none may succeed.
+    pub(crate) fn into_status(self: Arc<Self>, retry_in: Option<Duration>) -> Status {
+        let mut status = Status::unavailable(match retry_in {
+            Some(retry_in) => with_retry(&self.reason(), retry_in),
+            None => self.to_string(),
+        });
         status.set_source(Arc::new(NeverSent(self)));
         status
+    }
+
+    /// The reason, without the time of the next attempt.
+    pub(crate) fn reason(&self) -> String {
+        match self {
+            Self::Waiting { reason, .. } => reason.clone(),
+            error => error.to_string(),
+        }
     }
 
     /// Whether a later attempt may succeed, as opposed to one that cannot with this configuration

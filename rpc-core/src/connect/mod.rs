@@ -28,14 +28,16 @@ mod upgrade;
 pub use bootstrap::{Bootstrap, OpenStream};
 pub use client::{ClientConfig, UpgradePolicy, connect, handshake_failed};
 pub use error::ConnectError;
+pub(crate) use error::with_retry;
 pub use handshake::HandshakeError;
 pub use offered::{announce, is_announced, offered};
 pub use path_binding::{PROOF_LEN, PathBinding};
 pub use protocol::{Alpn, Gateway, OtherProtocol, Replayed};
+pub use reasons::Fallback;
 pub(crate) use reasons::is_without_device;
 pub(crate) use server::identify;
 pub use server::{Accepted, Opening, ServerHandshake, accept};
-pub use upgrade::{Candidate, Declined, PendingOffer, Upgrade};
+pub use upgrade::{Candidate, Declined, Obstacle, PendingOffer, Upgrade};
 
 use crate::Negotiated;
 pub use crate::policy::failover::Wanted;
@@ -55,7 +57,9 @@ impl ConnectionInfo {
             transport,
             addresses,
             is_upgraded: false,
+            wanted_upgrade: false,
             fallback: None,
+            fallback_can_pass: false,
             compression: Negotiated::default(),
             calls_in_flight,
             stats,
@@ -73,8 +77,14 @@ pub struct ConnectionInfo {
     pub addresses: Addresses,
     /// Whether it moved from the path that it started on to an upgraded one.
     pub is_upgraded: bool,
-    /// Why it did not move to an upgraded path, when one was tried.
+    /// Whether its client wanted an upgraded path, as `auto://` does.
+    pub wanted_upgrade: bool,
+    /// Why it did not move to an upgraded path. Never absent where one was wanted and is not in
+    /// use.
     pub fallback: Option<String>,
+    /// Whether that reason can pass while both processes run. The channel then tries again in the
+    /// background.
+    pub fallback_can_pass: bool,
     /// Which directions may have compressed messages: none over RDMA.
     pub compression: Negotiated,
     /// The calls in flight on it at this moment.

@@ -4,14 +4,79 @@
 //! read. A peer may give eight of them, and all together go into one line of the log, into
 //! `ConnectionInfo::fallback` and into errors: so what they are joined to is cut as well.
 
+use super::{Declined, Obstacle};
 use crate::wire::PeerText;
+
+/// Why a connection whose client wanted an upgraded path has none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fallback {
+    /// The reasons of all paths that were tried.
+    pub reason: String,
+    /// Whether one of them can pass while both processes run: then the client tries again.
+    pub can_pass: bool,
+}
+
+impl Fallback {
+    /// The reason for people. It says so where the path is not tried again.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        match self.can_pass {
+            true => self.reason.clone(),
+            false => format!("{}; not tried again on this connection", self.reason),
+        }
+    }
+}
+
+/// The paths that could not be had, each with its reason.
+#[derive(Debug, Default)]
+pub(super) struct Failures {
+    reasons: Vec<String>,
+    can_pass: bool,
+}
+
+impl Failures {
+    /// Adds the path `name`, for `reason`.
+    pub(super) fn add(&mut self, name: &str, reason: impl std::fmt::Display, can_pass: bool) {
+        self.reasons.push(format!("{name}: {reason}"));
+        self.can_pass |= can_pass;
+    }
+
+    /// Adds the path `name`, which `whose` side declined.
+    pub(super) fn add_declined(&mut self, name: &str, whose: &str, declined: &Declined) {
+        self.add(name, format_args!("{whose}{declined}"), declined.obstacle.can_pass());
+    }
+
+    /// Adds a path whose reason names it.
+    pub(super) fn add_known(&mut self, reason: &str, obstacle: Obstacle) {
+        self.reasons.push(reason.to_owned());
+        self.can_pass |= obstacle.can_pass();
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.reasons.is_empty()
+    }
+
+    pub(super) fn can_pass(&self) -> bool {
+        self.can_pass
+    }
+
+    /// All reasons in one text.
+    pub(super) fn join(&self) -> String {
+        join_reasons(&self.reasons)
+    }
+
+    /// The reason for a connection without an upgraded path; `None` if none failed.
+    pub(super) fn fallback(&self) -> Option<Fallback> {
+        (!self.is_empty()).then(|| Fallback { reason: self.join(), can_pass: self.can_pass })
+    }
+}
 
 /// How long the joined text may get by reasons behind the first: that has at most a name and
 /// words of the peer of [`PeerText::LEN_MAX`] each.
 const LEN_MAX: usize = 2 * PeerText::LEN_MAX;
 
 /// Joins reasons, the first ones whole; says how many were left out.
-pub(super) fn join_reasons(reasons: &[String]) -> String {
+fn join_reasons(reasons: &[String]) -> String {
     let mut joined = String::new();
     for (index, reason) in reasons.iter().enumerate() {
         if index > 0 && joined.len() + reason.len() > LEN_MAX {

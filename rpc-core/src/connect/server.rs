@@ -8,9 +8,11 @@ use tonic::Status;
 
 use super::handshake::{self, HandshakeError};
 use super::path_binding::{End, PathBinding};
-use super::reasons::join_reasons;
+use super::reasons::{Failures, Fallback};
 use super::turn_away::turn_away;
-use super::{Alpn, Bootstrap, Candidate, OtherProtocol, Replayed, Upgrade, upgrade};
+use super::{
+    Alpn, Bootstrap, Candidate, Declined, Obstacle, OtherProtocol, Replayed, Upgrade, upgrade,
+};
 use crate::limits::settings::MIN_MEMORY;
 use crate::memory::{MemoryCharge, MemoryShare};
 use crate::transport::{Addresses, TlsInfo, Transport};
@@ -80,8 +82,8 @@ pub struct Accepted {
     pub addresses: Addresses,
     /// What the client said.
     pub hello: Hello,
-    /// Why it did not move to an upgraded path, when the client asked for one.
-    pub fallback: Option<String>,
+    /// Why it did not move to an upgraded path, when the client wanted one.
+    pub fallback: Option<Fallback>,
     /// Whether it moved to one.
     pub is_upgraded: bool,
     /// What was agreed on about compressed messages.
@@ -141,14 +143,20 @@ pub async fn accept(
         let bound = binding.map_or(Ok(()), |binding| end.bind(binding));
         if let Err(declined) = bound {
             answer.accepted = None;
-            answer.declined.push(DeclinedOffer::new(name, &declined.reason));
+            answer.declined.push(declined_offer(name, &declined));
             said = hello::encode(&answer)?;
             candidate = None;
         }
     }
     handshake::write_encoded(&mut *bootstrap, &said).await?;
-    let mut failures: Vec<String> =
-        answer.declined.iter().map(|d| format!("{}: {}", d.name(), d.reason())).collect();
+    let mut failures = Failures::default();
+    if let Some(reason) = hello.fallback() {
+        // The client knows whether that can pass, and tries by itself.
+        failures.add("the client says", reason, true);
+    }
+    for declined in &answer.declined {
+        failures.add(declined.name().as_str(), declined.reason(), !declined.is_final());
+    }
     let candidate = match candidate {
         Some((name, candidate)) => {
             // On every way out but the good one the candidate is dropped, and its slot is free.
@@ -159,7 +167,7 @@ pub async fn accept(
                 }
                 None => Some(candidate),
                 Some(failure) => {
-                    failures.push(format!("{name}: the client says: {failure}"));
+                    failures.add(name, format_args!("the client says: {failure}"), true);
                     None
                 }
             }
@@ -174,10 +182,7 @@ pub async fn accept(
     };
     let (transport, fallback) = match candidate {
         Some(candidate) => (candidate.into_transport(bootstrap), None),
-        None => {
-            let fallback = (!failures.is_empty()).then(|| join_reasons(&failures));
-            (bootstrap.into_transport(), fallback)
-        }
+        None => (bootstrap.into_transport(), failures.fallback()),
     };
     let accepted = Accepted { transport, addresses, hello, fallback, is_upgraded, compression };
     Ok(Opening::Farcall(Box::new(accepted)))
@@ -244,6 +249,12 @@ async fn read_verdict(
     verdict.unwrap_or(Err(HandshakeError::NoVerdict { upgrade, timeout_ms }))
 }
 
+/// What the client is told of an offer that is declined.
+fn declined_offer(name: &str, declined: &Declined) -> DeclinedOffer {
+    let is_final = !declined.obstacle.can_pass();
+    DeclinedOffer::new(name, &declined.reason).with_final(is_final)
+}
+
 /// Accepts the first offer that can be had, and says in `answer` why those before it cannot. Of
 /// each name one offer is looked at: preparing one takes what a device has few of.
 async fn choose(
@@ -255,9 +266,14 @@ async fn choose(
     for (index, offer) in hello.offers.iter().enumerate() {
         let known = server.upgrades.iter().find(|upgrade| upgrade.name() == offer.name);
         let is_repeated = hello.offers[..index].iter().any(|before| before.name == offer.name);
-        let reason = match known {
-            None => "not offered at the address where it listens".to_owned(),
-            Some(_) if is_repeated => "it was offered before".to_owned(),
+        let declined = match known {
+            None => {
+                let words = "not offered at the address where it listens";
+                Declined::with(Obstacle::Excluded, words)
+            }
+            Some(_) if is_repeated => {
+                Declined::with(Obstacle::Incompatible, "it was offered before")
+            }
             Some(upgrade) => {
                 let (this, addresses) = (Arc::clone(upgrade), addresses.clone());
                 let blob = offer.blob.clone();
@@ -267,11 +283,11 @@ async fn choose(
                         answer.accepted = Some(Offer { name: offer.name.clone(), blob });
                         return Some((upgrade.name(), candidate));
                     }
-                    Err(declined) => declined.reason,
+                    Err(declined) => declined,
                 }
             }
         };
-        answer.declined.push(DeclinedOffer::new(&offer.name, &reason));
+        answer.declined.push(declined_offer(&offer.name, &declined));
     }
     None
 }

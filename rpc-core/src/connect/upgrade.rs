@@ -95,19 +95,77 @@ pub(super) async fn blocking<T: Send + 'static>(
     joined.unwrap_or_else(|_| Err(Declined::new("preparing the path panicked")))
 }
 
+/// What stands in the way of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Obstacle {
+    /// The program is built without it.
+    NotBuiltIn,
+    /// The host lacks a library.
+    NoLibrary,
+    /// A setting, or an address, excludes it.
+    Excluded,
+    /// The limit of the process on locked memory.
+    LockLimit,
+    /// What the device does is not to be trusted.
+    Untrusted,
+    /// The two sides have versions or parameters that do not fit.
+    Incompatible,
+    /// There is no device.
+    NoDevice,
+    /// No port is active and has the address.
+    NoPort,
+    /// Connections or memory in use leave no room.
+    InUse,
+    /// The device or the system refused.
+    Refused,
+    /// It was agreed on, and carried no message.
+    Unproven,
+    /// The connection before this one lost it, and it is not due to be tried.
+    Broken,
+}
+
+impl Obstacle {
+    /// Returns true if it can go away while both processes run. A channel on TCP tries such a path
+    /// again in the background.
+    #[must_use]
+    pub fn can_pass(self) -> bool {
+        match self {
+            Self::NotBuiltIn
+            | Self::NoLibrary
+            | Self::Excluded
+            | Self::LockLimit
+            | Self::Untrusted
+            | Self::Incompatible => false,
+            Self::NoDevice
+            | Self::NoPort
+            | Self::InUse
+            | Self::Refused
+            | Self::Unproven
+            | Self::Broken => true,
+        }
+    }
+}
+
 /// Why a path cannot be had.
 #[derive(Clone, PartialEq, Eq, Error)]
 #[error("{reason}")]
 pub struct Declined {
     /// The reason, for people.
     pub reason: String,
+    /// Its kind.
+    pub obstacle: Obstacle,
 }
 
 crate::readable_debug!(Declined);
 
 impl Declined {
-    /// Declines for `reason`.
+    /// Declines for `reason`, which is the refusal of a device or the system.
     pub fn new(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into() }
+        Self::with(Obstacle::Refused, reason)
+    }
+
+    /// Declines because of `obstacle`, for `reason`.
+    pub fn with(obstacle: Obstacle, reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), obstacle }
     }
 }

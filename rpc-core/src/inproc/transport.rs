@@ -203,8 +203,47 @@ struct Driver {
     runtime: Handle,
 }
 
+/// Ends this end of the link if its task is dropped, as a runtime that ends drops its tasks. The
+/// other end, and callers on other runtimes, would otherwise wait for ever.
+struct Ending {
+    outgoing: UnboundedSender<Bytes>,
+    shared: Arc<Shared>,
+    /// Absent once the end was reported, or another task reports it.
+    handler: Option<Arc<dyn Handler>>,
+}
+
+impl Ending {
+    fn new(driver: &Driver) -> Self {
+        let Driver { outgoing, shared, handler, .. } = driver;
+        let (outgoing, shared) = (outgoing.clone(), Arc::clone(shared));
+        Self { outgoing, shared, handler: Some(Arc::clone(handler)) }
+    }
+
+    /// Ends the link and tells the handler, once.
+    fn end(&mut self, reason: CloseReason) {
+        let Some(handler) = self.handler.take() else { return };
+        // The peer's sends fail from here on, and this side's too.
+        self.shared.close.cancel();
+        // Behind all that was sent. This side's transport may live on for long, unused.
+        let _ = self.outgoing.send(END);
+        handler.handle_closed(reason);
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.end(CloseReason::task_dropped());
+    }
+}
+
 impl Driver {
-    async fn run(mut self: Box<Self>) {
+    fn run(self: Box<Self>) -> impl Future<Output = ()> + Send {
+        // Here and not in the future: a runtime that has ended drops the future unpolled.
+        let ending = Ending::new(&self);
+        self.run_to_end(ending)
+    }
+
+    async fn run_to_end(mut self: Box<Self>, mut ending: Ending) {
         let (shared, handler) = (Arc::clone(&self.shared), Arc::clone(&self.handler));
         let mut has_woken = false;
         let reason = loop {
@@ -223,19 +262,18 @@ impl Driver {
             // The handler has blocked, and another task goes on.
             // `delivered` is no error then: a handler returns none after it has released the
             // driver.
-            let Some(driver) = handoff.into_driver() else { return };
+            let Some(driver) = handoff.into_driver() else {
+                ending.handler = None;
+                return;
+            };
             self = driver;
             if let Err(error) = delivered {
                 break error.into();
             }
         };
-        // The peer's sends fail from here on, and this side's too.
-        shared.close.cancel();
-        let Self { incoming, outgoing, .. } = *self;
-        drop(incoming);
-        // Behind all that was sent. This side's transport may live on for long, unused.
-        let _ = outgoing.send(END);
-        handler.handle_closed(reason);
+        // With its queue: what is still in there is not delivered.
+        drop(self);
+        ending.end(reason);
     }
 }
 

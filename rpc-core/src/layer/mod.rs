@@ -13,7 +13,7 @@ pub use error::{LayerError, into_status};
 pub use interceptor::{Intercept, InterceptorLayer, RequestHead};
 pub(crate) use methods::method_indices;
 pub use methods::{ForMethods, ForMethodsLayer, UnknownMethod, for_methods};
-pub use trace::{Trace, TraceLayer};
+pub use trace::{Trace, TraceLayer, record_transport};
 
 use crate::MethodDescriptor;
 
@@ -21,4 +21,9 @@ use crate::MethodDescriptor;
 pub trait Described {
     /// The method.
     fn method(&self) -> &'static MethodDescriptor;
+
+    /// The transport that the request came over; `None` where that is not known yet.
+    fn transport(&self) -> Option<&'static str> {
+        None
+    }
 }

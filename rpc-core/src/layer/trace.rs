@@ -10,8 +10,9 @@ use tracing::{Instrument, Span};
 
 use super::{Described, into_status};
 
-/// Puts every call into a span `call` with its `service`, its `method` and, when it has ended, its
-/// `status`; a call that is dropped has the status `Cancelled`.
+/// Puts every call into a span `call` with its `service`, its `method` and its `transport` and, when
+/// it has ended, its `status`; a call that is dropped has the status `Cancelled`. A client records
+/// the transport when the call's first answer is there.
 ///
 /// The same layer serves clients and servers. On a server the span lasts until a stream has ended,
 /// on a client until its first answer, the headers of a stream included.
@@ -65,14 +66,18 @@ where
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        let method = request.method();
+        let (method, transport) = (request.method(), request.transport());
         let span = tracing::info_span!(
             target: "farcall::trace",
             "call",
             service = method.service(),
             method = method.name(),
+            transport = Empty,
             status = Empty
         );
+        if let Some(transport) = transport {
+            span.record("transport", tracing::field::display(transport));
+        }
         // What the layers inside do at once belongs to the call as well.
         let call = span.in_scope(|| self.inner.call(request));
         let dropped = Outcome { span: span.clone(), code: Code::Cancelled };
@@ -84,6 +89,14 @@ where
             result
         };
         Box::pin(traced.instrument(span))
+    }
+}
+
+/// Records the transport of a call in the current span, if that is a call's.
+#[doc(hidden)]
+pub fn record_transport(transport: Option<&'static str>) {
+    if let Some(transport) = transport {
+        Span::current().record("transport", tracing::field::display(transport));
     }
 }
 

@@ -96,7 +96,7 @@ impl Delays {
 }
 
 /// The product, at most `max`; a factor that means nothing gives `max`.
-fn times(delay: Duration, factor: f64, max: Duration) -> Duration {
+pub(super) fn times(delay: Duration, factor: f64, max: Duration) -> Duration {
     let product = Duration::try_from_secs_f64(delay.as_secs_f64() * factor);
     product.map_or(max, |product| product.min(max))
 }

@@ -2,9 +2,12 @@
 //!
 //! ```text
 //!   Untried ──upgraded──> Closed ──failed, or an attempt failed──> Open ──upgraded──> Closed
-//!                                                                  │  ^
-//!                                                                  └──┘ an attempt failed
+//!      │                                                           │  ^
+//!      └──────────────declined, for a reason that can pass──────>  └──┘ an attempt failed
 //! ```
+//!
+//! A path that is declined for a reason that cannot pass is `Refused`, and not tried again before
+//! the next connection.
 //!
 //! Delays double from one failure to the next. A path that fails soon after failback counts as one
 //! more failure; the delays start over once the breaker was closed for a while. What counts as an
@@ -116,6 +119,8 @@ pub struct Breaker {
     delays: Delays,
     /// Whether nothing has failed since the path has worked for a while.
     is_fresh: bool,
+    /// Whether a connection has used the path.
+    was_used: bool,
     state: State,
     failovers: u64,
     failbacks: u64,
@@ -124,8 +129,26 @@ pub struct Breaker {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
     Untried,
-    Closed { since: Instant },
-    Open { reason: String, due: Instant },
+    Closed {
+        since: Instant,
+    },
+    Open {
+        reason: String,
+        due: Instant,
+    },
+    /// It cannot be had, and is not tried in the background.
+    Refused {
+        reason: String,
+    },
+}
+
+/// Why a path is not had beside the one in use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Denial {
+    /// The reason, for people.
+    pub reason: String,
+    /// Whether it can pass while both processes run.
+    pub can_pass: bool,
 }
 
 impl Breaker {
@@ -134,17 +157,37 @@ impl Breaker {
     pub fn new(rules: Backoff, first: FirstAttempt, seed: u64) -> Self {
         let delays = Delays::new(rules.curve(), seed);
         let state = State::Untried;
-        Self { rules, first, delays, is_fresh: true, state, failovers: 0, failbacks: 0 }
+        Self {
+            rules,
+            first,
+            delays,
+            is_fresh: true,
+            was_used: false,
+            state,
+            failovers: 0,
+            failbacks: 0,
+        }
     }
 
-    /// Records that a connection uses the path; true when that is a failback.
+    /// Records that a connection uses the path; true when it could not be had before.
     pub fn handle_upgraded(&mut self, now: Instant) -> bool {
-        let is_back = matches!(self.state, State::Open { .. });
-        if is_back {
+        let is_back = matches!(self.state, State::Open { .. } | State::Refused { .. });
+        if is_back && self.was_used {
             self.failbacks += 1;
         }
+        self.was_used = true;
         self.state = State::Closed { since: now };
         is_back
+    }
+
+    /// Records that an attempt at the path was declined while another path carries the calls. It is
+    /// tried again if the reason can pass, also if it was never in use.
+    pub fn handle_declined(&mut self, now: Instant, denial: Denial) {
+        let Denial { reason, can_pass } = denial;
+        match can_pass {
+            true => self.open(now, reason),
+            false => self.state = State::Refused { reason },
+        }
     }
 
     /// Records that the path failed under a connection.
@@ -165,8 +208,23 @@ impl Breaker {
     pub fn broken(&self) -> Option<(&str, Instant)> {
         match &self.state {
             State::Open { reason, due } => Some((reason, *due)),
+            State::Untried | State::Closed { .. } | State::Refused { .. } => None,
+        }
+    }
+
+    /// Why the path could not be had the last time it was tried.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        match &self.state {
+            State::Open { reason, .. } | State::Refused { reason } => Some(reason),
             State::Untried | State::Closed { .. } => None,
         }
+    }
+
+    /// Whether a connection has used the path.
+    #[must_use]
+    pub fn was_used(&self) -> bool {
+        self.was_used
     }
 
     /// How often the path has failed while it was in use.
@@ -175,7 +233,7 @@ impl Breaker {
         self.failovers
     }
 
-    /// How often it has come back.
+    /// How often it has come back after it was in use.
     #[must_use]
     pub fn failbacks(&self) -> u64 {
         self.failbacks
@@ -298,6 +356,22 @@ mod tests {
         breaker.handle_attempt_failed(Instant::now(), "no device".into());
         assert_eq!(breaker.broken(), None);
         assert!(!breaker.handle_upgraded(Instant::now()), "it does not come back");
+    }
+
+    #[test]
+    fn a_declined_path_is_tried_again_if_the_reason_can_pass() {
+        let now = Instant::now();
+        let denial = |can_pass| Denial { reason: "port down".into(), can_pass };
+        let mut breaker = Breaker::new(RULES, FirstAttempt::Delayed, 1);
+        for ms in [100, 200, 400] {
+            breaker.handle_declined(now, denial(true));
+            assert!(is_about(delay(&breaker, now), ms), "{breaker:?}");
+        }
+        assert!(!breaker.was_used() && breaker.handle_upgraded(now) && breaker.was_used());
+        assert_eq!((breaker.failovers(), breaker.failbacks()), (0, 0), "it never failed in use");
+        breaker.handle_declined(now, denial(false));
+        assert_eq!((breaker.broken(), breaker.reason()), (None, Some("port down")));
+        assert!(breaker.handle_upgraded(now), "the next connection has it");
     }
 
     #[derive(Debug, Clone)]

@@ -17,18 +17,20 @@
 //! `reconnect` says how soon a server is tried again, and `breaker` how soon the upgraded path is.
 //! What a connection is, who waits for it and how it is made are up to the caller.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::breaker::Breaker;
+use super::breaker::{Breaker, Denial};
 use super::reconnect::{Lifespan, Reconnect};
 
 /// Which path a connection is to take, of those that its `UpgradePolicy` has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wanted {
     /// The best that can be had.
     Best,
-    /// The bootstrap, because a better one has just failed; where a better one is required, that.
-    Bootstrap,
+    /// The bootstrap, because a better one has failed, for this reason; where a better one is
+    /// required, that.
+    Bootstrap(Arc<str>),
     /// A better one, or no connection.
     Upgraded,
 }
@@ -64,7 +66,7 @@ enum Stage<C> {
     FailingBack { attempt: Attempt, current: Option<Current<C>> },
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Attempt {
     wanted: Wanted,
     began_at: Instant,
@@ -105,7 +107,7 @@ pub struct Made {
     /// Whether the connection takes the upgraded path.
     pub is_upgraded: bool,
     /// Why it does not, where it was to.
-    pub fallback: Option<String>,
+    pub fallback: Option<Denial>,
 }
 
 /// What a new connection changes.
@@ -123,15 +125,16 @@ pub struct Failure {
     /// The whole reason.
     pub reason: String,
     /// What it says of the upgraded path, where the path failed and not the server.
-    pub of_path: Option<String>,
+    pub of_path: Option<Denial>,
 }
 
 impl Failure {
     /// What an attempt that `wanted` a path says of the upgraded one. A server that does not answer
     /// says nothing of it, unless the attempt was for that path.
     #[must_use]
-    pub fn of_path(&self, wanted: Wanted) -> Option<&str> {
-        self.of_path.as_deref().or((wanted == Wanted::Upgraded).then_some(&*self.reason))
+    pub fn of_path(&self, wanted: &Wanted) -> Option<Denial> {
+        let by_server = || Denial { reason: self.reason.clone(), can_pass: true };
+        self.of_path.clone().or_else(|| (*wanted == Wanted::Upgraded).then(by_server))
     }
 }
 
@@ -159,6 +162,8 @@ pub enum Cause {
     Peer(String),
     /// This side closed it, in the end because the server had sent it away.
     SentAway,
+    /// The runtime that served it ended, which says nothing of server or path.
+    RuntimeEnded,
 }
 
 /// A connection that has ended.
@@ -230,10 +235,13 @@ impl<C> Failover<C> {
             return Ask::Fail(refusal);
         }
         let wanted = match (self.breaker.broken(), self.while_broken) {
-            (Some(_), WhileBroken::UseBootstrap) => Wanted::Bootstrap,
-            (Some(_), WhileBroken::Wait) | (None, _) => Wanted::Best,
+            // A path that was never in use costs little to ask for: the server may be another one.
+            (Some((reason, _)), WhileBroken::UseBootstrap) if self.breaker.was_used() => {
+                Wanted::Bootstrap(reason.into())
+            }
+            (Some(_) | None, _) => Wanted::Best,
         };
-        self.stage = Stage::Connecting(Attempt { wanted, began_at: now });
+        self.stage = Stage::Connecting(Attempt { wanted: wanted.clone(), began_at: now });
         Ask::Begin(wanted)
     }
 
@@ -273,8 +281,8 @@ impl<C> Failover<C> {
         let is_failback = match made {
             Made { is_upgraded: true, .. } => self.breaker.handle_upgraded(now),
             Made { is_upgraded: false, fallback } => {
-                if let Some(reason) = fallback {
-                    self.breaker.handle_attempt_failed(now, reason);
+                if let Some(denial) = fallback {
+                    self.breaker.handle_declined(now, denial);
                 }
                 false
             }
@@ -287,8 +295,12 @@ impl<C> Failover<C> {
         let (attempt, current) = self.end_attempt();
         self.stage = current.map_or(Stage::Disconnected, Stage::Connected);
         let Some(Attempt { wanted, began_at }) = attempt else { return false };
-        if let Some(reason) = failure.of_path(wanted) {
-            self.breaker.handle_attempt_failed(now, reason.to_owned());
+        match (failure.of_path(&wanted), self.while_broken) {
+            (Some(denial), WhileBroken::UseBootstrap) => self.breaker.handle_declined(now, denial),
+            (Some(denial), WhileBroken::Wait) => {
+                self.breaker.handle_attempt_failed(now, denial.reason);
+            }
+            (None, _) => {}
         }
         // The breaker delays attempts at a required path, except at one that was never in use.
         let is_of_breaker = failure.of_path.is_some() && self.breaker.broken().is_some();
@@ -297,6 +309,11 @@ impl<C> Failover<C> {
             self.reconnect.handle_failed(began_at, now, failure.reason);
         }
         is_counted
+    }
+
+    /// Forgets the delays after failed attempts: there is news of the server.
+    pub fn reset_backoff(&mut self) {
+        self.reconnect.reset();
     }
 
     /// The attempt under way was given up, which says nothing of server or path.
@@ -317,6 +334,11 @@ impl<C> Failover<C> {
             }
             Cause::Link(reason) | Cause::Peer(reason) => Some(reason),
             Cause::SentAway => None,
+            // Not a failed attempt: each test of a program may have a runtime of its own.
+            Cause::RuntimeEnded => {
+                self.reconnect.handle_end(None);
+                return Some(Lost { connection, path_failure: None });
+            }
         };
         let reason = failure.as_deref().unwrap_or("the server sent this client away");
         let reason = format!("the last connection was of no use ({addresses}): {reason}");

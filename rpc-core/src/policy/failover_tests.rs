@@ -9,6 +9,13 @@ use crate::policy::reconnect::ConnectBackoff;
 const SECOND: Duration = Duration::from_secs(1);
 
 const UPGRADED: Made = Made { is_upgraded: true, fallback: None };
+/// What [`cut`] makes of the path.
+const REASON: &str = "rdma: the path died: cut";
+
+fn denial(reason: &str) -> Denial {
+    Denial { reason: reason.into(), can_pass: true }
+}
+
 const BELOW: Made = Made { is_upgraded: false, fallback: None };
 
 fn failover(while_broken: WhileBroken) -> Failover<u32> {
@@ -34,7 +41,7 @@ fn no_server() -> Failure {
 }
 
 fn no_path() -> Failure {
-    Failure { reason: "required: no path".into(), of_path: Some("no path".into()) }
+    Failure { reason: "required: no path".into(), of_path: Some(denial("no path")) }
 }
 
 /// A channel whose upgraded path died, and which has another connection below.
@@ -45,7 +52,7 @@ fn failed_over(now: Instant) -> Failover<u32> {
     let lost = failover.handle_lost(cut(), now).expect("it was there");
     assert_eq!(lost.connection, 1);
     assert_eq!(lost.path_failure.as_deref(), Some("rdma: the path died: cut"));
-    assert_eq!(failover.ask(now), Ask::Begin(Wanted::Bootstrap));
+    assert_eq!(failover.ask(now), Ask::Begin(Wanted::Bootstrap(REASON.into())));
     failover.handle_made(2, BELOW, now);
     failover
 }
@@ -121,7 +128,7 @@ fn a_caller_without_a_connection_goes_before_failback() {
     let lost = failover.handle_lost(loss(false, 1, Cause::Peer("closed".into())), due);
     assert_eq!(lost, Some(Lost { connection: 2, path_failure: None }));
     assert!(!failover.is_idle(), "failback goes on while no caller asks");
-    assert_eq!(failover.ask(due), Ask::Begin(Wanted::Bootstrap));
+    assert_eq!(failover.ask(due), Ask::Begin(Wanted::Bootstrap(REASON.into())));
     failover.handle_made(3, BELOW, due);
     assert_eq!(failover.failback_due(), Some(due), "it is still due");
 }
@@ -172,13 +179,13 @@ fn a_required_path_that_was_never_there_is_retried_as_a_server_is() {
 }
 
 #[test]
-fn a_connection_below_breaks_a_path_that_was_in_use_before() {
+fn a_connection_below_has_the_path_tried_again() {
     let now = Instant::now();
     let mut failover = failover(WhileBroken::UseBootstrap);
-    let fallback = Made { is_upgraded: false, fallback: Some("no device".into()) };
+    let fallback = Made { is_upgraded: false, fallback: Some(denial("no device")) };
     failover.ask(now);
     failover.handle_made(1, fallback.clone(), now);
-    assert_eq!(failover.failback_due(), None, "it never worked");
+    assert!(failover.failback_due().is_some(), "the device may come");
     failover.handle_lost(loss(false, 1, Cause::SentAway), now);
     failover.ask(now);
     failover.handle_made(2, UPGRADED, now);
@@ -188,6 +195,38 @@ fn a_connection_below_breaks_a_path_that_was_in_use_before() {
     assert_eq!(failover.ask(now), Ask::Begin(Wanted::Best));
     failover.handle_made(3, fallback, now);
     assert!(failover.failback_due().is_some());
+}
+
+#[test]
+fn a_reason_that_cannot_pass_is_tried_at_the_next_connection() {
+    let now = Instant::now();
+    let mut failover = failover(WhileBroken::UseBootstrap);
+    let denial = Denial { reason: "no library".into(), can_pass: false };
+    failover.ask(now);
+    failover.handle_made(1, Made { is_upgraded: false, fallback: Some(denial.clone()) }, now);
+    assert_eq!(failover.failback_due(), None);
+    failover.handle_lost(loss(false, 1, Cause::SentAway), now);
+    assert_eq!(failover.ask(now), Ask::Begin(Wanted::Best));
+    failover.handle_made(2, UPGRADED, now);
+    failover.handle_lost(cut(), now);
+    assert_eq!(failover.ask(now), Ask::Begin(Wanted::Bootstrap(REASON.into())));
+    failover.handle_made(3, BELOW, now);
+    let due = failover.failback_due().expect("the path is broken");
+    assert!(failover.begin_failback(due));
+    failover.handle_failed(Failure { reason: "no".into(), of_path: Some(denial) }, due);
+    assert_eq!((failover.connection(), failover.failback_due()), (Some(&3), None));
+}
+
+#[test]
+fn the_end_of_a_runtime_is_no_failed_attempt() {
+    let now = Instant::now();
+    let mut failover = failover(WhileBroken::UseBootstrap);
+    for number in 0..100 {
+        assert_eq!(failover.ask(now), Ask::Begin(Wanted::Best), "runtime {number}");
+        failover.handle_made(number, UPGRADED, now);
+        failover.handle_lost(loss(true, number.into(), Cause::RuntimeEnded), now);
+    }
+    assert_eq!((failover.breaker().broken(), failover.reconnect().failure()), (None, None));
 }
 
 #[test]
@@ -252,7 +291,7 @@ proptest! {
                 Event::Ask => match failover.ask(now) {
                     Ask::Take => prop_assert!(failover.connection().is_some()),
                     Ask::Wait => {
-                        prop_assert!(matches!(attempt, Some(Wanted::Best | Wanted::Bootstrap)));
+                        prop_assert!(matches!(attempt, Some(Wanted::Best | Wanted::Bootstrap(_))));
                     }
                     Ask::Begin(wanted) => {
                         // In place of failback, and of no other attempt.

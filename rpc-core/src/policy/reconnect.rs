@@ -22,13 +22,14 @@
 
 use std::time::{Duration, Instant};
 
-use super::backoff::{Curve, Delays, check_delays};
+use super::backoff::{Curve, Delays, check_delays, times};
 use crate::limits::settings::{InvalidSetting, ensure};
 
 /// How soon a channel connects again after it could not, or after a connection that was of no use.
 ///
 /// The defaults are those of gRPC's connection backoff protocol
-/// (<https://github.com/grpc/grpc/blob/master/doc/connection-backoff.md>).
+/// (<https://github.com/grpc/grpc/blob/master/doc/connection-backoff.md>), but for the longest
+/// delay: a channel is back within 10 s of its server, and not within 2 minutes.
 ///
 /// [`check`](Self::check) says whether the values are in range. The setters that take a
 /// `ConnectBackoff` check it, and panic.
@@ -39,7 +40,7 @@ pub struct ConnectBackoff {
     /// to a day. A connection that ends sooner counts as a failed attempt. The first in a row is
     /// replaced at once, and so are the first ten if calls were answered over each.
     pub initial_delay: Duration,
-    /// Delays grow up to this. 120 s by default; from the initial delay to a day.
+    /// Delays grow up to this, chance included. 10 s by default; from the initial delay to a day.
     pub max_delay: Duration,
     /// The factor from one delay to the next. 1.6 by default; a finite number, at least 1.
     pub multiplier: f64,
@@ -58,7 +59,7 @@ impl ConnectBackoff {
     pub const fn new() -> Self {
         Self {
             initial_delay: Duration::from_secs(1),
-            max_delay: Duration::from_secs(120),
+            max_delay: Duration::from_secs(10),
             multiplier: 1.6,
             jitter: 0.2,
             healthy_after: Duration::from_secs(30),
@@ -134,7 +135,8 @@ impl ConnectBackoff {
         let jitter = self.jitter.clamp(0.0, 1.0);
         Curve {
             initial: self.initial_delay,
-            max: self.max_delay,
+            // Chance makes no delay longer than the longest.
+            max: times(self.max_delay, 1.0 / (1.0 + jitter), self.max_delay),
             multiplier: self.multiplier,
             spread: (1.0 - jitter, 1.0 + jitter),
         }
@@ -196,6 +198,14 @@ impl Reconnect {
         let due = (attempted_at + self.delays.next_delay()).max(now);
         self.failure = Some(reason.clone());
         self.state = State::BackingOff { reason, due };
+    }
+
+    /// Forgets the delays: the next attempt may be made at once, and what follows begins anew.
+    pub fn reset(&mut self) {
+        self.delays.reset();
+        if let State::BackingOff { .. } = self.state {
+            self.state = State::Sound;
+        }
     }
 
     /// Records why the last connection failed; `None` for one that ended in order.
@@ -329,7 +339,21 @@ mod tests {
             longest = longest.max(wait(&reconnect, start));
             assert!(wait(&reconnect, start) >= SECOND * 8 / 10);
         }
-        assert!(longest > 90 * SECOND, "{longest:?}");
+        assert!((9 * SECOND..=10 * SECOND).contains(&longest), "{longest:?}");
+    }
+
+    #[test]
+    fn news_of_the_server_resets_the_delays() {
+        let start = Instant::now();
+        let mut reconnect = Reconnect::new(ConnectBackoff::default(), 1);
+        for _ in 0..20 {
+            reconnect.handle_failed(start, start, "no route".into());
+        }
+        assert!(wait(&reconnect, start) > 6 * SECOND);
+        reconnect.reset();
+        assert_eq!(wait(&reconnect, start), Duration::ZERO);
+        reconnect.handle_failed(start, start, "no route".into());
+        assert!(wait(&reconnect, start) <= SECOND * 12 / 10, "the first delay");
     }
 
     #[test]
@@ -422,8 +446,8 @@ mod tests {
             seed: u64,
         ) {
             let attempts = attempts(&outcomes, 600, seed);
-            // 1 + 1.6 + .. reaches 120 s with the eleventh delay, after 320 s less a fifth.
-            prop_assert!(attempts <= 18 + ANSWERED_SPARED_MAX, "{attempts} attempts");
+            // The fifth delay is the longest, 10 s less up to a third.
+            prop_assert!(attempts <= 6 + 90 + ANSWERED_SPARED_MAX, "{attempts} attempts");
         }
 
         /// Whatever a server does: for each second that it serves, those that are spared and one

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 
 use super::router::Router;
-use crate::connect::ConnectionInfo;
+use crate::connect::{ConnectionInfo, Fallback};
 use crate::limits::log::LogLimit;
 use crate::limits::memory::MemoryShare;
 use crate::limits::peer_key::PeerKey;
@@ -29,7 +29,7 @@ pub struct ServerSetup {
     /// The connection's two ends.
     pub addresses: Addresses,
     /// Why the connection did not move to an upgraded path.
-    pub fallback: Option<String>,
+    pub fallback: Option<Fallback>,
     /// Whether the connection moved to an upgraded path.
     pub is_upgraded: bool,
     pub(crate) router: Arc<Router>,

@@ -11,7 +11,7 @@ use tonic::Status;
 
 use crate::call::refusal;
 use crate::calls::receive_budget::ReceiveBudget;
-use crate::connect::ConnectionInfo;
+use crate::connect::{ConnectionInfo, Fallback};
 use crate::limits::memory::MemoryShare;
 use crate::policy::keepalive::{PingLimiter, Traffic};
 use crate::transport::frames::take_apart;
@@ -61,7 +61,7 @@ pub(crate) struct Settled {
     /// The connection's two ends.
     pub(crate) addresses: Addresses,
     /// Why the connection did not move to an upgraded path.
-    pub(crate) fallback: Option<String>,
+    pub(crate) fallback: Option<Fallback>,
     /// Whether it moved to one.
     pub(crate) is_upgraded: bool,
 }
@@ -185,7 +185,9 @@ impl SessionCore {
             transport: self.transport.name(),
             addresses: self.settled.addresses.clone(),
             is_upgraded: self.settled.is_upgraded,
-            fallback: self.settled.fallback.clone(),
+            wanted_upgrade: self.settled.is_upgraded || self.settled.fallback.is_some(),
+            fallback: self.settled.fallback.as_ref().map(Fallback::describe),
+            fallback_can_pass: self.settled.fallback.as_ref().is_some_and(|it| it.can_pass),
             compression: self.settled.compression,
             calls_in_flight,
             stats: self.transport.stats(),

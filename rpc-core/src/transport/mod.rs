@@ -288,6 +288,10 @@ pub enum CloseReason {
     /// The server's memory was short, and the peer took too little of what waited for it.
     #[error("memory was short, and the peer took too little of its share (server.max_memory)")]
     MemoryShort,
+    /// The tokio runtime ended on which a task of this side served the connection. It says nothing
+    /// of the link or the peer.
+    #[error("the tokio runtime that served the connection has ended")]
+    RuntimeEnded,
     /// The link failed.
     #[error("{0}")]
     Failed(String),
@@ -310,7 +314,17 @@ impl CloseReason {
             Self::Failed(_) | Self::Silent { .. } | Self::Stalled { .. } | Self::MemoryShort => {
                 true
             }
-            Self::Local | Self::Peer | Self::Protocol(_) => false,
+            Self::Local | Self::Peer | Self::Protocol(_) | Self::RuntimeEnded => false,
+        }
+    }
+
+    /// The reason of a link whose task is dropped before its end: the runtime drops its tasks when
+    /// it ends, and a panic drops the one that it happens in.
+    #[must_use]
+    pub fn task_dropped() -> Self {
+        match std::thread::panicking() {
+            true => Self::Failed("the connection's task panicked, which is a bug".to_owned()),
+            false => Self::RuntimeEnded,
         }
     }
 }

@@ -128,6 +128,22 @@ pub struct Hello {
     /// that the reader does not know means nothing to it.
     #[prost(uint32, tag = "12")]
     pub encodings: u32,
+    /// Why the client offers no upgrade, although its address asks for one; for people.
+    #[prost(string, tag = "13")]
+    pub fallback: String,
+}
+
+impl Hello {
+    /// Says why this side offers no upgrade.
+    pub fn set_fallback(&mut self, reason: &str) {
+        cut(reason, PeerText::LEN_MAX).clone_into(&mut self.fallback);
+    }
+
+    /// Why the client offers no upgrade, as it has it; `None` where it offers one or wants none.
+    #[must_use]
+    pub fn fallback(&self) -> Option<PeerText> {
+        (!self.fallback.is_empty()).then(|| PeerText::new(&self.fallback))
+    }
 }
 
 /// One side's part of an upgrade: the upgrade's name and what it needs to be told.
@@ -150,6 +166,9 @@ pub struct Declined {
     /// The reason, for people.
     #[prost(string, tag = "2")]
     reason: String,
+    /// Whether the reason stays while the server's process runs.
+    #[prost(bool, tag = "3")]
+    is_final: bool,
 }
 
 impl Declined {
@@ -157,7 +176,19 @@ impl Declined {
     #[must_use]
     pub fn new(name: &str, reason: &str) -> Self {
         let (name, reason) = (cut(name, OFFER_NAME_LEN_MAX), cut(reason, PeerText::LEN_MAX));
-        Self { name: name.to_owned(), reason: reason.to_owned() }
+        Self { name: name.to_owned(), reason: reason.to_owned(), is_final: false }
+    }
+
+    /// Sets [`is_final`](Self::is_final).
+    #[must_use]
+    pub fn with_final(self, is_final: bool) -> Self {
+        Self { is_final, ..self }
+    }
+
+    /// Returns true if the client need not ask again on this connection.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        self.is_final
     }
 
     /// Whether this is about the upgrade of that name.
@@ -361,7 +392,7 @@ mod tests {
     #[test]
     fn the_words_of_a_peer_are_cut_and_escaped() {
         let long = "\x1b[2J\n".repeat(100_000);
-        let declined = Declined { name: long.clone(), reason: long.clone() };
+        let declined = Declined { name: long.clone(), reason: long.clone(), ..Declined::default() };
         let verdict = Verdict { failure: long };
         for text in [Some(declined.name()), Some(declined.reason()), verdict.failure()] {
             let text = text.expect("there are words").to_string();

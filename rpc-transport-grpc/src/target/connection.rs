@@ -67,10 +67,13 @@ impl GrpcConnection {
             driver: OnceLock::new(),
         });
         let this = Arc::clone(&connection);
+        let ended = connection.ended.clone().drop_guard();
         let task = tokio::spawn(async move {
-            // Also when the task is aborted, and the future dropped where it waits.
-            let _ended = this.ended.clone().drop_guard();
-            let ended = driver.await;
+            let mut driver = std::pin::pin!(driver);
+            // Also when the task is dropped where it waits, and then before hyper's connection:
+            // calls that find that gone ask for the reason.
+            let _ended = ended;
+            let ended = driver.as_mut().await;
             let failed = |error| CloseReason::Failed(said.explain(call::words_of(&error)));
             let reason = ended.map_or_else(failed, |()| CloseReason::Peer);
             // Before the guard fires the token: its waiters ask for the reason.
@@ -142,7 +145,9 @@ impl Connection for GrpcConnection {
     }
 
     fn closed(&self) -> Option<CloseReason> {
-        self.ended.is_cancelled().then(|| self.reason.get().cloned().unwrap_or(CloseReason::Local))
+        self.ended
+            .is_cancelled()
+            .then(|| self.reason.get().cloned().unwrap_or(CloseReason::RuntimeEnded))
     }
 
     fn answered_count(&self) -> u64 {

@@ -229,7 +229,7 @@ mod tests {
     #[tokio::test]
     async fn an_attempt_that_times_out_closes_its_socket() {
         let (listener, connector) = silent(Duration::from_millis(50)).await;
-        let failed = connector.connect(Wanted::Bootstrap).await.unwrap_err();
+        let failed = connector.connect(Wanted::Bootstrap("broken".into())).await.unwrap_err();
         assert!(matches!(failed, ConnectError::TimedOut { timeout_ms: 50, .. }), "{failed}");
         closed(listener.accept().await.unwrap().0).await;
     }
@@ -237,7 +237,7 @@ mod tests {
     #[tokio::test]
     async fn an_attempt_that_is_dropped_closes_its_socket() {
         let (listener, connector) = silent(LIMIT).await;
-        let mut attempt = connector.connect(Wanted::Bootstrap);
+        let mut attempt = connector.connect(Wanted::Bootstrap("broken".into()));
         let accepted = async {
             let mut stream = listener.accept().await.unwrap().0;
             // The preface: the connection's task runs.

@@ -56,7 +56,7 @@ async fn serve(
         }
     });
     let connector = connector(authority, ClientConfig::default());
-    let connection = within(connector.connect(Wanted::Bootstrap)).await.unwrap();
+    let connection = within(connector.connect(Wanted::Bootstrap("broken".into()))).await.unwrap();
     (connection, AbortOnDropHandle::new(serving))
 }
 

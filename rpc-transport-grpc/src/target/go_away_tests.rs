@@ -91,8 +91,11 @@ pub(super) async fn connected() -> (Arc<dyn Connection>, Server) {
         server.send(SETTINGS, 0, 0, &[]).await;
         server
     };
-    let (connection, server) =
-        within(futures::future::join(connector.connect(Wanted::Bootstrap), accepted)).await;
+    let (connection, server) = within(futures::future::join(
+        connector.connect(Wanted::Bootstrap("broken".into())),
+        accepted,
+    ))
+    .await;
     (connection.unwrap(), server)
 }
 

@@ -102,7 +102,8 @@ impl Live {
     /// Why the connection ends.
     pub(super) fn end_reason(&self) -> CloseReason {
         let reason = self.state.end_reason().cloned();
-        reason.unwrap_or_else(|| CloseReason::Failed("the RDMA lane has ended".into()))
+        // The lane's task ends its connections by itself only where it is dropped.
+        reason.unwrap_or_else(CloseReason::task_dropped)
     }
 }
 

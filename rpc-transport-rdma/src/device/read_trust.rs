@@ -9,7 +9,7 @@
 //! The check is `tests/verbs/lossy.rs`; its figures stand in [`SOFT_ROCE`] and in
 //! `docs/rdma-devices.md`. Pure, but for [`kernel_release`].
 
-use rpc_core::connect::Declined;
+use rpc_core::connect::{Declined, Obstacle};
 
 use crate::RdmaConfig;
 use crate::verbs::Device;
@@ -71,6 +71,10 @@ pub(crate) fn kernel_release() -> Option<String> {
     std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()
 }
 
+fn untrusted(reason: String) -> Declined {
+    Declined::with(Obstacle::Untrusted, reason)
+}
+
 /// Declines a device whose READs are not trusted, unless the configuration allows it.
 ///
 /// # Errors
@@ -78,7 +82,7 @@ pub(crate) fn kernel_release() -> Option<String> {
 /// [`Declined`] names the device, the evidence and the setting.
 pub(crate) fn check(device: &Device, config: &RdmaConfig) -> Result<(), Declined> {
     match device.read_defect() {
-        Some(defect) if !config.allow_untrusted_reads => Err(Declined::new(format!(
+        Some(defect) if !config.allow_untrusted_reads => Err(untrusted(format!(
             "the READs of {} are not to be trusted: {defect} (rdma.allow_untrusted_reads)",
             device.name()
         ))),

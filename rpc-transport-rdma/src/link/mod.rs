@@ -1,5 +1,6 @@
 //! What the runtime sees of RDMA: an upgrade of a connection, and the transport that it becomes.
 
+mod obstacle;
 mod oob;
 mod peer_gid;
 mod transport;

@@ -16,9 +16,28 @@ use crate::connection::Connection;
 /// The byte that says that the path failed.
 const PATH_FAILED: u8 = 1;
 
+/// Ends a connection whose watch is dropped, as a runtime that ends drops its tasks. Its lane may
+/// live on another runtime, and would not hear of the peer's end.
+struct Watching(Arc<Connection>);
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        // Of no effect once it has ended.
+        self.0.fail(CloseReason::task_dropped());
+    }
+}
+
 /// Watches the bootstrap, which says one thing at most: that the path failed under the peer. Its
 /// end is the peer's end, long before a queue pair would notice, and our end is said by closing it.
-pub(crate) async fn watch(mut bootstrap: Box<dyn Bootstrap>, connection: Arc<Connection>) {
+pub(crate) fn watch(
+    bootstrap: Box<dyn Bootstrap>,
+    connection: Arc<Connection>,
+) -> impl Future<Output = ()> + Send {
+    watch_until_end(bootstrap, Watching(connection))
+}
+
+async fn watch_until_end(mut bootstrap: Box<dyn Bootstrap>, watching: Watching) {
+    let connection = &watching.0;
     let mut byte = [0];
     let reason = tokio::select! {
         () = connection.ending.cancelled() => None,
@@ -36,7 +55,7 @@ pub(crate) async fn watch(mut bootstrap: Box<dyn Bootstrap>, connection: Arc<Con
     };
     match reason {
         Some(reason) => connection.fail(reason),
-        None => say_why(&mut bootstrap, &connection).await,
+        None => say_why(&mut bootstrap, connection).await,
     }
     connection.ended.cancelled().await;
     // The peer may have closed its end long ago.

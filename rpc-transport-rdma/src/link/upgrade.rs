@@ -7,7 +7,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use rpc_core::connect::{Bootstrap, Candidate, Declined, PathBinding, PendingOffer, Upgrade};
+use rpc_core::connect::{
+    Bootstrap, Candidate, Declined, Obstacle, PathBinding, PendingOffer, Upgrade,
+};
 use rpc_core::peer_key::PeerKey;
 use rpc_core::quota::Charge;
 use rpc_core::transport::{Addresses, CloseReason, Counters, Transport};
@@ -19,6 +21,7 @@ use crate::connection::read_queues::ReadQueues;
 use crate::connection::{Connection, ConnectionLimits};
 use crate::device::open::{Devices, OnLost};
 use crate::device::read_trust;
+use crate::link::obstacle::{declined, excluded, in_use};
 use crate::link::peer_gid::PeerGid;
 use crate::link::transport::RdmaTransport;
 use crate::memory::SlotPool;
@@ -109,7 +112,7 @@ impl RdmaUpgrade {
     }
 
     fn port(&self, local: Option<IpAddr>) -> Result<Port, Declined> {
-        let address = local.ok_or_else(|| Declined::new("the connection has no IP address"))?;
+        let address = local.ok_or_else(|| excluded("the connection has no IP address"))?;
         self.devices.find(address).map_err(|error| declined(&*error))
     }
 
@@ -131,7 +134,7 @@ impl RdmaUpgrade {
     fn first_worker(&self, port: &Port) -> Result<Worker, Declined> {
         let rkey_scope = self.config.rkey_scope.on(port).map_err(|error| {
             let (name, words) = (port.device.name(), declined(&error).reason);
-            Declined::new(format!("rdma.rkey_scope is window, and for {name} {words}"))
+            excluded(format!("rdma.rkey_scope is window, and for {name} {words}"))
         })?;
         let config = RdmaConfig { rkey_scope, ..self.config.clone() };
         Worker::start(&port.device, &config).map_err(|error| declined(&error))
@@ -143,7 +146,7 @@ impl RdmaUpgrade {
         addresses: &Addresses,
         offer: Option<&ConnParams>,
     ) -> Result<LocalEnd, Declined> {
-        self.config.check().map_err(|error| Declined::new(error.to_string()))?;
+        self.config.check().map_err(|error| excluded(error.to_string()))?;
         let port = self.port(addresses.local.map(|address| address.ip()))?;
         read_trust::check(&port.device, &self.config)?;
         if let Some(peer) = offer {
@@ -158,8 +161,8 @@ impl RdmaUpgrade {
         let peer = PeerKey::of(addresses);
         // This side proves what it offers itself, and waits for no client.
         let unproven = offer.map(|_| worker.shared.take_unproven(peer)).transpose();
-        let unproven = unproven.map_err(Declined::new)?;
-        let (place, holding) = worker.shared.take_place().map_err(Declined::new)?;
+        let unproven = unproven.map_err(in_use)?;
+        let (place, holding) = worker.shared.take_place().map_err(in_use)?;
         let attachment = &worker.shared.attachment;
         let config = self.queue_pair_config(place.tag);
         let queue_pair = with_entries(attachment, || QueuePair::new(attachment, &port, &config))?;
@@ -402,7 +405,7 @@ impl Candidate for ConnectedEnd {
                 return Err(Declined::new("the path is in use"));
             };
             let failed = |error: &dyn fmt::Display| {
-                Declined::new(format!("the path could not be proven: {error}"))
+                Declined::with(Obstacle::Unproven, format!("the path could not be proven: {error}"))
             };
             connection.probe().map_err(|error| failed(&error))?;
             tokio::select! {
@@ -436,7 +439,7 @@ impl Upgrade for RdmaUpgrade {
     }
 
     fn check(&self, local: Option<IpAddr>) -> Result<String, Declined> {
-        self.config.check().map_err(|error| Declined::new(error.to_string()))?;
+        self.config.check().map_err(|error| excluded(error.to_string()))?;
         if let Some(local) = local {
             let port = self.port(Some(local))?;
             read_trust::check(&port.device, &self.config)?;
@@ -474,17 +477,6 @@ impl Upgrade for RdmaUpgrade {
         let answer = prepared.conn_params().encode();
         Ok((answer, Box::new(prepared.join(&peer)?)))
     }
-}
-
-/// An error with its causes, in one line.
-fn declined(error: &dyn std::error::Error) -> Declined {
-    let mut words = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        words = format!("{words}: {error}");
-        cause = error.source();
-    }
-    Declined::new(words)
 }
 
 #[cfg(test)]

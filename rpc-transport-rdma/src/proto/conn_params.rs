@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use prost::Message;
-use rpc_core::connect::Declined;
+use rpc_core::connect::{Declined, Obstacle};
 
 use crate::config::MAX_READ_QUEUE_PAIRS;
 use crate::proto::wire::RTS_LEN_MAX;
@@ -75,6 +75,11 @@ struct RawReadEnd {
     reads_max: u32,
 }
 
+/// Declines parameters that fit no path of this side.
+fn incompatible(reason: impl Into<String>) -> Declined {
+    Declined::with(Obstacle::Incompatible, reason)
+}
+
 impl ConnParams {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let endpoint = &self.endpoint;
@@ -100,15 +105,15 @@ impl ConnParams {
     /// [`check`](Self::check) says.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Declined> {
         let raw = RawBlob::decode(bytes)
-            .map_err(|error| Declined::new(format!("the peer's blob does not decode: {error}")))?;
+            .map_err(|error| incompatible(format!("the peer's blob does not decode: {error}")))?;
         if raw.version != VERSION {
             let version = raw.version;
-            return Err(Declined::new(format!(
+            return Err(incompatible(format!(
                 "the peer's RDMA path has version {version}, ours {VERSION}"
             )));
         }
         let invalid =
-            |field: &str| Declined::new(format!("the peer's blob has an impossible {field}"));
+            |field: &str| incompatible(format!("the peer's blob has an impossible {field}"));
         let mtu = u16::try_from(raw.mtu).ok().and_then(Mtu::from_bytes);
         let endpoint = Endpoint {
             queue_pair_number: raw.queue_pair_number,
@@ -145,18 +150,18 @@ impl ConnParams {
     pub(crate) fn check(&self, local: &Endpoint, slot_len: u32) -> Result<u32, Declined> {
         let ends = || std::iter::once(&self.endpoint).chain(&self.read_ends);
         for end in ends() {
-            local.agree(end).map_err(|error| Declined::new(error.to_string()))?;
+            local.agree(end).map_err(|error| incompatible(error.to_string()))?;
         }
         let numbers: HashSet<u32> = ends().map(|end| end.queue_pair_number).collect();
         if numbers.len() != ends().count() {
-            return Err(Declined::new("the peer has one queue pair for two purposes"));
+            return Err(incompatible("the peer has one queue pair for two purposes"));
         }
         if self.grant == 0 {
-            return Err(Declined::new("the peer grants no message at all"));
+            return Err(incompatible("the peer grants no message at all"));
         }
         let slot_len = slot_len.min(self.slot_len);
         if (slot_len as usize) < RTS_LEN_MAX {
-            return Err(Declined::new(format!(
+            return Err(incompatible(format!(
                 "slots of {slot_len} bytes are too short: an offer takes {RTS_LEN_MAX}"
             )));
         }

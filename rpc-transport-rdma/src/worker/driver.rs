@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Instant;
 
+use rpc_core::transport::CloseReason;
 use tokio::runtime::RuntimeFlavor;
 
 use super::shared::{Command, WorkerShared};
@@ -175,7 +176,8 @@ impl Driver {
         result.map_err(|error| {
             let (error, device) = (error.into(), self.shared.attachment.device().name());
             tracing::error!(target: "farcall::rdma", %error, device, "an RDMA lane has failed");
-            self.shared.lose(&format!("an RDMA lane of {device} has failed: {error}"));
+            let reason = format!("an RDMA lane of {device} has failed: {error}");
+            self.shared.lose(&CloseReason::Failed(reason));
             Ended::Failed
         })
     }

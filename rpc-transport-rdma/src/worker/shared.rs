@@ -35,7 +35,7 @@ use crate::worker::timers::Timers;
 const WORN_PART: u32 = 10;
 
 /// The reason given to connections that come after the worker's end.
-pub(super) const DEAD: &str = "the RDMA lane has ended; see the log for the reason";
+pub(super) const DEAD: &str = "the RDMA lane has ended with the tokio runtime of its task";
 
 /// A connection, as far as its worker's table knows it.
 pub(crate) trait Member {
@@ -210,22 +210,28 @@ impl<C: Member> WorkerShared<C> {
     }
 
     /// Ends the connections that are concerned, each for `reason`, and gives their number.
-    pub(crate) fn end_connections(&self, reason: &str, is_concerned: impl Fn(&C) -> bool) -> usize {
+    pub(crate) fn end_connections(
+        &self,
+        reason: &CloseReason,
+        is_concerned: impl Fn(&C) -> bool,
+    ) -> usize {
         let mut connections = self.connections();
         connections.retain(|connection| is_concerned(connection));
         for connection in &connections {
-            connection.fail(CloseReason::Failed(reason.to_owned()));
+            connection.fail(reason.clone());
         }
         connections.len()
     }
 
     /// Ends the worker and all its connections for `reason`, without waiting for a device that may
     /// be gone, and gives their number.
-    pub(crate) fn lose(&self, reason: &str) -> usize {
+    pub(crate) fn lose(&self, reason: &CloseReason) -> usize {
         {
             let mut table = self.table();
             table.is_dead = true;
-            table.end_reason.get_or_insert_with(|| reason.to_owned());
+            if let CloseReason::Failed(reason) = reason {
+                table.end_reason.get_or_insert_with(|| reason.clone());
+            }
         }
         let count = self.end_connections(reason, |_| true);
         self.halt();

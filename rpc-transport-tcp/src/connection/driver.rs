@@ -39,6 +39,30 @@ pub(crate) struct Driver<S> {
     pub(crate) decoder: Decoder,
 }
 
+/// Ends the connection if its task is dropped, as a runtime that ends drops its tasks. Callers on
+/// other runtimes would otherwise wait for answers that no task reads.
+struct Ending<S: Socket> {
+    shared: Arc<Shared<S>>,
+    /// Absent once the end was reported, or another task reports it.
+    handler: Option<Arc<dyn Handler>>,
+}
+
+impl<S: Socket> Ending<S> {
+    /// Ends the connection and tells the handler, once.
+    fn end(&mut self, reason: CloseReason) {
+        let Some(handler) = self.handler.take() else { return };
+        self.shared.fail(reason);
+        self.shared.socket.end();
+        handler.handle_closed(self.shared.close_reason());
+    }
+}
+
+impl<S: Socket> Drop for Ending<S> {
+    fn drop(&mut self) {
+        self.end(CloseReason::task_dropped());
+    }
+}
+
 impl<S: Socket> Driver<S> {
     /// For a task of the current runtime.
     pub(crate) fn new(shared: Arc<Shared<S>>, handler: Arc<dyn Handler>) -> Box<Self> {
@@ -47,7 +71,13 @@ impl<S: Socket> Driver<S> {
     }
 
     /// Reads, and writes what senders leave, until the connection has ended.
-    pub(crate) async fn run(self: Box<Self>) {
+    pub(crate) fn run(self: Box<Self>) -> impl Future<Output = ()> + Send {
+        // Here and not in the future: a runtime that has ended drops the future unpolled.
+        let (shared, handler) = (Arc::clone(&self.shared), Some(Arc::clone(&self.handler)));
+        self.run_to_end(Ending { shared, handler })
+    }
+
+    async fn run_to_end(self: Box<Self>, mut ending: Ending<S>) {
         let (shared, handler) = (Arc::clone(&self.shared), Arc::clone(&self.handler));
         // If a handler blocks the task before this one, that task may still be the first in line
         // for a notification, and would keep it as long as the handler blocks.
@@ -59,7 +89,10 @@ impl<S: Socket> Driver<S> {
             // The queue knows the reason.
             () = shared.drive_writes() => CloseReason::Local.into(),
         };
-        let Ended::Closed(reason) = ended else { return };
+        let Ended::Closed(reason) = ended else {
+            ending.handler = None;
+            return;
+        };
         if reason == CloseReason::Local {
             // The reading half may have been stopped while frames gathered.
             shared.uncork();
@@ -71,10 +104,7 @@ impl<S: Socket> Driver<S> {
                 shared.linger().await;
             }
         }
-        shared.fail(reason);
-        shared.socket.end();
-        let reason = shared.close_reason();
-        handler.handle_closed(reason);
+        ending.end(reason);
     }
 }
 

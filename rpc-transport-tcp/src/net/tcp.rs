@@ -266,6 +266,7 @@ impl Connect for TcpConnector {
                 let address = self.name.to_string();
                 ConnectError::Unreachable { address, reason }
             };
+            self.config.policy.check_host(&wanted, &self.name).await?;
             let bootstrap = self.open_stream().await.map_err(unreachable)?;
             connect::connect(bootstrap, &self.name, &self.config, wanted).await
         })

@@ -178,7 +178,10 @@ mod server_without_rdma {
         let info = channel.info().expect("it is connected");
         assert_eq!(
             (info.transport, info.fallback),
-            ("tcp", Some(format!("rdma: the server: {REASON}")))
+            (
+                "tcp",
+                Some(format!("rdma: the server: {REASON}; not tried again on this connection"))
+            )
         );
         // One line of the client and one of the server, which here share a log. The call was
         // answered, so that both have been written.

@@ -144,6 +144,7 @@ fn log_failure(
     let failed = FailedCall {
         method: method.path,
         peer: &manager.address(),
+        transport: manager.transport(),
         code: status.code(),
         message: status.message(),
         took: began_at.elapsed(),

@@ -28,7 +28,7 @@ use super::{
     LayeredChannel, Path, PathCounts,
 };
 use crate::balance::Connectivity;
-use crate::connect::{ConnectError, ConnectionInfo};
+use crate::connect::{ConnectError, ConnectionInfo, with_retry};
 use crate::payload::buffer::buffer_of;
 use crate::{Buffer, Deadline, MethodDescriptor, NotExecuted, Readiness};
 
@@ -241,16 +241,20 @@ impl Channel {
                 Ok(connection) => return Ok(connection),
                 Err(error) => error,
             };
-            if readiness == Readiness::FailFast || !error.may_pass() {
-                return Err(error.into_status());
-            }
             let due = Instant::from_std(self.manager.next_connect());
+            if readiness == Readiness::FailFast || !error.may_pass() {
+                let retry_in = due.saturating_duration_since(Instant::now());
+                let retry_in = error.may_pass().then_some(retry_in);
+                return Err(error.into_status(retry_in));
+            }
             if let Some(limit) = limit
                 && let Deadline(deadline) = limit.deadline()
                 && deadline <= due
             {
                 // No attempt begins before it is due, whichever call asks for it.
                 tokio::time::sleep_until(deadline).await;
+                let retry_in = due.saturating_duration_since(Instant::now());
+                let error = with_retry(&error.reason(), retry_in);
                 return Err(NotExecuted::mark(limit.exceeded_unconnected(&error)));
             }
             tokio::time::sleep_until(due).await;
@@ -260,7 +264,7 @@ impl Channel {
     /// Whether tower may make a call now.
     pub(super) fn poll_connected(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
         let polled = self.ready_when.poll(&self.manager, cx);
-        polled.map_err(ConnectError::into_status)
+        polled.map_err(|error| error.into_status(None))
     }
 
     /// Memory for a long `bytes` field of a request: as [`crate::buffer()`], and right for this

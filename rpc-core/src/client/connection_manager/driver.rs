@@ -13,12 +13,14 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::handle::Requests;
 use super::snapshot::{Answer, Snapshot, waiting};
 use crate::call::deadline::rounded;
 use crate::client::{Connect, Connection};
 use crate::connect::{ConnectError, ConnectionInfo, is_without_device};
 use crate::limited_log;
 use crate::limits::log::LogLimit;
+use crate::policy::breaker::Denial;
 use crate::policy::failover::{Ask, Cause, Failure, Loss, Made, Wanted};
 use crate::runtime::long_wait::wait_until;
 use crate::transport::{Addresses, CloseReason};
@@ -32,7 +34,7 @@ pub(super) struct Driver {
     /// The state. There is one writer of it, this one.
     snapshot: watch::Sender<Snapshot>,
     /// The number of the last request for a connection. It closes with the channel.
-    asked: watch::Receiver<u64>,
+    asked: watch::Receiver<Requests>,
     /// The attempt under way. Dropped, it is torn down.
     attempt: Option<Attempt>,
     /// How many lines the server can write into the log: each of its connections is a reason.
@@ -62,7 +64,7 @@ impl Drop for Driver {
 
 impl fmt::Debug for Driver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let wanted = self.attempt.as_ref().map(|attempt| attempt.wanted);
+        let wanted = self.attempt.as_ref().map(|attempt| &attempt.wanted);
         f.debug_struct("Driver").field("attempt", &wanted).finish_non_exhaustive()
     }
 }
@@ -71,7 +73,7 @@ impl Driver {
     pub(super) fn new(
         connector: Arc<dyn Connect>,
         snapshot: watch::Sender<Snapshot>,
-        asked: watch::Receiver<u64>,
+        asked: watch::Receiver<Requests>,
         log: LogLimit,
     ) -> Self {
         Self { connector, snapshot, asked, attempt: None, log }
@@ -129,7 +131,7 @@ impl Driver {
 
     /// Whether a caller waits for an answer.
     pub(super) fn is_asked(&self) -> bool {
-        *self.asked.borrow() > self.snapshot.borrow().answer.up_to
+        self.asked.borrow().count > self.snapshot.borrow().answer.up_to
     }
 
     /// Gives up what the task of this driver was doing, because its runtime has ended. Callers
@@ -167,7 +169,8 @@ impl Driver {
 
     fn start(&mut self, wanted: Wanted) {
         let connector = Arc::clone(&self.connector);
-        let outcome = AssertUnwindSafe(async move { connector.connect(wanted).await });
+        let of_attempt = wanted.clone();
+        let outcome = AssertUnwindSafe(async move { connector.connect(of_attempt).await });
         let outcome = outcome.catch_unwind().map(|it| it.unwrap_or(Err(ConnectError::Panicked)));
         self.attempt = Some(Attempt { wanted, outcome: outcome.boxed() });
     }
@@ -186,25 +189,30 @@ impl Driver {
         let wanted = self.attempt.take().map_or(Wanted::Best, |attempt| attempt.wanted);
         match connected {
             Ok(connection) => {
-                self.handle_made(connection);
+                self.handle_made(&wanted, connection);
                 Ok(())
             }
             Err(error) => {
-                self.handle_failed(wanted, &error);
+                self.handle_failed(&wanted, &error);
                 Err(error)
             }
         }
     }
 
-    fn handle_made(&self, connection: Arc<dyn Connection>) {
+    fn handle_made(&self, wanted: &Wanted, connection: Arc<dyn Connection>) {
         let ConnectionInfo { transport, addresses, fallback, is_upgraded, .. } = connection.info();
+        let can_pass = connection.info().fallback_can_pass;
+        // That the path is broken is known already.
+        let fallback = fallback.filter(|_| !matches!(wanted, Wanted::Bootstrap(_)));
         if let Some(reason) = &fallback {
             tracing::debug!(target: "farcall::path", %reason, "RDMA could not be had");
             log_without_path(&self.log, transport, &addresses, reason);
         }
+        let fallback = fallback.map(|reason| Denial { reason, can_pass });
         let made = Made { is_upgraded, fallback };
         let handover = self.change(|state| {
             state.made_count += 1;
+            state.transport = Some(transport);
             state.failover.handle_made(connection, made, now())
         });
         if handover.is_failback {
@@ -219,13 +227,15 @@ impl Driver {
         }
     }
 
-    fn handle_failed(&self, wanted: Wanted, error: &ConnectError) {
+    fn handle_failed(&self, wanted: &Wanted, error: &ConnectError) {
         let of_path = match error {
-            ConnectError::UpgradeRequired { reason, .. } => Some(reason.clone()),
+            ConnectError::UpgradeRequired { reason, can_pass, .. } => {
+                Some(Denial { reason: reason.clone(), can_pass: *can_pass })
+            }
             _ => None,
         };
         let failure = Failure { reason: error.to_string(), of_path };
-        if let Some(reason) = failure.of_path(wanted) {
+        if let Some(Denial { reason, .. }) = failure.of_path(wanted) {
             tracing::debug!(target: "farcall::path", %reason, "RDMA could not be had");
         }
         if self.change(|state| state.failover.handle_failed(failure, now())) {
@@ -244,6 +254,7 @@ impl Driver {
             Some(reason) if reason.is_failure() => Cause::Link(reason.to_string()),
             // This side closes after it was sent away.
             None | Some(CloseReason::Local) => Cause::SentAway,
+            Some(CloseReason::RuntimeEnded) => Cause::RuntimeEnded,
             Some(reason) => Cause::Peer(reason.to_string()),
         };
         let loss = Loss {
@@ -272,6 +283,13 @@ impl Driver {
 
     /// Answers callers that have asked, or begins the attempt that they wait for.
     fn answer_callers(&mut self) {
+        let resets = self.asked.borrow().resets;
+        if self.snapshot.borrow().resets != resets {
+            self.change(|state| {
+                state.resets = resets;
+                state.failover.reset_backoff();
+            });
+        }
         if !self.is_asked() {
             return;
         }
@@ -286,7 +304,7 @@ impl Driver {
 
     /// Answers all that have asked so far.
     fn answer(&self, outcome: Result<(), ConnectError>) {
-        let (up_to, outcome) = (*self.asked.borrow(), outcome.map_err(Arc::new));
+        let (up_to, outcome) = (self.asked.borrow().count, outcome.map_err(Arc::new));
         self.change(|state| state.answer = Answer { up_to, outcome });
     }
 }

@@ -25,10 +25,27 @@ pub(in crate::client) struct ConnectionManager {
     /// The state, which the driver writes.
     pub(super) snapshot: watch::Receiver<Snapshot>,
     /// How many requests for a connection there were: the driver is woken by each.
-    asked: watch::Sender<u64>,
+    asked: watch::Sender<Requests>,
     parked: Arc<Parked>,
     retry_budget: Mutex<RetryBudget>,
     log: LogLimit,
+}
+
+/// What callers have asked of the driver so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Requests {
+    /// Requests for a connection.
+    pub(super) count: u64,
+    /// Requests to reset the backoff.
+    pub(super) resets: u64,
+}
+
+/// A request for a connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) number: u64,
+    /// Whether the manager's task was started for it, on the caller's runtime.
+    is_driven_here: bool,
 }
 
 impl Drop for ConnectionManager {
@@ -57,7 +74,7 @@ impl ConnectionManager {
     pub(in crate::client) fn new(connector: impl Connect) -> Self {
         let connector: Arc<dyn Connect> = Arc::new(connector);
         let (writer, snapshot) = watch::channel(Snapshot::new(failover(connector.config())));
-        let (asked, requests) = watch::channel(0);
+        let (asked, requests) = watch::channel(Requests::default());
         let log = LogLimit::default();
         let driver = Driver::new(Arc::clone(&connector), writer, requests, log.clone());
         let retry_budget = Mutex::new(RetryBudget::new(connector.config().replays, now()));
@@ -104,45 +121,54 @@ impl ConnectionManager {
     pub(in crate::client) async fn connection(
         &self,
     ) -> Result<Arc<dyn Connection>, Arc<ConnectError>> {
-        let (mut snapshot, mut is_second) = (self.snapshot.clone(), false);
+        let mut snapshot = self.snapshot.clone();
         // A connection that ends before this caller is woken does not repeat this for ever: from
         // the second one in a row on that was of no use, the next attempt is delayed.
         loop {
             if let Some(connection) = self.open() {
                 return Ok(connection);
             }
-            if let Some(refusal) = self.snapshot.borrow().failover.refusal(now()) {
+            // The driver resets the backoff first where it was told to.
+            let is_reset = self.asked.borrow().resets > self.snapshot.borrow().resets;
+            let refusal = self.snapshot.borrow().failover.refusal(now());
+            if let Some(refusal) = refusal.filter(|_| !is_reset) {
                 return Err(Arc::new(waiting(refusal)));
             }
-            let number = self.ask();
+            let Asked { number, is_driven_here } = self.ask();
             let answer = match snapshot.wait_for(|state| state.answer.up_to >= number).await {
                 Ok(state) => state.answer.outcome.clone(),
                 Err(_) => Err(Arc::new(ConnectError::RuntimeEnded)),
             };
             match answer {
                 Ok(()) => {}
-                // That of another caller: this one has the attempt made on its own.
-                Err(error) if matches!(*error, ConnectError::RuntimeEnded) && !is_second => {
-                    is_second = true;
-                }
+                // That of another caller: this one has the attempt made on its own. Each turn takes
+                // another runtime that has ended, so that this does not go on for ever.
+                Err(error) if matches!(*error, ConnectError::RuntimeEnded) && !is_driven_here => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Asks for a connection, and returns the request's number: the first answer to this number or
-    /// a later one is the answer to it.
-    pub(super) fn ask(&self) -> u64 {
+    /// Asks for a connection. The first answer to the request's number or a later one is the answer
+    /// to it.
+    pub(super) fn ask(&self) -> Asked {
         let runtime = Handle::current();
         let mut number = 0;
         self.asked.send_modify(|asked| {
-            *asked += 1;
-            number = *asked;
+            asked.count += 1;
+            number = asked.count;
         });
-        if let Some(driver) = self.parked.take() {
+        let driver = self.parked.take();
+        let is_driven_here = driver.is_some();
+        if let Some(driver) = driver {
             runtime.spawn(ManagerTask::new(driver, &self.parked).run());
         }
-        number
+        Asked { number, is_driven_here }
+    }
+
+    /// Has the next request forget the delays after earlier attempts: there is news of the server.
+    pub(in crate::client) fn reset_backoff(&self) {
+        self.asked.send_modify(|asked| asked.resets += 1);
     }
 
     /// Waits for the next connection that is made after this was called, by any attempt.
@@ -188,6 +214,11 @@ impl ConnectionManager {
     pub(in crate::client) fn info(&self) -> Option<ConnectionInfo> {
         let info = self.open()?.info();
         Some(self.snapshot.borrow().info(info))
+    }
+
+    /// The transport of the current connection, or of the last one; `None` before the first.
+    pub(in crate::client) fn transport(&self) -> Option<&'static str> {
+        self.snapshot.borrow().transport
     }
 
     /// Which path calls take.

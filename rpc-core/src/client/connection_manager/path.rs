@@ -8,9 +8,10 @@ use std::time::Duration;
 /// ```text
 ///                    connected                 the upgraded path failed
 ///  Disconnected ────────────────> Upgraded ─────────────────────────────> Broken
-///       ^  │                          ^                                      │
-///       │  ├──> Fallback, Direct      └──────────────────────────────────────┘
-///       └──────── closed                          failback
+///       ^  │                          ^  ^                                   │
+///       │  ├──> Fallback ── retried ──┘  └───────────────────────────────────┘
+///       │  └──> Direct                               failback
+///       └──────── closed
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -33,13 +34,15 @@ pub enum Path {
         /// The transport, for example `rdma`.
         transport: &'static str,
     },
-    /// The upgraded path could not be had for this connection. It is tried again when the channel
-    /// connects again.
+    /// The upgraded path could not be had for this connection. If the reason can pass, the channel
+    /// tries again in the background; otherwise when it connects again.
     Fallback {
         /// The transport in use, for example `tcp`.
         transport: &'static str,
-        /// Why the upgraded path could not be had.
+        /// Why the upgraded path could not be had, by the last attempt.
         reason: String,
+        /// How long until the path is tried again; `None` where the reason cannot pass.
+        retry_in: Option<Duration>,
     },
     /// The upgraded path was in use, and failed.
     Broken {
@@ -81,9 +84,9 @@ impl Path {
     #[must_use]
     pub fn retry_in(&self) -> Option<Duration> {
         match self {
-            Self::Disconnected { retry_in, .. } => *retry_in,
+            Self::Disconnected { retry_in, .. } | Self::Fallback { retry_in, .. } => *retry_in,
             Self::Broken { retry_in, .. } => Some(*retry_in),
-            Self::Direct { .. } | Self::Upgraded { .. } | Self::Fallback { .. } => None,
+            Self::Direct { .. } | Self::Upgraded { .. } => None,
         }
     }
 
@@ -126,7 +129,10 @@ mod tests {
         for (path, line) in [
             (Path::Upgraded { transport: "rdma" }, "rdma"),
             (Path::Direct { transport: "tcp" }, "tcp"),
-            (Path::Fallback { transport: "tcp", reason: reason.clone() }, "tcp (no route)"),
+            (
+                Path::Fallback { transport: "tcp", reason: reason.clone(), retry_in: None },
+                "tcp (no route)",
+            ),
             (
                 Path::Broken {
                     transport: None,

@@ -13,6 +13,10 @@ pub(super) struct Snapshot {
     pub(super) failover: Failover<Arc<dyn Connection>>,
     /// How many connections were made.
     pub(super) made_count: u64,
+    /// The transport of the last connection.
+    pub(super) transport: Option<&'static str>,
+    /// How often the backoff was reset.
+    pub(super) resets: u64,
     pub(super) answer: Answer,
 }
 
@@ -27,7 +31,13 @@ pub(super) struct Answer {
 
 impl Snapshot {
     pub(super) fn new(failover: Failover<Arc<dyn Connection>>) -> Self {
-        Self { failover, made_count: 0, answer: Answer { up_to: 0, outcome: Ok(()) } }
+        Self {
+            failover,
+            made_count: 0,
+            transport: None,
+            resets: 0,
+            answer: Answer { up_to: 0, outcome: Ok(()) },
+        }
     }
 
     /// The current connection, if calls can be started on it.
@@ -39,9 +49,10 @@ impl Snapshot {
     /// What the connection, which says `info`, says of itself, and why it is not on the upgraded
     /// path.
     pub(super) fn info(&self, mut info: ConnectionInfo) -> ConnectionInfo {
-        if info.fallback.is_none() && !info.is_upgraded {
-            let broken = self.failover.breaker().broken();
-            info.fallback = broken.map(|(reason, _)| reason.to_owned());
+        // The last attempt may have been made after the connection.
+        let reason = self.failover.breaker().reason().filter(|_| !info.is_upgraded);
+        if let Some(reason) = reason {
+            info.fallback = Some(reason.to_owned());
         }
         info
     }
@@ -52,13 +63,17 @@ impl Snapshot {
         if let Some(ConnectionInfo { transport, is_upgraded: true, .. }) = info {
             return Path::Upgraded { transport };
         }
-        if let Some((reason, due)) = self.failover.breaker().broken() {
+        let breaker = self.failover.breaker();
+        let broken = breaker.broken();
+        if let Some((reason, due)) = broken.filter(|_| breaker.was_used()) {
             let retry_in = due.saturating_duration_since(now);
             return Path::Broken { transport, reason: reason.to_owned(), retry_in };
         }
         match info {
             Some(ConnectionInfo { transport, fallback: Some(reason), .. }) => {
-                Path::Fallback { transport, reason }
+                let retry_in = broken.map(|(_, due)| due.saturating_duration_since(now));
+                let reason = breaker.reason().map_or(reason, str::to_owned);
+                Path::Fallback { transport, reason, retry_in }
             }
             Some(ConnectionInfo { transport, .. }) => Path::Direct { transport },
             None => {

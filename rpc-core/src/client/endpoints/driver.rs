@@ -6,8 +6,12 @@
 //!    ^                   │
 //!    └──delay is over── TransientFailure
 //! ```
+//!
+//! The driver outlives its task. When the runtime of the task ends, the driver is parked in
+//! [`Shared`], from where the next caller takes it to a task on its own runtime.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -18,12 +22,14 @@ use futures::future::{AbortHandle, Abortable, BoxFuture, FutureExt};
 use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{sleep, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::resolve::Resolve;
 use super::shared::{Shared, now};
 use crate::balance::{Connectivity, Endpoint, EndpointId};
 use crate::limited_log;
 use crate::limits::log::LogLimit;
+use crate::policy::backoff::Delays;
 use crate::policy::reconnect::ConnectBackoff;
 
 /// Handshakes of one channel at a time, while they are young. A list of a thousand servers would
@@ -44,6 +50,15 @@ const ATTEMPT_INTERVAL: Duration = Duration::from_millis(10);
 /// The shortest pause between two attempts at one endpoint, whatever its channel says.
 const MIN_PAUSE: Duration = Duration::from_millis(100);
 
+/// What an attempt to connect does with the backoff of earlier ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Backoff {
+    /// It is made when it is due.
+    Keep,
+    /// It is made at once: the resolver has news.
+    Reset,
+}
+
 /// What the driver needs of the channel to one endpoint.
 pub(super) trait Link: Clone + Send + Sync + 'static {
     /// Connects, unless there is a connection.
@@ -51,7 +66,10 @@ pub(super) trait Link: Clone + Send + Sync + 'static {
     /// # Errors
     ///
     /// With the reason, and the instant at which the next attempt may begin.
-    fn connect(&self) -> impl Future<Output = Result<(), (String, Instant)>> + Send;
+    fn connect(
+        &self,
+        backoff: Backoff,
+    ) -> impl Future<Output = Result<(), (String, Instant)>> + Send;
 
     /// Where the connection stands: ready or idle; and under health checks connecting until the
     /// server has said something, and failing while it says that it does not serve.
@@ -67,57 +85,111 @@ pub(super) trait Link: Clone + Send + Sync + 'static {
     fn left(&self, state: Connectivity) -> impl Future<Output = ()> + Send;
 }
 
-/// Runs until it is dropped.
-pub(super) async fn drive<L: Link>(
-    shared: Arc<Shared<L>>,
-    mut resolver: Box<dyn Resolve>,
-    make: impl Fn(&Endpoint) -> L + Send + 'static,
-) {
-    let _ending = Ending(Arc::clone(&shared));
-    let name = resolver.name();
-    let mut delays = ConnectBackoff::new().delays(fastrand::u64(..));
-    let (mut pause, log) = (Duration::ZERO, LogLimit::default());
-    let mut links = Links::new();
-    loop {
-        let listed = {
-            let (refresh, resolver) = (&shared.refresh, &mut resolver);
+/// Makes what the channel keeps for an endpoint.
+type Make<L> = Box<dyn Fn(&Endpoint) -> L + Send>;
+
+/// Resolves and connects, in its task or parked.
+pub(super) struct Driver<L> {
+    resolver: Box<dyn Resolve>,
+    make: Make<L>,
+    delays: Delays,
+    log: LogLimit,
+    links: Links<L>,
+}
+
+impl<L> fmt::Debug for Driver<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").field("known", &self.links.known.len()).finish_non_exhaustive()
+    }
+}
+
+impl<L: Link> Driver<L> {
+    /// A driver that has resolved nothing yet.
+    pub(super) fn new(
+        resolver: Box<dyn Resolve>,
+        make: impl Fn(&Endpoint) -> L + Send + 'static,
+    ) -> Self {
+        let delays = ConnectBackoff::new().delays(fastrand::u64(..));
+        let (log, links) = (LogLimit::default(), Links::new());
+        Self { resolver, make: Box::new(make), delays, log, links }
+    }
+
+    /// Runs until it is dropped.
+    async fn run(&mut self, shared: &Shared<L>) {
+        let Self { resolver, make, delays, log, links } = self;
+        let (name, mut pause) = (resolver.name(), Duration::ZERO);
+        loop {
             let next = async {
                 sleep(pause).await;
-                resolver.next(refresh).await
+                resolver.next(&shared.refresh).await
             };
-            links.run_until(&shared, next).await
-        };
-        match listed {
-            Ok(list) => {
-                pause = Duration::ZERO;
-                delays.reset();
-                links.set(&shared, list, &make);
-            }
-            Err(error) => {
-                pause = delays.next_delay();
-                limited_log!(
-                    target: "farcall::path",
-                    log, WARN, "cannot resolve", target = %name, %error, retry_in = ?pause
-                );
-                shared.change(|state| state.failure = Some(error.to_string().into()));
+            match links.run_until(shared, next).await {
+                Ok(list) => {
+                    pause = Duration::ZERO;
+                    delays.reset();
+                    links.set(shared, list, make);
+                }
+                Err(error) => {
+                    pause = delays.next_delay();
+                    limited_log!(
+                        target: "farcall::path",
+                        log, WARN, "cannot resolve", target = %name, %error, retry_in = ?pause
+                    );
+                    links.resolve_again_at = Some(now() + pause);
+                    shared.change(|state| {
+                        state.failure = Some(error.to_string().into());
+                        state.retry_at = links.retry_at();
+                    });
+                }
             }
         }
     }
 }
 
-/// Lets calls fail once nothing connects endpoints any more: the runtime in which the channel was
-/// first used has ended. They would wait for an attempt that no task makes.
-struct Ending<L: Link>(Arc<Shared<L>>);
+/// Starts the parked driver in a task of the current runtime, unless it runs. False if the runtime
+/// has ended and takes no task.
+pub(super) fn start<L: Link>(shared: &Arc<Shared<L>>, gone: &CancellationToken) -> bool {
+    let Some(driver) = shared.take_driver() else { return true };
+    let (shared_of_task, gone_of_task) = (Arc::clone(shared), gone.clone());
+    let task = DriverTask { driver: Some(driver), shared: shared_of_task, gone: gone_of_task };
+    tokio::spawn(gone.clone().run_until_cancelled_owned(task.run()));
+    // A runtime that has ended drops the task at once, and the task parks the driver.
+    !shared.is_parked()
+}
 
-impl<L: Link> Drop for Ending<L> {
+/// A driver in its task. Whatever ends the task, the driver is parked again, as long as there is a
+/// channel.
+struct DriverTask<L: Link> {
+    driver: Option<Driver<L>>,
+    shared: Arc<Shared<L>>,
+    /// Set when the channel has gone.
+    gone: CancellationToken,
+}
+
+impl<L: Link> DriverTask<L> {
+    async fn run(mut self) {
+        if let Some(driver) = &mut self.driver {
+            driver.run(&self.shared).await;
+        }
+    }
+}
+
+impl<L: Link> Drop for DriverTask<L> {
     fn drop(&mut self) {
-        self.0.change(|state| {
+        let Some(mut driver) = self.driver.take() else { return };
+        driver.links.give_up();
+        if self.gone.is_cancelled() {
+            return;
+        }
+        // In one change: a caller that sees the endpoints idle finds the driver. The connections
+        // went with the runtime. Calls wait until another runtime has connected.
+        self.shared.change(|state| {
             let ids: Vec<_> = state.roster.status().into_iter().map(|it| it.id).collect();
             for id in ids {
-                state.roster.set_connectivity(id, Connectivity::TransientFailure, now());
+                state.roster.set_connectivity(id, Connectivity::Idle, now());
             }
-            let reason = "the runtime in which the channel was first used has ended";
-            state.failure = Some(reason.into());
+            (state.failure, state.retry_at) = (None, None);
+            state.parked = Some(driver);
         });
     }
 }
@@ -136,6 +208,10 @@ enum Event {
 struct Links<L> {
     waits: FuturesUnordered<Abortable<BoxFuture<'static, (EndpointId, Event)>>>,
     known: HashMap<EndpointId, Known<L>>,
+    /// When the resolver is asked again, if it failed.
+    resolve_again_at: Option<Instant>,
+    /// The last list, sorted by address.
+    listed: Vec<Endpoint>,
     handshakes: Arc<Semaphore>,
     pace: Arc<Pace>,
 }
@@ -163,8 +239,29 @@ impl Pace {
 /// An endpoint of the list.
 struct Known<L> {
     link: L,
+    /// When the pause after a failed attempt is over.
+    retry_at: Option<Instant>,
+    /// What the next attempt does with the backoff.
+    backoff: Backoff,
     /// Ends the wait of an endpoint that leaves the list, which would keep its connection.
     wait: Option<AbortHandle>,
+}
+
+impl<L> Known<L> {
+    fn new(link: L) -> Self {
+        Self { link, retry_at: None, backoff: Backoff::Keep, wait: None }
+    }
+
+    /// Ends the pause after a failed attempt, and has the next attempt reset the backoff. False if
+    /// there is no pause.
+    fn end_pause(&mut self) -> bool {
+        let is_paused = self.retry_at.take().is_some();
+        if is_paused {
+            self.wait.take().iter().for_each(AbortHandle::abort);
+            self.backoff = Backoff::Reset;
+        }
+        is_paused
+    }
 }
 
 impl<L> Drop for Known<L> {
@@ -177,7 +274,22 @@ impl<L: Link> Links<L> {
     fn new() -> Self {
         let handshakes = Arc::new(Semaphore::new(MAX_HANDSHAKES));
         let (waits, known) = (FuturesUnordered::new(), HashMap::new());
-        Self { waits, known, handshakes, pace: Arc::new(Pace::new()) }
+        let (listed, pace) = (Vec::new(), Arc::new(Pace::new()));
+        Self { waits, known, resolve_again_at: None, listed, handshakes, pace }
+    }
+
+    /// When the next attempt to connect or to resolve is due, where one waits for its time.
+    fn retry_at(&self) -> Option<Instant> {
+        self.known.values().filter_map(|it| it.retry_at).chain(self.resolve_again_at).min()
+    }
+
+    /// Gives up what is waited for. The endpoints stay known.
+    fn give_up(&mut self) {
+        self.waits.clear();
+        self.resolve_again_at = None;
+        for known in self.known.values_mut() {
+            (known.retry_at, known.wait) = (None, None);
+        }
     }
 
     /// Does what is due until `future` is ready.
@@ -200,13 +312,17 @@ impl<L: Link> Links<L> {
     }
 
     /// Makes `list` the endpoints.
-    fn set(&mut self, shared: &Shared<L>, list: Vec<Endpoint>, make: &impl Fn(&Endpoint) -> L) {
-        let known = &mut self.known;
+    fn set(&mut self, shared: &Shared<L>, list: Vec<Endpoint>, make: &Make<L>) {
+        let had_failed = self.resolve_again_at.take().is_some();
+        let mut sorted = list.clone();
+        sorted.sort_unstable_by(|one, other| one.address.cmp(&other.address));
+        let is_news = std::mem::replace(&mut self.listed, sorted) != self.listed || had_failed;
         let is_empty = list.is_empty();
+        let known = &mut self.known;
         shared.change(|state| {
             state.roster.set_endpoints(list, now(), |id, endpoint| {
                 let link = make(endpoint);
-                known.insert(id, Known { link: link.clone(), wait: None });
+                known.insert(id, Known::new(link.clone()));
                 link
             });
             let members = state.roster.status().into_iter().map(|it| (it.id, it.endpoint));
@@ -220,7 +336,16 @@ impl<L: Link> Links<L> {
             if is_empty {
                 state.failure = Some("its list of endpoints is empty".into());
             }
+            if is_news {
+                for (id, known) in known.iter_mut() {
+                    if known.end_pause() {
+                        state.roster.set_connectivity(*id, Connectivity::Idle, now());
+                    }
+                }
+            }
         });
+        let retry_at = self.retry_at();
+        shared.change(|state| state.retry_at = retry_at);
     }
 
     /// Begins the attempts that are wanted.
@@ -230,14 +355,15 @@ impl<L: Link> Links<L> {
             shared.change(|state| {
                 state.roster.set_connectivity(id, Connectivity::Connecting, now());
             });
-            let Some(known) = self.known.get(&id) else { continue };
+            let Some(known) = self.known.get_mut(&id) else { continue };
+            let backoff = std::mem::replace(&mut known.backoff, Backoff::Keep);
             let (link, handshakes) = (known.link.clone(), Arc::clone(&self.handshakes));
             let pace = Arc::clone(&self.pace);
             self.wait(id, async move {
                 // The semaphore is never closed, so that a permit comes.
                 let permit = handshakes.acquire().await;
                 pace.turn().await;
-                let mut connecting = pin!(link.connect());
+                let mut connecting = pin!(link.connect(backoff));
                 let young = timeout(YOUNG_HANDSHAKE, &mut connecting).await;
                 drop(permit);
                 Event::Connected(match young {
@@ -249,7 +375,7 @@ impl<L: Link> Links<L> {
     }
 
     fn handle(&mut self, shared: &Shared<L>, id: EndpointId, event: Event) {
-        let Some(known) = self.known.get(&id) else { return };
+        let Some(known) = self.known.get_mut(&id) else { return };
         let link = known.link.clone();
         match event {
             Event::Connected(Ok(())) if shared.look(|it| it.roster.is_superfluous(id)) => {
@@ -283,20 +409,27 @@ impl<L: Link> Links<L> {
                 }
             }
             Event::Connected(Err((reason, due))) => {
+                let due = due.max(now() + MIN_PAUSE);
+                known.retry_at = Some(due);
+                let retry_at = self.retry_at();
                 shared.change(|state| {
                     state.roster.set_connectivity(id, Connectivity::TransientFailure, now());
-                    state.failure = Some(reason.into());
+                    (state.failure, state.retry_at) = (Some(reason.into()), retry_at);
                 });
                 shared.refresh.ask();
-                let due = due.max(now() + MIN_PAUSE);
                 self.wait(id, async move {
                     sleep_until(due.into()).await;
                     Event::PauseOver
                 });
             }
-            Event::PauseOver => shared.change(|state| {
-                state.roster.set_connectivity(id, Connectivity::Idle, now());
-            }),
+            Event::PauseOver => {
+                known.retry_at = None;
+                let retry_at = self.retry_at();
+                shared.change(|state| {
+                    state.roster.set_connectivity(id, Connectivity::Idle, now());
+                    state.retry_at = retry_at;
+                });
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::driver::Link;
+use super::driver::{Backoff, Link};
 use super::health::{Health, HealthWatch};
 use super::shared::now;
 use crate::balance::Connectivity;
@@ -35,16 +35,20 @@ impl EndpointLink {
 }
 
 impl Link for EndpointLink {
-    async fn connect(&self) -> Result<(), (String, Instant)> {
+    async fn connect(&self, backoff: Backoff) -> Result<(), (String, Instant)> {
         if let Some(watch) = &self.watch {
             watch.reset().await;
         }
-        let Err(error) = self.channel.manager.connection().await else { return Ok(()) };
+        let manager = &self.channel.manager;
+        if backoff == Backoff::Reset {
+            manager.reset_backoff();
+        }
+        let Err(error) = manager.connection().await else { return Ok(()) };
         let due = match error.may_pass() {
-            true => self.channel.manager.next_connect(),
+            true => manager.next_connect(),
             false => now() + HOPELESS_PAUSE,
         };
-        Err((error.to_string(), due))
+        Err((error.reason(), due))
     }
 
     fn state(&self) -> Connectivity {

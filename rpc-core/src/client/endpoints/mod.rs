@@ -15,9 +15,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::sleep_until;
-use tokio_util::task::AbortOnDropHandle;
+use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
+use driver::Driver;
 use link::EndpointLink;
 pub use resolve::{Refresh, Resolve, ResolveError, StaticEndpoints};
 use shared::{Counted, Shared, now};
@@ -29,6 +30,7 @@ use super::{
 use crate::balance::{
     BalanceConfig, Connectivity, Endpoint, EndpointId, EndpointStatus, Pick, Roster,
 };
+use crate::connect::ConnectError;
 use crate::{Idempotency, MayHaveExecuted, NotExecuted, Readiness};
 
 /// How many endpoints a call goes to at most, while none of them executes it.
@@ -57,7 +59,8 @@ pub struct HashKey(pub u64);
 ///
 /// Calls that come before the first endpoint is connected wait for it. When no attempt has
 /// succeeded, calls fail at once with `UNAVAILABLE` and the reason of the last failure, or wait
-/// ([`Readiness`]). So do all calls once the runtime of the first one has ended.
+/// ([`Readiness`]). When the runtime of the task that connects ends, the next call has it connect
+/// again on its own runtime.
 #[derive(Clone, Debug)]
 pub struct Endpoints {
     inner: Arc<Inner>,
@@ -70,32 +73,13 @@ pub struct Endpoints {
 struct Inner {
     name: Arc<str>,
     shared: Arc<Shared<EndpointLink>>,
-    driver: Mutex<Driver>,
+    /// Ends the task that resolves and connects. A call starts it, since a call has a runtime.
+    gone: CancellationToken,
 }
 
-/// The task that resolves and connects. It is started by the first call, which has a runtime.
-enum Driver {
-    Unstarted {
-        resolver: Box<dyn Resolve>,
-        make: Make,
-    },
-    Started {
-        _task: AbortOnDropHandle<()>,
-    },
-    /// While it is being started.
-    Moved,
-}
-
-/// Makes the channel to an endpoint.
-type Make = Box<dyn Fn(&Endpoint) -> EndpointLink + Send>;
-
-impl std::fmt::Debug for Driver {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Unstarted { .. } => "Unstarted",
-            Self::Started { .. } => "Started",
-            Self::Moved => "Moved",
-        })
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.gone.cancel();
     }
 }
 
@@ -113,10 +97,8 @@ impl Endpoints {
         let make =
             move |endpoint: &Endpoint| EndpointLink::new(make(endpoint), health_check.as_deref());
         let roster = Roster::new(config, fastrand::u64(..), now());
-        let (resolver, make) = (Box::new(resolver), Box::new(make));
-        let driver = Mutex::new(Driver::Unstarted { resolver, make });
-        let shared = Arc::new(Shared::new(roster));
-        let inner = Arc::new(Inner { name, shared, driver });
+        let shared = Arc::new(Shared::new(roster, Driver::new(Box::new(resolver), make)));
+        let inner = Arc::new(Inner { name, shared, gone: CancellationToken::new() });
         Self { inner, defaults: CallDefaults::default(), readiness: Readiness::default() }
     }
 
@@ -189,10 +171,23 @@ impl Endpoints {
         self.inner.shared.failure()
     }
 
+    /// How long until the next attempt to connect or to resolve; `None` if none waits for its time.
+    #[must_use]
+    pub fn retry_in(&self) -> Option<Duration> {
+        let due = self.inner.shared.look(|state| state.retry_at)?;
+        Some(due.saturating_duration_since(now()))
+    }
+
     /// What is known of each endpoint, in the order of the list.
     #[must_use]
     pub fn status(&self) -> Vec<EndpointStatus> {
-        self.inner.shared.status()
+        self.inner.shared.look(|state| {
+            let mut status = state.roster.status();
+            for (status, link) in status.iter_mut().zip(state.roster.handles()) {
+                status.path = link.channel.path();
+            }
+            status
+        })
     }
 
     /// The state of the channel as a whole: the best of its endpoints'.
@@ -208,12 +203,13 @@ impl Endpoints {
     ///
     /// This method is cancel safe.
     pub async fn connectivity_changed(&self, state: Connectivity) -> Connectivity {
-        self.start();
         let mut changes = self.inner.shared.changes();
         loop {
+            // Again after each change: the runtime of the driver may have ended.
+            let is_driven = self.start();
             let now = self.connectivity();
             // The sender lives in what this handle shares.
-            if now != state || changes.changed().await.is_err() {
+            if now != state || !is_driven || changes.changed().await.is_err() {
                 return now;
             }
         }
@@ -228,15 +224,9 @@ impl Endpoints {
         self.call(call.into_call()).await
     }
 
-    /// Starts the driver, unless it runs.
-    fn start(&self) {
-        let mut driver = self.inner.driver.lock().unwrap_or_else(PoisonError::into_inner);
-        let Driver::Unstarted { .. } = &*driver else { return };
-        if let Driver::Unstarted { resolver, make } = std::mem::replace(&mut *driver, Driver::Moved)
-        {
-            let drive = driver::drive(Arc::clone(&self.inner.shared), resolver, make);
-            *driver = Driver::Started { _task: AbortOnDropHandle::new(tokio::spawn(drive)) };
-        }
+    /// Starts the driver, unless it runs. False if the current runtime has ended.
+    fn start(&self) -> bool {
+        driver::start(&self.inner.shared, &self.inner.gone)
     }
 
     fn wish(&self, call: &Call<'_>) -> Wish {
@@ -267,9 +257,12 @@ impl Endpoints {
             // Subscribed before the picker is looked at again, so that no change is missed.
             let Some(changes) = &mut changes else {
                 changes = Some(shared.changes());
-                self.start();
                 continue;
             };
+            // After each change: the runtime of the driver may have ended.
+            if !self.start() {
+                return Err(Arc::new(ConnectError::RuntimeEnded).into_status(None));
+            }
             let changed = changes.changed();
             match wish.deadline {
                 None => drop(changed.await),
@@ -291,7 +284,7 @@ impl Endpoints {
 
     fn unavailable(&self) -> Status {
         let Inner { name, shared, .. } = &*self.inner;
-        let reason = shared.failure().unwrap_or_else(|| "it has no endpoints".into());
+        let reason = shared.describe_failure("it has no endpoints");
         NotExecuted::mark(Status::unavailable(format!(
             "no endpoint of {name} is connected: {reason}"
         )))
@@ -299,7 +292,7 @@ impl Endpoints {
 
     fn deadline_exceeded(&self, limit: &CallDeadline) -> Status {
         let Inner { name, shared, .. } = &*self.inner;
-        let reason = shared.failure().unwrap_or_else(|| "none has answered yet".into());
+        let reason = shared.describe_failure("none has answered yet");
         let error = format!("no endpoint of {name} is connected: {reason}");
         NotExecuted::mark(limit.exceeded_unconnected(&error))
     }

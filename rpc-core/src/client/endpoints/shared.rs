@@ -6,10 +6,12 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
+use super::driver::Driver;
 use super::resolve::Refresh;
 use crate::balance::{
-    CallEnd, Candidate, Connectivity, EndpointId, EndpointStatus, Load, Picker, Roster, Suspicion,
+    CallEnd, Candidate, Connectivity, EndpointId, Load, Picker, Roster, Suspicion,
 };
+use crate::connect::with_retry;
 
 /// The endpoints, a picker among them, and why there is none.
 ///
@@ -30,14 +32,21 @@ pub(super) struct State<L> {
     pub(super) roster: Roster<L>,
     /// Why the last attempt to connect, or to resolve, failed.
     pub(super) failure: Option<Arc<str>>,
+    /// When the next attempt is due, if one waits for its time.
+    pub(super) retry_at: Option<Instant>,
+    /// The driver while no task runs it. Under the same lock as the endpoints: see `driver`.
+    pub(super) parked: Option<Driver<L>>,
 }
 
 impl<L: Clone> Shared<L> {
-    pub(super) fn new(roster: Roster<L>) -> Self {
+    pub(super) fn new(roster: Roster<L>, driver: Driver<L>) -> Self {
+        let picker = ArcSwap::new(roster.picker());
+        let ejects_at = roster.config().outlier_detection.consecutive_failures;
+        let state = State { roster, failure: None, retry_at: None, parked: Some(driver) };
         Self {
-            picker: ArcSwap::new(roster.picker()),
-            ejects_at: roster.config().outlier_detection.consecutive_failures,
-            roster: Mutex::new(State { roster, failure: None }),
+            picker,
+            ejects_at,
+            roster: Mutex::new(state),
             changes: watch::Sender::new(()),
             refresh: Refresh::default(),
         }
@@ -78,8 +87,30 @@ impl<L: Clone> Shared<L> {
         self.look(|state| state.failure.clone())
     }
 
-    /// What is known of each endpoint.
-    pub(super) fn status(&self) -> Vec<EndpointStatus> {
+    /// The same for a status, with the time of the next attempt; `otherwise` where nothing has
+    /// failed.
+    pub(super) fn describe_failure(&self, otherwise: &str) -> String {
+        let (failure, retry_at) = self.look(|state| (state.failure.clone(), state.retry_at));
+        let reason = failure.as_deref().unwrap_or(otherwise);
+        match retry_at {
+            Some(due) => with_retry(reason, due.saturating_duration_since(now())),
+            None => reason.to_owned(),
+        }
+    }
+
+    /// Takes the driver to a task.
+    pub(super) fn take_driver(&self) -> Option<Driver<L>> {
+        self.lock().parked.take()
+    }
+
+    /// Returns true if no task runs the driver.
+    pub(super) fn is_parked(&self) -> bool {
+        self.lock().parked.is_some()
+    }
+
+    /// What is known of each endpoint, without its path.
+    #[cfg(test)]
+    pub(super) fn status(&self) -> Vec<crate::balance::EndpointStatus> {
         self.look(|state| state.roster.status())
     }
 

@@ -10,9 +10,9 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::watch;
 use tokio::task::yield_now;
-use tokio_util::task::AbortOnDropHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::driver::{Link, drive};
+use super::driver::{Backoff, Driver, Link, start};
 use super::resolve::{Refresh, Resolve, ResolveError};
 use super::shared::{Counted, Shared, now};
 use crate::balance::{
@@ -68,7 +68,7 @@ struct FakeLink {
 }
 
 impl Link for FakeLink {
-    async fn connect(&self) -> Result<(), (String, Instant)> {
+    async fn connect(&self, _: Backoff) -> Result<(), (String, Instant)> {
         self.servers.attempts.fetch_add(1, Ordering::Relaxed);
         let running = self.servers.handshakes.fetch_add(1, Ordering::Relaxed) + 1;
         self.servers.most_handshakes.fetch_max(running, Ordering::Relaxed);
@@ -135,7 +135,7 @@ struct World {
     shared: Arc<Shared<FakeLink>>,
     lists: watch::Sender<Result<Vec<Endpoint>, &'static str>>,
     asked: Arc<AtomicUsize>,
-    driver: AbortOnDropHandle<()>,
+    _gone: DropGuard,
 }
 
 fn list(names: &[&str]) -> Result<Vec<Endpoint>, &'static str> {
@@ -144,13 +144,14 @@ fn list(names: &[&str]) -> Result<Vec<Endpoint>, &'static str> {
 
 fn world(names: &[&str], config: BalanceConfig) -> World {
     let (servers, asked) = (Servers::default(), Arc::new(AtomicUsize::new(0)));
-    let shared = Arc::new(Shared::new(Roster::new(config, 7, now())));
     let lists = watch::Sender::new(list(names));
     let resolver = Lists { lists: lists.subscribe(), asked: Arc::clone(&asked), is_first: true };
     let making = servers.clone();
-    let drive = drive(Arc::clone(&shared), Box::new(resolver), move |it| making.link(it));
-    let driver = AbortOnDropHandle::new(tokio::spawn(drive));
-    World { servers, shared, lists, asked, driver }
+    let driver = Driver::new(Box::new(resolver), move |it: &Endpoint| making.link(it));
+    let shared = Arc::new(Shared::new(Roster::new(config, 7, now()), driver));
+    let gone = CancellationToken::new();
+    assert!(start(&shared, &gone), "the runtime takes its task");
+    World { servers, shared, lists, asked, _gone: gone.drop_guard() }
 }
 
 impl World {
@@ -335,20 +336,53 @@ async fn an_endpoint_that_fails_its_calls_is_ejected_and_comes_back() {
     assert!(world.shared.status().iter().all(|it| it.in_flight == 0));
 }
 
-#[tokio::test(start_paused = true)]
-async fn without_its_task_a_channel_has_no_endpoint_and_says_why() {
-    let World { shared, driver, .. } = world(&["a"], BalanceConfig::new());
-    let pick = |shared: &Shared<FakeLink>| match shared.picker().pick(7, None, &[], now()) {
-        Pick::Endpoint { .. } => "endpoint",
-        Pick::Wait => "wait",
-        Pick::Fail => "fail",
+#[test]
+fn a_driver_whose_runtime_ends_goes_on_in_the_next_one() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().start_paused(true).build().unwrap()
     };
-    yield_now().await;
-    assert_eq!(pick(&shared), "wait", "it is being connected");
-    let mut changes = shared.changes();
-    drop(driver);
-    changes.changed().await.unwrap();
-    assert_eq!(pick(&shared), "fail");
-    let reason = shared.failure().unwrap();
-    assert_eq!(&*reason, "the runtime in which the channel was first used has ended");
+    let (first, second) = (runtime(), runtime());
+    let world = first.block_on(async { world(&["a", "b"], BalanceConfig::new()) });
+    assert_eq!(first.block_on(world.pass(Duration::from_millis(20))), [READY, READY]);
+    drop(first);
+    let states = second.block_on(world.states());
+    assert_eq!(states, [Connectivity::Idle; 2], "calls wait, and find the driver");
+    assert!(world.shared.is_parked() && world.shared.failure().is_none());
+    second.block_on(async {
+        assert!(start(&world.shared, &CancellationToken::new()));
+        assert_eq!(world.pass(Duration::from_millis(20)).await, [READY, READY]);
+        let _ = world.lists.send_replace(list(&["b", "c"]));
+        assert_eq!(world.pass(Duration::from_millis(20)).await, [READY, READY]);
+    });
+    assert_eq!(world.servers.attempts.load(Ordering::Relaxed), 5, "two, two and one");
+}
+
+#[test]
+fn a_runtime_that_has_ended_takes_no_driver() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let world = runtime.block_on(async { world(&["a"], BalanceConfig::new()) });
+    let handle = runtime.handle().clone();
+    drop(runtime);
+    let _inside = handle.enter();
+    assert!(!start(&world.shared, &CancellationToken::new()));
+    assert!(world.shared.is_parked());
+}
+
+#[tokio::test(start_paused = true)]
+async fn news_of_the_resolver_ends_the_pauses_of_endpoints() {
+    let world = world(&["a"], BalanceConfig::new());
+    world.servers.set_up("a", false);
+    let _ = world.lists.send_replace(list(&["a"]));
+    let failed = Connectivity::TransientFailure;
+    assert_eq!(world.pass(Duration::from_millis(20)).await, [failed]);
+    let described = world.shared.describe_failure("nothing");
+    assert!(described.starts_with("it is down; the channel tries again in 9"), "{described}");
+    world.servers.set_up("a", true);
+    // The same list is no news.
+    let _ = world.lists.send_replace(list(&["a"]));
+    assert_eq!(world.pass(Duration::from_millis(20)).await, [failed]);
+    let _ = world.lists.send_replace(list(&["a", "b"]));
+    assert_eq!(world.pass(Duration::from_millis(20)).await, [READY, READY]);
+    assert_eq!(world.shared.look(|state| state.retry_at), None);
 }

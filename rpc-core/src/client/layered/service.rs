@@ -7,6 +7,7 @@ use tonic::Status;
 use tower::Service;
 
 use crate::client::{Caller, Channel, ClientCall, ClientReply};
+use crate::layer::record_transport;
 
 /// A channel among others, of which tower chooses one for each call. [`LayeredChannel`] has an
 /// example.
@@ -34,6 +35,10 @@ impl Service<ClientCall> for Channel {
 
     fn call(&mut self, call: ClientCall) -> Self::Future {
         let channel = self.clone();
-        Box::pin(async move { Caller::call(&channel, call.into_call()).await })
+        Box::pin(async move {
+            let reply = Caller::call(&channel, call.into_call()).await;
+            record_transport(channel.manager.transport());
+            reply
+        })
     }
 }

@@ -123,6 +123,8 @@ impl Monitor {
         yielding.into_iter().for_each(|(_, waker)| waker.wake());
         for driver in stuck {
             let runtime = driver.runtime().clone();
+            // A runtime that has ended drops the driver here, which ends its calls in the runtime.
+            let _inside = runtime.enter();
             drop(runtime.spawn(driver.resume()));
         }
         activity

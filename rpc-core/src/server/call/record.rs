@@ -36,6 +36,7 @@ pub(in crate::server) struct CallLines<'a> {
     pub(in crate::server) log: CallLog,
     pub(in crate::server) limit: &'a LogLimit,
     pub(in crate::server) addresses: &'a Addresses,
+    pub(in crate::server) transport: &'static str,
 }
 
 /// How a call ended.
@@ -138,7 +139,9 @@ impl CallRecord {
         let (method, took) = (self.method.map_or("unknown", |it| it.path), self.began.elapsed());
         let (peer, code) = (Peer(lines.addresses), end.code);
         if lines.log.failures && code != Code::Ok {
-            let failed = FailedCall { method, peer: &peer, code, message: end.message, took };
+            let transport = Some(lines.transport);
+            let (peer, message) = (&peer, end.message);
+            let failed = FailedCall { method, peer, transport, code, message, took };
             if end.is_redirected { failed.log_redirected() } else { failed.log(lines.limit) }
         }
         if lines.log.access {
@@ -150,7 +153,8 @@ impl CallRecord {
             let request_len = self.request_len.filter(|_| !is_stream);
             tracing::info!(
                 target: "farcall::access",
-                method, %peer, %code, ?took, timeout = timeout.map(tracing::field::debug),
+                method, %peer, transport = %lines.transport, %code, ?took,
+                timeout = timeout.map(tracing::field::debug),
                 requests, request_len, responses, response_len, "call"
             );
         }

@@ -123,6 +123,10 @@ impl Described for ServerRequest {
     fn method(&self) -> &'static MethodDescriptor {
         Self::method(self)
     }
+
+    fn transport(&self) -> Option<&'static str> {
+        Some(PeerInfo::current()?.transport)
+    }
 }
 
 impl RequestHead for ServerRequest {

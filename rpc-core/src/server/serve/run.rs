@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::connect::{
-    Accepted, Bootstrap, HandshakeError, Opening, accept, identify, is_without_device,
+    Accepted, Bootstrap, Fallback, HandshakeError, Opening, accept, identify, is_without_device,
 };
 use crate::limited_log;
 use crate::limits::log::LogLimit;
@@ -310,7 +310,9 @@ async fn join(
         }
     };
     let Accepted { transport, addresses, hello, fallback, is_upgraded, compression } = accepted;
-    if let Some(reason) = &fallback {
+    // A client that offers nothing logs its reason itself.
+    let reportable = fallback.as_ref().filter(|_| hello.fallback().is_none());
+    if let Some(Fallback { reason, .. }) = reportable {
         log_without_path(&shared.log, &addresses, reason);
     }
     let limits = rules.handshake.limits;

@@ -149,6 +149,7 @@ impl ServerSession {
             log: self.router.rules.log(),
             limit: &self.log,
             addresses: &self.core.settled.addresses,
+            transport: self.core.transport.name(),
         }
     }
 

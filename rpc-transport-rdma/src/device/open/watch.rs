@@ -6,6 +6,8 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 
+use rpc_core::transport::CloseReason;
+
 use super::cache::SharedCache;
 use super::response::{Response, response};
 use crate::connection::Connection;
@@ -146,36 +148,37 @@ impl Watch {
     }
 
     fn end_where(&self, reason: &str, is_concerned: impl Fn(&Connection) -> bool) -> usize {
+        let reason = CloseReason::Failed(reason.to_owned());
         let workers = self.shared.workers(&self.device);
-        workers.iter().map(|worker| worker.end_connections(reason, &is_concerned)).sum()
+        workers.iter().map(|worker| worker.end_connections(&reason, &is_concerned)).sum()
     }
 
     fn end_workers(&self, reason: &str) -> usize {
-        self.shared.workers(&self.device).iter().map(|worker| worker.lose(reason)).sum()
+        let reason = CloseReason::Failed(reason.to_owned());
+        self.shared.workers(&self.device).iter().map(|worker| worker.lose(&reason)).sum()
     }
 
     /// Gives the device up: its workers and connections end, and nothing here keeps it open.
     fn lose(&self, reason: &str) {
-        let ended = self.let_go(reason);
+        let ended = self.let_go(&CloseReason::Failed(reason.to_owned()));
         tracing::error!(
             target: "farcall::rdma",
             device = self.device.name(), reason, ended, "an RDMA device is lost"
         );
     }
 
-    fn let_go(&self, reason: &str) -> usize {
+    fn let_go(&self, reason: &CloseReason) -> usize {
         let workers = self.shared.remove(&self.device);
         workers.iter().map(|worker| worker.lose(reason)).sum()
     }
 }
 
-/// Also when the runtime goes away.
+/// Also when the runtime goes away: no task would wait for the device's events.
 impl Drop for Watch {
     fn drop(&mut self) {
         if self.is_over {
             return;
         }
-        let device = self.device.name();
-        self.let_go(&format!("the RDMA lane has ended: no task waits for events of {device}"));
+        self.let_go(&CloseReason::task_dropped());
     }
 }

@@ -64,6 +64,7 @@ fn full_hello() -> Hello {
         stream_bytes_max: 1006,
         method_kinds: vec![7, 8].into(),
         encodings: DEFLATE,
+        ..Hello::default()
     }
 }
 

@@ -1,0 +1,84 @@
+//! What stands in the way of a path, by the error that says so.
+
+use rpc_core::connect::{Declined, Obstacle};
+
+use crate::device::DeviceError;
+use crate::verbs::VerbsError;
+
+/// Declines what the settings, or the address, exclude.
+pub(super) fn excluded(reason: impl Into<String>) -> Declined {
+    Declined::with(Obstacle::Excluded, reason)
+}
+
+/// Declines what other connections leave no room for.
+pub(super) fn in_use(reason: String) -> Declined {
+    Declined::with(Obstacle::InUse, reason)
+}
+
+/// What an error of a device or of a search for one stands for.
+fn obstacle(error: &(dyn std::error::Error + 'static)) -> Obstacle {
+    let device: Option<&DeviceError> = error.downcast_ref();
+    let verbs = match device {
+        Some(DeviceError::NoDevice) => return Obstacle::NoDevice,
+        Some(DeviceError::InvalidName { .. } | DeviceError::NoSuchPort { .. }) => {
+            return Obstacle::Excluded;
+        }
+        Some(DeviceError::Verbs(error)) => Some(error),
+        Some(_) => return Obstacle::NoPort,
+        None => error.downcast_ref(),
+    };
+    match verbs {
+        Some(VerbsError::Library { .. }) => Obstacle::NoLibrary,
+        // Without a limit it is the machine that has no memory for now.
+        Some(VerbsError::MemoryLock { limit_bytes: Some(_), .. }) => Obstacle::LockLimit,
+        Some(VerbsError::LimitExceeded { .. }) => Obstacle::Excluded,
+        Some(VerbsError::NoSuchDevice { .. }) => Obstacle::NoDevice,
+        Some(VerbsError::CompletionQueueFull { .. }) => Obstacle::InUse,
+        _ => Obstacle::Refused,
+    }
+}
+
+/// An error with its causes, in one line.
+pub(super) fn declined(error: &(dyn std::error::Error + 'static)) -> Declined {
+    let obstacle = obstacle(error);
+    let mut words = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        words = format!("{words}: {error}");
+        cause = error.source();
+    }
+    Declined::with(obstacle, words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_error_stands_for_its_obstacle() {
+        let lock = |limit_bytes| VerbsError::MemoryLock { len: 1, limit_bytes };
+        let library = || VerbsError::Library { reason: "none".into() };
+        let down = DeviceError::PortDown {
+            address: std::net::Ipv4Addr::LOCALHOST.into(),
+            device: "a".into(),
+            port: 1,
+            state: 1,
+        };
+        let refused = std::io::Error::from_raw_os_error(libc::EBUSY);
+        let full = VerbsError::CompletionQueueFull { asked: 2, free: 1, capacity: 4 };
+        let table: [(Box<dyn std::error::Error>, Obstacle, bool); 8] = [
+            (Box::new(lock(Some(1 << 16))), Obstacle::LockLimit, false),
+            (Box::new(lock(None)), Obstacle::Refused, true),
+            (Box::new(library()), Obstacle::NoLibrary, false),
+            (Box::new(DeviceError::Verbs(library())), Obstacle::NoLibrary, false),
+            (Box::new(DeviceError::NoDevice), Obstacle::NoDevice, true),
+            (Box::new(down), Obstacle::NoPort, true),
+            (Box::new(VerbsError::system("open it", refused)), Obstacle::Refused, true),
+            (Box::new(full), Obstacle::InUse, true),
+        ];
+        for (error, expected, can_pass) in table {
+            let found = declined(&*error).obstacle;
+            assert_eq!((found, found.can_pass()), (expected, can_pass), "{error}");
+        }
+    }
+}

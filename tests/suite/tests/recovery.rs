@@ -1,0 +1,279 @@
+//! A channel on `auto://` recovers from every passing reason for TCP, on simulated devices.
+
+use std::future::Future;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use farcall::client::unary;
+use farcall::codegen::{HandlerFuture, ServerCall};
+use farcall::sim::{SimDevice, SimDeviceConfig, SimNetwork};
+use farcall::{
+    Backoff, CallKind, Channel, Detach, Idempotency, MethodDescriptor, Path, Rdma, RdmaConfig,
+    Request, Response, Server, Service, ServiceDescriptor, Status,
+};
+use tokio::task::JoinHandle;
+
+/// Far longer than anything here takes.
+const LIMIT: Duration = Duration::from_secs(60);
+
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+static SERVICE: ServiceDescriptor = ServiceDescriptor {
+    name: "t.Recovery",
+    methods: &[MethodDescriptor {
+        path: "/t.Recovery/Ask",
+        kind: CallKind::Unary,
+        idempotency: Idempotency::Unknown,
+        detach: Detach::NONE,
+    }],
+};
+
+struct Answering;
+
+impl Service for Answering {
+    fn descriptor(&self) -> &'static ServiceDescriptor {
+        &SERVICE
+    }
+
+    fn call(&self, _: usize, call: ServerCall) -> HandlerFuture {
+        call.unary(async move |_: Request<()>| Ok(Response::new(7_u64)))
+    }
+}
+
+async fn ask(channel: &Channel) -> Result<u64, Status> {
+    let called = unary::<(), u64>(channel, &SERVICE.methods[0], Request::new(()));
+    tokio::time::timeout(LIMIT, called).await.expect("no call hangs").map(Response::into_inner)
+}
+
+/// A network for each end's device, so that each can fail by itself. Both ends of a connection have
+/// the address of loopback, and a simulated path joins devices of one network alone: so the two
+/// ends share one, and have handles of their own.
+struct Rig {
+    network: SimNetwork,
+    of_server: Rdma,
+    of_client: Rdma,
+}
+
+impl Rig {
+    fn new() -> (Self, SimDevice) {
+        let network = SimNetwork::new(11);
+        let device = network.add_device("sim0", &[HERE]);
+        (Self::with(network, RdmaConfig::default(), RdmaConfig::default()), device)
+    }
+
+    fn with(network: SimNetwork, server: RdmaConfig, client: RdmaConfig) -> Self {
+        let of_server = Rdma::simulated(&network, server);
+        let of_client = Rdma::simulated(&network, client);
+        Self { network, of_server, of_client }
+    }
+
+    async fn serve(&self, address: &str) -> (String, JoinHandle<()>) {
+        let builder = Server::builder().rdma(&self.of_server).add_service(Answering);
+        let listener = builder.bind(address).await.expect("a port of loopback");
+        let address = listener.local_address().to_string();
+        (address, tokio::spawn(async move { drop(listener.serve().await) }))
+    }
+
+    fn channel(&self, address: &str) -> Channel {
+        let backoff = Backoff::new().with_initial_delay(Duration::from_millis(10));
+        let builder = Channel::builder(address).expect("it is an address").rdma(&self.of_client);
+        builder.path_backoff(backoff.with_max_delay(Duration::from_millis(100))).connect_lazy()
+    }
+}
+
+/// Waits until calls take RDMA.
+async fn recovers(channel: &Channel) {
+    let recovering = async {
+        while !channel.path().is_upgraded() {
+            ask(channel).await.expect("calls go on meanwhile");
+            tokio::task::yield_now().await;
+        }
+    };
+    let recovered = tokio::time::timeout(LIMIT, recovering).await;
+    assert!(recovered.is_ok(), "still {:?}", channel.path());
+    assert_eq!(ask(channel).await.ok(), Some(7));
+    let info = channel.info().expect("it is connected");
+    assert_eq!((info.transport, info.wanted_upgrade, info.fallback), ("rdma", true, None));
+}
+
+/// Connects a channel, which falls back for a reason that has these words, and is to try again.
+async fn falls_back(channel: &Channel, words: &str) {
+    assert_eq!(ask(channel).await.ok(), Some(7));
+    let Path::Fallback { transport: "tcp", reason, retry_in: Some(_) } = channel.path() else {
+        panic!("{:?}", channel.path())
+    };
+    println!("{reason}");
+    assert!(reason.contains(words), "{reason}");
+    let info = channel.info().expect("it is connected");
+    assert!(info.wanted_upgrade && info.fallback_can_pass, "{info:?}");
+    assert!(info.fallback.is_some_and(|reason| reason.contains(words)));
+}
+
+/// A reason with these words that a step removes.
+async fn passes<F: Future<Output = ()>>(rig: &Rig, words: &str, mend: impl FnOnce() -> F) {
+    let (address, serving) = rig.serve("auto://127.0.0.1:0").await;
+    let channel = rig.channel(&address);
+    falls_back(&channel, words).await;
+    mend().await;
+    recovers(&channel).await;
+    assert_eq!(rig.network.violations(), []);
+    serving.abort();
+}
+
+#[tokio::test]
+async fn a_port_that_comes_up_is_used() {
+    let (rig, device) = Rig::new();
+    device.link_down();
+    passes(&rig, "not active", || async { device.link_up() }).await;
+}
+
+#[tokio::test]
+async fn a_device_that_comes_is_used() {
+    let network = SimNetwork::new(11);
+    let rig = Rig::with(network, RdmaConfig::default(), RdmaConfig::default());
+    let mend = || async { drop(rig.network.add_device("sim0", &[HERE])) };
+    passes(&rig, "there is no RDMA device", mend).await;
+}
+
+#[tokio::test]
+async fn a_lane_that_gets_room_is_used() {
+    for is_server_full in [true, false] {
+        let network = SimNetwork::new(11);
+        drop(network.add_device("sim0", &[HERE]));
+        let (full, other) = (RdmaConfig::default().with_max_connections(1), RdmaConfig::default());
+        let rig = match is_server_full {
+            true => Rig::with(network, full, other),
+            false => Rig::with(network, other, full),
+        };
+        let (address, serving) = rig.serve("auto://127.0.0.1:0").await;
+        let first = rig.channel(&address);
+        recovers(&first).await;
+        let second = rig.channel(&address);
+        falls_back(&second, "lane is full").await;
+        drop(first);
+        recovers(&second).await;
+        serving.abort();
+    }
+}
+
+#[tokio::test]
+async fn a_device_that_has_queue_pairs_again_is_used() {
+    let mut config = SimDeviceConfig::new("sim0", &[HERE]);
+    // Both ends of one connection, with a queue for READs each.
+    config.attributes.queue_pairs_max = 4;
+    let network = SimNetwork::new(11);
+    drop(network.add_device_with(config));
+    let client = RdmaConfig::default().with_read_queue_pairs(1);
+    let rig = Rig::with(network, client.clone(), client);
+    let (address, serving) = rig.serve("auto://127.0.0.1:0").await;
+    let first = rig.channel(&address);
+    recovers(&first).await;
+    let second = rig.channel(&address);
+    falls_back(&second, "queue pair").await;
+    drop(first);
+    recovers(&second).await;
+    serving.abort();
+}
+
+#[tokio::test]
+async fn a_server_restarted_before_its_link_was_up_is_used_by_rdma() {
+    let (rig, device) = Rig::new();
+    let (address, serving) = rig.serve("auto://127.0.0.1:0").await;
+    let channel = rig.channel(&address);
+    recovers(&channel).await;
+    serving.abort();
+    let _ = serving.await;
+    device.link_down();
+    let (_, serving) = rig.serve(&address).await;
+    let served = async {
+        while ask(&channel).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(LIMIT, served).await.expect("calls take TCP");
+    assert_eq!(channel.path().transport(), Some("tcp"));
+    let info = channel.info().expect("it is connected");
+    assert!(info.wanted_upgrade && info.fallback.is_some(), "{info:?}");
+    device.link_up();
+    recovers(&channel).await;
+    serving.abort();
+}
+
+#[tokio::test]
+async fn a_server_without_rdma_is_not_asked_again() {
+    let (rig, _device) = Rig::new();
+    let (address, serving) = rig.serve("tcp://127.0.0.1:0").await;
+    let channel = rig.channel(&address.replacen("tcp://", "auto://", 1));
+    assert_eq!(ask(&channel).await.ok(), Some(7));
+    let expected = "rdma: the server: not offered at the address where it listens; \
+                    not tried again on this connection";
+    let path = channel.path();
+    assert_eq!((path.reason(), path.retry_in()), (Some(expected), None), "{path:?}");
+    let info = channel.info().expect("it is connected");
+    assert!(info.wanted_upgrade && !info.fallback_can_pass, "{info:?}");
+    serving.abort();
+}
+
+#[tokio::test]
+async fn reads_that_are_not_trusted_are_not_tried_again() {
+    let network = SimNetwork::new(11);
+    let mut config = SimDeviceConfig::new("sim0", &[HERE]);
+    config.read_defect = Some("they end short".to_owned());
+    drop(network.add_device_with(config));
+    let rig = Rig::with(network, RdmaConfig::default(), RdmaConfig::default());
+    let (address, serving) = rig.serve("auto://127.0.0.1:0").await;
+    let channel = rig.channel(&address);
+    assert_eq!(ask(&channel).await.ok(), Some(7));
+    let path = channel.path();
+    assert!(path.reason().is_some_and(|it| it.ends_with("not tried again on this connection")));
+    assert_eq!(path.retry_in(), None);
+    serving.abort();
+}
+
+#[tokio::test]
+async fn a_server_knows_why_a_client_is_on_tcp() {
+    let (rig, device) = Rig::new();
+    let network = SimNetwork::new(12);
+    let without = Rdma::simulated(&network, RdmaConfig::default());
+    let builder = Server::builder().rdma(&rig.of_server).add_service(Answering);
+    let listener = builder.bind("auto://127.0.0.1:0").await.expect("loopback has it");
+    let (address, server) = (listener.local_address().to_string(), listener.server().clone());
+    let serving = tokio::spawn(async move { drop(listener.serve().await) });
+    let channel = Channel::builder(address.as_str()).expect("an address").rdma(&without);
+    let channel = channel.connect_lazy();
+    assert_eq!(ask(&channel).await.ok(), Some(7));
+    let infos = server.connections();
+    let [info] = &infos[..] else { panic!("{infos:?}") };
+    let expected = "the client says: rdma: there is no RDMA device";
+    assert_eq!((info.wanted_upgrade, info.fallback.as_deref()), (true, Some(expected)));
+    let direct = Channel::builder(address.replacen("auto", "tcp", 1).as_str()).expect("valid");
+    let direct = direct.connect_lazy();
+    assert_eq!(ask(&direct).await.ok(), Some(7));
+    let wanted: Vec<_> = server.connections().iter().map(|it| it.wanted_upgrade).collect();
+    assert_eq!(wanted.iter().filter(|it| **it).count(), 1, "{wanted:?}");
+    drop(device);
+    serving.abort();
+}
+
+#[tokio::test]
+async fn the_status_of_an_endpoint_has_its_path() {
+    let (rig, _device) = Rig::new();
+    let (one, serving) = rig.serve("auto://127.0.0.1:0").await;
+    let (other, serving_other) = rig.serve("auto://127.0.0.1:0").await;
+    let dead = "auto://127.0.0.1:1";
+    let channel = rig.channel(&format!("{one},{other},{dead}"));
+    assert_eq!(ask(&channel).await.ok(), Some(7));
+    let described = async {
+        loop {
+            let paths: Vec<_> = channel.endpoints().into_iter().map(|it| it.path).collect();
+            let is_dead = matches!(&paths[2], Path::Disconnected { reason: Some(_), .. });
+            if paths[0].is_upgraded() && paths[1].is_upgraded() && is_dead {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(LIMIT, described).await.expect("each has its path");
+    serving.abort();
+    serving_other.abort();
+}
