@@ -25,8 +25,8 @@ const OTHER_SECTIONS: [(&str, &str); 9] = [
     ("CERTIFICATE", "the key is in another file"),
 ];
 
-const PASSPHRASE: &str = "its passphrase cannot be asked for: write it without one, by `openssl pkey -in FILE -out \
-     FILE.plain`";
+const PASSPHRASE: &str = "its passphrase cannot be asked for: write it without one, by \
+                          `openssl pkey -in FILE -out FILE.plain`";
 
 /// Returns the text without byte order marks, and from UTF-16 as UTF-8. Marks are inside of files,
 /// too, which were put together of several.
