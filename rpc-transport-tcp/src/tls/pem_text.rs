@@ -5,8 +5,11 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// The marks of UTF-16, and the bytes of a number in that order.
-const UTF_16: [([u8; 2], fn([u8; 2]) -> u16); 2] =
+/// Reads a unit of UTF-16 from its bytes in one of the two orders.
+type ReadUnit = fn([u8; 2]) -> u16;
+
+/// The marks of UTF-16, and the order of bytes behind each.
+const UTF_16: [([u8; 2], ReadUnit); 2] =
     [([0xff, 0xfe], u16::from_le_bytes), ([0xfe, 0xff], u16::from_be_bytes)];
 
 /// The mark of UTF-8.
