@@ -1,5 +1,5 @@
-//! The recipe of `docs/logging.md`: warnings are visible without `RUST_LOG`, and a full disk does not
-//! end the program. The test is its own child, whose output must not be the harness's.
+//! The recipe of `docs/logging.md`: warnings are visible without `RUST_LOG`, and a full disk does
+//! not end the program. The test is its own child, whose output must not be the harness's.
 #![allow(clippy::unwrap_used, reason = "a failed test is how these tests report")]
 
 use std::process::{Command, Output, Stdio};

@@ -67,8 +67,8 @@ use crate::{Channel, ChannelBuilder};
 ///
 /// Every key, with its documentation and default, stands in [`Settings::reference`]. A key that
 /// does not exist, a value of another type and one that makes no sense are errors that name the
-/// line, or the variable. All mistakes of a file are reported together. The file is a regular one of
-/// at most 1 MiB.
+/// line, or the variable. All mistakes of a file are reported together. The file is a regular one
+/// of at most 1 MiB.
 ///
 /// All channels and servers of one `Settings` share its RDMA devices ([`Settings::rdma`]); clones
 /// are the same. [`Settings::watch`] has them take what the file says later.

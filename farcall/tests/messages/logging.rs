@@ -37,7 +37,10 @@ fn once(told: &mut Told, log: &Log) {
     ] {
         let lines: Vec<_> = text.lines().filter(|line| line.contains(message)).collect();
         assert_eq!(lines.len(), 1, "{text}");
-        told.say(&format!("auto:// without a device: the {side}'s line, once a process"), lines[0]);
+        told.say(
+            &format!("auto:// without a device: the {side}'s line, once a process"),
+            lines[0].trim(),
+        );
     }
 }
 

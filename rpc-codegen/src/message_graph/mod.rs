@@ -8,7 +8,10 @@ mod required;
 use std::collections::{BTreeMap, BTreeSet};
 
 use prost_types::field_descriptor_proto::{Label, Type};
-use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet};
+use prost_types::{
+    DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorProto,
+    FileDescriptorSet, MessageOptions,
+};
 
 pub(crate) use self::required::refuse_endless;
 
@@ -144,13 +147,13 @@ fn map_entry<'a>(
 ) -> Option<&'a DescriptorProto> {
     let name = type_name.strip_prefix(message_name)?.strip_prefix('.')?;
     let entry = message.nested_type.iter().find(|nested| nested.name() == name)?;
-    entry.options.as_ref().is_some_and(|options| options.map_entry()).then_some(entry)
+    entry.options.as_ref().is_some_and(MessageOptions::map_entry).then_some(entry)
 }
 
 /// Returns true if prost would give a nested type of `message` the name of the oneof's enum.
 fn has_type(message: &DescriptorProto, oneof: &str) -> bool {
     let messages = message.nested_type.iter().map(DescriptorProto::name);
-    let mut types = messages.chain(message.enum_type.iter().map(|nested| nested.name()));
+    let mut types = messages.chain(message.enum_type.iter().map(EnumDescriptorProto::name));
     let camel = crate::names::prost_upper_camel;
     types.any(|name| camel(name) == camel(oneof))
 }

@@ -62,9 +62,9 @@ impl Deadline {
         self.0 <= now
     }
 
-    /// Returns true if this deadline, which has passed, explains `status`. The peer and its protocol
-    /// may keep the same deadline, and say so a moment before a timer of this side. A call that was
-    /// never sent says more itself.
+    /// Returns true if this deadline, which has passed, explains `status`. The peer and its
+    /// protocol may keep the same deadline, and say so a moment before a timer of this side. A
+    /// call that was never sent says more itself.
     pub(crate) fn is_cause_of(self, status: &Status) -> bool {
         matches!(status.code(), Code::Cancelled | Code::DeadlineExceeded)
             && !NotExecuted::is_said_by(status)

@@ -16,8 +16,8 @@ use bytes::Bytes;
 /// apart costs a look-up and a larger offer.
 pub(crate) const DETACH_LEN_MIN: usize = 64 << 10;
 
-/// Maximum number of messages around the innermost one of a message: prost's recursion limit, beyond
-/// which receivers do not decode. An entry of a map counts as a message.
+/// Maximum number of messages around the innermost one of a message: prost's recursion limit,
+/// beyond which receivers do not decode. An entry of a map counts as a message.
 pub const NESTING_MAX: i32 = 100;
 
 /// How the messages of a method are prepared for encoding.

@@ -5,8 +5,11 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// The marks of UTF-16, and the bytes of a number in that order.
-const UTF_16: [([u8; 2], fn([u8; 2]) -> u16); 2] =
+/// Reads a unit of UTF-16 from its bytes in one of the two orders.
+type ReadUnit = fn([u8; 2]) -> u16;
+
+/// The marks of UTF-16, and the order of bytes behind each.
+const UTF_16: [([u8; 2], ReadUnit); 2] =
     [([0xff, 0xfe], u16::from_le_bytes), ([0xfe, 0xff], u16::from_be_bytes)];
 
 /// The mark of UTF-8.
@@ -25,8 +28,8 @@ const OTHER_SECTIONS: [(&str, &str); 9] = [
     ("CERTIFICATE", "the key is in another file"),
 ];
 
-const PASSPHRASE: &str = "its passphrase cannot be asked for: write it without one, by `openssl pkey -in FILE -out \
-     FILE.plain`";
+const PASSPHRASE: &str = "its passphrase cannot be asked for: write it without one, by \
+                          `openssl pkey -in FILE -out FILE.plain`";
 
 /// Returns the text without byte order marks, and from UTF-16 as UTF-8. Marks are inside of files,
 /// too, which were put together of several.

@@ -60,7 +60,8 @@ fn page(folder: &Path, version: &str) -> Result<String> {
     let written = "`FARCALL_WRITE_GOLDEN=1 cargo xtask test --only doc` writes this page from";
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{written} {}'s pages.\n", made_by(version));
-    text.push_str("With every feature. `cargo doc --open --no-deps --all-features -p farcall` has the words to it.\n");
+    let command = "cargo doc --open --no-deps --all-features -p farcall";
+    let _ = writeln!(text, "With every feature. `{command}` has the words to it.");
     let (mut pages, mut others) = (user_docs::html_below(folder)?, Vec::new());
     pages.sort();
     let mut ours: Vec<Item> = Vec::new();

@@ -23,9 +23,9 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the owner of the file of a Unix socket: `"app"`, `":www-data"` or `"app:www-data"`. Names
-    /// are those of `/etc/passwd` and `/etc/group`; other users and groups have numbers. Without it
-    /// the file belongs to the user of the process.
+    /// Sets the owner of the file of a Unix socket: `"app"`, `":www-data"` or `"app:www-data"`.
+    /// Names are those of `/etc/passwd` and `/etc/group`; other users and groups have numbers.
+    /// Without it the file belongs to the user of the process.
     #[must_use]
     pub fn socket_owner(mut self, owner: impl Into<String>) -> Self {
         self.socket_access.owner = Some(owner.into());
