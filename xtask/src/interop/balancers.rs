@@ -171,12 +171,12 @@ fn unpacked() -> Result<PathBuf> {
     program::find("apt-get").context("only Debian's packages are known here")?;
     eprintln!("xtask: downloading {} into {}", PACKAGES.join(", "), root.display());
     let work = tempfile::Builder::new().prefix("fetch-").tempdir_in(folder()?)?;
-    // What is installed, it leaves out. It installs nothing, and needs no lock and no other user.
-    let mut download = Command::new("apt-get");
-    download.args(["install", "--yes", "--no-install-recommends", "--download-only"]);
-    download.args(["-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User=root", "-o"]);
-    download.arg(format!("Dir::Cache::archives={}/", work.path().display())).args(PACKAGES);
-    bounded::run(&mut download, DOWNLOAD_LIMIT)?;
+    if let Err(error) = download(work.path()) {
+        // There are no package lists, or they name versions that the archive no longer has.
+        eprintln!("xtask: {error:#}; trying again with fresh package lists");
+        bounded::run(Command::new("apt-get").arg("update"), DOWNLOAD_LIMIT)?;
+        download(work.path())?;
+    }
     let parts = work.path().join("root");
     for entry in std::fs::read_dir(work.path())?.flatten() {
         if entry.path().extension().is_some_and(|extension| extension == "deb") {
@@ -187,6 +187,16 @@ fn unpacked() -> Result<PathBuf> {
     // Whole, or not there.
     std::fs::rename(parts, &root).context("apt-get has downloaded nothing")?;
     Ok(root)
+}
+
+/// Downloads the packages, and those that they need and the machine lacks. It installs nothing, and
+/// needs no lock and no other user.
+fn download(to: &Path) -> Result<()> {
+    let mut apt = Command::new("apt-get");
+    apt.args(["install", "--yes", "--no-install-recommends", "--download-only"]);
+    apt.args(["-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User=root", "-o"]);
+    apt.arg(format!("Dir::Cache::archives={}/", to.display())).args(PACKAGES);
+    Ok(bounded::run(&mut apt, DOWNLOAD_LIMIT)?)
 }
 
 /// Places on loopback that were free a moment ago.
