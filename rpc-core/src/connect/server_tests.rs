@@ -219,7 +219,7 @@ async fn the_words_of_a_client_are_one_short_line() {
     let failed = hello::encode(&Verdict::failed(&words)).unwrap();
     let dear = Dear::default();
     let (accepted, _) = dear.answer(&[offers(["dear"], b"queue pair"), failed]).await;
-    let fallback = accepted.expect("the bootstrap is left").fallback.expect("a reason");
+    let fallback = accepted.expect("the bootstrap is left").fallback.expect("a reason").reason;
     println!("{fallback}");
     assert!(fallback.len() < 600 && !fallback.contains(char::is_control), "{fallback}");
 }

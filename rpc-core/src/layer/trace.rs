@@ -10,9 +10,9 @@ use tracing::{Instrument, Span};
 
 use super::{Described, into_status};
 
-/// Puts every call into a span `call` with its `service`, its `method` and its `transport` and, when
-/// it has ended, its `status`; a call that is dropped has the status `Cancelled`. A client records
-/// the transport when the call's first answer is there.
+/// Puts every call into a span `call` with its `service`, its `method` and its `transport` and,
+/// when it has ended, its `status`; a call that is dropped has the status `Cancelled`. A client
+/// records the transport when the call's first answer is there.
 ///
 /// The same layer serves clients and servers. On a server the span lasts until a stream has ended,
 /// on a client until its first answer, the headers of a stream included.

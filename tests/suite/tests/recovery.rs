@@ -1,17 +1,21 @@
 //! A channel on `auto://` recovers from every passing reason for TCP, on simulated devices.
 
 use std::future::Future;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use farcall::client::unary;
 use farcall::codegen::{HandlerFuture, ServerCall};
+use farcall::layer::TraceLayer;
 use farcall::sim::{SimDevice, SimDeviceConfig, SimNetwork};
 use farcall::{
     Backoff, CallKind, Channel, Detach, Idempotency, MethodDescriptor, Path, Rdma, RdmaConfig,
     Request, Response, Server, Service, ServiceDescriptor, Status,
 };
 use tokio::task::JoinHandle;
+use tracing_subscriber::fmt::format::FmtSpan;
 
 /// Far longer than anything here takes.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -45,9 +49,7 @@ async fn ask(channel: &Channel) -> Result<u64, Status> {
     tokio::time::timeout(LIMIT, called).await.expect("no call hangs").map(Response::into_inner)
 }
 
-/// A network for each end's device, so that each can fail by itself. Both ends of a connection have
-/// the address of loopback, and a simulated path joins devices of one network alone: so the two
-/// ends share one, and have handles of their own.
+/// A network whose device serves both ends, each through a handle of its own.
 struct Rig {
     network: SimNetwork,
     of_server: Rdma,
@@ -252,6 +254,54 @@ async fn a_server_knows_why_a_client_is_on_tcp() {
     let wanted: Vec<_> = server.connections().iter().map(|it| it.wanted_upgrade).collect();
     assert_eq!(wanted.iter().filter(|it| **it).count(), 1, "{wanted:?}");
     drop(device);
+    serving.abort();
+}
+
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn spans_and_lines_of_calls_have_the_transport() {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_span_events(FmtSpan::CLOSE)
+        .with_ansi(false)
+        .with_writer(move || writer.clone())
+        .finish();
+    let _default = tracing::subscriber::set_default(subscriber);
+    let (rig, _device) = Rig::new();
+    let builder = Server::builder().rdma(&rig.of_server).access_log(true);
+    let builder = builder.layer(TraceLayer::new()).add_service(Answering);
+    let listener = builder.bind("auto://127.0.0.1:0").await.expect("loopback has it");
+    let address = listener.local_address().to_string();
+    let serving = tokio::spawn(async move { drop(listener.serve().await) });
+    for scheme in ["auto", "tcp"] {
+        let channel = rig.channel(&address.replacen("auto", scheme, 1));
+        let layered = channel.layer(TraceLayer::new());
+        let method = &SERVICE.methods[0];
+        let called = unary::<(), u64>(&layered, method, Request::new(()));
+        tokio::time::timeout(LIMIT, called).await.expect("in time").expect("an answer");
+    }
+    let text = String::from_utf8(lines.0.lock().unwrap().clone()).expect("it is text");
+    for transport in ["rdma", "tcp"] {
+        let field = format!("transport={transport}");
+        let count = |what: &str| {
+            text.lines().filter(|line| line.contains(what) && line.contains(&field)).count()
+        };
+        // A span on either side, and the server's line.
+        assert_eq!((count("close"), count("farcall::access")), (2, 1), "{text}");
+    }
     serving.abort();
 }
 

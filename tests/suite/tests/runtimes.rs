@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ struct Rig {
     channel: Channel,
     reached: mpsc::Receiver<()>,
     /// Ends last.
-    _servers: Runtime,
+    servers: Runtime,
 }
 
 /// The addresses that a channel can have.
@@ -140,7 +140,7 @@ impl Way {
             Self::Dns => builder.connect_with_resolver(servers.block_on(dns(&address))),
             _ => builder.connect_lazy(),
         };
-        Rig { channel, reached, _servers: servers }
+        Rig { channel, reached, servers }
     }
 }
 
@@ -237,14 +237,12 @@ fn threads_with_runtimes_of_their_own_share_a_channel() {
                 }
             })
         });
-        // A connection moves only while its runtime is in `block_on`: each thread is in there until
-        // it ends.
         assert!(calling.into_iter().all(|thread| thread.join().is_ok()));
         assert_eq!(runtime().block_on(ask(&rig.channel)).ok(), Some(7));
     });
 }
 
-/// A server that accepts connections, and speaks when it is let.
+/// A server that accepts connections and says nothing.
 struct Mute {
     listener: std::net::TcpListener,
 }
@@ -258,7 +256,7 @@ impl Mute {
 }
 
 #[test]
-fn a_runtime_that_ends_while_connecting_leaves_the_attempt_to_others() {
+fn a_runtime_that_ends_while_connecting_hands_over() {
     for is_list in [false, true] {
         let (mute, address) = Mute::new();
         let addresses = if is_list { format!("{address},{address}") } else { address.clone() };
@@ -321,7 +319,7 @@ impl Resolve for Slow {
 }
 
 #[test]
-fn a_runtime_that_ends_while_resolving_leaves_the_name_to_others() {
+fn a_runtime_that_ends_while_resolving_hands_over() {
     let rig = Way::Tcp.rig();
     let first = runtime();
     first.block_on(ask(&rig.channel)).unwrap();
@@ -344,18 +342,14 @@ fn a_runtime_that_ends_while_resolving_leaves_the_name_to_others() {
     assert_eq!(runtime().block_on(ask(&channel)).ok(), Some(7));
 }
 
-static SHARED: std::sync::OnceLock<(Rig2, Channel)> = std::sync::OnceLock::new();
-
-/// What a program would keep elsewhere.
-struct Rig2 {
-    _servers: Runtime,
-}
+/// A channel of the whole program, and the runtime of its server.
+static SHARED: OnceLock<(Runtime, Channel)> = OnceLock::new();
 
 fn shared() -> Channel {
     let (_, channel) = SHARED.get_or_init(|| {
         // In a thread without a runtime.
         let rig = thread::spawn(|| Way::Tcp.rig()).join().unwrap();
-        (Rig2 { _servers: rig._servers }, rig.channel)
+        (rig.servers, rig.channel)
     });
     channel.clone()
 }

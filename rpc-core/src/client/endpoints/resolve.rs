@@ -65,9 +65,9 @@ pub trait Resolve: Send + 'static {
     ///
     /// # Cancel safety
     ///
-    /// The channel drops the future with the resolver, and when the runtime ends that polls it. Then
-    /// it calls `next` again on another runtime, and keeps the last list meanwhile. No list may be
-    /// lost by that.
+    /// The channel drops the future with the resolver, and when the runtime ends that polls it.
+    /// Then it calls `next` again on another runtime, and keeps the last list meanwhile. No list
+    /// may be lost by that.
     fn next<'a>(
         &'a mut self,
         refresh: &'a Refresh,
