@@ -67,7 +67,7 @@ fn service() -> nest_rpc::NestService<Echo> {
 
 /// A chain of `levels` messages, from the innermost to the outermost.
 fn chain<M: Default>(levels: usize, around: impl Fn(M) -> M) -> Option<M> {
-    (1..levels).fold(Some(M::default()), |inner, _| inner.map(&around))
+    Some((1..levels).fold(M::default(), |inner, _| around(inner)))
 }
 
 fn node(levels: usize) -> Query {
@@ -150,7 +150,7 @@ const SHAPES: [(&str, MakeQuery); 9] = [
 ];
 
 fn check(result: Result<Response<Query>, Status>, what: &str) {
-    let status = result.unwrap_err();
+    let status = result.expect_err("it is refused");
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
     let expected = "message nests deeper than 100 messages, the limit of decoders";
     assert_eq!(status.message(), format!("the {what}'s {expected}"));

@@ -114,7 +114,8 @@ impl Way {
 
     /// Starts servers and makes a channel that has not connected yet.
     fn rig(self) -> Rig {
-        let servers = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let mut servers = Builder::new_multi_thread();
+        let servers = servers.worker_threads(1).enable_all().build().expect("threads");
         let network = SimNetwork::new(7);
         if self != Self::AutoOverTcp {
             network.add_device("sim0", &[Ipv4Addr::LOCALHOST.into()]);
@@ -126,7 +127,8 @@ impl Way {
         for _ in 0..self.server_count() {
             let service = Waiting(report.clone());
             let builder = Server::builder().rdma(&of_servers).add_service(service);
-            let listener: Listener = servers.block_on(builder.bind(self.listens_at())).unwrap();
+            let listener: Listener =
+                servers.block_on(builder.bind(self.listens_at())).expect("an address is free");
             addresses.push(listener.local_address().to_string());
             servers.spawn(listener.serve());
         }
@@ -135,7 +137,8 @@ impl Way {
             Self::Grpc => address.replace("tcp://", "grpc://"),
             _ => address,
         };
-        let builder = Channel::builder(address.as_str()).unwrap().rdma(&of_channel);
+        let builder =
+            Channel::builder(address.as_str()).expect("it is an address").rdma(&of_channel);
         let channel = match self {
             Self::Dns => builder.connect_with_resolver(servers.block_on(dns(&address))),
             _ => builder.connect_lazy(),
@@ -148,14 +151,14 @@ impl Way {
 async fn dns(of: &str) -> Dns {
     let port = of.rsplit(':').next().and_then(|port| port.parse().ok());
     let zone = Zone::default();
-    zone.set(vec![address("shop.test.", Ipv4Addr::LOCALHOST, 60).unwrap()]);
-    let resolver = zone.serve().await.unwrap();
+    zone.set(vec![address("shop.test.", Ipv4Addr::LOCALHOST, 60).expect("it is a record")]);
+    let resolver = zone.serve().await.expect("a port is free");
     Dns::with_resolver(resolver, DnsName::new("shop.test.", port, Scheme::Tcp))
 }
 
 /// As `#[tokio::test]` makes one.
 fn runtime() -> Runtime {
-    Builder::new_current_thread().enable_all().build().unwrap()
+    Builder::new_current_thread().enable_all().build().expect("threads")
 }
 
 async fn call(channel: &Channel, method: usize) -> Result<u64, Status> {
@@ -249,8 +252,8 @@ struct Mute {
 
 impl Mute {
     fn new() -> (Self, String) {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = format!("tcp://{}", listener.local_addr().unwrap());
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let address = format!("tcp://{}", listener.local_addr().expect("it is bound"));
         (Self { listener }, address)
     }
 }
@@ -303,7 +306,7 @@ impl Resolve for Slow {
         _: &'a Refresh,
     ) -> BoxFuture<'a, Result<Vec<Endpoint>, ResolveError>> {
         let number = {
-            let mut asked = self.asked.lock().unwrap();
+            let mut asked = self.asked.lock().expect("no test panicked");
             *asked += 1;
             *asked
         };

@@ -18,9 +18,9 @@ const CONTINUATION: u8 = 9;
 
 /// A raw client that has sent its SETTINGS and these bytes.
 async fn begin(running: &Running, rest: &[u8]) -> TcpStream {
-    let mut stream = within(TcpStream::connect(&running.authority)).await.unwrap();
+    let mut stream = within(TcpStream::connect(&running.authority)).await.expect("it listens");
     let opening = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-    stream.write_all(&[opening, rest].concat()).await.unwrap();
+    stream.write_all(&[opening, rest].concat()).await.expect("it is open");
     stream
 }
 
