@@ -45,7 +45,8 @@ async fn later_reloads_work_after_what_is_no_regular_file() {
     let pipe = |path: &Path| {
         assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
     };
-    let puts: [(&str, &dyn Fn(&Path)); 5] = [
+    type Put<'a> = (&'a str, &'a dyn Fn(&Path));
+    let puts: [Put<'_>; 5] = [
         ("a named pipe", &pipe),
         ("a directory", &|path| std::fs::create_dir(path).unwrap()),
         ("a device", &link("/dev/zero")),

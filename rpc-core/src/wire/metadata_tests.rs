@@ -182,7 +182,7 @@ fn binary_value() -> impl Strategy<Value = (Vec<u8>, String)> {
     (prop::collection::vec(any::<u8>(), 0..12), any::<bool>()).prop_map(|(raw, is_padded)| {
         let value = BinaryMetadataValue::from_bytes(&raw);
         let mut text = String::from_utf8(value.as_encoded_bytes().to_vec()).unwrap();
-        while is_padded && text.len() % 4 != 0 {
+        while is_padded && !text.len().is_multiple_of(4) {
             text.push('=');
         }
         (raw, text)

@@ -124,7 +124,7 @@ impl Rig {
             let stream = self.streams.recv().await.expect("the connector opens one");
             tokio::spawn(StrictServer::new(stream).serve(self.pinged.clone()));
         };
-        let connecting = self.connector.connect(Wanted::Bootstrap);
+        let connecting = self.connector.connect(Wanted::Best);
         futures::future::join(connecting, served).await.0.expect("it listens")
     }
 

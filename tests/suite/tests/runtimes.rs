@@ -351,7 +351,7 @@ static SHARED: OnceLock<(Runtime, Channel)> = OnceLock::new();
 fn shared() -> Channel {
     let (_, channel) = SHARED.get_or_init(|| {
         // In a thread without a runtime.
-        let rig = thread::spawn(|| Way::Tcp.rig()).join().unwrap();
+        let rig = thread::spawn(|| Way::Tcp.rig()).join().expect("it starts");
         (rig.servers, rig.channel)
     });
     channel.clone()

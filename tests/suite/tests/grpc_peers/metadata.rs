@@ -58,23 +58,26 @@ const INVALID: [Fields; 6] = [
 /// Calls the port with these fields, and gives how that ends.
 async fn call(authority: &str, fields: Fields) -> Status {
     within(async {
-        let stream = TcpStream::connect(authority).await.unwrap();
-        let (mut sender, connection) = h2::client::handshake(stream).await.unwrap();
+        let stream = TcpStream::connect(authority).await.expect("the server answers");
+        let (mut sender, connection) =
+            h2::client::handshake(stream).await.expect("the server answers");
         let _driving = AbortOnDropHandle::new(tokio::spawn(async move {
             let _ = connection.await;
         }));
         let path = format!("http://{authority}/grpc.testing.TestService/EmptyCall");
-        let mut request = http::Request::post(path).body(()).unwrap();
+        let mut request = http::Request::post(path).body(()).expect("the server answers");
         *request.headers_mut() = headers_of(fields);
         request.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
-        let (response, mut requests) = sender.send_request(request, false).unwrap();
-        requests.send_data(Bytes::from_static(&[0; 5]), true).unwrap();
-        let (head, mut body) = response.await.unwrap().into_parts();
+        let (response, mut requests) =
+            sender.send_request(request, false).expect("the server answers");
+        requests.send_data(Bytes::from_static(&[0; 5]), true).expect("the server answers");
+        let (head, mut body) = response.await.expect("the server answers").into_parts();
         while let Some(piece) = body.data().await {
-            let _ = body.flow_control().release_capacity(piece.unwrap().len());
+            let _ = body.flow_control().release_capacity(piece.expect("the server answers").len());
         }
-        let trailers = body.trailers().await.unwrap();
-        Status::from_header_map(trailers.as_ref().unwrap_or(&head.headers)).unwrap()
+        let trailers = body.trailers().await.expect("the server answers");
+        Status::from_header_map(trailers.as_ref().unwrap_or(&head.headers))
+            .expect("the server answers")
     })
     .await
 }
@@ -148,21 +151,24 @@ struct Fake {
 
 impl Fake {
     async fn with(fields: Fields, ends: Fields) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = format!("grpc://{}", listener.local_addr().unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("the peer works");
+        let address = format!("grpc://{}", listener.local_addr().expect("the peer works"));
         let serving = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let mut connection = h2::server::handshake(stream).await.unwrap();
+                let mut connection = h2::server::handshake(stream).await.expect("the peer works");
                 while let Some(Ok((request, mut respond))) = connection.accept().await {
                     let mut response = http::Response::new(());
                     *response.headers_mut() = headers_of(fields);
-                    let mut stream = respond.send_response(response, false).unwrap();
+                    let mut stream =
+                        respond.send_response(response, false).expect("the peer works");
                     let mut trailers = headers_of(fields);
                     trailers.extend(headers_of(ends));
                     if ends == OK {
-                        stream.send_data(Bytes::from_static(&[0; 5]), false).unwrap();
+                        stream
+                            .send_data(Bytes::from_static(&[0; 5]), false)
+                            .expect("the peer works");
                     }
-                    stream.send_trailers(trailers).unwrap();
+                    stream.send_trailers(trailers).expect("the peer works");
                     let mut requests = request.into_body();
                     tokio::spawn(async move { while requests.data().await.is_some() {} });
                 }
@@ -172,7 +178,9 @@ impl Fake {
     }
 
     async fn call(&self, metadata: MetadataMap) -> Result<MetadataMap, Status> {
-        let stub = TestServiceStub::new(within(Channel::connect(&self.address)).await.unwrap());
+        let stub = TestServiceStub::new(
+            within(Channel::connect(&self.address)).await.expect("the peer works"),
+        );
         let mut request = Request::new(Empty {});
         *request.metadata_mut() = metadata;
         Ok(within(stub.empty_call(request)).await?.into_parts().0)

@@ -24,17 +24,18 @@ async fn failing(text: String, details_len: usize) -> Running {
 }
 
 async fn tonic_client(running: &Running) -> TestServiceClient<Channel> {
-    let endpoint = Endpoint::from_shared(format!("http://{}", running.authority)).unwrap();
-    TestServiceClient::new(within(endpoint.connect()).await.unwrap())
+    let endpoint =
+        Endpoint::from_shared(format!("http://{}", running.authority)).expect("the peer works");
+    TestServiceClient::new(within(endpoint.connect()).await.expect("the peer works"))
 }
 
 /// The statuses of a call without messages, and behind one.
 async fn statuses(client: &mut TestServiceClient<Channel>) -> [Status; 2] {
-    let headers = within(client.empty_call(Empty {})).await.unwrap_err();
+    let headers = within(client.empty_call(Empty {})).await.expect_err("it is refused");
     let called = within(client.streaming_output_call(StreamingOutputCallRequest::default())).await;
-    let mut messages = called.unwrap().into_inner();
-    within(messages.message()).await.unwrap().expect("one comes");
-    [headers, within(messages.message()).await.unwrap_err()]
+    let mut messages = called.expect("the peer works").into_inner();
+    within(messages.message()).await.expect("the peer works").expect("one comes");
+    [headers, within(messages.message()).await.expect_err("it is refused")]
 }
 
 #[tokio::test]
@@ -76,25 +77,26 @@ fn list_len(headers: &HeaderMap) -> usize {
 /// A response's headers and trailers, for a client that announces its limit, or none.
 async fn lists(running: &Running, announced: Option<u32>, path: &str) -> [HeaderMap; 2] {
     within(async {
-        let stream = TcpStream::connect(&running.authority).await.unwrap();
+        let stream = TcpStream::connect(&running.authority).await.expect("the peer works");
         let mut builder = h2::client::Builder::new();
         if let Some(len) = announced {
             builder.max_header_list_size(len);
         }
-        let (mut sender, connection) = builder.handshake::<_, Bytes>(stream).await.unwrap();
+        let (mut sender, connection) =
+            builder.handshake::<_, Bytes>(stream).await.expect("the peer works");
         let _driving = AbortOnDropHandle::new(tokio::spawn(async move {
             let _ = connection.await;
         }));
         let path = format!("http://{}/grpc.testing.TestService/{path}", running.authority);
         let request = http::Request::post(path).header("content-type", "application/grpc");
-        let request = request.header("te", "trailers").body(()).unwrap();
-        let (response, mut requests) = sender.send_request(request, false).unwrap();
-        requests.send_data(Bytes::from_static(&[0; 5]), true).unwrap();
-        let (head, mut body) = response.await.unwrap().into_parts();
+        let request = request.header("te", "trailers").body(()).expect("the peer works");
+        let (response, mut requests) = sender.send_request(request, false).expect("the peer works");
+        requests.send_data(Bytes::from_static(&[0; 5]), true).expect("the peer works");
+        let (head, mut body) = response.await.expect("the peer works").into_parts();
         while let Some(piece) = body.data().await {
-            let _ = body.flow_control().release_capacity(piece.unwrap().len());
+            let _ = body.flow_control().release_capacity(piece.expect("the peer works").len());
         }
-        [head.headers, body.trailers().await.unwrap().unwrap_or_default()]
+        [head.headers, body.trailers().await.expect("the peer works").unwrap_or_default()]
     })
     .await
 }
