@@ -273,7 +273,8 @@ mod tests {
 
     #[tokio::test]
     async fn reasons_are_named() {
-        let cases: [(&[(h2::Reason, &[u8])], &str); 4] = [
+        type Case<'a> = (&'a [(h2::Reason, &'a [u8])], &'a str);
+        let cases: [Case<'_>; 4] = [
             (&[(h2::Reason::NO_ERROR, b"")], "NO_ERROR): it drains, or the connection was old"),
             (&[(h2::Reason::NO_ERROR, b"max_age")], "(NO_ERROR, \"max_age\"): it drains"),
             (
