@@ -31,8 +31,9 @@ pub struct Keepalive {
     ///
     /// 10 s by default: the shortest that gRPC's guide recommends, a thirtieth of the five minutes
     /// or so after which common middleboxes forget a connection, and for 10,000 idle connections
-    /// 1,000 frames a second. Channels to gRPC servers make 5 minutes of this default. From 100 ms to 365 days: with less, the peer ends the connection
-    /// after a while, because of the flood of pings.
+    /// 1,000 frames a second. Channels to gRPC servers make 5 minutes of this default. From 100 ms
+    /// to 365 days: with less, the peer ends the connection after a while, because of the flood of
+    /// pings.
     pub interval: Duration,
     /// How long nothing may come in after a ping before the connection ends.
     ///
