@@ -97,8 +97,10 @@ fn a_file_that_is_missing_or_holds_something_else_is_named_with_its_key() {
     );
     let error =
         error_of(&format!("{server}tls.cert = \"{path}/a.pem\"\ntls.key = \"{path}/ca.pem\""));
-    let words =
-        format!("app.toml:4:11: servers.s.tls.key: {path}/ca.pem has no private key in PEM");
+    let words = format!(
+        "app.toml:4:11: servers.s.tls.key: {path}/ca.pem has no private key in PEM, but a \
+             section CERTIFICATE: the key is in another file"
+    );
     assert_eq!(error, words);
     let error = error_of(&format!("{server}tls.cert = \"{path}/a.pem\""));
     assert!(error.contains("servers.s.tls.cert: it is set without `tls.key`"), "{error}");

@@ -184,19 +184,7 @@ async fn negotiate(
     let (shape, mut charge) = (hello::SERVER_HELLO, MemoryCharge::default());
     let read = handshake::read_with_body(&mut *bootstrap, &shape, &mut charge).await;
     let (mut answer, heard): (Hello, _) = read.map_err(failed)?;
-    for declined in std::mem::take(&mut answer.declined) {
-        offers.pending.retain(|(name, _)| !declined.is_about(name));
-        let (name, reason) = (declined.name(), declined.reason());
-        let reason = format_args!("the server: {reason}");
-        offers.failures.add(name.as_str(), reason, !declined.is_final());
-    }
-    if answer.accepted.is_none() {
-        // A server that knows nothing of it declines nothing either.
-        for (name, _) in offers.pending.drain(..) {
-            let unknown = Declined::with(Obstacle::Incompatible, "the server does not know it");
-            offers.failures.add_declined(name, "", &unknown);
-        }
-    }
+    offers.take_declined(&mut answer);
     let candidate = match answer.accepted.take() {
         Some(accepted) => {
             let binding = PathBinding::of(&*bootstrap, End::Client, &said[PREFIX_LEN..], &heard);
@@ -263,6 +251,23 @@ impl Offers {
     fn skip(&mut self, reason: &Arc<str>) {
         for failures in [&mut self.failures, &mut self.unoffered] {
             failures.add_known(reason, Obstacle::Broken);
+        }
+    }
+
+    /// Notes what the server declined, and why.
+    fn take_declined(&mut self, answer: &mut Hello) {
+        for declined in std::mem::take(&mut answer.declined) {
+            self.pending.retain(|(name, _)| !declined.is_about(name));
+            let (name, reason) = (declined.name(), declined.reason());
+            let reason = format_args!("the server: {reason}");
+            self.failures.add(name.as_str(), reason, !declined.is_final());
+        }
+        if answer.accepted.is_none() {
+            // A server that knows nothing of it declines nothing either.
+            for (name, _) in self.pending.drain(..) {
+                let unknown = Declined::with(Obstacle::Incompatible, "the server does not know it");
+                self.failures.add_declined(name, "", &unknown);
+            }
         }
     }
 }

@@ -119,10 +119,10 @@ pub(crate) fn with_retry(reason: &str, retry_in: Duration) -> String {
 #[error("the call was never sent")]
 struct NeverSent(Arc<ConnectError>);
 
-/// A status shows its source in this way: what it says itself is left out.
+/// A status shows its source in this way, behind its own text.
 impl fmt::Debug for NeverSent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+        f.write_str("never sent")
     }
 }
 

@@ -92,10 +92,11 @@ fn join_reasons(reasons: &[String]) -> String {
     joined
 }
 
-/// Returns true if the reason is that this host, or the peer's, has no device at all. Nothing is
-/// wrong then, and every connection of the process would say so again.
+/// Returns true if the reason is that this host, or the peer's, has no device at all, or not even
+/// the library. Nothing is wrong then, and every connection of the process would say so again.
 pub(crate) fn is_without_device(reason: &str) -> bool {
     reason.ends_with("there is no RDMA device")
+        || reason.contains("libibverbs.so.1 is not installed")
 }
 
 #[cfg(test)]

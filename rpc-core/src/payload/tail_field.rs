@@ -52,7 +52,8 @@ impl Detacher {
     }
 
     /// Adds the check of a type that can hold itself. It returns true for a message that nests
-    /// deeper than 100 messages, as decoders allow: encoding recurses, and would overflow the stack.
+    /// deeper than the 100 messages that decoders allow: encoding recurses, and would overflow the
+    /// stack.
     #[must_use]
     pub const fn with_nesting_check(self, nests_too_deep: fn(&dyn Any) -> bool) -> Self {
         Self { nests_too_deep: Some(nests_too_deep), ..self }

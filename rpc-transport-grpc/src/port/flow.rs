@@ -138,9 +138,14 @@ impl Flowing {
         OwedResponse(Arc::clone(self))
     }
 
+    /// Returns true if a response is owed.
+    pub(super) fn has_calls(&self) -> bool {
+        self.owed_count.load(Ordering::Relaxed) > 0
+    }
+
     /// Returns true if no response is owed, and none waits for the client or its socket.
     pub(super) fn is_idle(&self) -> bool {
-        self.owed_count.load(Ordering::Relaxed) == 0 && !self.flows().sending.is_waiting
+        !self.has_calls() && !self.flows().sending.is_waiting
     }
 
     /// Asks the connection's task for a ping.
@@ -161,8 +166,8 @@ impl Flowing {
         Traffic { sent_count, received_bytes: self.read_bytes() }
     }
 
-    /// What the progress of the client is judged by. Requests are read as they come, and bounded by
-    /// windows: nothing of them waits for bytes that a client owes.
+    /// What the progress of the client is judged by. Bodies are read as they come, and bounded by
+    /// windows. Only headers that have begun wait for bytes that a client owes.
     pub(super) fn flows(&self) -> Flows {
         let sending = if self.waiting_count.load(Ordering::Relaxed) > 0 {
             Flow { is_waiting: true, moved_bytes: self.taken_bytes.load(Ordering::Relaxed) }
@@ -172,7 +177,8 @@ impl Flowing {
                 moved_bytes: self.written_bytes.load(Ordering::Relaxed),
             }
         };
-        Flows { sending, ..Flows::default() }
+        let is_waiting = self.is_header_block_open.load(Ordering::Relaxed);
+        Flows { sending, receiving: Flow { is_waiting, moved_bytes: self.read_bytes() } }
     }
 }
 

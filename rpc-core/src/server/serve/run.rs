@@ -71,6 +71,13 @@ pub(in crate::server) async fn serve(
     }
 }
 
+async fn begin_drain(shared: &Shared, draining: &CancellationToken) {
+    let calls = shared.calls_limit.total();
+    limited_log!(target: "farcall::server", shared.log, INFO, "a drain begins", calls);
+    draining.cancel();
+    shared.before_drain.run().await;
+}
+
 async fn accept_until(
     shared: Arc<Shared>,
     mut listener: impl Listen,
@@ -87,10 +94,7 @@ async fn accept_until(
     let (slots, mut limit_changed) = (Arc::default(), shared.rules.subscribe());
     let mut shutdown = pin!(async {
         shutdown.await;
-        let calls = shared.calls_limit.total();
-        limited_log!(target: "farcall::server", shared.log, INFO, "a drain begins", calls);
-        draining.cancel();
-        shared.before_drain.run().await;
+        begin_drain(&shared, &draining).await;
     });
     let result = loop {
         // A listener that never has to wait, and fails, or has refused clients only, would keep

@@ -192,7 +192,13 @@ impl Future for Http2 {
         let polled = this.poll_connection(cx);
         if polled.is_pending() {
             let held = connection_held(this.flowing.unfinished(), this.header_list_max);
-            this.held.try_set(held).map_err(Http2Error::Memory)?;
+            match this.held.try_set(held) {
+                Ok(()) => {}
+                // Calls that were admitted go on. A client that does not end its headers then is
+                // among the first that give way.
+                Err(_) if this.flowing.has_calls() => this.held.set(held),
+                Err(status) => return Poll::Ready(Err(Http2Error::Memory(status))),
+            }
         }
         polled
     }

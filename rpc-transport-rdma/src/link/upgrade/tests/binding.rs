@@ -65,7 +65,11 @@ async fn no_forged_probe_or_answer_proves_a_path() {
         accepted += usize::from(end.joined.is_probed() || is_proven);
         end.flush();
         drop(end);
-        until("the end", || rig.upgrade.lanes()[0].connection_count == 0).await;
+        let is_free = || {
+            let lane = &rig.upgrade.lanes()[0];
+            lane.connection_count == 0 && lane.promised_slots == 0
+        };
+        until("the end", is_free).await;
     }
     assert_eq!(accepted, 0, "of {ATTEMPTS}");
 }
