@@ -54,7 +54,7 @@ async fn both_schemes_and_the_settings_name_the_reason() {
     let info = channel.info().unwrap();
     assert_eq!(
         (info.transport, info.fallback),
-        ("tcp", Some(format!("rdma: this host: {REASON}")))
+        ("tcp", Some(format!("rdma: this host: {REASON}; not tried again on this connection")))
     );
     assert!(lines.contain(&["INFO farcall::server: listening without RDMA", REASON]));
 

@@ -5,7 +5,7 @@ use core::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::client::Path;
+use crate::policy::path::Path;
 
 /// A server's address and what the resolver says of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -9,7 +9,7 @@ use super::endpoint::{Connectivity, Endpoint, EndpointId, EndpointStatus};
 use super::load::{Load, Suspicion};
 use super::picker::{Candidate, Picker, Tier};
 use super::ring::Ring;
-use crate::client::Path;
+use crate::policy::path::Path;
 
 /// Time that an endpoint has under [`Policy::PickFirst`] before the next one is tried beside it:
 /// that of RFC 8305.

@@ -9,4 +9,5 @@ pub mod peer_key;
 pub mod quota;
 pub mod settings;
 pub(crate) mod shared;
+#[cfg(unix)]
 mod small_file;

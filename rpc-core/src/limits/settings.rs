@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+#[cfg(unix)]
 pub use super::small_file::read_small_file;
 
 /// A setting with a value that it cannot have.

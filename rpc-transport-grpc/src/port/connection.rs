@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use super::client_frames::ClientFrames;
 use super::cross_origin::CrossOrigin;
 use super::flow::Flowing;
-use super::http2::{Http2, Http2Error};
+use super::http2::{Http2, Http2Error, Leaving};
 use super::linger::linger;
 use super::noted_wakes::NotedWakes;
 use super::service::PortService;
@@ -217,15 +217,6 @@ fn log_end(log: &LogLimit, addresses: &Addresses, flowing: &Flowing, error: &Htt
             target: "farcall::server", %addresses, %error, "a connection over HTTP has ended"
         );
     }
-}
-
-/// The two steps by which a connection goes away.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Leaving {
-    /// It tells the client, and ends with the last call.
-    WithLastCall,
-    /// It has no calls, and the client has had its time.
-    Now,
 }
 
 /// Drives a connection until it ends, or has to: at once, or when the client is `late`. One that is

@@ -7,31 +7,15 @@ use anyhow::{Context as _, Result};
 use farcall_testkit::process::{Process, bounded};
 
 use super::balancers::Balancers;
+use super::route::{CASES_LIMIT, Route};
 use super::server::Server;
 use super::{Column, node, python};
-
-/// The bound on all cases of a column: each has one of 20 s, and together they take some seconds.
-/// 20,000 calls at once take a minute more.
-pub(super) const CASES_LIMIT: Duration = Duration::from_secs(300);
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// The cases that HAProxy's HTTP mode fails, at times, in front of any server.
 const HAPROXY_FAULTS: &[&str] =
     &["cancel_after_begin", "cancel_after_first_response", "too_long_a_message"];
-
-/// A way from a client to the port.
-#[derive(Debug)]
-pub(super) struct Route {
-    /// What follows the client's name in that of the column.
-    pub(super) name: &'static str,
-    /// The target as gRPC's clients take it.
-    pub(super) target: String,
-    /// The client's side of TLS: `plain`, `tls` or `mutual`.
-    pub(super) security: &'static str,
-    /// The cases that a load balancer makes impossible, which the page about them says.
-    pub(super) left_out: &'static [&'static str],
-}
 
 /// The routes to the port itself.
 fn direct(server: &Server) -> Vec<Route> {

@@ -11,6 +11,7 @@ mod balancers;
 mod clients;
 mod node;
 mod python;
+mod route;
 mod server;
 mod tonic;
 

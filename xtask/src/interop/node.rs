@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use farcall_testkit::process::bounded;
 
-use super::clients::{CASES_LIMIT, Route};
+use super::route::{CASES_LIMIT, Route};
 use super::{Column, server::folder};
 use crate::setup::program;
 

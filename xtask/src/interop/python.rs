@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use farcall_testkit::process::bounded;
 
 use super::Column;
-use super::clients::{CASES_LIMIT, Route};
+use super::route::{CASES_LIMIT, Route};
 use super::server::folder;
 
 /// The client.

@@ -85,7 +85,7 @@ mod settings {
     use hickory_resolver::system_conf::parse_resolv_conf;
 
     use super::super::super::ResolveError;
-    use super::Settings;
+    use crate::resolve::dns::system::Settings;
 
     pub(super) fn reader() -> impl FnMut() -> Result<Option<Settings>, ResolveError> + Send + Sync {
         reader_of("/etc/resolv.conf".into(), "/etc/hosts".into())
@@ -131,7 +131,7 @@ mod settings {
     use hickory_resolver::system_conf::read_system_conf;
 
     use super::super::super::ResolveError;
-    use super::Settings;
+    use crate::resolve::dns::system::Settings;
 
     pub(super) fn reader() -> impl FnMut() -> Result<Option<Settings>, ResolveError> + Send + Sync {
         let mut known = None;

@@ -13,8 +13,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::handle::Requests;
-use super::snapshot::{Answer, Snapshot, waiting};
+use super::snapshot::{Answer, Requests, Snapshot, waiting};
 use crate::call::deadline::rounded;
 use crate::client::{Connect, Connection};
 use crate::connect::{ConnectError, ConnectionInfo, is_without_device};

@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::driver::{Driver, now};
-use super::snapshot::{Snapshot, waiting};
+use super::snapshot::{Requests, Snapshot, waiting};
 use super::task::{ManagerTask, Parked};
 use crate::client::{Connect, Connection, Path, PathCounts};
 use crate::connect::{ClientConfig, ConnectError, ConnectionInfo, UpgradePolicy};
@@ -29,15 +29,6 @@ pub(in crate::client) struct ConnectionManager {
     parked: Arc<Parked>,
     retry_budget: Mutex<RetryBudget>,
     log: LogLimit,
-}
-
-/// What callers have asked of the driver so far.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Requests {
-    /// Requests for a connection.
-    pub(super) count: u64,
-    /// Requests to reset the backoff.
-    pub(super) resets: u64,
 }
 
 /// A request for a connection.

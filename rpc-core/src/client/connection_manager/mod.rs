@@ -15,13 +15,12 @@ mod connector;
 mod driver;
 mod handle;
 mod one_connection;
-mod path;
 mod snapshot;
 mod task;
 #[cfg(test)]
 mod tests;
 
+pub use crate::policy::path::{Path, PathCounts};
 pub use connector::Connect;
 pub(super) use handle::ConnectionManager;
 pub(crate) use one_connection::OneConnection;
-pub use path::{Path, PathCounts};

@@ -99,3 +99,12 @@ impl Snapshot {
 pub(super) fn waiting(Refusal { reason, wait }: Refusal) -> ConnectError {
     ConnectError::Waiting { reason, wait_ms: wait.as_millis() + 1 }
 }
+
+/// What callers have asked of the driver so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Requests {
+    /// Requests for a connection.
+    pub(super) count: u64,
+    /// Requests to reset the backoff.
+    pub(super) resets: u64,
+}

@@ -149,7 +149,8 @@ impl<L: Link> Driver<L> {
 /// Starts the parked driver in a task of the current runtime, unless it runs. False if the runtime
 /// has ended and takes no task.
 pub(super) fn start<L: Link>(shared: &Arc<Shared<L>>, gone: &CancellationToken) -> bool {
-    let Some(driver) = shared.take_driver() else { return true };
+    let parked = shared.take_driver().and_then(|it| it.downcast::<Driver<L>>().ok());
+    let Some(driver) = parked.map(|it| *it) else { return true };
     let (shared_of_task, gone_of_task) = (Arc::clone(shared), gone.clone());
     let task = DriverTask { driver: Some(driver), shared: shared_of_task, gone: gone_of_task };
     tokio::spawn(gone.clone().run_until_cancelled_owned(task.run()));
@@ -189,7 +190,7 @@ impl<L: Link> Drop for DriverTask<L> {
                 state.roster.set_connectivity(id, Connectivity::Idle, now());
             }
             (state.failure, state.retry_at) = (None, None);
-            state.parked = Some(driver);
+            state.parked = Some(Box::new(driver));
         });
     }
 }

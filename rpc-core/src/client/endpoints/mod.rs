@@ -97,7 +97,7 @@ impl Endpoints {
         let make =
             move |endpoint: &Endpoint| EndpointLink::new(make(endpoint), health_check.as_deref());
         let roster = Roster::new(config, fastrand::u64(..), now());
-        let shared = Arc::new(Shared::new(roster, Driver::new(Box::new(resolver), make)));
+        let shared = Arc::new(Shared::new(roster, Box::new(Driver::new(Box::new(resolver), make))));
         let inner = Arc::new(Inner { name, shared, gone: CancellationToken::new() });
         Self { inner, defaults: CallDefaults::default(), readiness: Readiness::default() }
     }

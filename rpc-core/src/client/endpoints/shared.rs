@@ -1,12 +1,12 @@
 //! What the callers of a channel with many endpoints and its driver share.
 
+use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use super::driver::Driver;
 use super::resolve::Refresh;
 use crate::balance::{
     CallEnd, Candidate, Connectivity, EndpointId, Load, Picker, Roster, Suspicion,
@@ -34,12 +34,13 @@ pub(super) struct State<L> {
     pub(super) failure: Option<Arc<str>>,
     /// When the next attempt is due, if one waits for its time.
     pub(super) retry_at: Option<Instant>,
-    /// The driver while no task runs it. Under the same lock as the endpoints: see `driver`.
-    pub(super) parked: Option<Driver<L>>,
+    /// The driver while no task runs it, of a type that only `driver` knows. Under the same lock as
+    /// the endpoints.
+    pub(super) parked: Option<Box<dyn Any + Send>>,
 }
 
 impl<L: Clone> Shared<L> {
-    pub(super) fn new(roster: Roster<L>, driver: Driver<L>) -> Self {
+    pub(super) fn new(roster: Roster<L>, driver: Box<dyn Any + Send>) -> Self {
         let picker = ArcSwap::new(roster.picker());
         let ejects_at = roster.config().outlier_detection.consecutive_failures;
         let state = State { roster, failure: None, retry_at: None, parked: Some(driver) };
@@ -99,7 +100,7 @@ impl<L: Clone> Shared<L> {
     }
 
     /// Takes the driver to a task.
-    pub(super) fn take_driver(&self) -> Option<Driver<L>> {
+    pub(super) fn take_driver(&self) -> Option<Box<dyn Any + Send>> {
         self.lock().parked.take()
     }
 

@@ -148,7 +148,7 @@ fn world(names: &[&str], config: BalanceConfig) -> World {
     let resolver = Lists { lists: lists.subscribe(), asked: Arc::clone(&asked), is_first: true };
     let making = servers.clone();
     let driver = Driver::new(Box::new(resolver), move |it: &Endpoint| making.link(it));
-    let shared = Arc::new(Shared::new(Roster::new(config, 7, now()), driver));
+    let shared = Arc::new(Shared::new(Roster::new(config, 7, now()), Box::new(driver)));
     let gone = CancellationToken::new();
     assert!(start(&shared, &gone), "the runtime takes its task");
     World { servers, shared, lists, asked, _gone: gone.drop_guard() }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
-use super::MemoryHolder;
+use super::holder::MemoryHolder;
 
 /// A request that found no memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

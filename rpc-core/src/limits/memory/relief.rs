@@ -18,7 +18,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use super::{MemoryHolder, Want, free_target};
+use super::holder::MemoryHolder;
+use super::pressure::Want;
 use crate::policy::progress::{Flow, Flows};
 
 /// The time in which a connection has to move something, or enough: longer than a link between
@@ -31,6 +32,15 @@ const DRAIN_SECONDS: u64 = 30;
 
 /// The time for which a refusal is remembered: two looks that end connections.
 const WANTED_FOR: Duration = Duration::from_secs(2);
+
+/// The part of what can be lent that is little: with less than a quarter free, holders that take
+/// nothing give way.
+const LITTLE_PART: u64 = 4;
+
+/// The bytes that are to be free of a budget: with less, holders that take nothing give way.
+pub(crate) fn free_target(lendable: u64) -> u64 {
+    lendable / LITTLE_PART
+}
 
 /// A connection that holds memory.
 #[derive(Debug, Clone, Copy)]

@@ -1,15 +1,15 @@
 //! The share of a server's memory budget that one peer has, as its connections use it.
 
-use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use tonic::Status;
 
+use super::holder::MemoryHolder;
 use super::machine;
 use super::pressure::{Pressure, Want};
-use super::relief::Holding;
+use super::relief::{Holding, free_target};
 use crate::limits::peer_key::PeerKey;
 use crate::limits::quota::Bound;
 use crate::limits::shared::{LimitShare, Names, SharedLimit};
@@ -25,42 +25,9 @@ const FLOOR_PART: u64 = 32;
 /// The part of a budget that is the reserve: an eighth, 32 floors of 64 MiB.
 const RESERVE_PART: NonZeroU64 = NonZeroU64::new(8).expect("8 is not 0");
 
-/// The part of what can be lent that is little: with less than a quarter free, holders that take
-/// nothing give way.
-const LITTLE_PART: u64 = 4;
-
 /// Which part of the memory that the process may use is the default budget: as much again is what
 /// handlers make of it, and half of the machine is left to the application.
 const DEFAULT_PART: u64 = 4;
-
-/// A holder of memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum MemoryHolder {
-    /// All connections of an address, those in their handshake included.
-    Peer(PeerKey),
-    /// A connection whose peer has no address. Such peers have nothing in common by which one of
-    /// them could be told from the others.
-    Connection(u64),
-}
-
-impl MemoryHolder {
-    /// The holder that connection `number` of `peer` belongs to.
-    pub(crate) fn new(peer: PeerKey, number: u64) -> Self {
-        match peer {
-            PeerKey::Local => Self::Connection(number),
-            PeerKey::V4(_) | PeerKey::V6(_) => Self::Peer(peer),
-        }
-    }
-}
-
-impl fmt::Display for MemoryHolder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Peer(peer) => peer.fmt(f),
-            Self::Connection(_) => write!(f, "a connection of {}", PeerKey::Local),
-        }
-    }
-}
 
 /// The budget of a server: `max` bytes, or a quarter of what the process may use.
 pub(crate) fn memory_limit(max: Option<u64>) -> Arc<SharedLimit<MemoryHolder>> {
@@ -78,11 +45,6 @@ pub(crate) fn memory_max(max: Option<u64>) -> u64 {
     static DEFAULT: OnceLock<u64> = OnceLock::new();
     let default = || *DEFAULT.get_or_init(|| machine::usable() / DEFAULT_PART);
     max.unwrap_or_else(default)
-}
-
-/// The bytes that are to be free of a budget: with less, holders that take nothing give way.
-pub(crate) fn free_target(lendable: u64) -> u64 {
-    lendable / LITTLE_PART
 }
 
 /// The part of a server's memory budget that one connection shares with the others of its

@@ -18,7 +18,6 @@ use tracing::Dispatch;
 use tracing::dispatcher::with_default;
 
 use self::upload::Upload;
-use super::connection::Leaving;
 use super::flow::Flowing;
 use super::held::{CALL_HELD, ENDED_HELD, connection_held, headers_held};
 use super::piece::Piece;
@@ -99,6 +98,15 @@ struct Open {
     uploads: FuturesUnordered<Upload>,
     unseen_resets: u32,
     is_flooded: bool,
+}
+
+/// The two steps by which a connection goes away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Leaving {
+    /// It tells the client, and ends with the last call.
+    WithLastCall,
+    /// It has no calls, and the client has had its time.
+    Now,
 }
 
 /// Why a connection of HTTP/2 has ended.

@@ -62,7 +62,7 @@ pub(super) struct Upload {
 }
 
 /// The call's side of a body.
-pub(in crate::port) struct Received {
+pub(in super::super) struct Received {
     inbox: Arc<Inbox>,
     window: FlowControl,
 }

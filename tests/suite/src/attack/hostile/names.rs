@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use farcall_testkit::name_server::{Record, ServiceTarget, Zone, address, service};
 
-use super::Trap;
 use super::peer::Record as Deeds;
 use crate::attack::exposure::{NAME, SERVICE_NAME};
 
@@ -21,12 +20,21 @@ const NETWORK: Ipv4Addr = Ipv4Addr::new(127, 9, 0, 0);
 /// Between two looks at the count of queries.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
+/// What a name stands for.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Answers {
+    /// SRV records of 1,100 targets.
+    Targets,
+    /// 2,500 addresses.
+    Addresses,
+}
+
 /// Serves names on loopback. Each query counts as a connection.
-pub(super) async fn listen(kind: Trap, deeds: &Arc<Deeds>) -> io::Result<SocketAddr> {
+pub(super) async fn listen(answers: Answers, deeds: &Arc<Deeds>) -> io::Result<SocketAddr> {
     let zone = Zone::default();
-    let records = match kind {
-        Trap::ManyTargets => targets(),
-        _ => (0..ADDRESSES).map(|number| host(NAME, number)).collect(),
+    let records = match answers {
+        Answers::Targets => targets(),
+        Answers::Addresses => (0..ADDRESSES).map(|number| host(NAME, number)).collect(),
     };
     zone.set(records?);
     let listening = zone.listen().await?;

@@ -12,8 +12,9 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 
 use super::frames::{self, answering, messages};
+use super::http2_servers::{self, Manner};
+use super::names::{self, Answers};
 use super::peer::{Peer, Reading, Record};
-use super::{http2_servers, names};
 use crate::attack::control::{answer_until_end, line, misunderstood};
 use crate::attack::log_text::FORGED;
 use crate::attack::message::REPORT;
@@ -103,7 +104,11 @@ enum Protocol {
 pub fn trap(runtime: &Handle, kind: Trap, scale: Scale) -> Result<(), AttackError> {
     let record = Arc::<Record>::default();
     let address = match kind.protocol() {
-        Protocol::Dns => runtime.block_on(names::listen(kind, &record))?,
+        Protocol::Dns => {
+            let is_targets = kind == Trap::ManyTargets;
+            let answers = if is_targets { Answers::Targets } else { Answers::Addresses };
+            runtime.block_on(names::listen(answers, &record))?
+        }
         Protocol::Farcall | Protocol::Http2 => {
             let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
             let address = listener.local_addr()?;
@@ -132,7 +137,9 @@ async fn accept(listener: TcpListener, kind: Trap, scale: Scale, record: Arc<Rec
         let record = Arc::clone(&record);
         if kind.protocol() == Protocol::Http2 {
             record.count_opened();
-            tokio::spawn(http2_servers::serve(stream, kind));
+            let is_proxy = kind == Trap::HtmlProxy;
+            let manner = if is_proxy { Manner::HtmlProxy } else { Manner::AnswerAndClose };
+            tokio::spawn(http2_servers::serve(stream, manner));
             continue;
         }
         let peer = Peer::accepted(stream, Reading::Everything, &record);
