@@ -259,8 +259,8 @@ impl Offers {
         for declined in std::mem::take(&mut answer.declined) {
             self.pending.retain(|(name, _)| !declined.is_about(name));
             let (name, reason) = (declined.name(), declined.reason());
-            let reason = format_args!("the server: {reason}");
-            self.failures.add(name.as_str(), reason, !declined.is_final());
+            let can_pass = !declined.is_final();
+            self.failures.add(name.as_str(), format_args!("the server: {reason}"), can_pass);
         }
         if answer.accepted.is_none() {
             // A server that knows nothing of it declines nothing either.

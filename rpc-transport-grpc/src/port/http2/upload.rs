@@ -62,7 +62,7 @@ pub(super) struct Upload {
 }
 
 /// The call's side of a body.
-pub(in super::super) struct Received {
+pub(super) struct Received {
     inbox: Arc<Inbox>,
     window: FlowControl,
 }
