@@ -334,7 +334,7 @@ impl Config {
     ///
     /// # Panics
     ///
-    /// When a text is neither a network nor an address.
+    /// Panics if a text is neither a network nor an address.
     #[must_use]
     #[track_caller]
     pub fn with_proxy_protocol<T: Into<String>>(

@@ -47,7 +47,7 @@ pub enum BindError {
     Encryption {
         /// The address.
         address: Address,
-        /// What cannot be together, and what to do about it.
+        /// The settings that exclude each other, and the fix.
         reason: &'static str,
     },
     /// Proxies are to say who the clients are, and the address is not of TCP.
@@ -55,7 +55,7 @@ pub enum BindError {
     ProxyProtocol {
         /// The address.
         address: Address,
-        /// What cannot be together, and what to do about it.
+        /// The settings that exclude each other, and the fix.
         reason: &'static str,
     },
     /// A server with `proxy_protocol` was given byte streams that the program accepts itself.

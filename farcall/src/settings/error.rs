@@ -144,8 +144,8 @@ impl Diagnostic for SettingsError {
 }
 
 impl SettingsError {
-    /// Joins mistakes, at least one, in the order of their places. Each is told once: a mistake in
-    /// the defaults is one of every target.
+    /// Joins one or more mistakes in the order of their places. Duplicates are dropped, because a
+    /// mistake in the defaults is one of every target.
     pub(super) fn joined(mut mistakes: Vec<Self>) -> Self {
         let place = |error: &Self| match error {
             Self::File(misplaced) => (0, misplaced.place.start),

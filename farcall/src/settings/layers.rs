@@ -20,7 +20,7 @@ const MAX_DEPTH: usize = 8;
 /// More mistakes than a reader mends at once.
 const MISTAKES_MAX: usize = 20;
 
-/// What a file and an environment say, without what cannot be.
+/// The values of a file and an environment, without those that are mistakes.
 pub(super) struct Document {
     pub(super) root: Root,
     pub(super) places: Places,

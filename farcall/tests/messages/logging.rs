@@ -28,7 +28,7 @@ pub(crate) async fn tell(told: &mut Told, log: &Log) {
     without_rdma(told, log).await;
 }
 
-/// What other tests of this process have caused several times.
+/// Lines that other tests of this process cause several times.
 fn once(told: &mut Told, log: &Log) {
     let text = log.text();
     for (side, message) in [

@@ -26,7 +26,7 @@ impl File {
         std::fs::rename(new, &self.0).unwrap();
     }
 
-    /// Has `put` make something else of the same name.
+    /// Replaces the file: `put` makes something else of the same name.
     pub(crate) fn put(&self, put: impl Fn(&Path)) {
         let _ = std::fs::remove_file(&self.0);
         let _ = std::fs::remove_dir(&self.0);

@@ -47,8 +47,8 @@ pub struct Roster<T> {
     epoch: Instant,
     /// When the current interval of the outlier detection ends.
     interval_ends: Instant,
-    /// When the endpoint after the one being connected is tried, under [`Policy::PickFirst`];
-    /// `None` once that is due.
+    /// Time at which the endpoint after the one being connected is tried, under
+    /// [`Policy::PickFirst`]; `None` once that is due.
     next_attempt: Option<Instant>,
     ring: Arc<Ring>,
     picker: Arc<Picker<T>>,
@@ -154,7 +154,7 @@ impl<T: Clone> Roster<T> {
         }
     }
 
-    /// When [`handle_timer`](Self::handle_timer) has something to do, if ever.
+    /// Returns the time at which [`handle_timer`](Self::handle_timer) is due, if it is.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let is_on = self.config.outlier_detection.is_on() && !self.members.is_empty();

@@ -103,7 +103,7 @@ impl Dns {
     ///
     /// # Errors
     ///
-    /// When the system's configuration cannot be read.
+    /// Returns an error if the system's configuration cannot be read.
     pub fn new(name: DnsName) -> Result<Self, ResolveError> {
         let mut dns = Self::by_system(name);
         dns.resolver()?;

@@ -23,7 +23,7 @@ impl ServerBuilder {
     ///
     /// # Panics
     ///
-    /// When a text is neither a network nor an address.
+    /// Panics if a text is neither a network nor an address.
     ///
     /// # Examples
     ///

@@ -168,8 +168,8 @@ impl Driver {
 
     fn start(&mut self, wanted: Wanted) {
         let connector = Arc::clone(&self.connector);
-        let of_attempt = wanted.clone();
-        let outcome = AssertUnwindSafe(async move { connector.connect(of_attempt).await });
+        let attempted = wanted.clone();
+        let outcome = AssertUnwindSafe(async move { connector.connect(attempted).await });
         let outcome = outcome.catch_unwind().map(|it| it.unwrap_or(Err(ConnectError::Panicked)));
         self.attempt = Some(Attempt { wanted, outcome: outcome.boxed() });
     }
