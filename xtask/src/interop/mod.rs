@@ -107,8 +107,12 @@ pub(crate) fn run(options: &InteropOptions) -> Result<()> {
 /// Returns an error if a case has failed.
 pub fn judge(columns: &[Column]) -> Result<()> {
     print!("{}", matrix(columns));
-    let failed: usize = columns.iter().map(|column| column.failed.len()).sum();
-    ensure!(failed == 0, "{failed} cases of interoperability failed");
+    let failed: Vec<_> = columns
+        .iter()
+        .flat_map(|column| column.failed.iter().map(|case| format!("{}: {case}", column.name)))
+        .collect();
+    // The last table of a run shows only this error.
+    ensure!(failed.is_empty(), "{} cases failed: {}", failed.len(), failed.join("; "));
     Ok(())
 }
 
@@ -163,7 +167,10 @@ mod tests {
         assert!(text.ends_with("all hold: 39 passed, 0 failed\n"), "{text}");
         let failed = vec!["gzip: it broke".to_owned()];
         let bad = Column { name: "python".into(), passed: 20, failed };
-        let text = matrix(&[good, bad]);
+        let columns = [good, bad];
+        let error = judge(&columns).unwrap_err().to_string();
+        assert_eq!(error, "1 cases failed: python: gzip: it broke");
+        let text = matrix(&columns);
         assert!(text.contains("    gzip: it broke\n"), "{text}");
         assert!(text.ends_with("NOT all hold: 59 passed, 1 failed\n"), "{text}");
     }
