@@ -6,6 +6,7 @@ The messages come from the server's own reflection service, so that nothing is g
 a line for each case, "ok NAME" or "FAILED NAME: why", and "done" at its end.
 """
 
+import contextlib
 import pathlib
 import sys
 import threading
@@ -20,6 +21,8 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 from grpc_status import rpc_status
 
 LIMIT = 20
+# Long enough that the call reaches its handler on a machine with other work.
+DEADLINE = 1
 REQUEST_LENS = (27182, 8, 1828, 45904)
 RESPONSE_LENS = (31415, 9, 2653, 58979)
 SPECIAL = "\t\n blanks, a line\r\nand 100 %41: \u263a \u00df \u65e5\u672c \U0001f608\t\n"
@@ -184,12 +187,17 @@ class Cases:
         error = self.refused(lambda: call(b"", timeout=LIMIT))
         assert error.code() == grpc.StatusCode.UNIMPLEMENTED
 
+    @contextlib.contextmanager
     def watch(self):
         """What becomes of the handlers of the calls that are made from here on."""
         request = self.handlers.message("farcall.suite.WatchRequest")
         events = self.handlers.Watch(request, timeout=LIMIT)
-        events.initial_metadata()  # the server watches
-        return events
+        try:
+            self.seen(events, "watching")
+            yield events
+        finally:
+            # The server has one watch at a time.
+            events.cancel()
 
     def seen(self, events, what):
         event = next(events)
@@ -207,13 +215,12 @@ class Cases:
             yield self.output(27182, 31415)
             held.wait(LIMIT)
 
-        events = self.watch()
-        call = self.test.FullDuplexCall(requests(), timeout=0.3)
-        error = self.refused(lambda: list(call))
-        assert error.code() == grpc.StatusCode.DEADLINE_EXCEEDED
-        self.seen(events, "entered")
-        self.seen(events, "dropped")
-        events.cancel()
+        with self.watch() as events:
+            call = self.test.FullDuplexCall(requests(), timeout=DEADLINE)
+            error = self.refused(lambda: list(call))
+            assert error.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+            self.seen(events, "entered")
+            self.seen(events, "dropped")
         held.set()
 
     def cancel_after_begin(self):
@@ -224,13 +231,12 @@ class Cases:
             return
             yield
 
-        events = self.watch()
-        call = self.test.StreamingInputCall.future(requests())
-        self.seen(events, "entered")
-        call.cancel()
-        assert call.cancelled()
-        self.seen(events, "dropped")
-        events.cancel()
+        with self.watch() as events:
+            call = self.test.StreamingInputCall.future(requests())
+            self.seen(events, "entered")
+            call.cancel()
+            assert call.cancelled()
+            self.seen(events, "dropped")
         held.set()
         self.empty_unary()
 
@@ -241,13 +247,12 @@ class Cases:
             yield self.output(27182, 31415)
             held.wait(LIMIT)
 
-        events = self.watch()
-        call = self.test.FullDuplexCall(requests(), timeout=LIMIT)
-        assert len(next(call).payload.body) == 31415
-        self.seen(events, "entered")
-        call.cancel()
-        self.seen(events, "dropped")
-        events.cancel()
+        with self.watch() as events:
+            call = self.test.FullDuplexCall(requests(), timeout=LIMIT)
+            assert len(next(call).payload.body) == 31415
+            self.seen(events, "entered")
+            call.cancel()
+            self.seen(events, "dropped")
         held.set()
         error = self.refused(lambda: list(call))
         assert error.code() == grpc.StatusCode.CANCELLED

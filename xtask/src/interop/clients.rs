@@ -15,7 +15,7 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// The cases that HAProxy's HTTP mode fails, at times, in front of any server.
 const HAPROXY_FAULTS: &[&str] =
-    &["cancel_after_begin", "cancel_after_first_response", "too_long_a_message"];
+    &["deadline", "cancel_after_begin", "cancel_after_first_response", "too_long_a_message"];
 
 /// The routes to the port itself.
 fn direct(server: &Server) -> Vec<Route> {

@@ -1,9 +1,10 @@
-//! What becomes of handlers, for clients of another process.
+//! What becomes of handlers, for clients of another process. A first event says that the server
+//! watches: a proxy may hold headers back until a message follows them.
 
 use std::sync::Arc;
 
 use farcall::{Request, Response, Status, async_trait};
-use futures::stream;
+use futures::{StreamExt as _, stream};
 use tokio::sync::Mutex;
 use tonic::codegen::BoxStream;
 
@@ -29,11 +30,12 @@ impl HandlersRpc for Handlers {
         let mut watch = Arc::clone(&self.0).lock_owned().await;
         // Those of calls before this one.
         while watch.try_next().is_some() {}
+        let watching = HandlerEvent { what: "watching".to_owned(), ..Default::default() };
         let events = stream::unfold(watch, |mut watch| async {
             let event = watch.next().await?;
             Some((Ok(described(event)), watch))
         });
-        Ok(Response::new(Box::pin(events)))
+        Ok(Response::new(Box::pin(stream::iter([Ok(watching)]).chain(events))))
     }
 }
 
