@@ -4,7 +4,7 @@
 //! lies in `fuzz/corpus/NAME`, small files made from valid encodings by [`Target::seeds`]; `cargo
 //! test -p farcall-fuzz` replays them and then mutates them (see [`campaign`]). `wire`, `records`,
 //! `proxy_header` and the `rdma` targets but one are about bytes alone. `rdma_connection` plays the
-//! state of an RDMA connection, with a device and a peer that are scripts (`script` in
+//! state of an RDMA connection, with a device and a peer that are scripts (`testing/script` in
 //! `rpc-transport-rdma`).
 //! `client` and `server` run a whole session, the real one, over a `scripted` transport whose peer
 //! may do anything, while a `ledger` reads along what the session sends, and a second one, of the

@@ -26,18 +26,15 @@ pub mod memory;
 mod proto;
 #[cfg(feature = "sim")]
 #[forbid(unsafe_code)]
-pub mod scale;
-#[cfg(any(test, feature = "fuzzing"))]
-#[doc(hidden)]
-#[forbid(unsafe_code)]
-pub mod script;
-#[cfg(feature = "sim")]
-#[forbid(unsafe_code)]
 pub mod sim;
 #[forbid(unsafe_code)]
 mod stats;
 #[cfg(feature = "ibverbs")]
 mod sys;
+#[cfg(any(test, feature = "fuzzing", feature = "sim"))]
+#[doc(hidden)]
+#[forbid(unsafe_code)]
+pub mod testing;
 pub mod verbs;
 #[forbid(unsafe_code)]
 mod worker;
@@ -50,7 +47,7 @@ pub use link::RdmaUpgrade;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing {
     pub use crate::proto::fuzzing::{conn_params, conn_params_seeds, message, message_seeds};
-    pub use crate::script::{Seen, connection, connection_seeds, play};
+    pub use crate::testing::script::{Seen, connection, connection_seeds, play};
 }
 pub use stats::{
     AsyncEventKind, CancellationStats, DeviceStatus, LaneActivity, LaneInfo, LeaseStats,

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, bail};
-use rpc_transport_rdma::scale::{Forecast, Measured, Mix, Plan, Shape, forecast, simulate};
+use rpc_transport_rdma::testing::scale::{
+    Forecast, Measured, Mix, Plan, Shape, forecast, simulate,
+};
 
 use super::connections;
 use crate::driver::Bench;

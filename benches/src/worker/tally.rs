@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use hdrhistogram::Histogram;
-use rpc_transport_rdma::scale::jain;
+use rpc_transport_rdma::testing::jain;
 
 use super::load::Outcome;
 use super::usage::Spent;

@@ -1,4 +1,4 @@
-//! What single events do to the state of a connection, beside the scripts (`crate::script`), which
+//! What single events do to the state of a connection, beside the scripts (`crate::testing::script`), which
 //! say what holds after any of them.
 
 mod life;
@@ -16,11 +16,11 @@ use crate::proto::flow::quota::{SharedQuota, SlotQuota};
 use crate::proto::flow::window::HeldQuota;
 use crate::proto::rndv::get::{Due, GetRequest, ReadLimits};
 use crate::proto::wire::{AtsStatus, Grant, MessageHeader, RTS_LEN_MAX, Rts, RtsSegment};
-use crate::script::buffers::{
+use crate::stats::activity::ActivityCounters;
+use crate::testing::script::buffers::{
     BindState, Binding, Books, OfferedFrame, ScriptBuffers, Share, Slot, Token, Window,
 };
-use crate::script::clock::{TIMEOUTS, clock, now, set_now};
-use crate::stats::activity::ActivityCounters;
+use crate::testing::script::clock::{TIMEOUTS, clock, now, set_now};
 use crate::verbs::RemoteMemory;
 
 const OUR_EPOCH: u32 = 1;

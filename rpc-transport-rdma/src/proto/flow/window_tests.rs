@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 
 use super::*;
-use crate::fair::jain::jain;
 use crate::proto::flow::credits::RESERVE;
 use crate::proto::flow::quota::BASE;
+use crate::testing::jain;
 
 /// The window that the peers of a worker promise back.
 const PEER_WINDOW: u32 = 8;

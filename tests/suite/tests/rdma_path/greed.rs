@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use farcall_suite::Failure;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 use futures::future::try_join_all;
-use rpc_transport_rdma::scale::jain;
+use rpc_transport_rdma::testing::jain;
 
 use crate::rig::{Rig, Serving, connect, devices, echo, within, within_limit};
 

@@ -12,9 +12,6 @@
 //!
 //! [`forecast`] is a model of the same in a few lines of arithmetic, to be held against it.
 //!
-//! It stands in this crate, and not with the benchmarks that draw its figures, because the machines
-//! that it plays are no part of the crate's interface.
-//!
 //! Deliberately not here: payloads, large messages, send queues and processor time.
 
 mod end;
@@ -29,7 +26,6 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
-pub use crate::fair::jain::jain;
 pub use forecast::{Forecast, forecast};
 pub use measured::Measured;
 pub use plan::{Mix, Plan, Shape};
