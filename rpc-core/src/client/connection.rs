@@ -23,10 +23,7 @@ use crate::stream::{
 use crate::transport::{Addresses, CloseReason};
 use crate::wire::hello::Hello;
 use crate::wire::outcome::Outcome;
-use crate::{
-    BufferSource, CallKind, Idempotency, Keepalive, Limits, MethodDescriptor, Negotiated,
-    NotExecuted, Readiness,
-};
+use crate::{BufferSource, Keepalive, Limits, Method, Negotiated, NotExecuted, Readiness};
 
 /// What a session is started with.
 #[derive(Debug)]
@@ -55,7 +52,7 @@ pub struct ClientSetup {
 #[derive(Clone, Copy)]
 pub struct Outgoing<'a> {
     /// The method.
-    pub method: &'static MethodDescriptor,
+    pub method: &'a Method,
     /// The request's metadata.
     pub metadata: &'a MetadataMap,
     /// When the call ends at the latest.
@@ -71,7 +68,7 @@ pub struct Outgoing<'a> {
 impl fmt::Debug for Outgoing<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Outgoing")
-            .field("method", &self.method.path)
+            .field("method", &self.method.path())
             .field("metadata", &MetadataNames(self.metadata))
             .field("deadline", &self.deadline)
             .finish_non_exhaustive()
@@ -122,12 +119,13 @@ pub trait Connection: fmt::Debug + Send + Sync {
         Box::pin(ready(Err(no_session())))
     }
 
-    /// What the server says of the method at `path`.
+    /// Describes the method at `path`.
     ///
     /// # Errors
     ///
-    /// When the server has no such method, or is of a version that does not say.
-    fn method(&self, _path: &str) -> Result<(CallKind, Idempotency), Status> {
+    /// Returns `UNIMPLEMENTED` if the server has no such method, or is of a version that does not
+    /// describe its methods.
+    fn method(&self, _path: &str) -> Result<Method, Status> {
         Err(no_session())
     }
 

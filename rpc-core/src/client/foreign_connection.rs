@@ -11,7 +11,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Status};
 
 use super::CallDeadline;
-use crate::MethodDescriptor;
+use crate::Method;
 use crate::call::metadata_names::MetadataNames;
 use crate::stream::StreamPart;
 
@@ -35,7 +35,7 @@ impl fmt::Debug for EncodedBody {
 /// A call of any kind with its request encoded.
 pub struct EncodedCall {
     /// The method.
-    pub method: &'static MethodDescriptor,
+    pub method: Method,
     /// The request's metadata, without a timeout.
     pub metadata: MetadataMap,
     /// What the caller tells layers.
@@ -49,7 +49,7 @@ pub struct EncodedCall {
 impl fmt::Debug for EncodedCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EncodedCall")
-            .field("method", &self.method.path)
+            .field("method", &self.method.path())
             .field("metadata", &MetadataNames(&self.metadata))
             .field("limit", &self.limit)
             .field("body", &self.body)
@@ -68,7 +68,7 @@ impl EncodedCall {
             }
         };
         let (metadata, extensions) = (self.metadata.clone(), self.extensions.clone());
-        Self { method: self.method, metadata, extensions, limit: self.limit, body }
+        Self { method: self.method.clone(), metadata, extensions, limit: self.limit, body }
     }
 
     /// Whether its request is one message, which can be sent again.

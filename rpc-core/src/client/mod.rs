@@ -15,8 +15,8 @@ mod session;
 pub use crate::stream::StreamPart;
 pub use call::begun::CallDefaults;
 pub use call::{
-    Call, CallDeadline, ClientCall, ClientReply, MethodName, UnnamedPaths, client_streaming,
-    server_streaming, streaming, unary, untyped, untyped_unary,
+    Call, CallDeadline, ClientCall, ClientReply, client_streaming, server_streaming, streaming,
+    unary, untyped, untyped_unary,
 };
 pub use caller::{Caller, DynCaller};
 pub use channel::{Channel, ChannelCall};

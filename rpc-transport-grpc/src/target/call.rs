@@ -17,7 +17,7 @@ use http_body_util::BodyExt;
 use hyper::client::conn::http2::SendRequest;
 use rpc_core::client::{EncodedBody, EncodedCall, ForeignReply, StreamPart};
 use rpc_core::wire::metadata::{check_binary, from_http};
-use rpc_core::{Limits, MayHaveExecuted, NotExecuted};
+use rpc_core::{Limits, MayHaveExecuted, Method, NotExecuted};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::body::Body;
 use tonic::client::Grpc;
@@ -52,6 +52,16 @@ struct Guard {
     _in_flight: Box<dyn Any + Send>,
     /// Dropped, the stream of requests ends, and the server is told that the call is given up.
     _given_up: DropGuard,
+}
+
+/// The path of a request. Generated code's is not copied.
+fn path(method: &Method) -> Result<PathAndQuery, Status> {
+    let bytes = match method {
+        Method::Static(method) => Bytes::from_static(method.path.as_bytes()),
+        Method::Shared(_) => Bytes::copy_from_slice(method.path().as_bytes()),
+    };
+    let invalid = |error| Status::internal(format!("the method's path {}: {error}", method.path()));
+    PathAndQuery::from_maybe_shared(bytes).map_err(invalid)
 }
 
 /// Makes a call, up to its first answer.
@@ -89,11 +99,11 @@ pub(super) async fn make(
     let service = Http2 { sender, server: server.clone(), is_asked, message };
     let service = Breakable::new(service, broken.clone());
     let grpc = Grpc::with_origin(service, origin).max_decoding_message_size(max_message_len);
-    let path = PathAndQuery::from_static(method.path);
+    let path = path(&method).map_err(NotExecuted::mark)?;
     let response = accept_all_responses(grpc).streaming(request, path, RawCodec).await;
     let ends = Ends { server: server.name, broken };
     let response = response.map_err(|status| ends.status(status))?;
-    match method.kind.has_response_stream() {
+    match method.kind().has_response_stream() {
         true => many(response, ends, guard),
         false => one(response, &ends).await,
     }

@@ -110,7 +110,7 @@ pub(super) fn start(
         false => EncodedBody::Message(message),
     };
     let (metadata, extensions) = (MetadataMap::new(), Extensions::new());
-    let call = EncodedCall { method, metadata, extensions, limit: None, body };
+    let call = EncodedCall { method: method.into(), metadata, extensions, limit: None, body };
     let connection = Arc::clone(connection).foreign().expect("it is one");
     tokio::spawn(connection.call(call))
 }

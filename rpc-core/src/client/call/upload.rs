@@ -31,7 +31,7 @@ where
     let id = started.guard.id();
     let connection = started.guard.connection()?;
     let compress_from = started.io.core().settled.compression.from(call.limits.compress_from());
-    let direction = Direction::requests(call.method, call.limits);
+    let direction = Direction::requests(call.method.detach(), call.limits);
     let direction = direction.compressed_from(compress_from);
     let mut writer = StreamWriter::new(Arc::clone(&started.io), id);
     // Calls that the stream makes while it is polled belong to the maker of the stream.

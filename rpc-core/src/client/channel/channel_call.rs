@@ -39,7 +39,7 @@ enum Way<'c, 'r, F> {
 impl<F> fmt::Debug for ChannelCall<'_, '_, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let method = match &self.0 {
-            Way::Session { call, .. } => Some(call.method().path),
+            Way::Session { call, .. } => Some(call.method().path()),
             Way::Other(_) => None,
         };
         f.debug_struct("ChannelCall").field("over_session", &method).finish_non_exhaustive()
@@ -93,15 +93,15 @@ where
                 }
                 Way::Other(call) => return call.await,
             };
-            let (method, deadline, limits) = (call.method(), begun.deadline(), begun.limits());
-            let (metadata, sent) = call.as_sent();
+            let (deadline, limits) = (begun.deadline(), begun.limits());
+            let (method, metadata, sent) = call.as_sent();
             let (message, stream) = match sent {
                 Sent::Message(message) => (Some(message), None),
                 Sent::Stream(stream) => (None, Some(stream)),
             };
             let call = Outgoing { method, metadata, deadline, readiness, limits, message };
             let made = pin!(channel.make(&call, stream, begun));
-            begun.finish(&channel.manager, within(deadline, made).await)
+            begun.finish(method, &channel.manager, within(deadline, made).await)
         }
     }
 }
@@ -142,7 +142,7 @@ impl Channel {
                 };
                 let mut started = started.map_err(|status| retries.final_status(status))?;
                 let upload = stream.as_mut().and_then(|stream| stream.start(&started, *call));
-                let status = match call.method.kind {
+                let status = match call.method.kind() {
                     CallKind::Unary | CallKind::ClientStreaming => {
                         let inflating = match started.reply().await {
                             Ok(reply) => match self.answered(&started, reply, call, begun) {
@@ -159,7 +159,7 @@ impl Channel {
                     CallKind::ServerStreaming | CallKind::Streaming => {
                         match headers(&mut started).await {
                             Ok(metadata) => {
-                                let begun = begun.within(&self.manager);
+                                let begun = begun.within(call.method, &self.manager);
                                 let stream = download(started, upload, begun)?;
                                 return Ok(ClientReply::of_stream(metadata, stream));
                             }
@@ -180,11 +180,11 @@ impl Channel {
         call: &Outgoing<'_>,
         begun: &Begun,
     ) -> Answered {
-        let (limit, log) = (call.limits.of_responses(), begun.end_log(&self.manager));
+        let (limit, log) = (call.limits.of_responses(), begun.end_log(call.method, &self.manager));
         if !reply.is_deflated {
             return Answered::Ended(ClientReply::of_message(reply, limit, log));
         }
-        let (io, receiving) = (Arc::clone(&started.io), begun.receiving());
+        let (io, receiving) = (Arc::clone(&started.io), begun.receiving(call.method));
         Answered::Inflating(Box::pin(async move {
             ClientReply::of_message(reply.inflated(&*io, receiving).await?, limit, log)
         }))

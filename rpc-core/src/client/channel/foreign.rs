@@ -22,6 +22,7 @@ impl Channel {
     pub(super) async fn call_foreign(&self, mut call: Call<'_>) -> Result<ClientReply, Status> {
         let begun = Begun::new(&self.defaults, &mut call);
         let (readiness, deadline) = (self.readiness_of(&call), begun.deadline().copied());
+        let method = call.method().clone();
         let call = checked(call.into_encoded(deadline), begun.limits().of_requests());
         let made = async { self.make_foreign(call?, readiness).await };
         let made = within(deadline.as_ref(), made).await;
@@ -30,13 +31,14 @@ impl Channel {
             ForeignReply::Message { message, .. } => limit.check(message.len()).map(|()| reply),
             ForeignReply::Stream { .. } => Ok(reply),
         });
-        Ok(match begun.finish(&self.manager, made)? {
+        Ok(match begun.finish(&method, &self.manager, made)? {
             ForeignReply::Message { initial, trailers, message } => {
                 ClientReply::with_message(initial, trailers, message)
             }
-            ForeignReply::Stream { initial, parts } => {
-                ClientReply::with_stream(initial, bounded(parts, begun.within(&self.manager)))
-            }
+            ForeignReply::Stream { initial, parts } => ClientReply::with_stream(
+                initial,
+                bounded(parts, begun.within(&method, &self.manager)),
+            ),
         })
     }
 
@@ -46,9 +48,9 @@ impl Channel {
         mut call: EncodedCall,
         readiness: Readiness,
     ) -> Result<ForeignReply, Status> {
-        let (method, limit) = (call.method, call.limit);
+        let (method, limit) = (call.method.clone(), call.limit);
         let mut retries =
-            TransparentRetries::of(&self.manager, self.replays, method, call.is_repeatable());
+            TransparentRetries::of(&self.manager, self.replays, &method, call.is_repeatable());
         loop {
             let connection = match self.manager.open() {
                 Some(connection) => Ok(connection),

@@ -11,10 +11,10 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::ConnectionManager;
+use crate::ConnectBackoff;
 use crate::client::{Connect, Connection, Outgoing, Path, Started};
 use crate::connect::{ClientConfig, ConnectError, ConnectionInfo, UpgradePolicy, Wanted};
 use crate::transport::{Addresses, CloseReason, TransportStats};
-use crate::{CallKind, ConnectBackoff, Idempotency};
 
 /// How long an attempt takes.
 const ATTEMPT: Duration = Duration::from_millis(100);
@@ -216,10 +216,6 @@ impl Scripted {
 }
 
 impl Connection for Scripted {
-    fn method(&self, _: &str) -> Result<(CallKind, Idempotency), Status> {
-        Err(Status::unimplemented("no calls are made"))
-    }
-
     fn try_start(self: Arc<Self>, _: Outgoing<'_>) -> Result<Option<Started>, Status> {
         Err(Status::unimplemented("no calls are made"))
     }
