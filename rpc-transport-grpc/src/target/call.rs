@@ -15,7 +15,7 @@ use http::Uri;
 use http::uri::PathAndQuery;
 use http_body_util::BodyExt;
 use hyper::client::conn::http2::SendRequest;
-use rpc_core::client::{EncodedBody, EncodedCall, ForeignReply, StreamPart};
+use rpc_core::client::{EncodedBody, EncodedCall, EncodedReply, StreamPart};
 use rpc_core::wire::metadata::{check_binary, from_http};
 use rpc_core::{Limits, MayHaveExecuted, Method, NotExecuted};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -70,7 +70,7 @@ pub(super) async fn make(
     server: Server,
     call: EncodedCall,
     in_flight: Box<dyn Any + Send>,
-) -> Result<ForeignReply, Status> {
+) -> Result<EncodedReply, Status> {
     let EncodedCall { method, metadata, extensions, limit, body, .. } = call;
     check_binary(&metadata)
         .map_err(|error| NotExecuted::mark(Status::internal(format!("the request's {error}"))))?;
@@ -177,7 +177,7 @@ fn cancelled() -> Status {
 
 /// The response of a method with one message. Another number of them is `UNIMPLEMENTED`, as in
 /// gRPC's list of codes: the sides have different methods.
-async fn one(response: Response<Streaming<Raw>>, ends: &Ends) -> Result<ForeignReply, Status> {
+async fn one(response: Response<Streaming<Raw>>, ends: &Ends) -> Result<EncodedReply, Status> {
     let (metadata, mut messages, _) = response.into_parts();
     let mut next = async || messages.message().await.map_err(|status| ends.status(status));
     let Some(Raw(message)) = next().await? else {
@@ -188,7 +188,7 @@ async fn one(response: Response<Streaming<Raw>>, ends: &Ends) -> Result<ForeignR
     }
     let trailers = messages.trailers().await?.unwrap_or_default();
     let (initial, trailers) = (ends.metadata(metadata)?, ends.metadata(trailers)?);
-    Ok(ForeignReply::Message { initial, trailers, message })
+    Ok(EncodedReply::Message { initial, trailers, message })
 }
 
 /// The response of a method with a stream.
@@ -196,7 +196,7 @@ fn many(
     response: Response<Streaming<Raw>>,
     ends: Ends,
     guard: Guard,
-) -> Result<ForeignReply, Status> {
+) -> Result<EncodedReply, Status> {
     let (metadata, messages, _) = response.into_parts();
     let initial = ends.metadata(metadata)?;
     let parts = stream::unfold(Some((messages, guard)), move |state| {
@@ -215,7 +215,7 @@ fn many(
             }
         }
     });
-    Ok(ForeignReply::Stream { initial, parts: parts.boxed() })
+    Ok(EncodedReply::Stream { initial, parts: parts.boxed() })
 }
 
 /// The connection as what tonic's client code calls.

@@ -59,7 +59,7 @@ where
         otherwise: impl FnOnce(Call<'r>) -> F,
     ) -> Self {
         match channel {
-            Some(channel) if !call.is_untyped() && !channel.is_foreign => {
+            Some(channel) if !call.is_untyped() && !channel.is_encoded => {
                 Self::over_session(channel, call)
             }
             _ => Self(Way::Other(Box::pin(otherwise(call)))),
@@ -196,10 +196,11 @@ impl Channel {
         let Some(connection) = self.manager.open() else {
             return Ok(Tried::Waits { left: ATTEMPTS_MAX });
         };
-        match Arc::clone(&connection).try_start(*call) {
+        let session = connection.into_session()?;
+        match Arc::clone(&session).try_start(*call) {
             Ok(Some(started)) => Ok(Tried::Started(started)),
             Ok(None) => Ok(Tried::Waits { left: ATTEMPTS_MAX }),
-            Err(_) if !connection.is_open() => Ok(Tried::Waits { left: ATTEMPTS_MAX - 1 }),
+            Err(_) if !session.is_open() => Ok(Tried::Waits { left: ATTEMPTS_MAX - 1 }),
             Err(status) => Err(NotExecuted::mark(status)),
         }
     }
@@ -213,15 +214,16 @@ impl Channel {
                 Some(connection) => connection,
                 None => self.connection(call.readiness, call.deadline).await?,
             };
-            let started = match Arc::clone(&connection).try_start(*call) {
+            let session = connection.into_session()?;
+            let started = match Arc::clone(&session).try_start(*call) {
                 Ok(Some(started)) => return Ok(started),
-                Ok(None) => Arc::clone(&connection).start(*call).await,
+                Ok(None) => Arc::clone(&session).start(*call).await,
                 Err(status) => Err(status),
             };
             match started {
-                // Each connection that is of no use delays the next attempt, so that a call which
-                // waits does not spin.
-                Err(_) if (left > 0 || waits) && !connection.is_open() => {}
+                // Each failed connection increases the backoff, so that a call which waits does
+                // not spin.
+                Err(_) if (left > 0 || waits) && !session.is_open() => {}
                 other => return other.map_err(NotExecuted::mark),
             }
         }

@@ -1,7 +1,7 @@
 //! The channel: a cheap handle that makes calls over one connection, which is renewed when it ends.
 
 mod channel_call;
-mod foreign;
+mod encoded;
 mod ready;
 mod retry;
 
@@ -23,7 +23,7 @@ use super::call::begun::Begun;
 use super::call::deadline::within;
 use super::connection_manager::ConnectionManager;
 use super::{
-    Call, CallDeadline, CallDefaults, Caller, ClientReply, Connect, Connection, Intercepted,
+    Call, CallDeadline, CallDefaults, Caller, ClientReply, Connect, Established, Intercepted,
     LayeredChannel, Path, PathCounts,
 };
 use crate::balance::Connectivity;
@@ -58,8 +58,8 @@ use crate::{Buffer, Deadline, Method, NotExecuted, Readiness};
 #[derive(Clone, Debug)]
 pub struct Channel {
     pub(in crate::client) manager: Arc<ConnectionManager>,
-    /// Whether its connections speak another protocol.
-    is_foreign: bool,
+    /// Set where connections speak another protocol, and take encoded calls.
+    is_encoded: bool,
     /// What calls have that set nothing themselves.
     pub(super) defaults: CallDefaults,
     readiness: Readiness,
@@ -74,7 +74,7 @@ impl Channel {
     pub fn new(connector: impl Connect) -> Self {
         let manager = Arc::new(ConnectionManager::new(connector));
         Self {
-            is_foreign: manager.is_foreign(),
+            is_encoded: manager.is_encoded(),
             manager,
             defaults: CallDefaults::default(),
             readiness: Readiness::FailFast,
@@ -234,7 +234,7 @@ impl Channel {
         &self,
         readiness: Readiness,
         limit: Option<&CallDeadline>,
-    ) -> Result<Arc<dyn Connection>, Status> {
+    ) -> Result<Established, Status> {
         loop {
             let error = match self.manager.connection().await {
                 Ok(connection) => return Ok(connection),
@@ -337,15 +337,15 @@ impl Caller for Channel {
     fn described(&self, path: &str) -> Option<Method> {
         // A connection of another protocol has no description. A method that the server does not
         // have is refused by the call, which has a status for it.
-        self.manager.open()?.method(path).ok()
+        self.manager.open()?.into_session().ok()?.method(path).ok()
     }
 }
 
 impl Channel {
     /// Makes a call that is not a stub's over a session.
     async fn call_otherwise(&self, call: Call<'_>) -> Result<ClientReply, Status> {
-        match self.is_foreign {
-            true => self.call_foreign(call).await,
+        match self.is_encoded {
+            true => self.call_encoded(call).await,
             false => self.call_untyped(call).await,
         }
     }
@@ -388,7 +388,7 @@ impl Channel {
                 Some(connection) => connection,
                 None => self.connection(self.readiness_of(call), limit).await?,
             };
-            let described = connection.method(call.method().path());
+            let described = connection.into_session()?.method(call.method().path());
             call.set_method(described.map_err(NotExecuted::mark)?);
         }
         call.make_typed().await

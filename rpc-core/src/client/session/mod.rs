@@ -20,7 +20,7 @@ use tonic::Status;
 use self::keep_alive::{WatchRules, keep_alive};
 use self::phase::{Draining, Phase};
 use super::connection::ReplySender;
-use super::{ClientSetup, Connection, Outgoing, Started};
+use super::{ClientSetup, Connection, Outgoing, SessionCalls, Started};
 use crate::call::refusal;
 use crate::calls::client::Calls;
 use crate::calls::id_hashing::IdHashing;
@@ -171,7 +171,7 @@ impl Session {
     }
 }
 
-impl Connection for Session {
+impl SessionCalls for Session {
     fn try_start(self: Arc<Self>, call: Outgoing<'_>) -> Result<Option<Started>, Status> {
         self.try_send_request(call)
     }
@@ -211,7 +211,9 @@ impl Connection for Session {
         }
         self.leave_if(is_done);
     }
+}
 
+impl Connection for Session {
     fn is_open(&self) -> bool {
         self.state().phase.is_open()
     }

@@ -1,11 +1,9 @@
-//! A connection that speaks another protocol than farcall's: what it is given, and what it gives.
+//! Whole calls, encoded, and their replies: for connections that speak another protocol.
 
 use std::fmt;
 use std::mem;
-use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Status};
@@ -77,8 +75,8 @@ impl EncodedCall {
     }
 }
 
-/// The answer to such a call.
-pub enum ForeignReply {
+/// The reply to an encoded call.
+pub enum EncodedReply {
     /// One message.
     Message {
         /// The metadata that came first.
@@ -97,28 +95,11 @@ pub enum ForeignReply {
     },
 }
 
-impl fmt::Debug for ForeignReply {
+impl fmt::Debug for EncodedReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Message { message, .. } => write!(f, "a message of {} bytes", message.len()),
             Self::Stream { .. } => f.write_str("a stream of messages"),
         }
     }
-}
-
-/// The client's end of a connection that speaks another protocol than farcall's, and is given whole
-/// calls.
-pub trait ForeignConnection: fmt::Debug + Send + Sync {
-    /// Makes a call, up to its first answer.
-    ///
-    /// # Errors
-    ///
-    /// With the status of the call: marked as not executed where the peer has surely not seen it,
-    /// and as perhaps executed where the connection ended under it.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future gives the call up.
-    fn call(self: Arc<Self>, call: EncodedCall)
-    -> BoxFuture<'static, Result<ForeignReply, Status>>;
 }
