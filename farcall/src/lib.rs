@@ -71,9 +71,10 @@ pub use rpc_core::server::{CallContext, PeerExtensions, PeerInfo};
 pub use rpc_core::transport::{Addresses, Identity, TransportStats};
 pub use rpc_core::{
     Backoff, Buffer, CallKind, Caller, Code, Compression, ConnectBackoff, Deadline, Detach,
-    Extensions, Idempotency, InvalidSetting, Keepalive, Limits, MayHaveExecuted, MethodCompression,
-    MethodDescriptor, Negotiated, NotExecuted, Readiness, ReplayLimits, Request, Response, Service,
-    ServiceDescriptor, Status, Streaming, Trailers, async_trait, buffer, layer, metadata,
+    Extensions, Idempotency, InvalidSetting, Keepalive, Limits, MayHaveExecuted, Method,
+    MethodCompression, MethodDescriptor, Negotiated, NotExecuted, Readiness, ReplayLimits, Request,
+    Response, Service, ServiceDescriptor, SharedMethod, Status, Streaming, Trailers, async_trait,
+    buffer, layer, metadata,
 };
 pub use tonic::{include_file_descriptor_set, include_proto};
 pub use {prost, tonic};

@@ -10,7 +10,9 @@ use std::time::Duration;
 use arbitrary::{Arbitrary, Unstructured};
 use futures::future::BoxFuture;
 use futures::{FutureExt, stream};
-use rpc_core::client::{Connect, Connection, client_streaming, server_streaming, streaming, unary};
+use rpc_core::client::{
+    Connect, Connection, Established, client_streaming, server_streaming, streaming, unary,
+};
 use rpc_core::connect::{ClientConfig, ConnectError, Wanted, connect};
 use rpc_core::wire::FrameKind;
 use rpc_core::wire::hello::{self, Hello};
@@ -110,7 +112,7 @@ impl Reader {
 #[derive(Debug)]
 struct Once {
     config: ClientConfig,
-    connection: Mutex<Option<Arc<dyn Connection>>>,
+    connection: Mutex<Option<Established>>,
 }
 
 impl Connect for Once {
@@ -122,7 +124,7 @@ impl Connect for Once {
         "scripted".into()
     }
 
-    fn connect(&self, _: Wanted) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>> {
+    fn connect(&self, _: Wanted) -> BoxFuture<'_, Result<Established, ConnectError>> {
         let connection = self.connection.lock().expect("nothing panics under the lock").take();
         let (address, reason) = ("scripted".into(), "there is one connection".into());
         let connection = connection.ok_or(ConnectError::Address { address, reason });
@@ -145,10 +147,8 @@ async fn script(bytes: &[u8]) {
     let mut peer = Peer::new("client", limits, link.clone(), kinds);
     peer.heap.allow_compressed(compression_of(bytes));
     let connection = open(&link, limits, compression_of(bytes)).await;
-    let once = Once {
-        config: ClientConfig::default(),
-        connection: Mutex::new(Some(Arc::clone(&connection))),
-    };
+    let once =
+        Once { config: ClientConfig::default(), connection: Mutex::new(Some(connection.clone())) };
     let channel = Channel::new(once);
     let mut calls: Vec<CallTask> = Vec::with_capacity(CALLERS_MAX);
     let mut input = Unstructured::new(bytes);
@@ -216,7 +216,7 @@ fn pick(ledger: &Ledger, number: u8) -> u64 {
     }
 }
 
-async fn open(link: &Scripted, limits: Limits, compression: Compression) -> Arc<dyn Connection> {
+async fn open(link: &Scripted, limits: Limits, compression: Compression) -> Established {
     let mut server = Hello::new(&limits);
     server.encodings = if compression.is_accepted() { hello::DEFLATE } else { 0 };
     server.methods = METHODS.iter().map(|method| method.path.to_owned()).collect();

@@ -35,6 +35,7 @@ pub use call::deadline::{Deadline, grpc_timeout, is_grpc_timeout};
 pub use call::descriptor::{CallKind, Idempotency, MethodDescriptor, ServiceDescriptor};
 pub use call::execution::{MayHaveExecuted, NotExecuted};
 pub use call::late_trailers::LateTrailers;
+pub use call::method::{Method, SharedMethod};
 pub use call::{Readiness, Trailers};
 pub use client::{Caller, Channel};
 pub use compression::{Compression, Negotiated, check_min_len};

@@ -12,16 +12,16 @@ use tower::Service;
 
 use super::live::CallRules;
 use super::{Channel, Servers};
-use crate::{Caller, MethodDescriptor, Status};
+use crate::{Caller, Method, Status};
 
 impl Caller for Channel {
     fn call(&self, mut call: Call<'_>) -> impl Future<Output = Result<ClientReply, Status>> + Send {
-        let refused = self.credentials.apply(call.method(), call.metadata_mut()).err();
+        let refused = self.credentials.apply(&mut call).err();
         let channel = self.single().filter(|_| refused.is_none());
         ChannelCall::new(channel, call, |call| self.call_otherwise(call, refused)).make()
     }
 
-    fn described(&self, path: &str) -> Option<&'static MethodDescriptor> {
+    fn described(&self, path: &str) -> Option<Method> {
         self.single()?.described(path)
     }
 }
@@ -121,7 +121,7 @@ impl Service<ClientCall> for Channel {
     }
 
     fn call(&mut self, mut call: ClientCall) -> Self::Future {
-        if let Err(status) = self.credentials.apply(call.method(), call.metadata_mut()) {
+        if let Err(status) = self.credentials.apply(&mut call) {
             return ready(Err(status)).boxed();
         }
         match (&self.attempts, &self.live, &mut self.servers) {

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::client::Call;
 use crate::metadata::MetadataMap;
-use crate::{MethodDescriptor, Status};
+use crate::{Method, Status};
 
 /// Adds to the metadata of every call of a channel what shows who makes it, such as a token. A
 /// closure that takes a method and metadata is one.
@@ -17,14 +18,14 @@ use crate::{MethodDescriptor, Status};
 ///
 /// ```
 /// use farcall::metadata::{AsciiMetadataValue, MetadataMap};
-/// use farcall::{Channel, MethodDescriptor, Status};
+/// use farcall::{Channel, Method, Status};
 ///
 /// /// A channel whose calls carry `token`. It needs `tls`.
 /// # use farcall::AddressError;
 /// fn with_token(address: &str, mut token: AsciiMetadataValue) -> Result<(), AddressError> {
 ///     // Its `Debug` does not show it.
 ///     token.set_sensitive(true);
-///     let credentials = move |_: &MethodDescriptor, metadata: &mut MetadataMap| {
+///     let credentials = move |_: &Method, metadata: &mut MetadataMap| {
 ///         metadata.insert("authorization", token.clone());
 ///         Ok::<_, Status>(())
 ///     };
@@ -39,14 +40,14 @@ pub trait CallCredentials: Send + Sync + 'static {
     /// # Errors
     ///
     /// With the status that the call ends with. It is not sent then.
-    fn apply(&self, method: &MethodDescriptor, metadata: &mut MetadataMap) -> Result<(), Status>;
+    fn apply(&self, method: &Method, metadata: &mut MetadataMap) -> Result<(), Status>;
 }
 
 impl<F> CallCredentials for F
 where
-    F: Fn(&MethodDescriptor, &mut MetadataMap) -> Result<(), Status> + Send + Sync + 'static,
+    F: Fn(&Method, &mut MetadataMap) -> Result<(), Status> + Send + Sync + 'static,
 {
-    fn apply(&self, method: &MethodDescriptor, metadata: &mut MetadataMap) -> Result<(), Status> {
+    fn apply(&self, method: &Method, metadata: &mut MetadataMap) -> Result<(), Status> {
         self(method, metadata)
     }
 }
@@ -64,13 +65,11 @@ impl Credentials {
         self.0.is_some()
     }
 
-    /// Adds them to the metadata of a call of `method`.
-    pub(super) fn apply(
-        &self,
-        method: &MethodDescriptor,
-        metadata: &mut MetadataMap,
-    ) -> Result<(), Status> {
-        self.0.as_ref().map_or(Ok(()), |credentials| credentials.apply(method, metadata))
+    /// Adds them to the metadata of a call.
+    pub(super) fn apply(&self, call: &mut Call<'_>) -> Result<(), Status> {
+        let Some(credentials) = &self.0 else { return Ok(()) };
+        let (method, metadata) = call.head_mut();
+        credentials.apply(method, metadata)
     }
 }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use farcall::client::unary;
 use farcall::metadata::{AsciiMetadataValue, MetadataMap};
 use farcall::server::Authorize;
-use farcall::{Channel, Code, Identity, MethodDescriptor, Request, Server, Status};
+use farcall::{Channel, Code, Identity, Method, Request, Server, Status};
 
 use crate::authority::{Authority, named};
 use crate::service::{SERVICE, Tls, builder, echo, serve, who};
@@ -89,9 +89,9 @@ async fn token(channel: &Channel) -> Result<String, Status> {
 }
 
 /// Gives each call a token of its own.
-fn numbered() -> impl Fn(&MethodDescriptor, &mut MetadataMap) -> Result<(), Status> {
+fn numbered() -> impl Fn(&Method, &mut MetadataMap) -> Result<(), Status> {
     let count = AtomicUsize::new(0);
-    move |method: &MethodDescriptor, metadata: &mut MetadataMap| {
+    move |method: &Method, metadata: &mut MetadataMap| {
         let number = count.fetch_add(1, Ordering::Relaxed);
         if number == 2 {
             return Err(Status::unauthenticated("the token has run out"));

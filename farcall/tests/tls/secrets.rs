@@ -8,7 +8,7 @@ use farcall::client::ClientCall;
 use farcall::metadata::MetadataMap;
 use farcall::server::ServerRequest;
 use farcall::tls::{ClientTls, Pem, ServerTls, ServerTlsConfig};
-use farcall::{MethodDescriptor, Server, Status};
+use farcall::{Method, Server, Status};
 use tower::ServiceBuilder;
 
 use crate::authority::{Authority, named};
@@ -75,7 +75,7 @@ async fn no_key_and_no_token_is_logged_or_shown() {
         let config = ours.client_config();
         let config = config.with_cert(Pem::bytes(&leaf.cert), Pem::bytes(&leaf.key));
         let tls = ClientTls::new(config).unwrap();
-        let token = |_: &MethodDescriptor, metadata: &mut MetadataMap| {
+        let token = |_: &Method, metadata: &mut MetadataMap| {
             metadata.insert("authorization", TOKEN.parse().unwrap());
             Ok::<_, Status>(())
         };

@@ -14,7 +14,7 @@ struct Echo;
 impl Caller for Echo {
     async fn call(&self, call: Call<'_>) -> Result<ClientReply, Status> {
         let method = call.method();
-        Err(Status::aborted(format!("{:?} {}", method.kind, method.path)))
+        Err(Status::aborted(format!("{:?} {}", method.kind(), method.path())))
     }
 }
 

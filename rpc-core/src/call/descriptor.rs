@@ -30,19 +30,20 @@ impl MethodDescriptor {
     /// The full name of the service, for example `etcdserverpb.KV`.
     #[must_use]
     pub fn service(&self) -> &'static str {
-        self.names().0
+        split_path(self.path).0
     }
 
     /// The method's own name, for example `Range`.
     #[must_use]
     pub fn name(&self) -> &'static str {
-        self.names().1
+        split_path(self.path).1
     }
+}
 
-    fn names(&self) -> (&'static str, &'static str) {
-        let names = self.path.strip_prefix('/').unwrap_or(self.path);
-        names.rsplit_once('/').unwrap_or(("", names))
-    }
+/// Splits a path into the names of its service and its method.
+pub(crate) fn split_path(path: &str) -> (&str, &str) {
+    let names = path.strip_prefix('/').unwrap_or(path);
+    names.rsplit_once('/').unwrap_or(("", names))
 }
 
 /// Which sides of a call are streams of messages.

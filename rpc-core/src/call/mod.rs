@@ -7,6 +7,7 @@ pub(crate) mod late_trailers;
 pub(crate) mod log;
 pub(crate) mod message_limits;
 pub(crate) mod metadata_names;
+pub(crate) mod method;
 pub(crate) mod refusal;
 
 use std::fmt;

@@ -199,22 +199,6 @@ pub(crate) fn kind_unknown(server: &str, path: &str) -> Status {
     ))
 }
 
-/// A call by a path alone, after as many other paths as are remembered.
-pub(crate) fn too_many_paths(path: &str, paths_max: usize) -> Status {
-    Status::resource_exhausted(format!(
-        "{path} is one more than the {paths_max} different methods that one process may call by \
-         their paths alone"
-    ))
-}
-
-/// A call by a path alone, after as many others that no server has named.
-pub(crate) fn too_many_unnamed_paths(path: &str, paths_max: usize) -> Status {
-    Status::resource_exhausted(format!(
-        "{path} is called after {paths_max} different paths of which no server has said that it \
-         has the method"
-    ))
-}
-
 /// A call whose requests are one message, and whose caller sent another number: `UNIMPLEMENTED`, as
 /// gRPC's list of codes has it, since the sides have different methods.
 pub(crate) fn not_one_message(path: &str, what: &str) -> Status {

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use tonic::Status;
 
 use super::{Call, ClientReply};
-use crate::MethodDescriptor;
+use crate::Method;
 
 /// Something that can make calls: a `Channel`, or a layer around one.
 ///
@@ -48,7 +48,7 @@ pub trait Caller: Send + Sync {
     /// every call that is made by its path alone in the same way. Not listed: makers of calls that
     /// pass through ask, and channels answer.
     #[doc(hidden)]
-    fn described(&self, _path: &str) -> Option<&'static MethodDescriptor> {
+    fn described(&self, _path: &str) -> Option<Method> {
         None
     }
 }
@@ -127,7 +127,7 @@ impl Caller for DynCaller {
         self.caller.call_boxed(call).await
     }
 
-    fn described(&self, path: &str) -> Option<&'static MethodDescriptor> {
+    fn described(&self, path: &str) -> Option<Method> {
         self.caller.described_dyn(path)
     }
 }
@@ -142,7 +142,7 @@ impl fmt::Debug for DynCaller {
 trait BoxingCaller: Send + Sync {
     fn call_boxed<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<ClientReply, Status>>;
 
-    fn described_dyn(&self, path: &str) -> Option<&'static MethodDescriptor>;
+    fn described_dyn(&self, path: &str) -> Option<Method>;
 }
 
 impl<C: Caller> BoxingCaller for C {
@@ -150,7 +150,7 @@ impl<C: Caller> BoxingCaller for C {
         Box::pin(self.call(call))
     }
 
-    fn described_dyn(&self, path: &str) -> Option<&'static MethodDescriptor> {
+    fn described_dyn(&self, path: &str) -> Option<Method> {
         self.described(path)
     }
 }

@@ -1,7 +1,8 @@
-//! `Connection`: a client session, its transport type erased, and the calls in flight on it.
+//! A client's connection, its transport's type erased, and the calls in flight on it.
 
 use std::fmt;
-use std::future::{poll_fn, ready};
+use std::future::poll_fn;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
-use super::{CallDeadline, ForeignConnection};
+use super::{CallDeadline, EncodedCall, EncodedReply};
 use crate::call::message_limits::MessageLimits;
 use crate::call::metadata_names::MetadataNames;
 use crate::connect::{ConnectionInfo, Fallback};
@@ -23,10 +24,7 @@ use crate::stream::{
 use crate::transport::{Addresses, CloseReason};
 use crate::wire::hello::Hello;
 use crate::wire::outcome::Outcome;
-use crate::{
-    BufferSource, CallKind, Idempotency, Keepalive, Limits, MethodDescriptor, Negotiated,
-    NotExecuted, Readiness,
-};
+use crate::{BufferSource, Keepalive, Limits, Method, Negotiated, NotExecuted, Readiness};
 
 /// What a session is started with.
 #[derive(Debug)]
@@ -55,7 +53,7 @@ pub struct ClientSetup {
 #[derive(Clone, Copy)]
 pub struct Outgoing<'a> {
     /// The method.
-    pub method: &'static MethodDescriptor,
+    pub method: &'a Method,
     /// The request's metadata.
     pub metadata: &'a MetadataMap,
     /// When the call ends at the latest.
@@ -71,7 +69,7 @@ pub struct Outgoing<'a> {
 impl fmt::Debug for Outgoing<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Outgoing")
-            .field("method", &self.method.path)
+            .field("method", &self.method.path())
             .field("metadata", &MetadataNames(self.metadata))
             .field("deadline", &self.deadline)
             .finish_non_exhaustive()
@@ -86,28 +84,45 @@ impl Outgoing<'_> {
     }
 }
 
-/// The status of a call that is started on a connection without a session.
-fn no_session() -> Status {
-    Status::internal("the connection speaks another protocol, and has no session")
+/// The client's end of one connection, whatever the protocol of its calls.
+pub trait Connection: fmt::Debug + Send + Sync {
+    /// Returns true if calls can be started: the connection has not ended, and the server has not
+    /// said that it starts no more.
+    fn is_open(&self) -> bool;
+
+    /// Returns the reason for which the connection takes no more calls, once it has ended or is
+    /// about to. Absent where it only was sent away or retired.
+    fn closed(&self) -> Option<CloseReason>;
+
+    /// Counts the calls that the server has answered so far. One that it refused before a handler
+    /// saw it is not among them, and a stream counts with its first frame.
+    fn answered_count(&self) -> u64;
+
+    /// Returns a token that is set when the connection has ended.
+    fn ended(&self) -> CancellationToken;
+
+    /// Starts no more calls, and ends the connection with the last one in flight.
+    fn retire(&self);
+
+    /// Ends the connection; calls in flight end with `UNAVAILABLE`.
+    fn close(&self);
+
+    /// Returns the source of memory that the connection sends from, if it has any.
+    fn buffers(&self) -> Option<Arc<dyn BufferSource>>;
+
+    /// Describes the connection.
+    fn info(&self) -> ConnectionInfo;
 }
 
-/// The client's end of one connection: a session's, or that of another protocol. Sessions have what
-/// has a default here; a connection of another protocol has [`Connection::foreign`] alone.
-pub trait Connection: fmt::Debug + Send + Sync {
-    /// Where calls go, if the connection speaks another protocol.
-    fn foreign(self: Arc<Self>) -> Option<Arc<dyn ForeignConnection>> {
-        None
-    }
-
+/// A connection that speaks farcall's protocol: its session starts calls, and keeps them.
+pub trait SessionCalls: Connection {
     /// Starts a call if nothing has to be waited for; `None` when the caller has to wait with
-    /// [`Connection::start`].
+    /// [`SessionCalls::start`].
     ///
     /// # Errors
     ///
     /// With the call's status when it cannot be started. It was not executed.
-    fn try_start(self: Arc<Self>, _call: Outgoing<'_>) -> Result<Option<Started>, Status> {
-        Err(no_session())
-    }
+    fn try_start(self: Arc<Self>, call: Outgoing<'_>) -> Result<Option<Started>, Status>;
 
     /// Starts a call, once the peer's limit and the transport's memory allow.
     ///
@@ -118,53 +133,81 @@ pub trait Connection: fmt::Debug + Send + Sync {
     /// # Cancel safety
     ///
     /// This method is cancel safe: dropped before it is ready, it does not start the call.
-    fn start<'a>(self: Arc<Self>, _call: Outgoing<'a>) -> BoxFuture<'a, Result<Started, Status>> {
-        Box::pin(ready(Err(no_session())))
-    }
+    fn start<'a>(self: Arc<Self>, call: Outgoing<'a>) -> BoxFuture<'a, Result<Started, Status>>;
 
-    /// What the server says of the method at `path`.
+    /// Describes the method at `path`.
     ///
     /// # Errors
     ///
-    /// When the server has no such method, or is of a version that does not say.
-    fn method(&self, _path: &str) -> Result<(CallKind, Idempotency), Status> {
-        Err(no_session())
+    /// Returns `UNIMPLEMENTED` if the server has no such method, or is of a version that does not
+    /// describe its methods.
+    fn method(&self, path: &str) -> Result<Method, Status>;
+
+    /// Cancels a call. A call that has ended is left alone.
+    fn cancel(&self, id: u64);
+
+    /// Ends a call because of a failure on this side, which becomes its status.
+    fn fail(&self, id: u64, status: Status);
+}
+
+/// A connection that speaks another protocol than farcall's, and takes whole calls, encoded.
+pub trait EncodedCalls: Connection {
+    /// Makes a call, up to its first answer.
+    ///
+    /// # Errors
+    ///
+    /// With the status of the call: marked as not executed where the peer has surely not seen it,
+    /// and as perhaps executed where the connection ended under it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future cancels the call.
+    fn call(self: Arc<Self>, call: EncodedCall)
+    -> BoxFuture<'static, Result<EncodedReply, Status>>;
+}
+
+/// A connection that a channel has made, and the way in which it takes calls.
+#[derive(Debug, Clone)]
+pub enum Established {
+    /// It speaks farcall's protocol.
+    Session(Arc<dyn SessionCalls>),
+    /// It speaks another one.
+    Encoded(Arc<dyn EncodedCalls>),
+}
+
+impl Established {
+    /// Returns the session, for a channel whose connector makes sessions.
+    pub(super) fn into_session(self) -> Result<Arc<dyn SessionCalls>, Status> {
+        match self {
+            Self::Session(session) => Ok(session),
+            Self::Encoded(_) => Err(wrong_protocol()),
+        }
     }
 
-    /// Gives a call up. A call that has ended is left alone.
-    fn cancel(&self, _id: u64) {}
-
-    /// Gives a call up because of a failure on this side, which becomes its status.
-    fn fail(&self, _id: u64, _status: Status) {}
-
-    /// Whether calls can be started: the connection has not ended, and the server has not said
-    /// that it starts no more.
-    fn is_open(&self) -> bool;
-
-    /// Why the connection takes no calls any more, once it has ended or is about to. Absent where
-    /// it only was sent away or retired.
-    fn closed(&self) -> Option<CloseReason>;
-
-    /// The calls that the server has answered so far; one that it refused before a handler saw it
-    /// is not among them, and a stream counts with its first frame.
-    fn answered_count(&self) -> u64;
-
-    /// Set when the connection has ended.
-    fn ended(&self) -> CancellationToken;
-
-    /// Starts no more calls, and ends the connection with the last one in flight.
-    fn retire(&self);
-
-    /// Ends the connection; calls in flight end with `UNAVAILABLE`.
-    fn close(&self);
-
-    /// Where applications get memory that the connection sends from, if it has any.
-    fn buffers(&self) -> Option<Arc<dyn BufferSource>> {
-        None
+    /// Returns the connection, for a channel whose connector makes none with a session.
+    pub(super) fn into_encoded(self) -> Result<Arc<dyn EncodedCalls>, Status> {
+        match self {
+            Self::Encoded(connection) => Ok(connection),
+            Self::Session(_) => Err(wrong_protocol()),
+        }
     }
+}
 
-    /// What the connection says of itself.
-    fn info(&self) -> ConnectionInfo;
+/// The status of a call whose channel's connector breaks its promise about the protocol.
+#[cold]
+fn wrong_protocol() -> Status {
+    NotExecuted::mark(Status::internal("the connector made a connection of another protocol"))
+}
+
+impl Deref for Established {
+    type Target = dyn Connection;
+
+    fn deref(&self) -> &(dyn Connection + 'static) {
+        match self {
+            Self::Session(session) => &**session,
+            Self::Encoded(connection) => &**connection,
+        }
+    }
 }
 
 /// What a response frame holds, where the answer is one message.
@@ -223,39 +266,39 @@ pub(super) enum Answer {
 pub(super) struct CallGuard {
     id: u64,
     /// The session, until the call has ended.
-    connection: Option<Arc<dyn Connection>>,
+    session: Option<Arc<dyn SessionCalls>>,
     _permit: OwnedSemaphorePermit,
 }
 
 impl CallGuard {
     pub(super) fn new(
         id: u64,
-        connection: Arc<dyn Connection>,
+        session: Arc<dyn SessionCalls>,
         permit: OwnedSemaphorePermit,
     ) -> Self {
-        Self { id, connection: Some(connection), _permit: permit }
+        Self { id, session: Some(session), _permit: permit }
     }
 
     pub(super) fn id(&self) -> u64 {
         self.id
     }
 
-    /// A way to end the call with a status of this side.
-    pub(super) fn connection(&self) -> Option<Arc<dyn Connection>> {
-        self.connection.clone()
+    /// Returns the session, which can end the call with a status of this side.
+    pub(super) fn session(&self) -> Option<Arc<dyn SessionCalls>> {
+        self.session.clone()
     }
 }
 
 impl OnComplete for CallGuard {
     fn complete(&mut self) {
-        self.connection = None;
+        self.session = None;
     }
 }
 
 impl Drop for CallGuard {
     fn drop(&mut self) {
-        if let Some(connection) = &self.connection {
-            connection.cancel(self.id);
+        if let Some(session) = &self.session {
+            session.cancel(self.id);
         }
     }
 }

@@ -6,8 +6,8 @@ mod caller;
 mod channel;
 mod connection;
 mod connection_manager;
+mod encoded;
 pub mod endpoints;
-mod foreign_connection;
 mod layered;
 pub mod mock;
 mod session;
@@ -15,14 +15,16 @@ mod session;
 pub use crate::stream::StreamPart;
 pub use call::begun::CallDefaults;
 pub use call::{
-    Call, CallDeadline, ClientCall, ClientReply, MethodName, UnnamedPaths, client_streaming,
-    server_streaming, streaming, unary, untyped, untyped_unary,
+    Call, CallDeadline, ClientCall, ClientReply, client_streaming, server_streaming, streaming,
+    unary, untyped, untyped_unary,
 };
 pub use caller::{Caller, DynCaller};
 pub use channel::{Channel, ChannelCall};
-pub use connection::{ClientSetup, Connection, Outgoing, Reply, Started};
+pub use connection::{
+    ClientSetup, Connection, EncodedCalls, Established, Outgoing, Reply, SessionCalls, Started,
+};
 pub(crate) use connection_manager::OneConnection;
 pub use connection_manager::{Connect, Path, PathCounts};
-pub use foreign_connection::{EncodedBody, EncodedCall, ForeignConnection, ForeignReply};
+pub use encoded::{EncodedBody, EncodedCall, EncodedReply};
 pub use layered::{Intercepted, LayeredChannel};
 pub(crate) use session::Session;

@@ -9,7 +9,7 @@ use super::reasons::{Failures, Fallback};
 use super::{
     Bootstrap, Candidate, ConnectError, Declined, Obstacle, PendingOffer, Upgrade, upgrade,
 };
-use crate::client::{ClientSetup, Connection, Session};
+use crate::client::{ClientSetup, Established, Session};
 use crate::memory::MemoryCharge;
 use crate::policy::failover::Wanted;
 use crate::policy::progress::PROGRESS_TIMEOUT;
@@ -143,7 +143,7 @@ pub async fn connect(
     server: &Arc<str>,
     config: &ClientConfig,
     wanted: Wanted,
-) -> Result<Arc<dyn Connection>, ConnectError> {
+) -> Result<Established, ConnectError> {
     let handshake = negotiate(bootstrap, config, wanted, server);
     match tokio::time::timeout(config.handshake_timeout, handshake).await {
         Ok(outcome) => outcome,
@@ -159,7 +159,7 @@ async fn negotiate(
     config: &ClientConfig,
     wanted: Wanted,
     server: &Arc<str>,
-) -> Result<Arc<dyn Connection>, ConnectError> {
+) -> Result<Established, ConnectError> {
     let required = config.policy.required(&wanted);
     let failed = |error| handshake_failed(server, error);
     bootstrap.open().await.map_err(failed)?;
@@ -228,7 +228,7 @@ async fn negotiate(
         Some(candidate) => candidate.into_transport(bootstrap),
         None => bootstrap.into_transport(),
     };
-    Ok(Session::start(transport, setup))
+    Ok(Established::Session(Session::start(transport, setup)))
 }
 
 async fn prepare_offers(upgrades: &[Arc<dyn Upgrade>], addresses: &Addresses) -> Offers {

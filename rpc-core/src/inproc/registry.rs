@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use tokio::sync::mpsc;
 
 use super::bootstrap::{InprocBootstrap, pair};
-use crate::client::{Connect, Connection};
+use crate::client::{Connect, Established};
 use crate::connect::{self, Bootstrap, ClientConfig, ConnectError, Wanted};
 use crate::server::Listen;
 
@@ -99,7 +99,7 @@ impl Connect for InprocConnector {
         format!("inproc://{}", self.name).into()
     }
 
-    fn connect(&self, wanted: Wanted) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>> {
+    fn connect(&self, wanted: Wanted) -> BoxFuture<'_, Result<Established, ConnectError>> {
         Box::pin(async move {
             let bootstrap = self.open().await.map_err(|reason| {
                 let address = self.address().to_string();

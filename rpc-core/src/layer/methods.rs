@@ -129,7 +129,7 @@ where
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        if self.paths.contains(&request.method().path) {
+        if self.paths.contains(&request.method().path()) {
             Box::pin(self.layered.clone().oneshot(request).map_err(into_status))
         } else {
             Box::pin(self.inner.clone().oneshot(request).map_err(into_status))

@@ -15,12 +15,12 @@ pub(crate) use methods::method_indices;
 pub use methods::{ForMethods, ForMethodsLayer, UnknownMethod, for_methods};
 pub use trace::{Trace, TraceLayer, record_transport};
 
-use crate::MethodDescriptor;
+use crate::Method;
 
 /// A request that knows which method it calls.
 pub trait Described {
     /// The method.
-    fn method(&self) -> &'static MethodDescriptor;
+    fn method(&self) -> Method;
 
     /// The transport that the request came over; `None` where that is not known yet.
     fn transport(&self) -> Option<&'static str> {

@@ -121,7 +121,7 @@ mod tests {
     use tracing_subscriber::fmt::format::FmtSpan;
 
     use super::*;
-    use crate::{CallKind, Idempotency, MethodDescriptor};
+    use crate::{CallKind, Idempotency, Method, MethodDescriptor};
 
     static METHOD: MethodDescriptor = MethodDescriptor {
         path: "/t.T/M",
@@ -134,8 +134,8 @@ mod tests {
     struct Asked(Option<Code>);
 
     impl Described for Asked {
-        fn method(&self) -> &'static MethodDescriptor {
-            &METHOD
+        fn method(&self) -> Method {
+            Method::Static(&METHOD)
         }
     }
 

@@ -137,7 +137,7 @@ impl<E: OnComplete + Unpin> MessageBody<E> {
 
     /// Inflates a message in the reader's task: a connection's task has others to serve.
     fn inflate(&mut self, message: Bytes) {
-        let (io, receiving) = (Arc::clone(&self.io), self.receiving);
+        let (io, receiving) = (Arc::clone(&self.io), self.receiving.clone());
         self.inflating = Some(Box::pin(async move { inflated(&*io, message, receiving).await }));
     }
 

@@ -10,7 +10,16 @@ use crate::limits::memory::MemoryShare;
 use crate::session::{Role, SessionCore, Settled};
 use crate::stream::{Item, response_streaming};
 use crate::transport::{Addresses, TransportError};
-use crate::{Limits, MayHaveExecuted, Negotiated};
+use crate::{
+    CallKind, Detach, Idempotency, Limits, MayHaveExecuted, Method, MethodDescriptor, Negotiated,
+};
+
+static METHOD: MethodDescriptor = MethodDescriptor {
+    path: "/a.B/C",
+    kind: CallKind::ServerStreaming,
+    idempotency: Idempotency::Unknown,
+    detach: Detach::NONE,
+};
 
 /// Takes grants, which is all that a reader sends.
 #[derive(Debug)]
@@ -55,7 +64,8 @@ fn stream(recv_stream: &Arc<RecvStream>) -> Streaming<()> {
     assert!(matches!(next, Poll::Ready(Next::Headers(_))));
     let _ = recv_stream.insert(1, Item::Messages(Bytes::from_static(&[0; 4]))).unwrap();
     let io = Arc::new(Host::new(limits));
-    let receiving = Receiving { limit: MessageLimits::NONE.of_responses(), path: "/a.B/C" };
+    let (limit, method) = (MessageLimits::NONE.of_responses(), Method::Static(&METHOD));
+    let receiving = Receiving { limit, method };
     let recv_stream = Arc::clone(recv_stream);
     response_streaming(MessageBody::new(recv_stream, io, 1, receiving, None, Some(Kept)))
 }

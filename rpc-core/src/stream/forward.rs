@@ -8,7 +8,7 @@ use tonic::Status;
 
 use super::batch::{Batch, Framed};
 use super::{SendStream, StreamWriter};
-use crate::MethodDescriptor;
+use crate::Detach;
 use crate::call::message_limits::{MessageLimit, MessageLimits};
 use crate::call::refusal;
 use crate::compression::{Deflated, is_due};
@@ -30,14 +30,14 @@ pub(crate) struct Direction {
 
 impl Direction {
     /// From a client.
-    pub(crate) fn requests(method: &MethodDescriptor, limits: MessageLimits) -> Self {
-        let (limit, detacher) = (limits.of_requests(), method.detach.request);
+    pub(crate) fn requests(detach: Detach, limits: MessageLimits) -> Self {
+        let (limit, detacher) = (limits.of_requests(), detach.request);
         Self { what: "request", whose: "server's", limit, detacher, compress_from: None }
     }
 
     /// From a server.
-    pub(crate) fn responses(method: &MethodDescriptor, limits: MessageLimits) -> Self {
-        let (limit, detacher) = (limits.of_service_responses(), method.detach.response);
+    pub(crate) fn responses(detach: Detach, limits: MessageLimits) -> Self {
+        let (limit, detacher) = (limits.of_service_responses(), detach.response);
         Self { what: "response", whose: "client's", limit, detacher, compress_from: None }
     }
 

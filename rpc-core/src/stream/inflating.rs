@@ -4,18 +4,19 @@ use bytes::{Buf, Bytes};
 use tonic::Status;
 
 use super::session_io::SessionIo;
+use crate::Method;
 use crate::call::message_limits::MessageLimit;
 use crate::call::refusal;
 use crate::compression::{INFLATER_HELD, inflate};
 use crate::limits::memory::MemoryCharge;
 
 /// What a side allows the messages that it receives in a call, and what the call is named.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Receiving {
     /// What the stub or the service allows.
     pub(crate) limit: MessageLimit,
     /// The method, for errors.
-    pub(crate) path: &'static str,
+    pub(crate) method: Method,
 }
 
 /// A message after it was inflated, and what it counts in the memory budget.
@@ -37,9 +38,9 @@ pub(crate) struct Inflated {
 pub(crate) async fn inflated(
     io: &dyn SessionIo,
     mut message: Bytes,
-    Receiving { limit, path }: Receiving,
+    Receiving { limit, method }: Receiving,
 ) -> Result<Inflated, Status> {
-    let what = limit.message();
+    let (what, path) = (limit.message(), method.path());
     // The header was checked for it when the frame came.
     let len = message.try_get_u64_le().unwrap_or_default();
     refusal::check_inflated(what, path, len, io.core().settled.limits.max_message_len)?;

@@ -16,8 +16,8 @@ use futures::future::{BoxFuture, ready};
 use futures::{FutureExt, Stream, TryStreamExt, stream};
 use http::header;
 use http_body::Body;
-use rpc_core::client::{MethodName, UnnamedPaths, untyped, untyped_unary};
-use rpc_core::{CallKind, Caller, Deadline, LateTrailers, MethodDescriptor, grpc_timeout};
+use rpc_core::client::{untyped, untyped_unary};
+use rpc_core::{CallKind, Caller, Deadline, LateTrailers, Method, MethodDescriptor, grpc_timeout};
 use tokio::time::Instant;
 use tonic::codec::{CompressionEncoding, EncodeBody, SingleMessageCompressionOverride};
 use tonic::metadata::{GRPC_CONTENT_TYPE, MetadataMap};
@@ -46,11 +46,6 @@ use crate::raw::{Raw, RawCodec};
 /// Which sides of a method are streams is the server's to say, which it does when a connection
 /// opens. Layers and interceptors of the channel see every such call as one with a stream each way.
 ///
-/// One process can call 4,096 different methods so; calls of more end with `RESOURCE_EXHAUSTED`.
-/// Each `GrpcOver` with its clones has room for 256 paths of which no server has said that it has
-/// the method. Behind a listener whose clients are not trusted, let only paths through that the
-/// servers have: after 256 others, methods that were not called before are refused there.
-///
 /// # Examples
 ///
 /// ```
@@ -67,7 +62,6 @@ use crate::raw::{Raw, RawCodec};
 pub struct GrpcOver<C> {
     caller: C,
     settings: Settings,
-    unnamed: UnnamedPaths,
 }
 
 /// How the HTTP side is spoken.
@@ -85,7 +79,7 @@ impl<C> GrpcOver<C> {
     #[must_use]
     pub fn new(caller: C) -> Self {
         let settings = Settings { max_message_len: u64::MAX, send_compressed: None };
-        Self { caller, settings, unnamed: UnnamedPaths::default() }
+        Self { caller, settings }
     }
 
     /// Compresses responses, where the client says that it accepts that. Not by default: between a
@@ -131,17 +125,20 @@ where
         let Settings { max_message_len, send_compressed } = self.settings;
         let (caller, lateness) = (self.caller.clone(), Lateness::LeftToCaller);
         let exchange = Exchange { caller, max_message_len, send_compressed, lateness };
-        let unnamed = self.unnamed.clone();
         let request = request
             .map(|body| RequestBody::new(Box::pin(body), Limit::of_process(max_message_len)));
         async move {
-            let known = exchange.caller.described(request.uri().path());
-            Ok(match known.filter(|method| method.kind == CallKind::Unary) {
-                Some(method) => exchange.one_request(method, request).await,
-                None => {
-                    let path = request.uri().path().to_owned();
-                    exchange.streaming(MethodName::Path(&path, &unnamed), request).await
+            let path = request.uri().path();
+            let method = match exchange.caller.described(path) {
+                Some(method) => Ok(method),
+                None => Method::by_path(path),
+            };
+            Ok(match method {
+                Ok(method) if method.kind() == CallKind::Unary => {
+                    exchange.one_request(method, request).await
                 }
+                Ok(method) => exchange.streaming(method, request).await,
+                Err(status) => status.into_http(),
             })
         }
         .boxed()
@@ -161,12 +158,12 @@ where
     B: Body<Error: Into<BoxError>> + Send + Unpin + 'static,
 {
     let (caller, max_message_len) = (caller.clone(), limit.max_message_len);
-    let lateness = Lateness::Limited(early);
+    let lateness = Lateness::Limited(early, method);
     let exchange = Exchange { caller, max_message_len, send_compressed: None, lateness };
     let request = request.map(|body| RequestBody::new(body, limit));
     match has_one_request(method.kind) {
-        true => exchange.one_request(method, request).await,
-        false => exchange.streaming(MethodName::Descriptor(method), request).await,
+        true => exchange.one_request(method.into(), request).await,
+        false => exchange.streaming(method.into(), request).await,
     }
 }
 
@@ -182,7 +179,7 @@ struct Exchange<'a, C> {
 #[derive(Debug, Clone, Copy)]
 enum Lateness<'a> {
     /// It takes a permit, and waits as long as the server and its client allow.
-    Limited(&'a Early),
+    Limited(&'a Early, &'static MethodDescriptor),
     /// It is left to the caller, which may have a timeout for it.
     LeftToCaller,
 }
@@ -191,7 +188,7 @@ impl<C: Caller + Clone + 'static> Exchange<'_, C> {
     /// A call of a method that takes one message.
     async fn one_request<B>(
         self,
-        method: &'static MethodDescriptor,
+        method: Method,
         request: http::Request<RequestBody<B>>,
     ) -> http::Response<tonic::body::Body>
     where
@@ -201,16 +198,16 @@ impl<C: Caller + Clone + 'static> Exchange<'_, C> {
         let mut body = ReadAhead::new(body);
         let is_over = body.read_at_once().await;
         // An encoding is tonic's, in both directions, and so is the refusal of an unknown one.
-        let is_plain = method.kind == CallKind::Unary
+        let is_plain = method.kind() == CallKind::Unary
             && self.send_compressed.is_none()
             && !head.headers.contains_key(ENCODING);
         match self.lateness {
-            Lateness::Limited(early) if is_over => {
+            Lateness::Limited(early, method) if is_over => {
                 if let Some(status) = body.error() {
                     early.log_refusal(Some(method), status);
                 }
             }
-            Lateness::Limited(early) => {
+            Lateness::Limited(early, method) => {
                 match early.admit(method, take_timeout(&mut head)) {
                     Ok(waiting) => body.set_waiting(waiting),
                     Err(status) => return status.into_http(),
@@ -225,7 +222,7 @@ impl<C: Caller + Clone + 'static> Exchange<'_, C> {
             Some(message) => self.one_message(method, head, message).await,
             None => {
                 let request = http::Request::from_parts(head, body);
-                Box::pin(self.streaming(MethodName::Descriptor(method), request)).await
+                Box::pin(self.streaming(method, request)).await
             }
         }
     }
@@ -233,7 +230,7 @@ impl<C: Caller + Clone + 'static> Exchange<'_, C> {
     /// A call whose request is one message, which is there.
     async fn one_message(
         self,
-        method: &'static MethodDescriptor,
+        method: Method,
         head: http::request::Parts,
         message: Bytes,
     ) -> http::Response<tonic::body::Body> {
@@ -248,7 +245,7 @@ impl<C: Caller + Clone + 'static> Exchange<'_, C> {
     /// A call of any kind, its messages a stream each way.
     async fn streaming<B>(
         self,
-        name: MethodName<'_>,
+        method: Method,
         request: http::Request<B>,
     ) -> http::Response<tonic::body::Body>
     where
@@ -257,11 +254,11 @@ impl<C: Caller + Clone + 'static> Exchange<'_, C> {
         let (caller, max_message_len) = (&self.caller, self.max_message_len);
         let trailers = LateTrailers::default();
         let call = service_fn(|request: tonic::Request<Streaming<Raw>>| {
-            let trailers = trailers.clone();
+            let (method, trailers) = (method.clone(), trailers.clone());
             async move {
                 let named = move |status| request_body::named(status, max_message_len);
                 let request = request.map(|messages| messages.map_err(named));
-                let response = untyped(caller, name, request).await?;
+                let response = untyped(caller, method, request).await?;
                 Ok(response.map(|messages| until_trailers(messages, trailers)))
             }
         });

@@ -15,9 +15,9 @@ use http::Uri;
 use http::uri::PathAndQuery;
 use http_body_util::BodyExt;
 use hyper::client::conn::http2::SendRequest;
-use rpc_core::client::{EncodedBody, EncodedCall, ForeignReply, StreamPart};
+use rpc_core::client::{EncodedBody, EncodedCall, EncodedReply, StreamPart};
 use rpc_core::wire::metadata::{check_binary, from_http};
-use rpc_core::{Limits, MayHaveExecuted, NotExecuted};
+use rpc_core::{Limits, MayHaveExecuted, Method, NotExecuted};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::body::Body;
 use tonic::client::Grpc;
@@ -54,13 +54,23 @@ struct Guard {
     _given_up: DropGuard,
 }
 
+/// The path of a request. Generated code's is not copied.
+fn path(method: &Method) -> Result<PathAndQuery, Status> {
+    let bytes = match method {
+        Method::Static(method) => Bytes::from_static(method.path.as_bytes()),
+        Method::Shared(_) => Bytes::copy_from_slice(method.path().as_bytes()),
+    };
+    let invalid = |error| Status::internal(format!("the method's path {}: {error}", method.path()));
+    PathAndQuery::from_maybe_shared(bytes).map_err(invalid)
+}
+
 /// Makes a call, up to its first answer.
 pub(super) async fn make(
     sender: SendRequest<Body>,
     server: Server,
     call: EncodedCall,
     in_flight: Box<dyn Any + Send>,
-) -> Result<ForeignReply, Status> {
+) -> Result<EncodedReply, Status> {
     let EncodedCall { method, metadata, extensions, limit, body, .. } = call;
     check_binary(&metadata)
         .map_err(|error| NotExecuted::mark(Status::internal(format!("the request's {error}"))))?;
@@ -89,11 +99,11 @@ pub(super) async fn make(
     let service = Http2 { sender, server: server.clone(), is_asked, message };
     let service = Breakable::new(service, broken.clone());
     let grpc = Grpc::with_origin(service, origin).max_decoding_message_size(max_message_len);
-    let path = PathAndQuery::from_static(method.path);
+    let path = path(&method).map_err(NotExecuted::mark)?;
     let response = accept_all_responses(grpc).streaming(request, path, RawCodec).await;
     let ends = Ends { server: server.name, broken };
     let response = response.map_err(|status| ends.status(status))?;
-    match method.kind.has_response_stream() {
+    match method.kind().has_response_stream() {
         true => many(response, ends, guard),
         false => one(response, &ends).await,
     }
@@ -167,7 +177,7 @@ fn cancelled() -> Status {
 
 /// The response of a method with one message. Another number of them is `UNIMPLEMENTED`, as in
 /// gRPC's list of codes: the sides have different methods.
-async fn one(response: Response<Streaming<Raw>>, ends: &Ends) -> Result<ForeignReply, Status> {
+async fn one(response: Response<Streaming<Raw>>, ends: &Ends) -> Result<EncodedReply, Status> {
     let (metadata, mut messages, _) = response.into_parts();
     let mut next = async || messages.message().await.map_err(|status| ends.status(status));
     let Some(Raw(message)) = next().await? else {
@@ -178,7 +188,7 @@ async fn one(response: Response<Streaming<Raw>>, ends: &Ends) -> Result<ForeignR
     }
     let trailers = messages.trailers().await?.unwrap_or_default();
     let (initial, trailers) = (ends.metadata(metadata)?, ends.metadata(trailers)?);
-    Ok(ForeignReply::Message { initial, trailers, message })
+    Ok(EncodedReply::Message { initial, trailers, message })
 }
 
 /// The response of a method with a stream.
@@ -186,7 +196,7 @@ fn many(
     response: Response<Streaming<Raw>>,
     ends: Ends,
     guard: Guard,
-) -> Result<ForeignReply, Status> {
+) -> Result<EncodedReply, Status> {
     let (metadata, messages, _) = response.into_parts();
     let initial = ends.metadata(metadata)?;
     let parts = stream::unfold(Some((messages, guard)), move |state| {
@@ -205,7 +215,7 @@ fn many(
             }
         }
     });
-    Ok(ForeignReply::Stream { initial, parts: parts.boxed() })
+    Ok(EncodedReply::Stream { initial, parts: parts.boxed() })
 }
 
 /// The connection as what tonic's client code calls.

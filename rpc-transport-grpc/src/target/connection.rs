@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use futures::future::BoxFuture;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rpc_core::client::{Connection, EncodedCall, ForeignConnection, ForeignReply};
+use rpc_core::client::{Connection, EncodedCall, EncodedCalls, EncodedReply};
 use rpc_core::connect::{Bootstrap, ConnectionInfo};
 use rpc_core::transport::{Addresses, CloseReason, TransportStats};
-use rpc_core::{Limits, NotExecuted, Status};
+use rpc_core::{BufferSource, Limits, NotExecuted, Status};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
@@ -108,11 +108,11 @@ impl Drop for InFlight {
     }
 }
 
-impl ForeignConnection for GrpcConnection {
+impl EncodedCalls for GrpcConnection {
     fn call(
         self: Arc<Self>,
         call: EncodedCall,
-    ) -> BoxFuture<'static, Result<ForeignReply, Status>> {
+    ) -> BoxFuture<'static, Result<EncodedReply, Status>> {
         Box::pin(async move {
             let Some(sender) = self.sender() else {
                 let words = format!("the connection to {} takes no more calls", self.server.name);
@@ -135,10 +135,6 @@ impl ForeignConnection for GrpcConnection {
 }
 
 impl Connection for GrpcConnection {
-    fn foreign(self: Arc<Self>) -> Option<Arc<dyn ForeignConnection>> {
-        Some(self)
-    }
-
     fn is_open(&self) -> bool {
         let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
         !self.ended.is_cancelled() && sender.as_ref().is_some_and(|sender| !sender.is_closed())
@@ -168,6 +164,10 @@ impl Connection for GrpcConnection {
         if let Some(driver) = self.driver.get() {
             driver.abort();
         }
+    }
+
+    fn buffers(&self) -> Option<Arc<dyn BufferSource>> {
+        None
     }
 
     fn info(&self) -> ConnectionInfo {

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rpc_core::Limits;
-use rpc_core::client::{Connect, Connection};
+use rpc_core::client::{Connect, Connection as _, Established};
 use rpc_core::connect::{ClientConfig, ConnectError, OpenStream, Wanted, handshake_failed};
 use rpc_core::wire::Spoken;
 
@@ -52,7 +52,7 @@ impl GrpcConnector {
         self
     }
 
-    async fn open(&self) -> Result<Arc<dyn Connection>, ConnectError> {
+    async fn open(&self) -> Result<Established, ConnectError> {
         let unreachable =
             |reason| ConnectError::Unreachable { address: self.name.to_string(), reason };
         let mut stream = self.streams.open_stream().await.map_err(unreachable)?;
@@ -77,7 +77,7 @@ impl GrpcConnector {
             limits: self.config.limits,
         }));
         match first.await {
-            Ok(Ok(())) => Ok(guard.disarm()),
+            Ok(Ok(())) => Ok(Established::Encoded(guard.disarm())),
             Ok(Err(foreign)) => Err(failed(io::Error::other(words(&foreign)))),
             Err(_) => Err(failed(io::ErrorKind::ConnectionAborted.into())),
         }
@@ -180,7 +180,7 @@ impl Connect for GrpcConnector {
         Arc::clone(&self.name)
     }
 
-    fn is_foreign(&self) -> bool {
+    fn is_encoded(&self) -> bool {
         true
     }
 
@@ -188,7 +188,7 @@ impl Connect for GrpcConnector {
         self.streams.set_alternatives(alternatives);
     }
 
-    fn connect(&self, _: Wanted) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>> {
+    fn connect(&self, _: Wanted) -> BoxFuture<'_, Result<Established, ConnectError>> {
         Box::pin(async {
             let timeout = self.config.handshake_timeout;
             let opened = tokio::time::timeout(timeout, self.open()).await;

@@ -2,7 +2,6 @@
 //! responses.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,7 +9,7 @@ use futures::stream::BoxStream;
 use futures::{TryStreamExt, future};
 use http::{HeaderMap, HeaderValue, Response};
 use rpc_core::Status;
-use rpc_core::client::{Connect, Connection, ForeignReply, StreamPart};
+use rpc_core::client::{Connect, EncodedReply, Established, StreamPart};
 use rpc_core::connect::{ClientConfig, Wanted};
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
@@ -38,10 +37,7 @@ struct Download {
 }
 
 /// A server that answers the first `downloads` calls with a download and all others with a message.
-async fn serve(
-    downloads: usize,
-    download: Download,
-) -> (Arc<dyn Connection>, AbortOnDropHandle<()>) {
+async fn serve(downloads: usize, download: Download) -> (Established, AbortOnDropHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let authority = listener.local_addr().unwrap().to_string();
     let serving = tokio::spawn(async move {
@@ -84,18 +80,18 @@ async fn answer(
 
 type Parts = BoxStream<'static, Result<StreamPart, Status>>;
 
-async fn downloads(connection: &Arc<dyn Connection>, count: usize) -> Vec<Parts> {
+async fn downloads(connection: &Established, count: usize) -> Vec<Parts> {
     let calls: Vec<_> = (0..count).map(|_| start(connection, &SERVER_STREAMING)).collect();
     let replies = calls.into_iter().map(|call| async {
         match within(call).await.unwrap().unwrap() {
-            ForeignReply::Stream { parts, .. } => parts,
-            ForeignReply::Message { .. } => panic!("it has a stream"),
+            EncodedReply::Stream { parts, .. } => parts,
+            EncodedReply::Message { .. } => panic!("it has a stream"),
         }
     });
     future::join_all(replies).await
 }
 
-async fn check_unary(connection: &Arc<dyn Connection>) {
+async fn check_unary(connection: &Established) {
     for _ in 0..10 {
         within(start(connection, &UNARY)).await.unwrap().unwrap();
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, stream};
-use rpc_core::client::{Connect, Connection, EncodedBody, EncodedCall, ForeignReply};
+use rpc_core::client::{Connect, EncodedBody, EncodedCall, EncodedReply, Established};
 use rpc_core::connect::{ClientConfig, Wanted};
 use rpc_core::{
     CallKind, Detach, Idempotency, MayHaveExecuted, MethodDescriptor, NotExecuted, Status,
@@ -81,7 +81,7 @@ impl Server {
 }
 
 /// A connection, and its server, which has sent its settings.
-pub(super) async fn connected() -> (Arc<dyn Connection>, Server) {
+pub(super) async fn connected() -> (Established, Server) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let authority = listener.local_addr().unwrap().to_string();
     let connector = connector(authority, ClientConfig::default());
@@ -101,21 +101,21 @@ pub(super) async fn connected() -> (Arc<dyn Connection>, Server) {
 
 /// Starts a call of one message, or of one and others that do not come.
 pub(super) fn start(
-    connection: &Arc<dyn Connection>,
+    connection: &Established,
     method: &'static MethodDescriptor,
-) -> JoinHandle<Result<ForeignReply, Status>> {
+) -> JoinHandle<Result<EncodedReply, Status>> {
     let message = Bytes::from_static(b"request");
     let body = match method.kind.has_request_stream() {
         true => EncodedBody::Stream(stream::iter([Ok(message)]).chain(stream::pending()).boxed()),
         false => EncodedBody::Message(message),
     };
     let (metadata, extensions) = (MetadataMap::new(), Extensions::new());
-    let call = EncodedCall { method, metadata, extensions, limit: None, body };
-    let connection = Arc::clone(connection).foreign().expect("it is one");
-    tokio::spawn(connection.call(call))
+    let call = EncodedCall { method: method.into(), metadata, extensions, limit: None, body };
+    let Established::Encoded(connection) = connection else { panic!("it takes encoded calls") };
+    tokio::spawn(Arc::clone(connection).call(call))
 }
 
-pub(super) async fn status(call: JoinHandle<Result<ForeignReply, Status>>) -> Status {
+pub(super) async fn status(call: JoinHandle<Result<EncodedReply, Status>>) -> Status {
     match within(call).await.unwrap() {
         Ok(_) => panic!("the server has not answered"),
         Err(status) => status,
@@ -153,7 +153,7 @@ async fn a_stream_that_was_answered_may_have_been_executed() {
     server.opened(1).await;
     // `:status: 200`, by its place in HPACK's static table.
     server.send(HEADERS, END_HEADERS, 1, &[0x88]).await;
-    let Ok(ForeignReply::Stream { mut parts, .. }) = within(call).await.unwrap() else {
+    let Ok(EncodedReply::Stream { mut parts, .. }) = within(call).await.unwrap() else {
         panic!("the server has answered");
     };
     assert!(parts.next().now_or_never().is_none());

@@ -1,12 +1,11 @@
 //! Pings of `grpc://` at a server that enforces gRPC's rule (gRFC A8), on paused time.
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use rpc_core::client::{Connect as _, Connection};
+use rpc_core::client::{Connect as _, Established};
 use rpc_core::connect::{Bootstrap, ClientConfig, OpenStream, Wanted};
 use rpc_core::policy::keepalive::Keepalive;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
@@ -119,7 +118,7 @@ impl Rig {
         Self { connector, streams, pings, pinged }
     }
 
-    async fn connect(&mut self) -> Arc<dyn Connection> {
+    async fn connect(&mut self) -> Established {
         let served = async {
             let stream = self.streams.recv().await.expect("the connector opens one");
             tokio::spawn(StrictServer::new(stream).serve(self.pinged.clone()));

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use futures::future::BoxFuture;
-use rpc_core::client::{Connect, Connection};
+use rpc_core::client::{Connect, Established};
 #[cfg(feature = "tls")]
 use rpc_core::connect::Alpn;
 use rpc_core::connect::{self, Bootstrap, ClientConfig, ConnectError, OpenStream, Wanted};
@@ -260,7 +260,7 @@ impl Connect for TcpConnector {
         OpenStream::set_alternatives(self, alternatives);
     }
 
-    fn connect(&self, wanted: Wanted) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>> {
+    fn connect(&self, wanted: Wanted) -> BoxFuture<'_, Result<Established, ConnectError>> {
         Box::pin(async move {
             let unreachable = |reason| {
                 let address = self.name.to_string();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use rpc_core::client::{Connect, Connection};
+use rpc_core::client::{Connect, Established};
 use rpc_core::connect::{self, Bootstrap, ClientConfig, ConnectError, OpenStream, Wanted};
 use rpc_core::server::Listen;
 use rpc_core::transport::Addresses;
@@ -162,7 +162,7 @@ impl Connect for UnixConnector {
         format!("unix://{}", self.name).into()
     }
 
-    fn connect(&self, wanted: Wanted) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>> {
+    fn connect(&self, wanted: Wanted) -> BoxFuture<'_, Result<Established, ConnectError>> {
         Box::pin(async move {
             let unreachable = |reason| {
                 let address = self.address().to_string();

@@ -489,24 +489,17 @@ async fn code_at<C: Caller + Clone + 'static>(over: &mut GrpcOver<C>, path: &str
     Code::from_bytes(response.headers()["grpc-status"].as_bytes())
 }
 
-/// Paths are kept for as long as the process runs, and a listener's clients may call any.
+/// A listener's clients may call any path, as often as they like.
 #[tokio::test]
-async fn clients_that_call_unknown_methods_take_no_paths_from_others() {
+async fn unknown_paths_take_nothing_from_other_calls() {
     let (_reporter, builder) = with_health_and_reflection().await;
     let server = serve(builder, &addresses()[0]).await;
-    let mut flooded = GrpcOver::new(server.channel.clone());
-    let mut flooded_too = flooded.clone();
-    check_caller(flooded.caller().clone()).await;
-    for number in 0..5000 {
-        let code = code_at(&mut flooded, &format!("/flood.Flood/M{number}")).await;
-        assert!(matches!(code, Code::Unimplemented | Code::ResourceExhausted), "{code:?}");
+    let mut over = GrpcOver::new(server.channel.clone());
+    for number in 0..10_000 {
+        let code = code_at(&mut over, &format!("/flood.Flood/M{number}")).await;
+        assert_eq!(code, Code::Unimplemented, "path {number}");
     }
-    let other = "/other.Other/Call";
-    assert_eq!(code_at(&mut flooded_too, other).await, Code::ResourceExhausted);
-    let known = code_at(&mut flooded, "/grpc.health.v1.Health/Check").await;
-    assert_eq!(known, Code::Unimplemented, "it takes one message, and has none");
-    let mut fresh = GrpcOver::new(server.channel.clone());
-    assert_eq!(code_at(&mut fresh, other).await, Code::Unimplemented);
+    check_caller(over.caller().clone()).await;
 }
 
 #[tokio::test]
@@ -527,7 +520,7 @@ async fn calls_by_path_pass_layers_and_callers_whose_type_is_forgotten() {
     let server = serve(builder, &addresses()[0]).await;
     let layered = server.channel.clone().layer(tower::util::MapRequestLayer::new(
         |call: farcall::client::ClientCall| {
-            assert_eq!(call.method().path, "/grpc.health.v1.Health/Check");
+            assert_eq!(call.method().path(), "/grpc.health.v1.Health/Check");
             call
         },
     ));

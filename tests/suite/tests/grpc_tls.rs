@@ -8,8 +8,8 @@ use std::time::Duration;
 use farcall::metadata::{AsciiMetadataValue, MetadataMap};
 use farcall::tls::{ClientTls, ClientTlsConfig, Pem, ServerTls, ServerTlsConfig};
 use farcall::{
-    Channel, Code, Config, Identity, MethodDescriptor, PeerInfo, Request, Response, Server,
-    ServerBuilder, Status, async_trait,
+    Channel, Code, Config, Identity, Method, PeerInfo, Request, Response, Server, ServerBuilder,
+    Status, async_trait,
 };
 use farcall_suite::interop_proto::test_service_client::TestServiceClient;
 use farcall_suite::interop_proto::test_service_rpc::{TestServiceService, TestServiceStub};
@@ -278,7 +278,7 @@ async fn grpcs_calls_tonics_server_and_the_port() {
 async fn credentials_go_over_grpcs_and_not_over_grpc() {
     let authority = Authority::new();
     let running = serve(Server::builder().tls(&authority.server())).await;
-    let credentials = |_: &MethodDescriptor, metadata: &mut MetadataMap| {
+    let credentials = |_: &Method, metadata: &mut MetadataMap| {
         metadata.insert("authorization", AsciiMetadataValue::from_static("token"));
         Ok::<_, Status>(())
     };

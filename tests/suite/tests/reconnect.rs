@@ -10,7 +10,7 @@ use farcall_suite::Probe;
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use futures::future::BoxFuture;
-use rpc_core::client::{Connect, Connection};
+use rpc_core::client::{Connect, Established};
 use rpc_core::connect::{self, ClientConfig, ConnectError, ServerHandshake, Wanted};
 use rpc_core::inproc::{InprocConnector, InprocListener};
 use rpc_core::memory::MemoryShare;
@@ -41,7 +41,7 @@ impl Connect for Counting {
         self.connector.address()
     }
 
-    fn connect(&self, wanted: Wanted) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>> {
+    fn connect(&self, wanted: Wanted) -> BoxFuture<'_, Result<Established, ConnectError>> {
         self.attempts.fetch_add(1, Ordering::Relaxed);
         self.connector.connect(wanted)
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::MethodDescriptor;
+use crate::call::descriptor::split_path;
 use crate::call::message_limits::MessageLimits;
 use crate::compression::check_min_len;
 use crate::limits::settings::{InvalidSetting, check_timeout, ensure};
@@ -86,12 +86,12 @@ impl ServiceConfig {
         self.budget
     }
 
-    /// What applies to `method`.
+    /// Returns the settings of the method at `path`: its own, else its service's, else the default.
     #[must_use]
-    pub fn of(&self, method: &MethodDescriptor) -> Option<&MethodConfig> {
-        let of_method = self.methods.get(method.path);
-        let of_service = || self.services.get(method.service());
-        of_method.or_else(of_service).or(self.default.as_ref())
+    pub fn of(&self, path: &str) -> Option<&MethodConfig> {
+        let own = self.methods.get(path);
+        let service = || self.services.get(split_path(path).0);
+        own.or_else(service).or(self.default.as_ref())
     }
 
     /// The paths of the methods with settings of their own.
@@ -312,12 +312,6 @@ impl MethodConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CallKind, Detach, Idempotency};
-
-    const fn method(path: &'static str) -> MethodDescriptor {
-        let (kind, idempotency) = (CallKind::Unary, Idempotency::Unknown);
-        MethodDescriptor { path, kind, idempotency, detach: Detach::NONE }
-    }
 
     #[test]
     fn the_nearest_config_applies_and_whole() {
@@ -326,7 +320,7 @@ mod tests {
             .with_service("shop.Cart", seconds(2))
             .with_method("shop.Cart/Get", seconds(1));
         let timeout = |config: &ServiceConfig, path| {
-            config.of(&method(path)).and_then(MethodConfig::timeout).map(|it| it.as_secs())
+            config.of(path).and_then(MethodConfig::timeout).map(|it| it.as_secs())
         };
         assert_eq!(timeout(&config, "/shop.Cart/Get"), Some(1));
         assert_eq!(timeout(&config, "/shop.Cart/Put"), Some(2));

@@ -286,14 +286,8 @@ mod tests {
 
     use super::*;
     use crate::client::attempts::Repetition;
-    use crate::{CallKind, Detach, Idempotency, MethodDescriptor};
 
-    const GET: MethodDescriptor = MethodDescriptor {
-        path: "/shop.Cart/Get",
-        kind: CallKind::Unary,
-        idempotency: Idempotency::Unknown,
-        detach: Detach::NONE,
-    };
+    const GET: &str = "/shop.Cart/Get";
 
     #[test]
     fn all_keys_are_read() {
@@ -454,7 +448,7 @@ mod tests {
             );
             if let Ok(config) = ServiceConfig::from_json(&text) {
                 prop_assert_eq!(config.check(), Ok(()));
-                let repetition = config.of(&GET).unwrap().repetition();
+                let repetition = config.of(GET).unwrap().repetition();
                 prop_assert!(matches!(repetition, Repetition::Retries(_)));
             }
             let _ = ServiceConfig::from_json(&tail);

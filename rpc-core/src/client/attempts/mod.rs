@@ -76,11 +76,12 @@ impl PolicyAttempts {
         defaults: &CallDefaults,
         call: Call<'_>,
     ) -> Result<ClientReply, Status> {
-        let method = call.method();
-        let result = self.attempt(caller, defaults, call).await;
-        if self.is_unchecked.load(Ordering::Relaxed) {
-            self.check_names(caller, method.path);
+        if !self.is_unchecked.load(Ordering::Relaxed) {
+            return self.attempt(caller, defaults, call).await;
         }
+        let method = call.method().clone();
+        let result = self.attempt(caller, defaults, call).await;
+        self.check_names(caller, method.path());
         result
     }
 
@@ -104,12 +105,14 @@ impl PolicyAttempts {
         defaults: &CallDefaults,
         mut call: Call<'_>,
     ) -> Result<ClientReply, Status> {
-        let method = call.method();
-        let Some(config) = self.config.of(method) else { return caller.call(call).await };
+        let Some(config) = self.config.of(call.method().path()) else {
+            return caller.call(call).await;
+        };
         config.apply(&mut call);
         // All attempts share the call's time.
-        call.settle_limit(defaults.timeout_of(method.kind));
-        let is_idempotent = config.is_idempotent() || method.idempotency != Idempotency::Unknown;
+        call.settle_limit(defaults.timeout_of(call.method().kind()));
+        let has_promise = call.method().idempotency() != Idempotency::Unknown;
+        let is_idempotent = config.is_idempotent() || has_promise;
         let is_repeatable = call.is_repeatable();
         match config.repetition() {
             Repetition::Retries(policy) if is_repeatable => {

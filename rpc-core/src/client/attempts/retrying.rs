@@ -40,7 +40,7 @@ pub(super) async fn call<C: Caller>(
             return Err(final_status(status, may_have_executed));
         };
         may_have_executed |= !NotExecuted::is_said_by(&status);
-        let (method, code) = (call.method().path, NameOf(status.code()));
+        let (method, code) = (call.method().path(), NameOf(status.code()));
         let attempt = retries.previous();
         tracing::debug!(target: "farcall::call", method, %code, attempt, after = ?delay, "retried");
         tokio::time::sleep(delay).await;

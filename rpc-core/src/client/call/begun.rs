@@ -14,7 +14,7 @@ use crate::client::call::deadline::SetBy;
 use crate::client::connection_manager::ConnectionManager;
 use crate::client::{Call, CallDeadline};
 use crate::stream::Receiving;
-use crate::{CallKind, Deadline, MethodDescriptor};
+use crate::{CallKind, Deadline, Method};
 
 /// What a channel gives the calls that set nothing themselves.
 #[derive(Debug, Clone, Copy, Default)]
@@ -38,7 +38,6 @@ impl CallDefaults {
 /// What is known of a call from its beginning on.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::client) struct Begun {
-    method: &'static MethodDescriptor,
     /// When it began; absent where no line will be written about its end.
     at: Option<Instant>,
     deadline: Option<CallDeadline>,
@@ -46,10 +45,10 @@ pub(in crate::client) struct Begun {
     limits: MessageLimits,
 }
 
-/// Where the end of a call is logged that a stub finds out: its channel keeps no part in it.
+/// Logs failures found while decoding, after the channel has handed the reply to the stub.
 #[derive(Debug)]
 pub(in crate::client) struct EndLog {
-    method: &'static MethodDescriptor,
+    method: Method,
     began_at: Instant,
     manager: Arc<ConnectionManager>,
 }
@@ -57,14 +56,15 @@ pub(in crate::client) struct EndLog {
 impl EndLog {
     /// Records that the call ends with this status.
     pub(in crate::client) fn log_failure(&self, status: &Status) {
-        log_failure(self.method, self.began_at, &self.manager, status);
+        log_failure(&self.method, self.began_at, &self.manager, status);
     }
 }
 
-/// The same with its channel's connection, which a stream of responses keeps open.
+/// `Begun` plus a handle that keeps the channel open while a response stream is read.
 #[derive(Debug)]
 pub(in crate::client) struct BegunWithin {
     call: Begun,
+    method: Method,
     manager: Arc<ConnectionManager>,
 }
 
@@ -75,14 +75,14 @@ impl Begun {
     /// inherited, and of the layers' limit. The clock is looked at only where there is one, or
     /// where the call's end may be logged.
     pub(in crate::client) fn new(defaults: &CallDefaults, call: &mut Call<'_>) -> Self {
-        let (method, at) = (call.method(), defaults.log.begin());
+        let (kind, at) = (call.method().kind(), defaults.log.begin());
         let limits = MessageLimits::of(call.extensions());
         let explicit = call.extensions().get::<Deadline>().copied();
         let own = take_grpc_timeout(call.metadata_mut()).map(|own| (own, SetBy::Request));
-        let of_channel = || defaults.timeout_of(method.kind).filter(|_| explicit.is_none());
+        let of_channel = || defaults.timeout_of(kind).filter(|_| explicit.is_none());
         let timeout = own.or_else(of_channel);
         let deadline = CallDeadline::of_call(call.layers_limit(), timeout, explicit, at);
-        Self { method, at, deadline, limits }
+        Self { at, deadline, limits }
     }
 
     /// The same call, which had begun earlier.
@@ -101,48 +101,52 @@ impl Begun {
         self.limits
     }
 
-    /// What each message of its response is held to.
-    pub(in crate::client) fn receiving(&self) -> Receiving {
-        Receiving { limit: self.limits.of_responses(), path: self.method.path }
+    /// What each message of the response to a call of `method` is held to.
+    pub(in crate::client) fn receiving(&self, method: &Method) -> Receiving {
+        Receiving { limit: self.limits.of_responses(), method: method.clone() }
     }
 
     /// Where the call's end is logged after the channel's part; `None` where no line is written.
-    pub(in crate::client) fn end_log(&self, manager: &Arc<ConnectionManager>) -> Option<EndLog> {
-        let (method, began_at) = (self.method, self.at?);
-        Some(EndLog { method, began_at, manager: Arc::clone(manager) })
+    pub(in crate::client) fn end_log(
+        &self,
+        method: &Method,
+        manager: &Arc<ConnectionManager>,
+    ) -> Option<EndLog> {
+        let began_at = self.at?;
+        Some(EndLog { method: method.clone(), began_at, manager: Arc::clone(manager) })
     }
 
-    /// This call with its channel's connection.
-    pub(in crate::client) fn within(self, manager: &Arc<ConnectionManager>) -> BegunWithin {
-        BegunWithin { call: self, manager: Arc::clone(manager) }
+    /// This call of `method` with its channel's connection.
+    pub(in crate::client) fn within(
+        self,
+        method: &Method,
+        manager: &Arc<ConnectionManager>,
+    ) -> BegunWithin {
+        BegunWithin { call: self, method: method.clone(), manager: Arc::clone(manager) }
     }
 
-    /// Takes what became of the call's first answer: a failure is logged.
+    /// Takes what became of the first answer to a call of `method`: a failure is logged.
     pub(in crate::client) fn finish<T>(
         &self,
+        method: &Method,
         manager: &ConnectionManager,
         result: Result<T, Status>,
     ) -> Result<T, Status> {
         if let Err(status) = &result {
-            self.log_failure(manager, status);
+            self.log_failure(method, manager, status);
         }
         result
     }
 
-    fn log_failure(&self, manager: &ConnectionManager, status: &Status) {
+    fn log_failure(&self, method: &Method, manager: &ConnectionManager, status: &Status) {
         let Some(at) = self.at else { return };
-        log_failure(self.method, at, manager, status);
+        log_failure(method, at, manager, status);
     }
 }
 
-fn log_failure(
-    method: &MethodDescriptor,
-    began_at: Instant,
-    manager: &ConnectionManager,
-    status: &Status,
-) {
+fn log_failure(method: &Method, began_at: Instant, manager: &ConnectionManager, status: &Status) {
     let failed = FailedCall {
-        method: method.path,
+        method: method.path(),
         peer: &manager.address(),
         transport: manager.transport(),
         code: status.code(),
@@ -160,7 +164,7 @@ impl BegunWithin {
 
     /// What each message of its response is held to.
     pub(in crate::client) fn receiving(&self) -> Receiving {
-        self.call.receiving()
+        self.call.receiving(&self.method)
     }
 
     /// The status of the call when it is over its time.
@@ -170,6 +174,6 @@ impl BegunWithin {
 
     /// Records that the stream of responses ends with this status.
     pub(in crate::client) fn log_failure(&self, status: &Status) {
-        self.call.log_failure(&self.manager, status);
+        self.call.log_failure(&self.method, &self.manager, status);
     }
 }

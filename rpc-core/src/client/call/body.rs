@@ -12,6 +12,7 @@ use prost::Message;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
 
+use crate::Method;
 use crate::call::refusal;
 use crate::client::EncodedBody;
 use crate::client::call::upload::upload;
@@ -29,6 +30,10 @@ pub(in crate::client) enum Body<'a> {
     Stream(&'a mut (dyn RequestStream + 'static)),
     /// A stream of messages of a call under layers.
     Boxed(Box<dyn RequestStream>),
+    /// A stream of messages that pass through. Its method may take one message.
+    Untyped(&'a mut (dyn RequestStream + 'static)),
+    /// The same of a call under layers.
+    BoxedUntyped(Box<dyn RequestStream>),
 }
 
 /// The one or the other, as a channel sends it.
@@ -43,8 +48,8 @@ impl Body<'_> {
         match self {
             Self::Message(message) => Sent::Message(message.as_encode()),
             Self::Shared(message) => Sent::Message(&**message),
-            Self::Stream(stream) => Sent::Stream(&mut **stream),
-            Self::Boxed(stream) => Sent::Stream(&mut **stream),
+            Self::Stream(stream) | Self::Untyped(stream) => Sent::Stream(&mut **stream),
+            Self::Boxed(stream) | Self::BoxedUntyped(stream) => Sent::Stream(&mut **stream),
         }
     }
 
@@ -54,6 +59,8 @@ impl Body<'_> {
             Self::Shared(message) => Body::Shared(message),
             Self::Stream(stream) => Body::Boxed(stream.take_boxed()),
             Self::Boxed(stream) => Body::Boxed(stream),
+            Self::Untyped(stream) => Body::BoxedUntyped(stream.take_boxed()),
+            Self::BoxedUntyped(stream) => Body::BoxedUntyped(stream),
         }
     }
 
@@ -64,16 +71,18 @@ impl Body<'_> {
             Self::Shared(message) => Body::Shared(Arc::clone(message)),
             Self::Stream(stream) => Body::Stream(&mut **stream),
             Self::Boxed(stream) => Body::Stream(&mut **stream),
+            Self::Untyped(stream) => Body::Untyped(&mut **stream),
+            Self::BoxedUntyped(stream) => Body::Untyped(&mut **stream),
         }
     }
 
     /// Reads a stream to its end and makes its one message the request, for a method that takes
     /// one.
-    pub(super) async fn make_one(&mut self, path: &'static str) -> Result<(), Status> {
+    pub(super) async fn make_one(&mut self, method: &Method) -> Result<(), Status> {
         let taken = match self {
             Self::Message(_) | Self::Shared(_) => return Ok(()),
-            Self::Stream(stream) => stream.take_one(path),
-            Self::Boxed(stream) => stream.take_one(path),
+            Self::Stream(stream) | Self::Untyped(stream) => stream.take_one(method.clone()),
+            Self::Boxed(stream) | Self::BoxedUntyped(stream) => stream.take_one(method.clone()),
         };
         *self = Self::Shared(taken.await?);
         Ok(())
@@ -97,6 +106,11 @@ impl Body<'_> {
         matches!(self, Self::Message(_) | Self::Shared(_))
     }
 
+    /// Returns true if the request is a stream whose method may take one message.
+    pub(super) fn is_untyped(&self) -> bool {
+        matches!(self, Self::Untyped(_) | Self::BoxedUntyped(_))
+    }
+
     /// The same message; `None` for a stream.
     pub(super) fn try_clone(&self) -> Option<Body<'static>> {
         let Self::Shared(message) = self else { return None };
@@ -111,9 +125,9 @@ impl Body<'_> {
                 let (message, encoding) = message.take_any();
                 (message, Some(encoding))
             }
-            Self::Stream(stream) => (stream.take_any(), None),
+            Self::Stream(stream) | Self::Untyped(stream) => (stream.take_any(), None),
             Self::Shared(message) => (Box::new(message), None),
-            Self::Boxed(stream) => (Box::new(stream), None),
+            Self::Boxed(stream) | Self::BoxedUntyped(stream) => (Box::new(stream), None),
         }
     }
 }
@@ -212,8 +226,7 @@ pub(in crate::client) trait RequestStream: Send {
     fn take_boxed(&mut self) -> Box<dyn RequestStream>;
 
     /// Takes the stream out and reads it to its end, for a method that takes one message.
-    fn take_one(&mut self, path: &'static str)
-    -> BoxFuture<'static, Result<SharedMessage, Status>>;
+    fn take_one(&mut self, method: Method) -> BoxFuture<'static, Result<SharedMessage, Status>>;
 
     /// Takes the stream out as encodings, for a call by another protocol.
     fn take_encoded(
@@ -249,11 +262,8 @@ where
         Box::new(Self(Some(self.take())))
     }
 
-    fn take_one(
-        &mut self,
-        path: &'static str,
-    ) -> BoxFuture<'static, Result<SharedMessage, Status>> {
-        one_message(path, self.take().map(Ok)).boxed()
+    fn take_one(&mut self, method: Method) -> BoxFuture<'static, Result<SharedMessage, Status>> {
+        one_message(method, self.take().map(Ok)).boxed()
     }
 
     fn take_encoded(
@@ -291,11 +301,8 @@ where
         Box::new(Self(Some(self.take())))
     }
 
-    fn take_one(
-        &mut self,
-        path: &'static str,
-    ) -> BoxFuture<'static, Result<SharedMessage, Status>> {
-        one_message(path, self.take()).boxed()
+    fn take_one(&mut self, method: Method) -> BoxFuture<'static, Result<SharedMessage, Status>> {
+        one_message(method, self.take()).boxed()
     }
 
     fn take_encoded(
@@ -317,17 +324,17 @@ fn encoded<M: Message + 'static>(message: &M, detacher: Option<Detacher>) -> Res
 
 /// Reads a stream to its end, which has to be behind one message.
 async fn one_message<M: Message + 'static>(
-    path: &'static str,
+    method: Method,
     stream: impl Stream<Item = Result<M, Status>> + Send,
 ) -> Result<SharedMessage, Status> {
     let mut stream = pin!(stream);
     let Some(message) = stream.next().await.transpose()? else {
-        return Err(refusal::not_one_message(path, "none"));
+        return Err(refusal::not_one_message(method.path(), "none"));
     };
     // A stream that breaks behind its message has not ended: the caller may have meant more.
     match stream.next().await.transpose()? {
         None => Ok(Arc::new(Repeatable::new(message))),
-        Some(_) => Err(refusal::not_one_message(path, "more than one")),
+        Some(_) => Err(refusal::not_one_message(method.path(), "more than one")),
     }
 }
 

@@ -14,10 +14,10 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::body::{Body, OneMessage, Requests};
 use super::{Call, ClientReply, RequestParts};
-use crate::MethodDescriptor;
 use crate::call::refusal;
 use crate::client::Caller;
 use crate::payload::tail_field::Detacher;
+use crate::{Method, MethodDescriptor};
 
 /// Makes a call with one request and one response through `caller`. Dropping the future cancels
 /// the call on the server.
@@ -88,15 +88,16 @@ where
     with_stream::<_, Resp, _>(caller, method, request, ClientReply::into_stream)
 }
 
-/// As [`unary()`], of a message that passes through: its long tail field is not known. The metadata
-/// of the response is what came before its message, and trailers are beside the message.
+/// As [`unary()`], of a message that passes through: its long tail field is not known. The method is
+/// described, and unary. The metadata of the response is what came before its message, and trailers
+/// are beside the message.
 ///
 /// # Errors
 ///
 /// With the status of the call.
 pub fn untyped_unary<M>(
     caller: &impl Caller,
-    method: &'static MethodDescriptor,
+    method: Method,
     request: Request<M>,
 ) -> impl Future<Output = Result<Response<(M, MetadataMap)>, Status>> + Send
 where
@@ -116,12 +117,12 @@ where
     Req: Message + 'static,
     Resp: 'static,
 {
-    sent_whole::<_, Resp, _>(caller, method, method.detach.request, request, decode)
+    sent_whole::<_, Resp, _>(caller, method.into(), method.detach.request, request, decode)
 }
 
 fn sent_whole<Req, Resp, Answer>(
     caller: &impl Caller,
-    method: &'static MethodDescriptor,
+    method: Method,
     detacher: Option<Detacher>,
     request: Request<Req>,
     decode: impl FnOnce(ClientReply) -> Result<Response<Answer>, Status> + Send,
@@ -163,7 +164,7 @@ where
     async move {
         let body = Body::Stream(&mut stream);
         // To await a future is to move it once more, and this one is long.
-        let call = pin!(caller.call(Call::new::<Resp>(method, &mut parts, body)));
+        let call = pin!(caller.call(Call::new::<Resp>(method.into(), &mut parts, body)));
         decode(call.await?)
     }
 }

@@ -11,7 +11,6 @@ pub(in crate::client) mod deadline;
 pub(in crate::client) mod download;
 mod kinds;
 mod parts;
-pub(in crate::client) mod paths;
 mod reply;
 mod untyped;
 pub(in crate::client) mod upload;
@@ -29,10 +28,9 @@ pub(super) use body::{Body, RequestStream, Sent};
 pub use deadline::CallDeadline;
 pub use kinds::{client_streaming, server_streaming, streaming, unary, untyped_unary};
 pub(super) use parts::RequestParts;
-pub use paths::UnnamedPaths;
 pub use reply::ClientReply;
 pub(super) use reply::ReplyBody;
-pub use untyped::{MethodName, untyped};
+pub use untyped::untyped;
 
 use self::deadline::SetBy;
 use self::parts::PartsOf;
@@ -40,31 +38,18 @@ use super::EncodedCall;
 use crate::call::deadline::{grpc_timeout, take_grpc_timeout};
 use crate::call::metadata_names::MetadataNames;
 use crate::layer::{Described, RequestHead};
-use crate::{CallKind, Deadline, Idempotency, MethodDescriptor};
+use crate::{Deadline, Method};
 
 /// A call on its way to the server, the types of its messages erased.
 ///
 /// A stub's call borrows its request from the stub. Under layers, which may queue a call or make it
 /// again, the call owns its request: [`ClientCall`].
 pub struct Call<'a> {
-    method: &'static MethodDescriptor,
+    method: Method,
     parts: PartsOf<'a>,
     pub(super) body: Body<'a>,
-    /// What is known of the method.
-    known: Known,
     /// The type that the stub decodes responses to. A mock checks its script against it.
     pub(super) response: fn() -> TypeName,
-}
-
-/// What the maker of a call knows of its method.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Known {
-    /// Everything, and the request is of the method's kind.
-    All,
-    /// Its descriptor. The request is a stream, also where the method takes one message.
-    Descriptor,
-    /// Its path. Its kind is the server's to say, and the request is a stream.
-    Path,
 }
 
 /// A [`Call`] that owns its request, as the layers of a client see it.
@@ -85,13 +70,8 @@ impl TypeName {
 
 impl<'a> Call<'a> {
     /// A call of `method` whose responses are decoded to `Resp`.
-    fn new<Resp: 'static>(
-        method: &'static MethodDescriptor,
-        parts: &'a mut RequestParts,
-        body: Body<'a>,
-    ) -> Self {
-        let (known, response) = (Known::All, TypeName::of::<Resp>);
-        Self { method, parts: PartsOf::Lent(parts), body, known, response }
+    fn new<Resp: 'static>(method: Method, parts: &'a mut RequestParts, body: Body<'a>) -> Self {
+        Self { method, parts: PartsOf::Lent(parts), body, response: TypeName::of::<Resp> }
     }
 
     /// The same call with its request out of the stub's hands. Its deadline is settled here rather
@@ -99,16 +79,16 @@ impl<'a> Call<'a> {
     /// nothing.
     pub(super) fn into_owned(self) -> ClientCall {
         let limit = self.time_limit();
-        let Self { method, parts, body, known, response } = self;
+        let Self { method, parts, body, response } = self;
         let (mut parts, body) = (parts.into_owned(), body.into_owned());
         parts.limit = limit;
-        ClientCall(Call { method, parts: PartsOf::Owned(parts), body, known, response })
+        ClientCall(Call { method, parts: PartsOf::Owned(parts), body, response })
     }
 
     /// The method.
     #[must_use]
-    pub fn method(&self) -> &'static MethodDescriptor {
-        self.method
+    pub fn method(&self) -> &Method {
+        &self.method
     }
 
     /// When the call ends at the latest, as far as its caller, layers and the call that is being
@@ -146,8 +126,8 @@ impl<'a> Call<'a> {
     /// The same call for one of several attempts, each to another server.
     pub(super) fn attempt(&mut self) -> Call<'_> {
         let parts = PartsOf::Owned(Box::new(RequestParts::clone(&self.parts)));
-        let (method, known, response) = (self.method, self.known, self.response);
-        Call { method, parts, body: self.body.reborrow(), known, response }
+        let (method, response) = (self.method.clone(), self.response);
+        Call { method, parts, body: self.body.reborrow(), response }
     }
 
     /// Whether there can be a second attempt: a stream of requests is partly sent by then.
@@ -166,6 +146,12 @@ impl<'a> Call<'a> {
         &self.parts.metadata
     }
 
+    /// The method, and the request's metadata, to be changed before it is sent.
+    #[doc(hidden)]
+    pub fn head_mut(&mut self) -> (&Method, &mut MetadataMap) {
+        (&self.method, &mut self.parts.metadata)
+    }
+
     /// The request's metadata, to be changed before it is sent.
     pub fn metadata_mut(&mut self) -> &mut MetadataMap {
         &mut self.parts.metadata
@@ -182,33 +168,22 @@ impl<'a> Call<'a> {
         &mut self.parts.extensions
     }
 
-    /// Whether its request may have to become one message, and its kind to be asked for.
+    /// Returns true if the request may have to become one message, and its kind to be looked up.
     pub(super) fn is_untyped(&self) -> bool {
-        self.known != Known::All
+        self.body.is_untyped()
     }
 
-    /// The path of a method of which no more is known.
-    pub(super) fn path_alone(&self) -> Option<&'static str> {
-        (self.known == Known::Path).then_some(self.method.path)
-    }
-
-    /// Takes what a server says of a method of which the path alone was known.
-    pub(super) fn describe(
-        &mut self,
-        (kind, idempotency): (CallKind, Idempotency),
-    ) -> Result<(), Status> {
-        self.method = paths::described(self.method.path, kind, idempotency)?;
-        self.known = Known::Descriptor;
-        Ok(())
+    /// Takes a server's description of the method.
+    pub(super) fn set_method(&mut self, method: Method) {
+        self.method = method;
     }
 
     /// Reads the one message of a request that came as a stream, where the method takes one.
     pub(super) async fn make_typed(&mut self) -> Result<(), Status> {
-        if !self.method.kind.has_request_stream() {
-            self.body.make_one(self.method.path).await?;
+        match self.method.kind().has_request_stream() {
+            true => Ok(()),
+            false => self.body.make_one(&self.method).await,
         }
-        self.known = Known::All;
-        Ok(())
     }
 
     /// Whether its caller sets a time limit of its own, which takes the place of a channel's.
@@ -225,13 +200,13 @@ impl<'a> Call<'a> {
     /// The call encoded, to be made by another protocol, with its limits as the channel knows them.
     pub(super) fn into_encoded(self, limit: Option<CallDeadline>) -> EncodedCall {
         let RequestParts { metadata, extensions, .. } = *self.parts.into_owned();
-        let (method, body) = (self.method, self.body.into_encoded(self.method.detach.request));
-        EncodedCall { method, metadata, extensions, limit, body }
+        let body = self.body.into_encoded(self.method.detach().request);
+        EncodedCall { method: self.method, metadata, extensions, limit, body }
     }
 
     /// What the channel makes the call with.
-    pub(super) fn as_sent(&mut self) -> (&MetadataMap, Sent<'_>) {
-        (&self.parts.metadata, self.body.as_sent())
+    pub(super) fn as_sent(&mut self) -> (&Method, &MetadataMap, Sent<'_>) {
+        (&self.method, &self.parts.metadata, self.body.as_sent())
     }
 
     /// What a caller gets that makes no request of it.
@@ -247,10 +222,9 @@ impl ClientCall {
     #[must_use]
     pub fn try_clone(&self) -> Option<Self> {
         Some(Self(Call {
-            method: self.method,
             body: self.body.try_clone()?,
+            method: self.method.clone(),
             parts: PartsOf::Owned(Box::new(RequestParts::clone(&self.parts))),
-            known: self.known,
             response: self.response,
         }))
     }
@@ -277,8 +251,8 @@ impl DerefMut for ClientCall {
 }
 
 impl Described for ClientCall {
-    fn method(&self) -> &'static MethodDescriptor {
-        self.method
+    fn method(&self) -> Method {
+        self.0.method.clone()
     }
 }
 
@@ -301,8 +275,14 @@ impl fmt::Debug for ClientCall {
 impl RequestHead for Call<'_> {
     fn take_head(&mut self) -> (MetadataMap, Extensions) {
         let mut extensions = mem::take(&mut self.parts.extensions);
-        // As tonic's clients tell interceptors which method is called.
-        extensions.insert(GrpcMethod::new(self.method.service(), self.method.name()));
+        // An interceptor of tonic's looks for `GrpcMethod`, which needs names that live as long as
+        // the process. Those of a path do not: its interceptors find the `Method`.
+        match &self.method {
+            Method::Static(method) => {
+                extensions.insert(GrpcMethod::new(method.service(), method.name()));
+            }
+            Method::Shared(_) => drop(extensions.insert(self.method.clone())),
+        }
         (mem::take(&mut self.parts.metadata), extensions)
     }
 
@@ -314,7 +294,7 @@ impl RequestHead for Call<'_> {
 impl fmt::Debug for Call<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Call")
-            .field("method", &self.method.path)
+            .field("method", &self.method.path())
             .field("metadata", &MetadataNames(&self.parts.metadata))
             .field("deadline", &self.deadline())
             .finish_non_exhaustive()

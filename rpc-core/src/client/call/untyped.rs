@@ -9,20 +9,9 @@ use prost::Message;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::body::{Body, FallibleRequests};
-use super::{Call, Known, RequestParts, UnnamedPaths, paths};
-use crate::MethodDescriptor;
+use super::{Call, RequestParts};
+use crate::Method;
 use crate::client::Caller;
-
-/// How the maker of an untyped call names its method.
-#[derive(Debug, Clone, Copy)]
-pub enum MethodName<'a> {
-    /// By its descriptor.
-    Descriptor(&'static MethodDescriptor),
-    /// By its path alone, `/package.Service/Method`. Layers see a call with a stream each way; the
-    /// server's Hello says what it is. The path is kept, and counts among those of its maker until
-    /// a server has named it.
-    Path(&'a str, &'a UnnamedPaths),
-}
 
 /// Makes a call of any kind with a stream of requests, and gives its responses as a stream: the
 /// metadata that came first, then the messages, then trailers. Dropping the future cancels the call
@@ -40,7 +29,7 @@ pub enum MethodName<'a> {
 /// Dropping the future cancels the call on the server.
 pub async fn untyped<M, S>(
     caller: &impl Caller,
-    name: MethodName<'_>,
+    method: Method,
     request: Request<S>,
 ) -> Result<Response<Streaming<M>>, Status>
 where
@@ -48,21 +37,47 @@ where
     S: Stream<Item = Result<M, Status>> + Send + 'static,
 {
     let (metadata, extensions, stream) = request.into_parts();
-    let (method, known, is_named) = match name {
-        MethodName::Descriptor(method) => (method, Known::Descriptor, true),
-        MethodName::Path(path, unnamed) => {
-            let (method, is_named) = paths::undescribed(path, unnamed)?;
-            (method, Known::Path, is_named)
-        }
-    };
     let mut parts = RequestParts::new(metadata, extensions);
     let mut stream = FallibleRequests(Some(stream));
-    let mut call = Call::new::<M>(method, &mut parts, Body::Stream(&mut stream));
-    call.known = known;
-    let reply = caller.call(call).await?;
-    if !is_named {
-        // No Hello has, over `grpc://` and by callers that are no channels. The answer does.
-        paths::set_named(method.path);
+    let call = Call::new::<M>(method, &mut parts, Body::Untyped(&mut stream));
+    Ok(caller.call(call).await?.into_any_stream())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex, Weak};
+
+    use futures::stream;
+    use tonic::metadata::MetadataMap;
+
+    use super::*;
+    use crate::SharedMethod;
+    use crate::client::ClientReply;
+
+    /// Answers each call with an empty message, and watches its method.
+    #[derive(Default)]
+    struct Watching(Mutex<Vec<Weak<SharedMethod>>>);
+
+    impl Caller for Watching {
+        async fn call(&self, call: Call<'_>) -> Result<ClientReply, Status> {
+            let Method::Shared(method) = call.method() else { panic!("it is called by its path") };
+            self.0.lock().unwrap().push(Arc::downgrade(method));
+            let (initial, trailers) = (MetadataMap::new(), MetadataMap::new());
+            Ok(ClientReply::with_message(initial, trailers, Vec::new().into()))
+        }
     }
-    Ok(reply.into_any_stream())
+
+    #[tokio::test]
+    async fn ten_thousand_paths_are_called_and_none_is_kept() {
+        let caller = Watching::default();
+        for number in 0..10_000 {
+            let method = Method::by_path(&format!("/paths.A/M{number}")).unwrap();
+            let requests = Request::new(stream::empty());
+            let response = untyped::<(), _>(&caller, method, requests).await.unwrap();
+            assert_eq!(response.into_inner().message().await.unwrap(), Some(()));
+        }
+        let methods = caller.0.into_inner().unwrap();
+        assert_eq!(methods.len(), 10_000);
+        assert!(methods.iter().all(|method| method.strong_count() == 0));
+    }
 }

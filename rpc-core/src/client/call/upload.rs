@@ -29,9 +29,9 @@ where
 {
     let send_stream = Arc::clone(started.send_stream.as_ref()?);
     let id = started.guard.id();
-    let connection = started.guard.connection()?;
+    let session = started.guard.session()?;
     let compress_from = started.io.core().settled.compression.from(call.limits.compress_from());
-    let direction = Direction::requests(call.method, call.limits);
+    let direction = Direction::requests(call.method.detach(), call.limits);
     let direction = direction.compressed_from(compress_from);
     let mut writer = StreamWriter::new(Arc::clone(&started.io), id);
     // Calls that the stream makes while it is polled belong to the maker of the stream.
@@ -40,10 +40,10 @@ where
         match forward(stream, &send_stream, &mut writer, direction).await {
             Ok(()) => writer.send_control(FrameKind::HalfClose),
             // It may have found the connection's end before the session did.
-            Err(status) if connection.closed().is_some() => {
-                connection.fail(id, MayHaveExecuted::mark(status));
+            Err(status) if session.closed().is_some() => {
+                session.fail(id, MayHaveExecuted::mark(status));
             }
-            Err(status) => connection.fail(id, status),
+            Err(status) => session.fail(id, status),
         }
     });
     Some(AbortOnDropHandle::new(tokio::spawn(sending)))

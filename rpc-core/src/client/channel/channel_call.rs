@@ -39,7 +39,7 @@ enum Way<'c, 'r, F> {
 impl<F> fmt::Debug for ChannelCall<'_, '_, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let method = match &self.0 {
-            Way::Session { call, .. } => Some(call.method().path),
+            Way::Session { call, .. } => Some(call.method().path()),
             Way::Other(_) => None,
         };
         f.debug_struct("ChannelCall").field("over_session", &method).finish_non_exhaustive()
@@ -59,7 +59,7 @@ where
         otherwise: impl FnOnce(Call<'r>) -> F,
     ) -> Self {
         match channel {
-            Some(channel) if !call.is_untyped() && !channel.is_foreign => {
+            Some(channel) if !call.is_untyped() && !channel.is_encoded => {
                 Self::over_session(channel, call)
             }
             _ => Self(Way::Other(Box::pin(otherwise(call)))),
@@ -93,15 +93,15 @@ where
                 }
                 Way::Other(call) => return call.await,
             };
-            let (method, deadline, limits) = (call.method(), begun.deadline(), begun.limits());
-            let (metadata, sent) = call.as_sent();
+            let (deadline, limits) = (begun.deadline(), begun.limits());
+            let (method, metadata, sent) = call.as_sent();
             let (message, stream) = match sent {
                 Sent::Message(message) => (Some(message), None),
                 Sent::Stream(stream) => (None, Some(stream)),
             };
             let call = Outgoing { method, metadata, deadline, readiness, limits, message };
             let made = pin!(channel.make(&call, stream, begun));
-            begun.finish(&channel.manager, within(deadline, made).await)
+            begun.finish(method, &channel.manager, within(deadline, made).await)
         }
     }
 }
@@ -142,7 +142,7 @@ impl Channel {
                 };
                 let mut started = started.map_err(|status| retries.final_status(status))?;
                 let upload = stream.as_mut().and_then(|stream| stream.start(&started, *call));
-                let status = match call.method.kind {
+                let status = match call.method.kind() {
                     CallKind::Unary | CallKind::ClientStreaming => {
                         let inflating = match started.reply().await {
                             Ok(reply) => match self.answered(&started, reply, call, begun) {
@@ -159,7 +159,7 @@ impl Channel {
                     CallKind::ServerStreaming | CallKind::Streaming => {
                         match headers(&mut started).await {
                             Ok(metadata) => {
-                                let begun = begun.within(&self.manager);
+                                let begun = begun.within(call.method, &self.manager);
                                 let stream = download(started, upload, begun)?;
                                 return Ok(ClientReply::of_stream(metadata, stream));
                             }
@@ -180,11 +180,11 @@ impl Channel {
         call: &Outgoing<'_>,
         begun: &Begun,
     ) -> Answered {
-        let (limit, log) = (call.limits.of_responses(), begun.end_log(&self.manager));
+        let (limit, log) = (call.limits.of_responses(), begun.end_log(call.method, &self.manager));
         if !reply.is_deflated {
             return Answered::Ended(ClientReply::of_message(reply, limit, log));
         }
-        let (io, receiving) = (Arc::clone(&started.io), begun.receiving());
+        let (io, receiving) = (Arc::clone(&started.io), begun.receiving(call.method));
         Answered::Inflating(Box::pin(async move {
             ClientReply::of_message(reply.inflated(&*io, receiving).await?, limit, log)
         }))
@@ -196,10 +196,11 @@ impl Channel {
         let Some(connection) = self.manager.open() else {
             return Ok(Tried::Waits { left: ATTEMPTS_MAX });
         };
-        match Arc::clone(&connection).try_start(*call) {
+        let session = connection.into_session()?;
+        match Arc::clone(&session).try_start(*call) {
             Ok(Some(started)) => Ok(Tried::Started(started)),
             Ok(None) => Ok(Tried::Waits { left: ATTEMPTS_MAX }),
-            Err(_) if !connection.is_open() => Ok(Tried::Waits { left: ATTEMPTS_MAX - 1 }),
+            Err(_) if !session.is_open() => Ok(Tried::Waits { left: ATTEMPTS_MAX - 1 }),
             Err(status) => Err(NotExecuted::mark(status)),
         }
     }
@@ -213,15 +214,16 @@ impl Channel {
                 Some(connection) => connection,
                 None => self.connection(call.readiness, call.deadline).await?,
             };
-            let started = match Arc::clone(&connection).try_start(*call) {
+            let session = connection.into_session()?;
+            let started = match Arc::clone(&session).try_start(*call) {
                 Ok(Some(started)) => return Ok(started),
-                Ok(None) => Arc::clone(&connection).start(*call).await,
+                Ok(None) => Arc::clone(&session).start(*call).await,
                 Err(status) => Err(status),
             };
             match started {
-                // Each connection that is of no use delays the next attempt, so that a call which
-                // waits does not spin.
-                Err(_) if (left > 0 || waits) && !connection.is_open() => {}
+                // Each failed connection increases the backoff, so that a call which waits does
+                // not spin.
+                Err(_) if (left > 0 || waits) && !session.is_open() => {}
                 other => return other.map_err(NotExecuted::mark),
             }
         }

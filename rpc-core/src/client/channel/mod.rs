@@ -1,7 +1,7 @@
 //! The channel: a cheap handle that makes calls over one connection, which is renewed when it ends.
 
 mod channel_call;
-mod foreign;
+mod encoded;
 mod ready;
 mod retry;
 
@@ -21,16 +21,15 @@ use self::retry::Replays;
 pub(in crate::client) use self::retry::log_replay;
 use super::call::begun::Begun;
 use super::call::deadline::within;
-use super::call::paths;
 use super::connection_manager::ConnectionManager;
 use super::{
-    Call, CallDeadline, CallDefaults, Caller, ClientReply, Connect, Connection, Intercepted,
+    Call, CallDeadline, CallDefaults, Caller, ClientReply, Connect, Established, Intercepted,
     LayeredChannel, Path, PathCounts,
 };
 use crate::balance::Connectivity;
 use crate::connect::{ConnectError, ConnectionInfo, with_retry};
 use crate::payload::buffer::buffer_of;
-use crate::{Buffer, Deadline, MethodDescriptor, NotExecuted, Readiness};
+use crate::{Buffer, Deadline, Method, NotExecuted, Readiness};
 
 /// A cheap handle that makes calls; clones share one connection.
 ///
@@ -59,8 +58,8 @@ use crate::{Buffer, Deadline, MethodDescriptor, NotExecuted, Readiness};
 #[derive(Clone, Debug)]
 pub struct Channel {
     pub(in crate::client) manager: Arc<ConnectionManager>,
-    /// Whether its connections speak another protocol.
-    is_foreign: bool,
+    /// Set where connections speak another protocol, and take encoded calls.
+    is_encoded: bool,
     /// What calls have that set nothing themselves.
     pub(super) defaults: CallDefaults,
     readiness: Readiness,
@@ -75,7 +74,7 @@ impl Channel {
     pub fn new(connector: impl Connect) -> Self {
         let manager = Arc::new(ConnectionManager::new(connector));
         Self {
-            is_foreign: manager.is_foreign(),
+            is_encoded: manager.is_encoded(),
             manager,
             defaults: CallDefaults::default(),
             readiness: Readiness::FailFast,
@@ -235,7 +234,7 @@ impl Channel {
         &self,
         readiness: Readiness,
         limit: Option<&CallDeadline>,
-    ) -> Result<Arc<dyn Connection>, Status> {
+    ) -> Result<Established, Status> {
         loop {
             let error = match self.manager.connection().await {
                 Ok(connection) => return Ok(connection),
@@ -335,19 +334,18 @@ impl Caller for Channel {
         ChannelCall::new(Some(self), call, |call| self.call_otherwise(call)).make()
     }
 
-    fn described(&self, path: &str) -> Option<&'static MethodDescriptor> {
-        // A connection of another protocol has no description.
-        let (kind, idempotency) = self.manager.open()?.method(path).ok()?;
-        // One that is refused is refused once more by the call, which has a status for it.
-        paths::described(path, kind, idempotency).ok()
+    fn described(&self, path: &str) -> Option<Method> {
+        // A connection of another protocol has no description. A method that the server does not
+        // have is refused by the call, which has a status for it.
+        self.manager.open()?.into_session().ok()?.method(path).ok()
     }
 }
 
 impl Channel {
     /// Makes a call that is not a stub's over a session.
     async fn call_otherwise(&self, call: Call<'_>) -> Result<ClientReply, Status> {
-        match self.is_foreign {
-            true => self.call_foreign(call).await,
+        match self.is_encoded {
+            true => self.call_encoded(call).await,
             false => self.call_untyped(call).await,
         }
     }
@@ -365,14 +363,14 @@ impl Channel {
             // So that the channel's timeout does not take its place.
             call.extensions_mut().insert(limit.deadline());
         }
-        let limits = [call.layers_limit(), default(call.method().kind)];
+        let limits = [call.layers_limit(), default(call.method().kind())];
         let limit = CallDeadline::earliest(limits.into_iter().flatten());
         let typed = within(limit.as_ref(), self.make_typed(&mut call, limit.as_ref())).await;
         if let Err(status) = typed {
             let begun = Begun::new(&self.defaults, &mut call).since(began);
-            return begun.finish(&self.manager, Err(status));
+            return begun.finish(call.method(), &self.manager, Err(status));
         }
-        if let Some(limit) = default(call.method().kind) {
+        if let Some(limit) = default(call.method().kind()) {
             call.bring_nearer(limit);
         }
         ChannelCall::<Ready<_>>::over_session(self, call).make().await
@@ -385,12 +383,13 @@ impl Channel {
         call: &mut Call<'_>,
         limit: Option<&CallDeadline>,
     ) -> Result<(), Status> {
-        if let Some(path) = call.path_alone() {
+        if !call.method().is_described() {
             let connection = match self.manager.open() {
                 Some(connection) => connection,
                 None => self.connection(self.readiness_of(call), limit).await?,
             };
-            call.describe(connection.method(path).map_err(NotExecuted::mark)?)?;
+            let described = connection.into_session()?.method(call.method().path());
+            call.set_method(described.map_err(NotExecuted::mark)?);
         }
         call.make_typed().await
     }

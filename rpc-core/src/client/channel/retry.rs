@@ -18,7 +18,7 @@ use crate::call::log::NameOf;
 use crate::client::Outgoing;
 use crate::client::connection_manager::ConnectionManager;
 use crate::wire::PeerText;
-use crate::{Idempotency, MayHaveExecuted, MethodDescriptor, NotExecuted};
+use crate::{Idempotency, MayHaveExecuted, Method, NotExecuted};
 
 /// Who makes a call again that may have been executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(in crate::client) enum Replays {
 pub(in crate::client) struct TransparentRetries<'a> {
     manager: &'a ConnectionManager,
     replays: Replays,
-    method: &'static MethodDescriptor,
+    method: &'a Method,
     /// Whether the request is one message.
     is_repeatable: bool,
     was_refused: bool,
@@ -45,7 +45,7 @@ impl<'a> TransparentRetries<'a> {
     pub(in crate::client) fn new(
         manager: &'a ConnectionManager,
         replays: Replays,
-        call: &Outgoing<'_>,
+        call: &Outgoing<'a>,
     ) -> Self {
         Self::of(manager, replays, call.method, call.message.is_some())
     }
@@ -54,7 +54,7 @@ impl<'a> TransparentRetries<'a> {
     pub(in crate::client) fn of(
         manager: &'a ConnectionManager,
         replays: Replays,
-        method: &'static MethodDescriptor,
+        method: &'a Method,
         is_repeatable: bool,
     ) -> Self {
         Self { manager, replays, method, is_repeatable, was_refused: false, is_ambiguous: false }
@@ -92,14 +92,14 @@ impl<'a> TransparentRetries<'a> {
     /// Whether the call may be replayed, and the budget has had room for it.
     fn takes_replay(&self) -> bool {
         self.replays == Replays::Here
-            && self.method.idempotency != Idempotency::Unknown
+            && self.method.idempotency() != Idempotency::Unknown
             && self.manager.take_replay()
     }
 }
 
 /// Writes that a call is made again after `status`.
-pub(in crate::client) fn log_replay(method: &MethodDescriptor, status: &Status) {
-    let (method, reason) = (method.path, PeerText::new(status.message()));
+pub(in crate::client) fn log_replay(method: &Method, status: &Status) {
+    let (method, reason) = (method.path(), PeerText::new(status.message()));
     let code = NameOf(status.code());
     tracing::debug!(target: "farcall::call", method, %code, %reason, "replayed");
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
-use crate::client::Connection;
+use crate::client::Established;
 use crate::connect::{ClientConfig, ConnectError, Wanted};
 
 /// Makes connections to one server.
@@ -17,10 +17,9 @@ pub trait Connect: fmt::Debug + Send + Sync + 'static {
     /// The server's address as the user wrote it, for messages and the log.
     fn address(&self) -> Arc<str>;
 
-    /// Whether its connections speak another protocol: see [`ForeignConnection`].
-    ///
-    /// [`ForeignConnection`]: crate::client::ForeignConnection
-    fn is_foreign(&self) -> bool {
+    /// Returns true if its connections speak another protocol, as [`Established::Encoded`]. A
+    /// channel encodes calls before it has a connection.
+    fn is_encoded(&self) -> bool {
         false
     }
 
@@ -37,5 +36,5 @@ pub trait Connect: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// This method is cancel safe: the attempt is torn down.
-    fn connect(&self, wanted: Wanted) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>>;
+    fn connect(&self, wanted: Wanted) -> BoxFuture<'_, Result<Established, ConnectError>>;
 }

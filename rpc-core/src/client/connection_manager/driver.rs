@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::snapshot::{Answer, Requests, Snapshot, waiting};
 use crate::call::deadline::rounded;
-use crate::client::{Connect, Connection};
+use crate::client::{Connect, Established};
 use crate::connect::{ConnectError, ConnectionInfo, is_without_device};
 use crate::limited_log;
 use crate::limits::log::LogLimit;
@@ -24,7 +24,7 @@ use crate::policy::failover::{Ask, Cause, Failure, Loss, Made, Wanted};
 use crate::runtime::long_wait::wait_until;
 use crate::transport::{Addresses, CloseReason};
 
-type Connected = Result<Arc<dyn Connection>, ConnectError>;
+type Connected = Result<Established, ConnectError>;
 
 /// The manager of one channel's connection. Dropped, which happens when the channel has gone, it
 /// closes the connection.
@@ -148,8 +148,8 @@ impl Driver {
         changed.expect("the state was changed")
     }
 
-    fn connection(&self) -> Option<Arc<dyn Connection>> {
-        self.snapshot.borrow().failover.connection().map(Arc::clone)
+    fn connection(&self) -> Option<Established> {
+        self.snapshot.borrow().failover.connection().cloned()
     }
 
     /// When failback is due; `None` while no call would use it.
@@ -198,7 +198,7 @@ impl Driver {
         }
     }
 
-    fn handle_made(&self, wanted: &Wanted, connection: Arc<dyn Connection>) {
+    fn handle_made(&self, wanted: &Wanted, connection: Established) {
         let ConnectionInfo { transport, addresses, fallback, is_upgraded, .. } = connection.info();
         let can_pass = connection.info().fallback_can_pass;
         // That the path is broken is known already.
@@ -245,7 +245,7 @@ impl Driver {
     /// Drops a connection that takes no calls any more. Waiting for the next call could pin an RDMA
     /// device indefinitely.
     fn reap_closed(&self) {
-        let is_closed = |it: &Arc<dyn Connection>| !it.is_open() || it.ended().is_cancelled();
+        let is_closed = |it: &Established| !it.is_open() || it.ended().is_cancelled();
         let closed = self.connection().filter(is_closed);
         let Some(connection) = closed else { return };
         let info = connection.info();

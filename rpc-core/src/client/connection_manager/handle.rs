@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::driver::{Driver, now};
 use super::snapshot::{Requests, Snapshot, waiting};
 use super::task::{ManagerTask, Parked};
-use crate::client::{Connect, Connection, Path, PathCounts};
+use crate::client::{Connect, Established, Path, PathCounts};
 use crate::connect::{ClientConfig, ConnectError, ConnectionInfo, UpgradePolicy};
 use crate::limits::log::LogLimit;
 use crate::policy::breaker::{Breaker, FirstAttempt};
@@ -42,7 +42,7 @@ pub(super) struct Asked {
 impl Drop for ConnectionManager {
     fn drop(&mut self) {
         // The driver closes what it has, too, but a task gets round to that later.
-        let connection = self.snapshot.borrow().failover.connection().map(Arc::clone);
+        let connection = self.snapshot.borrow().failover.connection().cloned();
         if let Some(connection) = connection {
             connection.close();
         }
@@ -50,7 +50,7 @@ impl Drop for ConnectionManager {
 }
 
 /// The state of a channel with these rules that has not connected yet.
-fn failover(config: &ClientConfig) -> Failover<Arc<dyn Connection>> {
+fn failover(config: &ClientConfig) -> Failover<Established> {
     let (first, while_broken) = match &config.policy {
         UpgradePolicy::Prefer(_) => (FirstAttempt::Delayed, WhileBroken::UseBootstrap),
         UpgradePolicy::Require(_) => (FirstAttempt::AtOnce, WhileBroken::Wait),
@@ -83,9 +83,9 @@ impl ConnectionManager {
         self.connector.set_alternatives(alternatives);
     }
 
-    /// Whether its connections speak another protocol.
-    pub(in crate::client) fn is_foreign(&self) -> bool {
-        self.connector.is_foreign()
+    /// Returns true if its connections speak another protocol.
+    pub(in crate::client) fn is_encoded(&self) -> bool {
+        self.connector.is_encoded()
     }
 
     /// How many lines about its calls the channel may still write.
@@ -94,7 +94,7 @@ impl ConnectionManager {
     }
 
     /// The current connection, if calls can be started on it.
-    pub(in crate::client) fn open(&self) -> Option<Arc<dyn Connection>> {
+    pub(in crate::client) fn open(&self) -> Option<Established> {
         self.snapshot.borrow().open()
     }
 
@@ -109,9 +109,7 @@ impl ConnectionManager {
     ///
     /// This method is cancel safe: the attempt goes on for the next caller, as long as the
     /// channel lives.
-    pub(in crate::client) async fn connection(
-        &self,
-    ) -> Result<Arc<dyn Connection>, Arc<ConnectError>> {
+    pub(in crate::client) async fn connection(&self) -> Result<Established, Arc<ConnectError>> {
         let mut snapshot = self.snapshot.clone();
         // A connection that ends before this caller is woken does not repeat this for ever: from
         // the second one in a row on that was of no use, the next attempt is delayed.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures::future::BoxFuture;
 
 use super::Connect;
-use crate::client::Connection;
+use crate::client::Established;
 use crate::connect::{ClientConfig, ConnectError, Wanted};
 
 /// Gives its connection to the channel that asks first, and to none after that.
@@ -14,11 +14,11 @@ use crate::connect::{ClientConfig, ConnectError, Wanted};
 pub(crate) struct OneConnection {
     name: Arc<str>,
     config: ClientConfig,
-    connection: Mutex<Option<Arc<dyn Connection>>>,
+    connection: Mutex<Option<Established>>,
 }
 
 impl OneConnection {
-    pub(crate) fn new(name: Arc<str>, connection: Arc<dyn Connection>) -> Self {
+    pub(crate) fn new(name: Arc<str>, connection: Established) -> Self {
         let (config, connection) = (ClientConfig::default(), Mutex::new(Some(connection)));
         Self { name, config, connection }
     }
@@ -33,7 +33,7 @@ impl Connect for OneConnection {
         Arc::clone(&self.name)
     }
 
-    fn connect(&self, _: Wanted) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>> {
+    fn connect(&self, _: Wanted) -> BoxFuture<'_, Result<Established, ConnectError>> {
         let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner).take();
         let connection = connection.ok_or_else(|| ConnectError::Unreachable {
             address: self.name.to_string(),

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::client::{Connection, Path, PathCounts};
+use crate::client::{Established, Path, PathCounts};
 use crate::connect::{ConnectError, ConnectionInfo};
 use crate::policy::failover::{Failover, Refusal};
 
 /// The state of a channel's connection. Callers read it; the manager's task alone changes it.
 #[derive(Debug)]
 pub(super) struct Snapshot {
-    pub(super) failover: Failover<Arc<dyn Connection>>,
+    pub(super) failover: Failover<Established>,
     /// How many connections were made.
     pub(super) made_count: u64,
     /// The transport of the last connection.
@@ -30,7 +30,7 @@ pub(super) struct Answer {
 }
 
 impl Snapshot {
-    pub(super) fn new(failover: Failover<Arc<dyn Connection>>) -> Self {
+    pub(super) fn new(failover: Failover<Established>) -> Self {
         Self {
             failover,
             made_count: 0,
@@ -41,9 +41,9 @@ impl Snapshot {
     }
 
     /// The current connection, if calls can be started on it.
-    pub(super) fn open(&self) -> Option<Arc<dyn Connection>> {
+    pub(super) fn open(&self) -> Option<Established> {
         let connection = self.failover.connection()?;
-        connection.is_open().then(|| Arc::clone(connection))
+        connection.is_open().then(|| connection.clone())
     }
 
     /// What the connection, which says `info`, says of itself, and why it is not on the upgraded

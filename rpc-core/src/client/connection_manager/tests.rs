@@ -11,10 +11,12 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::ConnectionManager;
-use crate::client::{Connect, Connection, Outgoing, Path, Started};
+use crate::client::{
+    Connect, Connection, EncodedCall, EncodedCalls, EncodedReply, Established, Path,
+};
 use crate::connect::{ClientConfig, ConnectError, ConnectionInfo, UpgradePolicy, Wanted};
 use crate::transport::{Addresses, CloseReason, TransportStats};
-use crate::{CallKind, ConnectBackoff, Idempotency};
+use crate::{BufferSource, ConnectBackoff};
 
 /// How long an attempt takes.
 const ATTEMPT: Duration = Duration::from_millis(100);
@@ -46,7 +48,7 @@ impl Connect for Failing {
         "nowhere".into()
     }
 
-    fn connect(&self, _: Wanted) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>> {
+    fn connect(&self, _: Wanted) -> BoxFuture<'_, Result<Established, ConnectError>> {
         Box::pin(async {
             self.begun.fetch_add(1, Ordering::Relaxed);
             assert!(!self.panics, "as it was told");
@@ -215,23 +217,13 @@ impl Scripted {
     }
 }
 
-impl Connection for Scripted {
-    fn method(&self, _: &str) -> Result<(CallKind, Idempotency), Status> {
-        Err(Status::unimplemented("no calls are made"))
-    }
-
-    fn try_start(self: Arc<Self>, _: Outgoing<'_>) -> Result<Option<Started>, Status> {
-        Err(Status::unimplemented("no calls are made"))
-    }
-
-    fn start<'a>(self: Arc<Self>, _: Outgoing<'a>) -> BoxFuture<'a, Result<Started, Status>> {
+impl EncodedCalls for Scripted {
+    fn call(self: Arc<Self>, _: EncodedCall) -> BoxFuture<'static, Result<EncodedReply, Status>> {
         Box::pin(async { Err(Status::unimplemented("no calls are made")) })
     }
+}
 
-    fn cancel(&self, _: u64) {}
-
-    fn fail(&self, _: u64, _: Status) {}
-
+impl Connection for Scripted {
     fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Relaxed)
     }
@@ -255,6 +247,10 @@ impl Connection for Scripted {
 
     fn close(&self) {
         self.end(CloseReason::Local);
+    }
+
+    fn buffers(&self) -> Option<Arc<dyn BufferSource>> {
+        None
     }
 
     fn info(&self) -> ConnectionInfo {
@@ -323,7 +319,7 @@ impl Connect for Script {
         "nowhere".into()
     }
 
-    fn connect(&self, wanted: Wanted) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>> {
+    fn connect(&self, wanted: Wanted) -> BoxFuture<'_, Result<Established, ConnectError>> {
         Box::pin(async move {
             let _under_way = Arc::clone(&self.under_way);
             self.wanted.send_modify(|it| it.push(wanted.clone()));
@@ -332,7 +328,7 @@ impl Connect for Script {
             }
             let connection = Scripted::new(!matches!(wanted, Wanted::Bootstrap(_)));
             self.made.lock().unwrap().push(Arc::clone(&connection));
-            Ok(connection as Arc<dyn Connection>)
+            Ok(Established::Encoded(connection))
         })
     }
 }

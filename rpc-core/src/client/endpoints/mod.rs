@@ -302,7 +302,7 @@ impl Endpoints {
 #[doc(hidden)]
 impl Caller for Endpoints {
     async fn call(&self, mut call: Call<'_>) -> Result<ClientReply, Status> {
-        call.settle_limit(self.defaults.timeout_of(call.method().kind));
+        call.settle_limit(self.defaults.timeout_of(call.method().kind()));
         let (wish, shared_tried) = (self.wish(&call), call.extensions().get::<Tried>().cloned());
         let mut tried = shared_tried.as_ref().map_or_else(Vec::new, Tried::list);
         let mut left = ATTEMPTS_MAX;
@@ -340,7 +340,7 @@ impl Caller for Endpoints {
             let is_replayable = is_repeatable
                 && !is_ambiguous
                 && MayHaveExecuted::is_said_by(&status)
-                && call.method().idempotency != Idempotency::Unknown;
+                && call.method().idempotency() != Idempotency::Unknown;
             // The budget of the endpoint that failed.
             if is_replayable && channel.manager.take_replay() {
                 log_replay(call.method(), &status);

@@ -4,14 +4,14 @@ use bytes::Bytes;
 use prost::{DecodeError, Message};
 use tonic::metadata::MetadataMap;
 
-use crate::{Deadline, MethodDescriptor};
+use crate::{Deadline, Method};
 
 /// A call that a client made through a [`super::MockChannel`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RecordedCall {
     /// The method.
-    pub method: &'static MethodDescriptor,
+    pub method: Method,
     /// The request's metadata.
     pub metadata: MetadataMap,
     /// The deadline in the request's extensions, or the one that the call inherits.

@@ -12,7 +12,7 @@ use tonic::{Request, Response, Status};
 use super::RecordedCall;
 use super::script::{Script, many_messages, one_message};
 use crate::client::{Call, Caller, ClientReply};
-use crate::{CallKind, Deadline, MethodDescriptor};
+use crate::{CallKind, Deadline, Method};
 
 /// A channel whose answers a test scripts, a script a method; clones share them.
 ///
@@ -57,7 +57,7 @@ use crate::{CallKind, Deadline, MethodDescriptor};
 ///
 /// let calls = mock.calls();
 /// assert_eq!(calls.len(), 2);
-/// assert_eq!(calls[0].method.path, "/hello.Greeter/SayHello");
+/// assert_eq!(calls[0].method.path(), "/hello.Greeter/SayHello");
 /// assert_eq!(calls[0].request::<String>().unwrap(), "Ada");
 /// # Ok(())
 /// # }
@@ -149,7 +149,7 @@ impl MockChannel {
     /// Records a call and finds its script.
     fn script<T>(
         &self,
-        method: &'static MethodDescriptor,
+        method: &Method,
         request: &Request<T>,
         message: Option<Vec<u8>>,
     ) -> Result<Script, Status> {
@@ -157,10 +157,10 @@ impl MockChannel {
         let deadline = explicit.into_iter().chain(Deadline::current()).min();
         let (metadata, message) = (request.metadata().clone(), message.map(Into::into));
         let mut state = self.state();
-        state.calls.push(RecordedCall { method, metadata, deadline, message });
-        state.scripts.get(method.path).cloned().ok_or_else(|| {
+        state.calls.push(RecordedCall { method: method.clone(), metadata, deadline, message });
+        state.scripts.get(method.path()).cloned().ok_or_else(|| {
             let scripted: Vec<_> = state.scripts.keys().collect();
-            let path = method.path;
+            let path = method.path();
             Status::unimplemented(format!("the mock has no script for {path}, but {scripted:?}"))
         })
     }
@@ -168,12 +168,12 @@ impl MockChannel {
 
 impl Caller for MockChannel {
     async fn call(&self, call: Call<'_>) -> Result<ClientReply, Status> {
-        let (method, response) = (call.method(), (call.response)());
+        let (method, response) = (call.method().clone(), (call.response)());
         let (metadata, extensions, body) = call.into_parts();
         let (body, message) = body.into_any();
         let request = Request::from_parts(metadata, extensions, body);
-        let script = self.script(method, &request, message)?;
-        script.answer(method.kind, request, response).await
+        let script = self.script(&method, &request, message)?;
+        script.answer(method.kind(), request, response).await
     }
 }
 

@@ -5,7 +5,7 @@ use tonic::Code;
 
 use super::*;
 use crate::client::{client_streaming, server_streaming, streaming, unary};
-use crate::{Detach, Idempotency};
+use crate::{Detach, Idempotency, MethodDescriptor};
 
 static UNARY: MethodDescriptor = method("/t.T/Unary", CallKind::Unary);
 static SERVER: MethodDescriptor = method("/t.T/Server", CallKind::ServerStreaming);
@@ -59,7 +59,7 @@ async fn every_kind_of_call_can_be_scripted() {
     assert_eq!(doubled, [2, 4, 6]);
 
     let calls = mock.calls();
-    let paths: Vec<_> = calls.iter().map(|call| call.method.path).collect();
+    let paths: Vec<_> = calls.iter().map(|call| call.method.path()).collect();
     assert_eq!(paths, [UNARY.path, SERVER.path, CLIENT.path, BOTH.path]);
     assert_eq!(calls[0].request::<u64>().unwrap(), 7);
     assert!(calls[2].message.is_none());

@@ -242,7 +242,7 @@ impl Session {
 
     /// Ends a call because of what this side cannot receive, and tells the server.
     fn end(&self, header: &FrameHeader, status: Status) {
-        use crate::client::Connection;
+        use crate::client::SessionCalls;
         if header.kind == FrameKind::Response {
             // The server has ended the call already.
             let ended = self.finish(header.call);

@@ -20,7 +20,7 @@ use tonic::Status;
 use self::keep_alive::{WatchRules, keep_alive};
 use self::phase::{Draining, Phase};
 use super::connection::ReplySender;
-use super::{ClientSetup, Connection, Outgoing, Started};
+use super::{ClientSetup, Connection, Outgoing, SessionCalls, Started};
 use crate::call::refusal;
 use crate::calls::client::Calls;
 use crate::calls::id_hashing::IdHashing;
@@ -31,12 +31,13 @@ use crate::session::{Role, SessionCore, Settled};
 use crate::stream::{RecvStream, SendStream, SessionIo};
 use crate::transport::{CloseReason, Handler, Transport, TransportError};
 use crate::wire::{FrameHeader, FrameKind, method_kinds};
-use crate::{BufferSource, CallKind, Idempotency};
+use crate::{BufferSource, Method};
 
 /// The client's end of a connection.
 pub(crate) struct Session {
     core: SessionCore,
-    method_ids: HashMap<String, u16, IdHashing>,
+    /// The path of each method, shared with the calls that are made by it.
+    method_ids: HashMap<Arc<str>, u16, IdHashing>,
     /// What the server says of each method, by id.
     method_kinds: Bytes,
     pub(super) permits: Arc<Semaphore>,
@@ -88,7 +89,7 @@ impl Session {
     pub(crate) fn start(transport: Box<dyn Transport>, setup: ClientSetup) -> Arc<Self> {
         let peer_limits = setup.peer.limits();
         let permit_count = (peer_limits.max_calls as usize).min(Semaphore::MAX_PERMITS);
-        let methods = setup.peer.methods.into_iter().zip(0..=u16::MAX);
+        let methods = setup.peer.methods.into_iter().map(Arc::from).zip(0..=u16::MAX);
         let settled = Settled {
             limits: setup.limits,
             peer_limits,
@@ -170,7 +171,7 @@ impl Session {
     }
 }
 
-impl Connection for Session {
+impl SessionCalls for Session {
     fn try_start(self: Arc<Self>, call: Outgoing<'_>) -> Result<Option<Started>, Status> {
         self.try_send_request(call)
     }
@@ -179,10 +180,13 @@ impl Connection for Session {
         Box::pin(self.send_request(call))
     }
 
-    fn method(&self, path: &str) -> Result<(CallKind, Idempotency), Status> {
-        let id = self.method_id(path)?;
-        let byte = self.method_kinds.get(usize::from(id)).copied();
-        byte.map(method_kinds::decode).ok_or_else(|| refusal::kind_unknown(&self.server, path))
+    fn method(&self, path: &str) -> Result<Method, Status> {
+        let known = self.method_ids.get_key_value(path);
+        let (path, id) = known.ok_or_else(|| refusal::no_such_method(&self.server, path))?;
+        let byte = self.method_kinds.get(usize::from(*id)).copied();
+        let description = byte.map(method_kinds::decode);
+        let description = description.ok_or_else(|| refusal::kind_unknown(&self.server, path))?;
+        Ok(Method::described(Arc::clone(path), description))
     }
 
     fn cancel(&self, id: u64) {
@@ -207,7 +211,9 @@ impl Connection for Session {
         }
         self.leave_if(is_done);
     }
+}
 
+impl Connection for Session {
     fn is_open(&self) -> bool {
         self.state().phase.is_open()
     }

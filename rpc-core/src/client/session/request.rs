@@ -91,7 +91,7 @@ impl Session {
 
 impl<'a> Request<'a> {
     pub(super) fn new(session: &'a Arc<Session>, call: &'a Outgoing<'a>) -> Result<Self, Status> {
-        let selector = session.method_id(call.method.path)?;
+        let selector = session.method_id(call.method.path())?;
         let mut block = Vec::new();
         metadata::encode(call.metadata, &mut block)
             .map_err(|error| refusal::unencodable("request", &error))?;
@@ -142,7 +142,7 @@ impl<'a> Request<'a> {
         if let Some((limit, _)) = timed.filter(|(limit, now)| limit.deadline().has_passed(*now)) {
             return Err(limit.exceeded());
         }
-        let (session, kind) = (self.session, self.call.method.kind);
+        let (session, kind) = (self.session, self.call.method.kind());
         let is_uploading = matches!(kind, CallKind::ClientStreaming | CallKind::Streaming);
         let send_stream = is_uploading
             .then(|| Arc::new(SendStream::new(session.core.settled.peer_limits.window())));

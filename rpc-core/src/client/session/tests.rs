@@ -12,7 +12,7 @@ use crate::transport::{Addresses, OutFrame, TransportStats};
 use crate::wire::HEADER_LEN;
 use crate::wire::hello::Hello;
 use crate::wire::{FrameHeader, FrameKind};
-use crate::{Detach, MethodDescriptor, Readiness};
+use crate::{CallKind, Detach, Idempotency, MethodDescriptor, Readiness};
 
 /// Has ended, and has not said so.
 #[derive(Debug)]
@@ -57,12 +57,12 @@ impl Transport for Cut {
     }
 }
 
-static METHOD: MethodDescriptor = MethodDescriptor {
+static METHOD: Method = Method::Static(&MethodDescriptor {
     path: "/test.Service/Method",
     kind: CallKind::Unary,
     idempotency: Idempotency::Unknown,
     detach: Detach::NONE,
-};
+});
 
 fn call(metadata: &MetadataMap) -> Outgoing<'_> {
     Outgoing {
@@ -78,7 +78,7 @@ fn call(metadata: &MetadataMap) -> Outgoing<'_> {
 fn session(transport: Cut) -> Arc<Session> {
     let limits = ClientConfig::default().limits;
     let mut peer = Hello::new(&limits);
-    peer.methods = [METHOD.path.to_owned()].into();
+    peer.methods = [METHOD.path().to_owned()].into();
     let setup = ClientSetup {
         limits,
         keepalive: None,

@@ -154,10 +154,10 @@ impl ServerCall {
         go_on: Box<dyn FnOnce(Self) -> HandlerFuture + Send>,
     ) -> HandlerFuture {
         Box::pin(async move {
-            let (limit, path) = (self.limits.of_service_requests(), self.running.method().path);
+            let (limit, method) = (self.limits.of_service_requests(), self.running.method().into());
             let io = self.responder.io();
             let message = std::mem::take(&mut self.message);
-            let result = inflated(&*io, message, Receiving { limit, path }).await;
+            let result = inflated(&*io, message, Receiving { limit, method }).await;
             match result {
                 Ok(Inflated { message, charge }) => {
                     // What came is free, and no longer counts.
@@ -189,8 +189,8 @@ impl ServerCall {
             return Err(Status::internal("the client sent one message where a stream is needed"));
         };
         let (metadata, extensions) = self.take_head()?;
-        let (limit, path) = (self.limits.of_service_requests(), self.running.method().path);
-        let (io, receiving) = (self.responder.io(), Receiving { limit, path });
+        let (limit, method) = (self.limits.of_service_requests(), self.running.method().into());
+        let (io, receiving) = (self.responder.io(), Receiving { limit, method });
         let messages = request_streaming(recv_stream, io, self.responder.id, receiving);
         Ok(Request::from_parts(metadata, extensions, messages))
     }
@@ -226,7 +226,7 @@ where
     Fut: Future<Output = Result<Response<S>, Status>> + Send + 'static,
 {
     let deadline = running.deadline();
-    let direction = Direction::responses(running.method(), limits);
+    let direction = Direction::responses(running.method().detach, limits);
     let direction = direction.compressed_from(responder.compress_from);
     Box::pin(running.scope(async move {
         let result = Handling::new(deadline, handler).await;

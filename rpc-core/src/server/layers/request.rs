@@ -11,7 +11,7 @@ use crate::call::metadata_names::MetadataNames;
 use crate::layer::{Described, RequestHead};
 use crate::server::call::head::Head;
 use crate::server::{PeerInfo, ServerCall, Service};
-use crate::{Deadline, MethodDescriptor};
+use crate::{Deadline, Method, MethodDescriptor};
 
 /// A call that has arrived: what precedes its messages can be read and changed, its messages go
 /// to the handler as they are.
@@ -120,8 +120,8 @@ impl ServerRequest {
 }
 
 impl Described for ServerRequest {
-    fn method(&self) -> &'static MethodDescriptor {
-        Self::method(self)
+    fn method(&self) -> Method {
+        Method::Static(Self::method(self))
     }
 
     fn transport(&self) -> Option<&'static str> {

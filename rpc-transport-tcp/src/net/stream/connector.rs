@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use rpc_core::client::{Connect, Connection};
+use rpc_core::client::{Connect, Established};
 use rpc_core::connect::{self, Bootstrap, ClientConfig, ConnectError, Wanted};
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -62,7 +62,7 @@ impl Connect for StreamConnector {
         Arc::clone(&self.name)
     }
 
-    fn connect(&self, wanted: Wanted) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>> {
+    fn connect(&self, wanted: Wanted) -> BoxFuture<'_, Result<Established, ConnectError>> {
         Box::pin(async move {
             let opened = tokio::time::timeout(self.config.handshake_timeout, (self.open)()).await;
             let opened = opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));

@@ -13,52 +13,51 @@ use super::retry::TransparentRetries;
 use crate::call::message_limits::MessageLimit;
 use crate::client::call::begun::{Begun, BegunWithin};
 use crate::client::call::deadline::within;
-use crate::client::{Call, ClientReply, EncodedBody, EncodedCall, ForeignReply};
+use crate::client::{Call, ClientReply, EncodedBody, EncodedCall, EncodedReply};
 use crate::stream::StreamPart;
 use crate::{Deadline, NotExecuted, Readiness};
 
 impl Channel {
     /// Makes a call over a connection of another protocol.
-    pub(super) async fn call_foreign(&self, mut call: Call<'_>) -> Result<ClientReply, Status> {
+    pub(super) async fn call_encoded(&self, mut call: Call<'_>) -> Result<ClientReply, Status> {
         let begun = Begun::new(&self.defaults, &mut call);
         let (readiness, deadline) = (self.readiness_of(&call), begun.deadline().copied());
+        let method = call.method().clone();
         let call = checked(call.into_encoded(deadline), begun.limits().of_requests());
-        let made = async { self.make_foreign(call?, readiness).await };
+        let made = async { self.make_encoded(call?, readiness).await };
         let made = within(deadline.as_ref(), made).await;
         let limit = begun.limits().of_responses();
         let made = made.and_then(|reply| match &reply {
-            ForeignReply::Message { message, .. } => limit.check(message.len()).map(|()| reply),
-            ForeignReply::Stream { .. } => Ok(reply),
+            EncodedReply::Message { message, .. } => limit.check(message.len()).map(|()| reply),
+            EncodedReply::Stream { .. } => Ok(reply),
         });
-        Ok(match begun.finish(&self.manager, made)? {
-            ForeignReply::Message { initial, trailers, message } => {
+        Ok(match begun.finish(&method, &self.manager, made)? {
+            EncodedReply::Message { initial, trailers, message } => {
                 ClientReply::with_message(initial, trailers, message)
             }
-            ForeignReply::Stream { initial, parts } => {
-                ClientReply::with_stream(initial, bounded(parts, begun.within(&self.manager)))
-            }
+            EncodedReply::Stream { initial, parts } => ClientReply::with_stream(
+                initial,
+                bounded(parts, begun.within(&method, &self.manager)),
+            ),
         })
     }
 
     /// Makes a call, again if it may be retried, until its first answer.
-    async fn make_foreign(
+    async fn make_encoded(
         &self,
         mut call: EncodedCall,
         readiness: Readiness,
-    ) -> Result<ForeignReply, Status> {
-        let (method, limit) = (call.method, call.limit);
+    ) -> Result<EncodedReply, Status> {
+        let (method, limit) = (call.method.clone(), call.limit);
         let mut retries =
-            TransparentRetries::of(&self.manager, self.replays, method, call.is_repeatable());
+            TransparentRetries::of(&self.manager, self.replays, &method, call.is_repeatable());
         loop {
             let connection = match self.manager.open() {
                 Some(connection) => Ok(connection),
                 None => self.connection(readiness, limit.as_ref()).await,
             };
             let connection = connection.map_err(|status| retries.final_status(status))?;
-            let Some(foreign) = connection.foreign() else {
-                return Err(NotExecuted::mark(Status::internal("the connection has a session")));
-            };
-            match foreign.call(call.attempt()).await {
+            match connection.into_encoded()?.call(call.attempt()).await {
                 Ok(reply) => return Ok(reply),
                 Err(status) => retries.retry_after(status)?,
             }

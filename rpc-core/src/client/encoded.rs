@@ -1,17 +1,15 @@
-//! A connection that speaks another protocol than farcall's: what it is given, and what it gives.
+//! Whole calls, encoded, and their replies: for connections that speak another protocol.
 
 use std::fmt;
 use std::mem;
-use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Status};
 
 use super::CallDeadline;
-use crate::MethodDescriptor;
+use crate::Method;
 use crate::call::metadata_names::MetadataNames;
 use crate::stream::StreamPart;
 
@@ -35,7 +33,7 @@ impl fmt::Debug for EncodedBody {
 /// A call of any kind with its request encoded.
 pub struct EncodedCall {
     /// The method.
-    pub method: &'static MethodDescriptor,
+    pub method: Method,
     /// The request's metadata, without a timeout.
     pub metadata: MetadataMap,
     /// What the caller tells layers.
@@ -49,7 +47,7 @@ pub struct EncodedCall {
 impl fmt::Debug for EncodedCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EncodedCall")
-            .field("method", &self.method.path)
+            .field("method", &self.method.path())
             .field("metadata", &MetadataNames(&self.metadata))
             .field("limit", &self.limit)
             .field("body", &self.body)
@@ -68,7 +66,7 @@ impl EncodedCall {
             }
         };
         let (metadata, extensions) = (self.metadata.clone(), self.extensions.clone());
-        Self { method: self.method, metadata, extensions, limit: self.limit, body }
+        Self { method: self.method.clone(), metadata, extensions, limit: self.limit, body }
     }
 
     /// Whether its request is one message, which can be sent again.
@@ -77,8 +75,8 @@ impl EncodedCall {
     }
 }
 
-/// The answer to such a call.
-pub enum ForeignReply {
+/// The reply to an encoded call.
+pub enum EncodedReply {
     /// One message.
     Message {
         /// The metadata that came first.
@@ -97,28 +95,11 @@ pub enum ForeignReply {
     },
 }
 
-impl fmt::Debug for ForeignReply {
+impl fmt::Debug for EncodedReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Message { message, .. } => write!(f, "a message of {} bytes", message.len()),
             Self::Stream { .. } => f.write_str("a stream of messages"),
         }
     }
-}
-
-/// The client's end of a connection that speaks another protocol than farcall's, and is given whole
-/// calls.
-pub trait ForeignConnection: fmt::Debug + Send + Sync {
-    /// Makes a call, up to its first answer.
-    ///
-    /// # Errors
-    ///
-    /// With the status of the call: marked as not executed where the peer has surely not seen it,
-    /// and as perhaps executed where the connection ended under it.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future gives the call up.
-    fn call(self: Arc<Self>, call: EncodedCall)
-    -> BoxFuture<'static, Result<ForeignReply, Status>>;
 }
