@@ -63,7 +63,7 @@ pub(super) fn method_compression(
         all.check().map_err(|error| Invalid {
             key: ["methods", name, "compress_from"].map(ToOwned::to_owned).to_vec(),
             value: error.value().to_owned(),
-            rule: error.rule(),
+            rule: error.rule().to_owned(),
         })?;
     }
     Ok(all)

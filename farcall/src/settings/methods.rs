@@ -199,7 +199,7 @@ pub(super) fn service_config(
         all.check().map_err(|error| Invalid {
             key: vec!["methods".to_owned(), name.clone()],
             value: error.value().to_owned(),
-            rule: error.rule(),
+            rule: error.rule().to_owned(),
         })?;
     }
     Ok(all)
