@@ -8,5 +8,3 @@ pub mod memory;
 pub mod peer_key;
 pub mod quota;
 pub(crate) mod shared;
-#[cfg(unix)]
-pub(crate) mod small_file;

@@ -33,7 +33,8 @@ macro_rules! define_settings {
             $(
                 $(#[doc = $doc:literal])*
                 $key:ident, $setter:ident: $type:ty as $format:ident
-                    = $default:expr $(=> $example:literal)?, $effect:ident, $range:expr, $reason:expr;
+                    = $default:expr $(=> $example:literal)?, $effect:ident,
+                    $range:expr, $reason:expr;
             )*
         } $(groups {
             $(

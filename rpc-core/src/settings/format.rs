@@ -357,7 +357,7 @@ impl Value for Duration {
     }
 
     fn write(&self) -> String {
-        match (self.subsec_nanos() / 1000, self.as_secs()) {
+        match (self.subsec_micros(), self.as_secs()) {
             (0, seconds) => format!("\"{seconds}s\""),
             (micros, _) if micros % 1000 == 0 => format!("\"{}ms\"", self.as_millis()),
             _ => format!("\"{}us\"", self.as_micros()),

@@ -13,6 +13,8 @@
 mod define;
 pub mod format;
 pub mod range;
+#[cfg(unix)]
+mod small_file;
 pub mod table;
 
 use std::borrow::Cow;
@@ -21,11 +23,11 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-#[cfg(unix)]
-pub use crate::limits::small_file::read_small_file;
 pub use crate::{define_overlay, define_settings};
 pub use format::{Mismatch, Raw, Units, Value};
 pub use range::{Checked, Whole, check};
+#[cfg(unix)]
+pub use small_file::read_small_file;
 pub use table::{Description, Effect, Group, Key, Read, Slot, Slots, Table};
 
 /// A setting with a value that it cannot have.

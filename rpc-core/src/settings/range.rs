@@ -26,6 +26,7 @@ pub trait Allowed<T: ?Sized> {
 /// # Errors
 ///
 /// Returns an error that names the range and `reason` if the value is out of range.
+#[allow(clippy::needless_pass_by_value, reason = "ranges and reasons are literals")]
 pub fn check<T, R: Allowed<T>>(
     name: &'static str,
     value: &T,

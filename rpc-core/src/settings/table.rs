@@ -130,6 +130,7 @@ impl Description {
 /// Returns an error if the value has another type, is not written as it has to be, or is out of
 /// range.
 #[doc(hidden)]
+#[allow(clippy::needless_pass_by_value, reason = "ranges and reasons are literals")]
 pub fn read<F: Format<V>, V>(
     (raw, units): (&Raw<'_>, &Units),
     range: impl Allowed<F::Inner>,
@@ -151,6 +152,7 @@ pub fn read<F: Format<V>, V>(
 ///
 /// Returns an error if the value is out of range.
 #[doc(hidden)]
+#[allow(clippy::needless_pass_by_value, reason = "ranges and reasons are literals")]
 pub fn check<F: Format<V>, V>(
     name: &'static str,
     value: &V,
@@ -168,6 +170,7 @@ pub fn shown<F: Format<V>, V>(default: &V, example: Option<&str>) -> String {
 }
 
 #[cfg(test)]
+#[allow(unreachable_pub, reason = "the macro is for public types")]
 mod tests {
     use std::time::Duration;
 
