@@ -27,6 +27,7 @@ pub mod readable;
 mod runtime;
 pub mod server;
 mod session;
+pub mod settings;
 mod stream;
 pub mod transport;
 pub mod wire;
@@ -40,7 +41,6 @@ pub use call::{Readiness, Trailers};
 pub use client::{Caller, Channel};
 pub use compression::{Compression, Negotiated, check_min_len};
 pub use limits::connection::Limits;
-pub use limits::settings::InvalidSetting;
 pub use payload::buffer::{Buffer, BufferMemory, BufferSource, offer_source};
 pub use payload::tail_field::Detach;
 pub use policy::breaker::Backoff;
@@ -48,10 +48,21 @@ pub use policy::keepalive::Keepalive;
 pub use policy::reconnect::ConnectBackoff;
 pub use policy::retry_budget::ReplayLimits;
 pub use server::{MethodCompression, Server, Service, buffer};
+pub use settings::InvalidSetting;
 // What transports build on.
-pub use limits::{memory, peer_key, quota, settings};
+pub use limits::{memory, peer_key, quota};
 pub use payload::pool;
 pub use runtime::handoff;
 pub use transport::byte_budget;
+
+/// The tables of a settings file, which are declared with their types.
+#[doc(hidden)]
+pub mod overlays {
+    pub use crate::limits::connection::LimitsOverlay;
+    pub use crate::policy::breaker::BackoffOverlay;
+    pub use crate::policy::keepalive::KeepaliveOverlay;
+    pub use crate::policy::reconnect::ConnectBackoffOverlay;
+    pub use crate::policy::retry_budget::ReplayLimitsOverlay;
+}
 
 pub use tonic::{Code, Extensions, Request, Response, Status, Streaming, async_trait, metadata};

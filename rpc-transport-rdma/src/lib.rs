@@ -40,6 +40,8 @@ pub mod verbs;
 mod worker;
 
 pub use config::{ConnectOptions, PortChoice, RdmaConfig, RkeyScope, UnknownRkeyScope};
+#[doc(hidden)]
+pub use config::{ConnectOptionsOverlay, RdmaOverlay};
 pub use device::{WindowFault, check_windows};
 pub use link::RdmaUpgrade;
 

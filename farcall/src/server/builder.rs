@@ -16,7 +16,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rpc_core::connect::Upgrade;
-use rpc_core::server::{PeerExtensions, ServerRequest, ServerResponse, ServerStack, Service};
+use rpc_core::server::{
+    LiveSetting, PeerExtensions, ServerRequest, ServerResponse, ServerStack, Service,
+};
 use rpc_core::settings::expect_valid;
 use rpc_core::{Compression, Keepalive, Limits, MethodCompression};
 use rpc_transport_tcp::SocketAccess;
@@ -60,8 +62,8 @@ pub struct ServerBuilder {
     #[cfg(feature = "grpc")]
     grpc_web_origins: Option<Vec<String>>,
     tls: Option<ServerTls>,
-    /// The setters that were called. A reload of settings leaves these alone.
-    in_code: Vec<&'static str>,
+    /// The settings whose setters were called. A reload of settings leaves these alone.
+    in_code: Vec<LiveSetting>,
 }
 
 impl ServerBuilder {
@@ -178,7 +180,7 @@ impl ServerBuilder {
     #[must_use]
     #[track_caller]
     pub fn unary_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
-        self.in_code.push("unary_timeout");
+        self.in_code.push(LiveSetting::UnaryTimeout);
         self.core = self.core.unary_timeout(timeout);
         self
     }
@@ -208,7 +210,7 @@ impl ServerBuilder {
     /// [`ChannelBuilder::log_failed_calls`](crate::ChannelBuilder::log_failed_calls).
     #[must_use]
     pub fn log_failed_calls(mut self, is_logged: bool) -> Self {
-        self.in_code.push("log_failed_calls");
+        self.in_code.push(LiveSetting::LogFailedCalls);
         self.log_failed_calls = Some(is_logged);
         self
     }
@@ -220,7 +222,7 @@ impl ServerBuilder {
     /// The number of these lines has no limit: clients decide how many there are.
     #[must_use]
     pub fn access_log(mut self, is_logged: bool) -> Self {
-        self.in_code.push("access_log");
+        self.in_code.push(LiveSetting::AccessLog);
         self.with(|core| core.access_log(is_logged))
     }
 
@@ -248,7 +250,7 @@ impl ServerBuilder {
     #[must_use]
     #[track_caller]
     pub fn limits(mut self, limits: Limits) -> Self {
-        self.in_code.push("limits");
+        self.in_code.push(LiveSetting::Limits);
         self.core = self.core.limits(limits);
         self.max_message_len = None;
         self
@@ -266,7 +268,7 @@ impl ServerBuilder {
     #[must_use]
     #[track_caller]
     pub fn compression(mut self, compression: Compression) -> Self {
-        self.in_code.push("compression");
+        self.in_code.push(LiveSetting::Compression);
         self.core = self.core.compression(compression);
         self
     }
@@ -281,7 +283,7 @@ impl ServerBuilder {
     #[must_use]
     #[track_caller]
     pub fn method_compression(mut self, compression: MethodCompression) -> Self {
-        self.in_code.push("method_compression");
+        self.in_code.push(LiveSetting::MethodCompression);
         self.core = self.core.method_compression(compression);
         self
     }
@@ -295,7 +297,7 @@ impl ServerBuilder {
     #[must_use]
     #[track_caller]
     pub fn max_message_len(mut self, bytes: u64) -> Self {
-        self.in_code.push("limits");
+        self.in_code.push(LiveSetting::Limits);
         expect_valid(Limits::new().with_max_message_len(bytes).check());
         self.max_message_len = Some(bytes);
         self
@@ -317,7 +319,7 @@ impl ServerBuilder {
     #[must_use]
     #[track_caller]
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
-        self.in_code.push("handshake_timeout");
+        self.in_code.push(LiveSetting::HandshakeTimeout);
         self.core = self.core.handshake_timeout(timeout);
         self
     }
@@ -331,7 +333,7 @@ impl ServerBuilder {
     #[must_use]
     #[track_caller]
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
-        self.in_code.push("drain_timeout");
+        self.in_code.push(LiveSetting::DrainTimeout);
         self.core = self.core.drain_timeout(timeout);
         self
     }
@@ -371,7 +373,7 @@ impl ServerBuilder {
     #[must_use]
     #[track_caller]
     pub fn keepalive(mut self, keepalive: impl Into<Option<Keepalive>>) -> Self {
-        self.in_code.push("keepalive");
+        self.in_code.push(LiveSetting::Keepalive);
         self.core = self.core.keepalive(keepalive);
         self
     }
@@ -389,7 +391,7 @@ impl ServerBuilder {
     #[must_use]
     #[track_caller]
     pub fn progress_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
-        self.in_code.push("progress_timeout");
+        self.in_code.push(LiveSetting::ProgressTimeout);
         self.core = self.core.progress_timeout(timeout);
         self
     }
@@ -406,7 +408,7 @@ impl ServerBuilder {
     #[must_use]
     #[track_caller]
     pub fn idle_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
-        self.in_code.push("idle_timeout");
+        self.in_code.push(LiveSetting::IdleTimeout);
         self.core = self.core.idle_timeout(timeout);
         self
     }
@@ -423,7 +425,7 @@ impl ServerBuilder {
     #[must_use]
     #[track_caller]
     pub fn max_connection_age(mut self, age: impl Into<Option<Duration>>) -> Self {
-        self.in_code.push("max_connection_age");
+        self.in_code.push(LiveSetting::MaxConnectionAge);
         self.core = self.core.max_connection_age(age);
         self
     }
@@ -437,7 +439,7 @@ impl ServerBuilder {
     #[must_use]
     #[track_caller]
     pub fn max_connection_age_grace(mut self, grace: impl Into<Option<Duration>>) -> Self {
-        self.in_code.push("max_connection_age_grace");
+        self.in_code.push(LiveSetting::MaxConnectionAgeGrace);
         self.core = self.core.max_connection_age_grace(grace);
         self
     }
@@ -457,7 +459,7 @@ impl ServerBuilder {
     #[must_use]
     #[track_caller]
     pub fn max_calls(mut self, count: usize) -> Self {
-        self.in_code.push("max_calls");
+        self.in_code.push(LiveSetting::MaxCalls);
         self.core = self.core.max_calls(count);
         self
     }
@@ -478,7 +480,7 @@ impl ServerBuilder {
     #[must_use]
     #[track_caller]
     pub fn max_calls_per_peer(mut self, count: impl Into<Option<usize>>) -> Self {
-        self.in_code.push("max_calls_per_peer");
+        self.in_code.push(LiveSetting::MaxCallsPerPeer);
         self.core = self.core.max_calls_per_peer(count);
         self
     }
@@ -494,7 +496,7 @@ impl ServerBuilder {
     #[must_use]
     #[track_caller]
     pub fn max_connections(mut self, count: usize) -> Self {
-        self.in_code.push("max_connections");
+        self.in_code.push(LiveSetting::MaxConnections);
         self.core = self.core.max_connections(count);
         self
     }
@@ -514,7 +516,7 @@ impl ServerBuilder {
     #[must_use]
     #[track_caller]
     pub fn max_connections_per_peer(mut self, count: impl Into<Option<usize>>) -> Self {
-        self.in_code.push("max_connections_per_peer");
+        self.in_code.push(LiveSetting::MaxConnectionsPerPeer);
         self.core = self.core.max_connections_per_peer(count);
         self
     }
@@ -537,7 +539,7 @@ impl ServerBuilder {
     #[must_use]
     #[track_caller]
     pub fn max_memory(mut self, bytes: impl Into<Option<u64>>) -> Self {
-        self.in_code.push("max_memory");
+        self.in_code.push(LiveSetting::MaxMemory);
         self.core = self.core.max_memory(bytes);
         self
     }

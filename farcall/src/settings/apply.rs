@@ -5,76 +5,25 @@ use rpc_core::InvalidSetting;
 use super::compression::method_compression;
 use super::invalid::{Invalid, set};
 use super::methods::service_config;
-use super::tables::{
-    ConnectBackoffTable, KeepaliveTable, LimitsTable, PathBackoffTable, ReplaysTable, ServerTable,
-    TargetTable,
-};
+use super::tables::{KeepaliveTable, ServerTable, TargetTable};
 use crate::{
     Backoff, ChannelBuilder, ConnectBackoff, Keepalive, Limits, Readiness, ReplayLimits,
     ServerBuilder,
 };
 
-impl LimitsTable {
-    fn limits(&self) -> Result<Limits, InvalidSetting> {
-        let limits = Limits::default();
-        set! { limits,
-            self.max_message_len.map(|it| it.0) => with_max_message_len;
-            self.max_metadata_len.map(|it| it.0) => with_max_metadata_len;
-            self.max_calls => with_max_calls;
-            self.max_receiving_bytes.map(|it| it.0) => with_max_receiving_bytes;
-            self.max_stream_messages => with_max_stream_messages;
-            self.max_stream_bytes.map(|it| it.0) => with_max_stream_bytes;
-        }
-        limits.check().map(|()| limits)
-    }
+/// Settings, if those of several keys can be together.
+fn checked<T>(
+    settings: T,
+    check: impl FnOnce(&T) -> Result<(), InvalidSetting>,
+) -> Result<T, InvalidSetting> {
+    check(&settings).map(|()| settings)
 }
 
-impl KeepaliveTable {
-    fn keepalive(&self) -> Result<Option<Keepalive>, InvalidSetting> {
-        let keepalive = Keepalive::default();
-        set! { keepalive,
-            self.interval.map(|it| it.0) => with_interval;
-            self.timeout.map(|it| it.0) => with_timeout;
-        }
-        keepalive.check()?;
-        Ok(self.enabled.unwrap_or(true).then_some(keepalive))
-    }
-}
-
-impl ConnectBackoffTable {
-    fn backoff(&self) -> Result<ConnectBackoff, InvalidSetting> {
-        let backoff = ConnectBackoff::default();
-        set! { backoff,
-            self.initial_delay.map(|it| it.0) => with_initial_delay;
-            self.max_delay.map(|it| it.0) => with_max_delay;
-            self.multiplier => with_multiplier;
-            self.jitter => with_jitter;
-        }
-        backoff.check().map(|()| backoff)
-    }
-}
-
-impl PathBackoffTable {
-    fn backoff(&self) -> Result<Backoff, InvalidSetting> {
-        let backoff = Backoff::default();
-        set! { backoff,
-            self.initial_delay.map(|it| it.0) => with_initial_delay;
-            self.max_delay.map(|it| it.0) => with_max_delay;
-            self.healthy_after.map(|it| it.0) => with_healthy_after;
-        }
-        backoff.check().map(|()| backoff)
-    }
-}
-
-impl ReplaysTable {
-    fn limits(&self) -> Result<ReplayLimits, InvalidSetting> {
-        let limits = ReplayLimits::default();
-        set! { limits,
-            self.max_burst => with_max_burst;
-            self.per_second => with_per_second;
-        }
-        limits.check().map(|()| limits)
-    }
+fn keepalive(
+    KeepaliveTable { 0: switch, 1: times }: &KeepaliveTable,
+) -> Result<Option<Keepalive>, InvalidSetting> {
+    let keepalive = checked(times.settings(), Keepalive::check)?;
+    Ok(switch.enabled.unwrap_or(true).then_some(keepalive))
 }
 
 impl TargetTable {
@@ -83,20 +32,20 @@ impl TargetTable {
         let wait = self.wait_for_ready.unwrap_or(false);
         let readiness = if wait { Readiness::WaitForReady } else { Readiness::FailFast };
         let builder = builder
-            .limits(self.limits.limits()?)
+            .limits(checked(self.limits.settings(), Limits::check)?)
             .compression(self.compression.compression()?)
-            .keepalive(self.keepalive.keepalive()?)
-            .connect_backoff(self.connect_backoff.backoff()?)
-            .path_backoff(self.path_backoff.backoff()?)
-            .replays(self.replays.limits()?)
+            .keepalive(keepalive(&self.keepalive)?)
+            .connect_backoff(checked(self.connect_backoff.settings(), ConnectBackoff::check)?)
+            .path_backoff(checked(self.path_backoff.settings(), Backoff::check)?)
+            .replays(checked(self.replays.settings(), ReplayLimits::check)?)
             .balance(self.balance.config()?)
             .service_config(service_config(&self.methods, &self.retry_budget)?)
             .readiness(readiness);
         set! { builder,
-            self.timeout.and_then(|it| it.0) => timeout;
-            self.unary_timeout.and_then(|it| it.0) => unary_timeout;
-            self.handshake_timeout.map(|it| it.0) => handshake_timeout;
-            self.progress_timeout.map(|it| it.0) => progress_timeout;
+            self.timeout.flatten() => timeout;
+            self.unary_timeout.flatten() => unary_timeout;
+            self.handshake_timeout => handshake_timeout;
+            self.progress_timeout => progress_timeout;
             self.log_failed_calls => log_failed_calls;
             self.require_encryption => require_encryption;
         }
@@ -109,23 +58,23 @@ impl ServerTable {
     pub(super) fn apply(&self, builder: ServerBuilder) -> Result<ServerBuilder, Invalid> {
         let count = |it: u64| usize::try_from(it).unwrap_or(usize::MAX);
         let builder = builder
-            .limits(self.limits.limits()?)
+            .limits(checked(self.limits.settings(), Limits::check)?)
             .compression(self.compression.compression()?)
             .method_compression(method_compression(&self.methods)?)
-            .keepalive(self.keepalive.keepalive()?);
+            .keepalive(keepalive(&self.keepalive)?);
         set! { builder,
-            self.drain_timeout.map(|it| it.0) => drain_timeout;
-            self.unary_timeout.map(|it| it.0) => unary_timeout;
-            self.idle_timeout.map(|it| it.0) => idle_timeout;
-            self.max_connection_age.map(|it| it.0) => max_connection_age;
-            self.max_connection_age_grace.map(|it| it.0) => max_connection_age_grace;
+            self.drain_timeout => drain_timeout;
+            self.unary_timeout => unary_timeout;
+            self.idle_timeout => idle_timeout;
+            self.max_connection_age => max_connection_age;
+            self.max_connection_age_grace => max_connection_age_grace;
             self.max_calls.map(|it| count(it.into())) => max_calls;
-            self.max_calls_per_peer.map(|it| it.0.map(count)) => max_calls_per_peer;
+            self.max_calls_per_peer.map(|it| it.map(count)) => max_calls_per_peer;
             self.max_connections.map(|it| count(it.into())) => max_connections;
-            self.max_connections_per_peer.map(|it| it.0.map(count)) => max_connections_per_peer;
-            self.max_memory.map(|it| it.0) => max_memory;
-            self.handshake_timeout.map(|it| it.0) => handshake_timeout;
-            self.progress_timeout.map(|it| it.0) => progress_timeout;
+            self.max_connections_per_peer.map(|it| it.map(count)) => max_connections_per_peer;
+            self.max_memory => max_memory;
+            self.handshake_timeout => handshake_timeout;
+            self.progress_timeout => progress_timeout;
             self.rdma_required => rdma_required;
             self.log_failed_calls => log_failed_calls;
             self.access_log => access_log;

@@ -1,11 +1,12 @@
 //! How a target's calls are shared among its servers: keys and what the builder takes.
 
-use rpc_core::InvalidSetting;
+use std::time::Duration;
 
-use super::checks::period;
+use rpc_core::InvalidSetting;
+use rpc_core::settings::{COMPUTED, Checked, define_overlay};
+
+use super::checks::PERIOD;
 use super::invalid::set;
-use super::table::table;
-use super::value::{BalancePolicy, Period, PeriodOrOff};
 use crate::balance::{BalanceConfig, FailurePercentage, OutlierDetection, Policy, SlowStart};
 
 const OUTLIERS: OutlierDetection = OutlierDetection::new();
@@ -15,54 +16,56 @@ fn rules(rules: OutlierDetection) -> Result<(), InvalidSetting> {
     rules.check()
 }
 
-table! {
+define_overlay! {
     /// When a server that fails is left out.
-    OutlierDetectionTable {
+    pub(super) OutlierDetectionTable {
         /// Failures in a row after which it is left out at once; 0 switches that off.
-        consecutive_failures: u32 = "5", AtStart,
-            |it| rules(OUTLIERS.with_consecutive_failures(*it));
+        consecutive_failures: u32 as Plain = "5", Start,
+            Checked(|it: &u32| rules(OUTLIERS.with_consecutive_failures(*it))), "";
         /// Whether its share of failures counts, too.
-        by_percentage: bool = "true", AtStart, |_| Ok(());
+        by_percentage: bool as Plain = "true", Start, .., "";
         /// The percentage of failures in an interval that is too much.
-        threshold: u32 = "85", AtStart, |it| {
+        threshold: u32 as Plain = "85", Start, Checked(|it: &u32| {
             let share = FailurePercentage::new().with_threshold(*it);
             rules(OUTLIERS.with_failure_percentage(Some(share)))
-        };
+        }), "";
         /// Shares count only if so many servers have had enough calls.
-        minimum_hosts: u32 = "5", AtStart, |_| Ok(());
+        minimum_hosts: u32 as Plain = "5", Start, .., "";
         /// Calls in an interval that are enough.
-        request_volume: u32 = "50", AtStart, |_| Ok(());
+        request_volume: u32 as Plain = "50", Start, .., "";
         /// How often shares are looked at, and servers may return.
-        interval: Period = "\"10s\"", AtStart, |it| rules(OUTLIERS.with_interval(it.0));
+        interval: Duration as Plain = "\"10s\"", Start,
+            Checked(|it: &Duration| rules(OUTLIERS.with_interval(*it))), "";
         /// How long a server is left out the first time; each time in a row adds as much.
-        base_ejection_time: Period = "\"30s\"", AtStart,
-            |it| rules(OUTLIERS.with_base_ejection_time(it.0));
+        base_ejection_time: Duration as Plain = "\"30s\"", Start,
+            Checked(|it: &Duration| rules(OUTLIERS.with_base_ejection_time(*it))), "";
         /// How long at most.
-        max_ejection_time: Period = "\"300s\"", AtStart,
-            |it| rules(OUTLIERS.with_max_ejection_time(it.0));
+        max_ejection_time: Duration as Plain = "\"300s\"", Start,
+            Checked(|it: &Duration| rules(OUTLIERS.with_max_ejection_time(*it))), "";
         /// While a greater percentage of the servers is left out, no further one is.
-        max_ejection_percent: u32 = "50", AtStart,
-            |it| rules(OUTLIERS.with_max_ejection_percent(*it));
+        max_ejection_percent: u32 as Plain = "50", Start,
+            Checked(|it: &u32| rules(OUTLIERS.with_max_ejection_percent(*it))), "";
     } tables {}
 }
 
-table! {
+define_overlay! {
     /// How calls are shared among servers, where the address names several.
-    BalanceTable {
+    pub(super) BalanceTable {
         /// "least_loaded" of two, "round_robin", "pick_first", or "consistent_hash" by a key.
-        policy: BalancePolicy = "\"least_loaded\"", AtStart, |_| Ok(());
+        policy: Policy as Plain = "\"least_loaded\"", Start, .., "";
         /// Whether servers over RDMA are preferred to those over TCP.
-        prefer_upgraded: bool = "false", AtStart, |_| Ok(());
+        prefer_upgraded: bool as Plain = "false", Start, .., "";
         /// After how long a measured latency or failure counts e times less.
-        latency_decay: Period = "\"10s\"", AtStart,
-            |it| BalanceConfig::new().with_latency_decay(it.0).check();
+        latency_decay: Duration as Plain = "\"10s\"", Start,
+            Checked(|it: &Duration| BalanceConfig::new().with_latency_decay(*it).check()), "";
         /// How many connections the channel makes to each server. From 1 to 64.
-        connections: u16 = "1", AtStart, |it| BalanceConfig::new().with_connections(*it).check();
+        connections: u16 as Plain = "1", Start,
+            Checked(|it: &u16| BalanceConfig::new().with_connections(*it).check()), "";
         /// The service whose health is asked of each server, by gRPC's health service: its name, ""
         /// for the whole server, or "off".
-        health_check: String = "\"off\"", AtStart, |_| Ok(());
+        health_check: String as Plain = "\"off\"", Start, .., "";
         /// How long a server that has just come takes to have its whole share.
-        slow_start: PeriodOrOff = "\"off\"", AtStart, |it| it.0.map_or(Ok(()), period);
+        slow_start: Option<Duration> as OrOff = "\"off\"", Start, PERIOD, COMPUTED;
     } tables {
         outlier_detection: OutlierDetectionTable = "outlier_detection", Live;
     }
@@ -80,9 +83,9 @@ impl OutlierDetectionTable {
         let rules = OutlierDetection::new().with_failure_percentage(share);
         set! { rules,
             self.consecutive_failures => with_consecutive_failures;
-            self.interval.map(|it| it.0) => with_interval;
-            self.base_ejection_time.map(|it| it.0) => with_base_ejection_time;
-            self.max_ejection_time.map(|it| it.0) => with_max_ejection_time;
+            self.interval => with_interval;
+            self.base_ejection_time => with_base_ejection_time;
+            self.max_ejection_time => with_max_ejection_time;
             self.max_ejection_percent => with_max_ejection_percent;
         }
         rules
@@ -91,19 +94,13 @@ impl OutlierDetectionTable {
 
 impl BalanceTable {
     pub(super) fn config(&self) -> Result<BalanceConfig, InvalidSetting> {
-        let policy = self.policy.map(|it| match it.0 {
-            "round_robin" => Policy::RoundRobin,
-            "pick_first" => Policy::PickFirst,
-            "consistent_hash" => Policy::ConsistentHash,
-            _ => Policy::LeastLoaded,
-        });
-        let slow_start = self.slow_start.and_then(|it| it.0).map(SlowStart::new);
+        let slow_start = self.slow_start.flatten().map(SlowStart::new);
         let health_check = self.health_check.clone().filter(|it| it != "off");
         let config = BalanceConfig::new().with_outlier_detection(self.outlier_detection.rules());
         set! { config,
-            policy => with_policy;
+            self.policy => with_policy;
             self.prefer_upgraded => with_prefer_upgraded;
-            self.latency_decay.map(|it| it.0) => with_latency_decay;
+            self.latency_decay => with_latency_decay;
             self.connections => with_connections;
             health_check => with_health_check;
             slow_start => with_slow_start;

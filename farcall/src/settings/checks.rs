@@ -1,25 +1,20 @@
-//! What values of keys are checked for that have no type of their own.
+//! Ranges that several keys have, and checks that need more than a range.
 
+use std::ops::{RangeInclusive, RangeToInclusive};
 use std::time::Duration;
 
 use rpc_core::InvalidSetting;
-use rpc_core::settings::{check_count, check_period, check_timeout};
+use rpc_core::settings::{MAX_DURATION, MIN_TIMEOUT};
 use rpc_transport_tcp::ProxyNetworks;
 
-/// A value that every value of its type is right for.
-pub(super) fn any<T>(_: &T) -> Result<(), InvalidSetting> {
-    Ok(())
-}
+/// Durations in which something has to happen.
+pub(super) const TIMEOUT: RangeInclusive<Duration> = MIN_TIMEOUT..=MAX_DURATION;
 
-/// A duration in which something has to happen.
-pub(super) fn timeout(period: Duration) -> Result<(), InvalidSetting> {
-    check_timeout("timeout", period)
-}
+/// Durations in which something may go on; zero ends it at once.
+pub(super) const PERIOD: RangeToInclusive<Duration> = ..=MAX_DURATION;
 
-/// A duration in which something may go on; zero ends it at once.
-pub(super) fn period(period: Duration) -> Result<(), InvalidSetting> {
-    check_period("period", period)
-}
+/// The reason for counts of one at least.
+pub(super) const SERVED: &str = "nothing would be served";
 
 /// Origins of pages.
 #[cfg(feature = "grpc")]
@@ -29,16 +24,11 @@ pub(super) fn web_origins(origins: &[String]) -> Result<(), InvalidSetting> {
 
 /// Origins of pages, which a server without gRPC refuses: a file may have other programs' servers.
 #[cfg(not(feature = "grpc"))]
-pub(super) fn web_origins(origins: &[String]) -> Result<(), InvalidSetting> {
-    any(&origins)
+pub(super) fn web_origins(_: &[String]) -> Result<(), InvalidSetting> {
+    Ok(())
 }
 
 /// Networks of proxies.
 pub(super) fn proxy_networks(networks: &[String]) -> Result<(), InvalidSetting> {
     ProxyNetworks::new(networks).map(drop)
-}
-
-/// A count that has to be one at least.
-pub(super) fn some(count: impl Into<u64>) -> Result<(), InvalidSetting> {
-    check_count("count", usize::try_from(count.into()).unwrap_or(usize::MAX))
 }

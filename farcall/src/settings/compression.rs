@@ -1,37 +1,37 @@
 //! What a side does with compressed messages: its keys, and what builders take.
 
 use rpc_core::InvalidSetting;
+use rpc_core::settings::define_overlay;
 
-use super::checks::{any, some};
+use super::checks::SERVED;
 use super::invalid::Invalid;
-use super::table::{Named, table};
-use super::value::SizeOrOff;
+use super::table::Named;
 use crate::{Compression, MethodCompression};
 
-table! {
+define_overlay! {
     /// Compressed messages over TCP; never over RDMA. Where farcall is built without its feature
     /// `compression`, it is an error to switch them on.
-    CompressionTable {
+    pub(super) CompressionTable {
         /// Whether compressed messages are accepted from the other side.
-        accept: bool = "false", Live, any;
+        accept: bool as Plain = "false", Live, .., "";
         /// From which length on messages are compressed, where the other side accepts it; "off" is
         /// never.
-        min_len: SizeOrOff = "\"off\"", Live, |it| it.0.map_or(Ok(()), some);
+        min_len: Option<u64> as SizeOrOff = "\"off\"", Live, 1.., SERVED;
     } tables {}
 }
 
-table! {
+define_overlay! {
     /// What applies to a method of the server, "/shop.Catalog/Get", or to all of a service,
     /// "shop.Catalog". It is an error to name one that the server does not have.
-    ServerMethodTable {
+    pub(super) ServerMethodTable {
         /// From which length on responses are compressed, where the client accepts it; "off" is
         /// never. Unless it is set, the server's `compression.min_len` says.
-        compress_from: SizeOrOff = "\"off\"", Live, |it| it.0.map_or(Ok(()), some);
+        compress_from: Option<u64> as SizeOrOff = "\"off\"", Live, 1.., SERVED;
     } tables {}
 }
 
 /// The length from which on messages are compressed, as builders take it.
-pub(super) fn compressed_from(SizeOrOff(bytes): SizeOrOff) -> u32 {
+pub(super) fn compressed_from(bytes: Option<u64>) -> u32 {
     // None is as long as the greatest length: as with "off", nothing is compressed.
     bytes.map_or(u32::MAX, |bytes| u32::try_from(bytes).unwrap_or(u32::MAX))
 }
@@ -63,7 +63,7 @@ pub(super) fn method_compression(
         all.check().map_err(|error| Invalid {
             key: ["methods", name, "compress_from"].map(ToOwned::to_owned).to_vec(),
             value: error.value().to_owned(),
-            rule: error.rule(),
+            rule: error.rule().to_owned(),
         })?;
     }
     Ok(all)

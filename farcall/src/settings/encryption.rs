@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use super::table::Table as _;
+use rpc_core::settings::Table as _;
+
 use super::tables::{Root, ServerTlsTable, TargetTlsTable};
 #[cfg(feature = "tls")]
 use super::value::Requirement;
@@ -77,9 +78,9 @@ impl Root {
 
 #[cfg(feature = "tls")]
 fn alpn_policy(requirement: Requirement) -> AlpnPolicy {
-    match requirement.0 {
-        "optional" => AlpnPolicy::Optional,
-        _ => AlpnPolicy::Required,
+    match requirement {
+        Requirement::Optional => AlpnPolicy::Optional,
+        Requirement::Required => AlpnPolicy::Required,
     }
 }
 
@@ -149,9 +150,9 @@ impl ServerTlsTable {
         let mut config = ServerTlsConfig::new(cert, key);
         match (&self.client_ca, self.client_certs) {
             (Some(ca), certs) => {
-                let certs = match certs.map(|it| it.0) {
-                    Some("optional") => ClientCerts::Optional,
-                    _ => ClientCerts::Required,
+                let certs = match certs {
+                    Some(Requirement::Optional) => ClientCerts::Optional,
+                    Some(Requirement::Required) | None => ClientCerts::Required,
                 };
                 config = config.with_client_ca(ca.as_str()).with_client_certs(certs);
             }

@@ -20,14 +20,14 @@ pub(super) struct Invalid {
     /// Its key, from the table of its target or server on.
     pub(super) key: Vec<String>,
     pub(super) value: String,
-    pub(super) rule: &'static str,
+    pub(super) rule: String,
 }
 
 impl Invalid {
     /// The same in a table within that of the target or server.
     pub(super) fn within(tables: &[&str], error: &InvalidSetting) -> Self {
         let names = tables.iter().copied().chain(error.name().split('.'));
-        let (value, rule) = (error.value().to_owned(), error.rule());
+        let (value, rule) = (error.value().to_owned(), error.rule().to_owned());
         Self { key: names.map(ToOwned::to_owned).collect(), value, rule }
     }
 }

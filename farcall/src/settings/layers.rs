@@ -3,13 +3,12 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use serde_core::Deserialize;
-use serde_core::de::IntoDeserializer;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::SettingsError;
-use super::places::{Places, descend};
+use super::places::Places;
+use super::reader;
 use super::strays::{self, PREFIX, existing};
 use super::tables::Root;
 
@@ -33,7 +32,7 @@ pub(super) struct Document {
 ///
 /// # Errors
 ///
-/// Returns an error if the text is no TOML, or if no key is to blame for a mistake.
+/// Returns an error if the text is no TOML, or has more mistakes than a reader mends at once.
 pub(super) fn read(
     origin: &str,
     text: &str,
@@ -60,42 +59,18 @@ pub(super) fn read(
             Err(error) => mistakes.push(error),
         }
     }
-    let mut left_out = Vec::new();
-    // The reader ends at its first mistake: it reads again without that key, which cannot come
-    // back.
-    let root = loop {
-        let error = match Root::deserialize(document.clone().into_deserializer()) {
-            Ok(root) => break root,
-            Err(error) => error,
-        };
-        mistakes.push(misplaced(&places, &error));
-        let mut key = Vec::new();
-        let place = error.span().unwrap_or(0..0);
-        let is_found = descend(document.get_ref(), &place, &mut key);
-        if !is_found || mistakes.len() >= MISTAKES_MAX {
-            return Err(SettingsError::joined(mistakes));
-        }
-        remove(document.get_mut(), &key);
-        left_out.push(key);
-    };
+    let mut root = Root::default();
+    let faults = reader::read(document.get_ref(), &mut root);
+    let left_out = faults.iter().map(|fault| fault.key.clone()).collect();
+    mistakes.extend(faults.into_iter().map(|it| places.error(it.place, None, it.message)));
+    if mistakes.len() >= MISTAKES_MAX {
+        mistakes.truncate(MISTAKES_MAX);
+        return Err(SettingsError::joined(mistakes));
+    }
     places.record(document.get_ref());
     let others = others.iter().map(|(name, _)| name.as_str());
     mistakes.extend(strays::check_others(&root, others).err());
     Ok(Document { root, places, mistakes, left_out })
-}
-
-/// Removes a key, which is there.
-fn remove(table: &mut DeTable<'_>, names: &[String]) {
-    match names {
-        [] => {}
-        [name] => drop(table.remove(name.as_str())),
-        [name, rest @ ..] => {
-            if let Some(DeValue::Table(inner)) = table.get_mut(name.as_str()).map(Spanned::get_mut)
-            {
-                remove(inner, rest);
-            }
-        }
-    }
 }
 
 /// Puts a variable's value into the document.

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 
 use rpc_core::server::NotServed;
+use rpc_core::settings::Table as _;
 
 use super::encryption::Wrong;
 use super::error::SettingsError;
 use super::invalid::Invalid;
 use super::layers::{self, Document};
 use super::places::{Places, dotted};
-use super::table::{Table, unknown};
+use super::rdma;
+use super::table::unknown;
 use super::tables::{Root, ServerTable, TargetTable};
 use crate::rdma::Rdma;
 use crate::{Address, ChannelBuilder, Server, ServerBuilder};
@@ -70,7 +72,7 @@ impl Loaded {
     ) -> Result<Built, Vec<SettingsError>> {
         let mut mistakes = Vec::new();
         let mut built = Built { targets: BTreeMap::new(), servers: BTreeMap::new() };
-        if let Err(error) = self.root.rdma.check() {
+        if let Err(error) = rdma::check(&self.root.rdma) {
             mistakes.extend(is_due("rdma", "").then(|| self.invalid(&[&[]], &error.into())));
         }
         for name in self.root.targets.0.keys().filter(|name| is_due("targets", name)) {
@@ -90,7 +92,7 @@ impl Loaded {
 
     /// Makes the handle to RDMA devices.
     pub(super) fn rdma(&self) -> Result<Rdma, SettingsError> {
-        let handle = self.root.rdma.handle(&self.places);
+        let handle = rdma::handle(&self.root.rdma, &self.places);
         handle.map_err(|error| self.invalid(&[&[]], &error.into()))
     }
 

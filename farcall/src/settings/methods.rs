@@ -1,13 +1,15 @@
 //! What applies to the calls of a target by their method: keys and what the builder takes.
 
-use rpc_core::InvalidSetting;
-use rpc_core::settings::check_timeout;
+use std::time::Duration;
 
-use super::checks::{any, period, some, timeout};
+use rpc_core::InvalidSetting;
+use rpc_core::settings::{COMPUTED, Checked, NO_TIME, define_overlay};
+
+use super::checks::{PERIOD, SERVED, TIMEOUT};
 use super::compression::compressed_from;
 use super::invalid::{Invalid, set};
-use super::table::{Named, table};
-use super::value::{CodeName, CountOrOff, Period, PeriodOrOff, SizeOrOff};
+use super::table::Named;
+use super::value::CodeName;
 use crate::retry::{
     Codes, HedgingPolicy, MethodConfig, RetryBudget, RetryPolicy, RetryRate, ServiceConfig,
 };
@@ -20,71 +22,74 @@ fn attempts(count: u64) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-table! {
+define_overlay! {
     /// Calls that failed are made again, if their method is idempotent or no handler has seen them.
-    RetryTable {
+    pub(super) RetryTable {
         /// Attempts in all, from 2 to 5; "off" makes none but the first.
-        max_attempts: CountOrOff = "\"off\"", Live,
-            |it| it.0.map_or(Ok(()), |it| RETRY.with_max_attempts(attempts(it)).check());
+        max_attempts: Option<u64> as CountOrOff = "\"off\"", Live,
+            Checked(|it: &u64| RETRY.with_max_attempts(attempts(*it)).check()), "";
         /// The delay before the second attempt, by a fifth more or less.
-        initial_backoff: Period = "\"100ms\"", Live, |it| check_timeout("delay", it.0);
+        initial_backoff: Duration as Plain = "\"100ms\"", Live, TIMEOUT, NO_TIME;
         /// Delays grow up to this.
-        max_backoff: Period = "\"1s\"", Live, |it| check_timeout("delay", it.0);
+        max_backoff: Duration as Plain = "\"1s\"", Live, TIMEOUT, NO_TIME;
         /// The factor from one delay to the next.
-        backoff_multiplier: f64 = "2.0", Live, |it| RETRY.with_backoff_multiplier(*it).check();
+        backoff_multiplier: f64 as Plain = "2.0", Live,
+            Checked(|it: &f64| RETRY.with_backoff_multiplier(*it).check()), "";
         /// After which statuses.
-        retryable_codes: Vec<CodeName> = "[\"UNAVAILABLE\"]", Live,
-            |it| RETRY.with_retryable_codes(codes(it)).check();
+        retryable_codes: Vec<CodeName> as Plain = "[\"UNAVAILABLE\"]", Live,
+            Checked(|it: &Vec<CodeName>| RETRY.with_retryable_codes(codes(it)).check()), "";
     } tables {}
 }
 
-table! {
+define_overlay! {
     /// Calls are made several times, side by side, if their method is idempotent. The first answer
     /// counts.
-    HedgingTable {
+    pub(super) HedgingTable {
         /// Attempts in all, from 2 to 5; "off" makes none but the first.
-        max_attempts: CountOrOff = "\"off\"", Live,
-            |it| it.0.map_or(Ok(()), |it| HEDGING.with_max_attempts(attempts(it)).check());
+        max_attempts: Option<u64> as CountOrOff = "\"off\"", Live,
+            Checked(|it: &u64| HEDGING.with_max_attempts(attempts(*it)).check()), "";
         /// From one attempt to the next.
-        hedging_delay: Period = "\"100ms\"", Live, |it| period(it.0);
+        hedging_delay: Duration as Plain = "\"100ms\"", Live, PERIOD, COMPUTED;
         /// The statuses after which the other attempts go on.
-        non_fatal_codes: Vec<CodeName> = "[\"UNAVAILABLE\"]", Live,
-            |it| HEDGING.with_non_fatal_codes(codes(it)).check();
+        non_fatal_codes: Vec<CodeName> as Plain = "[\"UNAVAILABLE\"]", Live,
+            Checked(|it: &Vec<CodeName>| HEDGING.with_non_fatal_codes(codes(it)).check()), "";
     } tables {}
 }
 
-table! {
+define_overlay! {
     /// What applies to a method, "/shop.Catalog/Get", to a service, "shop.Catalog", or to all that
     /// nothing else names, "*".
-    MethodTable {
+    pub(super) MethodTable {
         /// After this calls end, all attempts together.
-        timeout: PeriodOrOff = "\"off\"", Live, |it| it.0.map_or(Ok(()), timeout);
+        timeout: Option<Duration> as OrOff = "\"off\"", Live, TIMEOUT, NO_TIME;
         /// Whether calls wait while no server can be reached.
-        wait_for_ready: bool = "false", Live, any;
+        wait_for_ready: bool as Plain = "false", Live, .., "";
         /// Says that the method may be called twice, though its .proto does not.
-        idempotent: bool = "false", Live, any;
+        idempotent: bool as Plain = "false", Live, .., "";
         /// The longest request, in bytes of its encoding; "off" leaves that to the limits.
-        max_request_len: SizeOrOff = "\"off\"", Live, |it| it.0.map_or(Ok(()), some);
+        max_request_len: Option<u64> as SizeOrOff = "\"off\"", Live, 1.., SERVED;
         /// The longest response, in the same way.
-        max_response_len: SizeOrOff = "\"off\"", Live, |it| it.0.map_or(Ok(()), some);
+        max_response_len: Option<u64> as SizeOrOff = "\"off\"", Live, 1.., SERVED;
         /// From which length on requests are compressed, where the server accepts it; "off" is
         /// never. Unless it is set, the target's `compression.min_len` says.
-        compress_from: SizeOrOff = "\"off\"", Live, |it| it.0.map_or(Ok(()), some);
+        compress_from: Option<u64> as SizeOrOff = "\"off\"", Live, 1.., SERVED;
     } tables {
         retry: RetryTable = "retry", Live;
         hedging: HedgingTable = "hedging", Live;
     }
 }
 
-table! {
+define_overlay! {
     /// How many attempts beside the first ones the calls of a target may have.
-    RetryBudgetTable {
+    pub(super) RetryBudgetTable {
         /// For each call under a policy.
-        ratio: f32 = "0.2", Live, |it| RATE.with_ratio(*it).check();
+        ratio: f32 as Plain = "0.2", Live, Checked(|it: &f32| RATE.with_ratio(*it).check()), "";
         /// In a second in any case.
-        min_per_second: u32 = "10", Live, |it| RATE.with_min_per_second(*it).check();
+        min_per_second: u32 as Plain = "10", Live,
+            Checked(|it: &u32| RATE.with_min_per_second(*it).check()), "";
         /// How long a call counts.
-        period: Period = "\"10s\"", Live, |it| RATE.with_period(it.0).check();
+        period: Duration as Plain = "\"10s\"", Live,
+            Checked(|it: &Duration| RATE.with_period(*it).check()), "";
     } tables {}
 }
 
@@ -97,14 +102,14 @@ impl RetryTable {
             self.retryable_codes.is_some(),
         ];
         let count = match self.max_attempts {
-            Some(CountOrOff(Some(count))) => count,
-            Some(CountOrOff(None)) => return Ok(None),
+            Some(Some(count)) => count,
+            Some(None) => return Ok(None),
             None => return without_effect("retry.max_attempts", others.contains(&true)),
         };
         let policy = RETRY.with_max_attempts(attempts(count));
         set! { policy,
-            self.initial_backoff.map(|it| it.0) => with_initial_backoff;
-            self.max_backoff.map(|it| it.0) => with_max_backoff;
+            self.initial_backoff => with_initial_backoff;
+            self.max_backoff => with_max_backoff;
             self.backoff_multiplier => with_backoff_multiplier;
             self.retryable_codes.as_deref().map(codes) => with_retryable_codes;
         }
@@ -116,13 +121,13 @@ impl HedgingTable {
     fn policy(&self) -> Result<Option<HedgingPolicy>, InvalidSetting> {
         let others = self.hedging_delay.is_some() || self.non_fatal_codes.is_some();
         let count = match self.max_attempts {
-            Some(CountOrOff(Some(count))) => count,
-            Some(CountOrOff(None)) => return Ok(None),
+            Some(Some(count)) => count,
+            Some(None) => return Ok(None),
             None => return without_effect("hedging.max_attempts", others),
         };
         let policy = HEDGING.with_max_attempts(attempts(count));
         set! { policy,
-            self.hedging_delay.map(|it| it.0) => with_hedging_delay;
+            self.hedging_delay => with_hedging_delay;
             self.non_fatal_codes.as_deref().map(codes) => with_non_fatal_codes;
         }
         policy.check().map(|()| Some(policy))
@@ -146,10 +151,10 @@ fn codes(names: &[CodeName]) -> Codes {
 
 impl MethodTable {
     fn config(&self) -> Result<MethodConfig, InvalidSetting> {
-        let len = |it: SizeOrOff| it.0.map(|it| usize::try_from(it).unwrap_or(usize::MAX));
+        let len = |it: Option<u64>| it.map(|it| usize::try_from(it).unwrap_or(usize::MAX));
         let config = MethodConfig::new();
         set! { config,
-            self.timeout.and_then(|it| it.0) => with_timeout;
+            self.timeout.flatten() => with_timeout;
             self.wait_for_ready => with_wait_for_ready;
             self.idempotent => with_idempotent;
             self.max_request_len.and_then(len) => with_max_request_len;
@@ -175,7 +180,7 @@ impl RetryBudgetTable {
         set! { rate,
             self.ratio => with_ratio;
             self.min_per_second => with_min_per_second;
-            self.period.map(|it| it.0) => with_period;
+            self.period => with_period;
         }
         RetryBudget::Rate(rate)
     }
@@ -199,7 +204,7 @@ pub(super) fn service_config(
         all.check().map_err(|error| Invalid {
             key: vec!["methods".to_owned(), name.clone()],
             value: error.value().to_owned(),
-            rule: error.rule(),
+            rule: error.rule().to_owned(),
         })?;
     }
     Ok(all)

@@ -1,10 +1,11 @@
 //! Configuration as data: servers and targets by name, from a TOML file and the environment.
 //!
-//! [`layers`] joins the file and the environment, [`strays`] finds variables that would set
-//! nothing, [`places`] says where each value came from, [`table`], [`tables`], [`balance`],
-//! [`compression`], [`rdma`] and [`methods`] say which keys there are, [`value`] how values are
-//! written and [`checks`] which are right, and [`apply`] gives them to the builders, which
-//! [`loaded`] makes. [`reload`] reads the file again while the program runs.
+//! [`layers`] joins the file and the environment, and [`reader`] reads the values of their keys.
+//! [`strays`] finds variables that would set nothing, and [`places`] says where each value came
+//! from. Types of the program declare their keys where they are (`rpc_core::settings`). [`tables`],
+//! [`balance`], [`compression`] and [`methods`] declare all others, with ranges of [`checks`] and
+//! types of [`value`]. [`apply`] gives values to the builders, which [`loaded`] makes. [`reload`]
+//! reads the file again while the program runs.
 
 mod apply;
 mod balance;
@@ -22,6 +23,7 @@ mod rdma;
 #[cfg(not(all(target_os = "linux", any(feature = "rdma", feature = "sim"))))]
 #[path = "rdma/not_built_in.rs"]
 mod rdma;
+mod reader;
 mod reload;
 mod server;
 mod strays;
@@ -32,13 +34,14 @@ mod value;
 use std::path::Path;
 use std::sync::Arc;
 
+use rpc_core::settings::{Effect, Table as _};
+
 pub use error::{Misplaced, SettingsError};
 pub use reload::{Reload, Reloader, SettingChange, TakesEffect};
 pub use server::ConfiguredServer;
 
 use self::loaded::Loaded;
 use self::reload::Shared;
-use self::table::Table;
 use self::tables::Root;
 use crate::rdma::Rdma;
 use crate::{Channel, ChannelBuilder};
@@ -243,7 +246,7 @@ impl Settings {
              # A program that watches the file takes new values of keys with the mark `live`\n\
              # while it runs, and of the others when it starts again.\n",
         );
-        Root::describe("", table::Reload::Live, &mut text);
+        table::describe("", &Root::describe(), Effect::Live, &mut text);
         text
     }
 }

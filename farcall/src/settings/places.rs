@@ -118,7 +118,7 @@ fn key_at(text: &str, place: &Range<usize>) -> String {
 }
 
 /// Whether the place is in a table; its keys are in the path then.
-pub(super) fn descend(table: &DeTable<'_>, place: &Range<usize>, path: &mut Vec<String>) -> bool {
+fn descend(table: &DeTable<'_>, place: &Range<usize>, path: &mut Vec<String>) -> bool {
     for (key, value) in table {
         path.push(key.get_ref().clone().into_owned());
         let is_inside = |span: Range<usize>| span.start <= place.start && place.end <= span.end;

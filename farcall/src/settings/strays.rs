@@ -1,12 +1,13 @@
 //! Variables of the environment that would set nothing, in silence: of a target or server that the
 //! file does not have, and with a single underscore where two belong.
 
+use rpc_core::settings::Table as _;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::SettingsError;
 use super::places::dotted;
-use super::table::{Table, unknown};
+use super::table::unknown;
 use super::tables::Root;
 
 /// What a variable's name begins with. Two underscores separate the names of tables.

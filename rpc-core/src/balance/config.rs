@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::limits::settings::{InvalidSetting, check_period, check_timeout, ensure};
+use crate::settings::{InvalidSetting, check_period, check_timeout, ensure};
 
 /// By which rule a call's endpoint is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -20,6 +20,15 @@ pub enum Policy {
     /// Calls with the same key go to the same endpoint while it lives. A call without a key goes to
     /// any.
     ConsistentHash,
+}
+
+crate::setting_words! {
+    Policy {
+        "least_loaded" => Self::LeastLoaded,
+        "round_robin" => Self::RoundRobin,
+        "pick_first" => Self::PickFirst,
+        "consistent_hash" => Self::ConsistentHash,
+    }
 }
 
 /// The settings of a channel with many endpoints.

@@ -1,7 +1,7 @@
 //! What one side does with compressed messages.
 
 use crate::InvalidSetting;
-use crate::limits::settings::ensure;
+use crate::settings::ensure;
 
 /// What one side of a connection does with compressed messages. Off by default.
 ///

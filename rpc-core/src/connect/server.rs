@@ -13,8 +13,8 @@ use super::turn_away::turn_away;
 use super::{
     Alpn, Bootstrap, Candidate, Declined, Obstacle, OtherProtocol, Replayed, Upgrade, upgrade,
 };
-use crate::limits::settings::MIN_MEMORY;
 use crate::memory::{MemoryCharge, MemoryShare};
+use crate::settings::MIN_MEMORY;
 use crate::transport::{Addresses, TlsInfo, Transport};
 use crate::wire::ProtocolError;
 use crate::wire::hello::{self, Declined as DeclinedOffer, Hello, Offer, PREFIX_LEN, Verdict};

@@ -7,7 +7,7 @@
 
 use crate::calls::receive_budget::{FRAME_HELD, FRAME_LEN_MIN};
 use crate::calls::window::{MESSAGE_LEN_MAX, Window};
-use crate::limits::settings::{InvalidSetting, ensure};
+use crate::settings::{InvalidSetting, Whole, define_settings};
 use crate::wire::hello::Hello;
 use crate::wire::messages::BATCH_LEN_MAX;
 use crate::wire::{MESSAGE_LEN_LEN, metadata};
@@ -42,164 +42,84 @@ const MAX_STREAM_MESSAGES: u32 = 1 << 16;
 /// The widest window in bytes: counts modulo 2^32 are ambiguous from half of that range on.
 const MAX_STREAM_BYTES: u32 = 1 << 30;
 
-/// What one side accepts from its peer on one connection.
-///
-/// [`check`](Self::check) says whether calls can be made under it. The setters that take `Limits`
-/// check it, and panic.
-///
-/// # Examples
-///
-/// ```
-/// use farcall::Limits;
-///
-/// const LIMITS: Limits = Limits::new().with_max_message_len(64 << 20).with_max_calls(100);
-/// assert_eq!(LIMITS.check(), Ok(()));
-/// let error = LIMITS.with_max_calls(0).check().unwrap_err();
-/// assert!(error.to_string().starts_with("limits.max_calls is 0: at least 1"));
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Limits {
-    /// The longest message accepted, in bytes of its protobuf encoding.
+define_settings! {
+    /// What one side of a connection accepts from the other.
     ///
-    /// 4 MiB by default, as gRPC and tonic have it, so that a service moved to farcall accepts
-    /// neither less nor, unasked, more than before. It may be beyond 4 GiB where the other limits
-    /// and the memory are; one message of a stream has 1 GiB at most, whatever this says. At least
-    /// 1.
-    pub max_message_len: u64,
-    /// The most bytes of metadata accepted with one request or response, trailers included.
+    /// [`check`](Self::check) says whether calls can be made under it. The setters that take
+    /// `Limits` check it, and panic.
     ///
-    /// 16 KiB by default: HTTP/2's usual limit for a header list, which tonic's users know. At
-    /// least 256, since the text of a status counts too.
-    pub max_metadata_len: u32,
-    /// The most calls that the peer may have in flight.
+    /// # Examples
     ///
-    /// 1,024 by default: ten times the common HTTP/2 default of 100, and with small messages
-    /// still under 1 MiB of call state for a connection. At least 1.
-    pub max_calls: u32,
-    /// The most bytes of large messages being received at once. Senders wait with more; a longer
-    /// message comes alone.
+    /// ```
+    /// use farcall::Limits;
     ///
-    /// 256 MiB by default: almost four messages of the largest size that the examples use (64 MiB).
-    /// At least 1.
-    pub max_receiving_bytes: u64,
-    /// How many messages of one stream may be on their way to this side or wait to be read. A
-    /// server's stream begins with 64.
-    ///
-    /// 256 by default: with the smallest messages that fill one coalesced frame, so that a reader
-    /// which takes them one by one never makes the sender wait for a round trip. From 1 to 65,536.
-    pub max_stream_messages: u32,
-    /// How many bytes of one stream may be on their way to this side or wait to be read. One
-    /// message more than that may pass, and counts against `max_receiving_bytes` when it is large.
-    ///
-    /// 256 KiB by default: twice what a 10 GbE link carries in 100 us. A server's stream begins
-    /// with 16 KiB, and has 4 times as much each time that its handler has read half, while less
-    /// than half of `ServerBuilder::max_memory` is in use. From 1 to 1 GiB.
-    pub max_stream_bytes: u32,
+    /// const LIMITS: Limits = Limits::new().with_max_message_len(64 << 20).with_max_calls(100);
+    /// assert_eq!(LIMITS.check(), Ok(()));
+    /// let error = LIMITS.with_max_calls(0).check().unwrap_err();
+    /// assert!(error.to_string().starts_with("limits.max_calls is 0: at least 1"));
+    /// ```
+    Limits, LimitsOverlay, "limits", [const], derive(Copy, PartialEq, Eq) {
+        /// The longest message, in bytes of its encoding.
+        ///
+        /// 4 MiB by default, as gRPC and tonic have it: a service moved to farcall accepts neither
+        /// less nor, unasked, more than before. It may be beyond 4 GiB where the other limits and
+        /// the memory are. One message of a stream has 1 GiB at most, whatever this says. At least
+        /// 1.
+        max_message_len, with_max_message_len: u64 as Size = 4 << 20, Live,
+            1.., "only empty messages would be accepted";
+        /// The metadata of one request or response, trailers included.
+        ///
+        /// 16 KiB by default: HTTP/2's usual limit for a header list, which tonic's users know. At
+        /// least 256 bytes, since the text of a status counts too.
+        max_metadata_len, with_max_metadata_len: u32 as Size = 16 << 10, Live,
+            MIN_METADATA_LEN.., "the text of a status counts as metadata";
+        /// Calls in flight on one connection.
+        ///
+        /// 1,024 by default: ten times the common HTTP/2 default of 100, and with small messages
+        /// still under 1 MiB of call state for a connection. At least 1.
+        max_calls, with_max_calls: u32 as Plain = 1024, Live,
+            1.., "no call would ever be made";
+        /// Bytes of large messages that are received at a time. Senders wait with more.
+        ///
+        /// A longer message comes alone. 256 MiB by default: almost four messages of the largest
+        /// size that the examples use (64 MiB). At least 1.
+        max_receiving_bytes, with_max_receiving_bytes: u64 as Size = 256 << 20, Live,
+            1.., "; a message that is longer comes alone";
+        /// Messages of one stream on their way or waiting to be read.
+        ///
+        /// A server's stream begins with 64. 256 by default: with the smallest messages that fill
+        /// one coalesced frame, so that a reader which takes them one by one never makes the sender
+        /// wait for a round trip. From 1 to 65,536.
+        max_stream_messages, with_max_stream_messages: u32 as Plain = 256, Live,
+            1..=MAX_STREAM_MESSAGES,
+            "a window of 0 would never open, and all of one may wait in memory";
+        /// Bytes of one stream on their way or waiting to be read.
+        ///
+        /// One message more than that may pass, and counts against `max_receiving_bytes` when it is
+        /// large. 256 KiB by default: twice what a 10 GbE link carries in 100 us. A server's stream
+        /// begins with 16 KiB, and has 4 times as much each time that its handler has read half,
+        /// while less than half of `ServerBuilder::max_memory` is in use. From 1 to 1 GiB.
+        max_stream_bytes, with_max_stream_bytes: u32 as Size = 256 << 10, Live,
+            1..=MAX_STREAM_BYTES,
+            Whole("from 1 to 1073741824 (1 GiB), since a window of 0 would never open, and a wider \
+                   one cannot be counted");
+    }
 }
 
 impl Limits {
     /// The default limits.
     #[must_use]
     pub const fn new() -> Self {
-        Self {
-            max_message_len: 4 << 20,
-            max_metadata_len: 16 << 10,
-            max_calls: 1024,
-            max_receiving_bytes: 256 << 20,
-            max_stream_messages: 256,
-            max_stream_bytes: 256 << 10,
-        }
-    }
-
-    /// Sets [`max_message_len`](Self::max_message_len).
-    #[must_use]
-    pub const fn with_max_message_len(mut self, bytes: u64) -> Self {
-        self.max_message_len = bytes;
-        self
-    }
-
-    /// Sets [`max_metadata_len`](Self::max_metadata_len).
-    #[must_use]
-    pub const fn with_max_metadata_len(mut self, bytes: u32) -> Self {
-        self.max_metadata_len = bytes;
-        self
-    }
-
-    /// Sets [`max_calls`](Self::max_calls).
-    #[must_use]
-    pub const fn with_max_calls(mut self, count: u32) -> Self {
-        self.max_calls = count;
-        self
-    }
-
-    /// Sets [`max_receiving_bytes`](Self::max_receiving_bytes).
-    #[must_use]
-    pub const fn with_max_receiving_bytes(mut self, bytes: u64) -> Self {
-        self.max_receiving_bytes = bytes;
-        self
-    }
-
-    /// Sets [`max_stream_messages`](Self::max_stream_messages).
-    #[must_use]
-    pub const fn with_max_stream_messages(mut self, count: u32) -> Self {
-        self.max_stream_messages = count;
-        self
-    }
-
-    /// Sets [`max_stream_bytes`](Self::max_stream_bytes).
-    #[must_use]
-    pub const fn with_max_stream_bytes(mut self, bytes: u32) -> Self {
-        self.max_stream_bytes = bytes;
-        self
+        Self::DEFAULTS
     }
 
     /// Checks that calls can be made under these limits.
     ///
     /// # Errors
     ///
-    /// The first limit that is out of its range.
+    /// Returns the first limit that is out of its range.
     pub fn check(&self) -> Result<(), InvalidSetting> {
-        let Self { max_message_len, max_metadata_len, max_calls, .. } = *self;
-        let Self { max_receiving_bytes, max_stream_messages, max_stream_bytes, .. } = *self;
-        ensure(
-            max_message_len >= 1,
-            "limits.max_message_len",
-            max_message_len,
-            "at least 1, since only empty messages would be accepted",
-        )?;
-        ensure(
-            max_metadata_len >= MIN_METADATA_LEN,
-            "limits.max_metadata_len",
-            max_metadata_len,
-            "at least 256, since the text of a status counts as metadata",
-        )?;
-        ensure(
-            max_calls >= 1,
-            "limits.max_calls",
-            max_calls,
-            "at least 1, since no call would ever be made",
-        )?;
-        ensure(
-            max_receiving_bytes >= 1,
-            "limits.max_receiving_bytes",
-            max_receiving_bytes,
-            "at least 1; a message that is longer comes alone",
-        )?;
-        ensure(
-            (1..=MAX_STREAM_MESSAGES).contains(&max_stream_messages),
-            "limits.max_stream_messages",
-            max_stream_messages,
-            "from 1 to 65536, since a window of 0 would never open, and all of one may wait in \
-             memory",
-        )?;
-        ensure(
-            (1..=MAX_STREAM_BYTES).contains(&max_stream_bytes),
-            "limits.max_stream_bytes",
-            max_stream_bytes,
-            "from 1 to 1073741824 (1 GiB), since a window of 0 would never open, and a wider one \
-             cannot be counted",
-        )
+        self.check_each()
     }
 
     /// The most bytes of heap that the peer of one connection can make this side's session hold
@@ -313,12 +233,6 @@ impl Hello {
             max_stream_messages: self.stream_messages_max,
             max_stream_bytes: self.stream_bytes_max,
         }
-    }
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

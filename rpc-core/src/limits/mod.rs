@@ -7,7 +7,4 @@ pub mod log;
 pub mod memory;
 pub mod peer_key;
 pub mod quota;
-pub mod settings;
 pub(crate) mod shared;
-#[cfg(unix)]
-mod small_file;

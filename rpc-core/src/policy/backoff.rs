@@ -8,41 +8,28 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::limits::settings::{InvalidSetting, ensure};
+use crate::settings::{InvalidSetting, MAX_DELAY, ensure};
 
-/// The longest delay that is taken from a configuration. Additions of delays to instants cannot
-/// overflow below it, and a client that comes back after more than a day is a new one.
-const DELAY_LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
+/// The reason for the shortest first delay.
+pub(super) const A_PAUSE: &str = "attempts would follow one another without a pause";
 
-/// The shortest first delay: with none, attempts would follow one another without a pause.
-const MIN_DELAY: Duration = Duration::from_millis(1);
+/// The reason for the shortest time after which a connection counts as a success.
+pub(super) const A_LIFE: &str = "a connection that ends at once would be replaced without a pause";
 
-/// Checks the delays of a configuration, whose names are `initial`, `max` and `healthy`.
+/// The range of the longest delay.
+pub(super) const GROWING: &str = "from the initial delay to a day, since delays do not shrink";
+
+/// Checks that the longest delay, which has this name, is not shorter than the first one.
 ///
 /// # Errors
 ///
-/// The first that is out of its range.
-pub(super) fn check_delays(
-    [initial, max, healthy]: [(&'static str, Duration); 3],
+/// Returns an error if it is shorter.
+pub(super) fn check_growing(
+    name: &'static str,
+    initial: Duration,
+    max: Duration,
 ) -> Result<(), InvalidSetting> {
-    ensure(
-        (MIN_DELAY..=DELAY_LIMIT).contains(&initial.1),
-        initial.0,
-        initial.1,
-        "from 1 ms to a day, since attempts would follow one another without a pause",
-    )?;
-    ensure(
-        (initial.1..=DELAY_LIMIT).contains(&max.1),
-        max.0,
-        max.1,
-        "from the initial delay to a day, since delays do not shrink",
-    )?;
-    ensure(
-        healthy.1 >= MIN_DELAY,
-        healthy.0,
-        healthy.1,
-        "at least 1 ms, since a connection that ends at once would be replaced without a pause",
-    )
+    ensure(initial <= max, name, max, GROWING)
 }
 
 /// How delays grow.
@@ -85,13 +72,13 @@ impl Delays {
     pub fn next_delay(&mut self) -> Duration {
         let (low, high) = self.curve.spread;
         let factor = low + (high - low) * self.random.f64();
-        let delay = times(self.next, factor, DELAY_LIMIT);
+        let delay = times(self.next, factor, MAX_DELAY);
         self.next = times(self.next, self.curve.multiplier.max(1.0), self.max());
         delay
     }
 
     fn max(&self) -> Duration {
-        self.curve.max.min(DELAY_LIMIT)
+        self.curve.max.min(MAX_DELAY)
     }
 }
 
@@ -150,14 +137,14 @@ mod tests {
         fn every_delay_is_within_its_spread(curve in curve(), seed: u64) {
             let mut delays = Delays::new(curve, seed);
             let mut unspread = Delays::new(Curve { spread: (1.0, 1.0), ..curve }, seed);
-            let max = curve.max.min(DELAY_LIMIT);
+            let max = curve.max.min(MAX_DELAY);
             let slack = Duration::from_millis(1);
             for _ in 0..40 {
                 let (delay, middle) = (delays.next_delay(), unspread.next_delay());
                 let (low, high) = curve.spread;
                 prop_assert!(middle <= max + slack);
-                prop_assert!(delay + slack >= times(middle, low, DELAY_LIMIT));
-                prop_assert!(delay <= times(middle, high, DELAY_LIMIT) + slack);
+                prop_assert!(delay + slack >= times(middle, low, MAX_DELAY));
+                prop_assert!(delay <= times(middle, high, MAX_DELAY) + slack);
             }
         }
 

@@ -15,90 +15,60 @@
 
 use std::time::{Duration, Instant};
 
-use super::backoff::{Curve, Delays, check_delays};
-use crate::limits::settings::InvalidSetting;
+use super::backoff::{A_LIFE, A_PAUSE, Curve, Delays, GROWING, check_growing};
+use crate::settings::{InvalidSetting, MAX_DELAY, MIN_TIMEOUT, Whole, define_settings};
 
-/// How soon a path that has failed is tried again.
-///
-/// [`check`](Self::check) says whether the delays are in range. The setters that take a `Backoff`
-/// check it, and panic.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Backoff {
-    /// The first delay, to which chance adds up to as much again, so that many clients do not
-    /// come back together; the same for every later one.
+define_settings! {
+    /// How soon RDMA is tried again after it failed under a channel.
     ///
-    /// 200 ms by default: a link that flaps is back by then, and an attempt that fails costs the
-    /// server a queue pair for half a second. From 1 ms to a day.
-    pub initial_delay: Duration,
-    /// Delays double up to this, which is from the initial delay to a day.
-    ///
-    /// 60 s by default: one handshake a minute is nothing for either side. Each delay is
-    /// drawn from this to twice this, so that a path that was mended is in use again within two
-    /// minutes, and after 47 s on average.
-    pub max_delay: Duration,
-    /// For how long a path has to work before its next failure counts as a first one.
-    ///
-    /// 30 s by default: what the default keepalive takes to notice that a path which was proven
-    /// carries nothing any more, its interval and its timeout. At least 1 ms.
-    pub healthy_after: Duration,
+    /// [`check`](Self::check) says whether the delays are in range. The setters that take a
+    /// `Backoff` check it, and panic.
+    Backoff, BackoffOverlay, "path_backoff", [const], derive(Copy, PartialEq, Eq) {
+        /// The first delay, to which chance adds up to as much again.
+        ///
+        /// So many clients do not come back together; the same holds for every later delay.
+        ///
+        /// 200 ms by default: a link that flaps is back by then, and an attempt that fails costs
+        /// the server a queue pair for half a second. From 1 ms to a day.
+        initial_delay, with_initial_delay: Duration as Plain = Duration::from_millis(200), Start,
+            MIN_TIMEOUT..=MAX_DELAY, A_PAUSE;
+        /// Delays double up to this.
+        ///
+        /// 60 s by default: one handshake a minute is nothing for either side. Each delay is drawn
+        /// from this to twice this, so that a path that was mended is in use again within two
+        /// minutes, and after 47 s on average. From the initial delay to a day.
+        max_delay, with_max_delay: Duration as Plain = Duration::from_secs(60), Start,
+            MIN_TIMEOUT..=MAX_DELAY, Whole(GROWING);
+        /// For how long RDMA has to work before its next failure counts as a first one.
+        ///
+        /// 30 s by default: what the default keepalive takes to notice that a path which was proven
+        /// carries nothing any more, its interval and its timeout. At least 1 ms.
+        healthy_after, with_healthy_after: Duration as Plain = Duration::from_secs(30), Start,
+            MIN_TIMEOUT.., A_LIFE;
+    }
 }
 
 impl Backoff {
     /// The default delays.
     #[must_use]
     pub const fn new() -> Self {
-        Self {
-            initial_delay: Duration::from_millis(200),
-            max_delay: Duration::from_secs(60),
-            healthy_after: Duration::from_secs(30),
-        }
-    }
-
-    /// Sets [`initial_delay`](Self::initial_delay).
-    #[must_use]
-    pub const fn with_initial_delay(mut self, delay: Duration) -> Self {
-        self.initial_delay = delay;
-        self
-    }
-
-    /// Sets [`max_delay`](Self::max_delay).
-    #[must_use]
-    pub const fn with_max_delay(mut self, delay: Duration) -> Self {
-        self.max_delay = delay;
-        self
-    }
-
-    /// Sets [`healthy_after`](Self::healthy_after).
-    #[must_use]
-    pub const fn with_healthy_after(mut self, period: Duration) -> Self {
-        self.healthy_after = period;
-        self
+        Self::DEFAULTS
     }
 
     /// Checks that the delays are in their ranges.
     ///
     /// # Errors
     ///
-    /// The first that is not.
+    /// Returns the first that is not.
     pub fn check(&self) -> Result<(), InvalidSetting> {
-        check_delays([
-            ("path_backoff.initial_delay", self.initial_delay),
-            ("path_backoff.max_delay", self.max_delay),
-            ("path_backoff.healthy_after", self.healthy_after),
-        ])
+        self.check_each()?;
+        check_growing("path_backoff.max_delay", self.initial_delay, self.max_delay)
     }
 
     /// Delays double, and chance adds up to as much again.
     fn curve(&self) -> Curve {
         let (initial, max) = (self.initial_delay, self.max_delay);
         Curve { initial, max, multiplier: 2.0, spread: (1.0, 2.0) }
-    }
-}
-
-impl Default for Backoff {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

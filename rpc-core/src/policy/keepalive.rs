@@ -13,42 +13,46 @@
 
 use std::time::{Duration, Instant};
 
-use crate::limits::settings::{InvalidSetting, MAX_DURATION, MIN_TIMEOUT, ensure};
+use crate::settings::{InvalidSetting, MAX_DURATION, MIN_TIMEOUT, define_settings};
 use crate::wire::ProtocolError;
 
-/// How a silent peer is found.
-///
-/// A peer that is gone is found at most twice `interval` and `timeout` after the last thing that
-/// it sent.
-///
-/// [`check`](Self::check) says whether the times are in range. The setters that take a `Keepalive`
-/// check it, and panic.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Keepalive {
-    /// How long nothing may come in before a ping asks for something; also how often this side
-    /// lets itself be heard.
+define_settings! {
+    /// The detection of a silent peer.
     ///
-    /// 10 s by default: the shortest that gRPC's guide recommends, a thirtieth of the five minutes
-    /// or so after which common middleboxes forget a connection, and for 10,000 idle connections
-    /// 1,000 frames a second. Channels to gRPC servers make 5 minutes of this default. From 100 ms
-    /// to 365 days: with less, the peer ends the connection after a while, because of the flood of
-    /// pings.
-    pub interval: Duration,
-    /// How long nothing may come in after a ping before the connection ends.
+    /// A peer that is gone is found at most twice `interval` and `timeout` after the last thing
+    /// that it sent.
     ///
-    /// 20 s by default, as gRPC has it: a ping may stand behind what the sockets on the way have
-    /// buffered, and 4 MiB of that take 17 s on a link of 2 Mbit/s. From 1 ms to 365 days.
-    pub timeout: Duration,
-    /// The least interval that [`check`](Self::check) takes.
-    min_interval: Duration,
+    /// [`check`](Self::check) says whether the times are in range. The setters that take a
+    /// `Keepalive` check it, and panic.
+    Keepalive, KeepaliveOverlay, "keepalive", [const], derive(Copy, PartialEq, Eq) {
+        /// How long nothing may come in before a ping asks for something. At grpc:// the default is
+        /// 5m, and a channel pings during calls alone.
+        ///
+        /// It is also how often this side lets itself be heard. 10 s by default: the shortest that
+        /// gRPC's guide recommends, a thirtieth of the five minutes or so after which common
+        /// middleboxes forget a connection, and for 10,000 idle connections 1,000 frames a second.
+        /// From 100 ms to 365 days: with less, the peer ends the connection after a while, because
+        /// of the flood of pings.
+        interval, with_interval: Duration as Plain = Duration::from_secs(10), Live,
+            MIN_INTERVAL..=MAX_DURATION,
+            "the peer takes more pings for a flood and ends the connection";
+        /// How long nothing may come in after a ping before the connection ends.
+        ///
+        /// 20 s by default, as gRPC has it: a ping may stand behind what the sockets on the way
+        /// have buffered, and 4 MiB of that take 17 s on a link of 2 Mbit/s. From 1 ms to 365 days.
+        timeout, with_timeout: Duration as Plain = Duration::from_secs(20), Live,
+            MIN_TIMEOUT..=MAX_DURATION, "no peer answers in no time";
+    } private {
+        /// Permits an interval that the peer takes for a flood after a while.
+        is_for_tests: bool = false;
+    }
 }
 
 impl Keepalive {
     /// A peer that is silent for `interval` is sent a ping, and has `timeout` to be heard.
     #[must_use]
     pub const fn new(interval: Duration, timeout: Duration) -> Self {
-        Self { interval, timeout, min_interval: MIN_INTERVAL }
+        Self { interval, timeout, is_for_tests: false }
     }
 
     /// As [`new`](Self::new), with an `interval` that may be as short as 1 ms, for tests that count
@@ -56,48 +60,19 @@ impl Keepalive {
     #[doc(hidden)]
     #[must_use]
     pub const fn for_tests(interval: Duration, timeout: Duration) -> Self {
-        Self { interval, timeout, min_interval: MIN_TIMEOUT }
-    }
-
-    /// Sets [`interval`](Self::interval).
-    #[must_use]
-    pub const fn with_interval(mut self, interval: Duration) -> Self {
-        self.interval = interval;
-        self
-    }
-
-    /// Sets [`timeout`](Self::timeout).
-    #[must_use]
-    pub const fn with_timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
-        self
+        Self { interval, timeout, is_for_tests: true }
     }
 
     /// Checks that both times are in their ranges.
     ///
     /// # Errors
     ///
-    /// The first that is not.
+    /// Returns the first that is not.
     pub fn check(&self) -> Result<(), InvalidSetting> {
-        ensure(
-            (self.min_interval..=MAX_DURATION).contains(&self.interval),
-            "keepalive.interval",
-            self.interval,
-            "from 100 ms to 365 days, since the peer takes more pings for a flood and ends the \
-             connection",
-        )?;
-        ensure(
-            (MIN_TIMEOUT..=MAX_DURATION).contains(&self.timeout),
-            "keepalive.timeout",
-            self.timeout,
-            "from 1 ms to 365 days, since no peer answers in no time",
-        )
-    }
-}
-
-impl Default for Keepalive {
-    fn default() -> Self {
-        Self::new(Duration::from_secs(10), Duration::from_secs(20))
+        if self.is_for_tests && self.interval >= MIN_TIMEOUT {
+            return self.with_interval(self.interval.max(MIN_INTERVAL)).check_each();
+        }
+        self.check_each()
     }
 }
 

@@ -22,108 +22,66 @@
 
 use std::time::{Duration, Instant};
 
-use super::backoff::{Curve, Delays, check_delays, times};
-use crate::limits::settings::{InvalidSetting, ensure};
+use super::backoff::{A_LIFE, A_PAUSE, Curve, Delays, GROWING, check_growing, times};
+use crate::settings::{InvalidSetting, MAX_DELAY, MIN_TIMEOUT, Whole, define_settings};
 
-/// How soon a channel connects again after it could not, or after a connection that was of no use.
-///
-/// The defaults are those of gRPC's connection backoff protocol
-/// (<https://github.com/grpc/grpc/blob/master/doc/connection-backoff.md>), but for the longest
-/// delay: a channel is back within 10 s of its server, and not within 2 minutes.
-///
-/// [`check`](Self::check) says whether the values are in range. The setters that take a
-/// `ConnectBackoff` check it, and panic.
-#[derive(Debug, Clone, Copy, PartialEq)]
-#[non_exhaustive]
-pub struct ConnectBackoff {
-    /// From the beginning of a first attempt that failed to the next one. 1 s by default; from 1 ms
-    /// to a day. A connection that ends sooner counts as a failed attempt. The first in a row is
-    /// replaced at once, and so are the first ten if calls were answered over each.
-    pub initial_delay: Duration,
-    /// Delays grow up to this, chance included. 10 s by default; from the initial delay to a day.
-    pub max_delay: Duration,
-    /// The factor from one delay to the next. 1.6 by default; a finite number, at least 1.
-    pub multiplier: f64,
-    /// Each delay is longer or shorter by up to this part of it, at random: from 0 to 1. 0.2 by
-    /// default.
-    pub jitter: f64,
-    /// How long a connection over which no call was answered has to last to count as a success.
-    /// 30 s by default: longer than the default keepalive takes to find out that it carries
-    /// nothing. At least 1 ms.
-    pub healthy_after: Duration,
+define_settings! {
+    /// How soon a channel connects again to a server that it cannot reach.
+    ///
+    /// The same holds after a connection that was of no use. The defaults are those of gRPC's
+    /// connection backoff protocol
+    /// (<https://github.com/grpc/grpc/blob/master/doc/connection-backoff.md>), but for the longest
+    /// delay: a channel is back within 10 s of its server, and not within 2 minutes.
+    ///
+    /// [`check`](Self::check) says whether the values are in range. The setters that take a
+    /// `ConnectBackoff` check it, and panic.
+    ConnectBackoff, ConnectBackoffOverlay, "connect_backoff", [const], derive(Copy, PartialEq) {
+        /// From the beginning of a first attempt that failed to the next one.
+        ///
+        /// 1 s by default; from 1 ms to a day. A connection that ends sooner counts as a failed
+        /// attempt. The first in a row is replaced at once, and so are the first ten if calls were
+        /// answered over each.
+        initial_delay, with_initial_delay: Duration as Plain = Duration::from_secs(1), Start,
+            MIN_TIMEOUT..=MAX_DELAY, A_PAUSE;
+        /// Delays grow up to this, chance included. News from the resolver resets them.
+        ///
+        /// 10 s by default; from the initial delay to a day.
+        max_delay, with_max_delay: Duration as Plain = Duration::from_secs(10), Start,
+            MIN_TIMEOUT..=MAX_DELAY, Whole(GROWING);
+        /// The factor from one delay to the next.
+        ///
+        /// 1.6 by default; a finite number, at least 1.
+        multiplier, with_multiplier: f64 as Plain = 1.6, Start,
+            1.0.., "delays do not shrink";
+        /// Each delay is longer or shorter by up to this part of it, at random.
+        ///
+        /// From 0 to 1; 0.2 by default.
+        jitter, with_jitter: f64 as Plain = 0.2, Start,
+            0.0..=1.0, "it is the part of a delay that chance adds or takes away";
+        /// The time that a connection without an answered call has to last to count as a success.
+        ///
+        /// 30 s by default: longer than the default keepalive takes to find out that it carries
+        /// nothing. At least 1 ms.
+        healthy_after, with_healthy_after: Duration as Plain = Duration::from_secs(30), CodeOnly,
+            MIN_TIMEOUT.., A_LIFE;
+    }
 }
 
 impl ConnectBackoff {
     /// The default delays.
     #[must_use]
     pub const fn new() -> Self {
-        Self {
-            initial_delay: Duration::from_secs(1),
-            max_delay: Duration::from_secs(10),
-            multiplier: 1.6,
-            jitter: 0.2,
-            healthy_after: Duration::from_secs(30),
-        }
-    }
-
-    /// Sets [`initial_delay`](Self::initial_delay).
-    #[must_use]
-    pub const fn with_initial_delay(mut self, delay: Duration) -> Self {
-        self.initial_delay = delay;
-        self
-    }
-
-    /// Sets [`max_delay`](Self::max_delay).
-    #[must_use]
-    pub const fn with_max_delay(mut self, delay: Duration) -> Self {
-        self.max_delay = delay;
-        self
-    }
-
-    /// Sets [`multiplier`](Self::multiplier).
-    #[must_use]
-    pub const fn with_multiplier(mut self, factor: f64) -> Self {
-        self.multiplier = factor;
-        self
-    }
-
-    /// Sets [`jitter`](Self::jitter).
-    #[must_use]
-    pub const fn with_jitter(mut self, part: f64) -> Self {
-        self.jitter = part;
-        self
-    }
-
-    /// Sets [`healthy_after`](Self::healthy_after).
-    #[must_use]
-    pub const fn with_healthy_after(mut self, period: Duration) -> Self {
-        self.healthy_after = period;
-        self
+        Self::DEFAULTS
     }
 
     /// Checks that the values are in their ranges.
     ///
     /// # Errors
     ///
-    /// The first that is not.
+    /// Returns the first that is not.
     pub fn check(&self) -> Result<(), InvalidSetting> {
-        check_delays([
-            ("connect_backoff.initial_delay", self.initial_delay),
-            ("connect_backoff.max_delay", self.max_delay),
-            ("connect_backoff.healthy_after", self.healthy_after),
-        ])?;
-        ensure(
-            self.multiplier >= 1.0 && self.multiplier.is_finite(),
-            "connect_backoff.multiplier",
-            self.multiplier,
-            "a finite number, at least 1, since delays do not shrink",
-        )?;
-        ensure(
-            (0.0..=1.0).contains(&self.jitter),
-            "connect_backoff.jitter",
-            self.jitter,
-            "from 0 to 1, since it is the part of a delay that chance adds or takes away",
-        )
+        self.check_each()?;
+        check_growing("connect_backoff.max_delay", self.initial_delay, self.max_delay)
     }
 
     /// Delays by these rules, for something else than a connection.
@@ -140,12 +98,6 @@ impl ConnectBackoff {
             multiplier: self.multiplier,
             spread: (1.0 - jitter, 1.0 + jitter),
         }
-    }
-}
-
-impl Default for ConnectBackoff {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

@@ -8,69 +8,45 @@
 
 use std::time::{Duration, Instant};
 
-use crate::limits::settings::{InvalidSetting, ensure};
+use crate::settings::{InvalidSetting, define_settings};
 
 /// The highest rate of replays: time is counted in nanoseconds.
 const MAX_PER_SECOND: u32 = 1_000_000_000;
 
-/// How many calls a channel may replay.
-///
-/// [`check`](Self::check) says whether the values are in range. The setters that take
-/// `ReplayLimits` check them, and panic.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ReplayLimits {
-    /// Calls replayed at once at most; zero switches replays off.
+define_settings! {
+    /// How many idempotent calls a channel makes once more after their connection ended.
     ///
-    /// 1,024 by default, as many as one connection has in flight by default
-    /// ([`crate::Limits::max_calls`]): one death of a full connection may replay all of them.
-    pub max_burst: u32,
-    /// How many of them come back in a second.
-    ///
-    /// 100 by default, so that a full burst is there again after 10 s, the span over which
-    /// Finagle's budget looks back by default. At most 1,000,000,000.
-    pub per_second: u32,
+    /// [`check`](Self::check) says whether the values are in range. The setters that take
+    /// `ReplayLimits` check them, and panic.
+    ReplayLimits, ReplayLimitsOverlay, "replays", [const], derive(Copy, PartialEq, Eq) {
+        /// At once at most; 0 switches replays off.
+        ///
+        /// 1,024 by default, as many as one connection has in flight by default
+        /// ([`crate::Limits::max_calls`]): one death of a full connection may replay all of them.
+        max_burst, with_max_burst: u32 as Plain = 1024, Start, .., "";
+        /// How many of them come back in a second.
+        ///
+        /// 100 by default, so that a full burst is there again after 10 s, the span over which
+        /// Finagle's budget looks back by default. At most 1,000,000,000.
+        per_second, with_per_second: u32 as Plain = 100, Start,
+            ..=MAX_PER_SECOND, "time is counted in nanoseconds";
+    }
 }
 
 impl ReplayLimits {
     /// The default limits.
     #[must_use]
     pub const fn new() -> Self {
-        Self { max_burst: 1024, per_second: 100 }
-    }
-
-    /// Sets [`max_burst`](Self::max_burst).
-    #[must_use]
-    pub const fn with_max_burst(mut self, count: u32) -> Self {
-        self.max_burst = count;
-        self
-    }
-
-    /// Sets [`per_second`](Self::per_second).
-    #[must_use]
-    pub const fn with_per_second(mut self, count: u32) -> Self {
-        self.per_second = count;
-        self
+        Self::DEFAULTS
     }
 
     /// Checks that the values are in their ranges.
     ///
     /// # Errors
     ///
-    /// The first that is not.
+    /// Returns the first that is not.
     pub fn check(&self) -> Result<(), InvalidSetting> {
-        ensure(
-            self.per_second <= MAX_PER_SECOND,
-            "replays.per_second",
-            self.per_second,
-            "at most 1000000000, since time is counted in nanoseconds",
-        )
-    }
-}
-
-impl Default for ReplayLimits {
-    fn default() -> Self {
-        Self::new()
+        self.check_each()
     }
 }
 

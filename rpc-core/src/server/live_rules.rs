@@ -23,36 +23,93 @@ pub struct LiveRules {
     pub(super) method_compression: MethodCompression,
 }
 
+macro_rules! live_settings {
+    ($($name:ident,)*) => {
+        /// A setting of a server that may change while it serves, by the builder's setter for it.
+        #[allow(missing_docs, reason = "the setters of `ServerBuilder` have the documentation")]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum LiveSetting {
+            $($name,)*
+        }
+
+        impl LiveSetting {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+        }
+    };
+}
+
+live_settings! {
+    Limits,
+    Compression,
+    MethodCompression,
+    HandshakeTimeout,
+    Keepalive,
+    ProgressTimeout,
+    IdleTimeout,
+    MaxConnectionAge,
+    MaxConnectionAgeGrace,
+    DrainTimeout,
+    MaxConnections,
+    MaxConnectionsPerPeer,
+    MaxCalls,
+    MaxCallsPerPeer,
+    MaxMemory,
+    UnaryTimeout,
+    LogFailedCalls,
+    AccessLog,
+}
+
 impl LiveRules {
-    /// Takes the rule of that setter of a builder from `other`. A name that is none changes
-    /// nothing.
-    pub fn take(&mut self, setter: &str, other: &Self) {
-        match setter {
-            "limits" => self.settings.limits = other.settings.limits,
-            "compression" => self.settings.compression = other.settings.compression,
-            "method_compression" => {
-                self.method_compression.clone_from(&other.method_compression);
+    /// Takes the value of one setting from `other`.
+    pub fn take(&mut self, setting: LiveSetting, other: &Self) {
+        // Each field has a name here and each setting an arm, so that a new one of either does not
+        // compile until a reload leaves alone what the program sets.
+        let Self {
+            settings:
+                ListenerSettings {
+                    upgrades: _,
+                    protocols: _,
+                    limits,
+                    compression,
+                    handshake_timeout,
+                    keepalive,
+                    progress_timeout,
+                },
+            lifetime: LifetimeRules { idle_timeout, age_max, age_grace },
+            drain_timeout,
+            max_connections,
+            max_connections_per_peer,
+            max_calls,
+            max_calls_per_peer,
+            max_memory,
+            unary_timeout,
+            log: CallLog { failures, access },
+            method_compression,
+        } = other;
+        match setting {
+            LiveSetting::Limits => self.settings.limits = *limits,
+            LiveSetting::Compression => self.settings.compression = *compression,
+            LiveSetting::MethodCompression => {
+                self.method_compression.clone_from(method_compression);
             }
-            "handshake_timeout" => {
-                self.settings.handshake_timeout = other.settings.handshake_timeout;
+            LiveSetting::HandshakeTimeout => self.settings.handshake_timeout = *handshake_timeout,
+            LiveSetting::Keepalive => self.settings.keepalive = *keepalive,
+            LiveSetting::ProgressTimeout => self.settings.progress_timeout = *progress_timeout,
+            LiveSetting::IdleTimeout => self.lifetime.idle_timeout = *idle_timeout,
+            LiveSetting::MaxConnectionAge => self.lifetime.age_max = *age_max,
+            LiveSetting::MaxConnectionAgeGrace => self.lifetime.age_grace = *age_grace,
+            LiveSetting::DrainTimeout => self.drain_timeout = *drain_timeout,
+            LiveSetting::MaxConnections => self.max_connections = *max_connections,
+            LiveSetting::MaxConnectionsPerPeer => {
+                self.max_connections_per_peer = *max_connections_per_peer;
             }
-            "keepalive" => self.settings.keepalive = other.settings.keepalive,
-            "progress_timeout" => self.settings.progress_timeout = other.settings.progress_timeout,
-            "idle_timeout" => self.lifetime.idle_timeout = other.lifetime.idle_timeout,
-            "max_connection_age" => self.lifetime.age_max = other.lifetime.age_max,
-            "max_connection_age_grace" => self.lifetime.age_grace = other.lifetime.age_grace,
-            "drain_timeout" => self.drain_timeout = other.drain_timeout,
-            "max_connections" => self.max_connections = other.max_connections,
-            "max_connections_per_peer" => {
-                self.max_connections_per_peer = other.max_connections_per_peer;
-            }
-            "max_calls" => self.max_calls = other.max_calls,
-            "max_calls_per_peer" => self.max_calls_per_peer = other.max_calls_per_peer,
-            "max_memory" => self.max_memory = other.max_memory,
-            "unary_timeout" => self.unary_timeout = other.unary_timeout,
-            "log_failed_calls" => self.log.failures = other.log.failures,
-            "access_log" => self.log.access = other.log.access,
-            _ => {}
+            LiveSetting::MaxCalls => self.max_calls = *max_calls,
+            LiveSetting::MaxCallsPerPeer => self.max_calls_per_peer = *max_calls_per_peer,
+            LiveSetting::MaxMemory => self.max_memory = *max_memory,
+            LiveSetting::UnaryTimeout => self.unary_timeout = *unary_timeout,
+            LiveSetting::LogFailedCalls => self.log.failures = *failures,
+            LiveSetting::AccessLog => self.log.access = *access,
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use crate::compression::check_min_len;
-use crate::limits::settings::ensure;
+use crate::settings::ensure;
 use crate::{Compression, InvalidSetting, MethodDescriptor, ServiceDescriptor};
 
 /// From which length on a server compresses its responses, by method or by service.

@@ -24,7 +24,7 @@ pub use layers::{
     layered, layered_methods,
 };
 pub use listen::{Listen, ListenerSettings};
-pub use live_rules::LiveRules;
+pub use live_rules::{LiveRules, LiveSetting};
 pub use method_compression::{MethodCompression, NotServed};
 pub use peer::{PeerExtensions, PeerInfo};
 pub(crate) use session::ServerSession;

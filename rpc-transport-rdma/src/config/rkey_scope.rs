@@ -49,6 +49,10 @@ impl FromStr for RkeyScope {
     }
 }
 
+rpc_core::setting_words! {
+    RkeyScope { "auto" => Self::Auto, "window" => Self::Window, "region" => Self::Region }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

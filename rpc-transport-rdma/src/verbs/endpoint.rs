@@ -2,6 +2,8 @@
 //!
 //! Pure values: how an [`Endpoint`] travels to the peer is not decided here.
 
+use rpc_core::InvalidSetting;
+
 use super::{Gid, LinkLayer, Mtu, VerbsError};
 use crate::ConnectOptions;
 
@@ -94,41 +96,14 @@ pub enum ConnectError {
         remote: Gid,
     },
     /// An option is outside its range.
-    #[error("connect option {option} is {value}, which is not in {min}..={max}")]
-    InvalidOption {
-        /// The option.
-        option: &'static str,
-        /// Its value.
-        value: u8,
-        /// The smallest value.
-        min: u8,
-        /// The largest value.
-        max: u8,
-    },
+    #[error(transparent)]
+    InvalidOption(#[from] InvalidSetting),
     /// The queue pair was connected or halted before.
     #[error("the queue pair has been connected or halted before")]
     NotInitial,
     /// The device refused.
     #[error(transparent)]
     Verbs(#[from] VerbsError),
-}
-
-impl ConnectOptions {
-    /// Checks that each option is in its range.
-    pub(crate) fn check(&self) -> Result<(), ConnectError> {
-        let ranges = [
-            ("timeout", self.timeout, 1, 31),
-            ("retry_count", self.retry_count, 1, 6),
-            ("rnr_retry", self.rnr_retry, 0, 7),
-            ("rnr_timer", self.rnr_timer, 1, 31),
-        ];
-        for (option, value, min, max) in ranges {
-            if !(min..=max).contains(&value) {
-                return Err(ConnectError::InvalidOption { option, value, min, max });
-            }
-        }
-        Ok(())
-    }
 }
 
 impl Endpoint {

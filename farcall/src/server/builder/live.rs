@@ -1,6 +1,6 @@
 //! A server of the settings: the handle that it shares, and a reload.
 
-use rpc_core::server::{LiveRules, NotServed, WeakServer};
+use rpc_core::server::{LiveRules, LiveSetting, NotServed, WeakServer};
 
 use super::ServerBuilder;
 use crate::Server;
@@ -13,8 +13,8 @@ pub(crate) struct LiveServer {
     core: WeakServer,
     /// What the settings gave it: the program may have set another.
     tls: Option<ServerTls>,
-    /// The setters that the program has called.
-    in_code: Vec<&'static str>,
+    /// The settings that the program has set.
+    in_code: Vec<LiveSetting>,
 }
 
 impl ServerBuilder {
@@ -26,7 +26,7 @@ impl ServerBuilder {
 }
 
 impl LiveServer {
-    pub(crate) fn new(server: &Server, tls: Option<ServerTls>, in_code: Vec<&'static str>) -> Self {
+    pub(crate) fn new(server: &Server, tls: Option<ServerTls>, in_code: Vec<LiveSetting>) -> Self {
         Self { core: server.core.downgrade(), tls, in_code }
     }
 
@@ -61,8 +61,8 @@ impl LiveServer {
     ) -> Option<(rpc_core::Server, LiveRules)> {
         let server = self.core.upgrade()?;
         let (mut rules, now) = (builder.live_rules(), server.rules());
-        for setter in &self.in_code {
-            rules.take(setter, &now);
+        for &setting in &self.in_code {
+            rules.take(setting, &now);
         }
         Some((server, rules))
     }
@@ -74,7 +74,7 @@ impl ServerBuilder {
         let logged = rpc_core::server::ServerBuilder::default();
         let logged = logged.log_failed_calls(self.get_log_failed_calls()).live_rules();
         let mut rules = self.core.live_rules();
-        rules.take("log_failed_calls", &logged);
+        rules.take(LiveSetting::LogFailedCalls, &logged);
         rules
     }
 
@@ -92,14 +92,47 @@ impl ServerBuilder {
     /// Checks that the server has every method and service that the settings name. What the program
     /// itself has set is an error of `bind`.
     pub(crate) fn check_methods_by_settings(&self) -> Result<(), NotServed> {
-        match self.in_code.contains(&"method_compression") {
+        match self.in_code.contains(&LiveSetting::MethodCompression) {
             true => Ok(()),
             false => self.core.check_methods(),
         }
     }
 
-    /// The setters that were called since.
-    pub(crate) fn in_code(&self) -> &[&'static str] {
+    /// The settings that were set since.
+    pub(crate) fn in_code(&self) -> &[LiveSetting] {
         &self.in_code
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Compression, Keepalive, Limits, MethodCompression};
+
+    #[test]
+    fn reload_leaves_alone_each_setting_of_the_code() {
+        let second = Duration::from_secs(1);
+        let builder = Server::builder()
+            .limits(Limits::default())
+            .compression(Compression::OFF)
+            .method_compression(MethodCompression::new())
+            .handshake_timeout(second)
+            .keepalive(Keepalive::default())
+            .progress_timeout(second)
+            .idle_timeout(second)
+            .max_connection_age(second)
+            .max_connection_age_grace(second)
+            .drain_timeout(second)
+            .max_connections(1)
+            .max_connections_per_peer(1)
+            .max_calls(1)
+            .max_calls_per_peer(1)
+            .max_memory(1 << 20)
+            .unary_timeout(second)
+            .log_failed_calls(true)
+            .access_log(true);
+        assert_eq!(builder.in_code(), LiveSetting::ALL);
     }
 }

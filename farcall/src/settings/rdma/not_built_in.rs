@@ -4,10 +4,9 @@
 //! the server's devices need.
 
 use rpc_core::InvalidSetting;
-use serde_core::de::{Deserialize, Deserializer, IgnoredAny};
+use rpc_core::settings::{Description, Effect, Slot, Slots, Table};
 
 use super::places::Places;
-use super::table::{Reload, Table};
 use crate::rdma::{NOT_BUILT_IN, Rdma};
 
 /// The table of RDMA devices, of which nothing is kept but its presence.
@@ -16,27 +15,30 @@ pub(super) struct RdmaTable {
     is_present: bool,
 }
 
-impl RdmaTable {
-    /// Accepts everything: the values are for another build to check.
-    pub(super) fn check(&self) -> Result<(), InvalidSetting> {
-        Ok(())
-    }
-
-    /// Makes the handle that has no devices, and logs that a table is ignored.
-    pub(super) fn handle(&self, places: &Places) -> Result<Rdma, InvalidSetting> {
-        if self.is_present {
-            let (file, reason) = (places.origin(), NOT_BUILT_IN);
-            tracing::warn!(
-                target: "farcall::settings", file, reason, "the table rdma is ignored"
-            );
-        }
-        Ok(Rdma::default())
-    }
+/// Accepts everything: the values are for another build to check.
+pub(super) fn check(_: &RdmaTable) -> Result<(), InvalidSetting> {
+    Ok(())
 }
 
-impl<'de> Deserialize<'de> for RdmaTable {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        IgnoredAny::deserialize(deserializer).map(|_| Self { is_present: true })
+/// Makes the handle that has no devices, and logs that a table is ignored.
+pub(super) fn handle(table: &RdmaTable, places: &Places) -> Result<Rdma, InvalidSetting> {
+    if table.is_present {
+        let (file, reason) = (places.origin(), NOT_BUILT_IN);
+        tracing::warn!(
+            target: "farcall::settings", file, reason, "the table rdma is ignored"
+        );
+    }
+    Ok(Rdma::default())
+}
+
+impl Slots for RdmaTable {
+    fn names(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
+    fn slot(&mut self, _: &str) -> Option<Slot<'_>> {
+        self.is_present = true;
+        Some(Slot::Ignored)
     }
 }
 
@@ -45,14 +47,16 @@ impl Table for RdmaTable {
         Self { is_present: self.is_present || defaults.is_present }
     }
 
-    fn describe(_: &str, _: Reload, _: &mut String) {}
+    fn describe() -> Description {
+        Description { docs: &[], keys: Vec::new(), groups: Vec::new() }
+    }
 
     fn each_change(
         &self,
         _: &Self,
-        _: Reload,
+        _: Effect,
         _: &mut Vec<String>,
-        _: &mut dyn FnMut(&[String], Reload),
+        _: &mut dyn FnMut(&[String], Effect),
     ) {
     }
 

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use rpc_core::settings::{Effect, Table as _};
+
 use crate::settings::loaded::Loaded;
 use crate::settings::places::dotted;
-use crate::settings::table;
-use crate::settings::table::{Named, Table as _};
+use crate::settings::table::Named;
 use crate::settings::tables::Root;
 
 /// What a reload has found and done.
@@ -82,15 +83,14 @@ pub(super) enum LogFilter {
 /// What has changed from `old` to `new`.
 pub(super) fn changes(old: &Loaded, new: &Loaded, held: &HeldBack) -> Vec<SettingChange> {
     let mut changes = Vec::new();
-    let reload = table::Reload::Live;
-    old.root.each_change(&new.root, reload, &mut Vec::new(), &mut |names, reload| {
+    old.root.each_change(&new.root, Effect::Live, &mut Vec::new(), &mut |names, effect| {
         let (was, is) = (old.places.written(names), new.places.written(names));
         changes.push(SettingChange {
             key: dotted(names),
             line: is.and_then(|(_, line)| line),
             old: was.map(|(text, _)| text.to_owned()),
             new: is.map(|(text, _)| text.to_owned()),
-            effect: takes_effect(names, reload, (&old.root, &new.root), held),
+            effect: takes_effect(names, effect, (&old.root, &new.root), held),
         });
     });
     changes
@@ -98,7 +98,7 @@ pub(super) fn changes(old: &Loaded, new: &Loaded, held: &HeldBack) -> Vec<Settin
 
 fn takes_effect(
     names: &[String],
-    reload: table::Reload,
+    effect: Effect,
     (old, new): (&Root, &Root),
     held: &HeldBack,
 ) -> TakesEffect {
@@ -121,10 +121,10 @@ fn takes_effect(
         ["log", ..] => (Existence::Stays, held.log_filter == LogFilter::ReadAtStart),
         _ => (Existence::Stays, false),
     };
-    match (existence, reload) {
+    match (existence, effect) {
         // Nothing in use has another value.
         (Existence::Comes, _) => TakesEffect::Now,
-        (Existence::Stays, table::Reload::Live) if !is_held => TakesEffect::Now,
+        (Existence::Stays, Effect::Live) if !is_held => TakesEffect::Now,
         _ => TakesEffect::NextStart,
     }
 }

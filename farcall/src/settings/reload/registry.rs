@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use rpc_core::server::NotServed;
+use rpc_core::server::{LiveSetting, NotServed};
 use rpc_core::settings::read_small_file;
 
 use super::changes::{HeldBack, LogFilter, Reload, changes};
@@ -235,8 +235,8 @@ impl Registration {
         self.loaded.not_served(&self.name, error)
     }
 
-    /// `in_code` are the setters that the program has called.
-    pub(crate) fn register(self, server: &Server, in_code: Vec<&'static str>) {
+    /// `in_code` are the settings that the program has set.
+    pub(crate) fn register(self, server: &Server, in_code: Vec<LiveSetting>) {
         let mut state = self.shared.state();
         let State { loaded, uses } = &mut *state;
         let Uses::Watched(registry) = uses else { return };

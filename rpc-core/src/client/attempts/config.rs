@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::call::descriptor::split_path;
 use crate::call::message_limits::MessageLimits;
 use crate::compression::check_min_len;
-use crate::limits::settings::{InvalidSetting, check_timeout, ensure};
 use crate::policy::retry::config::{HedgingPolicy, RetryBudget, RetryPolicy};
+use crate::settings::{InvalidSetting, check_timeout, ensure};
 
 /// Settings by method, as gRPC's service config has them: timeouts, retries and hedging.
 ///

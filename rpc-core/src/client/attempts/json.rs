@@ -7,11 +7,11 @@ use thiserror::Error;
 
 use super::config::Name;
 use super::{MethodConfig, ServiceConfig};
-use crate::limits::settings::InvalidSetting;
 use crate::policy::retry::codes::{Codes, code_of_name, code_of_number};
 use crate::policy::retry::config::{
     HedgingPolicy, MAX_ATTEMPTS, RetryBudget, RetryPolicy, RetryThrottling,
 };
+use crate::settings::InvalidSetting;
 
 /// Why a text is no service config. It names the place in the text.
 #[derive(Clone, PartialEq, Eq, Error)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tonic::Code;
 
 use super::codes::Codes;
-use crate::limits::settings::{InvalidSetting, check_period, check_timeout, ensure};
+use crate::settings::{InvalidSetting, check_period, check_timeout, ensure};
 
 /// The most attempts at one call that a policy may ask for, as in gRPC.
 pub const MAX_ATTEMPTS: u32 = 5;

@@ -27,10 +27,8 @@ use super::{
 use crate::call::log::CallLog;
 use crate::connect::{ConnectionInfo, Upgrade};
 use crate::limits::log::LogLimit;
-use crate::limits::settings::{
-    check_count, check_memory, check_period, check_timeout, expect_valid,
-};
 use crate::policy::lifetime::LifetimeRules;
+use crate::settings::{check_count, check_memory, check_period, check_timeout, expect_valid};
 use crate::{Compression, Keepalive, Limits};
 
 /// A set of services and the rules under which they are served.

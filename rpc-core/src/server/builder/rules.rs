@@ -60,6 +60,7 @@ impl Rules {
 mod tests {
     use super::*;
     use crate::connect::{Candidate, Declined, PendingOffer, Upgrade};
+    use crate::server::LiveSetting;
     use crate::transport::Addresses;
     use crate::{Compression, Limits, Server};
 
@@ -127,7 +128,7 @@ mod tests {
             .unary_timeout(Duration::from_secs(5))
             .idle_timeout(Duration::from_secs(4));
         let mut set = later.live_rules();
-        set.take("max_calls", &server.rules());
+        set.take(LiveSetting::MaxCalls, &server.rules());
         server.set_rules(set);
         let rules = Rules::new(&server.shared, ListenerSettings::default());
         assert_eq!(rules.handshake.upgrades.len(), 1);

@@ -36,10 +36,10 @@ const CORE: Reduced = Reduced {
         "calls",
         "limits/connection.rs",
         "limits/quota.rs",
-        "limits/settings.rs",
         "payload/tail_field.rs",
         "policy",
         "readable.rs",
+        "settings",
         "wire",
     ],
     root: include_str!("roots/rpc-core.txt"),
@@ -157,7 +157,7 @@ mod tests {
     fn tests_of_a_machine_stand_with_it_or_in_a_module_of_their_own() {
         let of = |name| MACHINES.iter().find(|machine| machine.name == name).unwrap();
         assert!(of("quota").is_tested_by("limits/quota.rs"));
-        assert!(!of("quota").is_tested_by("limits/settings.rs"));
+        assert!(!of("quota").is_tested_by("settings/range.rs"));
         assert!(of("rndv").is_tested_by("script"));
         assert!(of("connection").is_tested_by("proto/connection"));
         assert!(of("connection").is_tested_by("script"));

@@ -5,15 +5,30 @@
 //! that reads the file calls `check` of the setting's type, or one of the functions here, and
 //! reports the error.
 //!
-//! Not here: the ranges of settings that have a type of their own. They stand with that type.
+//! Settings that have a type of their own are declared once, by [`define_settings`]: name, type,
+//! default, effect, range and reason stand there with the documentation. The type, its setters, its
+//! check and its [`Table`] of a settings file derive from that. [`range`] has the ranges and their
+//! text, [`format`] reads and writes values, and [`table`] is what a file's reader sees.
 
+mod define;
+pub mod format;
+pub mod range;
+#[cfg(unix)]
+mod small_file;
+pub mod table;
+
+use std::borrow::Cow;
 use std::fmt::Debug;
 use std::time::Duration;
 
 use thiserror::Error;
 
+pub use crate::{define_overlay, define_settings};
+pub use format::{Mismatch, Raw, Units, Value};
+pub use range::{Checked, Whole, check};
 #[cfg(unix)]
-pub use super::small_file::read_small_file;
+pub use small_file::read_small_file;
+pub use table::{Description, Effect, Group, Key, Read, Slot, Slots, Table};
 
 /// A setting with a value that it cannot have.
 #[derive(Clone, PartialEq, Eq, Error)]
@@ -21,7 +36,7 @@ pub use super::small_file::read_small_file;
 pub struct InvalidSetting {
     name: &'static str,
     value: String,
-    rule: &'static str,
+    rule: Cow<'static, str>,
 }
 
 crate::readable_debug!(InvalidSetting);
@@ -30,7 +45,17 @@ impl InvalidSetting {
     /// The setting `name` cannot have `value`, because of `rule`.
     #[must_use]
     pub fn new(name: &'static str, value: impl Debug, rule: &'static str) -> Self {
+        Self::with_rule(name, value, rule.into())
+    }
+
+    /// As [`new`](Self::new), with a rule that was made.
+    fn with_rule(name: &'static str, value: impl Debug, rule: Cow<'static, str>) -> Self {
         Self { name, value: format!("{value:?}"), rule }
+    }
+
+    /// The same error under another name.
+    fn with_name(self, name: &'static str) -> Self {
+        Self { name, ..self }
     }
 
     /// The setting's full name, for example `limits.max_calls`.
@@ -47,8 +72,8 @@ impl InvalidSetting {
 
     /// The values that the setting can have, and the reason.
     #[must_use]
-    pub fn rule(&self) -> &'static str {
-        self.rule
+    pub fn rule(&self) -> &str {
+        &self.rule
     }
 }
 
@@ -57,6 +82,15 @@ pub const MIN_TIMEOUT: Duration = Duration::from_millis(1);
 
 /// The longest duration of any setting: a year keeps every sum of instants in range.
 pub const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// The longest delay between attempts. A client that comes back after more than a day is a new one.
+pub const MAX_DELAY: Duration = Duration::from_secs(24 * 3600);
+
+/// The reason for the shortest timeout.
+pub const NO_TIME: &str = "nothing happens in no time";
+
+/// The reason for the longest period; zero ends it at once.
+pub const COMPUTED: &str = ", so that its end can be computed; 0 means at once";
 
 /// The least memory budget of a server, in bytes: what one handshake may hold. That is the longest
 /// Hello of a client, 64 KiB, and as much again for what it is decoded to.
@@ -82,8 +116,7 @@ pub fn ensure(
 ///
 /// When it is shorter or longer.
 pub fn check_timeout(name: &'static str, timeout: Duration) -> Result<(), InvalidSetting> {
-    let is_valid = (MIN_TIMEOUT..=MAX_DURATION).contains(&timeout);
-    ensure(is_valid, name, timeout, "from 1 ms to 365 days, since nothing happens in no time")
+    check(name, &timeout, MIN_TIMEOUT..=MAX_DURATION, NO_TIME)
 }
 
 /// Checks a period in which something may still go on; zero ends it at once. At most a year.
@@ -92,8 +125,7 @@ pub fn check_timeout(name: &'static str, timeout: Duration) -> Result<(), Invali
 ///
 /// When it is longer.
 pub fn check_period(name: &'static str, period: Duration) -> Result<(), InvalidSetting> {
-    let rule = "at most 365 days, so that its end can be computed; 0 means at once";
-    ensure(period <= MAX_DURATION, name, period, rule)
+    check(name, &period, ..=MAX_DURATION, COMPUTED)
 }
 
 /// Checks how many of something a server may have: at least one.
@@ -102,7 +134,7 @@ pub fn check_period(name: &'static str, period: Duration) -> Result<(), InvalidS
 ///
 /// When there could be none.
 pub fn check_count(name: &'static str, count: usize) -> Result<(), InvalidSetting> {
-    ensure(count >= 1, name, count, "at least 1, since nothing would be served")
+    check(name, &count, 1.., "nothing would be served")
 }
 
 /// Checks a server's memory budget in bytes: at least 128 KiB.
