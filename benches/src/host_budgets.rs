@@ -10,12 +10,11 @@
 use std::future::Future;
 use std::net::Ipv4Addr;
 use std::process::Command;
-use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use clap::Args;
 use farcall::sim::SimNetwork;
-use farcall::{Channel, Endpoint, Rdma, RdmaConfig, Server, Status};
+use farcall::{Channel, Rdma, RdmaConfig, Server, Status};
 use farcall_probe::Probe;
 use farcall_probe::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_probe::small_calls::{chat, shared_payload, unary};
@@ -215,13 +214,12 @@ fn make_calls(budget: &Budget, count: u64) -> Result<f64> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let (address, rdma) = place(budget.over);
-        let endpoint = Endpoint::bind(address).await?;
-        let address = endpoint.address().to_string();
         let (probe, _watch) = Probe::new();
         let builder = Server::builder().rdma(&rdma).add_service(ProbeService::new(probe));
-        let server = Arc::new(builder.build());
-        let serving = Arc::clone(&server);
-        let serving = tokio::spawn(async move { serving.serve(endpoint).await });
+        let server = builder.build();
+        let listener = server.bind(address).await?;
+        let address = listener.local_address().to_string();
+        let serving = tokio::spawn(listener.serve());
         let channel = Channel::builder(&address)?.rdma(&rdma).connect().await?;
         let stub = ProbeStub::new(channel.clone());
         let kernel_calls = || -> u64 {

@@ -104,11 +104,10 @@ macro_rules! exercise {
 /// Serves at `address` through farcall.
 #[allow(unused_mut, reason = "tonic's clients are borrowed mutably, ours are not")]
 async fn through_farcall(address: &str) -> Result<(), Status> {
-    let endpoint = farcall::Endpoint::bind(address).await.expect("the address can be listened on");
-    let address = endpoint.address().to_string();
     let builder = farcall::Server::builder().add_service(KvService::new(Kv::default()));
-    let server = builder.build();
-    tokio::spawn(async move { server.serve(endpoint).await });
+    let listener = builder.bind(address).await.expect("the address can be listened on");
+    let address = listener.local_address().to_string();
+    tokio::spawn(listener.serve());
     let channel = farcall::Channel::connect(&address).await.expect("the server accepts");
     exercise!(KvStub::new(channel))
 }

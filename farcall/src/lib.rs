@@ -18,7 +18,8 @@
 //! | `etcd://host:2379/prefix` | the same with all servers registered with etcd; feature `etcd` |
 //! | `xds:///name` | the same with all servers that a control plane tells; feature `xds` |
 //!
-//! [`ServerBuilder::serve_with_incoming`] serves listeners and byte streams that the program made.
+//! [`Server::bind_listener`] serves listeners that the program made, and
+//! [`Server::serve_incoming`] byte streams.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
@@ -31,7 +32,6 @@ pub mod codegen;
 mod config;
 #[cfg(feature = "tonic-connect-info")]
 mod connect_info;
-mod endpoint;
 #[cfg(feature = "grpc")]
 pub mod grpc;
 pub mod protocol;
@@ -56,12 +56,10 @@ pub use channel::{CallCredentials, Channel, ChannelBuilder};
 pub use config::Config;
 #[cfg(feature = "tonic-connect-info")]
 pub use connect_info::tonic_connect_info;
-pub use endpoint::{BindError, Endpoint};
-pub use server::{Listener, ServeError, Server, ServerBuilder};
+pub use server::{BindError, Listener, Serve, ServeError, Server, ServerBuilder};
 #[cfg(feature = "settings")]
 pub use settings::{
-    ConfiguredServer, Misplaced, Reload, Reloader, SettingChange, Settings, SettingsError,
-    TakesEffect,
+    Misplaced, Reload, Reloader, SettingChange, Settings, SettingsError, TakesEffect,
 };
 
 pub use rpc_core::client::{DynCaller, Path, PathCounts, mock};

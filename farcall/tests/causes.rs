@@ -9,9 +9,7 @@ mod service;
 use std::error::Error;
 use std::io;
 
-use farcall::{
-    Address, BindError, Channel, Code, ConnectError, Endpoint, Limits, Server, Settings,
-};
+use farcall::{Address, BindError, Channel, Code, ConnectError, Limits, Server, Settings};
 
 use self::service::{Demo, failure, listen, serve, without_device};
 
@@ -81,7 +79,7 @@ async fn errors_of_serving_say_nothing_twice() {
     assert_says_nothing_twice(&BindError::Listener { reason: io_error() });
     assert_says_nothing_twice(&farcall::ServeError::Incoming { reason: io_error() });
     assert_says_nothing_twice(&farcall::ServeError::Accept { address, reason: io_error() });
-    assert_says_nothing_twice(&Endpoint::bind("http://a:1").await.unwrap_err());
+    assert_says_nothing_twice(&Server::builder().bind("http://a:1").await.unwrap_err());
     let server = Server::builder().rdma(&without_device());
     let no_rdma = server.bind("rdma://127.0.0.1:0").await.unwrap_err();
     assert!(matches!(no_rdma, BindError::NoRdma { .. }), "{no_rdma}");

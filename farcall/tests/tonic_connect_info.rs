@@ -41,12 +41,11 @@ impl Service for Addresses {
 }
 
 async fn told(address: &str) -> (String, String) {
-    let endpoint = farcall::Endpoint::bind(address).await.expect("it works");
-    let address = endpoint.address().to_string();
     let builder = Server::builder().add_service(Addresses);
     let builder = builder.peer_extensions(farcall::tonic_connect_info());
-    let server = builder.build();
-    let serving = tokio::spawn(async move { server.serve(endpoint).await });
+    let listener = builder.bind(address).await.expect("it works");
+    let address = listener.local_address().to_string();
+    let serving = tokio::spawn(listener.serve());
     let channel = Channel::connect(&address).await.expect("it works");
     let told: Response<String> =
         unary(&channel, &SERVICE.methods[0], Request::new(())).await.expect("it works");

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use clap::Parser;
-use farcall::{Channel, Endpoint, Limits, Rdma, RdmaConfig, Server};
+use farcall::{Channel, Limits, Rdma, RdmaConfig, Server};
 use farcall_benches::proto::bench_rpc::{BenchService, BenchStub};
 use farcall_benches::proto::{Payload, Wanted};
 use farcall_benches::service::Service;
@@ -57,11 +57,11 @@ fn main() -> Result<()> {
     let options = Options::parse();
     let rdma = Rdma::new(RdmaConfig::default().with_allow_untrusted_reads(true));
     let server = runtime()?;
-    let endpoint = server.block_on(Endpoint::bind(&options.address))?;
-    let address = endpoint.address().to_string();
     let builder = Server::builder().limits(limits()).rdma(&rdma);
     let serving = builder.add_service(BenchService::new(Service::default())).build();
-    server.spawn(async move { serving.serve(endpoint).await });
+    let listener = server.block_on(serving.bind(&options.address))?;
+    let address = listener.local_address().to_string();
+    server.spawn(listener.serve());
     let client = runtime()?;
     let measured = client.block_on(async {
         let builder = Channel::builder(&address)?.limits(limits()).rdma(&rdma);

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use clap::Args;
 use farcall::tls::{ClientTls, ClientTlsConfig, ServerTls, ServerTlsConfig};
-use farcall::{Channel, Endpoint, Limits, Rdma, RdmaConfig, Server};
+use farcall::{Channel, Limits, Rdma, RdmaConfig, Server};
 use tokio::task::JoinHandle;
 
 use super::certificates::Certificates;
@@ -110,18 +110,18 @@ impl Subject for Farcall {
     type Connection = FarcallClient;
 
     async fn serve(&self, address: &str) -> Result<String> {
-        let endpoint = Endpoint::bind(address).await?;
-        let address = endpoint.address().to_string();
         let service = Service::default().with_lent_memory(self.lent);
         let mut builder = Server::builder().limits(limits()).rdma(&self.rdma);
         if let Some(tls) = self.server_tls()? {
             builder = builder.tls(&tls);
         }
         let server = builder.add_service(BenchService::new(service)).build();
+        let listener = server.bind(address).await?;
+        let address = listener.local_address().to_string();
         // The first one tells what it has counted; a worker serves once.
         let _ = self.server.set(server.clone());
         tokio::spawn(async move {
-            if let Err(error) = server.serve(endpoint).await {
+            if let Err(error) = listener.serve().await {
                 eprintln!("the server ended: {error}");
             }
         });

@@ -41,7 +41,7 @@ impl Pair {
         let (address, server) = (listener.local_address().to_string(), listener.server().clone());
         let (shutdown, shut_down) = oneshot::channel::<()>();
         let serving = tokio::spawn(async move {
-            listener.serve_with_shutdown(async { drop(shut_down.await) }).await
+            listener.serve().with_graceful_shutdown(async { drop(shut_down.await) }).await
         });
         // A configuration of its own: two processes would share nothing either.
         let channel =

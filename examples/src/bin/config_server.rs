@@ -26,8 +26,8 @@ impl Greeter for MyGreeter {
 async fn main() -> anyhow::Result<()> {
     farcall_examples::log_to_stderr();
     let file = std::env::args().nth(1).unwrap_or("farcall.toml".to_owned());
-    let server = Settings::load(file)?.server("greeter")?;
-    let listener = server.add_service(GreeterService::new(MyGreeter)).bind().await?;
+    let (address, server) = Settings::load(file)?.server("greeter")?;
+    let listener = server.add_service(GreeterService::new(MyGreeter)).bind(address).await?;
     println!("serving {}", listener.local_address());
     Ok(listener.serve().await?)
 }

@@ -25,5 +25,5 @@ async fn main() -> anyhow::Result<()> {
             std::future::pending::<()>().await;
         }
     };
-    Ok(listener.serve_with_shutdown(interrupted).await?)
+    Ok(listener.serve().with_graceful_shutdown(interrupted).await?)
 }

@@ -44,7 +44,7 @@ async fn watchers_are_told_that_the_server_drains() -> anyhow::Result<()> {
     let listener = server.bind("tcp://127.0.0.1:0").await?;
     let address = listener.local_address().clone();
     let (shutdown, shut_down) = tokio::sync::oneshot::channel::<()>();
-    tokio::spawn(listener.serve_with_shutdown(async { drop(shut_down.await) }));
+    tokio::spawn(listener.serve().with_graceful_shutdown(async { drop(shut_down.await) }));
 
     let mut health = HealthClient::new(GrpcOver::new(Channel::connect(&address).await?));
     let mut updates = health.watch(HealthCheckRequest::default()).await?.into_inner();

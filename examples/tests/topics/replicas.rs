@@ -28,7 +28,7 @@ async fn serve() -> anyhow::Result<(Address, oneshot::Sender<()>)> {
     let listener = server.bind("tcp://127.0.0.1:0").await?;
     let address = listener.local_address().clone();
     let (stop, stopped) = oneshot::channel::<()>();
-    tokio::spawn(listener.serve_with_shutdown(async {
+    tokio::spawn(listener.serve().with_graceful_shutdown(async {
         let _ = stopped.await;
     }));
     Ok((address, stop))

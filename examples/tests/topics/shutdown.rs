@@ -41,7 +41,7 @@ async fn calls_in_flight_are_answered() -> anyhow::Result<()> {
         .await?;
     let address = listener.local_address().clone();
     // In a program the signal is `tokio::signal::ctrl_c()`.
-    let serving = tokio::spawn(listener.serve_with_shutdown(async {
+    let serving = tokio::spawn(listener.serve().with_graceful_shutdown(async {
         let _ = stopped.await;
     }));
 

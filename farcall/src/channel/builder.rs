@@ -609,7 +609,7 @@ mod tests {
     async fn a_channel_goes_over_streams_that_the_program_opens() {
         let (here, there) = tokio::io::duplex(1 << 16);
         let incoming = futures::stream::iter([Ok::<_, io::Error>(there)]);
-        let served = tokio::spawn(crate::Server::builder().serve_with_incoming(incoming));
+        let served = tokio::spawn(crate::Server::builder().build().serve_incoming(incoming));
         let stream = std::sync::Mutex::new(Some(here));
         let builder = Channel::builder("tcp://in-memory:1").unwrap();
         let channel = builder.connect_with_connector(move || {

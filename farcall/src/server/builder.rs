@@ -1,4 +1,4 @@
-//! What a server is made of, and where it listens.
+//! Building a server from its services and settings.
 
 mod encryption;
 mod getters;
@@ -10,24 +10,24 @@ mod proxy_protocol;
 mod unix_socket;
 
 #[cfg(feature = "settings")]
-pub(crate) use live::LiveServer;
+pub(crate) use live::{LiveServer, Origin};
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use rpc_core::connect::Upgrade;
 use rpc_core::server::{
-    LiveSetting, PeerExtensions, ServerRequest, ServerResponse, ServerStack, Service,
+    LiveSetting, PeerExtensions, ServerBuilder as Core, ServerRequest, ServerResponse, ServerStack, Service,
 };
 use rpc_core::settings::expect_valid;
 use rpc_core::{Compression, Keepalive, Limits, MethodCompression};
 use rpc_transport_tcp::SocketAccess;
 use tower::{BoxError, Layer};
 
-use super::{Authorize, IntoIncoming, Listener, ServeError, Server, SocketListener};
+use super::{Authorize, BindError, Listener, Serve, Server};
 use crate::rdma::Rdma;
 use crate::tls::ServerTls;
-use crate::{BindError, Config, Endpoint, IntoAddress};
+use crate::{Config, IntoAddress};
 
 /// Builds a [`Server`].
 ///
@@ -35,20 +35,16 @@ use crate::{BindError, Config, Endpoint, IntoAddress};
 ///
 /// ```no_run
 /// # async fn example(service: impl farcall::Service) -> Result<(), farcall::ServeError> {
-/// use std::time::Duration;
-///
 /// farcall::Server::builder()
 ///     .add_service(service)
-///     .drain_timeout(Duration::from_secs(5))
-///     .serve_with_shutdown("auto://0.0.0.0:7000", async {
-///         let _ = tokio::signal::ctrl_c().await;
-///     })
+///     .drain_timeout(std::time::Duration::from_secs(5))
+///     .serve("auto://0.0.0.0:7000")
 ///     .await
 /// # }
 /// ```
 #[derive(Debug, Default)]
 pub struct ServerBuilder {
-    core: rpc_core::server::ServerBuilder,
+    core: Core,
     config: Config,
     rdma: Option<Rdma>,
     /// In the place of what `config` and `limits` say.
@@ -64,19 +60,19 @@ pub struct ServerBuilder {
     tls: Option<ServerTls>,
     /// The settings whose setters were called. A reload of settings leaves these alone.
     in_code: Vec<LiveSetting>,
+    /// The settings that made it.
+    #[cfg(feature = "settings")]
+    origin: Option<Box<dyn Origin>>,
 }
 
 impl ServerBuilder {
     /// The same builder after `change`.
-    fn with(
-        mut self,
-        change: impl FnOnce(rpc_core::server::ServerBuilder) -> rpc_core::server::ServerBuilder,
-    ) -> Self {
+    fn with(mut self, change: impl FnOnce(Core) -> Core) -> Self {
         self.core = change(self.core);
         self
     }
 
-    /// Adds a service: what a generated `GreeterService::new(..)` makes.
+    /// Adds a service, which a generated `GreeterService::new(..)` makes.
     #[must_use]
     pub fn add_service(self, service: impl Service) -> Self {
         self.with(|core| core.add_service(service))
@@ -155,39 +151,8 @@ impl ServerBuilder {
         self.with(|core| core.authorize(rules))
     }
 
-    /// How long a unary call may take on this server, from the moment that its request has arrived
-    /// whole; as long as its client allows by default. A call that takes longer ends with
-    /// `DEADLINE_EXCEEDED`, and its handler's future is dropped where it waits. Calls with a stream
-    /// in either direction are left alone: `tower`'s timeout, as a [`layer`](Self::layer), ends
-    /// those too.
-    ///
-    /// The earlier of this and the client's deadline counts. It is the handler's deadline like any
-    /// other: the handler finds it in its request, calls that it makes inherit it, and it holds for
-    /// layers as well.
-    ///
-    /// # Panics
-    ///
-    /// Unless the timeout is from 1 ms to 365 days.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    ///
-    /// let server = farcall::Server::builder().unary_timeout(Duration::from_secs(5)).build();
-    /// # drop(server);
-    /// ```
-    #[must_use]
-    #[track_caller]
-    pub fn unary_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
-        self.in_code.push(LiveSetting::UnaryTimeout);
-        self.core = self.core.unary_timeout(timeout);
-        self
-    }
-
-    /// The rules for the addresses that [`serve`](Self::serve) and [`bind`](Self::bind) are given.
-    /// A setting of this builder takes precedence over the same one in `config`, whichever is said
-    /// first.
+    /// Sets what both sides of a program may share. A setting of this builder takes precedence over
+    /// the same one in `config`, in any order.
     #[must_use]
     pub fn config(mut self, config: &Config) -> Self {
         self.config = config.clone();
@@ -204,9 +169,9 @@ impl ServerBuilder {
         self
     }
 
-    /// Whether each call that fails has a line in the log; on by default. The line has the target
-    /// `farcall::call`, and names the method, the client's address, the status and how long the
-    /// call took. Its levels and their limits are those of
+    /// Sets whether each call that fails gets a line in the log; on by default. The line has the
+    /// target `farcall::call`. It names the method, the client's address, the status, and the time
+    /// that the call took. Its levels and their limits are those of
     /// [`ChannelBuilder::log_failed_calls`](crate::ChannelBuilder::log_failed_calls).
     #[must_use]
     pub fn log_failed_calls(mut self, is_logged: bool) -> Self {
@@ -215,38 +180,26 @@ impl ServerBuilder {
         self
     }
 
-    /// Whether every call has a line in the log when it ends; off by default. The line is INFO and
-    /// has the target `farcall::access`. It names the method, the client's address, the status, how
-    /// long the call took, the timeout that the client set, and how many messages it had.
-    ///
-    /// The number of these lines has no limit: clients decide how many there are.
-    #[must_use]
-    pub fn access_log(mut self, is_logged: bool) -> Self {
-        self.in_code.push(LiveSetting::AccessLog);
-        self.with(|core| core.access_log(is_logged))
-    }
-
-    /// Whether the server fails to start at an `rdma://` address where RDMA is impossible; on by
-    /// default. Without it the server starts, says so in the log, and serves clients that stay on
-    /// TCP; once there is a device, clients can have RDMA.
+    /// Sets whether a server cannot listen on an `rdma://` address if RDMA is impossible; on by
+    /// default. Otherwise it listens, logs the reason, and serves clients that stay on TCP. Once
+    /// there is a device, clients can have RDMA.
     #[must_use]
     pub fn rdma_required(mut self, is_required: bool) -> Self {
         self.rdma_required = Some(is_required);
         self
     }
 
-    /// What of the connection every request's extensions say; nothing by default.
+    /// Sets the connection details in each request's extensions; none by default.
     #[must_use]
     pub fn peer_extensions(self, extensions: PeerExtensions) -> Self {
         self.with(|core| core.peer_extensions(extensions))
     }
 
-    /// What is accepted of every client. [`Limits::default`] unless the builder or its
-    /// [`config`](Self::config) says otherwise.
+    /// Sets the limits on each client. By default those of the [`config`](Self::config) hold.
     ///
     /// # Panics
     ///
-    /// When a limit is out of its range: see [`Limits::check`].
+    /// Panics if a limit is out of its range: see [`Limits::check`].
     #[must_use]
     #[track_caller]
     pub fn limits(mut self, limits: Limits) -> Self {
@@ -256,44 +209,12 @@ impl ServerBuilder {
         self
     }
 
-    /// What is done with compressed messages; nothing unless the builder or its
-    /// [`config`](Self::config) says otherwise. Responses are compressed where the client accepts
-    /// it, and its requests where this side says so and the client compresses. A service's
-    /// `compress_from` comes before what is said here of responses. It holds over TCP, and never
-    /// over RDMA.
+    /// Sets the maximum encoded length of a request message; 4 MiB by default. The client's own
+    /// limit holds for responses.
     ///
     /// # Panics
     ///
-    /// When the setting needs farcall's feature `compression`: see [`Compression::check`].
-    #[must_use]
-    #[track_caller]
-    pub fn compression(mut self, compression: Compression) -> Self {
-        self.in_code.push(LiveSetting::Compression);
-        self.core = self.core.compression(compression);
-        self
-    }
-
-    /// From which length on responses are compressed, by method or by service; nothing by default.
-    /// It comes before what [`compression`](Self::compression) says, and behind a service's own
-    /// `compress_from`. A name that the server does not have is an error of [`bind`](Self::bind).
-    ///
-    /// # Panics
-    ///
-    /// When [`MethodCompression::check`] fails.
-    #[must_use]
-    #[track_caller]
-    pub fn method_compression(mut self, compression: MethodCompression) -> Self {
-        self.in_code.push(LiveSetting::MethodCompression);
-        self.core = self.core.method_compression(compression);
-        self
-    }
-
-    /// The longest request message accepted, in bytes of its encoding; 4 MiB by default. The
-    /// client's own limit holds for responses.
-    ///
-    /// # Panics
-    ///
-    /// When `bytes` is 0.
+    /// Panics if `bytes` is 0.
     #[must_use]
     #[track_caller]
     pub fn max_message_len(mut self, bytes: u64) -> Self {
@@ -303,46 +224,17 @@ impl ServerBuilder {
         self
     }
 
-    /// Adds a path that clients may ask for, beside those that the address names; for tests
-    /// of transports.
+    /// Adds a path that clients may ask for, for tests of transports.
     #[doc(hidden)]
     #[must_use]
     pub fn upgrade(self, upgrade: Arc<dyn Upgrade>) -> Self {
         self.with(|core| core.upgrade(upgrade))
     }
 
-    /// The bound on a client's handshake; 10 s by default.
-    ///
-    /// # Panics
-    ///
-    /// Unless the timeout is from 1 ms to 365 days.
-    #[must_use]
-    #[track_caller]
-    pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
-        self.in_code.push(LiveSetting::HandshakeTimeout);
-        self.core = self.core.handshake_timeout(timeout);
-        self
-    }
-
-    /// How long calls in flight may take when the server shuts down; 30 s by default. Zero ends
-    /// them at once.
-    ///
-    /// # Panics
-    ///
-    /// When the timeout is longer than 365 days.
-    #[must_use]
-    #[track_caller]
-    pub fn drain_timeout(mut self, timeout: Duration) -> Self {
-        self.in_code.push(LiveSetting::DrainTimeout);
-        self.core = self.core.drain_timeout(timeout);
-        self
-    }
-
-    /// Runs `future` when the server is shut down, before clients are told to make their calls
-    /// elsewhere: it tells those that watch the server that it is not serving any more. The server
-    /// goes on accepting and serving until the future is done, so that one that waits gives load
-    /// balancers time. Several run side by side; where the server has several listeners, they run
-    /// when the first one is shut down.
+    /// Runs `future` when the server shuts down, before it tells clients to make their calls
+    /// elsewhere. It can report the server as not serving. The server goes on accepting and serving
+    /// until the future is done, so that a future that waits gives load balancers time. Several
+    /// futures run side by side. With several listeners they run once, at the first shutdown.
     ///
     /// # Examples
     ///
@@ -364,350 +256,244 @@ impl ServerBuilder {
         self.with(|core| core.on_drain(future))
     }
 
-    /// How the server finds out that a client is gone; `None` leaves that to the operating system,
-    /// which may take hours. On by default.
+    /// Makes the server. It is for programs that serve several listeners, or that ask later what
+    /// the server is doing.
+    #[must_use]
+    pub fn build(self) -> Server {
+        let (not_served, config) = (self.not_served(), self.resolved_config());
+        let limits = self.max_message_len.map(|_| self.get_limits());
+        let mut core = self.core.log_failed_calls(config.log_failed_calls());
+        if let Some(limits) = limits {
+            core = core.limits(limits);
+        }
+        if not_served.is_some() {
+            // Such a server never serves.
+            core = core.method_compression(MethodCompression::new());
+        }
+        let (core, rdma) = (core.build(), self.rdma.unwrap_or_default());
+        let server = Server { core, config, rdma, tls: self.tls, not_served };
+        #[cfg(feature = "settings")]
+        if let Some(origin) = self.origin.filter(|_| server.not_served.is_none()) {
+            origin.register(&server, self.in_code);
+        }
+        server
+    }
+
+    /// Describes a setting that names a method or a service that the server does not have.
+    fn not_served(&self) -> Option<String> {
+        let error = self.core.check_methods().err()?;
+        #[cfg(feature = "settings")]
+        if let Some(origin) = &self.origin
+            && !self.in_code.contains(&LiveSetting::MethodCompression)
+        {
+            return Some(origin.describe(&error));
+        }
+        Some(error.to_string())
+    }
+
+    /// Builds a server that listens on one address; see [`Server::bind`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Server::bind`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Server::bind`].
+    pub async fn bind(self, address: impl IntoAddress) -> Result<Listener, BindError> {
+        self.build().bind(address).await
+    }
+
+    /// Builds a server, and serves it at one address; see [`Server::bind`] and [`Serve`].
+    pub fn serve(self, address: impl IntoAddress) -> Serve {
+        let (server, address) = (self.build(), address.into_address());
+        Serve::new(|shutdown| async move {
+            let listener = server.bind(address.map_err(BindError::from)?).await?;
+            listener.run(shutdown).await
+        })
+    }
+}
+
+/// Setters of settings that a reload may change. It leaves alone what the program set.
+macro_rules! setters {
+    ($($(#[$doc:meta])* $name:ident as $setting:ident: $value:ty;)+) => {
+        impl ServerBuilder {
+            $($(#[$doc])*
+            #[must_use]
+            #[track_caller]
+            pub fn $name(mut self, $name: $value) -> Self {
+                self.in_code.push(LiveSetting::$setting);
+                self.core = self.core.$name($name);
+                self
+            })+
+        }
+    };
+}
+
+setters! {
+    /// Sets the maximum time of a unary call on this server, from the moment that its request has
+    /// arrived whole. By default the client's timeout alone counts. The server ends a longer call
+    /// with `DEADLINE_EXCEEDED`, and drops the handler's future where it waits. Calls with a stream
+    /// in either direction go on: `tower`'s timeout, as a [`layer`](Self::layer), ends those too.
+    ///
+    /// The earlier of this and the client's deadline counts. The handler finds it in its request,
+    /// calls that the handler makes inherit it, and it holds for layers.
     ///
     /// # Panics
     ///
-    /// When a time is out of its range: see [`Keepalive::check`].
-    #[must_use]
-    #[track_caller]
-    pub fn keepalive(mut self, keepalive: impl Into<Option<Keepalive>>) -> Self {
-        self.in_code.push(LiveSetting::Keepalive);
-        self.core = self.core.keepalive(keepalive);
-        self
-    }
+    /// Panics unless the timeout is from 1 ms to 365 days.
+    unary_timeout as UnaryTimeout: impl Into<Option<Duration>>;
 
-    /// How long a client may take nothing of the answers that wait for it, or send nothing more of
-    /// a large frame that it has begun, before its connection is ended; 60 s by default, and
-    /// `None` leaves both to the client. Pongs count for nothing here: a client that only answers
-    /// pings could keep answers in this server's memory for as long as it likes. A client that
-    /// takes something within each such time, however little, is not ended. Over RDMA
-    /// `rdma.release_timeout` bounds the same.
+    /// Sets whether each call gets a line in the log when it ends; off by default. The line is INFO
+    /// and has the target `farcall::access`. It names the method, the client's address, the status,
+    /// the time that the call took, the client's timeout, and the number of messages. Clients
+    /// decide how many such lines there are: they have no limit.
+    access_log as AccessLog: bool;
+
+    /// Sets the compression of messages over TCP. By default the [`config`](Self::config)'s is
+    /// used, which has none. The server compresses responses that the client accepts compressed,
+    /// and accepts compressed requests if this setting says so. A service's own `compress_from`
+    /// comes first. Nothing is compressed over RDMA.
     ///
     /// # Panics
     ///
-    /// Unless the timeout is from 1 ms to 365 days.
-    #[must_use]
-    #[track_caller]
-    pub fn progress_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
-        self.in_code.push(LiveSetting::ProgressTimeout);
-        self.core = self.core.progress_timeout(timeout);
-        self
-    }
+    /// Panics if the setting needs farcall's feature `compression`: see [`Compression::check`].
+    compression as Compression: Compression;
 
-    /// After how long without a call a connection ends; never by default. The client makes a new
-    /// one at its next call.
-    ///
-    /// A connection costs little memory; over RDMA it also holds receive slots, of which a device
-    /// has some for 64 connections by default.
+    /// Sets the shortest response that is compressed, by method or by service; none by default.
+    /// It takes precedence over [`compression`](Self::compression), and a service's own
+    /// `compress_from` over both. A name that the server does not have is an error of
+    /// [`bind`](Self::bind) and [`serve`](Self::serve).
     ///
     /// # Panics
     ///
-    /// Unless the timeout is from 1 ms to 365 days.
-    #[must_use]
-    #[track_caller]
-    pub fn idle_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
-        self.in_code.push(LiveSetting::IdleTimeout);
-        self.core = self.core.idle_timeout(timeout);
-        self
-    }
+    /// Panics if [`MethodCompression::check`] fails.
+    method_compression as MethodCompression: MethodCompression;
 
-    /// After how long a connection ends in any case, give or take a tenth by chance, so that
-    /// clients spread over servers that came later; never by default. The client makes its next
-    /// call on a new connection; calls in flight go on as
-    /// [`max_connection_age_grace`](Self::max_connection_age_grace) says. With zero each connection
-    /// is sent away as soon as it is made.
+    /// Sets the maximum time of a client's handshake; 10 s by default.
     ///
     /// # Panics
     ///
-    /// When the age is more than 365 days.
-    #[must_use]
-    #[track_caller]
-    pub fn max_connection_age(mut self, age: impl Into<Option<Duration>>) -> Self {
-        self.in_code.push(LiveSetting::MaxConnectionAge);
-        self.core = self.core.max_connection_age(age);
-        self
-    }
+    /// Panics unless the timeout is from 1 ms to 365 days.
+    handshake_timeout as HandshakeTimeout: Duration;
 
-    /// How long calls may go on after their connection has reached its greatest age; until they
-    /// end by default, as gRPC has it, since a long stream is no fault. Zero ends them at once.
+    /// Sets the maximum time that calls in flight get when the server shuts down; 30 s by default.
+    /// Zero ends them at once.
     ///
     /// # Panics
     ///
-    /// When the time is longer than 365 days.
-    #[must_use]
-    #[track_caller]
-    pub fn max_connection_age_grace(mut self, grace: impl Into<Option<Duration>>) -> Self {
-        self.in_code.push(LiveSetting::MaxConnectionAgeGrace);
-        self.core = self.core.max_connection_age_grace(grace);
-        self
-    }
+    /// Panics if the timeout is longer than 365 days.
+    drain_timeout as DrainTimeout: Duration;
 
-    /// The most calls that run at a time, those of all connections together. A call beyond them is
-    /// refused at once with `RESOURCE_EXHAUSTED`, and is not executed.
-    ///
-    /// 65,536 by default: 64 connections, which is what one RDMA device serves by default, with
-    /// the 1,024 calls that each may have.
-    ///
-    /// A call counts until its handler has ended, the stream that it returned included. Its answer
-    /// may wait longer.
+    /// Sets the pings that find clients that are gone; on by default. `None` leaves that to the
+    /// operating system, which may take hours.
     ///
     /// # Panics
     ///
-    /// When `count` is 0.
-    #[must_use]
-    #[track_caller]
-    pub fn max_calls(mut self, count: usize) -> Self {
-        self.in_code.push(LiveSetting::MaxCalls);
-        self.core = self.core.max_calls(count);
-        self
-    }
+    /// Panics if a time is out of its range: see [`Keepalive::check`].
+    keepalive as Keepalive: impl Into<Option<Keepalive>>;
 
-    /// The most of these calls that the connections from one address may have together. Peers with
-    /// IPv6 addresses in the same /64 are one address. Peers on Unix sockets and inside the process
-    /// have no address, and no share: only the limits of all calls and of their connections hold.
+    /// Sets the maximum time without progress of a client that has answers waiting, or that has
+    /// begun a large frame; 60 s by default. The server then ends the connection. `None` waits for
+    /// the client. Any byte that the client takes or sends of them is progress. Pongs are not: a
+    /// client that only answers pings could pin answers in this server's memory indefinitely. Over
+    /// RDMA `rdma.release_timeout` bounds the same.
+    ///
+    /// # Panics
+    ///
+    /// Panics unless the timeout is from 1 ms to 365 days.
+    progress_timeout as ProgressTimeout: impl Into<Option<Duration>>;
+
+    /// Sets the time without a call after which a connection ends; never by default. The client
+    /// makes a new connection for its next call. Over RDMA a connection holds receive slots, of
+    /// which a device has some for 64 connections by default.
+    ///
+    /// # Panics
+    ///
+    /// Panics unless the timeout is from 1 ms to 365 days.
+    idle_timeout as IdleTimeout: impl Into<Option<Duration>>;
+
+    /// Sets the maximum age of a connection, give or take a tenth by chance; none by default. So
+    /// clients spread over servers that started later. The client makes its next call on a new
+    /// connection, and [`max_connection_age_grace`](Self::max_connection_age_grace) bounds calls in
+    /// flight. With zero each connection is sent away as soon as it is made.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the age is more than 365 days.
+    max_connection_age as MaxConnectionAge: impl Into<Option<Duration>>;
+
+    /// Sets the maximum time that calls in flight get after their connection has reached its
+    /// maximum age. By default they may end on their own, as with gRPC, since a long stream is no
+    /// fault. Zero ends them at once.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the time is longer than 365 days.
+    max_connection_age_grace as MaxConnectionAgeGrace: impl Into<Option<Duration>>;
+
+    /// Sets the maximum number of calls that run at a time, over all connections. The server
+    /// rejects one more at once with `RESOURCE_EXHAUSTED`, and does not execute it.
+    ///
+    /// The default is 65,536: the 64 connections that one RDMA device serves by default, with 1,024
+    /// calls each. A call counts until its handler has ended, and its response stream, too. Its
+    /// answer may wait longer.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it is 0.
+    max_calls as MaxCalls: usize;
+
+    /// Sets the maximum number of these calls per client address. Peers with IPv6 addresses in the
+    /// same /64 are one address. Peers on Unix sockets and inside the process have no address: only
+    /// the limits of all calls and of their connections hold.
     ///
     /// By default an address may have as many calls as are free, and at least as many as
-    /// [`Limits::max_calls`] allows one connection. One address alone has at most half of all
-    /// calls that way, `n` of them have at most `1 / (n + 1)` each, and an address that comes
-    /// later finds as much. A server behind a proxy sees one address, unless the proxy says who its
-    /// clients are ([`proxy_protocol`](Self::proxy_protocol)); it sets `max_calls` here.
+    /// [`Limits::max_calls`] allows one connection. So one address alone has at most half of all
+    /// calls, and `n` of them have at most `1 / (n + 1)` each. A server behind a proxy sees one
+    /// address unless it has [`proxy_protocol`](Self::proxy_protocol); it sets `max_calls` here.
     ///
     /// # Panics
     ///
-    /// When `count` is 0.
-    #[must_use]
-    #[track_caller]
-    pub fn max_calls_per_peer(mut self, count: impl Into<Option<usize>>) -> Self {
-        self.in_code.push(LiveSetting::MaxCallsPerPeer);
-        self.core = self.core.max_calls_per_peer(count);
-        self
-    }
+    /// Panics if it is 0.
+    max_calls_per_peer as MaxCallsPerPeer: impl Into<Option<usize>>;
 
-    /// The most connections at a time, those in their handshake included; 10,000 by default,
-    /// below the usual limit of open descriptors of a service manager (16,384).
-    ///
-    /// Clients beyond the limit wait in the operating system's backlog.
+    /// Sets the maximum number of connections at a time, with those in their handshake. The default
+    /// is 10,000, below a service manager's usual limit of open descriptors (16,384). More clients
+    /// wait in the operating system's backlog.
     ///
     /// # Panics
     ///
-    /// When `count` is 0.
-    #[must_use]
-    #[track_caller]
-    pub fn max_connections(mut self, count: usize) -> Self {
-        self.in_code.push(LiveSetting::MaxConnections);
-        self.core = self.core.max_connections(count);
-        self
-    }
+    /// Panics if it is 0.
+    max_connections as MaxConnections: usize;
 
-    /// The most of these connections that may come from one address, which is what it is for
-    /// [`max_calls_per_peer`](Self::max_calls_per_peer). One more is closed as soon as it is
-    /// accepted.
+    /// Sets the maximum number of these connections per client address, as for
+    /// [`max_calls_per_peer`](Self::max_calls_per_peer). The server closes one more as soon as it
+    /// has accepted it.
     ///
-    /// By default an address may have as many connections as are free, and at least 64: what the
-    /// default for [`max_calls`](Self::max_calls) supposes that a server has in all. A server
-    /// behind a proxy sees one address, unless [`proxy_protocol`](Self::proxy_protocol) is set; it
+    /// By default an address may have as many connections as are free, and at least 64. A server
+    /// behind a proxy sees one address unless it has [`proxy_protocol`](Self::proxy_protocol); it
     /// sets `max_connections` here.
     ///
     /// # Panics
     ///
-    /// When `count` is 0.
-    #[must_use]
-    #[track_caller]
-    pub fn max_connections_per_peer(mut self, count: impl Into<Option<usize>>) -> Self {
-        self.in_code.push(LiveSetting::MaxConnectionsPerPeer);
-        self.core = self.core.max_connections_per_peer(count);
-        self
-    }
+    /// Panics if it is 0.
+    max_connections_per_peer as MaxConnectionsPerPeer: impl Into<Option<usize>>;
 
-    /// The most bytes of memory that clients can make this server keep: requests of 4 KiB and more,
-    /// the windows of their streams, answers that wait to be sent, and handshakes.
+    /// Sets the maximum number of bytes that clients can make this server keep: requests of 4 KiB
+    /// and more, the windows of their streams, answers that wait to be sent, and handshakes.
     ///
     /// An eighth is kept for peers that have little. Of the rest, an address may have as much as is
-    /// free: one alone has at most half, and `n` of them at most `1 / (n + 1)` each. What is beyond
-    /// is refused with `RESOURCE_EXHAUSTED` before it is received or executed. An answer that does
-    /// not fit where it would have to wait is replaced by that status. When memory is short,
-    /// connections that take next to nothing of what waits for them are closed.
+    /// free: one alone has at most half, and `n` of them at most `1 / (n + 1)` each. The server
+    /// rejects more with `RESOURCE_EXHAUSTED` before it receives or executes it. That status also
+    /// replaces an answer that does not fit where it would have to wait. When memory is short, the
+    /// server closes connections that take next to nothing of their answers.
     ///
-    /// By default a quarter of the memory that the process may use: the machine's, or the least
+    /// The default is a quarter of the memory that the process may use: the machine's, or the least
     /// limit of its control groups. It is read when the first server is built.
     ///
     /// # Panics
     ///
-    /// When there are less than 128 KiB, since a client's handshake may take as much.
-    #[must_use]
-    #[track_caller]
-    pub fn max_memory(mut self, bytes: impl Into<Option<u64>>) -> Self {
-        self.in_code.push(LiveSetting::MaxMemory);
-        self.core = self.core.max_memory(bytes);
-        self
-    }
-
-    /// The finished server, for programs that serve several listeners with one.
-    ///
-    /// # Panics
-    ///
-    /// When a setting names a method or a service that the server does not have.
-    #[must_use]
-    #[track_caller]
-    pub fn build(self) -> Server {
-        let (is_logged, is_required) = (self.get_log_failed_calls(), self.get_rdma_required());
-        let limits = self.max_message_len.map(|_| self.get_limits());
-        let is_encrypted = self.get_require_encryption();
-        let socket_access = SocketAccess {
-            mode: self.get_socket_mode(),
-            owner: self.get_socket_owner().map(str::to_owned),
-        };
-        let proxies = self.get_proxy_protocol().to_vec();
-        #[cfg(feature = "grpc")]
-        let web_origins = self.get_grpc_web_origins().to_vec();
-        let Self { mut core, config, rdma, tls, .. } = self;
-        if let Some(limits) = limits {
-            core = core.limits(limits);
-        }
-        let config = config
-            .with_log_failed_calls(is_logged)
-            .with_rdma_required(is_required)
-            .with_socket_access(socket_access)
-            .with_require_encryption(is_encrypted)
-            .with_proxy_protocol(proxies);
-        #[cfg(feature = "grpc")]
-        let config = config.with_grpc_web_origins(web_origins);
-        let core = core.log_failed_calls(is_logged).build();
-        Server { core, config, rdma: rdma.unwrap_or_default(), tls }
-    }
-
-    /// Checks that the server has every method and service that is named in a setting.
-    fn check_methods(&self) -> Result<(), BindError> {
-        let checked = self.core.check_methods();
-        checked.map_err(|error| BindError::Method { reason: error.to_string() })
-    }
-
-    /// Listens on `address`, and serves when the [`Listener`] is told to. A server at an `rdma://`
-    /// address takes clients that stay on TCP, too: which path is required is the client's
-    /// decision.
-    ///
-    /// # Errors
-    ///
-    /// When the text is not an address or the operating system refuses it, at an `rdma://`
-    /// address when RDMA is impossible (see [`rdma_required`](Self::rdma_required)), and when a
-    /// setting names a method or a service that the server does not have.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancelled, nothing is left behind.
-    pub async fn bind(self, address: impl IntoAddress) -> Result<Listener, BindError> {
-        self.check_methods()?;
-        let server = self.build();
-        let endpoint = Endpoint::bind_with(address, server.config()).await?;
-        let endpoint = endpoint.secured(server.config(), server.tls.as_ref())?;
-        let endpoint = endpoint.with_rdma_checked(&server.rdma).await?;
-        Ok(Listener::new(server, endpoint))
-    }
-
-    /// Serves at `address` for ever.
-    ///
-    /// # Errors
-    ///
-    /// As [`bind`](Self::bind), and when connections can never be accepted again.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancelled, no connection is accepted any more; those that are open are closed at once.
-    pub async fn serve(self, address: impl IntoAddress) -> Result<(), ServeError> {
-        self.bind(address).await?.serve().await
-    }
-
-    /// Serves at `address` until `shutdown` is ready; see [`Server::serve_until`].
-    ///
-    /// # Errors
-    ///
-    /// As [`serve`](Self::serve).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`serve`](Self::serve).
-    pub async fn serve_with_shutdown(
-        self,
-        address: impl IntoAddress,
-        shutdown: impl Future<Output = ()> + Send,
-    ) -> Result<(), ServeError> {
-        self.bind(address).await?.serve_with_shutdown(shutdown).await
-    }
-
-    /// A server at a TCP or Unix listener that the program has made, which serves when the
-    /// [`Listener`] is told to. Where it listens on TCP, clients may ask for RDMA, as at an
-    /// `auto://` address.
-    ///
-    /// # Errors
-    ///
-    /// As [`Endpoint::from_listener`](crate::Endpoint::from_listener), and when a setting names a
-    /// method or a service that the server does not have.
-    pub fn bind_listener(self, listener: impl SocketListener) -> Result<Listener, BindError> {
-        self.check_methods()?;
-        let server = self.build();
-        let endpoint = listener.into_endpoint(server.config())?;
-        let endpoint = endpoint.secured(server.config(), server.tls.as_ref())?;
-        Ok(Listener::new(server, endpoint))
-    }
-
-    /// Serves the connections of a listener that the program has made, for ever; or those of a
-    /// stream of byte streams, until it has ended and they have ended too. [`IntoIncoming`] lists
-    /// what may be given.
-    ///
-    /// # Errors
-    ///
-    /// When a listener cannot be prepared, or can never accept again. A stream of byte streams is
-    /// always asked for the next one.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`serve`](Self::serve).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # use std::error::Error;
-    /// # async fn example(service: impl farcall::Service) -> Result<(), Box<dyn Error>> {
-    /// let listener = tokio::net::TcpListener::bind("0.0.0.0:7000").await?;
-    /// farcall::Server::builder().add_service(service).serve_with_incoming(listener).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// Over a stream in memory, as a test may want it:
-    ///
-    /// ```no_run
-    /// # async fn example(service: impl farcall::Service) -> Result<(), farcall::ServeError> {
-    /// let (client, ours) = tokio::io::duplex(64 << 10);
-    /// let incoming = futures::stream::iter([Ok::<_, std::io::Error>(ours)]);
-    /// farcall::Server::builder().add_service(service).serve_with_incoming(incoming).await
-    /// # }
-    /// ```
-    pub async fn serve_with_incoming<K>(
-        self,
-        incoming: impl IntoIncoming<K>,
-    ) -> Result<(), ServeError> {
-        self.serve_with_incoming_shutdown(incoming, std::future::pending()).await
-    }
-
-    /// As [`serve_with_incoming`](Self::serve_with_incoming), until `shutdown` is ready; see
-    /// [`Server::serve_until`].
-    ///
-    /// # Errors
-    ///
-    /// As [`serve_with_incoming`](Self::serve_with_incoming).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`serve`](Self::serve).
-    pub async fn serve_with_incoming_shutdown<K>(
-        self,
-        incoming: impl IntoIncoming<K>,
-        shutdown: impl Future<Output = ()> + Send,
-    ) -> Result<(), ServeError> {
-        self.check_methods()?;
-        self.build().serve_until(incoming, shutdown).await
-    }
+    /// Panics below 128 KiB, since a client's handshake may take as much.
+    max_memory as MaxMemory: impl Into<Option<u64>>;
 }

@@ -7,14 +7,11 @@ use rpc_core::server::Listen;
 use rpc_transport_tcp::StreamListener;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::endpoint::{EndpointListener, SocketListener};
-use crate::rdma::Rdma;
-use crate::tls::ServerTls;
-use crate::{BindError, Config, Endpoint};
+use super::listener::{Incoming, Listener};
+use super::socket::SocketListener;
+use super::{BindError, Server};
 
-/// A source of connections, for
-/// [`ServerBuilder::serve_with_incoming`](super::ServerBuilder::serve_with_incoming) and
-/// [`Server::serve`](super::Server::serve).
+/// A source of connections, for [`Server::serve_incoming`].
 ///
 /// - A [`SocketListener`]: TCP, and RDMA for clients that ask for it, as at an `auto://` address;
 ///   or Unix sockets.
@@ -22,28 +19,21 @@ use crate::{BindError, Config, Endpoint};
 ///   own sockets among them are served as TCP and Unix sockets, without RDMA. Others carry farcall
 ///   as they are: TLS streams, virtual sockets, pipes in memory. The server logs an error of the
 ///   stream and polls it again. A server that has TLS itself rejects such a stream.
-/// - An [`Endpoint`]: what it accepts, under the settings that it brings.
 ///
 /// `Kind` is found by the compiler.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no source of connections",
-    note = "a listener of tokio or the standard library is one, a `farcall::Endpoint`, and a \
-            `Stream` of `Result`s of byte streams"
+    note = "a listener of tokio or the standard library is one, and a `Stream` of `Result`s of \
+            byte streams"
 )]
-pub trait IntoIncoming<Kind> {
-    /// What accepts the connections.
+pub trait IntoIncoming<Kind>: Send + 'static {
+    /// The listener that accepts the connections.
     #[doc(hidden)]
     type Incoming: Listen;
 
-    /// Makes it ready to be served by a server with these settings and devices. An [`Endpoint`]
-    /// keeps its own.
+    /// Prepares it for a server.
     #[doc(hidden)]
-    fn into_incoming(
-        self,
-        config: &Config,
-        rdma: &Rdma,
-        tls: Option<&ServerTls>,
-    ) -> Result<Self::Incoming, BindError>;
+    fn into_incoming(self, server: &Server) -> Result<Self::Incoming, BindError>;
 }
 
 /// The kinds of sources: they keep the implementations of [`IntoIncoming`] apart.
@@ -59,38 +49,16 @@ pub mod kind {
     #[derive(Debug)]
     pub struct Streams<IO, E>(PhantomData<(IO, E)>);
 
-    /// An address that is listened on.
-    #[derive(Debug)]
-    pub struct Bound;
-
     /// It accepts connections itself, as transports' tests have it.
     #[derive(Debug)]
     pub struct Own;
 }
 
 impl<L: SocketListener> IntoIncoming<kind::Socket> for L {
-    type Incoming = EndpointListener;
+    type Incoming = Incoming;
 
-    fn into_incoming(
-        self,
-        config: &Config,
-        rdma: &Rdma,
-        tls: Option<&ServerTls>,
-    ) -> Result<EndpointListener, BindError> {
-        Ok(self.into_endpoint(config)?.secured(config, tls)?.into_listener(rdma))
-    }
-}
-
-impl IntoIncoming<kind::Bound> for Endpoint {
-    type Incoming = EndpointListener;
-
-    fn into_incoming(
-        self,
-        config: &Config,
-        rdma: &Rdma,
-        tls: Option<&ServerTls>,
-    ) -> Result<EndpointListener, BindError> {
-        Ok(self.secured(config, tls)?.into_listener(rdma))
+    fn into_incoming(self, server: &Server) -> Result<Incoming, BindError> {
+        Ok(Listener::from_socket(server.clone(), self)?.into_incoming())
     }
 }
 
@@ -102,14 +70,9 @@ where
 {
     type Incoming = StreamListener;
 
-    fn into_incoming(
-        self,
-        config: &Config,
-        _: &Rdma,
-        tls: Option<&ServerTls>,
-    ) -> Result<StreamListener, BindError> {
-        check_streams(config, tls)?;
-        Ok(StreamListener::new(self).with_settings(config.server()))
+    fn into_incoming(self, server: &Server) -> Result<StreamListener, BindError> {
+        check_streams(server)?;
+        Ok(StreamListener::new(self).with_settings(server.config.server()))
     }
 }
 
@@ -117,21 +80,17 @@ where
 impl<L: Listen> IntoIncoming<kind::Own> for L {
     type Incoming = L;
 
-    fn into_incoming(
-        self,
-        config: &Config,
-        _: &Rdma,
-        tls: Option<&ServerTls>,
-    ) -> Result<L, BindError> {
+    fn into_incoming(self, server: &Server) -> Result<L, BindError> {
         // It accepts without TLS.
-        check_streams(config, tls)?;
+        check_streams(server)?;
         Ok(self)
     }
 }
 
-/// Refuses what byte streams of the program cannot have.
-fn check_streams(config: &Config, tls: Option<&ServerTls>) -> Result<(), BindError> {
-    if tls.is_some() || config.require_encryption() {
+/// Rejects settings that do not hold for byte streams of the program.
+fn check_streams(server: &Server) -> Result<(), BindError> {
+    let config = &server.config;
+    if server.tls.is_some() || config.require_encryption() {
         return Err(BindError::Streams);
     }
     match config.proxy_protocol() {
@@ -152,14 +111,18 @@ mod tests {
     use tokio::io::DuplexStream;
 
     use super::*;
-    use crate::{Channel, ServeError, Server};
+    use crate::{Channel, ServeError};
+
+    fn server() -> Server {
+        Server::builder().build()
+    }
 
     /// Serves a listener until a client has connected to its address; the client's transport.
     async fn serve_one(listener: impl SocketListener) -> String {
-        let listener = Server::builder().bind_listener(listener).unwrap();
+        let listener = server().bind_listener(listener).unwrap();
         let address = listener.local_address().clone();
         let (stop, stopped) = oneshot::channel::<()>();
-        let serving = listener.serve_with_shutdown(async {
+        let serving = listener.serve().with_graceful_shutdown(async {
             let _ = stopped.await;
         });
         let calling = async {
@@ -194,9 +157,9 @@ mod tests {
     #[tokio::test]
     async fn a_tcp_listener_of_the_program_offers_rdma() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let endpoint = Endpoint::from_listener(listener, &Config::default()).unwrap();
-        assert!(endpoint.address().to_string().starts_with("auto://127.0.0.1:"));
-        let settings = endpoint.into_listener(&Rdma::default()).settings();
+        let listener = server().bind_listener(listener).unwrap();
+        assert!(listener.local_address().to_string().starts_with("auto://127.0.0.1:"));
+        let settings = listener.into_incoming().settings();
         let upgrades: Vec<_> = settings.upgrades.iter().map(|upgrade| upgrade.name()).collect();
         assert_eq!(upgrades, ["rdma"]);
         assert!(settings.limits.is_some());
@@ -205,7 +168,7 @@ mod tests {
     #[test]
     fn a_listener_that_cannot_be_served_is_an_error() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let error = Endpoint::from_listener(listener, &Config::default()).unwrap_err();
+        let error = server().bind_listener(listener).unwrap_err();
         assert!(error.to_string().starts_with("cannot serve the listener: "), "{error}");
     }
 
@@ -223,7 +186,7 @@ mod tests {
     async fn a_stream_of_byte_streams_is_served_to_the_end_of_all() {
         let (pairs, ours): (Vec<_>, Vec<_>) = (0..3).map(|_| tokio::io::duplex(1000)).unzip();
         let incoming = stream::iter(ours.into_iter().map(Ok::<_, io::Error>));
-        let serving = tokio::spawn(Server::builder().serve_with_incoming(incoming));
+        let serving = tokio::spawn(server().serve_incoming(incoming));
         for client in pairs {
             assert_eq!(channel(client).await.info().unwrap().transport, "stream");
         }
@@ -238,8 +201,8 @@ mod tests {
         let shutdown = async {
             let _ = stopped.await;
         };
-        let server = Server::builder().serve_with_incoming_shutdown(incoming, shutdown);
-        let serving = tokio::spawn(server);
+        let serving = server().serve_incoming(incoming).with_graceful_shutdown(shutdown);
+        let serving = tokio::spawn(serving);
         let channel = channel(client).await;
         stop.send(()).unwrap();
         serving.await.unwrap().unwrap();
@@ -257,12 +220,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_listener_of_the_programs_own_and_an_endpoint_are_served() {
-        let error = Server::builder().serve_with_incoming(Broken).await.unwrap_err();
+    async fn broken_listener_ends_the_server() {
+        let error = server().serve_incoming(Broken).await.unwrap_err();
         assert!(matches!(error, ServeError::Incoming { .. }), "{error}");
         assert_eq!(error.to_string(), "cannot accept connections any more: broken pipe");
-        let endpoint = crate::Endpoint::bind("tcp://127.0.0.1:0").await.unwrap();
-        let ready = std::future::ready(());
-        Server::builder().serve_with_incoming_shutdown(endpoint, ready).await.unwrap();
     }
 }

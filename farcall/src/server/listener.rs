@@ -1,38 +1,19 @@
 //! A server at its address.
 
 use std::io;
+use std::sync::Arc;
 
-use thiserror::Error;
+use futures::future::BoxFuture;
+use rpc_core::connect::{self, Bootstrap, Declined};
+use rpc_core::server::{Listen, ListenerSettings};
 
-use super::Server;
-use crate::{Address, BindError, Endpoint};
+use super::offer::Offer;
+use super::socket::{Socket, SocketListener};
+use super::{BindError, Serve, ServeError, Server};
+use crate::rdma::Refusal;
+use crate::{Address, tls};
 
-/// A server that could not be begun at its address, or that can go on no longer.
-#[derive(Error)]
-#[non_exhaustive]
-pub enum ServeError {
-    /// The address cannot be listened on.
-    #[error(transparent)]
-    Bind(#[from] BindError),
-    /// The operating system accepts no connection there any more.
-    #[error("cannot accept connections at {address} any more: {reason}")]
-    Accept {
-        /// The address.
-        address: Address,
-        /// The operating system's reason.
-        reason: io::Error,
-    },
-    /// The listener that the program has given accepts no connection any more.
-    #[error("cannot accept connections any more: {reason}")]
-    Incoming {
-        /// The listener's reason.
-        reason: io::Error,
-    },
-}
-
-rpc_core::readable_debug!(ServeError);
-
-/// A server that listens, and accepts no connection before it is told to serve.
+/// A server that listens, and accepts no connection until its [`Serve`] is polled.
 ///
 /// Connections that clients make meanwhile wait in the operating system's backlog.
 ///
@@ -53,56 +34,152 @@ rpc_core::readable_debug!(ServeError);
 #[derive(Debug)]
 pub struct Listener {
     server: Server,
-    endpoint: Endpoint,
+    address: Address,
+    socket: Socket,
+    /// RDMA, if clients at this address may ask for it.
+    offer: Option<Offer>,
+    /// True if the log has the ports of `offer`.
+    is_announced: bool,
 }
 
 impl Listener {
-    pub(super) fn new(server: Server, endpoint: Endpoint) -> Self {
-        Self { server, endpoint }
+    pub(super) async fn bind(server: Server, requested: Address) -> Result<Self, BindError> {
+        let bound = Socket::bind(&requested, server.config.socket_access()).await;
+        let (address, socket) = match bound {
+            Ok(bound) => bound,
+            Err(reason) => return Err(BindError::Refused { address: requested, reason }),
+        };
+        let is_required = matches!(address, Address::Rdma(_)) && server.config.rdma_required();
+        let mut listener = Self::new(server, &requested, address, socket)?;
+        if is_required && let Some(offer) = &listener.offer {
+            let refused =
+                |Declined { reason, .. }| BindError::NoRdma { address: requested, reason };
+            offer.check().await.map_err(refused)?;
+            listener.is_announced = true;
+        }
+        Ok(listener)
     }
 
-    /// The address listened on, with the port that was taken.
+    pub(super) fn from_socket(
+        server: Server,
+        socket: impl SocketListener,
+    ) -> Result<Self, BindError> {
+        let socket = socket.into_socket();
+        let (address, socket) = socket.map_err(|reason| BindError::Listener { reason })?;
+        Self::new(server, &address.clone(), address, socket)
+    }
+
+    /// Rejects settings of `server` that exclude each other there. Errors name the address as
+    /// `requested`.
+    fn new(
+        server: Server,
+        requested: &Address,
+        address: Address,
+        socket: Socket,
+    ) -> Result<Self, BindError> {
+        let (config, is_tcp) = (&server.config, matches!(socket, Socket::Tcp(_)));
+        if !is_tcp && !config.proxy_protocol().is_empty() {
+            let (address, reason) = (requested.clone(), PROXIES_WITHOUT_TCP);
+            return Err(BindError::ProxyProtocol { address, reason });
+        }
+        if let Some(reason) = refusal(is_tcp, server.tls.is_some(), config.require_encryption()) {
+            return Err(BindError::Encryption { address: requested.clone(), reason });
+        }
+        let offers_rdma = matches!(address, Address::Auto(_) | Address::Rdma(_));
+        let offer = offers_rdma.then(|| Offer {
+            address: address.clone(),
+            local: socket.local_ip(),
+            upgrade: match config.require_encryption() {
+                true => Arc::new(Refusal::by_setting()),
+                false => server.rdma.upgrade(),
+            },
+        });
+        Ok(Self { server, address, socket, offer, is_announced: false })
+    }
+
+    /// Returns the address with the port that was taken.
     #[must_use]
     pub fn local_address(&self) -> &Address {
-        self.endpoint.address()
+        &self.address
     }
 
-    /// The server, to ask later what it is doing.
+    /// Returns the server, which tells later what it is doing.
     #[must_use]
     pub fn server(&self) -> &Server {
         &self.server
     }
 
-    /// Serves for ever.
-    ///
-    /// # Errors
-    ///
-    /// When connections can never be accepted again.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancelled, no connection is accepted any more; those that are open are closed at once.
-    pub async fn serve(self) -> Result<(), ServeError> {
-        self.serve_with_shutdown(std::future::pending()).await
+    /// Serves the connections of this listener; [`Serve`] says until when.
+    pub fn serve(self) -> Serve {
+        Serve::new(|shutdown| self.run(shutdown))
     }
 
-    /// Serves until `shutdown` is ready; see [`Server::serve_until`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Listener::serve`].
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`Listener::serve`].
-    pub async fn serve_with_shutdown(
-        self,
-        shutdown: impl Future<Output = ()> + Send,
-    ) -> Result<(), ServeError> {
-        let address = self.endpoint.address().clone();
-        let Server { core, rdma, .. } = &self.server;
-        let served = core.serve_until(self.endpoint.into_listener(rdma), shutdown).await;
+    pub(super) async fn run(self, shutdown: BoxFuture<'static, ()>) -> Result<(), ServeError> {
+        let (server, address) = (self.server.clone(), self.address.clone());
+        let served = server.core.serve_until(self.into_incoming(), shutdown).await;
         served.map_err(|reason| ServeError::Accept { address, reason })
+    }
+
+    /// Logs where the server listens, and prepares the socket. It is public for tests that accept
+    /// connections themselves.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn into_incoming(self) -> Incoming {
+        let Self { server: Server { config, tls, .. }, address, socket, offer, is_announced } =
+            self;
+        let mut settings = config.server();
+        settings.upgrades.extend(offer.as_ref().map(|offer| Arc::clone(&offer.upgrade)));
+        match offer {
+            None => connect::announce(&address, None),
+            Some(_) if is_announced => {}
+            Some(offer) => offer.announce(),
+        }
+        // No client of gRPC comes from inside the process.
+        if !matches!(socket, Socket::Inproc(_)) {
+            settings.protocols = config.protocols();
+        }
+        let socket = match socket {
+            Socket::Tcp(listener) => {
+                let listener = listener.with_proxies(config.proxies().clone());
+                Socket::Tcp(tls::listener(listener, tls, &settings.protocols))
+            }
+            socket => socket,
+        };
+        Incoming { socket, settings }
+    }
+}
+
+/// The reason why connections that do not come over TCP cannot have a proxy's header.
+pub(super) const PROXIES_WITHOUT_TCP: &str =
+    "proxy_protocol is for TCP, and connections there have no address: leave it out";
+
+/// Returns the reason why connections cannot be encrypted as required.
+pub(super) fn refusal(is_tcp: bool, has_tls: bool, is_required: bool) -> Option<&'static str> {
+    match has_tls {
+        true if !is_tcp => {
+            Some("TLS is for TCP, and connections there do not leave the host: leave `tls` out")
+        }
+        false if is_tcp && is_required => {
+            Some("require_encryption is set, and the server has no `tls`")
+        }
+        _ => None,
+    }
+}
+
+/// A socket with the settings of its server.
+#[derive(Debug)]
+pub struct Incoming {
+    socket: Socket,
+    settings: ListenerSettings,
+}
+
+impl Listen for Incoming {
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Option<Box<dyn Bootstrap>>>> {
+        self.socket.accept()
+    }
+
+    fn settings(&self) -> ListenerSettings {
+        self.settings.clone()
     }
 }
 
@@ -119,7 +196,7 @@ mod tests {
         let listener = Server::builder().bind("tcp://127.0.0.1:0").await.unwrap();
         let address = listener.local_address().to_string();
         let (stop, stopped) = oneshot::channel::<()>();
-        let serving = tokio::spawn(listener.serve_with_shutdown(async {
+        let serving = tokio::spawn(listener.serve().with_graceful_shutdown(async {
             let _ = stopped.await;
         }));
         let channel = crate::Channel::connect(&address).await.unwrap();

@@ -1,30 +1,36 @@
 //! Serving: from services to an address.
 
 mod builder;
+mod error;
 mod incoming;
 mod listener;
+mod offer;
+mod serve;
+mod socket;
 
-#[cfg(feature = "settings")]
-pub(crate) use builder::LiveServer;
 pub use builder::ServerBuilder;
+#[cfg(feature = "settings")]
+pub(crate) use builder::{LiveServer, Origin};
+pub use error::{BindError, ServeError};
 pub use incoming::IntoIncoming;
 #[doc(hidden)]
 pub use incoming::kind;
-pub use listener::{Listener, ServeError};
+pub use listener::Listener;
 pub use rpc_core::server::{
     Authorize, CallContext, HandlerFuture, InterceptedService, LayeredService, PeerExtensions,
     PeerInfo, ServerCall, ServerRequest, ServerResponse, ServerStack, Service, intercepted,
     layered, layered_methods,
 };
+pub use serve::Serve;
+pub use socket::SocketListener;
 
-pub use crate::endpoint::SocketListener;
 use crate::rdma::Rdma;
 use crate::tls::ServerTls;
-use crate::{Config, ConnectionInfo};
+use crate::{Config, ConnectionInfo, IntoAddress};
 
 /// A set of services and the rules under which they are served. Clones are the same server.
 ///
-/// [`Server::builder`] is where one begins. Most programs need no value of this type: they say
+/// [`Server::builder`] makes one. Most programs need no value of this type, and call
 /// [`ServerBuilder::serve`]. With one value a program serves several listeners under common limits,
 /// and asks what the server is doing.
 #[derive(Debug, Clone)]
@@ -33,6 +39,9 @@ pub struct Server {
     config: Config,
     rdma: Rdma,
     tls: Option<ServerTls>,
+    /// A setting that names a method or a service that the server does not have. The server cannot
+    /// serve then.
+    not_served: Option<String>,
 }
 
 impl Server {
@@ -50,50 +59,99 @@ impl Server {
         ServerBuilder::default()
     }
 
-    /// Serves the connections of `incoming` for ever, or until it has ended and those that are
-    /// open have ended too. [`IntoIncoming`] lists what may be given.
+    /// Listens on `address`. Listeners of one server share its limits, and drain on their own.
+    ///
+    /// A server at an `rdma://` address also takes clients that stay on TCP: the client decides
+    /// whether RDMA is required.
+    ///
+    /// A listener that begins to serve writes one line of INFO with the target `farcall::server`:
+    /// the address with its port, and at `auto://` and `rdma://` the RDMA ports that clients can
+    /// have, or the reason why they have none.
     ///
     /// # Errors
     ///
-    /// When a listener cannot be prepared, or can never accept again.
+    /// Returns [`BindError`] if the text is no address, or the operating system refuses it; if
+    /// RDMA is impossible at an `rdma://` address (see [`ServerBuilder::rdma_required`]); and if a
+    /// setting names a method or a service that the server does not have.
     ///
     /// # Cancel safety
     ///
-    /// Cancelled, no connection is accepted any more; those that are open are closed at once.
-    pub async fn serve<K>(&self, incoming: impl IntoIncoming<K>) -> Result<(), ServeError> {
-        self.serve_until(incoming, std::future::pending()).await
+    /// Cancelled, nothing is left behind.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(service: impl farcall::Service) -> Result<(), Box<dyn std::error::Error>> {
+    /// let server = farcall::Server::builder().add_service(service).build();
+    /// let hosts = server.bind("auto://0.0.0.0:7000").await?.serve();
+    /// let neighbors = server.bind("unix:///run/orders").await?.serve();
+    /// tokio::try_join!(hosts, neighbors)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn bind(&self, address: impl IntoAddress) -> Result<Listener, BindError> {
+        self.check_methods()?;
+        Listener::bind(self.clone(), address.into_address()?).await
     }
 
-    /// Serves the connections of `incoming` until `shutdown` is ready, or as
-    /// [`serve`](Self::serve) until they have ended; then refuses new calls,
-    /// gives those in flight the builder's drain timeout, and closes. Clients make their calls
-    /// elsewhere; a call that they had sent already comes back marked as not executed, and they
-    /// start it again by themselves where they can (see [`crate::NotExecuted`]).
+    /// Takes a TCP or Unix listener that the program made. On TCP, clients may ask for RDMA, as at
+    /// an `auto://` address.
     ///
     /// # Errors
     ///
-    /// As [`Server::serve`].
+    /// Returns [`BindError`] if the operating system does not tell the listener's address, or
+    /// refuses to make it non-blocking; for a listener of the standard library also outside of a
+    /// tokio runtime; and if a setting names a method or a service that the server does not have.
     ///
-    /// # Cancel safety
+    /// # Examples
     ///
-    /// As [`Server::serve`].
-    pub async fn serve_until<K>(
-        &self,
-        incoming: impl IntoIncoming<K>,
-        shutdown: impl Future<Output = ()> + Send,
-    ) -> Result<(), ServeError> {
-        let listener = incoming.into_incoming(&self.config, &self.rdma, self.tls.as_ref())?;
-        let served = self.core.serve_until(listener, shutdown).await;
-        served.map_err(|reason| ServeError::Incoming { reason })
+    /// ```no_run
+    /// # async fn example(server: farcall::Server) -> Result<(), Box<dyn std::error::Error>> {
+    /// let listener = server.bind_listener(std::net::TcpListener::bind("127.0.0.1:0")?)?;
+    /// println!("listening on {}", listener.local_address());
+    /// listener.serve().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn bind_listener(&self, socket: impl SocketListener) -> Result<Listener, BindError> {
+        self.check_methods()?;
+        Listener::from_socket(self.clone(), socket)
     }
 
-    /// The rules for endpoints that bring none.
-    fn config(&self) -> &Config {
-        &self.config
+    /// Serves the connections of a listener that the program made, or of a stream of byte streams;
+    /// [`IntoIncoming`] lists the sources. A stream may end: [`Serve`] then waits for the open
+    /// connections.
+    ///
+    /// The server logs an error of such a stream and polls it again.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(server: farcall::Server) -> Result<(), farcall::ServeError> {
+    /// // A stream in memory, as a test may want it.
+    /// let (client, ours) = tokio::io::duplex(64 << 10);
+    /// let incoming = futures::stream::iter([Ok::<_, std::io::Error>(ours)]);
+    /// server.serve_incoming(incoming).await
+    /// # }
+    /// ```
+    pub fn serve_incoming<K>(&self, incoming: impl IntoIncoming<K>) -> Serve {
+        let server = self.clone();
+        Serve::new(|shutdown| async move {
+            server.check_methods()?;
+            let incoming = incoming.into_incoming(&server)?;
+            let served = server.core.serve_until(incoming, shutdown).await;
+            served.map_err(|reason| ServeError::Incoming { reason })
+        })
     }
 
-    /// The handle to the server's RDMA devices: the one that its builder was given, or its own. An
-    /// [`Endpoint`](crate::Endpoint) may have another.
+    fn check_methods(&self) -> Result<(), BindError> {
+        match self.not_served.clone() {
+            None => Ok(()),
+            Some(reason) => Err(BindError::Method { reason }),
+        }
+    }
+
+    /// Returns the handle to the server's RDMA devices: its builder's, or its own.
     #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
     #[must_use]
     pub fn rdma(&self) -> &Rdma {

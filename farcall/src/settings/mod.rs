@@ -25,7 +25,6 @@ mod rdma;
 mod rdma;
 mod reader;
 mod reload;
-mod server;
 mod strays;
 mod table;
 mod tables;
@@ -38,13 +37,12 @@ use rpc_core::settings::{Effect, Table as _};
 
 pub use error::{Misplaced, SettingsError};
 pub use reload::{Reload, Reloader, SettingChange, TakesEffect};
-pub use server::ConfiguredServer;
 
 use self::loaded::Loaded;
 use self::reload::Shared;
 use self::tables::Root;
 use crate::rdma::Rdma;
-use crate::{Channel, ChannelBuilder};
+use crate::{Address, Channel, ChannelBuilder, ServerBuilder};
 
 /// Servers and targets by name, with their settings, from a file and the environment.
 ///
@@ -82,7 +80,8 @@ use crate::{Channel, ChannelBuilder};
 /// # async fn example(service: impl farcall::Service) -> Result<(), Box<dyn std::error::Error>> {
 /// let settings = farcall::Settings::load("farcall.toml")?;
 /// let channel = settings.channel("inventory")?;
-/// settings.server("orders")?.add_service(service).serve().await?;
+/// let (address, server) = settings.server("orders")?;
+/// server.add_service(service).serve(address).await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -162,7 +161,8 @@ impl Settings {
     /// let settings = farcall::Settings::load("farcall.toml")?;
     /// tokio::spawn(settings.watch()?.with_hangup()?.run());
     /// let channel = settings.channel("inventory")?;
-    /// settings.server("orders")?.add_service(service).serve().await?;
+    /// let (address, server) = settings.server("orders")?;
+    /// server.add_service(service).serve(address).await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -211,14 +211,15 @@ impl Settings {
         Ok(self.shared.target(name)?.set_rdma(&self.rdma))
     }
 
-    /// The server of that name, without services yet.
+    /// Returns the address of the server of that name, and a builder for its services and for
+    /// settings in code.
     ///
     /// # Errors
     ///
-    /// When there is no such server.
-    pub fn server(&self, name: &str) -> Result<ConfiguredServer, SettingsError> {
+    /// Returns [`SettingsError`] if there is no such server.
+    pub fn server(&self, name: &str) -> Result<(Address, ServerBuilder), SettingsError> {
         let (address, builder, registration) = self.shared.server(name)?;
-        Ok(ConfiguredServer::new(address, builder.set_rdma(&self.rdma), registration))
+        Ok((address, builder.made_by(&self.rdma, registration)))
     }
 
     /// The names of the targets.

@@ -326,7 +326,8 @@ async fn a_server_and_a_target_of_one_file_meet() {
     let text = "[targets.here]\naddress = \"inproc://settings-meet\"\n\
                 [servers.here]\naddress = \"inproc://settings-meet\"\nlimits.max_calls = 3";
     let settings = read(text, &[]).unwrap();
-    let listener = settings.server("here").unwrap().bind().await.unwrap();
+    let (address, server) = settings.server("here").unwrap();
+    let listener = server.bind(address).await.unwrap();
     tokio::spawn(listener.serve());
     let channel = settings.channel_builder("here").unwrap().connect().await.unwrap();
     assert_eq!(channel.path(), CallPath::Direct { transport: "inproc" });

@@ -41,8 +41,8 @@ const BACKLOG: usize = 128;
 ///
 /// # fn example(service: impl Service) -> Result<(), AddressError> {
 /// let link = Link::new();
-/// let server = Server::builder().add_service(service);
-/// tokio::spawn(server.serve_with_incoming(link.incoming()));
+/// let server = Server::builder().add_service(service).build();
+/// tokio::spawn(server.serve_incoming(link.incoming()));
 /// let builder = Channel::builder("tcp://inventory:7000")?;
 /// let channel = builder.connect_with_connector(link.connector());
 /// // A server that takes calls and does not answer:
@@ -133,9 +133,9 @@ impl Link {
     }
 
     /// The connections of a server in process, for
-    /// [`ServerBuilder::serve_with_incoming`](crate::ServerBuilder::serve_with_incoming). One
-    /// server at a time: of an earlier one the incoming connections end, and with them the server
-    /// once its connections have ended. So a test can restart a server behind its clients.
+    /// [`Server::serve_incoming`](crate::Server::serve_incoming). One server at a time: those of an
+    /// earlier server end, and it ends with its last connection. So a test can restart a server
+    /// behind its clients.
     #[must_use]
     pub fn incoming(&self) -> LinkIncoming {
         let (sender, streams) = mpsc::channel(BACKLOG);

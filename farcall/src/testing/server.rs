@@ -44,8 +44,8 @@ impl TestServer {
     #[must_use]
     pub fn start_behind(link: &Link, server: ServerBuilder) -> Self {
         let (shutdown, signal) = oneshot::channel();
-        let incoming = link.incoming();
-        let running = tokio::spawn(server.serve_with_incoming_shutdown(incoming, async {
+        let serving = server.build().serve_incoming(link.incoming());
+        let running = tokio::spawn(serving.with_graceful_shutdown(async {
             // The sender of a server that was dropped is gone, which is a signal, too.
             let _: Result<(), _> = signal.await;
         }));

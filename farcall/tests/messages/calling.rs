@@ -144,7 +144,7 @@ async fn ends(told: &mut Told) {
         let listener = listen(builder.add_service(demo)).await;
         let address = listener.local_address().to_string();
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        let serving = tokio::spawn(listener.serve_with_shutdown(async {
+        let serving = tokio::spawn(listener.serve().with_graceful_shutdown(async {
             let _ = stopped.await;
         }));
         let channel = channel(&address).await;

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::panic::catch_unwind;
 use std::time::Duration;
 
-use farcall::{Config, Endpoint, Keepalive, Limits, MethodCompression, Rdma, RdmaConfig, Server};
+use farcall::{Config, Keepalive, Limits, MethodCompression, Rdma, RdmaConfig, Server};
 
 use crate::service::{on, with_device, with_device_under, without_device};
 use crate::told::Told;
@@ -36,7 +36,8 @@ async fn binding(told: &mut Told) {
     let error = server.bind("tcp://127.0.0.1:0").await.unwrap_err();
     told.say("compression for a service that is not served", error);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let outside = std::thread::spawn(move || Endpoint::from_listener(listener, &Config::default()));
+    let server = Server::builder().build();
+    let outside = std::thread::spawn(move || server.bind_listener(listener));
     told.say("a listener outside of a runtime", outside.join().unwrap().unwrap_err());
 }
 

@@ -197,7 +197,7 @@ async fn settings(told: &mut Told) {
     let connected = builder("auto://127.0.0.1:1").require_encryption(true).connect().await;
     told.say("require_encryption of a channel without `tls`", connected.unwrap_err());
     let streams = futures::stream::pending::<std::io::Result<TcpStream>>();
-    let served = Server::builder().tls(&of_server).serve_with_incoming(streams).await;
+    let served = Server::builder().tls(&of_server).build().serve_incoming(streams).await;
     told.say("`tls` of a server of byte streams", served.unwrap_err());
     let opened = builder("tcp://backend:7000").tls(&of_client);
     let channel = opened.connect_with_connector(|| async { TcpStream::connect("[::1]:1").await });

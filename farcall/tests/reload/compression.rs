@@ -33,12 +33,12 @@ impl Served {
         let file = File::new(file, methods);
         let settings = file.load();
         let reloader = settings.watch().unwrap();
-        let server = settings.server("s").unwrap().add_service(Named::new(NAME));
-        let server = server.with(|builder| match by_code {
-            Some(by_code) => builder.method_compression(by_code),
-            None => builder,
-        });
-        let listener = server.bind().await.unwrap();
+        let (address, server) = settings.server("s").unwrap();
+        let mut server = server.add_service(Named::new(NAME));
+        if let Some(by_code) = by_code {
+            server = server.method_compression(by_code);
+        }
+        let listener = server.bind(address).await.unwrap();
         let address = listener.local_address().to_string();
         tokio::spawn(listener.serve());
         Self { file, reloader, address, _settings: settings }
@@ -88,8 +88,9 @@ async fn a_method_that_the_server_does_not_have_is_refused_where_it_is_set() {
         let place = format!("farcall.toml:3:{}: servers.s.methods.\"{wrong}\"", 28 + wrong.len());
         assert!(error.contains(&place) && error.ends_with(words), "{error}");
         assert!(served.compresses().await, "everything stays as it was");
-        let server = served.file.load().server("s").unwrap().add_service(Named::new("s"));
-        let Err(BindError::Method { reason }) = server.bind().await else {
+        let (address, server) = served.file.load().server("s").unwrap();
+        let server = server.add_service(Named::new("s")).build();
+        let Err(BindError::Method { reason }) = server.bind(address).await else {
             panic!("{wrong} is no method");
         };
         assert_eq!(reason, error);

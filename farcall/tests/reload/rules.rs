@@ -26,8 +26,9 @@ impl Served {
         let file = File::new(name, &text(rules));
         let settings = file.load();
         let (reloader, service) = (settings.watch().unwrap(), Named::new("s"));
-        let server = settings.server("s").unwrap().add_service(service.clone()).with(change);
-        let listener = server.bind().await.unwrap();
+        let (address, server) = settings.server("s").unwrap();
+        let server = change(server.add_service(service.clone()));
+        let listener = server.bind(address).await.unwrap();
         let address = listener.local_address().to_string();
         tokio::spawn(listener.serve());
         Self { file, reloader, service, address, _settings: settings }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use farcall::tls::{ClientTls, ClientTlsConfig, Pem};
-use farcall::{Listener, Reload, Reloader, Settings, SettingsError, TakesEffect};
+use farcall::{Reload, Reloader, Settings, SettingsError, TakesEffect};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::authority::{Authority, Folder, Leaf, named};
@@ -51,8 +51,8 @@ async fn reloaded(reports: &mut UnboundedReceiver<Result<Reload, String>>) {
 }
 
 async fn serve(settings: &Settings, name: &str) -> String {
-    let server = settings.server(name).unwrap().add_service(Tls::default());
-    let listener: Listener = server.bind().await.unwrap();
+    let (address, server) = settings.server(name).unwrap();
+    let listener = server.add_service(Tls::default()).bind(address).await.unwrap();
     let address = listener.local_address().to_string();
     tokio::spawn(listener.serve());
     address

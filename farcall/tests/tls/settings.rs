@@ -29,8 +29,8 @@ async fn a_server_and_a_target_of_a_file_have_mutual_tls() {
          client_ca = \"{path}/ca.pem\" }}"
     );
     let settings = Settings::parse("server.toml", &of_server).unwrap();
-    let server = settings.server("inventory").unwrap().add_service(Tls::default());
-    let listener = server.bind().await.unwrap();
+    let (address, server) = settings.server("inventory").unwrap();
+    let listener = server.add_service(Tls::default()).bind(address).await.unwrap();
     let address = listener.local_address().to_string();
     tokio::spawn(listener.serve());
     let of_client = format!(
@@ -77,7 +77,8 @@ async fn servers_behind_a_load_balancer_start_as_the_page_says() {
     }
     let settings = Settings::parse("farcall.toml", &text).unwrap();
     for name in ["orders", "orders-encrypted", "orders-grpc"] {
-        settings.server(name).unwrap().add_service(Tls::default()).bind().await.unwrap();
+        let (address, server) = settings.server(name).unwrap();
+        server.add_service(Tls::default()).bind(address).await.unwrap();
     }
 }
 

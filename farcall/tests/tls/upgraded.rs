@@ -1,11 +1,10 @@
 //! RDMA that is agreed on over TLS.
 
 use std::net::Ipv4Addr;
-use std::time::Duration;
 
 use bytes::Bytes;
 use farcall::sim::SimNetwork;
-use farcall::{Config, ConnectionInfo, Endpoint, Rdma, RdmaConfig, Server};
+use farcall::{ConnectionInfo, Rdma, RdmaConfig, Server};
 
 use crate::authority::{Authority, named};
 use crate::service::{Tls, builder, echo, serve_at, who};
@@ -34,26 +33,18 @@ async fn the_peer_that_tls_has_verified_is_the_peer_over_rdma() {
     drop(channel);
 }
 
-/// An endpoint has rules of its own, which do not lift what the server requires.
 #[tokio::test]
-async fn a_server_that_requires_encryption_offers_no_rdma_at_an_endpoint() {
+async fn required_encryption_leaves_rdma_out() {
     let authority = Authority::new();
     let network = SimNetwork::new(7);
     network.add_device("sim0", &[Ipv4Addr::LOCALHOST.into()]);
     let rdma = || Rdma::simulated(&network, RdmaConfig::default());
-    let config = Config::default();
-    let bind = || Endpoint::bind_with("auto://127.0.0.1:0", &config);
     let strict = || Server::builder().require_encryption(true).rdma(&rdma());
-
-    let serving = strict().serve_with_incoming(bind().await.unwrap());
-    let ended = tokio::time::timeout(Duration::from_secs(30), serving).await;
-    let refused = ended.expect("it does not serve").unwrap_err();
+    let refused = strict().build().bind("auto://127.0.0.1:0").await.unwrap_err();
     assert!(refused.to_string().contains("require_encryption"), "{refused}");
 
-    let endpoint = bind().await.unwrap();
-    let address = endpoint.address().to_string();
-    let serving = strict().tls(&authority.server()).add_service(Tls::default());
-    tokio::spawn(serving.serve_with_incoming(endpoint));
+    let server = strict().tls(&authority.server()).add_service(Tls::default());
+    let address = serve_at(server, "auto://127.0.0.1:0").await.address;
     let tls = authority.client();
     let channel = builder(&address).tls(&tls).rdma(&rdma()).connect().await.unwrap();
     assert_eq!(who(&channel).await.unwrap(), "anonymous");

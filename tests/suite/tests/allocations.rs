@@ -69,12 +69,11 @@ fn main() -> ExitCode {
 fn measure(address: &'static str) -> Result<[Row; 3], Box<dyn std::error::Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let endpoint = farcall::Endpoint::bind(address).await?;
-        let address = endpoint.address().to_string();
         let (probe, _watch) = Probe::new();
         let builder = Server::builder().add_service(ProbeService::new(probe));
-        let server = builder.build();
-        let serving = tokio::spawn(async move { server.serve(endpoint).await });
+        let listener = builder.bind(address).await?;
+        let address = listener.local_address().to_string();
+        let serving = tokio::spawn(listener.serve());
         let channel = Channel::connect(&address).await?;
         let path = channel.info().map_or("nothing", |info| info.transport);
         let rows = rows(path, &ProbeStub::new(channel)).await?;

@@ -32,12 +32,11 @@ fn is_reason(reason: &str, expected: &[&str]) -> bool {
 async fn serve(scheme: &str) -> Result<String, Failure> {
     let config = Config::default().with_rdma_required(false);
     let address = format!("{scheme}://127.0.0.1:0");
-    let endpoint = farcall::Endpoint::bind_with(&address, &config).await?;
-    let address = endpoint.address().to_string();
     let (probe, _watch) = Probe::new();
-    let builder = Server::builder().add_service(ProbeService::new(probe));
-    let server = builder.build();
-    tokio::spawn(async move { server.serve(endpoint).await });
+    let builder = Server::builder().config(&config).add_service(ProbeService::new(probe));
+    let listener = builder.bind(&address).await?;
+    let address = listener.local_address().to_string();
+    tokio::spawn(listener.serve());
     Ok(address.replacen(&format!("{scheme}://"), "", 1))
 }
 

@@ -42,14 +42,13 @@ impl Rig {
     async fn start(limits: Limits, rules: impl FnOnce(ServerBuilder) -> ServerBuilder) -> Self {
         let config = Config::default().with_limits(limits);
         let config = config.with_handshake_timeout(HANDSHAKE_TIMEOUT);
-        let endpoint =
-            farcall::Endpoint::bind_with("tcp://127.0.0.1:0", &config).await.expect("a port");
-        let address = endpoint.address().to_string();
         let (probe, watch) = Probe::new();
-        let builder = rules(Server::builder()).add_service(ProbeService::new(probe));
+        let builder =
+            rules(Server::builder().config(&config)).add_service(ProbeService::new(probe));
         let server = builder.build();
-        let serving = server.clone();
-        let serving = tokio::spawn(async move { serving.serve(endpoint).await });
+        let listener = server.bind("tcp://127.0.0.1:0").await.expect("a port");
+        let address = listener.local_address().to_string();
+        let serving = tokio::spawn(listener.serve());
         Self { config, server, serving, watch, address }
     }
 

@@ -99,7 +99,7 @@ async fn serve(builder: ServerBuilder) -> Running {
     let authority = listener.local_address().to_string().replace("tcp://", "");
     let (shutdown, shut_down) = oneshot::channel();
     let serving = tokio::spawn(async move {
-        listener.serve_with_shutdown(async { drop(shut_down.await) }).await.unwrap();
+        listener.serve().with_graceful_shutdown(async { drop(shut_down.await) }).await.unwrap();
     });
     Running { authority, shutdown, serving, ended }
 }

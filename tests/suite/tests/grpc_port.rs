@@ -141,7 +141,7 @@ async fn serve(builder: farcall::ServerBuilder) -> Running {
     let authority = listener.local_address().to_string().replace("tcp://", "");
     let (server, (shutdown, shut_down)) = (listener.server().clone(), oneshot::channel());
     let serving = tokio::spawn(async move {
-        let served = listener.serve_with_shutdown(async { drop(shut_down.await) });
+        let served = listener.serve().with_graceful_shutdown(async { drop(shut_down.await) });
         served.await.expect("it serves");
     });
     Running { server, authority, shutdown: Some(shutdown), serving }

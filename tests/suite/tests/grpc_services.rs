@@ -144,7 +144,7 @@ async fn a_watcher_is_told_that_its_server_drains_over_every_transport() {
         let at = listener.local_address().clone();
         let (shutdown, shut_down) = oneshot::channel::<()>();
         let shutdown_asked = async { drop(shut_down.await) };
-        let serving = tokio::spawn(listener.serve_with_shutdown(shutdown_asked));
+        let serving = tokio::spawn(listener.serve().with_graceful_shutdown(shutdown_asked));
         let mut channels = vec![at.to_string()];
         channels.extend(address.starts_with("tcp").then(|| at.to_string().replace("tcp", "grpc")));
         let mut watched = Vec::new();

@@ -120,7 +120,7 @@ async fn attack_server() -> Result<(), Failure> {
     let address = listener.local_addr()?.to_string();
     let builder = Server::builder().layer(TraceLayer::new());
     let server = builder.add_service(ProbeService::new(Probe::new().0)).build();
-    let serving = tokio::spawn(async move { server.serve(listener).await });
+    let serving = tokio::spawn(server.serve_incoming(listener));
     for opening in openings() {
         let mut peer = RawPeer::connect(&address).await?;
         let _ = peer.send(&opening).await;

@@ -30,7 +30,7 @@ async fn serve(
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?.to_string();
     let server = rules(Server::builder()).build();
-    Ok((tokio::spawn(async move { server.serve(listener).await }), address))
+    Ok((tokio::spawn(server.serve_incoming(listener)), address))
 }
 
 /// Ends a server with all its connections.

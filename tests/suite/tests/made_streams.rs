@@ -53,8 +53,7 @@ impl Rig {
         let server = builder.add_service(ProbeService::new(probe)).build();
         let (accepting, accepted) = mpsc::unbounded_channel();
         let listener = StreamListener::new(UnboundedReceiverStream::new(accepted));
-        let serving = server.clone();
-        let serving = tokio::spawn(async move { serving.serve(listener).await });
+        let serving = tokio::spawn(server.serve_incoming(listener));
         let pipes = Arc::new(Mutex::new(JoinSet::new()));
         let led = Arc::clone(&pipes);
         let config = ClientConfig { limits: limits(), ..ClientConfig::default() };

@@ -53,13 +53,12 @@ struct Rig {
 impl Rig {
     async fn start() -> Result<Self, Failure> {
         let config = Config::default();
-        let endpoint = farcall::Endpoint::bind_with("tcp://127.0.0.1:0", &config).await?;
-        let address = endpoint.address().to_string();
-        let builder = Server::builder().max_memory(MAX_MEMORY);
+        let builder = Server::builder().config(&config).max_memory(MAX_MEMORY);
         let builder = builder.add_service(ProbeService::new(Probe::new().0));
         let server = builder.build();
-        let serving = server.clone();
-        let serving = tokio::spawn(async move { serving.serve(endpoint).await });
+        let listener = server.bind("tcp://127.0.0.1:0").await?;
+        let address = listener.local_address().to_string();
+        let serving = tokio::spawn(listener.serve());
         Ok(Self { config, address, server, _serving: AbortOnDropHandle::new(serving) })
     }
 

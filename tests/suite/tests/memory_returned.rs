@@ -51,12 +51,11 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 async fn serve() -> Result<(Server, String), Failure> {
-    let endpoint = farcall::Endpoint::bind("tcp://127.0.0.1:0").await?;
-    let address = endpoint.address().to_string();
     let builder = Server::builder().max_memory(4 << 30);
     let server = builder.add_service(ProbeService::new(Probe::new().0)).build();
-    let serving = server.clone();
-    tokio::spawn(async move { serving.serve(endpoint).await });
+    let listener = server.bind("tcp://127.0.0.1:0").await?;
+    let address = listener.local_address().to_string();
+    tokio::spawn(listener.serve());
     Ok((server, address))
 }
 

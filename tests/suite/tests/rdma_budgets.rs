@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use farcall::sim::SimNetwork;
-use farcall::{Channel, Endpoint, LaneInfo, Rdma, RdmaConfig, Server};
+use farcall::{Channel, LaneInfo, Rdma, RdmaConfig, Server};
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::{Probe, payload};
@@ -21,11 +21,10 @@ const LIMIT: Duration = Duration::from_secs(120);
 const FALLBACKS: usize = 2_000;
 
 async fn serve(scheme: &str, rdma: &Rdma) -> String {
-    let endpoint = Endpoint::bind(&format!("{scheme}://127.0.0.1:0")).await.unwrap();
-    let address = endpoint.address().to_string();
     let builder = Server::builder().rdma(rdma).add_service(ProbeService::new(Probe::new().0));
-    let server = builder.build();
-    tokio::spawn(async move { server.serve(endpoint).await });
+    let listener = builder.bind(&format!("{scheme}://127.0.0.1:0")).await.unwrap();
+    let address = listener.local_address().to_string();
+    tokio::spawn(listener.serve());
     address.replacen(scheme, "auto", 1)
 }
 

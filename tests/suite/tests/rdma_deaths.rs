@@ -130,7 +130,7 @@ impl Scene {
         // Pings would be cut as well, and not only what dies.
         let builder = Server::builder().keepalive(None).upgrade(server.clone());
         let serving = builder.add_service(probe).build();
-        tokio::spawn(async move { serving.serve(listener).await });
+        tokio::spawn(serving.serve_incoming(listener));
         Self { network, faults, server, client, name }
     }
 

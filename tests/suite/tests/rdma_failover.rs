@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use farcall::{
-    Backoff, Channel, Code, Endpoint, MayHaveExecuted, Path, Rdma, RdmaConfig, Response,
-    ServeError, Server, Status,
+    Backoff, Channel, Code, MayHaveExecuted, Path, Rdma, RdmaConfig, Response, ServeError, Server,
+    Status,
 };
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::proto::{EchoReply, EchoRequest, ParkRequest, ProduceRequest};
@@ -160,14 +160,12 @@ struct Rig {
 
 impl Rig {
     async fn start(host: &str) -> Self {
-        let endpoint = Endpoint::bind(&format!("auto://{host}:0")).await;
-        let endpoint = endpoint.expect("an address to listen on");
-        let address = endpoint.address().to_string();
         let (probe, watch) = Probe::new();
         watch.open(OPEN_GATE);
         let builder = Server::builder().rdma(&devices()).add_service(ProbeService::new(probe));
-        let server = builder.build();
-        let serving = tokio::spawn(async move { server.serve(endpoint).await });
+        let listener = builder.bind(&format!("auto://{host}:0")).await.expect("a place to listen");
+        let address = listener.local_address().to_string();
+        let serving = tokio::spawn(listener.serve());
         // The client's own devices, as on another host.
         let channel = Channel::builder(&address)
             .expect("an address")
@@ -250,12 +248,11 @@ impl Rig {
 
 /// `rdma://` has no other path: its calls fail, say why, and come back with the path.
 async fn required(host: &str) {
-    let endpoint = Endpoint::bind(&format!("rdma://{host}:0")).await.expect("one");
-    let address = endpoint.address().to_string();
     let (probe, _watch) = Probe::new();
     let builder = Server::builder().rdma(&devices()).add_service(ProbeService::new(probe));
-    let server = builder.build();
-    let serving = tokio::spawn(async move { server.serve(endpoint).await });
+    let listener = builder.bind(&format!("rdma://{host}:0")).await.expect("one");
+    let address = listener.local_address().to_string();
+    let serving = tokio::spawn(listener.serve());
     let channel = Channel::builder(&address)
         .expect("an address")
         .path_backoff(BACKOFF)

@@ -7,7 +7,7 @@
 use std::net::Ipv4Addr;
 
 use farcall::sim::SimNetwork;
-use farcall::{Channel, Endpoint, Rdma, RdmaConfig, Server};
+use farcall::{Channel, Rdma, RdmaConfig, Server};
 use farcall_suite::Probe;
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
@@ -40,10 +40,9 @@ async fn both_sides_of_a_process_share_one_opening_of_the_device() {
     let network = network();
     let rdma = Rdma::simulated(&network, RdmaConfig::default());
     let server = server(&rdma);
-    let endpoint = Endpoint::bind("rdma://127.0.0.1:0").await.unwrap();
-    let address = endpoint.address().to_string();
-    let serving = server.clone();
-    tokio::spawn(async move { serving.serve(endpoint).await });
+    let listener = server.bind("rdma://127.0.0.1:0").await.unwrap();
+    let address = listener.local_address().to_string();
+    tokio::spawn(listener.serve());
     let (_one, other) = (connect(&address, &rdma).await, connect(&address, &rdma).await);
     // Two connections with two ends each, on one lane of one device.
     assert_eq!(connections(&rdma), [4]);
@@ -59,26 +58,13 @@ async fn both_sides_of_a_process_share_one_opening_of_the_device() {
 }
 
 #[tokio::test]
-async fn the_handle_of_an_endpoint_takes_precedence_over_its_servers() {
-    let network = network();
-    let [of_server, of_endpoint, of_client] =
-        [(); 3].map(|()| Rdma::simulated(&network, RdmaConfig::default()));
-    let endpoint = Endpoint::bind("rdma://127.0.0.1:0").await.unwrap().with_rdma(&of_endpoint);
-    let address = endpoint.address().to_string();
-    let server = server(&of_server);
-    tokio::spawn(async move { server.serve(endpoint).await });
-    let _channel = connect(&address, &of_client).await;
-    assert_eq!((connections(&of_server), connections(&of_endpoint)), (vec![], vec![1]));
-}
-
-#[tokio::test]
 async fn a_listener_of_the_program_is_served_by_the_devices_of_its_server() {
     let network = network();
     let [of_server, of_client] = [(); 2].map(|()| Rdma::simulated(&network, RdmaConfig::default()));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("rdma://{}", listener.local_addr().unwrap());
     let server = server(&of_server);
-    tokio::spawn(async move { server.serve(listener).await });
+    tokio::spawn(server.serve_incoming(listener));
     let _channel = connect(&address, &of_client).await;
     assert_eq!(connections(&of_server), [1]);
 }
@@ -90,9 +76,9 @@ async fn contexts_opened_over(scheme: &str) -> u64 {
     let (of_server, of_client) = (network(), network());
     let server = server(&Rdma::simulated(&of_server, RdmaConfig::default()));
     let rdma = Rdma::simulated(&of_client, RdmaConfig::default());
-    let endpoint = Endpoint::bind("auto://127.0.0.1:0").await.unwrap();
-    let address = endpoint.address().to_string().replace("auto://", scheme);
-    tokio::spawn(async move { server.serve(endpoint).await });
+    let listener = server.bind("auto://127.0.0.1:0").await.unwrap();
+    let address = listener.local_address().to_string().replace("auto://", scheme);
+    tokio::spawn(listener.serve());
     for targets in [address.clone(), format!("{address},{}", &address[scheme.len()..])] {
         let channel = Channel::builder(targets).unwrap().rdma(&rdma).connect().await.unwrap();
         let stub = ProbeStub::new(channel);

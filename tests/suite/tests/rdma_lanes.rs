@@ -10,7 +10,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use farcall::sim::{SimCensus, SimNetwork};
-use farcall::{Endpoint, Rdma, RdmaConfig, Server};
+use farcall::{Rdma, RdmaConfig, Server};
 use farcall_suite::Probe;
 use farcall_suite::proto::probe_rpc::ProbeService;
 use tokio::sync::oneshot;
@@ -26,14 +26,12 @@ fn rdma(network: &SimNetwork) -> Rdma {
 
 async fn run(network: &SimNetwork) {
     let (server, client) = (rdma(network), rdma(network));
-    let endpoint = Endpoint::bind("rdma://127.0.0.1:0").await.unwrap();
-    let address = endpoint.address().to_string();
     let builder = Server::builder().rdma(&server).add_service(ProbeService::new(Probe::new().0));
-    let serving = builder.build();
+    let listener = builder.bind("rdma://127.0.0.1:0").await.unwrap();
+    let address = listener.local_address().to_string();
     let (shutdown, shut_down) = oneshot::channel::<()>();
-    let serving = tokio::spawn(async move {
-        serving.serve_until(endpoint, async { drop(shut_down.await) }).await
-    });
+    let serving = listener.serve().with_graceful_shutdown(async { drop(shut_down.await) });
+    let serving = tokio::spawn(serving);
     for _ in 0..2 {
         lanes::spread(&address, &server, &client, LANES.into()).await.unwrap();
         // Both sides' lanes stay, and the next connections go to where the fewest are.

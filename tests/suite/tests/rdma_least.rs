@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use farcall::sim::SimNetwork;
-use farcall::{Channel, Code, Endpoint, Rdma, RdmaConfig, Server, Status};
+use farcall::{Channel, Code, Rdma, RdmaConfig, Server, Status};
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::{Failure, Probe, payload};
@@ -25,11 +25,11 @@ async fn calls(rdma: &RdmaConfig) -> Result<Vec<Result<(), Status>>, Failure> {
     network.add_device("sim0", &[Ipv4Addr::LOCALHOST.into()]);
     // Each side has a lane of its own.
     let [client, server] = [(); 2].map(|()| Rdma::simulated(&network, rdma.clone()));
-    let endpoint = Endpoint::bind("rdma://127.0.0.1:0").await?;
-    let address = endpoint.address().to_string();
     let (probe, _watch) = Probe::new();
     let server = Server::builder().rdma(&server).add_service(ProbeService::new(probe)).build();
-    let serving = tokio::spawn(async move { server.serve(endpoint).await });
+    let listener = server.bind("rdma://127.0.0.1:0").await?;
+    let address = listener.local_address().to_string();
+    let serving = tokio::spawn(listener.serve());
     let channel = Channel::builder(&address)?.rdma(&client).connect().await?;
     let stub = ProbeStub::new(channel);
     let echo = async |seed, len| {

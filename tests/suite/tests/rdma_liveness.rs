@@ -12,9 +12,7 @@ mod noticing;
 use std::time::Duration;
 
 use cable::Cable;
-use farcall::{
-    Channel, Code, Config, Endpoint, Keepalive, Rdma, RdmaConfig, ServeError, Server, Status,
-};
+use farcall::{Channel, Code, Config, Keepalive, Rdma, RdmaConfig, ServeError, Server, Status};
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::{Probe, Watch};
@@ -46,14 +44,12 @@ impl Rig {
     async fn start(host: String) -> Self {
         let config = Config::default().with_keepalive(KEEPALIVE);
         let rdma = || Rdma::new(RdmaConfig::default().with_allow_untrusted_reads(true));
-        let endpoint = Endpoint::bind_with(&format!("rdma://{host}:0"), &config).await;
-        let endpoint = endpoint.expect("an address to listen on");
-        let address = endpoint.address().to_string();
         let (probe, watch) = Probe::new();
-        let builder = Server::builder().rdma(&rdma()).add_service(ProbeService::new(probe));
-        let server = builder.build();
-        let serving = server.clone();
-        let serving = tokio::spawn(async move { serving.serve(endpoint).await });
+        let builder = Server::builder().config(&config).rdma(&rdma());
+        let server = builder.add_service(ProbeService::new(probe)).build();
+        let listener = server.bind(&format!("rdma://{host}:0")).await.expect("a place to listen");
+        let address = listener.local_address().to_string();
+        let serving = tokio::spawn(listener.serve());
         Self { host, server, serving, watch, address, config, rdma: rdma() }
     }
 

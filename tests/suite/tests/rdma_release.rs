@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use farcall::sim::{SimCensus, SimDevice, SimLoss, SimNetwork};
-use farcall::{Channel, Endpoint, Rdma, RdmaConfig, Server};
+use farcall::{Channel, Rdma, RdmaConfig, Server};
 use farcall_suite::Probe;
 use farcall_suite::proto::ProduceRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
@@ -33,12 +33,11 @@ impl Rig {
         let device = network.add_device("sim0", &[Ipv4Addr::LOCALHOST.into()]);
         let config = RdmaConfig::default().with_lease_warn_after(WARN_AFTER);
         let [server, client] = [(); 2].map(|()| Rdma::simulated(&network, config.clone()));
-        let endpoint = Endpoint::bind("rdma://127.0.0.1:0").await.unwrap();
-        let address = endpoint.address().to_string();
         let builder =
             Server::builder().rdma(&server).add_service(ProbeService::new(Probe::new().0));
-        let serving = builder.build();
-        tokio::spawn(async move { serving.serve(endpoint).await });
+        let listener = builder.bind("rdma://127.0.0.1:0").await.unwrap();
+        let address = listener.local_address().to_string();
+        tokio::spawn(listener.serve());
         let channel = Channel::builder(&address).unwrap().rdma(&client).connect().await.unwrap();
         Self { network, device, channel, _server: server }
     }

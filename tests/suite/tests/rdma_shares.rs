@@ -103,7 +103,9 @@ fn serve(name: &str, upgrade: &Arc<RdmaUpgrade>, peer: Ipv4Addr) -> AbortOnDropH
     let builder = Server::builder().upgrade(Arc::new(between));
     let server = builder.add_service(ProbeService::new(Probe::new().0)).build();
     let listener = InprocListener::bind(name.to_owned()).unwrap();
-    AbortOnDropHandle::new(tokio::spawn(async move { server.serve(listener).await.unwrap() }))
+    AbortOnDropHandle::new(tokio::spawn(
+        async move { server.serve_incoming(listener).await.unwrap() },
+    ))
 }
 
 impl Rig {

@@ -7,7 +7,7 @@
 use std::net::Ipv4Addr;
 
 use farcall::sim::{SimDeviceConfig, SimFaults, SimNetwork};
-use farcall::{Channel, Endpoint, Rdma, RdmaConfig, Server};
+use farcall::{Channel, Rdma, RdmaConfig, Server};
 use farcall_suite::proto::ProduceRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::{Probe, payload};
@@ -27,11 +27,10 @@ fn network() -> SimNetwork {
 
 /// Serves at `scheme://127.0.0.1`, and gives the address.
 async fn serve(scheme: &str, rdma: &Rdma) -> String {
-    let endpoint = Endpoint::bind(&format!("{scheme}://127.0.0.1:0")).await.unwrap();
-    let address = endpoint.address().to_string();
     let builder = Server::builder().rdma(rdma).add_service(ProbeService::new(Probe::new().0));
-    let serving = builder.build();
-    tokio::spawn(async move { serving.serve(endpoint).await });
+    let listener = builder.bind(&format!("{scheme}://127.0.0.1:0")).await.unwrap();
+    let address = listener.local_address().to_string();
+    tokio::spawn(listener.serve());
     address
 }
 

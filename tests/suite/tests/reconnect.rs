@@ -93,7 +93,7 @@ impl Client {
 fn serve(name: &str) -> JoinHandle<Result<(), ServeError>> {
     let listener = InprocListener::bind(name).expect("the name is free");
     let server = Server::builder().add_service(ProbeService::new(Probe::new().0)).build();
-    tokio::spawn(async move { server.serve(listener).await })
+    tokio::spawn(server.serve_incoming(listener))
 }
 
 async fn kill(serving: JoinHandle<Result<(), ServeError>>) {
@@ -171,7 +171,7 @@ async fn a_server_that_sends_every_client_away_counts_as_dead() {
     let builder =
         Server::builder().max_connection_age(Duration::ZERO).drain_timeout(Duration::ZERO);
     let server = builder.add_service(ProbeService::new(Probe::new().0)).build();
-    let serving = tokio::spawn(async move { server.serve(listener).await });
+    let serving = tokio::spawn(server.serve_incoming(listener));
     let client = Client::new("reconnect-goaway");
     let (start, mut answered, mut calls) = (Instant::now(), 0, 0);
     while start.elapsed() < Duration::from_secs(60) {

@@ -34,14 +34,12 @@ struct Rig {
 impl Rig {
     async fn start() -> Self {
         let config = Config::default().with_keepalive(KEEPALIVE);
-        let endpoint =
-            farcall::Endpoint::bind_with("tcp://127.0.0.1:0", &config).await.expect("a port");
-        let authority = endpoint.address().to_string().replace("tcp://", "");
         let (probe, watch) = Probe::new();
-        let builder = Server::builder().add_service(ProbeService::new(probe));
+        let builder = Server::builder().config(&config).add_service(ProbeService::new(probe));
         let server = builder.build();
-        let serving = server.clone();
-        let serving = tokio::spawn(async move { serving.serve(endpoint).await });
+        let listener = server.bind("tcp://127.0.0.1:0").await.expect("a port");
+        let authority = listener.local_address().to_string().replace("tcp://", "");
+        let serving = tokio::spawn(listener.serve());
         let hop = Hop::start(&authority).await.expect("a hop");
         let address = format!("tcp://{}", hop.authority);
         let channel = Channel::builder(&address)

@@ -58,13 +58,12 @@ fn request(name: &str, message: &[u8]) -> Vec<u8> {
 /// ended the connection, and gives what was logged.
 async fn cut_after(bytes: Vec<u8>) -> Result<Vec<String>, Failure> {
     let (log, _capturing) = Log::capture();
-    let endpoint = farcall::Endpoint::bind_with("tcp://127.0.0.1:0", &config()).await?;
-    let address = endpoint.address().to_string();
-    let builder = Server::builder().add_service(ProbeService::new(Probe::new().0));
+    let builder =
+        Server::builder().config(&config()).add_service(ProbeService::new(Probe::new().0));
     let server = builder.build();
-    let serving = server.clone();
-    let _serving =
-        AbortOnDropHandle::new(tokio::spawn(async move { serving.serve(endpoint).await }));
+    let listener = server.bind("tcp://127.0.0.1:0").await?;
+    let address = listener.local_address().to_string();
+    let _serving = AbortOnDropHandle::new(tokio::spawn(listener.serve()));
     let mut peer = RawPeer::connect(&address).await?;
     peer.send(&hello_with(&LIMITS, Vec::new())).await?;
     within("the server's Hello", peer.read_hello()).await?;

@@ -52,7 +52,7 @@ impl Running {
         let address = listener.local_address().to_string();
         let address = address.trim_start_matches("tcp://").parse().expect("host:port");
         let (shutdown, told) = oneshot::channel::<()>();
-        let serving = listener.serve_with_shutdown(async { drop(told.await) });
+        let serving = listener.serve().with_graceful_shutdown(async { drop(told.await) });
         let serving = tokio::spawn(async move { serving.await.expect("it serves") });
         Self { address, shutdown, serving }
     }

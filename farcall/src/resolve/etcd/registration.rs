@@ -42,11 +42,12 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// let etcd = Channel::connect("grpc://10.0.0.9:2379").await?;
 /// let (prefix, ttl) = ("/services/inventory/", Duration::from_secs(10));
 /// let entry = EtcdRegistration::new(etcd, prefix, "10.0.0.1:7000", ttl).await?;
-/// listener.serve_with_shutdown(async {
+/// let serving = listener.serve().with_graceful_shutdown(async {
 ///     let _ = tokio::signal::ctrl_c().await;
 ///     // Before the server drains, so that no new client comes.
 ///     let _ = entry.withdraw().await;
-/// }).await?;
+/// });
+/// serving.await?;
 /// # Ok(())
 /// # }
 /// ```

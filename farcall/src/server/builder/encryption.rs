@@ -4,7 +4,7 @@ use super::ServerBuilder;
 #[cfg(any(feature = "settings", feature = "tls"))]
 use crate::tls::ServerTls;
 #[cfg(feature = "settings")]
-use crate::{Address, endpoint};
+use crate::{Address, server::listener};
 
 impl ServerBuilder {
     /// Puts TLS around every connection over TCP, whichever path calls take later. The address may
@@ -56,6 +56,6 @@ impl ServerBuilder {
 
     /// Why the server could not listen at `address`, by what is asked of its encryption.
     pub(crate) fn refusal(&self, address: &Address) -> Option<&'static str> {
-        endpoint::refusal(!address.is_local(), self.tls.is_some(), self.get_require_encryption())
+        listener::refusal(!address.is_local(), self.tls.is_some(), self.get_require_encryption())
     }
 }

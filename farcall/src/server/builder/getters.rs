@@ -3,10 +3,30 @@
 
 use std::time::Duration;
 
+use rpc_transport_tcp::SocketAccess;
+
 use super::ServerBuilder;
 use crate::{Compression, Config, Keepalive, Limits, MethodCompression, PeerExtensions};
 
 impl ServerBuilder {
+    /// Returns the config with the settings of this builder that the core does not have.
+    pub(super) fn resolved_config(&self) -> Config {
+        let access = SocketAccess {
+            mode: self.get_socket_mode(),
+            owner: self.get_socket_owner().map(str::to_owned),
+        };
+        let config = self.config.clone();
+        let config = config
+            .with_log_failed_calls(self.get_log_failed_calls())
+            .with_rdma_required(self.get_rdma_required())
+            .with_socket_access(access)
+            .with_require_encryption(self.get_require_encryption())
+            .with_proxy_protocol(self.get_proxy_protocol().to_vec());
+        #[cfg(feature = "grpc")]
+        let config = config.with_grpc_web_origins(self.get_grpc_web_origins().to_vec());
+        config
+    }
+
     /// The rules of [`config`](Self::config), without the builder's own settings.
     #[must_use]
     pub fn get_config(&self) -> &Config {

@@ -1,5 +1,7 @@
 //! A server of the settings: the handle that it shares, and a reload.
 
+use std::fmt;
+
 use rpc_core::server::{LiveRules, LiveSetting, NotServed, WeakServer};
 
 use super::ServerBuilder;
@@ -17,10 +19,21 @@ pub(crate) struct LiveServer {
     in_code: Vec<LiveSetting>,
 }
 
+/// The settings that a builder came from.
+pub(crate) trait Origin: fmt::Debug + Send + Sync {
+    /// Describes an error of the settings with its place in the file.
+    fn describe(&self, error: &NotServed) -> String;
+
+    /// Has a reload of the settings change `server`, except what `in_code` names: the settings that
+    /// the program set.
+    fn register(self: Box<Self>, server: &Server, in_code: Vec<LiveSetting>);
+}
+
 impl ServerBuilder {
-    /// The same builder with the handle of its settings.
-    pub(crate) fn set_rdma(mut self, rdma: &Rdma) -> Self {
+    /// Returns the builder with the handle and the place of its settings.
+    pub(crate) fn made_by(mut self, rdma: &Rdma, origin: impl Origin + 'static) -> Self {
         self.rdma = Some(rdma.clone());
+        self.origin = Some(Box::new(origin));
         self
     }
 }
@@ -88,20 +101,6 @@ impl ServerBuilder {
     pub(crate) fn tls_handle(&self) -> Option<&ServerTls> {
         self.tls.as_ref()
     }
-
-    /// Checks that the server has every method and service that the settings name. What the program
-    /// itself has set is an error of `bind`.
-    pub(crate) fn check_methods_by_settings(&self) -> Result<(), NotServed> {
-        match self.in_code.contains(&LiveSetting::MethodCompression) {
-            true => Ok(()),
-            false => self.core.check_methods(),
-        }
-    }
-
-    /// The settings that were set since.
-    pub(crate) fn in_code(&self) -> &[LiveSetting] {
-        &self.in_code
-    }
 }
 
 #[cfg(test)]
@@ -133,6 +132,6 @@ mod tests {
             .unary_timeout(second)
             .log_failed_calls(true)
             .access_log(true);
-        assert_eq!(builder.in_code(), LiveSetting::ALL);
+        assert_eq!(builder.in_code, LiveSetting::ALL);
     }
 }

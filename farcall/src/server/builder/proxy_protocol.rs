@@ -49,6 +49,6 @@ impl ServerBuilder {
     #[cfg(feature = "settings")]
     pub(crate) fn refusal_of_proxies(&self, address: &crate::Address) -> Option<&'static str> {
         let are_named = !self.get_proxy_protocol().is_empty();
-        (are_named && address.is_local()).then_some(crate::endpoint::PROXIES_WITHOUT_TCP)
+        (are_named && address.is_local()).then_some(crate::server::listener::PROXIES_WITHOUT_TCP)
     }
 }

@@ -11,7 +11,7 @@ mod reloader;
 mod stamps;
 
 pub use changes::{Reload, SettingChange, TakesEffect};
-pub(super) use registry::{Registration, Shared, read};
+pub(super) use registry::{Shared, read};
 pub use reloader::Reloader;
 
 #[cfg(test)]

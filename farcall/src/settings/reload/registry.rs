@@ -10,7 +10,7 @@ use rpc_core::settings::read_small_file;
 
 use super::changes::{HeldBack, LogFilter, Reload, changes};
 use crate::channel::LiveTarget;
-use crate::server::LiveServer;
+use crate::server::{LiveServer, Origin};
 use crate::settings::error::SettingsError;
 use crate::settings::loaded::{Built, Loaded};
 use crate::tls::ServerTls;
@@ -229,14 +229,12 @@ pub(crate) struct Registration {
     tls: Option<ServerTls>,
 }
 
-impl Registration {
-    /// Where the settings name a method or a service that the server does not have.
-    pub(crate) fn not_served(&self, error: &NotServed) -> SettingsError {
-        self.loaded.not_served(&self.name, error)
+impl Origin for Registration {
+    fn describe(&self, error: &NotServed) -> String {
+        self.loaded.not_served(&self.name, error).to_string()
     }
 
-    /// `in_code` are the settings that the program has set.
-    pub(crate) fn register(self, server: &Server, in_code: Vec<LiveSetting>) {
+    fn register(self: Box<Self>, server: &Server, in_code: Vec<LiveSetting>) {
         let mut state = self.shared.state();
         let State { loaded, uses } = &mut *state;
         let Uses::Watched(registry) = uses else { return };

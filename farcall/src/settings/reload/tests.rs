@@ -166,7 +166,10 @@ async fn channels_and_servers_that_are_dropped_are_forgotten() {
     std::fs::write(&file, text).unwrap();
     let settings = Settings::load(&file).unwrap();
     let reloader = settings.watch().unwrap();
-    let bind = || settings.server("a").unwrap().bind();
+    let bind = || {
+        let (address, server) = settings.server("a").unwrap();
+        server.bind(address)
+    };
     let (first, builder) = (settings.channel("a").unwrap(), settings.channel_builder("a").unwrap());
     let clone = first.clone();
     let second = builder.clone().connect_lazy();

@@ -101,6 +101,8 @@ async fn accept_until(
         // the thread to itself.
         tokio::task::consume_budget().await;
         let accepted = tokio::select! {
+            // A server that is shut down accepts none that waits already.
+            biased;
             () = &mut shutdown => break Ok(()),
             accepted = next(&shared, &mut listener, &slots, &mut limit_changed) => accepted,
         };

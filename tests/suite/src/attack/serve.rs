@@ -45,11 +45,6 @@ pub fn serve(runtime: &Handle, plan: &ServePlan) -> Result<(), AttackError> {
     log_to_stderr();
     let config = plan.keepalive_ms.map(short_keepalive).into_iter();
     let config = config.fold(Config::default(), Config::with_keepalive);
-    // With the offers of upgraded paths, which are a part of what hostile clients attack.
-    let endpoint = runtime
-        .block_on(farcall::Endpoint::bind_with("auto://127.0.0.1:0", &config))
-        .map_err(Failure::from)?;
-    println!("{}", endpoint.address().to_string().replacen("auto://", "", 1));
     let (probe, _watch) = Probe::new();
     let block = Duration::from_millis(plan.block_ms);
     let blocking = relay(move |_| async move {
@@ -57,14 +52,17 @@ pub fn serve(runtime: &Handle, plan: &ServePlan) -> Result<(), AttackError> {
         std::thread::sleep(block);
         Ok(())
     });
-    let builder = Server::builder().add_service(ProbeService::new(probe)).add_service(blocking);
+    let builder = Server::builder().config(&config);
+    let builder = builder.add_service(ProbeService::new(probe)).add_service(blocking);
     let connections = plan.connections.into_iter();
     let builder = connections.fold(builder, ServerBuilder::max_connections);
     let memory = plan.memory_mib.map(|mib| mib << 20).into_iter();
     let builder = memory.fold(builder, ServerBuilder::max_memory);
     let server = builder.build();
-    let serving = server.clone();
-    runtime.spawn(async move { serving.serve(endpoint).await });
+    // With the offers of upgraded paths, which are a part of what hostile clients attack.
+    let listener = runtime.block_on(server.bind("auto://127.0.0.1:0")).map_err(Failure::from)?;
+    println!("{}", listener.local_address().to_string().replacen("auto://", "", 1));
+    runtime.spawn(listener.serve());
     answer_until_end(|words| match words {
         REPORT => {
             let connections = server.connections();

@@ -64,13 +64,11 @@ pub(super) struct Serving {
 }
 
 impl Serving {
-    pub(super) fn start(server: Server, shared: &Shared) -> Self {
+    pub(super) fn start(server: &Server, shared: &Shared) -> Self {
         let (shutdown, shut_down) = oneshot::channel();
-        let listener = shared.clone();
-        let served = tokio::spawn(async move {
-            server.serve_until(listener, async { drop(shut_down.await) }).await
-        });
-        Self { shutdown, served }
+        let serving = server.serve_incoming(shared.clone());
+        let serving = serving.with_graceful_shutdown(async { drop(shut_down.await) });
+        Self { shutdown, served: tokio::spawn(serving) }
     }
 
     /// Stops polling it: its connections end at once.
@@ -121,7 +119,7 @@ pub(super) async fn shutting_down_under_load_loses_no_call(
     let servers: Vec<_> = (0..ROUND_COUNT).map(|_| server()).collect();
     let first = server();
     let shared = Shared::new(place);
-    let mut serving = Serving::start(first, &shared);
+    let mut serving = Serving::start(&first, &shared);
     let channel = connect(harness.path(), &address, &harness.rules()).await?;
     let found = channel.info().map(|info| info.transport);
     check_eq("the transport", &found, &Some(harness.path().name()))?;
@@ -138,7 +136,7 @@ pub(super) async fn shutting_down_under_load_loses_no_call(
                 return check(false, "a call that was lost", failed?);
             }
         }
-        let next = Serving::start(server, &shared);
+        let next = Serving::start(&server, &shared);
         harness.within("the end of a server", serving.stop()).await??;
         serving = next;
     }

@@ -49,7 +49,7 @@ pub(super) async fn idempotent_calls_are_replayed_when_their_connection_dies(
     let ((first, mut first_watch), (second, mut second_watch)) = (Probe::new(), Probe::new());
     let (first, second) = (serve(first), serve(second));
     let shared = Shared::new(place);
-    let first = Serving::start(first, &shared);
+    let first = Serving::start(&first, &shared);
     let stub = ProbeStub::new(connect(harness.path(), &address, &harness.rules()).await?);
     let (unary, stream, other) = (stub.clone(), stub.clone(), stub.clone());
     let unary = tokio::spawn(async move { unary.wait(request(UNARY)).await });
@@ -57,7 +57,7 @@ pub(super) async fn idempotent_calls_are_replayed_when_their_connection_dies(
     let other = tokio::spawn(async move { other.park(request(NOT_IDEMPOTENT)).await });
     let tags = vec![UNARY, STREAM, NOT_IDEMPOTENT];
     all_entered(harness, &mut first_watch, tags).await?;
-    let second = Serving::start(second, &shared);
+    let second = Serving::start(&second, &shared);
     first.abort();
 
     let ended = harness.within("the end of the other call", other).await??;

@@ -53,7 +53,7 @@ fn run() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let end = end.shared();
         let served = listeners.into_iter().map(|listener| {
             let end = end.clone();
-            listener.serve_with_shutdown(async { drop(end.await) })
+            listener.serve().with_graceful_shutdown(async { drop(end.await) })
         });
         try_join_all(served).await?;
         Ok(())

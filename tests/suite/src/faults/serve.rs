@@ -80,18 +80,16 @@ impl Report {
 ///
 /// When it cannot listen there.
 pub fn serve(runtime: &Handle, authority: &str) -> Result<(), FaultError> {
-    let address = format!("auto://{authority}");
-    let endpoint = runtime
-        .block_on(farcall::Endpoint::bind_with(&address, &config()))
-        .map_err(Failure::from)?;
-    println!("{}", endpoint.address().to_string().replacen("auto://", "", 1));
     let (probe, _watch) = Probe::new();
-    let builder = Server::builder().rdma(&rdma(authority)).drain_timeout(DRAIN_TIMEOUT);
+    let builder = Server::builder().config(&config()).rdma(&rdma(authority));
+    let builder = builder.drain_timeout(DRAIN_TIMEOUT);
     let server = builder.add_service(ProbeService::new(probe)).build();
     let (shutdown, told) = oneshot::channel::<()>();
-    let serving = server.clone();
-    let serving = runtime
-        .spawn(async move { serving.serve_until(endpoint, async { drop(told.await) }).await });
+    let address = format!("auto://{authority}");
+    let listener = runtime.block_on(server.bind(&address)).map_err(Failure::from)?;
+    println!("{}", listener.local_address().to_string().replacen("auto://", "", 1));
+    let serving = listener.serve().with_graceful_shutdown(async { drop(told.await) });
+    let serving = runtime.spawn(serving);
     for line in std::io::stdin().lock().lines() {
         match line?.as_str() {
             "report" => println!("{}", Report::of(&server).to_line()),

@@ -3,8 +3,7 @@
 
 use std::io;
 
-use farcall::server::IntoIncoming as _;
-use farcall::{Address, Channel, Endpoint};
+use farcall::{Address, Channel, Server};
 use futures::future::BoxFuture;
 use futures::stream::unfold;
 use rpc_core::connect::Bootstrap;
@@ -26,7 +25,7 @@ pub(crate) struct Place {
 
 #[derive(Debug)]
 enum Listener {
-    Endpoint(Box<dyn Listen>),
+    Address(Box<dyn Listen>),
     Streams(StreamListener),
 }
 
@@ -34,13 +33,16 @@ impl Place {
     /// Listens on `address` for `path`.
     pub(crate) async fn bind(path: &Path, address: &str, rules: &Rules) -> Result<Self, Failure> {
         let Rules { config, rdma } = rules;
-        let endpoint = Endpoint::bind_with(address, config).await?;
-        let address = endpoint.address().clone();
-        let tls = (*path == Path::Tls).then(|| &certificates().server);
-        let accepting = endpoint.into_incoming(config, rdma, tls)?;
+        let mut builder = Server::builder().config(config).rdma(rdma);
+        if *path == Path::Tls {
+            builder = builder.tls(&certificates().server);
+        }
+        let listener = builder.bind(address).await?;
+        let address = listener.local_address().clone();
+        let accepting = listener.into_incoming();
         let listener = match path {
             Path::Stream => Listener::Streams(streams(accepting)),
-            _ => Listener::Endpoint(Box::new(accepting)),
+            _ => Listener::Address(Box::new(accepting)),
         };
         Ok(Self { address, listener })
     }
@@ -93,14 +95,14 @@ fn streams(listener: impl Listen) -> StreamListener {
 impl Listen for Place {
     fn accept(&mut self) -> BoxFuture<'_, io::Result<Option<Box<dyn Bootstrap>>>> {
         match &mut self.listener {
-            Listener::Endpoint(endpoint) => endpoint.accept(),
+            Listener::Address(listener) => listener.accept(),
             Listener::Streams(streams) => streams.accept(),
         }
     }
 
     fn settings(&self) -> ListenerSettings {
         match &self.listener {
-            Listener::Endpoint(endpoint) => endpoint.settings(),
+            Listener::Address(listener) => listener.settings(),
             Listener::Streams(streams) => streams.settings(),
         }
     }

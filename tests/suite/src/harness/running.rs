@@ -143,11 +143,9 @@ impl Running {
         let interop = Interop::beside(&probe);
         let server = build(probe, interop).build();
         let (shutdown, shut_down) = oneshot::channel();
-        let serving = server.clone();
-        let serving = tokio::spawn(async move {
-            let shut_down = async { drop(shut_down.await) };
-            serving.serve_until(place, shut_down).await
-        });
+        let serving = server.serve_incoming(place);
+        let serving = serving.with_graceful_shutdown(async { drop(shut_down.await) });
+        let serving = tokio::spawn(serving);
         Ok(Self {
             path: harness.path().clone(),
             limit: harness.limit(),

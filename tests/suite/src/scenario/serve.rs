@@ -86,7 +86,8 @@ pub fn serve(runtime: &Handle, plan: &ServePlan) -> Result<(), ScenarioError> {
     let entry = runtime.block_on(plan.register(local.clone()))?;
     println!("{local}");
     let (shutdown, told) = oneshot::channel::<()>();
-    let serving = runtime.spawn(listener.serve_with_shutdown(async { drop(told.await) }));
+    let serving =
+        runtime.spawn(listener.serve().with_graceful_shutdown(async { drop(told.await) }));
     for line in std::io::stdin().lock().lines() {
         match (line?.as_str(), &tls) {
             (RELOAD, Some(tls)) => match tls.reload() {

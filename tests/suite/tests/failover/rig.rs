@@ -46,8 +46,7 @@ impl Served {
         let (probe, watch) = Probe::new();
         let builder = Server::builder().upgrade(Arc::new(detour.clone()));
         let server = builder.add_service(ProbeService::new(probe)).build();
-        let serving = server.clone();
-        let task = tokio::spawn(async move { serving.serve(listener).await });
+        let task = tokio::spawn(server.serve_incoming(listener));
         Self { server, watch, task }
     }
 

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use farcall::{
-    Channel, ChannelBuilder, ConnectionInfo, Endpoint, LaneInfo, Limits, Rdma, RdmaConfig,
-    ServeError, Server, ServerBuilder,
+    Channel, ChannelBuilder, ConnectionInfo, LaneInfo, Limits, Rdma, RdmaConfig, ServeError,
+    Server, ServerBuilder,
 };
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::proto::{EchoRequest, ParkRequest, ProduceRequest};
@@ -103,16 +103,15 @@ impl Serving {
     }
 
     pub(crate) async fn start_with(address: &str, builder: ServerBuilder) -> Result<Self, Failure> {
-        let endpoint = Endpoint::bind(address).await?;
-        let address = endpoint.address().to_string();
-        let (_, authority) = address.split_once("://").expect("an address has a scheme");
-        let authority = authority.to_owned();
         let (probe, watch) = Probe::new();
         watch.open(OPEN_GATE);
         let builder = builder.limits(limits()).add_service(ProbeService::new(probe));
         let server = builder.build();
-        let serving = server.clone();
-        let serving = tokio::spawn(async move { serving.serve(endpoint).await });
+        let listener = server.bind(address).await?;
+        let address = listener.local_address().to_string();
+        let (_, authority) = address.split_once("://").expect("an address has a scheme");
+        let authority = authority.to_owned();
+        let serving = tokio::spawn(listener.serve());
         Ok(Self { authority, server, _watch: watch, serving })
     }
 

@@ -185,10 +185,9 @@ async fn scenario(seed: u64, network: &SimNetwork, size: Size) -> Tally {
     let builder = Server::builder().limits(limits).upgrade(upgrades[0].clone()).add_service(probe);
     let server = builder.build();
     let (shutdown, shut_down) = oneshot::channel::<()>();
-    let serving =
-        tokio::spawn(
-            async move { server.serve_until(listener, async { drop(shut_down.await) }).await },
-        );
+    let serving = server.serve_incoming(listener);
+    let serving = serving.with_graceful_shutdown(async { drop(shut_down.await) });
+    let serving = tokio::spawn(serving);
     let pestering =
         (severity == Severity::Violent).then(|| tokio::spawn(faults::pester(device.clone(), seed)));
     let channel = || {

@@ -102,7 +102,9 @@ impl Conversation {
         let address = format!("{}://127.0.0.1:0", self.scheme());
         let listener: Listener = server.bind(&*address).await.expect("loopback has a port");
         let address = listener.local_address().to_string();
-        tokio::spawn(listener.serve_with_shutdown(async move { drain.notified().await }));
+        tokio::spawn(
+            listener.serve().with_graceful_shutdown(async move { drain.notified().await }),
+        );
         let port = address.rsplit(':').next().and_then(|port| port.parse().ok());
         port.expect("the address ends with a port")
     }

@@ -70,7 +70,7 @@ pub async fn serve(address: &str) -> Result<Running, String> {
     let drain = Arc::new(Notify::new());
     let wanted = drain.clone();
     let serving = tokio::spawn(async move {
-        let served = listener.serve_with_shutdown(async move { wanted.notified().await }).await;
+        let served = listener.serve().with_graceful_shutdown(async move { wanted.notified().await }).await;
         if let Err(error) = served {
             eprintln!("the server has failed: {error}");
         }
