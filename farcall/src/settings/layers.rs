@@ -9,6 +9,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::SettingsError;
+use super::left_out::LeftOut;
 use super::places::{Places, descend};
 use super::strays::{self, PREFIX, existing};
 use super::tables::Root;
@@ -25,8 +26,8 @@ pub(super) struct Document {
     pub(super) root: Root,
     pub(super) places: Places,
     pub(super) mistakes: Vec<SettingsError>,
-    /// The keys that were left out for a mistake, with their tables.
-    pub(super) left_out: Vec<Vec<String>>,
+    /// The keys that were left out for a mistake.
+    pub(super) left_out: LeftOut,
 }
 
 /// Reads a file's text and the variables of an environment, which replace what the file says.
@@ -60,7 +61,7 @@ pub(super) fn read(
             Err(error) => mistakes.push(error),
         }
     }
-    let mut left_out = Vec::new();
+    let mut left_out = LeftOut::default();
     // The reader ends at its first mistake: it reads again without that key, which cannot come
     // back.
     let root = loop {

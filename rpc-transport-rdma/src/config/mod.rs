@@ -151,10 +151,22 @@ impl RdmaConfig {
     ///
     /// The first setting that is out of its range.
     pub fn check(&self) -> Result<(), InvalidSetting> {
-        self.check_queues()?;
-        self.check_large_frames()?;
-        self.check_times()?;
-        self.check_connect()
+        self.faults().into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// Returns the values that cannot be, one of each group of values that are checked together.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn faults(&self) -> Vec<InvalidSetting> {
+        let checked = [
+            self.check_queues(),
+            self.check_source_memory(),
+            self.check_sink_memory(),
+            self.check_reads(),
+            self.check_times(),
+            self.check_connect(),
+        ];
+        checked.into_iter().filter_map(Result::err).collect()
     }
 
     fn check_queues(&self) -> Result<(), InvalidSetting> {
@@ -202,17 +214,19 @@ impl RdmaConfig {
         )
     }
 
-    fn check_large_frames(&self) -> Result<(), InvalidSetting> {
-        let slot_len = u64::from(self.slot_len);
+    fn check_source_memory(&self) -> Result<(), InvalidSetting> {
+        let is_enough = self.max_source_bytes >= u64::from(self.slot_len);
         let rule = "at least rdma.slot_len, since a frame that is longer is sent from this memory";
-        ensure(
-            self.max_source_bytes >= slot_len,
-            "rdma.max_source_bytes",
-            self.max_source_bytes,
-            rule,
-        )?;
+        ensure(is_enough, "rdma.max_source_bytes", self.max_source_bytes, rule)
+    }
+
+    fn check_sink_memory(&self) -> Result<(), InvalidSetting> {
+        let is_enough = self.max_sink_bytes >= u64::from(self.slot_len);
         let rule = "at least rdma.slot_len, since a frame that is longer is read into this memory";
-        ensure(self.max_sink_bytes >= slot_len, "rdma.max_sink_bytes", self.max_sink_bytes, rule)?;
+        ensure(is_enough, "rdma.max_sink_bytes", self.max_sink_bytes, rule)
+    }
+
+    fn check_reads(&self) -> Result<(), InvalidSetting> {
         let rule = "at least 1, since nothing large comes without READs";
         ensure(self.max_read_len >= 1, "rdma.max_read_len", self.max_read_len, rule)?;
         ensure(self.max_reads >= 1, "rdma.max_reads", self.max_reads, rule)?;

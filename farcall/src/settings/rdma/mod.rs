@@ -94,17 +94,17 @@ fn checked(set: impl FnOnce(&mut ConnectOptions)) -> Result<(), InvalidSetting> 
 }
 
 impl RdmaTable {
-    /// Checks values that have to fit together.
-    pub(super) fn check(&self) -> Result<(), InvalidSetting> {
-        self.config().map(drop)
+    /// Returns the values that do not fit together.
+    pub(super) fn faults(&self) -> Vec<InvalidSetting> {
+        self.config().faults()
     }
 
     /// Makes the handle to the devices that the table describes.
-    pub(super) fn handle(&self, _: &Places) -> Result<Rdma, InvalidSetting> {
-        self.config().map(Rdma::new)
+    pub(super) fn handle(&self, _: &Places) -> Rdma {
+        Rdma::new(self.config())
     }
 
-    fn config(&self) -> Result<RdmaConfig, InvalidSetting> {
+    fn config(&self) -> RdmaConfig {
         let choice = self.port_choice.map(|it| match it.0 {
             "nearest" => PortChoice::Nearest,
             _ => PortChoice::Address,
@@ -137,8 +137,7 @@ impl RdmaTable {
             self.close_timeout.map(|it| it.0) => with_close_timeout;
             self.spin.map(|it| it.0) => with_spin;
         }
-        let rdma = rdma.with_connect(self.connect.options());
-        rdma.check().map(|()| rdma)
+        rdma.with_connect(self.connect.options())
     }
 }
 
