@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::{poll_fn, ready};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
-use super::{CallDeadline, ForeignConnection};
+use super::{CallDeadline, ForeignConnection, MethodTable};
 use crate::call::message_limits::MessageLimits;
 use crate::call::metadata_names::MetadataNames;
 use crate::connect::{ConnectionInfo, Fallback};
@@ -129,6 +129,11 @@ pub trait Connection: fmt::Debug + Send + Sync {
     /// When the server has no such method, or is of a version that does not say.
     fn method(&self, _path: &str) -> Result<(CallKind, Idempotency), Status> {
         Err(no_session())
+    }
+
+    /// The server's methods. Empty where its protocol does not list them.
+    fn method_table(&self) -> Weak<MethodTable> {
+        Weak::new()
     }
 
     /// Gives a call up. A call that has ended is left alone.

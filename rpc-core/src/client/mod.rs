@@ -9,6 +9,7 @@ mod connection_manager;
 pub mod endpoints;
 mod foreign_connection;
 mod layered;
+mod method_table;
 pub mod mock;
 mod session;
 
@@ -25,4 +26,5 @@ pub(crate) use connection_manager::OneConnection;
 pub use connection_manager::{Connect, Path, PathCounts};
 pub use foreign_connection::{EncodedBody, EncodedCall, ForeignConnection, ForeignReply};
 pub use layered::{Intercepted, LayeredChannel};
+pub use method_table::{ConfiguredNames, MethodTable};
 pub(crate) use session::Session;
