@@ -423,6 +423,7 @@ impl Config {
             backoff: self.path_backoff,
             connect_backoff: self.connect_backoff,
             replays: self.replays,
+            names: None,
         }
     }
 }

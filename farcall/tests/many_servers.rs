@@ -397,3 +397,26 @@ async fn a_server_that_says_that_it_does_not_serve_gets_no_calls() {
     assert_eq!(status.code(), Code::Unavailable);
     assert!(status.message().contains("the server says that it does not serve"), "{status}");
 }
+
+/// An endpoint that accepts in the kernel and says nothing, before a live one.
+#[tokio::test]
+async fn silent_endpoint_of_a_list_does_not_hide_a_live_one() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port of loopback");
+    let silent = format!("tcp://{}", silent.local_addr().expect("it is bound"));
+    let live = Running::start(7, "tcp://127.0.0.1:0").await;
+    let policies =
+        [Policy::LeastLoaded, Policy::RoundRobin, Policy::PickFirst, Policy::ConsistentHash];
+    for policy in policies {
+        let builder = Channel::builder(format!("{silent},{}", live.address)).expect("a list");
+        let builder = builder.balance(BalanceConfig::new().with_policy(policy));
+        let channel = builder.handshake_timeout(Duration::from_secs(3600)).connect_lazy();
+        for key in 0..20 {
+            let mut request = Request::new(());
+            request.extensions_mut().insert(HashKey(key));
+            let asked = unary::<(), u64>(&channel, &SERVICE.methods[0], request);
+            let answer = tokio::time::timeout(Duration::from_secs(60), asked).await;
+            let answer = answer.unwrap_or_else(|_| panic!("{policy:?} waits for the silent one"));
+            assert_eq!(answer.expect("the live one answers").into_inner(), 7);
+        }
+    }
+}

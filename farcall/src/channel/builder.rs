@@ -10,8 +10,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rpc_core::client::Connect;
 use rpc_core::client::endpoints::Endpoints;
+use rpc_core::client::{ConfiguredNames, Connect};
 use rpc_core::connect::{ClientConfig, UpgradePolicy};
 use rpc_core::inproc::InprocConnector;
 use rpc_core::settings::expect_valid;
@@ -404,7 +404,7 @@ impl ChannelBuilder {
     /// The channel resolves and connects at its first call.
     #[must_use]
     pub fn connect_with_resolver(self, resolver: impl Resolve) -> Channel {
-        let encryption = self.encryption();
+        let (encryption, names) = (self.encryption(), self.names());
         let Self { config, rdma, calls, live, balance, credentials, service, .. } = self;
         let calls = if live.is_some() { CallRules::default() } else { calls };
         let rdma = rdma.unwrap_or_default();
@@ -412,7 +412,8 @@ impl ChannelBuilder {
         let make = move |endpoint: &Endpoint| {
             let channel = match endpoint.address.parse::<Address>() {
                 Ok(address) => {
-                    let rules = config.client(encryption.policy_of(&address, Some(&devices)));
+                    let mut rules = config.client(encryption.policy_of(&address, Some(&devices)));
+                    rules.names.clone_from(&names);
                     channel_to(&address, rules, &encryption)
                 }
                 Err(error) => channel_to_none(&endpoint.address, &error, &config),
@@ -484,9 +485,15 @@ impl ChannelBuilder {
         Encryption::new(required_by, self.tls.clone(), &self.address)
     }
 
+    /// The names in the service config, which all connections of the channel share.
+    fn names(&self) -> Option<Arc<ConfiguredNames>> {
+        let of_target = self.live.as_ref().and_then(Live::names);
+        of_target.or_else(|| Some(Arc::new(ConfiguredNames::new(&self.service))))
+    }
+
     /// What the connector needs, and what is left for the channel.
     fn prepare(self) -> (ClientConfig, Prepared) {
-        let encryption = self.encryption();
+        let (encryption, names) = (self.encryption(), self.names());
         let Self { address, config, rdma, calls, live, credentials, service, .. } = self;
         let calls = if live.is_some() { CallRules::default() } else { calls };
         let rdma = match address {
@@ -494,7 +501,8 @@ impl ChannelBuilder {
             _ => None,
         };
         let is_logged = config.log_failed_calls();
-        let rules = config.client(encryption.policy_of(&address, rdma.as_ref()));
+        let policy = encryption.policy_of(&address, rdma.as_ref());
+        let rules = ClientConfig { names, ..config.client(policy) };
         (
             rules,
             Prepared { address, rdma, encryption, credentials, calls, live, service, is_logged },

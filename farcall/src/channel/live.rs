@@ -4,6 +4,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use rpc_core::client::ConfiguredNames;
 use rpc_core::client::attempts::PolicyAttempts;
 use tokio::sync::watch;
 
@@ -41,6 +42,8 @@ pub(crate) struct LiveTarget {
     pub(super) name: String,
     pub(super) address: watch::Sender<Address>,
     pub(super) rules: RwLock<Arc<TargetRules>>,
+    /// The names of `methods`, which the connections of all its channels share.
+    pub(super) names: Arc<ConfiguredNames>,
     /// What tells the servers of an address.
     pub(super) resolver_of: fn(&Address) -> Box<dyn Resolve>,
     pub(super) tls: Option<ClientTls>,
@@ -95,6 +98,11 @@ impl Live {
     pub(super) fn with_attempts_of_code(mut self) -> Self {
         self.attempts = AttemptsOf::Code;
         self
+    }
+
+    /// The names in the target's service config; absent where the program has set its own.
+    pub(super) fn names(&self) -> Option<Arc<ConfiguredNames>> {
+        (self.attempts == AttemptsOf::Target).then(|| Arc::clone(&self.target.names))
     }
 
     /// What a call has that is made now. `of_code` is what the channel was made with.

@@ -3,7 +3,7 @@
 use rpc_core::InvalidSetting;
 
 use super::compression::method_compression;
-use super::invalid::{Invalid, set};
+use super::invalid::{Conflicts, set};
 use super::methods::service_config;
 use super::tables::{KeepaliveTable, ServerTable, TargetTable};
 use crate::{
@@ -28,18 +28,20 @@ fn keepalive(
 
 impl TargetTable {
     /// What a channel's builder has from this table, its address apart.
-    pub(super) fn apply(&self, builder: ChannelBuilder) -> Result<ChannelBuilder, Invalid> {
+    pub(super) fn apply(&self, builder: ChannelBuilder, all: &mut Conflicts) -> ChannelBuilder {
         let wait = self.wait_for_ready.unwrap_or(false);
         let readiness = if wait { Readiness::WaitForReady } else { Readiness::FailFast };
         let builder = builder
-            .limits(checked(self.limits.settings(), Limits::check)?)
-            .compression(self.compression.compression()?)
-            .keepalive(keepalive(&self.keepalive)?)
-            .connect_backoff(checked(self.connect_backoff.settings(), ConnectBackoff::check)?)
-            .path_backoff(checked(self.path_backoff.settings(), Backoff::check)?)
-            .replays(checked(self.replays.settings(), ReplayLimits::check)?)
-            .balance(self.balance.config()?)
-            .service_config(service_config(&self.methods, &self.retry_budget)?)
+            .limits(all.value_of(checked(self.limits.settings(), Limits::check)))
+            .compression(all.value_of(self.compression.compression()))
+            .keepalive(all.value_of(keepalive(&self.keepalive)))
+            .connect_backoff(
+                all.value_of(checked(self.connect_backoff.settings(), ConnectBackoff::check)),
+            )
+            .path_backoff(all.value_of(checked(self.path_backoff.settings(), Backoff::check)))
+            .replays(all.value_of(checked(self.replays.settings(), ReplayLimits::check)))
+            .balance(all.value_of(self.balance.config()))
+            .service_config(service_config(&self.methods, &self.retry_budget, all))
             .readiness(readiness);
         set! { builder,
             self.timeout.flatten() => timeout;
@@ -49,19 +51,19 @@ impl TargetTable {
             self.log_failed_calls => log_failed_calls;
             self.require_encryption => require_encryption;
         }
-        Ok(builder)
+        builder
     }
 }
 
 impl ServerTable {
     /// What a server's builder has from this table, its address apart.
-    pub(super) fn apply(&self, builder: ServerBuilder) -> Result<ServerBuilder, Invalid> {
+    pub(super) fn apply(&self, builder: ServerBuilder, all: &mut Conflicts) -> ServerBuilder {
         let count = |it: u64| usize::try_from(it).unwrap_or(usize::MAX);
         let builder = builder
-            .limits(checked(self.limits.settings(), Limits::check)?)
-            .compression(self.compression.compression()?)
-            .method_compression(method_compression(&self.methods)?)
-            .keepalive(keepalive(&self.keepalive)?);
+            .limits(all.value_of(checked(self.limits.settings(), Limits::check)))
+            .compression(all.value_of(self.compression.compression()))
+            .method_compression(method_compression(&self.methods, all))
+            .keepalive(all.value_of(keepalive(&self.keepalive)));
         set! { builder,
             self.drain_timeout => drain_timeout;
             self.unary_timeout => unary_timeout;
@@ -89,8 +91,8 @@ impl ServerTable {
         if let Some(origins) = self.grpc_web_origins.as_ref().filter(|it| !it.is_empty()) {
             // Pages would ask for leave in vain.
             let rule = "[]: this program was built without farcall's feature `grpc`";
-            return Err(InvalidSetting::new("grpc_web_origins", origins, rule).into());
+            all.value_of::<()>(Err(InvalidSetting::new("grpc_web_origins", origins, rule)));
         }
-        Ok(builder)
+        builder
     }
 }

@@ -4,7 +4,7 @@ use rpc_core::InvalidSetting;
 use rpc_core::settings::define_overlay;
 
 use super::checks::SERVED;
-use super::invalid::Invalid;
+use super::invalid::{Conflicts, Invalid};
 use super::table::Named;
 use crate::{Compression, MethodCompression};
 
@@ -51,20 +51,24 @@ impl CompressionTable {
 /// What a server has by method.
 pub(super) fn method_compression(
     methods: &Named<ServerMethodTable>,
-) -> Result<MethodCompression, Invalid> {
+    conflicts: &mut Conflicts,
+) -> MethodCompression {
     let mut all = MethodCompression::new();
     for (name, table) in &methods.0 {
         let Some(bytes) = table.compress_from.map(compressed_from) else { continue };
-        all = match name.contains('/') {
-            true => all.with_method(name, bytes),
-            false => all.with_service(name, bytes),
+        let with_name = match name.contains('/') {
+            true => all.clone().with_method(name, bytes),
+            false => all.clone().with_service(name, bytes),
         };
         // What came before is right.
-        all.check().map_err(|error| Invalid {
-            key: ["methods", name, "compress_from"].map(ToOwned::to_owned).to_vec(),
-            value: error.value().to_owned(),
-            rule: error.rule().to_owned(),
-        })?;
+        match with_name.check() {
+            Ok(()) => all = with_name,
+            Err(error) => conflicts.0.push(Invalid {
+                key: ["methods", name, "compress_from"].map(ToOwned::to_owned).to_vec(),
+                value: error.value().to_owned(),
+                rule: error.rule().to_owned(),
+            }),
+        }
     }
-    Ok(all)
+    all
 }

@@ -19,6 +19,12 @@ pub(super) struct Wrong {
     pub(super) message: String,
 }
 
+impl Wrong {
+    pub(super) fn new(key: &'static str, message: &str) -> Self {
+        Self { key, message: message.to_owned() }
+    }
+}
+
 /// The first of these keys that has a value.
 fn first_of<const N: usize>(keys: [(&'static str, bool); N]) -> Option<&'static str> {
     keys.into_iter().find(|(_, is_set)| *is_set).map(|(key, _)| key)
@@ -89,16 +95,31 @@ fn alpn_policy(requirement: Requirement) -> AlpnPolicy {
 fn pair<'a>(
     cert: Option<&'a String>,
     key: Option<&'a String>,
-) -> Result<Option<(&'a str, &'a str)>, Wrong> {
-    let alone = |key, other| {
+    all: &mut Vec<Wrong>,
+) -> Option<(&'a str, &'a str)> {
+    let mut alone = |key, other| {
         let message = format!("it is set without `{other}`: a certificate and its key go together");
-        Err(Wrong { key, message })
+        all.push(Wrong { key, message });
+        None
     };
     match (cert, key) {
-        (Some(cert), Some(key)) => Ok(Some((cert, key))),
+        (Some(cert), Some(key)) => Some((cert, key)),
         (Some(_), None) => alone("tls.cert", "tls.key"),
         (None, Some(_)) => alone("tls.key", "tls.cert"),
-        (None, None) => Ok(None),
+        (None, None) => None,
+    }
+}
+
+/// The errors of `checked` behind those that were found before.
+#[cfg(feature = "tls")]
+fn finish<T>(checked: Result<T, Vec<TlsError>>, mut all: Vec<Wrong>) -> Result<T, Vec<Wrong>> {
+    match checked {
+        Ok(tls) if all.is_empty() => Ok(tls),
+        Ok(_) => Err(all),
+        Err(errors) => {
+            all.extend(errors.into_iter().map(Wrong::from));
+            Err(all)
+        }
     }
 }
 
@@ -116,10 +137,11 @@ impl From<TlsError> for Wrong {
 #[cfg(feature = "tls")]
 impl TargetTlsTable {
     /// TLS as the table says, if it is on.
-    pub(super) fn tls(&self) -> Result<Option<ClientTls>, Wrong> {
+    pub(super) fn tls(&self) -> Result<Option<ClientTls>, Vec<Wrong>> {
         if self.switch().is_none() {
             return Ok(None);
         }
+        let mut wrong = Vec::new();
         let mut config = ClientTlsConfig::default();
         if let Some(ca) = &self.ca {
             config = config.with_ca(ca.as_str());
@@ -130,63 +152,64 @@ impl TargetTlsTable {
         if let Some(name) = &self.server_name {
             config = config.with_server_name(name);
         }
-        if let Some((cert, key)) = pair(self.cert.as_ref(), self.key.as_ref())? {
+        if let Some((cert, key)) = pair(self.cert.as_ref(), self.key.as_ref(), &mut wrong) {
             config = config.with_cert(cert, key);
         }
         config = config.with_alpn(self.alpn.map(alpn_policy).unwrap_or_default());
-        Ok(Some(ClientTls::new(config)?))
+        finish(ClientTls::checked(config), wrong).map(Some)
     }
 }
 
 #[cfg(feature = "tls")]
 impl ServerTlsTable {
     /// TLS as the table says, if it is on.
-    pub(super) fn tls(&self) -> Result<Option<ServerTls>, Wrong> {
+    pub(super) fn tls(&self) -> Result<Option<ServerTls>, Vec<Wrong>> {
         let Some(switch) = self.switch() else { return Ok(None) };
-        let Some((cert, key)) = pair(self.cert.as_ref(), self.key.as_ref())? else {
-            let message = "a server with TLS needs `tls.cert` and `tls.key`".to_owned();
-            return Err(Wrong { key: switch, message });
+        let mut wrong = Vec::new();
+        if self.client_ca.is_none() && self.client_certs.is_some() {
+            let message = "it is set without `tls.client_ca`, which has the authorities of \
+                           clients' certificates"
+                .to_owned();
+            wrong.push(Wrong { key: "tls.client_certs", message });
+        }
+        let Some((cert, key)) = pair(self.cert.as_ref(), self.key.as_ref(), &mut wrong) else {
+            if self.cert.is_none() && self.key.is_none() {
+                let message = "a server with TLS needs `tls.cert` and `tls.key`".to_owned();
+                wrong.push(Wrong { key: switch, message });
+            }
+            return Err(wrong);
         };
         let mut config = ServerTlsConfig::new(cert, key);
-        match (&self.client_ca, self.client_certs) {
-            (Some(ca), certs) => {
-                let certs = match certs {
-                    Some(Requirement::Optional) => ClientCerts::Optional,
-                    Some(Requirement::Required) | None => ClientCerts::Required,
-                };
-                config = config.with_client_ca(ca.as_str()).with_client_certs(certs);
-            }
-            (None, Some(_)) => {
-                let message = "it is set without `tls.client_ca`, which has the authorities of \
-                               clients' certificates"
-                    .to_owned();
-                return Err(Wrong { key: "tls.client_certs", message });
-            }
-            (None, None) => {}
+        if let Some(ca) = &self.client_ca {
+            let certs = match self.client_certs {
+                Some(Requirement::Optional) => ClientCerts::Optional,
+                Some(Requirement::Required) | None => ClientCerts::Required,
+            };
+            config = config.with_client_ca(ca.as_str()).with_client_certs(certs);
         }
         config = config.with_alpn(self.alpn.map(alpn_policy).unwrap_or_default());
-        Ok(Some(ServerTls::new(config)?))
+        finish(ServerTls::checked(config), wrong).map(Some)
     }
 }
 
 /// TLS that is asked for in vain. To go on without it would send in the clear what was not meant
 /// to.
 #[cfg(not(feature = "tls"))]
-fn refuse<T>(switch: Option<&'static str>) -> Result<Option<T>, Wrong> {
+fn refuse<T>(switch: Option<&'static str>) -> Result<Option<T>, Vec<Wrong>> {
     let message = "this program was built without farcall's feature `tls`".to_owned();
-    switch.map_or(Ok(None), |key| Err(Wrong { key, message }))
+    switch.map_or(Ok(None), |key| Err(vec![Wrong { key, message }]))
 }
 
 #[cfg(not(feature = "tls"))]
 impl TargetTlsTable {
-    pub(super) fn tls(&self) -> Result<Option<ClientTls>, Wrong> {
+    pub(super) fn tls(&self) -> Result<Option<ClientTls>, Vec<Wrong>> {
         refuse(self.switch())
     }
 }
 
 #[cfg(not(feature = "tls"))]
 impl ServerTlsTable {
-    pub(super) fn tls(&self) -> Result<Option<ServerTls>, Wrong> {
+    pub(super) fn tls(&self) -> Result<Option<ServerTls>, Vec<Wrong>> {
         refuse(self.switch())
     }
 }

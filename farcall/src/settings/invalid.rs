@@ -32,6 +32,30 @@ impl Invalid {
     }
 }
 
+/// The values of a target or server that cannot be, or not with others. Each has a default in its
+/// place, so that the rest is checked, too.
+#[derive(Debug, Default)]
+pub(super) struct Conflicts(pub(super) Vec<Invalid>);
+
+impl Conflicts {
+    /// Returns the value, or the default in the place of one that cannot be.
+    pub(super) fn value_of<T: Default>(&mut self, checked: Result<T, InvalidSetting>) -> T {
+        self.value_within(&[], checked)
+    }
+
+    /// The same for a value in a table within that of the target or server.
+    pub(super) fn value_within<T: Default>(
+        &mut self,
+        tables: &[&str],
+        checked: Result<T, InvalidSetting>,
+    ) -> T {
+        checked.unwrap_or_else(|error| {
+            self.0.push(Invalid::within(tables, &error));
+            T::default()
+        })
+    }
+}
+
 impl From<InvalidSetting> for Invalid {
     fn from(error: InvalidSetting) -> Self {
         Self::within(&[], &error)

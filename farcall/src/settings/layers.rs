@@ -7,6 +7,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::SettingsError;
+use super::left_out::LeftOut;
 use super::places::Places;
 use super::reader;
 use super::strays::{self, PREFIX, existing};
@@ -24,8 +25,8 @@ pub(super) struct Document {
     pub(super) root: Root,
     pub(super) places: Places,
     pub(super) mistakes: Vec<SettingsError>,
-    /// The keys that were left out for a mistake, with their tables.
-    pub(super) left_out: Vec<Vec<String>>,
+    /// The keys that were left out for a mistake.
+    pub(super) left_out: LeftOut,
 }
 
 /// Reads a file's text and the variables of an environment, which replace what the file says.
@@ -61,8 +62,11 @@ pub(super) fn read(
     }
     let mut root = Root::default();
     let faults = reader::read(document.get_ref(), &mut root);
-    let left_out = faults.iter().map(|fault| fault.key.clone()).collect();
-    mistakes.extend(faults.into_iter().map(|it| places.error(it.place, None, it.message)));
+    let mut left_out = LeftOut::default();
+    for fault in faults {
+        left_out.push(fault.key);
+        mistakes.push(places.error(fault.place, None, fault.message));
+    }
     if mistakes.len() >= MISTAKES_MAX {
         mistakes.truncate(MISTAKES_MAX);
         return Err(SettingsError::joined(mistakes));

@@ -7,8 +7,9 @@ use rpc_core::settings::Table as _;
 
 use super::encryption::Wrong;
 use super::error::SettingsError;
-use super::invalid::Invalid;
+use super::invalid::{Conflicts, Invalid};
 use super::layers::{self, Document};
+use super::left_out::{Gaps, LeftOut};
 use super::places::{Places, dotted};
 use super::rdma;
 use super::table::unknown;
@@ -21,6 +22,11 @@ use crate::{Address, ChannelBuilder, Server, ServerBuilder};
 pub(crate) struct Loaded {
     pub(super) places: Places,
     pub(super) root: Root,
+}
+
+/// Stands for an address that is missing, so that the rest of its table is checked.
+fn no_address() -> Address {
+    Address::Tcp(String::new())
 }
 
 /// The builders of all targets and servers, which have read their TLS files.
@@ -43,82 +49,82 @@ impl Loaded {
         if mistakes.is_empty() {
             return Ok(loaded);
         }
-        // A table that lacks a key is not the one that was meant: nothing more is said of it.
-        let is_whole = |table: &str, name: &str| {
-            !left_out.iter().any(|key| match key.as_slice() {
-                [first, second, ..] if first == "defaults" => format!("{second}s") == table,
-                [first, second, ..] => first == table && (second == name || name.is_empty()),
-                [first] => first == table,
-                [] => false,
-            })
-        };
-        mistakes.extend(loaded.build_those(is_whole).err().into_iter().flatten());
+        mistakes.extend(loaded.build_beside(&left_out).err().into_iter().flatten());
         Err(SettingsError::joined(mistakes))
     }
 
     /// Builds everything once, since values of several keys are checked together.
     pub(super) fn build(&self) -> Result<Built, SettingsError> {
-        self.build_those(|_, _| true).map_err(SettingsError::joined)
+        self.build_beside(&LeftOut::default()).map_err(SettingsError::joined)
     }
 
-    /// Builds the targets and servers that `is_due` holds for, by their table and their name.
+    /// Builds everything, without what comes of keys that were left out.
     ///
     /// # Errors
     ///
-    /// Returns the mistake of each one that cannot be built.
-    fn build_those(
-        &self,
-        is_due: impl Fn(&str, &str) -> bool,
-    ) -> Result<Built, Vec<SettingsError>> {
+    /// Returns every mistake.
+    fn build_beside(&self, left_out: &LeftOut) -> Result<Built, Vec<SettingsError>> {
         let mut mistakes = Vec::new();
         let mut built = Built { targets: BTreeMap::new(), servers: BTreeMap::new() };
-        if let Err(error) = rdma::check(&self.root.rdma) {
-            mistakes.extend(is_due("rdma", "").then(|| self.invalid(&[&[]], &error.into())));
-        }
-        for name in self.root.targets.0.keys().filter(|name| is_due("targets", name)) {
-            match self.channel_builder(name) {
+        let gaps = left_out.within(&[&[]]);
+        let faults = rdma::faults(&self.root.rdma).into_iter().map(Invalid::from);
+        mistakes.extend(self.conflicts(&[&[]], &gaps, faults));
+        for name in self.root.targets.0.keys() {
+            match self.channel_builder_beside(name, left_out) {
                 Ok(builder) => drop(built.targets.insert(name.clone(), builder)),
-                Err(error) => mistakes.push(error),
+                Err(errors) => mistakes.extend(errors),
             }
         }
-        for name in self.root.servers.0.keys().filter(|name| is_due("servers", name)) {
-            match self.server_builder(name) {
+        for name in self.root.servers.0.keys() {
+            match self.server_builder_beside(name, left_out) {
                 Ok((_, builder)) => drop(built.servers.insert(name.clone(), builder)),
-                Err(error) => mistakes.push(error),
+                Err(errors) => mistakes.extend(errors),
             }
         }
         if mistakes.is_empty() { Ok(built) } else { Err(mistakes) }
     }
 
     /// Makes the handle to RDMA devices.
-    pub(super) fn rdma(&self) -> Result<Rdma, SettingsError> {
-        let handle = rdma::handle(&self.root.rdma, &self.places);
-        handle.map_err(|error| self.invalid(&[&[]], &error.into()))
+    pub(super) fn rdma(&self) -> Rdma {
+        rdma::handle(&self.root.rdma, &self.places)
     }
 
     /// A builder of a channel to a target.
     pub(super) fn channel_builder(&self, name: &str) -> Result<ChannelBuilder, SettingsError> {
+        self.channel_builder_beside(name, &LeftOut::default()).map_err(SettingsError::joined)
+    }
+
+    fn channel_builder_beside(
+        &self,
+        name: &str,
+        left_out: &LeftOut,
+    ) -> Result<ChannelBuilder, Vec<SettingsError>> {
         let targets = &self.root.targets.0;
         let Some(target) = targets.get(name) else {
             let known = targets.keys().map(String::as_str);
-            return Err(self.missing(unknown("target", name, known)));
+            return Err(vec![self.missing(unknown("target", name, known))]);
         };
         let target: TargetTable = target.clone().or(&self.root.defaults.target);
-        let Some(address) = &target.address else {
-            return Err(self.missing(format!("targets.{name} has no `address`")));
-        };
-        let builder = ChannelBuilder::new(address.clone());
         let tables: [&[&str]; 2] = [&["targets", name], &["defaults", "target"]];
-        let built = target.apply(builder);
-        let builder = built.map_err(|error| self.invalid(&tables, &error))?;
-        let tls = target.tls.tls().map_err(|wrong| self.wrong(&tables, &wrong))?;
+        let gaps = left_out.within(&tables);
+        let address = target.address.clone().unwrap_or_else(no_address);
+        let mut found = Conflicts::default();
+        let builder = target.apply(ChannelBuilder::new(address), &mut found);
+        let mut mistakes = self.conflicts(&tables, &gaps, found.0);
+        let tls = target.tls.tls().map_err(|all| mistakes.extend(self.wrong(&tables, &gaps, all)));
+        // What is left out is known to be wrong, and so is not what it makes of the rest.
+        let is_whole = !gaps.touch(&["address", "tls", "require_encryption"]);
+        if target.address.is_none() && !gaps.explain(&["address"]) {
+            mistakes.push(self.missing(format!("targets.{name} has no `address`")));
+        }
+        let Ok(tls) = tls else { return Err(mistakes) };
         let builder = builder.set_tls(tls);
-        let refused = |message: &str| {
+        if let Some(message) = builder.refusal().filter(|_| is_whole && target.address.is_some()) {
             let required = target.require_encryption.filter(|it| *it).map(|_| "require_encryption");
             let key = target.tls.switch().or(required).unwrap_or("address");
-            self.wrong(&tables, &Wrong { key, message: message.to_owned() })
-        };
-        builder.refusal().map_or(Ok(builder), |message| Err(refused(message)))
+            mistakes.extend(self.wrong(&tables, &gaps, [Wrong::new(key, message)]));
+        }
+        if mistakes.is_empty() { Ok(builder) } else { Err(mistakes) }
     }
 
     /// The address and a builder of a server.
@@ -126,29 +132,39 @@ impl Loaded {
         &self,
         name: &str,
     ) -> Result<(Address, ServerBuilder), SettingsError> {
+        self.server_builder_beside(name, &LeftOut::default()).map_err(SettingsError::joined)
+    }
+
+    fn server_builder_beside(
+        &self,
+        name: &str,
+        left_out: &LeftOut,
+    ) -> Result<(Address, ServerBuilder), Vec<SettingsError>> {
         let servers = &self.root.servers.0;
         let Some(server) = servers.get(name) else {
             let known = servers.keys().map(String::as_str);
-            return Err(self.missing(unknown("server", name, known)));
+            return Err(vec![self.missing(unknown("server", name, known))]);
         };
         let server: ServerTable = server.clone().or(&self.root.defaults.server);
-        let Some(address) = &server.address else {
-            return Err(self.missing(format!("servers.{name} has no `address`")));
-        };
-        let builder = server.apply(Server::builder());
         let tables: [&[&str]; 2] = [&["servers", name], &["defaults", "server"]];
-        let builder = builder.map_err(|error| self.invalid(&tables, &error))?;
-        let tls = server.tls.tls().map_err(|wrong| self.wrong(&tables, &wrong))?;
+        let gaps = left_out.within(&tables);
+        let mut found = Conflicts::default();
+        let builder = server.apply(Server::builder(), &mut found);
+        let mut mistakes = self.conflicts(&tables, &gaps, found.0);
+        let tls = server.tls.tls().map_err(|all| mistakes.extend(self.wrong(&tables, &gaps, all)));
+        if server.address.is_none() && !gaps.explain(&["address"]) {
+            mistakes.push(self.missing(format!("servers.{name} has no `address`")));
+        }
+        let (Ok(tls), Some(address)) = (tls, server.address.clone()) else { return Err(mistakes) };
         let builder = builder.set_tls(tls).by_settings();
-        if let Some(message) = builder.refusal(address) {
-            let key = server.tls.switch().unwrap_or("require_encryption");
-            return Err(self.wrong(&tables, &Wrong { key, message: message.to_owned() }));
-        }
-        if let Some(message) = builder.refusal_of_proxies(address) {
-            let wrong = Wrong { key: "proxy_protocol.from", message: message.to_owned() };
-            return Err(self.wrong(&tables, &wrong));
-        }
-        Ok((address.clone(), builder))
+        let refused = builder.refusal(&address).map(|message| {
+            Wrong::new(server.tls.switch().unwrap_or("require_encryption"), message)
+        });
+        let refused = refused.filter(|_| !gaps.touch(&["tls", "require_encryption"]));
+        let of_proxies = builder.refusal_of_proxies(&address);
+        let of_proxies = of_proxies.map(|message| Wrong::new("proxy_protocol.from", message));
+        mistakes.extend(self.wrong(&tables, &gaps, refused.into_iter().chain(of_proxies)));
+        if mistakes.is_empty() { Ok((address, builder)) } else { Err(mistakes) }
     }
 
     /// A method or a service that is named in the settings of a server that does not have it.
@@ -164,18 +180,35 @@ impl Loaded {
         self.misplaced(&tables, &["methods", name, "compress_from"], error.to_string())
     }
 
-    /// Settings that cannot be together, named by one of them: the first of the tables that has it
-    /// gave its value, and none did where the value is built in.
-    fn invalid(&self, tables: &[&[&str]], invalid: &Invalid) -> SettingsError {
-        let message = format!("it is {}: it has to be {}", invalid.value, invalid.rule);
-        let names: Vec<&str> = invalid.key.iter().map(String::as_str).collect();
-        self.misplaced(tables, &names, message)
+    /// Settings that cannot be together, each named by one of them: the first of the tables that
+    /// has it gave its value, and none did where the value is built in.
+    fn conflicts(
+        &self,
+        tables: &[&[&str]],
+        gaps: &Gaps<'_>,
+        found: impl IntoIterator<Item = Invalid>,
+    ) -> Vec<SettingsError> {
+        let mut all = Vec::new();
+        for Invalid { key, value, rule } in found {
+            let names: Vec<&str> = key.iter().map(String::as_str).collect();
+            if !gaps.explain(&names) {
+                let message = format!("it is {value}: it has to be {rule}");
+                all.push(self.misplaced(tables, &names, message));
+            }
+        }
+        all
     }
 
-    /// A table `tls` that cannot be used, named by one of its keys.
-    fn wrong(&self, tables: &[&[&str]], wrong: &Wrong) -> SettingsError {
-        let names: Vec<&str> = wrong.key.split('.').collect();
-        self.misplaced(tables, &names, wrong.message.clone())
+    /// What is wrong with a table `tls` or with what it is for, each named by one of its keys.
+    fn wrong(
+        &self,
+        tables: &[&[&str]],
+        gaps: &Gaps<'_>,
+        found: impl IntoIterator<Item = Wrong>,
+    ) -> Vec<SettingsError> {
+        let named = found.into_iter().map(|it| (it.key.split('.').collect::<Vec<_>>(), it.message));
+        let due = named.filter(|(names, _)| !gaps.explain(names));
+        due.map(|(names, message)| self.misplaced(tables, &names, message)).collect()
     }
 
     /// A value that cannot be, named by the first of the tables that has its key.

@@ -7,7 +7,7 @@ use rpc_core::settings::{COMPUTED, Checked, NO_TIME, define_overlay};
 
 use super::checks::{PERIOD, SERVED, TIMEOUT};
 use super::compression::compressed_from;
-use super::invalid::{Invalid, set};
+use super::invalid::{Conflicts, Invalid, set};
 use super::table::Named;
 use super::value::CodeName;
 use crate::retry::{
@@ -150,7 +150,8 @@ fn codes(names: &[CodeName]) -> Codes {
 }
 
 impl MethodTable {
-    fn config(&self) -> Result<MethodConfig, InvalidSetting> {
+    /// What applies to the method or service of that name.
+    fn config(&self, name: &str, all: &mut Conflicts) -> MethodConfig {
         let len = |it: Option<u64>| it.map(|it| usize::try_from(it).unwrap_or(usize::MAX));
         let config = MethodConfig::new();
         set! { config,
@@ -161,15 +162,20 @@ impl MethodTable {
             self.max_response_len.and_then(len) => with_max_response_len;
             self.compress_from.map(compressed_from) => with_compress_from;
         }
-        match (self.retry.policy()?, self.hedging.policy()?) {
-            (Some(_), Some(policy)) => Err(InvalidSetting::new(
-                "hedging.max_attempts",
-                policy.max_attempts,
-                "\"off\", since the method has retries: one or the other is possible",
-            )),
-            (Some(policy), None) => Ok(config.with_retries(policy)),
-            (None, Some(policy)) => Ok(config.with_hedging(policy)),
-            (None, None) => Ok(config),
+        let tables = ["methods", name];
+        let retry = all.value_within(&tables, self.retry.policy());
+        match (retry, all.value_within(&tables, self.hedging.policy())) {
+            (Some(_), Some(policy)) => all.value_within(
+                &tables,
+                Err(InvalidSetting::new(
+                    "hedging.max_attempts",
+                    policy.max_attempts,
+                    "\"off\", since the method has retries: one or the other is possible",
+                )),
+            ),
+            (Some(policy), None) => config.with_retries(policy),
+            (None, Some(policy)) => config.with_hedging(policy),
+            (None, None) => config,
         }
     }
 }
@@ -190,22 +196,25 @@ impl RetryBudgetTable {
 pub(super) fn service_config(
     methods: &Named<MethodTable>,
     budget: &RetryBudgetTable,
-) -> Result<ServiceConfig, Invalid> {
+    conflicts: &mut Conflicts,
+) -> ServiceConfig {
     let mut all = ServiceConfig::new().with_budget(budget.budget());
     for (name, table) in &methods.0 {
-        let within = |error| Invalid::within(&["methods", name], &error);
-        let config = table.config().map_err(within)?;
-        all = match name.as_str() {
-            "*" => all.with_default(config),
-            name if name.contains('/') => all.with_method(name, config),
-            name => all.with_service(name, config),
+        let (before, config) = (all.clone(), table.config(name, conflicts));
+        let with_name = match name.as_str() {
+            "*" => before.with_default(config),
+            name if name.contains('/') => before.with_method(name, config),
+            name => before.with_service(name, config),
         };
         // What came before is right, and so are the values of this table: its name is not.
-        all.check().map_err(|error| Invalid {
-            key: vec!["methods".to_owned(), name.clone()],
-            value: error.value().to_owned(),
-            rule: error.rule().to_owned(),
-        })?;
+        match with_name.check() {
+            Ok(()) => all = with_name,
+            Err(error) => conflicts.0.push(Invalid {
+                key: vec!["methods".to_owned(), name.clone()],
+                value: error.value().to_owned(),
+                rule: error.rule().to_owned(),
+            }),
+        }
     }
-    Ok(all)
+    all
 }

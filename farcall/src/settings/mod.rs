@@ -15,6 +15,7 @@ mod encryption;
 mod error;
 mod invalid;
 mod layers;
+mod left_out;
 mod loaded;
 mod methods;
 mod places;
@@ -132,7 +133,7 @@ impl Settings {
     fn of(loaded: Loaded, path: Option<&Path>) -> Result<Self, SettingsError> {
         // What values of several keys say together is checked here, and not at the first call.
         loaded.build()?;
-        let rdma = loaded.rdma()?;
+        let rdma = loaded.rdma();
         Ok(Self { shared: Arc::new(Shared::new(loaded, path)), rdma })
     }
 

@@ -181,6 +181,87 @@ fn all_mistakes_are_reported_each_with_its_line() {
     assert!(!text.contains("targets.a has no"), "{text}");
 }
 
+/// Keys that cannot be together: two in one table, in two tables of a target, and beside a value
+/// that cannot be read.
+#[test]
+fn every_conflict_of_keys_is_reported() {
+    let text = "[targets.a]\naddress = \"tcp://a:1\"\ntimeout = 1\n\
+                connect_backoff = { initial_delay = \"1h\", max_delay = \"1s\" }\n\
+                path_backoff = { initial_delay = \"1h\", max_delay = \"2s\" }\n\
+                require_encryption = true\n\
+                [targets.a.methods.\"shop.Cart/Get\"]\n\
+                retry = { max_attempts = 2, initial_backoff = \"5s\" }\n\
+                [targets.a.methods.\"shop.Cart/Put\"]\nretry.max_backoff = \"1s\"\n\
+                hedging.hedging_delay = \"1s\"\n\
+                [targets.a.methods.Get]\ntimeout = \"1s\"\n\
+                [targets.b]\nconnect_backoff = { initial_delay = \"1h\", max_delay = \"1s\" }\n\
+                [servers.c]\naddress = \"unix://@c\"\nmethods.Get.compress_from = 1\n\
+                methods.Put.compress_from = 1\nproxy_protocol.from = [\"::1\"]\n";
+    let error = read(text, &[]).unwrap_err().to_string();
+    for part in [
+        "3:11: targets.a.timeout",
+        "4:51: targets.a.connect_backoff.max_delay",
+        "5:48: targets.a.path_backoff.max_delay",
+        "6:22: targets.a.require_encryption",
+        "targets.a.methods.\"shop.Cart/Get\".retry.max_backoff",
+        "targets.a.methods.\"shop.Cart/Put\".retry.max_attempts",
+        "targets.a.methods.\"shop.Cart/Put\".hedging.max_attempts",
+        "targets.a.methods.Get: it is Get",
+        "targets.b has no `address`",
+        "15:51: targets.b.connect_backoff.max_delay",
+        "18:29: servers.c.methods.Get.compress_from",
+        "19:29: servers.c.methods.Put.compress_from",
+        "20:23: servers.c.proxy_protocol.from",
+    ] {
+        assert!(error.contains(part), "{part} in:\n{error}");
+    }
+    assert_eq!(error.lines().count(), 13, "{error}");
+}
+
+/// A key that was left out for a mistake is not said to be missing.
+#[test]
+fn conflict_with_a_mistaken_key_is_not_reported() {
+    let text = "[targets.a]\naddress = \"tcp://a:1\"\ntls.cert = 7\ntls.key = \"k\"\n\
+                methods.\"*\".retry = { max_attempts = 0, max_backoff = \"5s\" }\n";
+    let error = read(text, &[]).unwrap_err().to_string();
+    assert_eq!(error.lines().count(), 2, "{error}");
+}
+
+#[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
+#[test]
+fn every_conflict_of_the_table_rdma_is_reported() {
+    let text = "[rdma]\nmax_source_bytes = 1000\nmax_sink_bytes = 1000\n";
+    let error = read(text, &[]).unwrap_err().to_string();
+    assert!(error.contains("2:20: rdma.max_source_bytes"), "{error}");
+    assert!(error.contains("3:18: rdma.max_sink_bytes"), "{error}");
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn every_file_of_tls_that_is_wrong_is_reported() {
+    let text = "[servers.a]\naddress = \"tcp://127.0.0.1:0\"\n\
+                tls = { cert = \"/none/c\", key = \"/none/k\", client_ca = \"/none/ca\" }\n\
+                [servers.b]\naddress = \"tcp://127.0.0.1:0\"\n\
+                tls = { cert = \"/none/c\", client_certs = \"optional\" }\n\
+                [targets.c]\naddress = \"tcp://127.0.0.1:0\"\n\
+                tls = { cert = \"/none/c\", key = \"/none/k\", ca = \"/none/ca\", server_name = \"\" }\n";
+    let error = read(text, &[]).unwrap_err().to_string();
+    for part in [
+        "servers.a.tls.cert: cannot read /none/c",
+        "servers.a.tls.key: cannot read /none/k",
+        "servers.a.tls.client_ca: cannot read /none/ca",
+        "servers.b.tls.cert: it is set without `tls.key`",
+        "servers.b.tls.client_certs: it is set without `tls.client_ca`",
+        "targets.c.tls.cert: cannot read /none/c",
+        "targets.c.tls.key: cannot read /none/k",
+        "targets.c.tls.ca: cannot read /none/ca",
+        "targets.c.tls.server_name: ``",
+    ] {
+        assert!(error.contains(part), "{part} in:\n{error}");
+    }
+    assert_eq!(error.lines().count(), 9, "{error}");
+}
+
 #[test]
 fn mistake_in_the_defaults_is_reported_once() {
     let text = "[defaults.target.connect_backoff]\ninitial_delay = \"1h\"\nmax_delay = \"1s\"\n\

@@ -4,11 +4,12 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use farcall::client::{client_streaming, server_streaming, unary};
-use farcall::{Channel, Request, Server};
+use farcall::retry::{MethodConfig, ServiceConfig};
+use farcall::{Channel, Rdma, RdmaConfig, Request, Server};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::service::{demo, failure, named, on, serve, with_device, without_device};
+use crate::service::{Demo, demo, failure, listen, named, on, serve, with_device, without_device};
 use crate::told::{LIMIT, Log, Told};
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -26,6 +27,10 @@ pub(crate) async fn tell(told: &mut Told, log: &Log) {
     proxies(told, log).await;
     vanishing(told, log).await;
     without_rdma(told, log).await;
+    names(told, log).await;
+    draining(told, log).await;
+    refusing(told, log).await;
+    ports(told, log).await;
 }
 
 /// Lines that other tests of this process cause several times.
@@ -232,4 +237,100 @@ async fn without_rdma(told: &mut Told, log: &Log) {
     let _channel = channel.connect().await.unwrap();
     let line = log.line(&["connected over TCP"]).await;
     told.say("auto:// where the client's device has another address: the client's line", line);
+}
+
+/// Names in `methods` that no server has, before any call. One line each, however many servers.
+async fn names(told: &mut Told, log: &Log) {
+    let [(one, _), (other, _)] = [demo(Server::builder()).await, demo(Server::builder()).await];
+    let config = ServiceConfig::new()
+        .with_service("demo.Demo", MethodConfig::new())
+        .with_service("demo.Dema", MethodConfig::new())
+        .with_method("/demo.Demo/Ecko", MethodConfig::new());
+    for (cause, address) in [("one server", one.clone()), ("two servers", format!("{one},{other}"))]
+    {
+        log.clear();
+        let channel = Channel::builder(address).unwrap().service_config(config.clone());
+        let channel = channel.connect().await.unwrap();
+        let line = log.line(&["farcall::settings", "Ecko"]).await;
+        told.say(&format!("an unknown method in `methods` of a target of {cause}"), line);
+        let line = log.line(&["farcall::settings", "Dema"]).await;
+        told.say(&format!("an unknown service in `methods` of a target of {cause}"), line);
+        for _ in 0..10 {
+            let request = Request::new(String::new());
+            unary::<String, String>(&channel, named("Echo"), request).await.unwrap();
+        }
+        assert_eq!(log.text().matches("farcall::settings").count(), 2, "{}", log.text());
+    }
+}
+
+async fn draining(told: &mut Told, log: &Log) {
+    let demo = Demo::default();
+    let waiting = std::sync::Arc::clone(&demo.waiting);
+    let server = Server::builder().drain_timeout(Duration::ZERO).add_service(demo);
+    let listener = listen(server).await;
+    let address = listener.local_address().to_string();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let serving = tokio::spawn(listener.serve_with_shutdown(async {
+        let _ = stopped.await;
+    }));
+    let channel = Channel::connect(&address).await.unwrap();
+    let call = tokio::spawn(async move { failure(&channel, "Wait", "").await });
+    waiting.notified().await;
+    log.clear();
+    stop.send(()).unwrap();
+    told.say("a server shuts down", log.line(&["a drain begins"]).await);
+    serving.await.unwrap().unwrap();
+    call.await.unwrap();
+    assert_eq!(log.text().matches("a drain begins").count(), 1, "{}", log.text());
+}
+
+/// One client that asks again and again has ten lines.
+async fn refusing(told: &mut Told, log: &Log) {
+    let server = Server::builder().log_failed_calls(false);
+    let server =
+        server.authorize(|_: &farcall::Identity, method: &str| method != "/demo.Demo/Echo");
+    let (address, _) = demo(server).await;
+    let channel = Channel::builder(&address).unwrap().log_failed_calls(false).connect().await;
+    let channel = channel.unwrap();
+    log.clear();
+    for _ in 0..30 {
+        failure(&channel, "Echo", "").await;
+    }
+    told.say("authorize refuses a call", log.line(&["authorize refused"]).await);
+    let count = log.text().matches("authorize refused a call").count();
+    assert!((1..=11).contains(&count), "{count}");
+}
+
+/// A device whose port goes down and comes up, under a channel that had no RDMA at first.
+async fn ports(told: &mut Told, log: &Log) {
+    let network = farcall::sim::SimNetwork::new(1);
+    let device = network.add_device("sim0", &[LOOPBACK]);
+    let host = Rdma::simulated(&network, RdmaConfig::default());
+    let listener = on(&host).add_service(Demo::default()).bind("auto://127.0.0.1:0").await.unwrap();
+    let address = serve(listener);
+    let channel = || {
+        let backoff = farcall::Backoff::new().with_initial_delay(Duration::from_millis(1));
+        Channel::builder(&address).unwrap().rdma(&host).path_backoff(backoff).connect()
+    };
+    let first = channel().await.unwrap();
+    assert!(first.path().is_upgraded(), "{}", first.path());
+    log.clear();
+    device.link_down();
+    let line = log.line(&["farcall::rdma", "INFO", "no more"]).await;
+    told.say("the port of a server's RDMA device goes down", line);
+    drop(first);
+    let second = channel().await.unwrap();
+    assert_eq!(second.path().transport(), Some("tcp"));
+    assert_eq!(log.text().matches("no more").count(), 1, "{}", log.text());
+    log.clear();
+    device.link_up();
+    let line = log.line(&["farcall::path", "INFO"]).await;
+    told.say("auto:// gets RDMA for the first time", line);
+    let line = log.line(&["farcall::rdma", "has become usable"]).await;
+    told.say("the port of a server's RDMA device comes up", line);
+    for line in ["has become usable", "after TCP"] {
+        assert_eq!(log.text().matches(line).count(), 1, "{}", log.text());
+    }
+    assert!(!log.text().contains("RDMA is back"), "{}", log.text());
+    drop(second);
 }

@@ -5,7 +5,7 @@ use farcall::{Channel, ChannelBuilder, Server};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::authority::{Authority, Wanted, named};
+use crate::authority::{Authority, Folder, Wanted, named};
 use crate::service::{demo, failure, serve};
 use crate::told::{Log, Told};
 
@@ -14,6 +14,7 @@ pub(crate) async fn tell(told: &mut Told, log: &Log) {
     files(told);
     without_tls(told, log).await;
     settings(told).await;
+    renewal(told, log).await;
 }
 
 fn builder(address: &str) -> ChannelBuilder {
@@ -217,4 +218,28 @@ async fn settings(told: &mut Told) {
     let bound = Server::builder().tls(&of_server).require_encryption(true);
     let bound = bound.bind("rdma://127.0.0.1:0").await;
     told.say("require_encryption of a server at rdma://", bound.unwrap_err());
+}
+
+/// A reload with another certificate has a line, and one with the same has none.
+async fn renewal(told: &mut Told, log: &Log) {
+    let (ours, folder) = (Authority::new(), Folder::new("renewal"));
+    let write = |name: &str| {
+        let leaf = ours.issue(named(name).with_years(2020, 2031));
+        (folder.write("server.pem", &leaf.cert), folder.write("server.key", &leaf.key))
+    };
+    let (cert, key) = write("a.example");
+    let server = ServerTls::new(ServerTlsConfig::new(cert.clone(), key.clone())).unwrap();
+    let client = ClientTls::new(ours.client_config().with_cert(cert, key)).unwrap();
+    log.clear();
+    server.reload().unwrap();
+    assert_eq!(log.text(), "");
+    write("127.0.0.1");
+    server.reload().unwrap();
+    let line = log.line(&["a certificate was read again"]).await;
+    told.say("a server's TLS is reloaded with another certificate", line);
+    server.reload().unwrap();
+    log.clear();
+    client.reload().unwrap();
+    let line = log.line(&["a certificate was read again"]).await;
+    told.say("a channel's TLS is reloaded with another certificate", line);
 }

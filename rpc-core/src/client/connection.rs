@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
-use super::{CallDeadline, EncodedCall, EncodedReply};
+use super::{CallDeadline, EncodedCall, EncodedReply, MethodTable};
 use crate::call::message_limits::MessageLimits;
 use crate::call::metadata_names::MetadataNames;
 use crate::connect::{ConnectionInfo, Fallback};
@@ -142,6 +142,9 @@ pub trait SessionCalls: Connection {
     /// Returns `UNIMPLEMENTED` if the server has no such method, or is of a version that does not
     /// describe its methods.
     fn method(&self, path: &str) -> Result<Method, Status>;
+
+    /// Returns the server's methods.
+    fn method_table(&self) -> Weak<MethodTable>;
 
     /// Cancels a call. A call that has ended is left alone.
     fn cancel(&self, id: u64);

@@ -9,6 +9,7 @@ mod connection_manager;
 mod encoded;
 pub mod endpoints;
 mod layered;
+mod method_table;
 pub mod mock;
 mod session;
 
@@ -27,4 +28,5 @@ pub(crate) use connection_manager::OneConnection;
 pub use connection_manager::{Connect, Path, PathCounts};
 pub use encoded::{EncodedBody, EncodedCall, EncodedReply};
 pub use layered::{Intercepted, LayeredChannel};
+pub use method_table::{ConfiguredNames, MethodTable};
 pub(crate) use session::Session;

@@ -9,7 +9,7 @@ use super::reasons::{Failures, Fallback};
 use super::{
     Bootstrap, Candidate, ConnectError, Declined, Obstacle, PendingOffer, Upgrade, upgrade,
 };
-use crate::client::{ClientSetup, Established, Session};
+use crate::client::{ClientSetup, ConfiguredNames, Established, Session};
 use crate::memory::MemoryCharge;
 use crate::policy::failover::Wanted;
 use crate::policy::progress::PROGRESS_TIMEOUT;
@@ -46,6 +46,8 @@ pub struct ClientConfig {
     pub connect_backoff: ConnectBackoff,
     /// How many calls a channel may make once more after their connection ended under them.
     pub replays: ReplayLimits,
+    /// The names that are compared with the methods of the first server.
+    pub names: Option<Arc<ConfiguredNames>>,
 }
 
 impl Default for ClientConfig {
@@ -60,6 +62,7 @@ impl Default for ClientConfig {
             backoff: Backoff::default(),
             connect_backoff: ConnectBackoff::default(),
             replays: ReplayLimits::default(),
+            names: None,
         }
     }
 }

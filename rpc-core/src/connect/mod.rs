@@ -25,7 +25,7 @@ mod server;
 mod turn_away;
 mod upgrade;
 
-pub use bootstrap::{Bootstrap, OpenStream};
+pub use bootstrap::{Bootstrap, Connecting, Handshake, OpenStream};
 pub use client::{ClientConfig, UpgradePolicy, connect, handshake_failed};
 pub use error::ConnectError;
 pub(crate) use error::with_retry;

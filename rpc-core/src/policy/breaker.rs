@@ -81,6 +81,17 @@ pub enum FirstAttempt {
     Delayed,
 }
 
+/// The change that a connection over the path means to its channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathGain {
+    /// The path could be had all along.
+    None,
+    /// The channel has the path for the first time, after it could not be had.
+    First,
+    /// The path was in use, and is again.
+    Back,
+}
+
 /// The circuit breaker of one channel's upgraded path.
 #[derive(Debug)]
 pub struct Breaker {
@@ -139,15 +150,18 @@ impl Breaker {
         }
     }
 
-    /// Records that a connection uses the path; true when it could not be had before.
-    pub fn handle_upgraded(&mut self, now: Instant) -> bool {
-        let is_back = matches!(self.state, State::Open { .. } | State::Refused { .. });
-        if is_back && self.was_used {
-            self.failbacks += 1;
-        }
+    /// Records that a connection uses the path.
+    pub fn handle_upgraded(&mut self, now: Instant) -> PathGain {
+        let could_not_be_had = matches!(self.state, State::Open { .. } | State::Refused { .. });
+        let gain = match (could_not_be_had, self.was_used) {
+            (false, _) => PathGain::None,
+            (true, false) => PathGain::First,
+            (true, true) => PathGain::Back,
+        };
+        self.failbacks += u64::from(gain == PathGain::Back);
         self.was_used = true;
         self.state = State::Closed { since: now };
-        is_back
+        gain
     }
 
     /// Records that an attempt at the path was declined while another path carries the calls. It is
@@ -290,7 +304,7 @@ mod tests {
         let mut breaker = Breaker::new(RULES, FirstAttempt::Delayed, 1);
         breaker.handle_upgraded(now);
         breaker.handle_failure(now, "cut".into());
-        assert!(breaker.handle_upgraded(now), "it is back");
+        assert_eq!(breaker.handle_upgraded(now), PathGain::Back);
         breaker.handle_failure(now + Duration::from_secs(9), "cut again".into());
         assert!(is_about(delay(&breaker, now + Duration::from_secs(9)), 200));
         assert_eq!((breaker.failovers(), breaker.failbacks()), (2, 1));
@@ -325,7 +339,7 @@ mod tests {
         let mut breaker = Breaker::new(RULES, FirstAttempt::Delayed, 1);
         breaker.handle_attempt_failed(Instant::now(), "no device".into());
         assert_eq!(breaker.broken(), None);
-        assert!(!breaker.handle_upgraded(Instant::now()), "it does not come back");
+        assert_eq!(breaker.handle_upgraded(Instant::now()), PathGain::None);
     }
 
     #[test]
@@ -337,11 +351,13 @@ mod tests {
             breaker.handle_declined(now, denial(true));
             assert!(is_about(delay(&breaker, now), ms), "{breaker:?}");
         }
-        assert!(!breaker.was_used() && breaker.handle_upgraded(now) && breaker.was_used());
+        assert!(!breaker.was_used());
+        assert_eq!(breaker.handle_upgraded(now), PathGain::First);
+        assert!(breaker.was_used());
         assert_eq!((breaker.failovers(), breaker.failbacks()), (0, 0), "it never failed in use");
         breaker.handle_declined(now, denial(false));
         assert_eq!((breaker.broken(), breaker.reason()), (None, Some("port down")));
-        assert!(breaker.handle_upgraded(now), "the next connection has it");
+        assert_eq!(breaker.handle_upgraded(now), PathGain::Back, "the next connection has it");
     }
 
     #[derive(Debug, Clone)]
@@ -359,13 +375,13 @@ mod tests {
     fn every_failure_and_every_return_is_counted() {
         let now = Instant::now();
         let mut breaker = Breaker::new(RULES, FirstAttempt::Delayed, 1);
-        assert!(!breaker.handle_upgraded(now));
+        assert_eq!(breaker.handle_upgraded(now), PathGain::None);
         for count in 1..=3 {
             breaker.handle_failure(now, "cut".into());
             breaker.handle_attempt_failed(now, "still cut".into());
             assert_eq!((breaker.failovers(), breaker.failbacks()), (count, count - 1));
-            assert!(breaker.handle_upgraded(now));
-            assert!(!breaker.handle_upgraded(now), "it was back");
+            assert_eq!(breaker.handle_upgraded(now), PathGain::Back);
+            assert_eq!(breaker.handle_upgraded(now), PathGain::None, "it was back");
             assert_eq!((breaker.failovers(), breaker.failbacks()), (count, count));
         }
     }

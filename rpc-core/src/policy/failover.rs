@@ -20,7 +20,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::breaker::{Breaker, Denial};
+use super::breaker::{Breaker, Denial, PathGain};
 use super::reconnect::{Lifespan, Reconnect};
 
 /// Which path a connection is to take, of those that its `UpgradePolicy` has.
@@ -115,8 +115,8 @@ pub struct Made {
 pub struct Handover<C> {
     /// The connection that the new one replaces; it ends with its last call.
     pub replaced: Option<C>,
-    /// Whether the upgraded path was broken and is back.
-    pub is_failback: bool,
+    /// The change of the upgraded path.
+    pub gain: PathGain,
 }
 
 /// Why an attempt made no connection.
@@ -278,16 +278,16 @@ impl<C> Failover<C> {
         let (attempt, replaced) = self.end_attempt();
         let attempted_at = attempt.map_or(now, |attempt| attempt.began_at);
         self.stage = Stage::Connected(Current { connection, attempted_at, connected_at: now });
-        let is_failback = match made {
+        let gain = match made {
             Made { is_upgraded: true, .. } => self.breaker.handle_upgraded(now),
             Made { is_upgraded: false, fallback } => {
                 if let Some(denial) = fallback {
                     self.breaker.handle_declined(now, denial);
                 }
-                false
+                PathGain::None
             }
         };
-        Handover { replaced: replaced.map(|current| current.connection), is_failback }
+        Handover { replaced: replaced.map(|current| current.connection), gain }
     }
 
     /// The attempt under way has made none. True when the server is not tried again for a while.

@@ -66,7 +66,7 @@ fn callers_share_an_attempt_and_its_connection() {
     assert_eq!(failover.ask(now), Ask::Wait);
     assert!(!failover.is_idle());
     let handover = failover.handle_made(1, BELOW, now);
-    assert_eq!(handover, Handover { replaced: None, is_failback: false });
+    assert_eq!(handover, Handover { replaced: None, gain: PathGain::None });
     assert_eq!((failover.ask(now), failover.connection()), (Ask::Take, Some(&1)));
     assert_eq!(failover.failback_due(), None, "no path has failed");
 }
@@ -114,7 +114,7 @@ fn failback_begins_when_it_is_due_and_replaces_the_connection() {
     let later = failover.failback_due().expect("the path is still broken");
     assert!(later > due && failover.begin_failback(later));
     let handover = failover.handle_made(3, UPGRADED, later);
-    assert_eq!(handover, Handover { replaced: Some(2), is_failback: true });
+    assert_eq!(handover, Handover { replaced: Some(2), gain: PathGain::Back });
     assert_eq!((failover.connection(), failover.failback_due()), (Some(&3), None));
     assert_eq!((failover.breaker().failovers(), failover.breaker().failbacks()), (1, 1));
 }
@@ -143,7 +143,7 @@ fn failback_without_a_caller_connects_the_channel_or_leaves_it() {
         failover.handle_lost(loss(false, 1, Cause::SentAway), due);
         if is_made {
             let handover = failover.handle_made(3, UPGRADED, due);
-            assert_eq!(handover, Handover { replaced: None, is_failback: true });
+            assert_eq!(handover, Handover { replaced: None, gain: PathGain::Back });
             assert_eq!(failover.connection(), Some(&3));
         } else {
             failover.handle_failed(no_path(), due);

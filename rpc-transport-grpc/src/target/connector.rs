@@ -9,7 +9,9 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rpc_core::Limits;
 use rpc_core::client::{Connect, Connection as _, Established};
-use rpc_core::connect::{ClientConfig, ConnectError, OpenStream, Wanted, handshake_failed};
+use rpc_core::connect::{
+    Bootstrap, ClientConfig, ConnectError, Connecting, OpenStream, Wanted, handshake_failed,
+};
 use rpc_core::wire::Spoken;
 
 use super::connection::{GrpcConnection, Opened};
@@ -52,10 +54,10 @@ impl GrpcConnector {
         self
     }
 
-    async fn open(&self) -> Result<Established, ConnectError> {
-        let unreachable =
-            |reason| ConnectError::Unreachable { address: self.name.to_string(), reason };
-        let mut stream = self.streams.open_stream().await.map_err(unreachable)?;
+    async fn handshake(
+        &self,
+        mut stream: Box<dyn Bootstrap>,
+    ) -> Result<Established, ConnectError> {
         stream.open().await.map_err(|error| handshake_failed(&self.name, error))?;
         let addresses = stream.addresses();
         let goodbye = Arc::new(Goodbye::new(Arc::clone(&self.name), Arc::clone(&self.pace)));
@@ -191,7 +193,9 @@ impl Connect for GrpcConnector {
     fn connect(&self, _: Wanted) -> BoxFuture<'_, Result<Established, ConnectError>> {
         Box::pin(async {
             let timeout = self.config.handshake_timeout;
-            let opened = tokio::time::timeout(timeout, self.open()).await;
+            let handshake = |stream| -> Connecting<'_> { Box::pin(self.handshake(stream)) };
+            let connecting = self.streams.connect_by(&self.name, &handshake);
+            let opened = tokio::time::timeout(timeout, connecting).await;
             opened.unwrap_or_else(|_| {
                 let (address, timeout_ms) = (self.name.to_string(), timeout.as_millis());
                 Err(ConnectError::TimedOut { address, timeout_ms })

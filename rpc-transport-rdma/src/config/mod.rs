@@ -212,11 +212,22 @@ impl RdmaConfig {
     ///
     /// Returns the first setting that is out of its range.
     pub fn check(&self) -> Result<(), InvalidSetting> {
-        self.check_each()?;
+        self.faults().into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// Returns the values that cannot be: the first that is out of its range, and those that do
+    /// not fit to another one.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn faults(&self) -> Vec<InvalidSetting> {
         let (slot_len, source, sink) =
             (u64::from(self.slot_len), self.max_source_bytes, self.max_sink_bytes);
-        ensure(source >= slot_len, "rdma.max_source_bytes", source, SOURCE)?;
-        ensure(sink >= slot_len, "rdma.max_sink_bytes", sink, SINK)
+        let checked = [
+            self.check_each(),
+            ensure(source >= slot_len, "rdma.max_source_bytes", source, SOURCE),
+            ensure(sink >= slot_len, "rdma.max_sink_bytes", sink, SINK),
+        ];
+        checked.into_iter().filter_map(Result::err).collect()
     }
 }
 

@@ -27,5 +27,5 @@ pub(crate) use found_port::ports_of;
 pub use memory_window_check::{WindowFault, check_windows};
 pub use port_name::PortName;
 pub use search::{PortQuery, Search, find_port};
-pub(crate) use search::{find_port_by, usable_ports};
+pub(crate) use search::{UsablePorts, find_port_by, usable_ports};
 pub use topology::Topology;

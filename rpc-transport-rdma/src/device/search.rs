@@ -50,23 +50,33 @@ impl Search {
 pub fn find_port(provider: &dyn Provider, query: PortQuery<'_>) -> Result<Port, DeviceError> {
     let names = query.device.map(str::parse).transpose()?.into_iter().collect();
     let search = Search { names, ..Search::for_address(query.address) };
-    find_port_by(provider, &search, |name| Device::open(provider, name))
+    find_port_by(provider, &search, |name| Device::open(provider, name), |_| {})
 }
 
-/// Finds a port, with a way to open devices that may know some of them already.
+/// Finds a port, with a way to open devices that may know some of them already. `look` is shown all
+/// ports.
 pub(crate) fn find_port_by(
     provider: &dyn Provider,
     search: &Search,
     open: impl Fn(&str) -> Result<Device, VerbsError>,
+    look: impl FnOnce(&[FoundPort]),
 ) -> Result<Port, DeviceError> {
     let mut candidates = Vec::new();
-    for device in open_all(provider, &search.names, open)? {
+    let opened = match open_all(provider, &search.names, open) {
+        Err(DeviceError::NoDevice) => {
+            look(&[]);
+            return Err(DeviceError::NoDevice);
+        }
+        opened => opened?,
+    };
+    for device in opened {
         for found in ports_of(&device)? {
             candidates.push((device.clone(), found));
         }
     }
     let interface_gid = infiniband_gid_of(search.address);
     let found: Vec<_> = candidates.iter().map(|(_, found)| found.clone()).collect();
+    look(&found);
     let topology = Topology::of_process();
     let distance = |device: &str| topology.distance(device);
     let (index, entry) = choose(&found, search, interface_gid, distance)?;
@@ -83,15 +93,14 @@ pub(crate) fn find_port_by(
 /// The ports that may be used and could serve some address, with their devices.
 pub(crate) fn usable_ports(
     provider: &dyn Provider,
-    names: &[PortName],
-    gid_index: Option<u8>,
+    which: &UsablePorts,
     open: impl Fn(&str) -> Result<Device, VerbsError>,
 ) -> Result<Vec<(Device, FoundPort)>, DeviceError> {
     let (mut usable, mut all) = (Vec::new(), Vec::new());
-    for device in open_all(provider, names, open)? {
+    for device in open_all(provider, &which.names, open)? {
         for found in ports_of(&device)? {
             all.push(found.clone());
-            if can_serve(&found, names, gid_index) {
+            if which.includes(&found) {
                 usable.push((device.clone(), found));
             }
         }
@@ -99,12 +108,23 @@ pub(crate) fn usable_ports(
     if usable.is_empty() { Err(DeviceError::NoActivePort { found: all }) } else { Ok(usable) }
 }
 
-/// Whether a port may be used and could serve some address. Pure.
-fn can_serve(port: &FoundPort, names: &[PortName], gid_index: Option<u8>) -> bool {
-    let may_use = names.is_empty() || names.iter().any(|name| name.includes(port));
-    let is_active = port.attributes.state == PortState::Active;
-    let mut serving = port.serving();
-    may_use && is_active && serving.any(|entry| gid_index.is_none_or(|index| entry.index == index))
+/// The ports that may be used.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct UsablePorts {
+    /// The devices or ports by name; all if there are none.
+    pub(crate) names: Vec<PortName>,
+    /// The only place of a port's GID table that may be used; all if there is none.
+    pub(crate) gid_index: Option<u8>,
+}
+
+impl UsablePorts {
+    /// Returns true if a port is one of them and could serve some address. Pure.
+    pub(crate) fn includes(&self, port: &FoundPort) -> bool {
+        let may_use = self.names.is_empty() || self.names.iter().any(|name| name.includes(port));
+        let is_active = port.attributes.state == PortState::Active;
+        let is_allowed = |entry: &GidEntry| self.gid_index.is_none_or(|it| entry.index == it);
+        may_use && is_active && port.serving().any(is_allowed)
+    }
 }
 
 /// Decides between the ports that were found. Pure.
@@ -202,6 +222,10 @@ mod tests {
     use super::super::interface::gid_in_hardware_address;
     use super::*;
     use crate::verbs::{GidKind, LinkLayer, Mtu, PortAttributes};
+
+    fn can_serve(port: &FoundPort, names: &[PortName], gid_index: Option<u8>) -> bool {
+        UsablePorts { names: names.to_vec(), gid_index }.includes(port)
+    }
 
     fn port(device: &str, state: PortState, gids: &[(&str, GidKind)]) -> FoundPort {
         let link_layer = match gids[0].1 {

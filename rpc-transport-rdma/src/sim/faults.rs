@@ -49,6 +49,8 @@ pub struct SimFaults {
     pub refused_receive: f64,
     /// Registering memory fails with `ENOMEM`.
     pub refused_registration: f64,
+    /// Opening a device fails with `EBUSY`.
+    pub busy_device: f64,
     /// A request breaks its queue pair.
     pub broken_queue_pair: f64,
     /// Destroying a queue pair throws its completions out of the completion queue that were not
@@ -93,6 +95,7 @@ impl Default for SimFaults {
             refused_post: 0.0,
             refused_receive: 0.0,
             refused_registration: 0.0,
+            busy_device: 0.0,
             broken_queue_pair: 0.0,
             purge_on_destroy: 0.0,
             late_last_receive: 0.0,

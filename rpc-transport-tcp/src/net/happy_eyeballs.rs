@@ -1,12 +1,13 @@
 //! A race among the addresses of one server, as RFC 8305 ("Happy Eyeballs") has it.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep_until};
 
 /// Longest time that an attempt has before the next one begins beside it.
 const ATTEMPT_DELAY_MAX: Duration = Duration::from_millis(250);
@@ -17,35 +18,71 @@ const ATTEMPT_DELAY_MIN: Duration = Duration::from_millis(100);
 /// Time in which the attempts at all addresses begin, where the delays between them allow it.
 const ALL_WITHIN: Duration = Duration::from_secs(1);
 
-/// Connects to the first address that accepts. An address that fails, or has not answered in
-/// time, has the next one tried; the families of addresses take turns. The other attempts are
-/// dropped.
+/// Time that a server has to answer on an open stream before the next address is tried beside it.
+/// RFC 8305 begins the next attempt before the whole handshake, which takes several round trips.
+const ANSWER_DELAY: Duration = Duration::from_secs(1);
+
+/// Connects to the first address that accepts, and whose server ends its handshake. An address that
+/// fails, or has not answered in time, has the next one tried; the families of addresses take
+/// turns. While a server has time to answer, no other stream is opened. The other attempts are
+/// dropped with the first that succeeds.
 ///
 /// # Errors
 ///
-/// Returns the first address's error if all fail: it is the one that the system prefers.
+/// Returns the first error if all fail, or `None` if there is no address.
 ///
 /// # Cancel safety
 ///
 /// This function is cancel safe: it drops all attempts.
-pub(super) async fn connect<T, F: Future<Output = io::Result<T>>>(
+pub(super) async fn connect<S, T, E, O, F>(
     addresses: Vec<SocketAddr>,
-    open: impl Fn(SocketAddr) -> F,
-) -> io::Result<T> {
+    open: impl Fn(SocketAddr) -> O,
+    finish: impl Fn(S) -> F,
+) -> Result<T, Option<E>>
+where
+    O: Future<Output = Result<S, E>>,
+    F: Future<Output = Result<T, E>>,
+{
     let delay = attempt_delay(addresses.len());
-    let mut waiting = interleaved(addresses).into_iter();
-    let (mut attempts, mut failure) = (FuturesUnordered::new(), None);
+    let mut waiting: VecDeque<_> = interleaved(addresses).into();
+    let (mut opening, mut finishing) = (FuturesUnordered::new(), FuturesUnordered::new());
+    // The addresses of the attempts in `opening`.
+    let mut begun = Vec::new();
+    let (mut next_at, mut failure) = (Instant::now(), None);
     loop {
-        attempts.extend(waiting.next().map(&open));
-        tokio::select! {
-            biased;
-            ended = attempts.next() => match ended {
-                Some(Ok(opened)) => return Ok(opened),
-                Some(Err(error)) => drop(failure.get_or_insert(error)),
-                None => return Err(failure.unwrap_or_else(without_address)),
-            },
-            () = sleep(delay), if waiting.len() > 0 => {}
+        if next_at <= Instant::now()
+            && let Some(address) = waiting.pop_front()
+        {
+            begun.push(address);
+            let opened = open(address);
+            opening.push(async move { (address, opened.await) });
+            next_at = Instant::now() + delay;
         }
+        let error = tokio::select! {
+            biased;
+            Some(finished) = finishing.next() => match finished {
+                Ok(connected) => return Ok(connected),
+                Err(error) => error,
+            },
+            Some((address, opened)) = opening.next() => match opened {
+                Ok(stream) => {
+                    opening.clear();
+                    begun.retain(|it| *it != address);
+                    begun.drain(..).rev().for_each(|it| waiting.push_front(it));
+                    finishing.push(finish(stream));
+                    next_at = Instant::now() + ANSWER_DELAY;
+                    continue;
+                }
+                Err(error) => {
+                    begun.retain(|it| *it != address);
+                    error
+                }
+            },
+            () = sleep_until(next_at), if !waiting.is_empty() => continue,
+            else => return Err(failure),
+        };
+        failure.get_or_insert(error);
+        next_at = Instant::now();
     }
 }
 
@@ -69,7 +106,7 @@ fn interleaved(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     ordered
 }
 
-fn without_address() -> io::Error {
+pub(super) fn without_address() -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, "the name has no address")
 }
 
@@ -78,9 +115,18 @@ mod tests {
     use std::cell::RefCell;
     use std::future::pending;
 
-    use tokio::time::Instant;
+    use tokio::time::sleep;
 
     use super::*;
+
+    /// The race among streams alone.
+    async fn connect<T, F: Future<Output = io::Result<T>>>(
+        addresses: Vec<SocketAddr>,
+        open: impl Fn(SocketAddr) -> F,
+    ) -> io::Result<T> {
+        let opened = super::connect(addresses, open, |opened| async { Ok(opened) }).await;
+        opened.map_err(|error| error.unwrap_or_else(without_address))
+    }
 
     fn address(text: &str) -> SocketAddr {
         text.parse().unwrap()
@@ -161,6 +207,56 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
         let none = connect(Vec::new(), open).await.unwrap_err();
         assert_eq!(none.to_string(), "the name has no address");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_accepts_and_is_silent_has_the_next_tried_after_a_second() {
+        let (began, tried) = (Instant::now(), RefCell::new(Vec::new()));
+        let open = |address: SocketAddr| {
+            tried.borrow_mut().push((address.port(), began.elapsed().as_millis()));
+            async move { Ok::<_, io::Error>(address.port()) }
+        };
+        let finish = |port| async move { if port == 3 { Ok(port) } else { pending().await } };
+        assert_eq!(super::connect(numbered(4), open, finish).await.unwrap(), 3);
+        assert_eq!(*tried.borrow(), [(1, 0), (2, 1000), (3, 2000)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_server_wins_over_a_silent_one() {
+        let open = |address: SocketAddr| async move { Ok::<_, io::Error>(address.port()) };
+        let finish = |port| async move {
+            match port {
+                1 => sleep(Duration::from_secs(5)).await,
+                _ => pending().await,
+            }
+            Ok(port)
+        };
+        assert_eq!(super::connect(numbered(2), open, finish).await.unwrap(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_refuses_the_handshake_has_the_next_tried_at_once() {
+        let began = Instant::now();
+        let open = |address: SocketAddr| async move { Ok(address.port()) };
+        let finish = |port| async move { if port == 3 { Ok(port) } else { Err(refused()) } };
+        assert_eq!(super::connect(numbered(3), open, finish).await.unwrap(), 3);
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        let error = super::connect(numbered(2), open, finish).await.unwrap_err().unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    /// The first address swallows SYNs, the second accepts and is silent.
+    #[tokio::test(start_paused = true)]
+    async fn attempts_that_were_given_up_for_an_open_stream_are_made_again() {
+        let tried = RefCell::new(Vec::new());
+        let open = |address: SocketAddr| {
+            tried.borrow_mut().push(address.port());
+            let is_first = tried.borrow().len() == 1;
+            async move { if is_first { pending().await } else { Ok::<_, io::Error>(address.port()) } }
+        };
+        let finish = |port| async move { if port == 1 { Ok(port) } else { pending().await } };
+        assert_eq!(super::connect(numbered(2), open, finish).await.unwrap(), 1);
+        assert_eq!(*tried.borrow(), [1, 2, 1]);
     }
 
     #[test]

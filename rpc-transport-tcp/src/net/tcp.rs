@@ -2,13 +2,16 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use futures::future::BoxFuture;
 use rpc_core::client::{Connect, Established};
 #[cfg(feature = "tls")]
 use rpc_core::connect::Alpn;
-use rpc_core::connect::{self, Bootstrap, ClientConfig, ConnectError, OpenStream, Wanted};
+use rpc_core::connect::{
+    self, Bootstrap, ClientConfig, ConnectError, Connecting, Handshake, OpenStream, Wanted,
+};
 use rpc_core::server::Listen;
 use rpc_core::transport::Addresses;
 #[cfg(target_os = "linux")]
@@ -16,7 +19,7 @@ use socket2::SockRef;
 use tokio::net::{TcpStream, ToSocketAddrs, lookup_host};
 use tokio::runtime::Handle;
 
-use super::happy_eyeballs;
+use super::happy_eyeballs::{self, without_address};
 use crate::connection::bootstrap::SocketBootstrap;
 use crate::net::proxy::ProxyNetworks;
 #[cfg(feature = "tls")]
@@ -205,12 +208,19 @@ impl TcpConnector {
         self
     }
 
-    /// Opens a stream to the first of the server's addresses that accepts.
-    async fn open(&self) -> io::Result<TcpStream> {
+    /// All addresses of the server.
+    async fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
         let mut addresses: Vec<_> = lookup_host(&*self.address).await?.collect();
         let alternatives = self.alternatives.read().unwrap_or_else(PoisonError::into_inner).clone();
         addresses.extend(&*alternatives);
-        happy_eyeballs::connect(addresses, TcpStream::connect).await
+        Ok(addresses)
+    }
+
+    /// Opens a stream to the first of the server's addresses that accepts.
+    async fn open(&self) -> io::Result<TcpStream> {
+        let finish = |stream| async { Ok(stream) };
+        let opened = happy_eyeballs::connect(self.addresses().await?, TcpStream::connect, finish);
+        opened.await.map_err(|error| error.unwrap_or_else(without_address))
     }
 
     /// The start of a connection over an open stream.
@@ -241,6 +251,36 @@ impl OpenStream for TcpConnector {
         })
     }
 
+    fn connect_by<'a>(&'a self, server: &'a str, handshake: &'a Handshake<'a>) -> Connecting<'a> {
+        let unreachable =
+            move |reason| ConnectError::Unreachable { address: server.to_owned(), reason };
+        Box::pin(async move {
+            let is_open = AtomicBool::new(false);
+            let open = |address| async move {
+                let stream = TcpStream::connect(address).await;
+                stream.and_then(|stream| self.start(stream)).map_err(unreachable)
+            };
+            let finish = |stream| {
+                is_open.store(true, Ordering::Relaxed);
+                handshake(stream)
+            };
+            let connected = async {
+                let addresses = self.addresses().await.map_err(unreachable)?;
+                let connected = happy_eyeballs::connect(addresses, open, finish).await;
+                connected.map_err(|error| error.unwrap_or_else(|| unreachable(without_address())))
+            };
+            let timeout = self.config.handshake_timeout;
+            let connected = tokio::time::timeout(timeout, connected).await;
+            connected.unwrap_or_else(|_| {
+                let address = server.to_owned();
+                Err(match is_open.load(Ordering::Relaxed) {
+                    true => ConnectError::TimedOut { address, timeout_ms: timeout.as_millis() },
+                    false => unreachable(io::ErrorKind::TimedOut.into()),
+                })
+            })
+        })
+    }
+
     fn set_alternatives(&self, alternatives: &Arc<[SocketAddr]>) {
         let mut known = self.alternatives.write().unwrap_or_else(PoisonError::into_inner);
         known.clone_from(alternatives);
@@ -262,13 +302,11 @@ impl Connect for TcpConnector {
 
     fn connect(&self, wanted: Wanted) -> BoxFuture<'_, Result<Established, ConnectError>> {
         Box::pin(async move {
-            let unreachable = |reason| {
-                let address = self.name.to_string();
-                ConnectError::Unreachable { address, reason }
-            };
             self.config.policy.check_host(&wanted, &self.name).await?;
-            let bootstrap = self.open_stream().await.map_err(unreachable)?;
-            connect::connect(bootstrap, &self.name, &self.config, wanted).await
+            let handshake = |bootstrap| -> Connecting<'_> {
+                Box::pin(connect::connect(bootstrap, &self.name, &self.config, wanted.clone()))
+            };
+            self.connect_by(&self.name, &handshake).await
         })
     }
 }
@@ -276,6 +314,9 @@ impl Connect for TcpConnector {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Far longer than anything here takes.
+    const HOUR: std::time::Duration = std::time::Duration::from_secs(3600);
 
     /// A small frame waits behind all that the kernel has taken.
     #[cfg(target_os = "linux")]
@@ -314,6 +355,24 @@ mod tests {
         OpenStream::set_alternatives(&connector, &Arc::from([live]));
         let opened = connector.open_stream().await.unwrap();
         assert_eq!(opened.addresses().peer, Some(live));
+    }
+
+    /// It accepts in the kernel, and no program reads what comes. Only the race ends before the
+    /// handshake timeout.
+    #[tokio::test]
+    async fn an_address_that_accepts_in_silence_does_not_hide_a_live_one() {
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let live = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let config = ClientConfig { handshake_timeout: HOUR, ..ClientConfig::default() };
+        let connector = TcpConnector::new(silent.local_addr().unwrap().to_string(), config);
+        OpenStream::set_alternatives(&connector, &Arc::from([live.local_addr().unwrap()]));
+        let server = rpc_core::Server::builder().build();
+        let serving = server.serve(TcpListener::from(live));
+        let connecting = Connect::connect(&connector, Wanted::Best);
+        tokio::select! {
+            connected = connecting => assert!(connected.unwrap().is_open()),
+            ended = serving => panic!("{ended:?}"),
+        }
     }
 
     #[tokio::test]

@@ -7,14 +7,15 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use rpc_core::connect::Alpn;
 use rustls::client::{ClientConnection, Resumption, WantsClientCert};
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ConfigBuilder};
 use tokio::net::TcpStream;
 
 use super::alpn::{AlpnPolicy, Protocols};
-use super::error::TlsError;
+use super::error::{TlsError, first};
 use super::pem::{Pem, unusable_pair};
-use super::server::roots;
+use super::renewal::log_renewal;
+use super::server::{Read, found, roots};
 use super::socket::TlsSocket;
 use super::{VERSIONS, provider};
 
@@ -84,27 +85,36 @@ impl ClientTlsConfig {
     }
 
     /// Reads all files.
-    fn load(&self) -> Result<Arc<ClientConfig>, TlsError> {
+    fn load(&self) -> Result<Read<ClientConfig>, Vec<TlsError>> {
+        let mut errors = Vec::new();
         if let Some(name) = &self.server_name {
-            server_name(name)?;
+            found(server_name(name), &mut errors);
         }
         let builder = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(VERSIONS)
-            .map_err(TlsError::refused)?;
+            .map_err(|error| vec![TlsError::refused(error)])?;
         let builder = match &self.ca {
             Some(ca) if !self.has_platform_roots => {
-                builder.with_root_certificates(roots(ca, "tls.ca")?)
+                roots(ca, "tls.ca").map(|roots| builder.with_root_certificates(roots))
             }
-            ca => with_platform_roots(builder, ca.as_ref())?,
+            ca => with_platform_roots(builder, ca.as_ref()),
         };
-        let mut config = match &self.cert {
-            None => builder.with_no_client_auth(),
-            Some((cert, key)) => builder
-                .with_client_auth_cert(cert.certificates("tls.cert")?, key.key("tls.key")?)
-                .map_err(|error| unusable_pair(cert, key, &error))?,
+        let builder = found(builder, &mut errors);
+        let pair = self.cert.as_ref().map(|(cert, key)| {
+            let chain = found(cert.certificates("tls.cert"), &mut errors);
+            (chain, found(key.key("tls.key"), &mut errors))
+        });
+        let (Some(builder), true) = (builder, errors.is_empty()) else { return Err(errors) };
+        let (mut config, leaf) = match (&self.cert, pair) {
+            (Some((cert, key)), Some((Some(chain), Some(secret)))) => {
+                let leaf = chain.first().cloned();
+                let config = builder.with_client_auth_cert(chain, secret);
+                (config.map_err(|error| vec![unusable_pair(cert, key, &error)])?, leaf)
+            }
+            _ => (builder.with_no_client_auth(), None),
         };
         config.resumption = Resumption::disabled();
-        Ok(Arc::new(config))
+        Ok((Arc::new(config), leaf))
     }
 }
 
@@ -152,11 +162,13 @@ struct Shared {
 struct Loaded {
     named: ClientTlsConfig,
     config: Arc<ClientConfig>,
+    leaf: Option<CertificateDer<'static>>,
 }
 
 impl Loaded {
-    fn new(named: ClientTlsConfig) -> Result<Self, TlsError> {
-        Ok(Self { config: named.load()?, named })
+    fn new(named: ClientTlsConfig) -> Result<Self, Vec<TlsError>> {
+        let (config, leaf) = named.load()?;
+        Ok(Self { config, leaf, named })
     }
 }
 
@@ -168,6 +180,12 @@ impl ClientTls {
     /// When a file cannot be read or does not hold what it should, when the server's name is none,
     /// and when no authority is named and the operating system's are not to be had.
     pub fn new(config: ClientTlsConfig) -> Result<Self, TlsError> {
+        Self::checked(config).map_err(first)
+    }
+
+    /// Reads what `config` names, and reports everything that is wrong.
+    #[doc(hidden)]
+    pub fn checked(config: ClientTlsConfig) -> Result<Self, Vec<TlsError>> {
         let loaded = ArcSwap::from_pointee(Loaded::new(config)?);
         Ok(Self { shared: Arc::new(Shared { loaded }) })
     }
@@ -186,7 +204,7 @@ impl ClientTls {
     ///
     /// As [`ClientTls::new`]; what was read before stays in use then.
     pub fn reload(&self) -> Result<(), TlsError> {
-        self.shared.loaded.store(Arc::new(Loaded::new(self.config())?));
+        self.store(Arc::new(Loaded::new(self.config()).map_err(first)?));
         Ok(())
     }
 
@@ -194,7 +212,12 @@ impl ClientTls {
     /// connection on; connections that are open stay as they are. Nothing is read here, so that it
     /// cannot fail: the `new` of `other` has checked all of it.
     pub fn replace(&self, other: &Self) {
-        self.shared.loaded.store(other.shared.loaded.load_full());
+        self.store(other.shared.loaded.load_full());
+    }
+
+    fn store(&self, new: Arc<Loaded>) {
+        let old = self.shared.loaded.swap(Arc::clone(&new));
+        log_renewal("client", old.leaf.as_ref(), new.leaf.as_ref());
     }
 
     /// The client's end of a stream to `host`, before its handshake.

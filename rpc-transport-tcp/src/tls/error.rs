@@ -98,3 +98,9 @@ impl TlsError {
         Self::Refused { reason: reason.to_string() }
     }
 }
+
+/// The first of the errors, for callers that take one.
+pub(super) fn first(errors: Vec<TlsError>) -> TlsError {
+    let first = errors.into_iter().next();
+    first.unwrap_or_else(|| TlsError::refused("no reason"))
+}

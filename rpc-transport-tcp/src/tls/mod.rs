@@ -26,6 +26,7 @@ mod handshake;
 mod pair;
 mod pem;
 mod pem_text;
+mod renewal;
 mod server;
 mod session;
 mod socket;

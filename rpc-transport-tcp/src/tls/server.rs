@@ -6,14 +6,17 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use rpc_core::connect::Alpn;
+use rustls::pki_types::CertificateDer;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 use tokio::net::TcpStream;
 
 use super::alpn::{AlpnPolicy, Protocols};
 use super::certificate_fault::{Holder, describe_fault};
-use super::error::TlsError;
+use super::error::{TlsError, first};
 use super::pem::{Pem, unusable_pair};
+use super::renewal::log_renewal;
 use super::socket::TlsSocket;
 use super::{VERSIONS, provider};
 
@@ -87,31 +90,47 @@ impl ServerTlsConfig {
     }
 
     /// Reads all files.
-    fn load(&self) -> Result<Arc<ServerConfig>, TlsError> {
+    fn load(&self) -> Result<Read<ServerConfig>, Vec<TlsError>> {
+        let mut errors = Vec::new();
+        let verifier = self.client_ca.as_ref().and_then(|ca| found(self.verifier(ca), &mut errors));
+        let chain = found(self.cert.certificates("tls.cert"), &mut errors);
+        let key = found(self.key.key("tls.key"), &mut errors);
+        let (Some(chain), Some(key), true) = (chain, key, errors.is_empty()) else {
+            return Err(errors);
+        };
         let builder = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(VERSIONS)
-            .map_err(TlsError::refused)?;
-        let builder = match &self.client_ca {
+            .map_err(|error| vec![TlsError::refused(error)])?;
+        let builder = match verifier {
             None => builder.with_no_client_auth(),
-            Some(ca) => {
-                let roots = Arc::new(roots(ca, "tls.client_ca")?);
-                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
-                let verifier = match self.client_certs {
-                    ClientCerts::Required => verifier,
-                    ClientCerts::Optional => verifier.allow_unauthenticated(),
-                };
-                builder.with_client_cert_verifier(verifier.build().map_err(TlsError::refused)?)
-            }
+            Some(verifier) => builder.with_client_cert_verifier(verifier),
         };
-        let chain = self.cert.certificates("tls.cert")?;
-        let key = self.key.key("tls.key")?;
+        let leaf = chain.first().cloned();
         let mut config = builder
             .with_single_cert(chain, key)
-            .map_err(|error| unusable_pair(&self.cert, &self.key, &error))?;
+            .map_err(|error| vec![unusable_pair(&self.cert, &self.key, &error)])?;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
-        Ok(Arc::new(config))
+        Ok((Arc::new(config), leaf))
     }
+
+    fn verifier(&self, ca: &Pem) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+        let roots = Arc::new(roots(ca, "tls.client_ca")?);
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
+        let verifier = match self.client_certs {
+            ClientCerts::Required => verifier,
+            ClientCerts::Optional => verifier.allow_unauthenticated(),
+        };
+        verifier.build().map_err(TlsError::refused)
+    }
+}
+
+/// What was read, with the certificate that this side shows.
+pub(super) type Read<C> = (Arc<C>, Option<CertificateDer<'static>>);
+
+/// The value, or nothing beside its error among `errors`.
+pub(super) fn found<T>(read: Result<T, TlsError>, errors: &mut Vec<TlsError>) -> Option<T> {
+    read.map_err(|error| errors.push(error)).ok()
 }
 
 /// The authorities in `ca`.
@@ -147,11 +166,13 @@ struct Shared {
 struct Loaded {
     named: ServerTlsConfig,
     config: Arc<ServerConfig>,
+    leaf: Option<CertificateDer<'static>>,
 }
 
 impl Loaded {
-    fn new(named: ServerTlsConfig) -> Result<Self, TlsError> {
-        Ok(Self { config: named.load()?, named })
+    fn new(named: ServerTlsConfig) -> Result<Self, Vec<TlsError>> {
+        let (config, leaf) = named.load()?;
+        Ok(Self { config, leaf, named })
     }
 }
 
@@ -162,6 +183,12 @@ impl ServerTls {
     ///
     /// When a file cannot be read, or does not hold what it should.
     pub fn new(config: ServerTlsConfig) -> Result<Self, TlsError> {
+        Self::checked(config).map_err(first)
+    }
+
+    /// Reads what `config` names, and reports every file that is wrong.
+    #[doc(hidden)]
+    pub fn checked(config: ServerTlsConfig) -> Result<Self, Vec<TlsError>> {
         let loaded = ArcSwap::from_pointee(Loaded::new(config)?);
         Ok(Self { shared: Arc::new(Shared { loaded }) })
     }
@@ -179,7 +206,7 @@ impl ServerTls {
     ///
     /// As [`ServerTls::new`]; what was read before stays in use then.
     pub fn reload(&self) -> Result<(), TlsError> {
-        self.shared.loaded.store(Arc::new(Loaded::new(self.config())?));
+        self.store(Arc::new(Loaded::new(self.config()).map_err(first)?));
         Ok(())
     }
 
@@ -187,7 +214,12 @@ impl ServerTls {
     /// accept on; connections that are open stay as they are. Nothing is read here, so that it
     /// cannot fail: the `new` of `other` has checked all of it.
     pub fn replace(&self, other: &Self) {
-        self.shared.loaded.store(other.shared.loaded.load_full());
+        self.store(other.shared.loaded.load_full());
+    }
+
+    fn store(&self, new: Arc<Loaded>) {
+        let old = self.shared.loaded.swap(Arc::clone(&new));
+        log_renewal("server", old.leaf.as_ref(), new.leaf.as_ref());
     }
 
     /// The server's end of a stream that was just accepted, before its handshake. It speaks one of

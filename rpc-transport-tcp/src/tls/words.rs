@@ -210,7 +210,7 @@ fn of_alert(role: Role, protocols: &[Alpn], alert: AlertDescription) -> String {
 }
 
 /// The names of a certificate, which came from the peer.
-fn names(presented: &[String]) -> String {
+pub(super) fn names(presented: &[String]) -> String {
     // webpki writes `DnsName("a.example")` and `IpAddress(10.0.0.1)`.
     let bare = |name: &String| {
         let inner = name.split_once('(').map_or(name.as_str(), |(_, inner)| inner);

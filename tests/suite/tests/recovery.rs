@@ -9,7 +9,7 @@ use std::time::Duration;
 use farcall::client::unary;
 use farcall::codegen::{HandlerFuture, ServerCall};
 use farcall::layer::TraceLayer;
-use farcall::sim::{SimDevice, SimDeviceConfig, SimNetwork};
+use farcall::sim::{SimDevice, SimDeviceConfig, SimFaults, SimNetwork};
 use farcall::{
     Backoff, CallKind, Channel, Detach, Idempotency, MethodDescriptor, Path, Rdma, RdmaConfig,
     Request, Response, Server, Service, ServiceDescriptor, Status,
@@ -74,6 +74,13 @@ impl Rig {
         let listener = builder.bind(address).await.expect("a port of loopback");
         let address = listener.local_address().to_string();
         (address, tokio::spawn(async move { drop(listener.serve().await) }))
+    }
+
+    /// Sets one fault of the network, and no other.
+    fn fault(&self, set: impl FnOnce(&mut SimFaults)) {
+        let mut faults = SimFaults::default();
+        set(&mut faults);
+        self.network.set_faults(faults);
     }
 
     fn channel(&self, address: &str) -> Channel {
@@ -156,6 +163,36 @@ async fn a_lane_that_gets_room_is_used() {
         recovers(&second).await;
         serving.abort();
     }
+}
+
+#[tokio::test]
+async fn a_pool_that_gets_memory_is_used() {
+    let (rig, _device) = Rig::new();
+    // Without a limit on locked memory it is the machine that has none for now.
+    rig.fault(|faults| faults.refused_registration = 1.0);
+    let mend = || async { rig.network.set_faults(SimFaults::default()) };
+    passes(&rig, "memory", mend).await;
+}
+
+#[tokio::test]
+async fn a_device_that_is_no_longer_busy_is_used() {
+    let (rig, _device) = Rig::new();
+    rig.fault(|faults| faults.busy_device = 1.0);
+    let mend = || async { rig.network.set_faults(SimFaults::default()) };
+    passes(&rig, "busy", mend).await;
+}
+
+#[tokio::test]
+async fn a_limit_on_locked_memory_is_not_tried_again() {
+    let (rig, _device) = Rig::new();
+    rig.fault(|faults| faults.memory_lock_bytes = Some(1 << 12));
+    let (address, serving) = rig.serve("auto://127.0.0.1:0").await;
+    let channel = rig.channel(&address);
+    assert_eq!(ask(&channel).await.ok(), Some(7));
+    let path = channel.path();
+    assert!(path.reason().is_some_and(|it| it.ends_with("not tried again on this connection")));
+    assert_eq!(path.retry_in(), None, "{path:?}");
+    serving.abort();
 }
 
 #[tokio::test]

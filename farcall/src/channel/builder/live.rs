@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use rpc_core::client::ConfiguredNames;
 use rpc_core::client::attempts::PolicyAttempts;
 use tokio::sync::watch;
 
@@ -30,6 +31,7 @@ impl LiveTarget {
             name,
             address: watch::Sender::new(builder.address().clone()),
             rules: RwLock::new(Arc::new(rules)),
+            names: Arc::new(ConfiguredNames::new(builder.get_service_config())),
             resolver_of: ChannelBuilder::resolver_of,
             tls: builder.tls.clone(),
             requires_encryption: builder.get_require_encryption(),
@@ -63,6 +65,7 @@ impl LiveTarget {
         let old = self.rules();
         let is_same = |old: &&Arc<PolicyAttempts>| old.config() == builder.get_service_config();
         // The budget of a service config goes on where the config stays.
+        let is_other = old.attempts.as_ref().is_none_or(|old| !is_same(&old));
         let attempts = match old.attempts.as_ref().filter(is_same) {
             Some(old) => Some(Arc::clone(old)),
             None => attempts(builder.get_service_config().clone()),
@@ -72,6 +75,9 @@ impl LiveTarget {
         #[cfg(feature = "tls")]
         if let (Some(old), Some(new)) = (&self.tls, &builder.tls) {
             old.replace(new);
+        }
+        if is_other {
+            self.names.replace(builder.get_service_config());
         }
         // Last: the connections to new servers have the TLS that came with their address.
         if !held_back.contains(&"address") {

@@ -16,19 +16,19 @@ pub(super) struct RdmaTable {
 }
 
 /// Accepts everything: the values are for another build to check.
-pub(super) fn check(_: &RdmaTable) -> Result<(), InvalidSetting> {
-    Ok(())
+pub(super) fn faults(_: &RdmaTable) -> Vec<InvalidSetting> {
+    Vec::new()
 }
 
 /// Makes the handle that has no devices, and logs that a table is ignored.
-pub(super) fn handle(table: &RdmaTable, places: &Places) -> Result<Rdma, InvalidSetting> {
+pub(super) fn handle(table: &RdmaTable, places: &Places) -> Rdma {
     if table.is_present {
         let (file, reason) = (places.origin(), NOT_BUILT_IN);
         tracing::warn!(
             target: "farcall::settings", file, reason, "the table rdma is ignored"
         );
     }
-    Ok(Rdma::default())
+    Rdma::default()
 }
 
 impl Slots for RdmaTable {

@@ -94,9 +94,10 @@ impl ServiceConfig {
         own.or_else(service).or(self.default.as_ref())
     }
 
-    /// The paths of the methods with settings of their own.
-    pub(super) fn method_paths(&self) -> impl Iterator<Item = &str> {
-        self.methods.keys().map(String::as_str)
+    /// The methods and services with settings of their own: methods by their paths, which begin
+    /// with a slash, and services by their full names.
+    pub(in crate::client) fn names(&self) -> impl Iterator<Item = &str> {
+        self.methods.keys().chain(self.services.keys()).map(String::as_str)
     }
 
     /// Whether no method has any settings.

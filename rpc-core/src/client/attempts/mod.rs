@@ -14,7 +14,6 @@ mod retrying;
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -32,7 +31,7 @@ use crate::call::message_limits::MessageLimits;
 use crate::policy::retry::Failure;
 use crate::policy::retry::codes::Codes;
 use crate::policy::retry::pushback::{ATTEMPTS_KEY, PUSHBACK_KEY, Pushback};
-use crate::{Idempotency, MayHaveExecuted, NotExecuted, Readiness, limited_log};
+use crate::{Idempotency, MayHaveExecuted, NotExecuted, Readiness};
 
 /// A service config at work: it makes the attempts that its policies ask for, and counts them
 /// against the budget that all methods share.
@@ -40,8 +39,6 @@ use crate::{Idempotency, MayHaveExecuted, NotExecuted, Readiness, limited_log};
 pub struct PolicyAttempts {
     config: ServiceConfig,
     budget: Budget,
-    /// Set until the names of methods were compared with what a server has.
-    is_unchecked: AtomicBool,
 }
 
 impl PolicyAttempts {
@@ -49,8 +46,7 @@ impl PolicyAttempts {
     #[must_use]
     pub fn new(config: ServiceConfig) -> Self {
         let budget = Budget::new(config.budget());
-        let is_unchecked = AtomicBool::new(config.method_paths().next().is_some());
-        Self { config, budget, is_unchecked }
+        Self { config, budget }
     }
 
     /// The config.
@@ -71,35 +67,6 @@ impl PolicyAttempts {
     ///
     /// Dropping the future cancels all attempts on their servers.
     pub async fn call<C: Caller>(
-        &self,
-        caller: &C,
-        defaults: &CallDefaults,
-        call: Call<'_>,
-    ) -> Result<ClientReply, Status> {
-        if !self.is_unchecked.load(Ordering::Relaxed) {
-            return self.attempt(caller, defaults, call).await;
-        }
-        let method = call.method().clone();
-        let result = self.attempt(caller, defaults, call).await;
-        self.check_names(caller, method.path());
-        result
-    }
-
-    /// Warns of settings for methods that the server does not have. It is known after the first
-    /// call of a method, `path`, that the server has.
-    fn check_names<C: Caller>(&self, caller: &C, path: &str) {
-        if caller.described(path).is_none() || !self.is_unchecked.swap(false, Ordering::Relaxed) {
-            return;
-        }
-        for method in self.config.method_paths().filter(|path| caller.described(path).is_none()) {
-            limited_log!(
-                target: "farcall::settings",
-                of_process, WARN, "settings for a method that the server does not have", method
-            );
-        }
-    }
-
-    async fn attempt<C: Caller>(
         &self,
         caller: &C,
         defaults: &CallDefaults,

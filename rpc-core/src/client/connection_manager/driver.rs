@@ -19,7 +19,7 @@ use crate::client::{Connect, Established};
 use crate::connect::{ConnectError, ConnectionInfo, is_without_device};
 use crate::limited_log;
 use crate::limits::log::LogLimit;
-use crate::policy::breaker::Denial;
+use crate::policy::breaker::{Denial, PathGain};
 use crate::policy::failover::{Ask, Cause, Failure, Loss, Made, Wanted};
 use crate::runtime::long_wait::wait_until;
 use crate::transport::{Addresses, CloseReason};
@@ -209,16 +209,26 @@ impl Driver {
         }
         let fallback = fallback.map(|reason| Denial { reason, can_pass });
         let made = Made { is_upgraded, fallback };
+        if let (Some(names), Established::Session(session)) =
+            (&self.connector.config().names, &connection)
+        {
+            names.check(&session.method_table());
+        }
         let handover = self.change(|state| {
             state.made_count += 1;
             state.transport = Some(transport);
             state.failover.handle_made(connection, made, now())
         });
-        if handover.is_failback {
-            limited_log!(
+        match handover.gain {
+            PathGain::None => {}
+            PathGain::First => limited_log!(
+                target: "farcall::path",
+                self.log, INFO, "calls go over RDMA now, after TCP", transport, %addresses
+            ),
+            PathGain::Back => limited_log!(
                 target: "farcall::path",
                 self.log, INFO, "RDMA is back", transport, %addresses
-            );
+            ),
         }
         // After the new one is known: a call that is refused here finds that.
         if let Some(replaced) = handover.replaced {

@@ -7,11 +7,9 @@ mod keep_alive;
 mod phase;
 mod request;
 
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use bytes::Bytes;
 use futures::future::BoxFuture;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -20,26 +18,22 @@ use tonic::Status;
 use self::keep_alive::{WatchRules, keep_alive};
 use self::phase::{Draining, Phase};
 use super::connection::ReplySender;
-use super::{ClientSetup, Connection, Outgoing, SessionCalls, Started};
+use super::{ClientSetup, Connection, MethodTable, Outgoing, SessionCalls, Started};
 use crate::call::refusal;
 use crate::calls::client::Calls;
-use crate::calls::id_hashing::IdHashing;
 use crate::calls::receive_budget::ReceiveBudget;
 use crate::connect::ConnectionInfo;
 use crate::limits::memory::MemoryShare;
 use crate::session::{Role, SessionCore, Settled};
 use crate::stream::{RecvStream, SendStream, SessionIo};
 use crate::transport::{CloseReason, Handler, Transport, TransportError};
-use crate::wire::{FrameHeader, FrameKind, method_kinds};
+use crate::wire::{FrameHeader, FrameKind};
 use crate::{BufferSource, Method};
 
 /// The client's end of a connection.
 pub(crate) struct Session {
     core: SessionCore,
-    /// The path of each method, shared with the calls that are made by it.
-    method_ids: HashMap<Arc<str>, u16, IdHashing>,
-    /// What the server says of each method, by id.
-    method_kinds: Bytes,
+    methods: Arc<MethodTable>,
     pub(super) permits: Arc<Semaphore>,
     /// The server's address as the user wrote it.
     pub(super) server: Arc<str>,
@@ -89,7 +83,7 @@ impl Session {
     pub(crate) fn start(transport: Box<dyn Transport>, setup: ClientSetup) -> Arc<Self> {
         let peer_limits = setup.peer.limits();
         let permit_count = (peer_limits.max_calls as usize).min(Semaphore::MAX_PERMITS);
-        let methods = setup.peer.methods.into_iter().map(Arc::from).zip(0..=u16::MAX);
+        let methods = MethodTable::new(setup.peer.methods, setup.peer.method_kinds);
         let settled = Settled {
             limits: setup.limits,
             peer_limits,
@@ -100,8 +94,7 @@ impl Session {
         };
         let session = Arc::new(Self {
             core: SessionCore::new(Role::Client, transport, settled, MemoryShare::default()),
-            method_ids: methods.collect(),
-            method_kinds: setup.peer.method_kinds,
+            methods: Arc::new(methods),
             permits: Arc::new(Semaphore::new(permit_count)),
             server: setup.server,
             state: Mutex::new(State {
@@ -130,8 +123,7 @@ impl Session {
 
     /// The id that the server has given a method.
     fn method_id(&self, path: &str) -> Result<u16, Status> {
-        let id = self.method_ids.get(path).copied();
-        id.ok_or_else(|| refusal::no_such_method(&self.server, path))
+        self.methods.id(path).ok_or_else(|| refusal::no_such_method(&self.server, path))
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -181,12 +173,15 @@ impl SessionCalls for Session {
     }
 
     fn method(&self, path: &str) -> Result<Method, Status> {
-        let known = self.method_ids.get_key_value(path);
+        let known = self.methods.entry(path);
         let (path, id) = known.ok_or_else(|| refusal::no_such_method(&self.server, path))?;
-        let byte = self.method_kinds.get(usize::from(*id)).copied();
-        let description = byte.map(method_kinds::decode);
+        let description = self.methods.kind(id);
         let description = description.ok_or_else(|| refusal::kind_unknown(&self.server, path))?;
         Ok(Method::described(Arc::clone(path), description))
+    }
+
+    fn method_table(&self) -> Weak<MethodTable> {
+        Arc::downgrade(&self.methods)
     }
 
     fn cancel(&self, id: u64) {

@@ -9,8 +9,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::counts::EventCounts;
 use super::misses::Misses;
+use super::told_ports::ToldPorts;
 use crate::AsyncEventKind;
-use crate::device::DeviceError;
+use crate::device::{DeviceError, UsablePorts};
 use crate::verbs::{Device, Gid, Port, PortAttributes};
 use crate::worker::WorkerShared;
 
@@ -21,6 +22,8 @@ pub(crate) type OnLost = Box<dyn Fn(&Device) + Send + Sync>;
 pub(super) struct SharedCache {
     pub(super) cache: Mutex<Cache>,
     pub(super) on_lost: OnLost,
+    /// The ports that may be used.
+    pub(super) usable: UsablePorts,
 }
 
 #[derive(Default)]
@@ -34,6 +37,7 @@ pub(super) struct Cache {
     pub(super) generation: u64,
     /// By name, because a device that comes back is the same to people.
     pub(super) counts: BTreeMap<String, EventCounts>,
+    pub(super) told_ports: ToldPorts,
 }
 
 /// A device in use, which its task has an eye on.

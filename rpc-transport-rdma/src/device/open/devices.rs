@@ -8,7 +8,9 @@ use tokio::time::Instant;
 
 use super::cache::{OnLost, Opened, SharedCache};
 use super::watch::Watch;
-use crate::device::{DeviceError, FoundPort, PortName, Search, find_port_by, usable_ports};
+use crate::device::{
+    DeviceError, FoundPort, PortName, Search, UsablePorts, find_port_by, usable_ports,
+};
 use crate::verbs::{Device, Port, Provider, VerbsError};
 use crate::worker::WorkerShared;
 use crate::{DeviceStatus, PortChoice, RdmaConfig};
@@ -29,7 +31,10 @@ pub(crate) struct Devices {
 impl Devices {
     /// The devices of `provider`, of which none is opened yet.
     pub(crate) fn new(provider: Box<dyn Provider>, config: &RdmaConfig, on_lost: OnLost) -> Self {
-        let shared = Arc::new(SharedCache { cache: Mutex::default(), on_lost });
+        // A name that is none fails every search.
+        let names = config.devices.iter().filter_map(|name| name.parse().ok()).collect();
+        let usable = UsablePorts { names, gid_index: config.gid_index };
+        let shared = Arc::new(SharedCache { cache: Mutex::default(), on_lost, usable });
         let (names, choice) = (config.devices.clone(), config.port_choice);
         let (gid_index, searching) = (config.gid_index, Mutex::default());
         Self { provider, names, choice, gid_index, searching, shared }
@@ -77,8 +82,19 @@ impl Devices {
     pub(crate) fn usable(&self) -> Result<Vec<(Device, FoundPort)>, DeviceError> {
         // Beside searches for a port, two would open each device twice.
         let _searching = self.searching.lock().unwrap_or_else(PoisonError::into_inner);
-        let names = self.port_names()?;
-        usable_ports(&*self.provider, &names, self.gid_index, |name| self.open(name))
+        let which = UsablePorts { names: self.port_names()?, gid_index: self.gid_index };
+        let usable = usable_ports(&*self.provider, &which, |name| self.open(name));
+        match &usable {
+            Ok(usable) => {
+                let found: Vec<_> = usable.iter().map(|(_, port)| port.clone()).collect();
+                self.shared.tell_ports(None, &found);
+            }
+            Err(DeviceError::NoDevice | DeviceError::NoActivePort { .. }) => {
+                self.shared.tell_ports(None, &[]);
+            }
+            Err(_) => {}
+        }
+        usable
     }
 
     fn port_names(&self) -> Result<Vec<PortName>, DeviceError> {
@@ -88,7 +104,8 @@ impl Devices {
     fn search(&self, address: IpAddr) -> Result<Port, DeviceError> {
         let names = self.port_names()?;
         let search = Search { address, names, choice: self.choice, gid_index: self.gid_index };
-        find_port_by(&*self.provider, &search, |name| self.open(name))
+        let look = |found: &[FoundPort]| self.shared.tell_ports(None, found);
+        find_port_by(&*self.provider, &search, |name| self.open(name), look)
     }
 
     fn open(&self, name: &str) -> Result<Device, VerbsError> {

@@ -12,6 +12,7 @@ mod devices;
 mod local_address;
 mod misses;
 mod response;
+mod told_ports;
 mod watch;
 
 pub(crate) use cache::OnLost;

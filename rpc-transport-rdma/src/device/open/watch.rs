@@ -52,9 +52,14 @@ impl Watch {
             Response::Ignore => 0,
             Response::LookAgain => {
                 self.shared.forget();
+                self.tell_ports().await;
                 0
             }
-            Response::EndPort(port) => self.end_port(port),
+            Response::EndPort(port) => {
+                let ended = self.end_port(port);
+                self.tell_ports().await;
+                ended
+            }
             Response::CheckAddresses => self.check_addresses().await,
             Response::EndQueuePair(number) => self.end_queue_pair(number, event),
             Response::EndWorkers => {
@@ -120,10 +125,13 @@ impl Watch {
         self.shared.forget();
         let name = self.device.name();
         match self.look().await {
-            Ok(found) => self.end_where(
-                &format!("{name} has the address of the connection no more"),
-                |connection| connection.reach.is_lost(&found),
-            ),
+            Ok(found) => {
+                self.shared.tell_ports(Some(name), &found);
+                self.end_where(
+                    &format!("{name} has the address of the connection no more"),
+                    |connection| connection.reach.is_lost(&found),
+                )
+            }
             Err(error) => {
                 rpc_core::limited_log!(
                     target: "farcall::rdma",
@@ -131,6 +139,14 @@ impl Watch {
                 );
                 0
             }
+        }
+    }
+
+    /// Logs which ports can serve that could not, and the reverse. A device that does not say is
+    /// told of by the next search.
+    async fn tell_ports(&self) {
+        if let Ok(found) = self.look().await {
+            self.shared.tell_ports(Some(self.device.name()), &found);
         }
     }
 
@@ -160,6 +176,7 @@ impl Watch {
 
     /// Gives the device up: its workers and connections end, and nothing here keeps it open.
     fn lose(&self, reason: &str) {
+        self.shared.tell_ports(Some(self.device.name()), &[]);
         let ended = self.let_go(&CloseReason::Failed(reason.to_owned()));
         tracing::error!(
             target: "farcall::rdma",

@@ -35,6 +35,10 @@ unsafe impl Provider for SimProvider {
                 return Err(VerbsError::NoSuchDevice { name: name.into(), found: names(state) });
             };
             let config = found.config.clone();
+            if state.roll(state.faults.busy_device) {
+                let source = std::io::Error::from_raw_os_error(libc::EBUSY);
+                return Err(VerbsError::system("open the device", source));
+            }
             let id = state.next_id();
             let context = ContextState { device, is_dead: false, events: VecDeque::new() };
             state.contexts.insert(id, context);
