@@ -137,6 +137,10 @@ impl Builder {
     }
 
     /// Takes a package or a message from elsewhere: `.extern_path(".pkg", "::other_crate::pkg")`.
+    ///
+    /// Generated code does not know the fields of such a message. So it does not count the levels
+    /// below it before the message is sent: a message of more than 100 levels is an error of its
+    /// receiver, and encoding one of thousands can overflow the sender's stack.
     #[must_use]
     pub fn extern_path(mut self, proto_path: impl AsRef<str>, rust_path: impl AsRef<str>) -> Self {
         let (proto, rust) = (proto_path.as_ref().to_owned(), rust_path.as_ref().to_owned());

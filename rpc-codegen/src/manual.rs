@@ -2,7 +2,9 @@
 //!
 //! As `tonic_prost_build::manual`, with farcall's module behind tonic's in the same file. Messages
 //! are types that exist already, and farcall has prost encode them: a type that is no
-//! `prost::Message` does not compile beside farcall's module.
+//! `prost::Message` does not compile beside farcall's module. Their fields are not known here, so
+//! the levels of a message are not counted before it is sent: one of more than 100 levels is an
+//! error of its receiver, and encoding one of thousands can overflow the sender's stack.
 //!
 //! ```no_run
 //! use rpc_codegen::manual::{Builder, Method, Service};

@@ -140,7 +140,7 @@ pub(super) fn fit(headers: &mut HeaderMap, max: usize) -> bool {
 fn refused(len: usize, max: usize) -> HeaderMap {
     let message = format!(
         "the response's metadata of {len} bytes is over the client's limit of {max} \
-         (SETTINGS_MAX_HEADER_LIST_SIZE)"
+         (SETTINGS_MAX_HEADER_LIST_SIZE; 8192 for a client that announces none, as over HTTP/1)"
     );
     let mut headers = HeaderMap::new();
     // The text is made of printable ASCII.

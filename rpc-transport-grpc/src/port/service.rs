@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, Version, header};
-use http_body::Body;
-use http_body_util::Full;
+use http_body::{Body, Frame};
+use http_body_util::{BodyExt as _, Full};
 use rpc_core::memory::MemoryShare;
 use rpc_core::{Channel, MethodDescriptor, is_grpc_timeout};
 use tokio_util::sync::CancellationToken;
@@ -19,6 +19,7 @@ use tower::{BoxError, Layer as _, ServiceExt as _, service_fn};
 use super::bodies::Outgoing;
 use super::cross_origin::CrossOrigin;
 use super::flow::Flowing;
+use super::header_list;
 use super::http1::Timely;
 use crate::content_type::ContentType;
 use crate::over::{Early, Limit, answer};
@@ -81,9 +82,11 @@ impl PortService {
             Version::HTTP_2 => request.map(tonic::body::Body::new),
             _ => request.map(|body| tonic::body::Body::new(Timely::new(body, self.body_timeout))),
         };
+        // Before trailers become a part of the body.
+        let max = self.flowing.header_list.len_max();
         let calling = service_fn(|request: http::Request<tonic::body::Body>| {
             let service = self.clone();
-            async move { Ok::<_, Infallible>(service.call(version, request).await) }
+            async move { Ok::<_, Infallible>(fitted(service.call(version, request).await, max)) }
         });
         let answered = GrpcWebLayer::new().layer(calling).oneshot(request).await;
         answered.unwrap_or_else(|never| match never {})
@@ -140,6 +143,24 @@ impl PortService {
             Refusal::Call(Status::unimplemented(words))
         })
     }
+}
+
+/// Cuts a response's headers and trailers to `max` bytes.
+fn fitted(
+    response: http::Response<tonic::body::Body>,
+    max: usize,
+) -> http::Response<tonic::body::Body> {
+    let (mut head, body) = response.into_parts();
+    let goes_on = header_list::fit(&mut head.headers, max);
+    let body = body.map_frame(move |frame| match frame.into_trailers() {
+        Ok(mut trailers) => {
+            header_list::fit(&mut trailers, max);
+            Frame::trailers(trailers)
+        }
+        Err(frame) => frame,
+    });
+    let body = if goes_on { tonic::body::Body::new(body) } else { tonic::body::Body::empty() };
+    http::Response::from_parts(head, body)
 }
 
 /// How a request is answered that reaches no method.

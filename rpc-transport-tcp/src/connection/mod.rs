@@ -2,6 +2,7 @@
 
 pub(crate) mod bootstrap;
 pub(crate) mod driver;
+mod linger;
 pub(crate) mod read;
 pub(crate) mod reserve;
 pub(crate) mod shared;

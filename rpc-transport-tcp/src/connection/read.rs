@@ -10,7 +10,7 @@
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io::{self, IoSliceMut};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rpc_core::handoff::{Handoff, displace_lifo_slot, yield_now};
 use rpc_core::transport::{CloseReason, Counters, Delivery, Handler};
@@ -24,12 +24,6 @@ use crate::send::queue::Turn;
 
 /// How much is read before other tasks have their turn: about 30 us.
 const TURN_BYTES: usize = 128 << 10;
-
-/// How long a closing connection waits for the peer to close too.
-const LINGER_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// What is read at a time only to be thrown away.
-const SINK_LEN: usize = 16 << 10;
 
 impl<S: Socket> Shared<S> {
     /// Reads until the connection ends, and says why it did.
@@ -205,27 +199,6 @@ impl<S: Socket> Shared<S> {
         }
         Ok((driver, woken_count))
     }
-
-    /// Says that nothing more will come, and throws away what the peer still sends until it has
-    /// closed too, within bounds. A socket that is closed with bytes unread resets the connection,
-    /// which takes from the peer what it has not read yet.
-    pub(crate) async fn linger(&self) {
-        let closed_by_peer = async {
-            if poll_fn(|cx| self.socket.poll_end_writing(cx)).await.is_err() {
-                return;
-            }
-            let mut sink = self.pool.take(SINK_LEN);
-            while poll_fn(|cx| self.socket.poll_readable(cx)).await.is_ok() {
-                match self.socket.try_read(&mut [IoSliceMut::new(&mut sink)]) {
-                    Ok(Moved { len: 0, .. }) => return,
-                    Ok(_) => tokio::task::consume_budget().await,
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(_) => return,
-                }
-            }
-        };
-        let _ = tokio::time::timeout(LINGER_TIMEOUT, closed_by_peer).await;
-    }
 }
 
 /// The frames of one delivery.
@@ -260,6 +233,7 @@ mod tests {
     use std::pin::pin;
     use std::sync::{Arc, Mutex, mpsc};
     use std::task::{Context, Waker};
+    use std::time::Duration;
 
     use bytes::Bytes;
     use rpc_core::pool::Pool;

@@ -14,8 +14,8 @@ use farcall::{PeerInfo, Request, Response, Server, ServerBuilder, Status, Stream
 use farcall_suite::interop_proto::test_service_rpc::TestServiceService;
 use farcall_suite::interop_proto::test_service_server::TestService;
 use farcall_suite::interop_proto::{
-    SimpleRequest, SimpleResponse, StreamingInputCallRequest, StreamingInputCallResponse,
-    StreamingOutputCallRequest, StreamingOutputCallResponse,
+    EchoStatus, SimpleRequest, SimpleResponse, StreamingInputCallRequest,
+    StreamingInputCallResponse, StreamingOutputCallRequest, StreamingOutputCallResponse,
 };
 use farcall_testkit::certificates::{Authority, Leaf, Wanted};
 use rpc_core::connect::{Alpn, ClientConfig, OpenStream as _};
@@ -57,8 +57,18 @@ impl TestService for Web {
         &self,
         request: Request<SimpleRequest>,
     ) -> Result<Response<SimpleResponse>, Status> {
+        let request = request.into_inner();
+        if let Some(asked) = request.response_status {
+            let details = Bytes::from(vec![7; 12 << 10]);
+            return Err(Status::with_details(asked.code.into(), asked.message, details));
+        }
+        if request.response_size < 0 {
+            let mut response = Response::new(SimpleResponse::default());
+            response.metadata_mut().insert("x-long", "7".repeat(12 << 10).parse().unwrap());
+            return Ok(response);
+        }
         let transport = PeerInfo::current().unwrap().transport;
-        let username = format!("{} over {transport}", request.into_inner().response_size);
+        let username = format!("{} over {transport}", request.response_size);
         Ok(Response::new(SimpleResponse { username, ..SimpleResponse::default() }))
     }
 
@@ -312,6 +322,24 @@ async fn grpc_web_may_come_and_go_in_base64() {
     let answer = ask(&running, request).await;
     let (head, _) = split(&answer);
     assert!(head.contains("grpc-status: 13"), "{}", String::from_utf8_lossy(&answer));
+}
+
+/// As over HTTP/2: a status keeps its code, and metadata is refused as a whole.
+#[tokio::test]
+async fn grpc_web_headers_beyond_the_limit_are_cut_or_refused() {
+    let running = serve(Server::builder()).await;
+    let status = EchoStatus { code: 5, message: "é".repeat(6 << 10) };
+    let failing = SimpleRequest { response_status: Some(status), ..SimpleRequest::default() };
+    let verbose = SimpleRequest { response_size: -1, ..SimpleRequest::default() };
+    for (request, code) in [(failing, "5"), (verbose, "8")] {
+        let body = framed(&request);
+        let answer = ask(&running, web("UnaryCall", &body, body.len())).await;
+        let text = String::from_utf8_lossy(&answer).to_ascii_lowercase();
+        assert!(text.starts_with("http/1.1 200 "), "{text}");
+        assert!(answer.len() <= (8 << 10) + 512, "{} bytes", answer.len());
+        let fields = [format!("grpc-status: {code}"), format!("grpc-status:{code}")];
+        assert!(fields.iter().any(|field| text.contains(field)), "{text}");
+    }
 }
 
 /// A browser's question before a call of a page.

@@ -1,6 +1,9 @@
 //! Resolver and registration against an etcd of the tests' own; `cargo xtask scenario` has a real
 //! one.
 
+#[cfg(feature = "grpc")]
+mod grpc;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, Once};
