@@ -97,3 +97,25 @@ async fn a_process_that_falls_back_two_thousand_times_is_still_on_rdma() {
     })
     .await;
 }
+
+/// A SEND needs no memory of the server for large frames, and an offer does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lent_memory_that_fits_a_slot_is_not_offered() {
+    bounded(async {
+        let network = network();
+        let config = RdmaConfig::default().with_slot_len(128 << 10).with_receive_slots(64);
+        let [client, server] = [(); 2].map(|()| Rdma::simulated(&network, config.clone()));
+        let address = serve("auto", &server).await;
+        let channel = Channel::builder(&address).unwrap().rdma(&client).connect().await.unwrap();
+        let stub = ProbeStub::new(channel.clone());
+        let registered = || server.lanes()[0].registered_bytes;
+        let before = registered();
+        for (len, is_offered) in [(100_000, false), (1 << 20, true)] {
+            let payload = channel.buffer(len).await.freeze();
+            assert_eq!(channel.info().unwrap().transport, "rdma");
+            stub.echo(EchoRequest { payload, ..Default::default() }).await.unwrap();
+            assert_eq!(registered() > before, is_offered, "{len} bytes");
+        }
+    })
+    .await;
+}
