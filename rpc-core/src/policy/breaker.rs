@@ -16,6 +16,7 @@
 use std::time::{Duration, Instant};
 
 use super::backoff::{Curve, Delays, check_delays};
+use crate::Reason;
 use crate::limits::settings::InvalidSetting;
 
 /// How soon a path that has failed is tried again.
@@ -133,12 +134,12 @@ enum State {
         since: Instant,
     },
     Open {
-        reason: String,
+        reason: Reason,
         due: Instant,
     },
     /// It cannot be had, and is not tried in the background.
     Refused {
-        reason: String,
+        reason: Reason,
     },
 }
 
@@ -146,7 +147,7 @@ enum State {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denial {
     /// The reason, for people.
-    pub reason: String,
+    pub reason: Reason,
     /// Whether it can pass while both processes run.
     pub can_pass: bool,
 }
@@ -191,13 +192,13 @@ impl Breaker {
     }
 
     /// Records that the path failed under a connection.
-    pub fn handle_failure(&mut self, now: Instant, reason: String) {
+    pub fn handle_failure(&mut self, now: Instant, reason: Reason) {
         self.failovers += 1;
         self.open(now, reason);
     }
 
     /// Records that an attempt at the path failed. A path that was never in use is left alone.
-    pub fn handle_attempt_failed(&mut self, now: Instant, reason: String) {
+    pub fn handle_attempt_failed(&mut self, now: Instant, reason: Reason) {
         if self.state != State::Untried {
             self.open(now, reason);
         }
@@ -205,7 +206,7 @@ impl Breaker {
 
     /// Why the breaker is open, and when the path is retried; `None` while it is closed.
     #[must_use]
-    pub fn broken(&self) -> Option<(&str, Instant)> {
+    pub fn broken(&self) -> Option<(&Reason, Instant)> {
         match &self.state {
             State::Open { reason, due } => Some((reason, *due)),
             State::Untried | State::Closed { .. } | State::Refused { .. } => None,
@@ -214,7 +215,7 @@ impl Breaker {
 
     /// Why the path could not be had the last time it was tried.
     #[must_use]
-    pub fn reason(&self) -> Option<&str> {
+    pub fn reason(&self) -> Option<&Reason> {
         match &self.state {
             State::Open { reason, .. } | State::Refused { reason } => Some(reason),
             State::Untried | State::Closed { .. } => None,
@@ -239,7 +240,7 @@ impl Breaker {
         self.failbacks
     }
 
-    fn open(&mut self, now: Instant, reason: String) {
+    fn open(&mut self, now: Instant, reason: Reason) {
         if let State::Closed { since } = self.state
             && now.saturating_duration_since(since) >= self.rules.healthy_after
         {
@@ -311,7 +312,7 @@ mod tests {
             breaker.handle_attempt_failed(now, "still cut".into());
             assert!(is_about(delay(&breaker, now), ms), "{breaker:?}");
         }
-        assert_eq!(breaker.broken().map(|(reason, _)| reason), Some("still cut"));
+        assert_eq!(breaker.broken().map(|(reason, _)| &**reason), Some("still cut"));
     }
 
     #[test]
@@ -370,7 +371,7 @@ mod tests {
         assert!(!breaker.was_used() && breaker.handle_upgraded(now) && breaker.was_used());
         assert_eq!((breaker.failovers(), breaker.failbacks()), (0, 0), "it never failed in use");
         breaker.handle_declined(now, denial(false));
-        assert_eq!((breaker.broken(), breaker.reason()), (None, Some("port down")));
+        assert_eq!((breaker.broken(), breaker.reason()), (None, Some(&"port down".into())));
         assert!(breaker.handle_upgraded(now), "the next connection has it");
     }
 
@@ -418,7 +419,7 @@ mod tests {
                         breaker.handle_upgraded(now);
                         prop_assert_eq!(breaker.broken(), None);
                     }
-                    Step::Failure => breaker.handle_failure(now, String::new()),
+                    Step::Failure => breaker.handle_failure(now, "".into()),
                     Step::Failed => breaker.handle_attempt_failed(now, String::new()),
                 }
                 let day = Duration::from_secs(24 * 60 * 60);
