@@ -65,14 +65,15 @@ pub use settings::{
 pub use rpc_core::client::{DynCaller, Path, PathCounts, mock};
 pub use rpc_core::codegen::{Detached, Detacher};
 pub use rpc_core::connect::{ConnectError, ConnectionInfo};
+pub use rpc_core::policy::progress::Stalled;
 pub use rpc_core::server::{CallContext, PeerExtensions, PeerInfo};
-pub use rpc_core::transport::{Addresses, Identity, TransportStats};
+pub use rpc_core::transport::{Addresses, CloseReason, Identity, TransportStats};
 pub use rpc_core::{
     Backoff, Buffer, CallKind, Caller, Code, Compression, ConnectBackoff, Deadline, Detach,
     Extensions, Idempotency, InvalidSetting, Keepalive, Limits, MayHaveExecuted, Method,
-    MethodCompression, MethodDescriptor, Negotiated, NotExecuted, Readiness, ReplayLimits, Request,
-    Response, Service, ServiceDescriptor, SharedMethod, Status, Streaming, Trailers, async_trait,
-    buffer, layer, metadata,
+    MethodCompression, MethodDescriptor, Negotiated, NotExecuted, Readiness, Reason, ReplayLimits,
+    Request, Response, Service, ServiceDescriptor, SharedMethod, Status, Streaming, Trailers,
+    async_trait, buffer, layer, metadata,
 };
 pub use tonic::{include_file_descriptor_set, include_proto};
 pub use {prost, tonic};
@@ -83,4 +84,5 @@ pub use rdma::Rdma;
 pub use rpc_transport_rdma::{
     AsyncEventKind, CancellationStats, ConnectOptions, DeviceStatus, LaneActivity, LaneInfo,
     LeaseStats, PortChoice, RdmaConfig, RkeyScope, UnknownRkeyScope,
+    verbs::{CompletionError, WorkStatus},
 };

@@ -24,6 +24,7 @@ pub mod limits;
 mod payload;
 pub mod policy;
 pub mod readable;
+mod reason;
 mod runtime;
 pub mod server;
 mod session;
@@ -47,6 +48,7 @@ pub use policy::breaker::Backoff;
 pub use policy::keepalive::Keepalive;
 pub use policy::reconnect::ConnectBackoff;
 pub use policy::retry_budget::ReplayLimits;
+pub use reason::Reason;
 pub use server::{MethodCompression, Server, Service, buffer};
 pub use settings::InvalidSetting;
 // What transports build on.

@@ -17,7 +17,8 @@ use std::time::Duration;
 
 use rpc_core::connect::Upgrade;
 use rpc_core::server::{
-    LiveSetting, PeerExtensions, ServerBuilder as Core, ServerRequest, ServerResponse, ServerStack, Service,
+    LiveSetting, PeerExtensions, ServerBuilder as Core, ServerRequest, ServerResponse, ServerStack,
+    Service,
 };
 use rpc_core::settings::expect_valid;
 use rpc_core::{Compression, Keepalive, Limits, MethodCompression};

@@ -270,7 +270,7 @@ async fn draining(told: &mut Told, log: &Log) {
     let listener = listen(server).await;
     let address = listener.local_address().to_string();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let serving = tokio::spawn(listener.serve_with_shutdown(async {
+    let serving = tokio::spawn(listener.serve().with_graceful_shutdown(async {
         let _ = stopped.await;
     }));
     let channel = Channel::connect(&address).await.unwrap();

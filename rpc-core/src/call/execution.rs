@@ -1,13 +1,63 @@
 //! The marks on a status that say whether its call may have been executed.
+//!
+//! A status has one source, and the mark is it. What ended the connection is the source of the
+//! mark, for programs that tell a failed link from a peer that broke the protocol.
 
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-use thiserror::Error;
 use tonic::{Code, Status};
 
 use crate::connect::ConnectError;
+use crate::transport::CloseReason;
+
+/// The error behind a status.
+type Cause = Arc<dyn Error + Send + Sync>;
+
+/// The source of a status whose connection has ended, until the call is marked.
+#[derive(Clone)]
+struct ConnectionEnded(CloseReason);
+
+impl fmt::Display for ConnectionEnded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the connection has ended")
+    }
+}
+
+/// A status shows its source in this way, and has the reason in its text.
+impl fmt::Debug for ConnectionEnded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ConnectionEnded")
+    }
+}
+
+impl Error for ConnectionEnded {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+/// Makes the end of a connection the source of a status.
+pub(crate) fn ended_by(mut status: Status, reason: &CloseReason) -> Status {
+    status.set_source(Arc::new(ConnectionEnded(reason.clone())));
+    status
+}
+
+/// Returns the error behind a status that this module or a channel without a connection has made.
+fn cause(status: &Status) -> Option<Cause> {
+    let source = status.source()?;
+    if let Some(NotExecuted { cause }) = source.downcast_ref() {
+        return cause.clone();
+    }
+    if let Some(MayHaveExecuted { cause }) = source.downcast_ref() {
+        return cause.clone();
+    }
+    if let Some(ConnectionEnded(reason)) = source.downcast_ref() {
+        return Some(Arc::new(reason.clone()));
+    }
+    ConnectError::shared_of(status).map(|error| error as Cause)
+}
 
 /// The source of a status whose call no handler has seen, so that starting it again is safe
 /// whatever it does.
@@ -15,9 +65,25 @@ use crate::connect::ConnectError;
 /// A call that was never sent has it, and one that the server refused: because it shuts down,
 /// because a limit was met, or because it has no such method. A status without it says nothing:
 /// the call may have been executed, or not.
-#[derive(Clone, Copy, PartialEq, Eq, Error)]
-#[error("no handler has seen the call")]
-pub struct NotExecuted;
+///
+/// Its own source is what ended the connection, where that is the reason: a
+/// [`CloseReason`](crate::transport::CloseReason).
+#[derive(Clone)]
+pub struct NotExecuted {
+    cause: Option<Cause>,
+}
+
+impl fmt::Display for NotExecuted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no handler has seen the call")
+    }
+}
+
+impl Error for NotExecuted {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.cause.as_deref().map(|cause| cause as _)
+    }
+}
 
 /// A status shows its source in this way, and its text behind it.
 impl fmt::Debug for NotExecuted {
@@ -39,8 +105,9 @@ impl NotExecuted {
     #[doc(hidden)]
     #[must_use]
     pub fn mark(mut status: Status) -> Status {
-        if status.source().is_none() {
-            status.set_source(Arc::new(Self));
+        if status.source().is_none_or(<dyn Error>::is::<ConnectionEnded>) {
+            let cause = cause(&status);
+            status.set_source(Arc::new(Self { cause }));
         }
         status
     }
@@ -76,9 +143,25 @@ impl NotExecuted {
 /// }
 /// # assert_eq!(advice(&Status::aborted("no")), "the server has decided");
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Error)]
-#[error("the call was in flight when its connection ended: it may have been executed")]
-pub struct MayHaveExecuted;
+///
+/// Its own source is what ended the connection, where that is known: a
+/// [`CloseReason`](crate::transport::CloseReason).
+#[derive(Clone)]
+pub struct MayHaveExecuted {
+    cause: Option<Cause>,
+}
+
+impl fmt::Display for MayHaveExecuted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the call was in flight when its connection ended: it may have been executed")
+    }
+}
+
+impl Error for MayHaveExecuted {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.cause.as_deref().map(|cause| cause as _)
+    }
+}
 
 /// A status shows its source in this way, and its text behind it.
 impl fmt::Debug for MayHaveExecuted {
@@ -100,7 +183,8 @@ impl MayHaveExecuted {
     #[doc(hidden)]
     #[must_use]
     pub fn mark(mut status: Status) -> Status {
-        status.set_source(Arc::new(Self));
+        let cause = cause(&status);
+        status.set_source(Arc::new(Self { cause }));
         status
     }
 }
@@ -123,6 +207,19 @@ mod tests {
         let shed = NotExecuted::mark(Status::resource_exhausted("full"));
         assert!(NotExecuted::is_said_by(&shed));
         assert!(!NotExecuted::is_retryable(&shed));
+    }
+
+    #[test]
+    fn marks_keep_what_ended_the_connection() {
+        let ended = ended_by(Status::unavailable("gone"), &CloseReason::Peer);
+        for marked in [
+            NotExecuted::mark(ended.clone()),
+            MayHaveExecuted::mark(ended.clone()),
+            MayHaveExecuted::mark(NotExecuted::mark(ended.clone())),
+        ] {
+            assert_eq!(CloseReason::of(&marked), Some(&CloseReason::Peer));
+        }
+        assert_eq!(CloseReason::of(&MayHaveExecuted::mark(Status::unavailable("gone"))), None);
     }
 
     #[test]

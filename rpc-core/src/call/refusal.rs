@@ -11,6 +11,7 @@ use tonic::Status;
 
 use crate::Limits;
 use crate::call::deadline::rounded;
+use crate::call::execution::ended_by;
 use crate::calls::receive_budget::OverBudget;
 use crate::calls::window::MESSAGE_LEN_MAX;
 use crate::payload::tail_field::{Detacher, NESTING_MAX};
@@ -151,7 +152,15 @@ pub(crate) fn check_incoming(
             let len = header.message_len.saturating_sub(MESSAGES_EXTRA);
             check_stream_message(what, len, whose, limits)?;
         }
-        _ => check_message(what, header.message_len, whose, limits)?,
+        FrameKind::Request
+        | FrameKind::Response
+        | FrameKind::Cancel
+        | FrameKind::Headers
+        | FrameKind::HalfClose
+        | FrameKind::Window
+        | FrameKind::Ping
+        | FrameKind::Pong
+        | FrameKind::GoAway => check_message(what, header.message_len, whose, limits)?,
     }
     check_metadata(what, header.metadata_len as usize, whose, limits).map(drop)
 }
@@ -183,7 +192,7 @@ pub(crate) fn over_budget(what: &str, len: u64, whose: &str, over: OverBudget) -
 
 /// A server's call on a connection that has ended.
 pub(crate) fn closed(reason: &CloseReason) -> Status {
-    Status::unavailable(format!("the connection is closed: {reason}"))
+    ended_by(Status::unavailable(format!("the connection is closed: {reason}")), reason)
 }
 
 /// A call of a method that the server did not name in its Hello.
@@ -210,7 +219,7 @@ pub(crate) fn not_one_message(path: &str, what: &str) -> Status {
 pub(crate) fn requests_cut_short(reason: &CloseReason) -> Status {
     let mut status = closed(reason);
     if !matches!(reason, CloseReason::Local) {
-        let gone = io::Error::new(io::ErrorKind::BrokenPipe, reason.to_string());
+        let gone = io::Error::new(io::ErrorKind::BrokenPipe, reason.clone());
         status.set_source(Arc::new(gone));
     }
     status
@@ -228,16 +237,17 @@ pub(crate) fn retired() -> Status {
 
 /// A client's call on a connection to `server` that has ended.
 pub(crate) fn lost(server: &str, reason: &CloseReason) -> Status {
-    Status::unavailable(format!("the connection to {server} has ended: {reason}"))
+    ended_by(Status::unavailable(format!("the connection to {server} has ended: {reason}")), reason)
 }
 
 /// A call that the server's end of a connection cut short, although it was in flight.
 pub(crate) fn cut_short(server: &str, reason: &CloseReason) -> Status {
-    Status::unavailable(format!(
+    let status = Status::unavailable(format!(
         "the connection to {server} has ended: {reason}; the server had announced that it goes \
          away, and the call did not end in the time that it gave (server.drain_timeout, \
          server.max_connection_age_grace)"
-    ))
+    ));
+    ended_by(status, reason)
 }
 
 /// The requests of a call that its client has given up. Not a cancel: tonic's `Streaming` makes an

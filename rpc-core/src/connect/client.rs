@@ -117,7 +117,7 @@ impl UpgradePolicy {
         checked.map(drop).map_err(|declined| ConnectError::UpgradeRequired {
             address: server.to_owned(),
             upgrade: upgrade.name(),
-            reason: format!("this host: {declined}"),
+            reason: format!("this host: {declined}").into(),
             can_pass: declined.obstacle.can_pass(),
         })
     }
@@ -151,8 +151,8 @@ pub async fn connect(
     match tokio::time::timeout(config.handshake_timeout, handshake).await {
         Ok(outcome) => outcome,
         Err(_) => {
-            let timeout_ms = config.handshake_timeout.as_millis();
-            Err(ConnectError::TimedOut { address: server.to_string(), timeout_ms })
+            let (address, timeout) = (server.to_string(), config.handshake_timeout);
+            Err(ConnectError::TimedOut { address, timeout })
         }
     }
 }
@@ -263,7 +263,7 @@ impl Offers {
             self.pending.retain(|(name, _)| !declined.is_about(name));
             let (name, reason) = (declined.name(), declined.reason());
             let can_pass = !declined.is_final();
-            self.failures.add(name.as_str(), format_args!("the server: {reason}"), can_pass);
+            self.failures.add_peers(name.as_str(), &reason, can_pass);
         }
         if answer.accepted.is_none() {
             // A server that knows nothing of it declines nothing either.
@@ -309,6 +309,7 @@ fn check_required(
             }
             let address = address.to_owned();
             let (upgrade, can_pass) = (upgrade.name(), offers.failures.can_pass());
+            let reason = reason.into();
             Err(ConnectError::UpgradeRequired { address, upgrade, reason, can_pass })
         }
         _ => Ok(()),

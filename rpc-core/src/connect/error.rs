@@ -9,11 +9,15 @@ use std::time::Duration;
 use thiserror::Error;
 use tonic::Status;
 
+use crate::Reason;
 use crate::wire::{ProtocolError, Spoken};
 
 /// A connection could not be made. No call was sent.
 ///
-/// Its text has the reason, so that it has no source: a report with causes would say it twice.
+/// Its text has the reason, and so have its fields. Only a reason that is an earlier error has that as
+/// its source, for programs: [`CloseReason::of`] finds the end of the last connection there.
+///
+/// [`CloseReason::of`]: crate::transport::CloseReason::of
 #[derive(Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -51,12 +55,12 @@ pub enum ConnectError {
         reason: ProtocolError,
     },
     /// The handshake did not end in time.
-    #[error("the handshake with {address} did not end within {timeout_ms} ms (handshake_timeout)")]
+    #[error("the handshake with {address} did not end within {} ms (handshake_timeout)", timeout.as_millis())]
     TimedOut {
         /// The peer.
         address: String,
-        /// The bound, in milliseconds.
-        timeout_ms: u128,
+        /// The bound.
+        timeout: Duration,
     },
     /// The address requires an upgrade that did not come about.
     #[error("cannot connect to {address}: {upgrade} is required and not possible: {reason}")]
@@ -66,17 +70,19 @@ pub enum ConnectError {
         /// The upgrade's name.
         upgrade: &'static str,
         /// Why it was not possible.
-        reason: String,
+        #[source]
+        reason: Reason,
         /// Whether that can pass while both processes run.
         can_pass: bool,
     },
     /// The last attempt to connect failed, or the required path has, and no attempt is made yet.
-    #[error("{reason}; the channel tries again in {wait_ms} ms")]
+    #[error("{reason}; the channel tries again in {} ms", wait.as_millis())]
     Waiting {
         /// Why it failed.
-        reason: String,
-        /// How long until then, in milliseconds.
-        wait_ms: u128,
+        #[source]
+        reason: Reason,
+        /// How long until then, rounded up to milliseconds.
+        wait: Duration,
     },
     /// The code that connects panicked, which is a bug.
     #[error("the attempt to connect panicked")]
@@ -94,7 +100,12 @@ pub enum ConnectError {
     },
 }
 
-crate::readable_debug!(ConnectError);
+/// The text alone: it has those of the causes.
+impl fmt::Debug for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
 
 /// The address by which a channel calls a server that speaks HTTP/2, after a colon.
 fn grpc_address(address: &str, reason: &ProtocolError) -> String {
@@ -115,9 +126,20 @@ pub(crate) fn with_retry(reason: &str, retry_in: Duration) -> String {
 }
 
 /// The source of a status whose call found no connection. The status's text is the error's.
-#[derive(Clone, Error)]
-#[error("the call was never sent")]
+#[derive(Clone)]
 struct NeverSent(Arc<ConnectError>);
+
+impl fmt::Display for NeverSent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the call was never sent")
+    }
+}
+
+impl std::error::Error for NeverSent {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&*self.0)
+    }
+}
 
 /// A status shows its source in this way, behind its own text.
 impl fmt::Debug for NeverSent {
@@ -134,6 +156,11 @@ impl ConnectError {
         status.source()?.downcast_ref().map(|NeverSent(error)| &**error)
     }
 
+    /// The same, to be kept.
+    pub(crate) fn shared_of(status: &Status) -> Option<Arc<Self>> {
+        status.source()?.downcast_ref().map(|NeverSent(error)| Arc::clone(error))
+    }
+
     /// The status of a call that finds no connection. The next attempt is due in `retry_in`; absent
     /// where none may succeed.
     pub(crate) fn into_status(self: Arc<Self>, retry_in: Option<Duration>) -> Status {
@@ -148,7 +175,7 @@ impl ConnectError {
     /// The reason, without the time of the next attempt.
     pub(crate) fn reason(&self) -> String {
         match self {
-            Self::Waiting { reason, .. } => reason.clone(),
+            Self::Waiting { reason, .. } => reason.to_string(),
             error => error.to_string(),
         }
     }

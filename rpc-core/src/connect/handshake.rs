@@ -1,6 +1,7 @@
 //! Handshake messages on a byte stream: one at a time, bounded in length, never read beyond.
 
 use std::io;
+use std::time::Duration;
 
 use prost::Message;
 use thiserror::Error;
@@ -65,12 +66,12 @@ pub enum HandshakeError {
         upgrade: &'static str,
     },
     /// The client does not say whether the upgraded path is good.
-    #[error("{upgrade}: the client did not say within {timeout_ms} ms whether the path is good")]
+    #[error("{upgrade}: the client did not say within {} ms whether the path is good", timeout.as_millis())]
     NoVerdict {
         /// The upgrade's name.
         upgrade: &'static str,
         /// The bound, in milliseconds.
-        timeout_ms: u128,
+        timeout: Duration,
     },
 }
 

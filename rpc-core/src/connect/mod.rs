@@ -34,7 +34,6 @@ pub use offered::{announce, is_announced, offered};
 pub use path_binding::{PROOF_LEN, PathBinding};
 pub use protocol::{Alpn, Gateway, OtherProtocol, Replayed};
 pub use reasons::Fallback;
-pub(crate) use reasons::is_without_device;
 pub(crate) use server::identify;
 pub use server::{Accepted, Opening, ServerHandshake, accept};
 pub use upgrade::{Candidate, Declined, Obstacle, PendingOffer, Upgrade};
@@ -60,6 +59,7 @@ impl ConnectionInfo {
             wanted_upgrade: false,
             fallback: None,
             fallback_can_pass: false,
+            is_without_device: false,
             compression: Negotiated::default(),
             calls_in_flight,
             stats,
@@ -85,6 +85,9 @@ pub struct ConnectionInfo {
     /// Whether that reason can pass while both processes run. The channel then tries again in the
     /// background.
     pub fallback_can_pass: bool,
+    /// Set where the reason is that one side has no device at all, which is no fault.
+    #[doc(hidden)]
+    pub is_without_device: bool,
     /// Which directions may have compressed messages: none over RDMA.
     pub compression: Negotiated,
     /// The calls in flight on it at this moment.

@@ -4,6 +4,8 @@
 //! read. A peer may give eight of them, and all together go into one line of the log, into
 //! `ConnectionInfo::fallback` and into errors: so what they are joined to is cut as well.
 
+use std::fmt;
+
 use super::{Declined, Obstacle};
 use crate::wire::PeerText;
 
@@ -14,6 +16,9 @@ pub struct Fallback {
     pub reason: String,
     /// Whether one of them can pass while both processes run: then the client tries again.
     pub can_pass: bool,
+    /// Set where each reason is that a host has no device at all, or not even the library. Nothing
+    /// is wrong then, and every connection of the process would say so again.
+    pub is_without_device: bool,
 }
 
 impl Fallback {
@@ -32,24 +37,35 @@ impl Fallback {
 pub(super) struct Failures {
     reasons: Vec<String>,
     can_pass: bool,
+    /// Set once a reason is another than that a host has no device.
+    has_fault: bool,
 }
 
 impl Failures {
-    /// Adds the path `name`, for `reason`.
-    pub(super) fn add(&mut self, name: &str, reason: impl std::fmt::Display, can_pass: bool) {
+    /// Adds the path `name`, for `reason`, a peer's or another one that is a fault.
+    pub(super) fn add(&mut self, name: &str, reason: impl fmt::Display, can_pass: bool) {
         self.reasons.push(format!("{name}: {reason}"));
         self.can_pass |= can_pass;
+        self.has_fault = true;
+    }
+
+    /// Adds the path `name`, which the peer declined. It sends a text in place of its obstacle.
+    pub(super) fn add_peers(&mut self, name: &str, reason: &PeerText, can_pass: bool) {
+        self.reasons.push(format!("{name}: the server: {reason}"));
+        self.can_pass |= can_pass;
+        self.has_fault |= !is_without_device(reason.as_str());
     }
 
     /// Adds the path `name`, which `whose` side declined.
     pub(super) fn add_declined(&mut self, name: &str, whose: &str, declined: &Declined) {
-        self.add(name, format_args!("{whose}{declined}"), declined.obstacle.can_pass());
+        self.add_known(&format!("{name}: {whose}{declined}"), declined.obstacle);
     }
 
     /// Adds a path whose reason names it.
     pub(super) fn add_known(&mut self, reason: &str, obstacle: Obstacle) {
         self.reasons.push(reason.to_owned());
         self.can_pass |= obstacle.can_pass();
+        self.has_fault |= !obstacle.is_without_device();
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -67,8 +83,15 @@ impl Failures {
 
     /// The reason for a connection without an upgraded path; `None` if none failed.
     pub(super) fn fallback(&self) -> Option<Fallback> {
-        (!self.is_empty()).then(|| Fallback { reason: self.join(), can_pass: self.can_pass })
+        let (can_pass, is_without_device) = (self.can_pass, !self.has_fault);
+        (!self.is_empty()).then(|| Fallback { reason: self.join(), can_pass, is_without_device })
     }
+}
+
+/// Returns true if a server's text is the one of a host without a device, or without the library.
+/// The wire has no code for it.
+fn is_without_device(text: &str) -> bool {
+    text == "there is no RDMA device" || text.contains("libibverbs.so.1 is not installed")
 }
 
 /// How long the joined text may get by reasons behind the first: that has at most a name and
@@ -92,13 +115,6 @@ fn join_reasons(reasons: &[String]) -> String {
     joined
 }
 
-/// Returns true if the reason is that this host, or the peer's, has no device at all, or not even
-/// the library. Nothing is wrong then, and every connection of the process would say so again.
-pub(crate) fn is_without_device(reason: &str) -> bool {
-    reason.ends_with("there is no RDMA device")
-        || reason.contains("libibverbs.so.1 is not installed")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,5 +136,19 @@ mod tests {
         assert!(joined.len() < LEN_MAX + 100);
         let mixed = [vec!["a".repeat(100)], reasons].concat();
         assert_eq!(join_reasons(&mixed), format!("{}; and 8 more", mixed[0]));
+    }
+    #[test]
+    fn missing_device_is_no_fault_unless_something_else_is() {
+        let fallback = |obstacles: &[Obstacle]| {
+            let mut failures = Failures::default();
+            for obstacle in obstacles {
+                failures.add_declined("rdma", "", &Declined::with(*obstacle, "whatever it says"));
+            }
+            failures.fallback().is_some_and(|fallback| fallback.is_without_device)
+        };
+        assert!(fallback(&[Obstacle::NoDevice]) && fallback(&[Obstacle::NoLibrary]));
+        for fault in [Obstacle::NoSuchDevice, Obstacle::UnusableLibrary, Obstacle::NoPort] {
+            assert!(!fallback(&[fault]) && !fallback(&[Obstacle::NoDevice, fault]), "{fault:?}");
+        }
     }
 }

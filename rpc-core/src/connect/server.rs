@@ -135,7 +135,12 @@ pub async fn accept(
     answer.method_kinds.clone_from(&server.method_kinds);
     answer.encodings = bootstrap.accepted_encodings(server.compression);
     let addresses = bootstrap.addresses();
-    let mut candidate = choose(&hello, server, &addresses, &mut answer).await;
+    let mut failures = Failures::default();
+    if let Some(reason) = hello.fallback() {
+        // The client knows whether that can pass, and tries by itself.
+        failures.add("the client says", reason, true);
+    }
+    let mut candidate = choose(&hello, server, &addresses, &mut answer, &mut failures).await;
     let mut said = hello::encode(&answer)?;
     if let Some((name, end)) = &mut candidate {
         // Before the client can know where the path begins.
@@ -143,20 +148,12 @@ pub async fn accept(
         let bound = binding.map_or(Ok(()), |binding| end.bind(binding));
         if let Err(declined) = bound {
             answer.accepted = None;
-            answer.declined.push(declined_offer(name, &declined));
+            decline(name, &declined, &mut answer, &mut failures);
             said = hello::encode(&answer)?;
             candidate = None;
         }
     }
     handshake::write_encoded(&mut *bootstrap, &said).await?;
-    let mut failures = Failures::default();
-    if let Some(reason) = hello.fallback() {
-        // The client knows whether that can pass, and tries by itself.
-        failures.add("the client says", reason, true);
-    }
-    for declined in &answer.declined {
-        failures.add(declined.name().as_str(), declined.reason(), !declined.is_final());
-    }
     let candidate = match candidate {
         Some((name, candidate)) => {
             // On every way out but the good one the candidate is dropped, and its slot is free.
@@ -245,14 +242,16 @@ async fn read_verdict(
     upgrade: &'static str,
 ) -> Result<Verdict, HandshakeError> {
     let verdict = timeout(VERDICT_TIMEOUT, handshake::read(bootstrap, &hello::VERDICT)).await;
-    let timeout_ms = VERDICT_TIMEOUT.as_millis();
-    verdict.unwrap_or(Err(HandshakeError::NoVerdict { upgrade, timeout_ms }))
+    let timeout = VERDICT_TIMEOUT;
+    verdict.unwrap_or(Err(HandshakeError::NoVerdict { upgrade, timeout }))
 }
 
-/// What the client is told of an offer that is declined.
-fn declined_offer(name: &str, declined: &Declined) -> DeclinedOffer {
+/// Declines an offer, and tells the client.
+fn decline(name: &str, declined: &Declined, answer: &mut Hello, failures: &mut Failures) {
     let is_final = !declined.obstacle.can_pass();
-    DeclinedOffer::new(name, &declined.reason).with_final(is_final)
+    let told = DeclinedOffer::new(name, &declined.reason).with_final(is_final);
+    failures.add_known(&format!("{}: {}", told.name(), told.reason()), declined.obstacle);
+    answer.declined.push(told);
 }
 
 /// Accepts the first offer that can be had, and says in `answer` why those before it cannot. Of
@@ -262,6 +261,7 @@ async fn choose(
     server: &ServerHandshake,
     addresses: &Addresses,
     answer: &mut Hello,
+    failures: &mut Failures,
 ) -> Option<(&'static str, Box<dyn Candidate>)> {
     for (index, offer) in hello.offers.iter().enumerate() {
         let known = server.upgrades.iter().find(|upgrade| upgrade.name() == offer.name);
@@ -287,7 +287,7 @@ async fn choose(
                 }
             }
         };
-        answer.declined.push(declined_offer(&offer.name, &declined));
+        decline(&offer.name, &declined, answer, failures);
     }
     None
 }

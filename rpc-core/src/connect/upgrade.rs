@@ -102,6 +102,8 @@ pub enum Obstacle {
     NotBuiltIn,
     /// The host lacks a library.
     NoLibrary,
+    /// The host's library cannot be loaded, or is too old.
+    UnusableLibrary,
     /// A setting, or an address, excludes it.
     Excluded,
     /// The limit of the process on locked memory.
@@ -112,6 +114,8 @@ pub enum Obstacle {
     Incompatible,
     /// There is no device.
     NoDevice,
+    /// There is no device of the name that a setting gives.
+    NoSuchDevice,
     /// No port is active and has the address.
     NoPort,
     /// Connections or memory in use leave no room.
@@ -125,6 +129,27 @@ pub enum Obstacle {
 }
 
 impl Obstacle {
+    /// Returns true if the host has no device at all, or not even the library. Nothing is wrong
+    /// then.
+    #[must_use]
+    pub fn is_without_device(self) -> bool {
+        match self {
+            Self::NoDevice | Self::NoLibrary => true,
+            Self::NotBuiltIn
+            | Self::UnusableLibrary
+            | Self::Excluded
+            | Self::LockLimit
+            | Self::Untrusted
+            | Self::Incompatible
+            | Self::NoSuchDevice
+            | Self::NoPort
+            | Self::InUse
+            | Self::Refused
+            | Self::Unproven
+            | Self::Broken => false,
+        }
+    }
+
     /// Returns true if it can go away while both processes run. A channel on TCP tries such a path
     /// again in the background.
     #[must_use]
@@ -132,11 +157,13 @@ impl Obstacle {
         match self {
             Self::NotBuiltIn
             | Self::NoLibrary
+            | Self::UnusableLibrary
             | Self::Excluded
             | Self::LockLimit
             | Self::Untrusted
             | Self::Incompatible => false,
             Self::NoDevice
+            | Self::NoSuchDevice
             | Self::NoPort
             | Self::InUse
             | Self::Refused

@@ -16,6 +16,7 @@
 use std::time::{Duration, Instant};
 
 use super::backoff::{A_LIFE, A_PAUSE, Curve, Delays, GROWING, check_growing};
+use crate::Reason;
 use crate::settings::{InvalidSetting, MAX_DELAY, MIN_TIMEOUT, Whole, define_settings};
 
 define_settings! {
@@ -114,12 +115,12 @@ enum State {
         since: Instant,
     },
     Open {
-        reason: String,
+        reason: Reason,
         due: Instant,
     },
     /// It cannot be had, and is not tried in the background.
     Refused {
-        reason: String,
+        reason: Reason,
     },
 }
 
@@ -127,7 +128,7 @@ enum State {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denial {
     /// The reason, for people.
-    pub reason: String,
+    pub reason: Reason,
     /// Whether it can pass while both processes run.
     pub can_pass: bool,
 }
@@ -175,13 +176,13 @@ impl Breaker {
     }
 
     /// Records that the path failed under a connection.
-    pub fn handle_failure(&mut self, now: Instant, reason: String) {
+    pub fn handle_failure(&mut self, now: Instant, reason: Reason) {
         self.failovers += 1;
         self.open(now, reason);
     }
 
     /// Records that an attempt at the path failed. A path that was never in use is left alone.
-    pub fn handle_attempt_failed(&mut self, now: Instant, reason: String) {
+    pub fn handle_attempt_failed(&mut self, now: Instant, reason: Reason) {
         if self.state != State::Untried {
             self.open(now, reason);
         }
@@ -189,7 +190,7 @@ impl Breaker {
 
     /// Why the breaker is open, and when the path is retried; `None` while it is closed.
     #[must_use]
-    pub fn broken(&self) -> Option<(&str, Instant)> {
+    pub fn broken(&self) -> Option<(&Reason, Instant)> {
         match &self.state {
             State::Open { reason, due } => Some((reason, *due)),
             State::Untried | State::Closed { .. } | State::Refused { .. } => None,
@@ -198,7 +199,7 @@ impl Breaker {
 
     /// Why the path could not be had the last time it was tried.
     #[must_use]
-    pub fn reason(&self) -> Option<&str> {
+    pub fn reason(&self) -> Option<&Reason> {
         match &self.state {
             State::Open { reason, .. } | State::Refused { reason } => Some(reason),
             State::Untried | State::Closed { .. } => None,
@@ -223,7 +224,7 @@ impl Breaker {
         self.failbacks
     }
 
-    fn open(&mut self, now: Instant, reason: String) {
+    fn open(&mut self, now: Instant, reason: Reason) {
         if let State::Closed { since } = self.state
             && now.saturating_duration_since(since) >= self.rules.healthy_after
         {
@@ -295,7 +296,7 @@ mod tests {
             breaker.handle_attempt_failed(now, "still cut".into());
             assert!(is_about(delay(&breaker, now), ms), "{breaker:?}");
         }
-        assert_eq!(breaker.broken().map(|(reason, _)| reason), Some("still cut"));
+        assert_eq!(breaker.broken().map(|(reason, _)| &**reason), Some("still cut"));
     }
 
     #[test]
@@ -356,7 +357,7 @@ mod tests {
         assert!(breaker.was_used());
         assert_eq!((breaker.failovers(), breaker.failbacks()), (0, 0), "it never failed in use");
         breaker.handle_declined(now, denial(false));
-        assert_eq!((breaker.broken(), breaker.reason()), (None, Some("port down")));
+        assert_eq!((breaker.broken(), breaker.reason()), (None, Some(&"port down".into())));
         assert_eq!(breaker.handle_upgraded(now), PathGain::Back, "the next connection has it");
     }
 
@@ -404,7 +405,7 @@ mod tests {
                         breaker.handle_upgraded(now);
                         prop_assert_eq!(breaker.broken(), None);
                     }
-                    Step::Failure => breaker.handle_failure(now, String::new()),
+                    Step::Failure => breaker.handle_failure(now, "".into()),
                     Step::Failed => breaker.handle_attempt_failed(now, String::new()),
                 }
                 let day = Duration::from_secs(24 * 60 * 60);

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use super::breaker::{Breaker, Denial, PathGain};
 use super::reconnect::{Lifespan, Reconnect};
+use crate::Reason;
 
 /// Which path a connection is to take, of those that its `UpgradePolicy` has.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,7 +97,7 @@ pub enum Ask {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// Why the last one failed.
-    pub reason: String,
+    pub reason: Reason,
     /// How long until the next one may begin.
     pub wait: Duration,
 }
@@ -123,7 +124,7 @@ pub struct Handover<C> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// The whole reason.
-    pub reason: String,
+    pub reason: Reason,
     /// What it says of the upgraded path, where the path failed and not the server.
     pub of_path: Option<Denial>,
 }
@@ -157,9 +158,9 @@ pub struct Loss {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cause {
     /// The link failed under its two ends.
-    Link(String),
+    Link(Reason),
     /// The peer closed it, or broke the protocol.
-    Peer(String),
+    Peer(Reason),
     /// This side closed it, in the end because the server had sent it away.
     SentAway,
     /// The runtime that served it ended, which says nothing of server or path.
@@ -172,7 +173,7 @@ pub struct Lost<C> {
     /// Its handle.
     pub connection: C,
     /// Why the upgraded path counts as broken from now on, where it does.
-    pub path_failure: Option<String>,
+    pub path_failure: Option<Reason>,
 }
 
 impl<C> Failover<C> {
@@ -221,7 +222,7 @@ impl<C> Failover<C> {
             .broken()
             .filter(|(_, due)| self.while_broken == WhileBroken::Wait && *due > now);
         let (reason, due) = self.reconnect.backing_off(now).or(of_path)?;
-        Some(Refusal { reason: reason.to_owned(), wait: due - now })
+        Some(Refusal { reason: reason.clone(), wait: due - now })
     }
 
     /// A caller needs a connection.
@@ -237,7 +238,7 @@ impl<C> Failover<C> {
         let wanted = match (self.breaker.broken(), self.while_broken) {
             // A path that was never in use costs little to ask for: the server may be another one.
             (Some((reason, _)), WhileBroken::UseBootstrap) if self.breaker.was_used() => {
-                Wanted::Bootstrap(reason.into())
+                Wanted::Bootstrap((**reason).into())
             }
             (Some(_) | None, _) => Wanted::Best,
         };
@@ -328,7 +329,8 @@ impl<C> Failover<C> {
         let Loss { transport, is_upgraded, addresses, answered_count, cause } = loss;
         let failure = match cause {
             Cause::Link(reason) if is_upgraded => {
-                let reason = format!("{transport}: the path died: {reason}");
+                let message = format!("{transport}: the path died: {reason}");
+                let reason = reason.with_message(message);
                 self.breaker.handle_failure(now, reason.clone());
                 return Some(Lost { connection, path_failure: Some(reason) });
             }
@@ -340,8 +342,10 @@ impl<C> Failover<C> {
                 return Some(Lost { connection, path_failure: None });
             }
         };
-        let reason = failure.as_deref().unwrap_or("the server sent this client away");
-        let reason = format!("the last connection was of no use ({addresses}): {reason}");
+        let sent_away = || Reason::from("the server sent this client away");
+        let reason = failure.clone().unwrap_or_else(sent_away);
+        let message = format!("the last connection was of no use ({addresses}): {reason}");
+        let reason = reason.with_message(message);
         let lifespan = Lifespan { attempted_at, connected_at, answered_count };
         self.reconnect.handle_lost(lifespan, now, reason);
         self.reconnect.handle_end(failure);

@@ -23,6 +23,7 @@
 use std::time::{Duration, Instant};
 
 use super::backoff::{A_LIFE, A_PAUSE, Curve, Delays, GROWING, check_growing, times};
+use crate::Reason;
 use crate::settings::{InvalidSetting, MAX_DELAY, MIN_TIMEOUT, Whole, define_settings};
 
 define_settings! {
@@ -123,7 +124,7 @@ pub struct Reconnect {
     delays: Delays,
     state: State,
     /// Why the last attempt, or the last connection, failed.
-    failure: Option<String>,
+    failure: Option<Reason>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,7 +135,7 @@ enum State {
     /// once: the next may be.
     Spared { count: u32 },
     /// An attempt failed, or another connection was lost.
-    BackingOff { reason: String, due: Instant },
+    BackingOff { reason: Reason, due: Instant },
 }
 
 impl Reconnect {
@@ -146,7 +147,7 @@ impl Reconnect {
     }
 
     /// Records an attempt that began at `attempted_at` and made no connection.
-    pub fn handle_failed(&mut self, attempted_at: Instant, now: Instant, reason: String) {
+    pub fn handle_failed(&mut self, attempted_at: Instant, now: Instant, reason: Reason) {
         let due = (attempted_at + self.delays.next_delay()).max(now);
         self.failure = Some(reason.clone());
         self.state = State::BackingOff { reason, due };
@@ -161,18 +162,18 @@ impl Reconnect {
     }
 
     /// Records why the last connection failed; `None` for one that ended in order.
-    pub fn handle_end(&mut self, failure: Option<String>) {
+    pub fn handle_end(&mut self, failure: Option<Reason>) {
         self.failure = failure;
     }
 
     /// Why the last attempt, or the last connection, failed, if it did.
     #[must_use]
-    pub fn failure(&self) -> Option<&str> {
-        self.failure.as_deref()
+    pub fn failure(&self) -> Option<&Reason> {
+        self.failure.as_ref()
     }
 
     /// Records the end of a connection.
-    pub fn handle_lost(&mut self, lifespan: Lifespan, now: Instant, reason: String) {
+    pub fn handle_lost(&mut self, lifespan: Lifespan, now: Instant, reason: Reason) {
         let age = now.saturating_duration_since(lifespan.connected_at);
         let is_useful = age >= self.rules.healthy_after
             || (lifespan.answered_count > 0 && age >= self.rules.initial_delay);
@@ -196,7 +197,7 @@ impl Reconnect {
 
     /// Why no attempt is made yet, and when the next one is due; `None` when one may be made.
     #[must_use]
-    pub fn backing_off(&self, now: Instant) -> Option<(&str, Instant)> {
+    pub fn backing_off(&self, now: Instant) -> Option<(&Reason, Instant)> {
         match &self.state {
             State::BackingOff { reason, due } if *due > now => Some((reason, *due)),
             State::BackingOff { .. } | State::Sound | State::Spared { .. } => None,
@@ -253,7 +254,7 @@ mod tests {
         assert_eq!(reconnect.backing_off(start), None);
         reconnect.handle_failed(start, start + SECOND / 2, "no route".into());
         let (reason, due) = reconnect.backing_off(start + SECOND / 2).unwrap();
-        assert_eq!(reason, "no route");
+        assert_eq!(&**reason, "no route");
         assert!((SECOND * 8 / 10..=SECOND * 12 / 10).contains(&(due - start)));
         assert_eq!(reconnect.backing_off(due), None);
         // An attempt that took longer than its delay has waited enough.

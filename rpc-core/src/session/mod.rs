@@ -188,6 +188,11 @@ impl SessionCore {
             wanted_upgrade: self.settled.is_upgraded || self.settled.fallback.is_some(),
             fallback: self.settled.fallback.as_ref().map(Fallback::describe),
             fallback_can_pass: self.settled.fallback.as_ref().is_some_and(|it| it.can_pass),
+            is_without_device: self
+                .settled
+                .fallback
+                .as_ref()
+                .is_some_and(|it| it.is_without_device),
             compression: self.settled.compression,
             calls_in_flight,
             stats: self.transport.stats(),

@@ -25,6 +25,7 @@ pub use identity::{Identity, TlsInfo};
 pub use out_frame::{OutFrame, Withdrawn, WriteHead};
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -37,7 +38,7 @@ use crate::limits::memory::MemoryShare;
 use crate::policy::progress::{Flows, Stalled};
 use crate::runtime::handoff::Handoff;
 use crate::wire::{HEADER_LEN, ProtocolError};
-use crate::{BufferSource, Deadline};
+use crate::{BufferSource, Deadline, Reason};
 
 /// One link to one peer, as the runtime sees it. Methods may be called from any task.
 ///
@@ -292,12 +293,17 @@ pub enum CloseReason {
     /// of the link or the peer.
     #[error("the tokio runtime that served the connection has ended")]
     RuntimeEnded,
-    /// The link failed.
-    #[error("{0}")]
-    Failed(String),
+    /// The link failed. The source is the error behind it, if there is one.
+    #[error(transparent)]
+    Failed(Reason),
 }
 
-crate::readable_debug!(CloseReason);
+/// The text alone: it has those of the causes.
+impl fmt::Debug for CloseReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
 
 fn describe(stalled: Stalled) -> &'static str {
     match stalled {
@@ -307,6 +313,35 @@ fn describe(stalled: Stalled) -> &'static str {
 }
 
 impl CloseReason {
+    /// Finds the reason for which a connection ended among an error and its sources: of a call's
+    /// status, or of a [`ConnectError`](crate::connect::ConnectError).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use farcall::{CloseReason, Status};
+    ///
+    /// /// Returns true if the cable, and not the peer's program, is to be looked at.
+    /// fn is_link_failure(status: &Status) -> bool {
+    ///     CloseReason::of(status).is_some_and(CloseReason::is_failure)
+    /// }
+    /// # assert!(!is_link_failure(&Status::aborted("no")));
+    /// ```
+    #[must_use]
+    pub fn of<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e Self> {
+        let mut next = Some(error);
+        while let Some(error) = next {
+            // An I/O error passes the source of what it holds, and not that itself.
+            let held = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+            let reason = error.downcast_ref().or_else(|| held?.downcast_ref());
+            if reason.is_some() {
+                return reason;
+            }
+            next = error.source();
+        }
+        None
+    }
+
     /// Whether the link failed under its two ends, as opposed to one of them ending it.
     #[must_use]
     pub fn is_failure(&self) -> bool {
@@ -323,7 +358,7 @@ impl CloseReason {
     #[must_use]
     pub fn task_dropped() -> Self {
         match std::thread::panicking() {
-            true => Self::Failed("the connection's task panicked, which is a bug".to_owned()),
+            true => Self::Failed("the connection's task panicked, which is a bug".into()),
             false => Self::RuntimeEnded,
         }
     }

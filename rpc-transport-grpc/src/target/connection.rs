@@ -10,7 +10,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rpc_core::client::{Connection, EncodedCall, EncodedCalls, EncodedReply};
 use rpc_core::connect::{Bootstrap, ConnectionInfo};
 use rpc_core::transport::{Addresses, CloseReason, TransportStats};
-use rpc_core::{BufferSource, Limits, NotExecuted, Status};
+use rpc_core::{BufferSource, Limits, NotExecuted, Reason, Status};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
@@ -74,7 +74,10 @@ impl GrpcConnection {
             // calls that find that gone ask for the reason.
             let _ended = ended;
             let ended = driver.as_mut().await;
-            let failed = |error| CloseReason::Failed(said.explain(call::words_of(&error)));
+            let failed = |error| {
+                let message = said.explain(call::words_of(&error));
+                CloseReason::Failed(Reason::new(message, error))
+            };
             let reason = ended.map_or_else(failed, |()| CloseReason::Peer);
             // Before the guard fires the token: its waiters ask for the reason.
             let _ = this.reason.set(reason);

@@ -1,5 +1,6 @@
 //! A connection that has not ended: its state, and the queue pairs that the state moves.
 
+use rpc_core::Reason;
 use rpc_core::transport::CloseReason;
 use tokio::time::Instant;
 
@@ -84,7 +85,8 @@ impl Live {
                     obeyed = Obeyed::Halt;
                 }
                 Action::AllocateMemoryWindow => {
-                    let window = self.queues.allocate_window().map_err(|error| error.to_string());
+                    let window = self.queues.allocate_window();
+                    let window = window.map_err(|error| Reason::new(error.to_string(), error));
                     self.state.handle(Event::MemoryWindow(window), clock);
                     obeyed = Obeyed::Window;
                 }

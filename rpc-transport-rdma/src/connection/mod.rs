@@ -16,6 +16,7 @@ pub(crate) mod rndv_payload;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rpc_core::Reason;
 use rpc_core::connect::PathBinding;
 use rpc_core::handoff::Handoff;
 use rpc_core::peer_key::PeerKey;
@@ -32,7 +33,7 @@ use crate::fair::semaphore::PeerShare;
 use crate::memory::PoolShare;
 use crate::proto::clock::Clock;
 use crate::proto::connection::Look;
-use crate::verbs::{Completion, RemoteKey, WorkKind};
+use crate::verbs::{Completion, ReceiveError, RemoteKey, WorkKind};
 use crate::worker::shared::{Command, Member, WorkerShared};
 /// Send slots that one connection may hold at a time, so that a peer which grants nothing takes
 /// at most a quarter of a worker's default 256.
@@ -384,8 +385,8 @@ impl Connection {
     }
 
     /// Takes a receive that failed or makes no sense. For the worker's task.
-    pub(crate) fn handle_bad_receive(self: &Arc<Self>, words: String) {
-        self.fail(CloseReason::Failed(words));
+    pub(crate) fn handle_bad_receive(self: &Arc<Self>, error: ReceiveError) {
+        self.fail(CloseReason::Failed(Reason::new(error.to_string(), error)));
     }
 
     /// Takes a completion of the queue pair, and gives the frames that are whole with it, to be

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use rpc_core::Reason;
 use rpc_core::transport::{CloseReason, Counters};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -120,7 +121,7 @@ impl QueuePairs {
     /// Posts what waits, as much of it as the device takes, with one call for each queue pair.
     /// Whether something is left, and no completion will say when the device takes it.
     pub(crate) fn post(&mut self) -> Result<bool, CloseReason> {
-        let reads = self.reads.post().map_err(|error| post_failed(&error))?;
+        let reads = self.reads.post().map_err(post_failed)?;
         if reads.posts > 0 {
             self.activity.posts.add(reads.posts);
         }
@@ -131,7 +132,7 @@ impl QueuePairs {
         let posted = self.messages.post(&mut self.batch);
         self.activity.posts.add(1);
         self.counters.sent_count.add((waiting_count - self.message_count()) as u64);
-        posted.map_err(|error| post_failed(&error))?;
+        posted.map_err(post_failed)?;
         let is_stuck = !self.batch.is_empty() && !self.messages.will_complete();
         Ok(reads.must_retry || is_stuck)
     }
@@ -166,8 +167,8 @@ impl QueuePairs {
                     ?work, %error, "an RDMA work request failed"
                 );
                 if failure.is_none() || !error.is_flush() {
-                    let words = format!("the RDMA path failed: {error}");
-                    failure = Some(CloseReason::Failed(words));
+                    let message = format!("the RDMA path failed: {error}");
+                    failure = Some(CloseReason::Failed(Reason::new(message, error)));
                 }
             }
             let event = match work {
@@ -253,9 +254,10 @@ impl QueuePairs {
     }
 }
 
-fn post_failed(error: &PostError) -> CloseReason {
-    CloseReason::Failed(match std::error::Error::source(error) {
+fn post_failed(error: PostError) -> CloseReason {
+    let message = match std::error::Error::source(&error) {
         Some(source) => format!("cannot post to the RDMA path: {error}: {source}"),
         None => format!("cannot post to the RDMA path: {error}"),
-    })
+    };
+    CloseReason::Failed(Reason::new(message, error))
 }

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::Connection;
 use crate::connection::buffers::Event;
 use crate::memory::{LargeBuffer, PoolError, Sink};
+use crate::proto::connection::memory_timeout;
 use crate::proto::rndv::get::{Due, GetRequest};
 use crate::proto::wire::Rts;
 
@@ -27,7 +28,8 @@ impl Connection {
             return Ok(());
         };
         let call = FrameHeader::parse(&prefix)?.call;
-        let memory_by = Deadline::after(Instant::now(), self.worker.config.release_timeout / 2);
+        let timeout = memory_timeout(self.worker.config.release_timeout);
+        let memory_by = Deadline::after(Instant::now(), timeout);
         let wanted =
             GetRequest { call, prefix, head, deadline, memory_by, segments: segments.into() };
         // A connection that has ended takes nothing, and says so to the handler by itself.

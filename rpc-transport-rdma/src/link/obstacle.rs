@@ -28,11 +28,12 @@ fn obstacle(error: &(dyn std::error::Error + 'static)) -> Obstacle {
         None => error.downcast_ref(),
     };
     match verbs {
-        Some(VerbsError::Library { .. }) => Obstacle::NoLibrary,
+        Some(VerbsError::Library { is_missing: true, .. }) => Obstacle::NoLibrary,
+        Some(VerbsError::Library { is_missing: false, .. }) => Obstacle::UnusableLibrary,
         // Without a limit it is the machine that has no memory for now.
         Some(VerbsError::MemoryLock { limit_bytes: Some(_), .. }) => Obstacle::LockLimit,
         Some(VerbsError::LimitExceeded { .. }) => Obstacle::Excluded,
-        Some(VerbsError::NoSuchDevice { .. }) => Obstacle::NoDevice,
+        Some(VerbsError::NoSuchDevice { .. }) => Obstacle::NoSuchDevice,
         Some(VerbsError::CompletionQueueFull { .. }) => Obstacle::InUse,
         _ => Obstacle::Refused,
     }
@@ -57,7 +58,8 @@ mod tests {
     #[test]
     fn each_error_stands_for_its_obstacle() {
         let lock = |limit_bytes| VerbsError::MemoryLock { len: 1, limit_bytes };
-        let library = || VerbsError::Library { reason: "none".into() };
+        let library = |is_missing| VerbsError::Library { reason: "none".into(), is_missing };
+        let named = VerbsError::NoSuchDevice { name: "a".into(), found: Vec::new() };
         let down = DeviceError::PortDown {
             address: std::net::Ipv4Addr::LOCALHOST.into(),
             device: "a".into(),
@@ -66,11 +68,13 @@ mod tests {
         };
         let refused = std::io::Error::from_raw_os_error(libc::EBUSY);
         let full = VerbsError::CompletionQueueFull { asked: 2, free: 1, capacity: 4 };
-        let table: [(Box<dyn std::error::Error>, Obstacle, bool); 8] = [
+        let table: [(Box<dyn std::error::Error>, Obstacle, bool); 10] = [
             (Box::new(lock(Some(1 << 16))), Obstacle::LockLimit, false),
             (Box::new(lock(None)), Obstacle::Refused, true),
-            (Box::new(library()), Obstacle::NoLibrary, false),
-            (Box::new(DeviceError::Verbs(library())), Obstacle::NoLibrary, false),
+            (Box::new(library(true)), Obstacle::NoLibrary, false),
+            (Box::new(DeviceError::Verbs(library(true))), Obstacle::NoLibrary, false),
+            (Box::new(library(false)), Obstacle::UnusableLibrary, false),
+            (Box::new(named), Obstacle::NoSuchDevice, true),
             (Box::new(DeviceError::NoDevice), Obstacle::NoDevice, true),
             (Box::new(down), Obstacle::NoPort, true),
             (Box::new(VerbsError::system("open it", refused)), Obstacle::Refused, true),

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use rpc_core::Reason;
 use rpc_core::connect::Bootstrap;
 use rpc_core::transport::{CloseReason, TransportError};
 use rpc_core::wire::ProtocolError;
@@ -50,7 +51,10 @@ async fn watch_until_end(mut bootstrap: Box<dyn Bootstrap>, watching: Watching) 
                 let what = "bytes on the bootstrap beside an RDMA path";
                 CloseReason::Protocol(ProtocolError::Invalid { what, value: byte[0].into() })
             }
-            Err(error) => CloseReason::Failed(format!("the bootstrap failed: {error}")),
+            Err(error) => {
+                let message = format!("the bootstrap failed: {error}");
+                CloseReason::Failed(Reason::new(message, error))
+            }
         }),
     };
     match reason {

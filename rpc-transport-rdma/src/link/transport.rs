@@ -107,6 +107,10 @@ impl RdmaTransport {
 
     /// The frame's tail as memory that is lent for the peer to read, if it can be.
     fn try_lend(&self, frame: &OutFrame<'_>) -> Option<Place> {
+        // A frame that fits a slot is sent, wherever its tail is: an offer costs a round trip.
+        if self.is_small(frame.len()) {
+            return None;
+        }
         let (head_len, tail) = (frame.head_len(), frame.tail()?);
         // The head travels in the offer, or everything is copied behind each other.
         if head_len.saturating_add(RTS_EXTRA_LEN) > self.connection.frame_len_max {

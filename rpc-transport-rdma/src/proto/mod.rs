@@ -11,5 +11,6 @@ pub(crate) mod flow;
 pub(crate) mod fuzzing;
 #[cfg(test)]
 mod recorded_tests;
+pub(crate) mod remote_memory;
 pub(crate) mod rndv;
 pub(crate) mod wire;

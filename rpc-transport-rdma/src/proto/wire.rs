@@ -25,7 +25,7 @@ use bytes::{Buf as _, BufMut as _};
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
 
 use crate::config::MIN_SLOT_LEN;
-use crate::verbs::{RemoteKey, RemoteMemory};
+use crate::proto::remote_memory::{RemoteKey, RemoteMemory};
 
 /// The length of a message's header in bytes.
 pub(crate) const MESSAGE_HEADER_LEN: usize = 16;

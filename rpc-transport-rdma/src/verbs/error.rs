@@ -71,6 +71,8 @@ pub enum VerbsError {
     Library {
         /// What is missing, and what to install.
         reason: String,
+        /// Whether the library is not there at all.
+        is_missing: bool,
     },
     /// An event was waited for outside a tokio runtime.
     #[error("waiting for completion events needs a tokio runtime")]

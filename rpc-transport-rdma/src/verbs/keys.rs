@@ -1,45 +1,8 @@
-//! Keys of memory regions as newtypes, and an address together with the key that opens it.
+//! The key of a memory region for this process, as a newtype.
 //!
-//! Here because an lkey and an rkey are both `u32` in verbs and a mix-up would compile.
-
-use std::fmt;
+//! An lkey and an rkey ([`RemoteKey`](super::RemoteKey)) are both `u32` in verbs, and a mix-up would
+//! compile.
 
 /// The lkey of a memory region: lets this process's own work requests use it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LocalKey(pub u32);
-
-/// The rkey of a memory region: lets the peer's READs use it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct RemoteKey(pub u32);
-
-impl RemoteKey {
-    /// The key that a window has when it is bound next: only the low byte is free to choose.
-    pub(super) fn next(self) -> Self {
-        Self((self.0 & !0xff) | (self.0.wrapping_add(1) & 0xff))
-    }
-}
-
-impl fmt::Debug for RemoteKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A key is a capability, so it is kept out of logs.
-        f.write_str("RemoteKey(..)")
-    }
-}
-
-/// Memory in the peer (or, seen from there, here): where it begins and the key that opens it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RemoteMemory {
-    /// Virtual address in the process that registered the memory.
-    pub address: u64,
-    /// Key of the region.
-    pub key: RemoteKey,
-}
-
-impl RemoteMemory {
-    /// The same memory from `by` bytes on, or `None` when the address would overflow.
-    #[must_use]
-    pub fn offset(self, by: u64) -> Option<Self> {
-        let address = self.address.checked_add(by)?;
-        Some(Self { address, ..self })
-    }
-}

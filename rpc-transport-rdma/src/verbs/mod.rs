@@ -119,7 +119,7 @@ pub use error::VerbsError;
 pub use gid::{Gid, GidEntry, GidKind};
 #[cfg(feature = "ibverbs")]
 pub use ibverbs::Ibverbs;
-pub use keys::{LocalKey, RemoteKey, RemoteMemory};
+pub use keys::LocalKey;
 pub use memory_window::{Binding, Window};
 pub use port::Port;
 pub use post_error::{PostError, UnknownCompletion};
@@ -139,4 +139,5 @@ pub use simulated::SimProvider;
 pub use work::{Done, Work};
 pub use work_id::{WorkId, WorkKind};
 
+pub use crate::proto::remote_memory::{RemoteKey, RemoteMemory};
 pub use crate::{AsyncEventKind, ConnectOptions};

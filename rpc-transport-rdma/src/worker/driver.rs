@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Instant;
 
+use rpc_core::Reason;
 use rpc_core::transport::CloseReason;
 use tokio::runtime::RuntimeFlavor;
 
@@ -176,8 +177,8 @@ impl Driver {
         result.map_err(|error| {
             let (error, device) = (error.into(), self.shared.attachment.device().name());
             tracing::error!(target: "farcall::rdma", %error, device, "an RDMA lane has failed");
-            let reason = format!("an RDMA lane of {device} has failed: {error}");
-            self.shared.lose(&CloseReason::Failed(reason));
+            let message = format!("an RDMA lane of {device} has failed: {error}");
+            self.shared.lose(&CloseReason::Failed(Reason::new(message, error)));
             Ended::Failed
         })
     }
@@ -393,7 +394,7 @@ impl Driver {
         });
         match (received, connection) {
             (Err(ReceiveError::Failed(error)), _) if error.is_flush() => {}
-            (Err(error), Some(connection)) => connection.handle_bad_receive(error.to_string()),
+            (Err(error), Some(connection)) => connection.handle_bad_receive(error),
             (Err(error), None) => tracing::debug!(
                 target: "farcall::rdma", %error, number, "ignored a receive"
             ),

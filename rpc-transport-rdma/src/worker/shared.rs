@@ -230,7 +230,7 @@ impl<C: Member> WorkerShared<C> {
             let mut table = self.table();
             table.is_dead = true;
             if let CloseReason::Failed(reason) = reason {
-                table.end_reason.get_or_insert_with(|| reason.clone());
+                table.end_reason.get_or_insert_with(|| reason.to_string());
             }
         }
         let count = self.end_connections(reason, |_| true);

@@ -105,7 +105,7 @@ impl<S: Socket> Shared<S> {
                 readable
             });
             if let Err(error) = readable.await {
-                return Err(CloseReason::Failed(error.to_string()));
+                return Err(CloseReason::Failed(error.into()));
             }
             if let Some(read) = self.read_some(decoder)? {
                 return Ok(read);
@@ -139,7 +139,7 @@ impl<S: Socket> Shared<S> {
             }
             Ok(moved) => Ok(Some(moved)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            Err(error) => Err(CloseReason::Failed(error.to_string())),
+            Err(error) => Err(CloseReason::Failed(error.into())),
         }
     }
 

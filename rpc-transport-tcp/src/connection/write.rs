@@ -83,7 +83,7 @@ impl<S: Socket> Shared<S> {
             self.tell_waiters(has_made_room);
             if let Err(error) = self.write(&mut scheduler, &mut pass) {
                 drop(scheduler);
-                self.fail(CloseReason::Failed(error.to_string()));
+                self.fail(CloseReason::Failed(error.into()));
                 return Flushed::Here;
             }
         }
@@ -142,7 +142,7 @@ impl<S: Socket> Shared<S> {
                 Turn::Driver(Blocked::SocketFull) => {
                     let writable = poll_fn(|cx| self.socket.poll_writable(cx)).await;
                     if let Err(error) = writable {
-                        return self.fail(CloseReason::Failed(error.to_string()));
+                        return self.fail(CloseReason::Failed(error.into()));
                     }
                     self.queue().handle_writable();
                 }

@@ -85,7 +85,7 @@ async fn rdma_without_a_device_is_an_error_that_says_why() -> Result<(), Failure
         panic!("{error:?}")
     };
     assert!(is_reason(&format!("rdma: {reason}"), here()), "{reason}");
-    assert!(words.contains(&reason) && words.contains(&authority), "{words}");
+    assert!(words.contains(&*reason) && words.contains(&authority), "{words}");
     assert!(log.take_lines().iter().all(|line| !line.contains("without RDMA")), "{log:?}");
     Ok(())
 }
@@ -202,7 +202,7 @@ mod server_without_rdma {
         let policy = UpgradePolicy::Require(Arc::new(Offered));
         match rpc_core::Channel::connect(connector(&authority, policy)).await {
             Err(ConnectError::UpgradeRequired { upgrade: "rdma", reason, .. }) => {
-                assert_eq!(reason, format!("the server: {REASON}"));
+                assert_eq!(*reason, *format!("the server: {REASON}"));
             }
             other => panic!("{other:?}"),
         }

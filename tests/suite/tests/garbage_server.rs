@@ -1,8 +1,12 @@
 //! Servers that do not speak the protocol: a call to one ends, in time, with words that help.
 
+use std::error::Error;
+use std::io;
 use std::time::Duration;
 
-use farcall::{ChannelBuilder, Code, Config, Status};
+use farcall::{
+    Channel, ChannelBuilder, CloseReason, Code, Config, ConnectError, MayHaveExecuted, Status,
+};
 use farcall_suite::payload;
 use farcall_suite::proto::probe_rpc::{ProbeStub, SERVICE};
 use farcall_suite::proto::{DownloadRequest, EchoRequest};
@@ -23,13 +27,23 @@ enum Answer {
     AfterRequest(Vec<u8>),
     /// Nothing, for ever.
     Silence,
+    /// The end of the connection after a good Hello and a request, as a cable has it that is cut.
+    Reset,
 }
 
 async fn serve(listener: TcpListener, answer: Answer) -> std::io::Result<()> {
     let (stream, _) = listener.accept().await?;
+    if matches!(answer, Answer::Reset) {
+        stream.set_zero_linger()?;
+    }
     let mut server = RawPeer::new(stream);
     server.read_hello().await?;
     match answer {
+        Answer::Reset => {
+            let paths = SERVICE.methods.iter().map(|method| method.path.to_owned());
+            server.send(&hello_bytes(paths.collect())).await?;
+            return server.read_frame().await.map(drop);
+        }
         Answer::First(bytes) => server.send(&bytes).await?,
         Answer::AfterRequest(bytes) => {
             let paths = SERVICE.methods.iter().map(|method| method.path.to_owned());
@@ -110,6 +124,63 @@ async fn a_request_instead_of_an_answer() {
     let request = record(WHOLE, 0, &frame(FrameKind::Request, 1, 0, b""));
     let status = call(Answer::AfterRequest(request)).await;
     check(&status, Code::Unavailable, "a server may not send a Request frame");
+}
+
+/// An error and all its sources.
+fn chain<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&error| error.source())
+}
+
+#[tokio::test]
+async fn program_tells_a_violation_from_a_dead_link_by_types() {
+    let garbage = call(Answer::AfterRequest(payload(1, 100).to_vec())).await;
+    let reason = CloseReason::of(&garbage).expect("the connection has ended");
+    assert!(matches!(reason, CloseReason::Protocol(_)), "{garbage:?}");
+    assert!(!reason.is_failure());
+
+    let reset = call(Answer::Reset).await;
+    let reason = CloseReason::of(&reset).expect("the connection has ended");
+    assert!(matches!(reason, CloseReason::Failed(_)) && reason.is_failure(), "{reset:?}");
+    let kinds = chain(&reset).filter_map(<dyn Error>::downcast_ref::<io::Error>);
+    assert_eq!(kinds.map(io::Error::kind).next(), Some(io::ErrorKind::ConnectionReset));
+    for status in [garbage, reset] {
+        assert!(MayHaveExecuted::is_said_by(&status), "{status:?}");
+    }
+}
+
+/// Answers the first request of each connection with garbage.
+async fn violate(listener: TcpListener) -> io::Result<()> {
+    loop {
+        let (stream, _) = listener.accept().await?;
+        let mut server = RawPeer::new(stream);
+        server.read_hello().await?;
+        let paths = SERVICE.methods.iter().map(|method| method.path.to_owned());
+        server.send(&hello_bytes(paths.collect())).await?;
+        server.read_frame().await?;
+        server.send(&payload(1, 100)).await?;
+        server.closed().await;
+    }
+}
+
+/// A call that finds the channel backing off fails for the reason of the last connection.
+#[tokio::test]
+async fn backing_off_keeps_what_ended_the_last_connection() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback can be listened on");
+    let address = format!("tcp://{}", listener.local_addr().expect("it has an address"));
+    let server = tokio::spawn(violate(listener));
+    let stub = ProbeStub::new(Channel::builder(address).expect("it is one").connect_lazy());
+    let error = loop {
+        let called = tokio::time::timeout(LIMIT, stub.echo(EchoRequest::default())).await;
+        let status = called.expect("the call ends in time").expect_err("the server is no server");
+        if ConnectError::of(&status).is_some() {
+            break status;
+        }
+    };
+    let waiting = ConnectError::of(&error);
+    assert!(matches!(waiting, Some(ConnectError::Waiting { .. })), "{error:?}");
+    let reason = waiting.and_then(|error| CloseReason::of(error));
+    assert!(matches!(reason, Some(CloseReason::Protocol(_))), "{error:?}");
+    server.abort();
 }
 
 /// The first call of a connection has this id.

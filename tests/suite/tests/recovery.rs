@@ -1,5 +1,6 @@
 //! A channel on `auto://` recovers from every passing reason for TCP, on simulated devices.
 
+use std::error::Error;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,8 +12,9 @@ use farcall::codegen::{HandlerFuture, ServerCall};
 use farcall::layer::TraceLayer;
 use farcall::sim::{SimDevice, SimDeviceConfig, SimFaults, SimNetwork};
 use farcall::{
-    Backoff, CallKind, Channel, Detach, Idempotency, MethodDescriptor, Path, Rdma, RdmaConfig,
-    Request, Response, Server, Service, ServiceDescriptor, Status,
+    Backoff, CallKind, Channel, CloseReason, CompletionError, Detach, Idempotency, MayHaveExecuted,
+    MethodDescriptor, Path, Rdma, RdmaConfig, Request, Response, Server, Service,
+    ServiceDescriptor, Status, WorkStatus,
 };
 use tokio::task::JoinHandle;
 use tracing_subscriber::fmt::format::FmtSpan;
@@ -363,4 +365,26 @@ async fn the_status_of_an_endpoint_has_its_path() {
     tokio::time::timeout(LIMIT, described).await.expect("each has its path");
     serving.abort();
     serving_other.abort();
+}
+
+/// An error and all its sources.
+fn chain<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&error| error.source())
+}
+
+#[tokio::test]
+async fn status_of_a_dead_link_has_the_device_error() {
+    let (rig, device) = Rig::new();
+    let (address, serving) = rig.serve("rdma://127.0.0.1:0").await;
+    let channel = rig.channel(&address);
+    assert_eq!(ask(&channel).await.ok(), Some(7));
+    device.link_down();
+    let status = ask(&channel).await.expect_err("the link is down");
+    assert!(MayHaveExecuted::is_said_by(&status), "{status:?}");
+    let reason = CloseReason::of(&status).expect("the connection has ended");
+    assert!(reason.is_failure(), "{reason}");
+    let errors = chain(&status).filter_map(<dyn Error>::downcast_ref::<CompletionError>);
+    let failed: Vec<_> = errors.map(|error| error.status).collect();
+    assert_eq!(failed, [WorkStatus::RetryExceeded], "{status:?}");
+    serving.abort();
 }

@@ -16,13 +16,13 @@ use tokio_util::sync::CancellationToken;
 use super::snapshot::{Answer, Requests, Snapshot, waiting};
 use crate::call::deadline::rounded;
 use crate::client::{Connect, Established};
-use crate::connect::{ConnectError, ConnectionInfo, is_without_device};
-use crate::limited_log;
+use crate::connect::{ConnectError, ConnectionInfo};
 use crate::limits::log::LogLimit;
 use crate::policy::breaker::{Denial, PathGain};
 use crate::policy::failover::{Ask, Cause, Failure, Loss, Made, Wanted};
 use crate::runtime::long_wait::wait_until;
 use crate::transport::{Addresses, CloseReason};
+use crate::{Reason, limited_log};
 
 type Connected = Result<Established, ConnectError>;
 
@@ -120,7 +120,16 @@ impl Driver {
             Ask::Fail(refusal) => return Err(waiting(refusal)),
         }
         let connected = outcome(&mut self.attempt).await;
-        self.record(connected)
+        let wanted = self.end_attempt();
+        match connected {
+            Ok(connection) => self.handle_made(&wanted, connection),
+            Err(error) => {
+                // The caller gets the error, and with it this channel ends.
+                self.handle_failed(&wanted, &error, error.to_string().into());
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// Whether nothing is to be waited for but callers.
@@ -138,7 +147,7 @@ impl Driver {
     pub(super) fn abandon(&mut self) {
         self.attempt = None;
         self.change(|state| state.failover.handle_given_up());
-        self.answer(Err(ConnectError::RuntimeEnded));
+        self.answer(Err(Arc::new(ConnectError::RuntimeEnded)));
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Snapshot) -> T) -> T {
@@ -184,18 +193,25 @@ impl Driver {
     }
 
     /// Records what became of the attempt.
-    fn record(&mut self, connected: Connected) -> Result<(), ConnectError> {
-        let wanted = self.attempt.take().map_or(Wanted::Best, |attempt| attempt.wanted);
+    fn record(&mut self, connected: Connected) -> Result<(), Arc<ConnectError>> {
+        let wanted = self.end_attempt();
         match connected {
             Ok(connection) => {
                 self.handle_made(&wanted, connection);
                 Ok(())
             }
             Err(error) => {
-                self.handle_failed(&wanted, &error);
+                let error = Arc::new(error);
+                let reason = Reason::shared(error.to_string(), Arc::clone(&error));
+                self.handle_failed(&wanted, &error, reason);
                 Err(error)
             }
         }
+    }
+
+    /// Ends the attempt under way, and returns what it was for.
+    fn end_attempt(&mut self) -> Wanted {
+        self.attempt.take().map_or(Wanted::Best, |attempt| attempt.wanted)
     }
 
     fn handle_made(&self, wanted: &Wanted, connection: Established) {
@@ -205,9 +221,10 @@ impl Driver {
         let fallback = fallback.filter(|_| !matches!(wanted, Wanted::Bootstrap(_)));
         if let Some(reason) = &fallback {
             tracing::debug!(target: "farcall::path", %reason, "RDMA could not be had");
-            log_without_path(&self.log, transport, &addresses, reason);
+            let is_fault = !connection.info().is_without_device;
+            log_without_path(&self.log, transport, &addresses, reason, is_fault);
         }
-        let fallback = fallback.map(|reason| Denial { reason, can_pass });
+        let fallback = fallback.map(|reason| Denial { reason: reason.into(), can_pass });
         let made = Made { is_upgraded, fallback };
         if let (Some(names), Established::Session(session)) =
             (&self.connector.config().names, &connection)
@@ -236,14 +253,14 @@ impl Driver {
         }
     }
 
-    fn handle_failed(&self, wanted: &Wanted, error: &ConnectError) {
+    fn handle_failed(&self, wanted: &Wanted, error: &ConnectError, reason: Reason) {
         let of_path = match error {
             ConnectError::UpgradeRequired { reason, can_pass, .. } => {
                 Some(Denial { reason: reason.clone(), can_pass: *can_pass })
             }
             _ => None,
         };
-        let failure = Failure { reason: error.to_string(), of_path };
+        let failure = Failure { reason, of_path };
         if let Some(Denial { reason, .. }) = failure.of_path(wanted) {
             tracing::debug!(target: "farcall::path", %reason, "RDMA could not be had");
         }
@@ -260,11 +277,13 @@ impl Driver {
         let Some(connection) = closed else { return };
         let info = connection.info();
         let cause = match connection.closed() {
-            Some(reason) if reason.is_failure() => Cause::Link(reason.to_string()),
+            Some(reason) if reason.is_failure() => {
+                Cause::Link(Reason::new(reason.to_string(), reason))
+            }
             // This side closes after it was sent away.
             None | Some(CloseReason::Local) => Cause::SentAway,
             Some(CloseReason::RuntimeEnded) => Cause::RuntimeEnded,
-            Some(reason) => Cause::Peer(reason.to_string()),
+            Some(reason) => Cause::Peer(Reason::new(reason.to_string(), reason)),
         };
         let loss = Loss {
             transport: info.transport,
@@ -307,13 +326,13 @@ impl Driver {
             Ask::Wait => {}
             // In place of failback, where that is under way.
             Ask::Begin(wanted) => self.start(wanted),
-            Ask::Fail(refusal) => self.answer(Err(waiting(refusal))),
+            Ask::Fail(refusal) => self.answer(Err(Arc::new(waiting(refusal)))),
         }
     }
 
     /// Answers all that have asked so far.
-    fn answer(&self, outcome: Result<(), ConnectError>) {
-        let (up_to, outcome) = (self.asked.borrow().count, outcome.map_err(Arc::new));
+    fn answer(&self, outcome: Result<(), Arc<ConnectError>>) {
+        let up_to = self.asked.borrow().count;
         self.change(|state| state.answer = Answer { up_to, outcome });
     }
 }
@@ -344,9 +363,15 @@ async fn until(due: Option<std::time::Instant>) {
 
 /// Logs that a channel's connection has no upgraded path. Where there is no device at all, that is
 /// no fault, and said once a process.
-fn log_without_path(log: &LogLimit, transport: &str, addresses: &Addresses, reason: &str) {
+fn log_without_path(
+    log: &LogLimit,
+    transport: &str,
+    addresses: &Addresses,
+    reason: &str,
+    is_fault: bool,
+) {
     static IS_TOLD: AtomicBool = AtomicBool::new(false);
-    if !is_without_device(reason) {
+    if is_fault {
         limited_log!(
             target: "farcall::path",
             log, WARN, "connected over TCP, without RDMA", transport, %addresses, %reason

@@ -1,7 +1,7 @@
 //! What a channel's manager has made known: its state, and its answer to callers.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::client::{Established, Path, PathCounts};
 use crate::connect::{ConnectError, ConnectionInfo};
@@ -52,7 +52,7 @@ impl Snapshot {
         // The last attempt may have been made after the connection.
         let reason = self.failover.breaker().reason().filter(|_| !info.is_upgraded);
         if let Some(reason) = reason {
-            info.fallback = Some(reason.to_owned());
+            info.fallback = Some(reason.to_string());
         }
         info
     }
@@ -67,12 +67,12 @@ impl Snapshot {
         let broken = breaker.broken();
         if let Some((reason, due)) = broken.filter(|_| breaker.was_used()) {
             let retry_in = due.saturating_duration_since(now);
-            return Path::Broken { transport, reason: reason.to_owned(), retry_in };
+            return Path::Broken { transport, reason: reason.to_string(), retry_in };
         }
         match info {
             Some(ConnectionInfo { transport, fallback: Some(reason), .. }) => {
                 let retry_in = broken.map(|(_, due)| due.saturating_duration_since(now));
-                let reason = breaker.reason().map_or(reason, str::to_owned);
+                let reason = breaker.reason().map_or(reason, ToString::to_string);
                 Path::Fallback { transport, reason, retry_in }
             }
             Some(ConnectionInfo { transport, .. }) => Path::Direct { transport },
@@ -80,7 +80,7 @@ impl Snapshot {
                 let reconnect = self.failover.reconnect();
                 let (reason, due) = reconnect.backing_off(now).unzip();
                 Path::Disconnected {
-                    reason: reason.or(reconnect.failure()).map(str::to_owned),
+                    reason: reason.or(reconnect.failure()).map(ToString::to_string),
                     retry_in: due.map(|due| due.saturating_duration_since(now)),
                 }
             }
@@ -97,7 +97,8 @@ impl Snapshot {
 /// The refusal of an attempt that is not due yet; the time is rounded up, so that a caller who
 /// waits for that long does not come too early.
 pub(super) fn waiting(Refusal { reason, wait }: Refusal) -> ConnectError {
-    ConnectError::Waiting { reason, wait_ms: wait.as_millis() + 1 }
+    let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
+    ConnectError::Waiting { reason, wait: Duration::from_millis(wait_ms) }
 }
 
 /// What callers have asked of the driver so far.

@@ -261,6 +261,7 @@ impl Connection for Scripted {
             wanted_upgrade: false,
             fallback: None,
             fallback_can_pass: false,
+            is_without_device: false,
             compression: crate::Negotiated::default(),
             calls_in_flight: 0,
             stats: TransportStats::default(),

@@ -69,6 +69,7 @@ impl ServerConnection for Slow {
             wanted_upgrade: false,
             fallback: None,
             fallback_can_pass: false,
+            is_without_device: false,
             compression: crate::Negotiated::default(),
             calls_in_flight: 0,
             stats: TransportStats::default(),

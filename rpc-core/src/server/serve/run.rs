@@ -11,9 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::connect::{
-    Accepted, Bootstrap, Fallback, HandshakeError, Opening, accept, identify, is_without_device,
-};
+use crate::connect::{Accepted, Bootstrap, Fallback, HandshakeError, Opening, accept, identify};
 use crate::limited_log;
 use crate::limits::log::LogLimit;
 use crate::limits::memory::MemoryShare;
@@ -41,9 +39,10 @@ const DRAIN_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Logs that a client that asked for RDMA has none. Where one side has no device at all, that is no
 /// fault, and said once a process.
-fn log_without_path(log: &LogLimit, addresses: &Addresses, reason: &str) {
+fn log_without_path(log: &LogLimit, addresses: &Addresses, fallback: &Fallback) {
     static IS_TOLD: AtomicBool = AtomicBool::new(false);
-    if !is_without_device(reason) {
+    let Fallback { reason, .. } = fallback;
+    if !fallback.is_without_device {
         limited_log!(
             target: "farcall::path",
             log, WARN, "a client is connected over TCP, without RDMA", %addresses, %reason
@@ -318,8 +317,8 @@ async fn join(
     let Accepted { transport, addresses, hello, fallback, is_upgraded, compression } = accepted;
     // A client that offers nothing logs its reason itself.
     let reportable = fallback.as_ref().filter(|_| hello.fallback().is_none());
-    if let Some(Fallback { reason, .. }) = reportable {
-        log_without_path(&shared.log, &addresses, reason);
+    if let Some(fallback) = reportable {
+        log_without_path(&shared.log, &addresses, fallback);
     }
     let limits = rules.handshake.limits;
     // Any address may have the calls of one connection, because a client keeps to what the server

@@ -150,7 +150,15 @@ impl Handler for ServerSession {
                 };
                 self.refuse(this, &header, status)
             }
-            _ => {
+            FrameKind::Messages
+            | FrameKind::Response
+            | FrameKind::Cancel
+            | FrameKind::Headers
+            | FrameKind::HalfClose
+            | FrameKind::Window
+            | FrameKind::Ping
+            | FrameKind::Pong
+            | FrameKind::GoAway => {
                 // tonic takes a cancel that it reads from a body for the end of the requests.
                 let status = match reason {
                     Withheld::GivenUp => refusal::given_up(),

@@ -164,20 +164,20 @@ impl Watch {
     }
 
     fn end_where(&self, reason: &str, is_concerned: impl Fn(&Connection) -> bool) -> usize {
-        let reason = CloseReason::Failed(reason.to_owned());
+        let reason = CloseReason::Failed(reason.into());
         let workers = self.shared.workers(&self.device);
         workers.iter().map(|worker| worker.end_connections(&reason, &is_concerned)).sum()
     }
 
     fn end_workers(&self, reason: &str) -> usize {
-        let reason = CloseReason::Failed(reason.to_owned());
+        let reason = CloseReason::Failed(reason.into());
         self.shared.workers(&self.device).iter().map(|worker| worker.lose(&reason)).sum()
     }
 
     /// Gives the device up: its workers and connections end, and nothing here keeps it open.
     fn lose(&self, reason: &str) {
         self.shared.tell_ports(Some(self.device.name()), &[]);
-        let ended = self.let_go(&CloseReason::Failed(reason.to_owned()));
+        let ended = self.let_go(&CloseReason::Failed(reason.into()));
         tracing::error!(
             target: "farcall::rdma",
             device = self.device.name(), reason, ended, "an RDMA device is lost"

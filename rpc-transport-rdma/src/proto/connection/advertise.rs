@@ -1,15 +1,16 @@
 //! Advertised keys: memory windows are bound with offers, and their keys die with releases. The
 //! other way round, our releases take away the keys of what the peer offers.
 
+use rpc_core::Reason;
 use rpc_core::transport::CloseReason;
 use rpc_core::wire::ProtocolError;
 use tokio::time::Instant;
 
 use super::{Action, Buffers, ConnectionState, MemoryWindowOf, Payload};
+use crate::proto::remote_memory::{RemoteKey, RemoteMemory};
 use crate::proto::rndv::memory_windows::Bind;
 use crate::proto::rndv::send::{AckTimeouts, AckedFrame};
 use crate::proto::wire::{AtsStatus, MessageKind, Rts};
-use crate::verbs::{RemoteKey, RemoteMemory};
 
 /// Transfers that were revoked and whose releases may still come. More of them means that the peer
 /// answers nothing.
@@ -25,11 +26,12 @@ impl<B: Buffers> ConnectionState<B> {
     /// Takes a window, or why there is none.
     pub(super) fn handle_memory_window(
         &mut self,
-        window: Result<MemoryWindowOf<B>, String>,
+        window: Result<MemoryWindowOf<B>, Reason>,
     ) -> Result<(), CloseReason> {
-        self.memory_windows
-            .handle_allocated(window)
-            .map_err(|error| CloseReason::Failed(format!("no memory window for an offer: {error}")))
+        self.memory_windows.handle_allocated(window).map_err(|reason| {
+            let message = format!("no memory window for an offer: {reason}");
+            CloseReason::Failed(reason.with_message(message))
+        })
     }
 
     /// Opens memory to the peer, to everything that goes out after this: as the peer names it, and

@@ -21,14 +21,20 @@ pub(crate) struct Timeouts {
 }
 
 impl Timeouts {
-    /// How long a transfer waits for memory: the peer waits twice as long for its release.
+    /// Maximum time that a transfer waits for memory.
     pub(crate) fn memory(&self) -> Duration {
-        self.release / 2
+        memory_timeout(self.release)
     }
 
     pub(super) fn acks(&self) -> AckTimeouts {
         AckTimeouts { release: self.release, cancel: self.cancel }
     }
+}
+
+/// Maximum time that a transfer waits for memory, where the peer waits for `release`: half of that,
+/// so that the peer hears of a transfer without memory before it gives the connection up.
+pub(crate) fn memory_timeout(release: Duration) -> Duration {
+    release / 2
 }
 
 /// What a deadline is for.

@@ -5,15 +5,16 @@ use std::ops::DerefMut;
 use std::time::Duration;
 
 use bytes::Bytes;
+use rpc_core::Reason;
 use rpc_core::transport::{CloseReason, Withheld};
 use rpc_core::wire::HEADER_LEN;
 use tokio::time::Instant;
 
+use crate::proto::remote_memory::{RemoteKey, RemoteMemory};
 use crate::proto::rndv::get::{Chunk, GetRequest};
 use crate::proto::rndv::memory_windows::Bind;
 use crate::proto::rndv::throttle::ReadShare;
 use crate::proto::wire::Rts;
-use crate::verbs::{RemoteKey, RemoteMemory};
 
 /// The memory and the objects of verbs that a connection moves and does not look into.
 pub(crate) trait Buffers: Debug + 'static {
@@ -129,7 +130,7 @@ pub(crate) enum Event<'a, B: Buffers> {
     /// The peer can read no more through a window.
     Invalidated(B::Binding),
     /// The answer to [`Action::AllocateMemoryWindow`].
-    MemoryWindow(Result<MemoryWindowOf<B>, String>),
+    MemoryWindow(Result<MemoryWindowOf<B>, Reason>),
     /// The device took a part of a post, and no completion will say when it takes more.
     PostRefused,
     /// The [deadline](super::ConnectionState::next_deadline) has passed.

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use rpc_core::wire::ProtocolError;
 
 use super::{Action, Arrival, Buffers, ConnectionState, Phase};
+use crate::proto::remote_memory::RemoteKey;
 use crate::proto::wire::{MessageHeader, MessageKind, Rts};
-use crate::verbs::RemoteKey;
 
 /// The most control messages that wait. A release answers an offer, which costs its sender a
 /// credit; far more means that the peer takes without ever granting.

@@ -44,15 +44,15 @@ use tokio::time::Instant;
 
 use crate::proto::clock::Clock;
 use crate::proto::flow::window::FlowWindow;
+use crate::proto::remote_memory::RemoteKey;
 use crate::proto::rndv::get::RndvGet;
 use crate::proto::rndv::memory_windows::MemoryWindowPool;
 use crate::proto::rndv::send::RndvSends;
 use crate::proto::rndv::throttle::ReadThrottle;
 use crate::proto::wire::{MESSAGE_HEADER_LEN, MessageKind};
 use crate::stats::cancellations::Cancellations;
-use crate::verbs::RemoteKey;
-pub(crate) use deadlines::Timeouts;
 use deadlines::TimerTable;
+pub(crate) use deadlines::{Timeouts, memory_timeout};
 pub(crate) use event::{
     Action, Arrival, Buffers, Event, Look, MemoryWindowOf, Outgoing, Payload, Transmit,
 };

@@ -14,6 +14,7 @@ use rpc_core::transport::Withheld;
 use super::*;
 use crate::proto::flow::quota::{SharedQuota, SlotQuota};
 use crate::proto::flow::window::HeldQuota;
+use crate::proto::remote_memory::RemoteMemory;
 use crate::proto::rndv::get::{Due, GetRequest, ReadLimits};
 use crate::proto::wire::{AtsStatus, Grant, MessageHeader, RTS_LEN_MAX, Rts, RtsSegment};
 use crate::stats::activity::ActivityCounters;
@@ -21,7 +22,6 @@ use crate::testing::script::buffers::{
     BindState, Binding, Books, OfferedFrame, ScriptBuffers, Share, Slot, Token, Window,
 };
 use crate::testing::script::clock::{TIMEOUTS, clock, now, set_now};
-use crate::verbs::RemoteMemory;
 
 const OUR_EPOCH: u32 = 1;
 const PEER_EPOCH: u32 = 2;

@@ -117,9 +117,9 @@ impl<B: Buffers> ConnectionState<B> {
         }
         let at = if ends_at <= look.now {
             let Some(later) = Self::postponed(look) else {
-                return Err(CloseReason::Failed(format!(
-                    "the peer granted no credit within {timeout:?} (rdma.release_timeout)"
-                )));
+                let message =
+                    format!("the peer granted no credit within {timeout:?} (rdma.release_timeout)");
+                return Err(CloseReason::Failed(message.into()));
             };
             later
         } else if self.flow.is_stall_reported() {
@@ -140,9 +140,9 @@ impl<B: Buffers> ConnectionState<B> {
             false => Some(ends_at),
         };
         let Some(at) = look_at else {
-            return Err(CloseReason::Failed(format!(
-                "the peer has not answered a READ within {timeout:?} (rdma.read_timeout)"
-            )));
+            let message =
+                format!("the peer has not answered a READ within {timeout:?} (rdma.read_timeout)");
+            return Err(CloseReason::Failed(message.into()));
         };
         self.timers.arm(Timer::Read, at);
         Ok(())
@@ -168,7 +168,7 @@ impl<B: Buffers> ConnectionState<B> {
     }
 
     fn unreleased(&self, timeouts: AckTimeouts, is_withdrawn: bool) -> CloseReason {
-        CloseReason::Failed(if is_withdrawn {
+        let message = if is_withdrawn {
             self.cancellations.overdue.add(1);
             let timeout = timeouts.cancel;
             format!(
@@ -181,7 +181,8 @@ impl<B: Buffers> ConnectionState<B> {
                 "the peer did not release within {timeout:?} what it was offered \
                  (rdma.release_timeout)"
             )
-        })
+        };
+        CloseReason::Failed(message.into())
     }
 
     /// Takes nothing new; what was taken goes out, within bounds.

@@ -3,8 +3,8 @@
 use super::deadlines::{Timer, after};
 use super::{Action, Buffers, CONTROL_SLOT_LEN, ConnectionState, Outgoing, Payload, Transmit};
 use crate::proto::clock::Clock;
+use crate::proto::remote_memory::RemoteKey;
 use crate::proto::wire::{MESSAGE_HEADER_LEN, MessageHeader, MessageKind};
-use crate::verbs::RemoteKey;
 
 /// Whether an offer can go out as far as windows are concerned.
 enum NextMemoryWindow<W> {

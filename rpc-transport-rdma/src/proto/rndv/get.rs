@@ -25,8 +25,8 @@ use rpc_core::transport::Withheld;
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
 use tokio::time::Instant;
 
+use crate::proto::remote_memory::RemoteMemory;
 use crate::proto::wire::RtsSegment;
-use crate::verbs::RemoteMemory;
 
 /// A READ that should be posted now.
 #[derive(Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::verbs::RemoteKey;
+use crate::proto::remote_memory::RemoteKey;
 
 fn wanted(call: u64, segments: &[(u64, u64)]) -> GetRequest {
     let segment = |(address, len): &(u64, u64)| RtsSegment {

@@ -17,7 +17,9 @@ use std::collections::{HashMap, VecDeque};
 
 use std::fmt::Debug;
 
-use crate::verbs::{RemoteKey, RemoteMemory};
+use rpc_core::Reason;
+
+use crate::proto::remote_memory::{RemoteKey, RemoteMemory};
 
 /// A memory window and the part of memory that it opens, once that is posted.
 pub(crate) trait Bind: Sized {
@@ -92,8 +94,8 @@ impl<B: Bind + Debug, P> MemoryWindowPool<B, P> {
     /// That reason, when there is no window at all: none will come back.
     pub(crate) fn handle_allocated(
         &mut self,
-        window: Result<B::Window, String>,
-    ) -> Result<(), String> {
+        window: Result<B::Window, Reason>,
+    ) -> Result<(), Reason> {
         self.is_asked = false;
         match window {
             Ok(window) => {

@@ -16,7 +16,7 @@ use rpc_core::wire::ProtocolError;
 use slab::Slab;
 use tokio::time::Instant;
 
-use crate::verbs::RemoteKey;
+use crate::proto::remote_memory::RemoteKey;
 
 /// A transfer's number is an index in its low bits and a generation above, so that a release that
 /// comes twice does not release what took the place.

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use rpc_core::Reason;
 use rpc_core::transport::CloseReason;
 
 use super::buffers::{Access, BindState, Request, ScriptBuffers, Window};
@@ -100,7 +101,7 @@ impl World {
         has_window
     }
 
-    fn allocate(&mut self) -> Result<Window, String> {
+    fn allocate(&mut self) -> Result<Window, Reason> {
         self.memory_windows_left =
             self.memory_windows_left.checked_sub(1).ok_or("no window is left")?;
         self.next_key += 1;

@@ -28,7 +28,10 @@ impl Ibverbs {
 /// anything registers memory.
 fn verbs() -> Result<Verbs, VerbsError> {
     static FORK_INIT: Once = Once::new();
-    let verbs = abi::load().map_err(|error| VerbsError::Library { reason: error.to_string() })?;
+    let verbs = abi::load().map_err(|error| VerbsError::Library {
+        reason: error.to_string(),
+        is_missing: matches!(error, abi::LoadError::NotInstalled),
+    })?;
     FORK_INIT.call_once(|| {
         // SAFETY: S4: it takes no arguments and may be called at any time.
         if let Err(error) = check_errno(unsafe { verbs.ibv_fork_init() }) {

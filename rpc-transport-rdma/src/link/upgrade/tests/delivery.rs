@@ -230,7 +230,7 @@ async fn a_worker_that_is_lost_while_a_handler_blocks_ends_all_its_connections()
     play.says(0, "block");
     play.entered(0, "block").await;
     let worker = play.worker();
-    assert_eq!(worker.lose(&CloseReason::Failed("the device is gone".to_owned())), 2);
+    assert_eq!(worker.lose(&CloseReason::Failed("the device is gone".into())), 2);
     let is_told = || play.told().iter().all(Option::is_some);
     until("the end of both", is_told).await;
     assert!(worker.stop.is_cancelled() && worker.is_dead());
