@@ -105,8 +105,11 @@ impl RdmaTransport {
         Ok(Place::Offered(RndvPayload::own(buffer, share)))
     }
 
-    /// The frame's tail as memory that is lent for the peer to read, if it can be.
+    /// The tail of a large frame as memory that is lent for the peer to read, if it can be.
     fn try_lend(&self, frame: &OutFrame<'_>) -> Option<Place> {
+        if self.is_small(frame.len()) {
+            return None;
+        }
         let (head_len, tail) = (frame.head_len(), frame.tail()?);
         // The head travels in the offer, or everything is copied behind each other.
         if head_len.saturating_add(RTS_EXTRA_LEN) > self.connection.frame_len_max {
