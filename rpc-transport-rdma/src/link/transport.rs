@@ -105,7 +105,7 @@ impl RdmaTransport {
         Ok(Place::Offered(RndvPayload::own(buffer, share)))
     }
 
-    /// The frame's tail as memory that is lent for the peer to read, if it can be.
+    /// The tail of a large frame as memory that is lent for the peer to read, if it can be.
     fn try_lend(&self, frame: &OutFrame<'_>) -> Option<Place> {
         // A frame that fits a slot is sent, wherever its tail is: an offer costs a round trip.
         if self.is_small(frame.len()) {

@@ -274,7 +274,7 @@ impl OpenStream for TcpConnector {
             connected.unwrap_or_else(|_| {
                 let address = server.to_owned();
                 Err(match is_open.load(Ordering::Relaxed) {
-                    true => ConnectError::TimedOut { address, timeout_ms: timeout.as_millis() },
+                    true => ConnectError::TimedOut { address, timeout },
                     false => unreachable(io::ErrorKind::TimedOut.into()),
                 })
             })
