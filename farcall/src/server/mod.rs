@@ -81,7 +81,8 @@ impl Server {
     /// # Examples
     ///
     /// ```no_run
-    /// # async fn example(service: impl farcall::Service) -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::error::Error;
+    /// # async fn example(service: impl farcall::Service) -> Result<(), Box<dyn Error>> {
     /// let server = farcall::Server::builder().add_service(service).build();
     /// let hosts = server.bind("auto://0.0.0.0:7000").await?.serve();
     /// let neighbors = server.bind("unix:///run/orders").await?.serve();

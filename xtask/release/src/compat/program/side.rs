@@ -69,9 +69,9 @@ pub async fn serve(address: &str) -> Result<Running, String> {
     let address = listener.local_address().to_string();
     let drain = Arc::new(Notify::new());
     let wanted = drain.clone();
+    let serving = listener.serve().with_graceful_shutdown(async move { wanted.notified().await });
     let serving = tokio::spawn(async move {
-        let served = listener.serve().with_graceful_shutdown(async move { wanted.notified().await }).await;
-        if let Err(error) = served {
+        if let Err(error) = serving.await {
             eprintln!("the server has failed: {error}");
         }
     });
