@@ -82,7 +82,7 @@ pub use {prost, tonic};
 pub use rdma::Rdma;
 #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
 pub use rpc_transport_rdma::{
-    AsyncEventKind, CancellationStats, ConnectOptions, DeviceStatus, LaneActivity, LaneInfo,
-    LeaseStats, PortChoice, RdmaConfig, RkeyScope, UnknownRkeyScope,
+    AsyncEventKind, CancellationStats, ConnectOptions, DeviceEvent, DeviceStatus, LaneActivity,
+    LaneInfo, LeaseStats, PortChoice, RdmaConfig, RkeyScope, UnknownRkeyScope,
     verbs::{CompletionError, WorkStatus},
 };

@@ -52,5 +52,6 @@ pub mod fuzzing {
     pub use crate::testing::script::{Seen, connection, connection_seeds, play};
 }
 pub use stats::{
-    AsyncEventKind, CancellationStats, DeviceStatus, LaneActivity, LaneInfo, LeaseStats,
+    AsyncEventKind, CancellationStats, DeviceEvent, DeviceStatus, LaneActivity, LaneInfo,
+    LeaseStats,
 };

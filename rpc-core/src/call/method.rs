@@ -13,9 +13,9 @@ const PATH_LEN_MAX: usize = 1024;
 
 /// The method of a client's call.
 ///
-/// Generated code describes its methods, and such a method is a pointer. A program that passes calls
-/// on, such as a proxy, knows the path alone. Until a server has described that method, it counts
-/// as one with a stream each way. Clones share the path, and it goes with the last of them.
+/// Generated code describes its methods, and such a method is a pointer. A program that passes
+/// calls on, such as a proxy, knows the path alone. Until a server has described that method, it
+/// counts as one with a stream each way. Clones share the path, and it goes with the last of them.
 #[derive(Clone)]
 pub enum Method {
     /// A method of generated code.

@@ -406,7 +406,7 @@ mod tests {
                         prop_assert_eq!(breaker.broken(), None);
                     }
                     Step::Failure => breaker.handle_failure(now, "".into()),
-                    Step::Failed => breaker.handle_attempt_failed(now, String::new()),
+                    Step::Failed => breaker.handle_attempt_failed(now, "".into()),
                 }
                 let day = Duration::from_secs(24 * 60 * 60);
                 let longest = (max.min(day) * 2).min(day);

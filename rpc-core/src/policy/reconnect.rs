@@ -384,9 +384,9 @@ mod tests {
         let mut reconnect = Reconnect::new(ConnectBackoff::default(), 1);
         assert_eq!(reconnect.failure(), None);
         reconnect.handle_failed(start, start, "no route".into());
-        assert_eq!(reconnect.failure(), Some("no route"));
+        assert_eq!(reconnect.failure(), Some(&"no route".into()));
         reconnect.handle_end(Some("reset".into()));
-        assert_eq!(reconnect.failure(), Some("reset"));
+        assert_eq!(reconnect.failure(), Some(&"reset".into()));
         reconnect.handle_end(None);
         assert_eq!(reconnect.failure(), None);
     }

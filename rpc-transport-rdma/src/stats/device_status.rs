@@ -22,6 +22,22 @@ impl DeviceStatus {
     }
 }
 
+/// The error behind the end of a connection that an event of its device has ended: a port that went
+/// down, for example, because its cable was pulled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("an event of the device: {kind:?}")]
+#[non_exhaustive]
+pub struct DeviceEvent {
+    /// The event.
+    pub kind: AsyncEventKind,
+}
+
+impl DeviceEvent {
+    pub(crate) fn new(kind: AsyncEventKind) -> Self {
+        Self { kind }
+    }
+}
+
 /// What happened to a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

@@ -8,5 +8,5 @@ pub(crate) mod cancellations;
 mod device_status;
 mod lane_info;
 
-pub use device_status::{AsyncEventKind, DeviceStatus};
+pub use device_status::{AsyncEventKind, DeviceEvent, DeviceStatus};
 pub use lane_info::{CancellationStats, LaneActivity, LaneInfo, LeaseStats};

@@ -88,9 +88,9 @@ where
     with_stream::<_, Resp, _>(caller, method, request, ClientReply::into_stream)
 }
 
-/// As [`unary()`], of a message that passes through: its long tail field is not known. The method is
-/// described, and unary. The metadata of the response is what came before its message, and trailers
-/// are beside the message.
+/// As [`unary()`], of a message that passes through: its long tail field is not known. The method
+/// is described, and unary. The metadata of the response is what came before its message, and
+/// trailers are beside the message.
 ///
 /// # Errors
 ///

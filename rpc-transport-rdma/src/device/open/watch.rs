@@ -6,6 +6,7 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 
+use rpc_core::Reason;
 use rpc_core::transport::CloseReason;
 
 use super::cache::SharedCache;
@@ -14,6 +15,7 @@ use crate::connection::Connection;
 use crate::device::{FoundPort, ports_of};
 use crate::verbs::{AsyncEvent, Device, VerbsError};
 use crate::worker::shared::Member;
+use crate::{AsyncEventKind, DeviceEvent};
 
 /// The task of one opening of a device.
 pub(crate) struct Watch {
@@ -36,7 +38,10 @@ impl Watch {
             };
             match event {
                 Ok(event) => self.handle(&event).await,
-                Err(error) => self.lose(&format!("{} is lost: {error}", self.device.name())),
+                Err(error) => {
+                    let message = format!("{} is lost: {error}", self.device.name());
+                    self.lose(Reason::new(message, error));
+                }
             }
             // Events without end must not starve other tasks.
             tokio::task::consume_budget().await;
@@ -63,10 +68,12 @@ impl Watch {
             Response::CheckAddresses => self.check_addresses().await,
             Response::EndQueuePair(number) => self.end_queue_pair(number, event),
             Response::EndWorkers => {
-                self.end_workers(&format!("a queue of {device} broke ({kind:?})"))
+                let message = format!("a queue of {device} broke ({kind:?})");
+                self.end_workers(Reason::new(message, DeviceEvent::new(kind)))
             }
             Response::EndDevice => {
-                self.lose(&format!("the RDMA device {device} is gone ({kind:?})"));
+                let message = format!("the RDMA device {device} is gone ({kind:?})");
+                self.lose(Reason::new(message, DeviceEvent::new(kind)));
                 return;
             }
             Response::Replenish => {
@@ -113,11 +120,12 @@ impl Watch {
     fn end_port(&self, port: Option<u8>) -> usize {
         self.shared.forget();
         let device = self.device.name();
-        let reason = match port {
+        let message = match port {
             Some(port) => format!("port {port} of {device} went down (PortError)"),
             None => format!("a port of {device} went down (PortError)"),
         };
-        self.end_where(&reason, |connection| port.is_none_or(|port| port == connection.reach.port))
+        let reason = Reason::new(message, DeviceEvent::new(AsyncEventKind::PortError));
+        self.end_where(reason, |connection| port.is_none_or(|port| port == connection.reach.port))
     }
 
     /// Ends the connections whose address has disappeared from their port.
@@ -128,7 +136,7 @@ impl Watch {
             Ok(found) => {
                 self.shared.tell_ports(Some(name), &found);
                 self.end_where(
-                    &format!("{name} has the address of the connection no more"),
+                    format!("{name} has the address of the connection no more").into(),
                     |connection| connection.reach.is_lost(&found),
                 )
             }
@@ -159,28 +167,30 @@ impl Watch {
 
     fn end_queue_pair(&self, number: u32, event: &AsyncEvent) -> usize {
         let (device, kind) = (self.device.name(), event.kind);
-        let reason = format!("queue pair {number} of {device} broke ({kind:?})");
-        self.end_where(&reason, |connection| connection.numbers().any(|of| of == number))
+        let message = format!("queue pair {number} of {device} broke ({kind:?})");
+        let reason = Reason::new(message, DeviceEvent::new(kind));
+        self.end_where(reason, |connection| connection.numbers().any(|of| of == number))
     }
 
-    fn end_where(&self, reason: &str, is_concerned: impl Fn(&Connection) -> bool) -> usize {
-        let reason = CloseReason::Failed(reason.into());
+    fn end_where(&self, reason: Reason, is_concerned: impl Fn(&Connection) -> bool) -> usize {
+        let reason = CloseReason::Failed(reason);
         let workers = self.shared.workers(&self.device);
         workers.iter().map(|worker| worker.end_connections(&reason, &is_concerned)).sum()
     }
 
-    fn end_workers(&self, reason: &str) -> usize {
-        let reason = CloseReason::Failed(reason.into());
+    fn end_workers(&self, reason: Reason) -> usize {
+        let reason = CloseReason::Failed(reason);
         self.shared.workers(&self.device).iter().map(|worker| worker.lose(&reason)).sum()
     }
 
     /// Gives the device up: its workers and connections end, and nothing here keeps it open.
-    fn lose(&self, reason: &str) {
+    fn lose(&self, reason: Reason) {
         self.shared.tell_ports(Some(self.device.name()), &[]);
-        let ended = self.let_go(&CloseReason::Failed(reason.into()));
+        let reason = CloseReason::Failed(reason);
+        let ended = self.let_go(&reason);
         tracing::error!(
             target: "farcall::rdma",
-            device = self.device.name(), reason, ended, "an RDMA device is lost"
+            device = self.device.name(), %reason, ended, "an RDMA device is lost"
         );
     }
 
