@@ -46,7 +46,7 @@ impl Gaps<'_> {
     pub(super) fn touch(&self, names: &[&str]) -> bool {
         let is_one =
             |gap: &&[String]| gap.first().is_none_or(|first| names.contains(&first.as_str()));
-        self.0.iter().any(|gap| is_one(gap))
+        self.0.iter().any(is_one)
     }
 }
 

@@ -193,24 +193,24 @@ fn every_conflict_of_keys_is_reported() {
                 retry = { max_attempts = 2, initial_backoff = \"5s\" }\n\
                 [targets.a.methods.\"shop.Cart/Put\"]\nretry.max_backoff = \"1s\"\n\
                 hedging.hedging_delay = \"1s\"\n\
-                [targets.a.methods.Get]\ntimeout = \"1s\"\n\
+                [targets.a.methods.\"/Get\"]\ntimeout = \"1s\"\n\
                 [targets.b]\nconnect_backoff = { initial_delay = \"1h\", max_delay = \"1s\" }\n\
-                [servers.c]\naddress = \"unix://@c\"\nmethods.Get.compress_from = 1\n\
-                methods.Put.compress_from = 1\nproxy_protocol.from = [\"::1\"]\n";
+                [servers.c]\naddress = \"unix://@c\"\nmethods.\"/Get\".compress_from = 1\n\
+                methods.\"/Put\".compress_from = 1\nproxy_protocol.from = [\"::1\"]\n";
     let error = read(text, &[]).unwrap_err().to_string();
     for part in [
         "3:11: targets.a.timeout",
-        "4:51: targets.a.connect_backoff.max_delay",
-        "5:48: targets.a.path_backoff.max_delay",
+        "4:55: targets.a.connect_backoff.max_delay",
+        "5:52: targets.a.path_backoff.max_delay",
         "6:22: targets.a.require_encryption",
         "targets.a.methods.\"shop.Cart/Get\".retry.max_backoff",
         "targets.a.methods.\"shop.Cart/Put\".retry.max_attempts",
         "targets.a.methods.\"shop.Cart/Put\".hedging.max_attempts",
-        "targets.a.methods.Get: it is Get",
+        "targets.a.methods.\"/Get\": it is \"/Get\"",
         "targets.b has no `address`",
-        "15:51: targets.b.connect_backoff.max_delay",
-        "18:29: servers.c.methods.Get.compress_from",
-        "19:29: servers.c.methods.Put.compress_from",
+        "15:55: targets.b.connect_backoff.max_delay",
+        "18:32: servers.c.methods.\"/Get\".compress_from",
+        "19:32: servers.c.methods.\"/Put\".compress_from",
         "20:23: servers.c.proxy_protocol.from",
     ] {
         assert!(error.contains(part), "{part} in:\n{error}");
@@ -244,7 +244,8 @@ fn every_file_of_tls_that_is_wrong_is_reported() {
                 [servers.b]\naddress = \"tcp://127.0.0.1:0\"\n\
                 tls = { cert = \"/none/c\", client_certs = \"optional\" }\n\
                 [targets.c]\naddress = \"tcp://127.0.0.1:0\"\n\
-                tls = { cert = \"/none/c\", key = \"/none/k\", ca = \"/none/ca\", server_name = \"\" }\n";
+                tls = { cert = \"/none/c\", key = \"/none/k\", ca = \"/none/ca\", \
+                server_name = \"\" }\n";
     let error = read(text, &[]).unwrap_err().to_string();
     for part in [
         "servers.a.tls.cert: cannot read /none/c",

@@ -252,7 +252,12 @@ mod tests {
         let open = |address: SocketAddr| {
             tried.borrow_mut().push(address.port());
             let is_first = tried.borrow().len() == 1;
-            async move { if is_first { pending().await } else { Ok::<_, io::Error>(address.port()) } }
+            async move {
+                if is_first {
+                    pending::<()>().await;
+                }
+                Ok::<_, io::Error>(address.port())
+            }
         };
         let finish = |port| async move { if port == 1 { Ok(port) } else { pending().await } };
         assert_eq!(super::connect(numbered(2), open, finish).await.unwrap(), 1);

@@ -204,7 +204,7 @@ impl ClientTls {
     ///
     /// As [`ClientTls::new`]; what was read before stays in use then.
     pub fn reload(&self) -> Result<(), TlsError> {
-        self.store(Arc::new(Loaded::new(self.config()).map_err(first)?));
+        self.store(&Arc::new(Loaded::new(self.config()).map_err(first)?));
         Ok(())
     }
 
@@ -212,11 +212,11 @@ impl ClientTls {
     /// connection on; connections that are open stay as they are. Nothing is read here, so that it
     /// cannot fail: the `new` of `other` has checked all of it.
     pub fn replace(&self, other: &Self) {
-        self.store(other.shared.loaded.load_full());
+        self.store(&other.shared.loaded.load_full());
     }
 
-    fn store(&self, new: Arc<Loaded>) {
-        let old = self.shared.loaded.swap(Arc::clone(&new));
+    fn store(&self, new: &Arc<Loaded>) {
+        let old = self.shared.loaded.swap(Arc::clone(new));
         log_renewal("client", old.leaf.as_ref(), new.leaf.as_ref());
     }
 
