@@ -42,6 +42,7 @@ impl FromStr for CodeName {
 
 macro_rules! text {
     ($($type:ty: $expected:literal;)*) => {$(
+        #[doc(hidden)]
         impl Value for $type {
             fn read(raw: &Raw<'_>, _: &Units) -> Result<Self, Mismatch> {
                 match raw {

@@ -369,6 +369,7 @@ impl Value for Duration {
 #[macro_export]
 macro_rules! setting_words {
     ($type:ty { $($word:literal => $value:path),+ $(,)? }) => {
+        #[doc(hidden)]
         impl $crate::settings::Value for $type {
             fn read(
                 raw: &$crate::settings::Raw<'_>,

@@ -8,7 +8,7 @@
 //! Settings that have a type of their own are declared once, by [`define_settings`]: name, type,
 //! default, effect, range and reason stand there with the documentation. The type, its setters, its
 //! check and its [`Table`] of a settings file derive from that. [`range`] has the ranges and their
-//! text, [`format`] reads and writes values, and [`table`] is what a file's reader sees.
+//! text, [`mod@format`] reads and writes values, and [`table`] is what a file's reader sees.
 
 mod define;
 pub mod format;

@@ -6,11 +6,11 @@
 //! each lane, and the choice of a lane. What is modelled around them is what a device and a cable
 //! do: a message takes a while, waits in a slot of the lane's queue, and is reaped in its turn.
 //!
-//! Time is counted in ticks, and chance comes from a seed: the same [`Plan`] gives the same
-//! [`Measured`]. What must never happen is asserted with every message: that one finds no slot,
+//! Time is counted in ticks, and chance comes from a seed: the same `Plan` gives the same
+//! `Measured`. What must never happen is asserted with every message: that one finds no slot,
 //! that a peer has more on its way than it was promised, that more is promised than there is.
 //!
-//! [`forecast`] is a model of the same in a few lines of arithmetic, to be held against it.
+//! `forecast` is a model of the same in a few lines of arithmetic, to be held against it.
 //!
 //! Deliberately not here: payloads, large messages, send queues and processor time.
 
