@@ -14,8 +14,9 @@ use crate::wire::{ProtocolError, Spoken};
 
 /// A connection could not be made. No call was sent.
 ///
-/// Its text has the reason, and so have its fields. Only a reason that is an earlier error has that as
-/// its source, for programs: [`CloseReason::of`] finds the end of the last connection there.
+/// Its text has the reason, and so have its fields. Only a reason that is an earlier error has
+/// that as its source, for programs: [`CloseReason::of`] finds the end of the last connection
+/// there.
 ///
 /// [`CloseReason::of`]: crate::transport::CloseReason::of
 #[derive(Error)]
@@ -55,7 +56,10 @@ pub enum ConnectError {
         reason: ProtocolError,
     },
     /// The handshake did not end in time.
-    #[error("the handshake with {address} did not end within {} ms (handshake_timeout)", timeout.as_millis())]
+    #[error(
+        "the handshake with {address} did not end within {} ms (handshake_timeout)",
+        timeout.as_millis()
+    )]
     TimedOut {
         /// The peer.
         address: String,

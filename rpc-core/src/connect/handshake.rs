@@ -66,7 +66,10 @@ pub enum HandshakeError {
         upgrade: &'static str,
     },
     /// The client does not say whether the upgraded path is good.
-    #[error("{upgrade}: the client did not say within {} ms whether the path is good", timeout.as_millis())]
+    #[error(
+        "{upgrade}: the client did not say within {} ms whether the path is good",
+        timeout.as_millis()
+    )]
     NoVerdict {
         /// The upgrade's name.
         upgrade: &'static str,

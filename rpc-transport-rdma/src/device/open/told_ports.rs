@@ -1,7 +1,7 @@
 //! Which ports can serve, and what changes of them.
 //!
 //! A server names its ports when it begins to listen. Later changes are found by searches for a
-//! port, and by the events of a device in use. Each is logged once, whoever finds it first.
+//! port, and by the events of a device in use. Each is logged once, by the first that finds it.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! What single events do to the state of a connection, beside the scripts (`crate::testing::script`), which
-//! say what holds after any of them.
+//! What single events do to the state of a connection, beside the scripts
+//! (`crate::testing::script`), which say what holds after any of them.
 
 mod life;
 mod timers;
