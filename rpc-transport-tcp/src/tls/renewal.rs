@@ -1,4 +1,4 @@
-//! The line of the log about a certificate that was read again: its names, and the end of its validity.
+//! The log line about a certificate that was read again: its names, and the end of its validity.
 
 use std::fmt;
 use std::time::Duration;
