@@ -158,7 +158,8 @@ async fn a_connection_that_this_side_closes_is_no_broken_pipe() {
     rig.session.handle_closed(CloseReason::Local);
     let status = rig.end().await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
-    assert!(status.source().is_none(), "{status:?}");
+    assert!(matches!(CloseReason::of(&status), Some(CloseReason::Local)), "{status:?}");
+    assert!(status.source().is_none_or(|source| !source.is::<io::Error>()), "{status:?}");
 }
 
 #[tokio::test]
