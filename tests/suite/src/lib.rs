@@ -37,5 +37,5 @@ pub use harness::failure::{Cause, Failure};
 pub use harness::runner::{run, run_all};
 pub use harness::running::Running;
 pub use harness::{Harness, Path};
-pub use interop::interop_servers;
+pub use interop::{interop_servers, ping_pong};
 pub use payload::payload;

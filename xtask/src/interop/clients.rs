@@ -54,12 +54,13 @@ fn balanced(balancers: &Balancers) -> Vec<Route> {
 }
 
 /// Runs the cases of Python's and JavaScript's clients against the port, directly and through load
-/// balancers, and farcall's against the servers of both.
+/// balancers, and farcall's against the servers of both, with a call that is silent for as long as
+/// `silence`.
 ///
 /// # Errors
 ///
 /// When packages cannot be installed, or a server or a client cannot be started.
-pub(super) fn run(calls: u32) -> Result<Vec<Column>> {
+pub(super) fn run(calls: u32, silence: Option<Duration>) -> Result<Vec<Column>> {
     let server = Server::start(&[])?;
     let balancers = Balancers::start(&server)?;
     let has_node = node::is_possible();
@@ -77,24 +78,32 @@ pub(super) fn run(calls: u32) -> Result<Vec<Column>> {
             ("farcall-haproxy-tcp", &balancers.haproxy[0]),
             ("farcall-nginx-stream", &balancers.nginx[0]),
         ] {
-            columns.push(call(&server, name, &format!("tcp://{authority}"))?);
+            columns.push(call(&server, name, &format!("tcp://{authority}"), None)?);
         }
     }
-    columns.push(call_other(&server, "farcall-to-grpcio", python::server()?)?);
+    columns.push(call_other(&server, "farcall-to-grpcio", python::server()?, silence)?);
     if has_node {
-        columns.push(call_other(&server, "farcall-to-grpc-js", node::server()?)?);
+        columns.push(call_other(&server, "farcall-to-grpc-js", node::server()?, silence)?);
     }
     Ok(columns)
 }
 
 /// Runs farcall's cases against the server at `address`.
-fn call(server: &Server, name: &str, address: &str) -> Result<Column> {
-    Column::parse(name, &bounded::output(&mut server.client(address), CASES_LIMIT)?)
+fn call(server: &Server, name: &str, address: &str, silence: Option<Duration>) -> Result<Column> {
+    let mut client = server.client(address);
+    client.args(silence.map(|silence| silence.as_secs().to_string()));
+    let limit = CASES_LIMIT + silence.unwrap_or_default();
+    Column::parse(name, &bounded::output(&mut client, limit)?)
 }
 
 /// Runs farcall's cases against a server of gRPC of another language.
-fn call_other(server: &Server, name: &str, mut other: Command) -> Result<Column> {
+fn call_other(
+    server: &Server,
+    name: &str,
+    mut other: Command,
+    silence: Option<Duration>,
+) -> Result<Column> {
     let mut process = Process::start(name, &mut other)?;
     let authority = process.line(START_LIMIT).with_context(|| format!("{name}: no server"))?;
-    call(server, name, &format!("grpc://{authority}"))
+    call(server, name, &format!("grpc://{authority}"), silence)
 }

@@ -6,7 +6,8 @@
 //! call.
 //!
 //! `--call ADDRESS` makes it a client: it runs gRPC's interoperability cases against the server
-//! there, and prints a line for each, "ok NAME" or "FAILED NAME: why", and "done" at its end.
+//! there, and prints a line for each, "ok NAME" or "FAILED NAME: why", and "done" at its end. With
+//! a number of seconds behind the address, a last case has a call that is silent for as long.
 #![forbid(unsafe_code)]
 
 use std::io::Read as _;
@@ -16,7 +17,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::try_join_all;
 
-use farcall_suite::{Harness, behaviours};
+use farcall_suite::{Failure, Harness, behaviours, ping_pong};
 
 /// The bound on a case.
 const CASE_LIMIT: Duration = Duration::from_secs(20);
@@ -41,7 +42,9 @@ fn run() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         });
         let mut arguments = std::env::args().skip(1).peekable();
         if arguments.next_if_eq("--call").is_some() {
-            call(&arguments.next().ok_or("it needs an address")?).await;
+            let address = arguments.next().ok_or("it needs an address")?;
+            let silence = arguments.next().map(|seconds| seconds.parse()).transpose()?;
+            call(&address, silence.map(Duration::from_secs)).await;
             return Ok(());
         }
         let folder = arguments.next().ok_or("it needs a folder")?;
@@ -61,19 +64,27 @@ fn run() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 }
 
 /// Runs the cases that need no word of the server's handlers.
-async fn call(address: &str) {
+async fn call(address: &str, silence: Option<Duration>) {
     let harness = Harness::elsewhere(address, CASE_LIMIT);
     let is_case = |name: &str| name.starts_with("interop_") && !name.contains("cancel");
     for behaviour in behaviours().into_iter().filter(|behaviour| is_case(behaviour.name)) {
         let name = behaviour.name.trim_start_matches("interop_");
-        match tokio::time::timeout(CASE_LIMIT, (behaviour.run)(&harness)).await {
-            Ok(Ok(())) => println!("ok {name}"),
-            Ok(Err(failure)) => {
-                let message = failure.to_string().replace('\n', " ");
-                println!("FAILED {name}: {message}");
-            }
-            Err(_) => println!("FAILED {name}: it did not end within {CASE_LIMIT:?}"),
-        }
+        run_case(name, CASE_LIMIT, (behaviour.run)(&harness)).await;
+    }
+    if let Some(silence) = silence {
+        let name = format!("silence_of_{}_s", silence.as_secs());
+        run_case(&name, CASE_LIMIT + silence, ping_pong(&harness, silence)).await;
     }
     println!("done");
+}
+
+async fn run_case(name: &str, limit: Duration, case: impl Future<Output = Result<(), Failure>>) {
+    match tokio::time::timeout(limit, case).await {
+        Ok(Ok(())) => println!("ok {name}"),
+        Ok(Err(failure)) => {
+            let message = failure.to_string().replace('\n', " ");
+            println!("FAILED {name}: {message}");
+        }
+        Err(_) => println!("FAILED {name}: it did not end within {limit:?}"),
+    }
 }

@@ -1,6 +1,7 @@
 //! gRPC's interoperability tests of calls that end well: each kind of call, and metadata.
 
 use std::fmt;
+use std::time::Duration;
 
 use bytes::Bytes;
 use farcall::metadata::{MetadataMap, MetadataValue};
@@ -104,6 +105,15 @@ pub(crate) async fn interop_server_streaming(harness: &Harness) -> Result<(), Fa
 }
 
 pub(crate) async fn interop_ping_pong(harness: &Harness) -> Result<(), Failure> {
+    ping_pong(harness, Duration::ZERO).await
+}
+
+/// The same with a silence in the middle, which must not end the call.
+///
+/// # Errors
+///
+/// Returns the first difference from what gRPC has.
+pub async fn ping_pong(harness: &Harness, silence: Duration) -> Result<(), Failure> {
     let server = harness.serve_either().await?;
     let (sender, requests) = mpsc::channel(1);
     let send = async |turn: usize| {
@@ -115,6 +125,7 @@ pub(crate) async fn interop_ping_pong(harness: &Harness) -> Result<(), Failure> 
     let requests = ReceiverStream::new(requests);
     let mut answers = server.test().await?.full_duplex_call(requests).await?.into_inner();
     read(&mut answers, RESPONSE_LENS[0]).await?;
+    tokio::time::sleep(silence).await;
     for (turn, answer_len) in RESPONSE_LENS.into_iter().enumerate().skip(1) {
         send(turn).await?;
         read(&mut answers, answer_len).await?;

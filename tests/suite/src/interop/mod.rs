@@ -8,6 +8,7 @@ pub(crate) mod ends;
 mod handlers;
 mod serve;
 
+pub use calls::ping_pong;
 pub use serve::interop_servers;
 
 use std::time::Duration;
