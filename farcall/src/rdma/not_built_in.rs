@@ -8,7 +8,7 @@ use super::refusal::Refusal;
 
 /// A handle without devices. It is not exported, so a program cannot name it.
 #[derive(Debug, Clone, Default)]
-pub struct Rdma(());
+pub(crate) struct Rdma(());
 
 impl Rdma {
     /// A path that refuses every connection, with the reason.

@@ -7,7 +7,7 @@ use rpc_transport_tcp::{TcpConnector, TcpListener};
 
 /// Never made.
 #[derive(Debug, Clone)]
-pub enum ServerTls {}
+pub(crate) enum ServerTls {}
 
 /// Never made.
 #[derive(Debug, Clone)]

@@ -1,16 +1,9 @@
 //! The byte stream on which a connection starts.
 
-use std::fmt;
-use std::io;
-use std::net::SocketAddr;
-use std::sync::Arc;
-
 use futures::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::ConnectError;
 use super::handshake::HandshakeError;
-use crate::client::Established;
 use crate::memory::MemoryShare;
 use crate::transport::{Addresses, Transport};
 use crate::wire::hello::DEFLATE;
@@ -90,35 +83,4 @@ pub trait Bootstrap: AsyncRead + AsyncWrite + Send + Unpin + 'static {
 
     /// Turns the stream, after the handshake, into the transport that it is without an upgrade.
     fn into_transport(self: Box<Self>) -> Box<dyn Transport>;
-}
-
-/// Makes a connection of an open stream.
-pub type Handshake<'a> = dyn Fn(Box<dyn Bootstrap>) -> Connecting<'a> + Send + Sync + 'a;
-
-/// A connection that is being made.
-pub type Connecting<'a> = BoxFuture<'a, Result<Established, ConnectError>>;
-
-/// Opens byte streams to a server, for connections of any protocol.
-pub trait OpenStream: fmt::Debug + Send + Sync {
-    /// Opens one. What TLS has to do is left to [`Bootstrap::open`].
-    fn open_stream(&self) -> BoxFuture<'_, io::Result<Box<dyn Bootstrap>>>;
-
-    /// Opens a stream to `server`, as the user wrote it, and has `handshake` make a connection of
-    /// it. Where the server has several addresses, they may take part in one race, so that one
-    /// which accepts and says nothing does not hide another.
-    ///
-    /// # Errors
-    ///
-    /// Returns the error of the stream, or of the handshake.
-    fn connect_by<'a>(&'a self, server: &'a str, handshake: &'a Handshake<'a>) -> Connecting<'a> {
-        Box::pin(async move {
-            let unreachable =
-                |reason| ConnectError::Unreachable { address: server.to_owned(), reason };
-            handshake(self.open_stream().await.map_err(unreachable)?).await
-        })
-    }
-
-    /// Sets further addresses of the server for later streams. A connector without addresses of
-    /// the network ignores them.
-    fn set_alternatives(&self, _alternatives: &Arc<[SocketAddr]>) {}
 }

@@ -11,7 +11,7 @@ use super::counts::EventCounts;
 use super::misses::Misses;
 use super::told_ports::ToldPorts;
 use crate::AsyncEventKind;
-use crate::device::{DeviceError, UsablePorts};
+use crate::device::{DeviceError, FoundPort, UsablePorts};
 use crate::verbs::{Device, Gid, Port, PortAttributes};
 use crate::worker::WorkerShared;
 
@@ -153,5 +153,25 @@ impl SharedCache {
         drop(removed);
         (self.on_lost)(device);
         workers
+    }
+}
+
+impl SharedCache {
+    /// Logs what changes by the ports of `device`, or by those of all devices, as they are now.
+    pub(super) fn tell_ports(&self, device: Option<&str>, found: &[FoundPort]) {
+        let usable = found.iter().filter(|port| self.usable.includes(port));
+        let usable = usable.map(|port| (port.device.clone(), port.words())).collect();
+        // Not logged under the lock: a subscriber may take its time.
+        let [appeared, vanished] = self.cache().told_ports.update(device, usable);
+        for port in appeared {
+            rpc_core::limited_log!(
+                target: "farcall::rdma", of_process, INFO, "an RDMA port has become usable", %port
+            );
+        }
+        for port in vanished {
+            rpc_core::limited_log!(
+                target: "farcall::rdma", of_process, INFO, "an RDMA port is usable no more", %port
+            );
+        }
     }
 }

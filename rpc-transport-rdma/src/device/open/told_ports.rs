@@ -5,9 +5,6 @@
 
 use std::collections::BTreeSet;
 
-use super::cache::SharedCache;
-use crate::device::FoundPort;
-
 /// A device, and the description of one of its ports.
 type Known = BTreeSet<(String, String)>;
 
@@ -18,7 +15,7 @@ pub(super) struct ToldPorts(Option<Known>);
 impl ToldPorts {
     /// Takes the ports that can serve now, those of `device` or all, and returns what appears and
     /// what vanishes with that.
-    fn update(&mut self, device: Option<&str>, usable: Known) -> [Vec<String>; 2] {
+    pub(super) fn update(&mut self, device: Option<&str>, usable: Known) -> [Vec<String>; 2] {
         let Some(before) = self.0.take() else {
             // The ports of one device are not all.
             self.0 = device.is_none().then_some(usable);
@@ -31,26 +28,6 @@ impl ToldPorts {
         let vanished = before.difference(&now).map(names).collect();
         self.0 = Some(now);
         [appeared, vanished]
-    }
-}
-
-impl SharedCache {
-    /// Logs what changes by the ports of `device`, or by those of all devices, as they are now.
-    pub(super) fn tell_ports(&self, device: Option<&str>, found: &[FoundPort]) {
-        let usable = found.iter().filter(|port| self.usable.includes(port));
-        let usable = usable.map(|port| (port.device.clone(), port.words())).collect();
-        // Not logged under the lock: a subscriber may take its time.
-        let [appeared, vanished] = self.cache().told_ports.update(device, usable);
-        for port in appeared {
-            rpc_core::limited_log!(
-                target: "farcall::rdma", of_process, INFO, "an RDMA port has become usable", %port
-            );
-        }
-        for port in vanished {
-            rpc_core::limited_log!(
-                target: "farcall::rdma", of_process, INFO, "an RDMA port is usable no more", %port
-            );
-        }
     }
 }
 

@@ -49,6 +49,11 @@ impl LoadError {
     }
 }
 
+/// Returns true if the library is not installed.
+pub(crate) fn is_missing(error: &LoadError) -> bool {
+    matches!(error, LoadError::NotInstalled)
+}
+
 /// Opens libibverbs, unless this process has.
 ///
 /// # Errors

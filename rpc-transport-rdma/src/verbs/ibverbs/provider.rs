@@ -30,7 +30,7 @@ fn verbs() -> Result<Verbs, VerbsError> {
     static FORK_INIT: Once = Once::new();
     let verbs = abi::load().map_err(|error| VerbsError::Library {
         reason: error.to_string(),
-        is_missing: matches!(error, abi::LoadError::NotInstalled),
+        is_missing: abi::is_missing(&error),
     })?;
     FORK_INIT.call_once(|| {
         // SAFETY: S4: it takes no arguments and may be called at any time.

@@ -39,6 +39,7 @@ const CORE: Reduced = Reduced {
         "payload/tail_field.rs",
         "policy",
         "readable.rs",
+        "reason.rs",
         "settings",
         "wire",
     ],
@@ -77,10 +78,11 @@ const RDMA: Reduced = Reduced {
         "proto/clock.rs",
         "proto/connection",
         "proto/flow",
+        "proto/remote_memory.rs",
         "proto/rndv",
         "proto/wire.rs",
-        "script",
         "stats",
+        "testing/script",
         "verbs/keys.rs",
     ],
     root: include_str!("roots/rpc-transport-rdma.txt"),
@@ -118,8 +120,13 @@ pub(super) const MACHINES: &[Machine] = &[
     machine("send", TCP, "send", &["send::"]),
     machine("flow", RDMA, "proto/flow", &["proto::flow::"]),
     // What happens to memory windows is what scripts and single events play.
-    machine("rndv", RDMA, "proto/rndv", &["proto::rndv::", "proto::connection::", "script::"]),
-    machine("connection", RDMA, "proto/connection", &["proto::connection::", "script::"]),
+    machine(
+        "rndv",
+        RDMA,
+        "proto/rndv",
+        &["proto::rndv::", "proto::connection::", "testing::script::"],
+    ),
+    machine("connection", RDMA, "proto/connection", &["proto::connection::", "testing::script::"]),
 ];
 
 impl Machine {
@@ -158,9 +165,9 @@ mod tests {
         let of = |name| MACHINES.iter().find(|machine| machine.name == name).unwrap();
         assert!(of("quota").is_tested_by("limits/quota.rs"));
         assert!(!of("quota").is_tested_by("settings/range.rs"));
-        assert!(of("rndv").is_tested_by("script"));
+        assert!(of("rndv").is_tested_by("testing/script"));
         assert!(of("connection").is_tested_by("proto/connection"));
-        assert!(of("connection").is_tested_by("script"));
+        assert!(of("connection").is_tested_by("testing/script"));
         assert!(!of("connection").is_tested_by("proto/wire.rs"));
     }
 
