@@ -82,6 +82,7 @@ const RDMA: Reduced = Reduced {
         "proto/rndv",
         "proto/wire.rs",
         "stats",
+        "testing/jain.rs",
         "testing/script",
         "verbs/keys.rs",
     ],
