@@ -1,4 +1,4 @@
-//! What the documentation of `Serve` promises.
+//! Promises of the documentation of `Serve`.
 #![allow(clippy::unwrap_used, reason = "a failed test is how these tests report")]
 
 #[path = "reload/service.rs"]

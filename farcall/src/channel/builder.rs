@@ -487,8 +487,8 @@ impl ChannelBuilder {
 
     /// The names in the service config, which all connections of the channel share.
     fn names(&self) -> Option<Arc<ConfiguredNames>> {
-        let of_target = self.live.as_ref().and_then(Live::names);
-        of_target.or_else(|| Some(Arc::new(ConfiguredNames::new(&self.service))))
+        let shared = self.live.as_ref().and_then(Live::names);
+        shared.or_else(|| Some(Arc::new(ConfiguredNames::new(&self.service))))
     }
 
     /// What the connector needs, and what is left for the channel.

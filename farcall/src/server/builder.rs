@@ -296,11 +296,11 @@ impl ServerBuilder {
     ///
     /// # Errors
     ///
-    /// As [`Server::bind`].
+    /// The same as of [`Server::bind`].
     ///
     /// # Cancel safety
     ///
-    /// As [`Server::bind`].
+    /// The same as of [`Server::bind`].
     pub async fn bind(self, address: impl IntoAddress) -> Result<Listener, BindError> {
         self.build().bind(address).await
     }

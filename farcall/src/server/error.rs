@@ -29,10 +29,10 @@ pub enum BindError {
     NoRdma {
         /// The address.
         address: Address,
-        /// What is missing.
+        /// The missing part.
         reason: String,
     },
-    /// What the server is to do about encryption, and cannot do there.
+    /// A demand for encryption that the address cannot meet.
     #[error("cannot listen on {address}: {reason}")]
     Encryption {
         /// The address.

@@ -161,9 +161,9 @@ impl Loaded {
             Wrong::new(server.tls.switch().unwrap_or("require_encryption"), message)
         });
         let refused = refused.filter(|_| !gaps.touch(&["tls", "require_encryption"]));
-        let of_proxies = builder.refusal_of_proxies(&address);
-        let of_proxies = of_proxies.map(|message| Wrong::new("proxy_protocol.from", message));
-        mistakes.extend(self.wrong(&tables, &gaps, refused.into_iter().chain(of_proxies)));
+        let conflict = builder.refusal_of_proxies(&address);
+        let conflict = conflict.map(|message| Wrong::new("proxy_protocol.from", message));
+        mistakes.extend(self.wrong(&tables, &gaps, refused.into_iter().chain(conflict)));
         if mistakes.is_empty() { Ok((address, builder)) } else { Err(mistakes) }
     }
 
@@ -199,7 +199,7 @@ impl Loaded {
         all
     }
 
-    /// What is wrong with a table `tls` or with what it is for, each named by one of its keys.
+    /// Places the mistakes in a table `tls` or in its use, each by one of its keys.
     fn wrong(
         &self,
         tables: &[&[&str]],

@@ -150,7 +150,7 @@ fn codes(names: &[CodeName]) -> Codes {
 }
 
 impl MethodTable {
-    /// What applies to the method or service of that name.
+    /// Makes the rules for the method or service of that name.
     fn config(&self, name: &str, all: &mut Conflicts) -> MethodConfig {
         let len = |it: Option<u64>| it.map(|it| usize::try_from(it).unwrap_or(usize::MAX));
         let config = MethodConfig::new();

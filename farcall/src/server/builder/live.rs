@@ -24,7 +24,7 @@ pub(crate) trait Origin: fmt::Debug + Send + Sync {
     /// Describes an error of the settings with its place in the file.
     fn describe(&self, error: &NotServed) -> String;
 
-    /// Has a reload of the settings change `server`, except what `in_code` names: the settings that
+    /// Registers `server` for reloads of the settings, except what `in_code` names: the settings that
     /// the program set.
     fn register(self: Box<Self>, server: &Server, in_code: Vec<LiveSetting>);
 }

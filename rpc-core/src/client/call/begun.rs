@@ -79,8 +79,8 @@ impl Begun {
         let limits = MessageLimits::of(call.extensions());
         let explicit = call.extensions().get::<Deadline>().copied();
         let own = take_grpc_timeout(call.metadata_mut()).map(|own| (own, SetBy::Request));
-        let of_channel = || defaults.timeout_of(kind).filter(|_| explicit.is_none());
-        let timeout = own.or_else(of_channel);
+        let default_timeout = || defaults.timeout_of(kind).filter(|_| explicit.is_none());
+        let timeout = own.or_else(default_timeout);
         let deadline = CallDeadline::of_call(call.layers_limit(), timeout, explicit, at);
         Self { at, deadline, limits }
     }
