@@ -24,8 +24,8 @@ pub(crate) trait Origin: fmt::Debug + Send + Sync {
     /// Describes an error of the settings with its place in the file.
     fn describe(&self, error: &NotServed) -> String;
 
-    /// Registers `server` for reloads of the settings, except what `in_code` names: the settings that
-    /// the program set.
+    /// Registers `server` for reloads of the settings. They leave alone what `in_code` names: the
+    /// settings that the program set.
     fn register(self: Box<Self>, server: &Server, in_code: Vec<LiveSetting>);
 }
 
