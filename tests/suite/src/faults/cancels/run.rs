@@ -26,6 +26,10 @@ use crate::soak::memory::{resident_kib, resident_kib_of};
 /// The calls are made in so many parts, with a look at the memory between them.
 const PARTS: u64 = 10;
 
+/// The most parts. Those beyond [`PARTS`] are made while a moment was hit too rarely: which moments
+/// calls are in depends on the speed of the machine.
+const PARTS_MAX: u32 = 30;
+
 /// After so many parts memory has to be flat: pools reach their height late, since that takes many
 /// large messages at the same moment.
 const WARM_UP_PARTS: usize = 5;
@@ -132,7 +136,7 @@ fn lines_and_calls(
     let (pairs, resources) = (queue_pairs()?, Resources::read()?);
     let addresses: Vec<_> = lines.iter().map(|line| ends(&line.channel)).collect();
     let mut complaints = Vec::new();
-    watchdog.enter_for("the calls", PART_LIMIT * 10);
+    watchdog.enter_for("the calls", PART_LIMIT * PARTS_MAX);
     let (tally, neighbours, memory) = match calls(plan, lab, &lines) {
         Ok(seen) => seen,
         Err(CallsError::Status(status)) => {
@@ -210,7 +214,10 @@ fn calls(
     }
     let mut tally = Tally::default();
     let mut memory = Vec::new();
-    for part in 1..=PARTS {
+    for part in 1..=PARTS_MAX.into() {
+        if part > PARTS && too_few(&tally, plan).is_empty() {
+            break;
+        }
         let count = plan.calls * part / PARTS - plan.calls * (part - 1) / PARTS;
         victims = handle.block_on(share(victims, count, &mut tally))?;
         let server_kib = resident_kib_of(lab.server()?.id())?;
@@ -276,10 +283,10 @@ fn hung(what: &str, limit: Duration) -> FaultError {
     FaultError::Hung { what: what.to_owned(), seconds: limit.as_secs() }
 }
 
-/// The moments that were hit too rarely to show anything.
+/// Names the moments that were hit too rarely to show anything.
 fn too_few(tally: &Tally, plan: &CancelPlan) -> Vec<String> {
     let mut complaints = Vec::new();
-    if tally.total() != plan.calls {
+    if tally.total() < plan.calls {
         complaints.push(format!("{} calls instead of {}", tally.total(), plan.calls));
     }
     for moment in [Moment::Answered, Moment::FirstPoll, Moment::RequestRead, Moment::AnswerRead] {
