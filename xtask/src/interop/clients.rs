@@ -64,7 +64,7 @@ pub(super) fn run(calls: u32, silence: Option<Duration>) -> Result<Vec<Column>> 
     let server = Server::start(&[])?;
     let balancers = Balancers::start(&server)?;
     let has_node = node::is_possible();
-    let mut columns = Vec::new();
+    let mut columns = vec![python::protocol_column(&server.authorities[0])?];
     let balanced = balancers.as_ref().map(balanced).unwrap_or_default();
     for (index, route) in direct(&server).iter().chain(&balanced).enumerate() {
         let calls = if index == 0 { calls } else { calls / 10 };

@@ -17,6 +17,9 @@ const CLIENT: &str = include_str!("client.py");
 /// The server for clients of farcall.
 const SERVER: &str = include_str!("server.py");
 
+/// The client of farcall's own protocol that `docs/protocol.md` shows.
+const PROTOCOL_CLIENT: &str = include_str!("../../../docs/protocol/client.py");
+
 /// What of PyPI it imports.
 const PACKAGES: [&str; 4] =
     ["grpcio", "grpcio-health-checking", "grpcio-reflection", "grpcio-status"];
@@ -40,6 +43,17 @@ pub(super) fn column(route: &Route, calls: u32) -> Result<Column> {
     client.args([&*route.target, route.security]).arg(folder()?).arg(calls.to_string());
     client.args(route.left_out);
     Column::parse(&format!("grpcio-{}", route.name), &bounded::output(&mut client, CASES_LIMIT)?)
+}
+
+/// Runs the cases of the client of farcall's own protocol against the server at `authority`.
+///
+/// # Errors
+///
+/// When the client does not come to its end.
+pub(super) fn protocol_column(authority: &str) -> Result<Column> {
+    let mut client = script("protocol_client.py", PROTOCOL_CLIENT)?;
+    client.arg(authority);
+    Column::parse("docs/protocol-client", &bounded::output(&mut client, CASES_LIMIT)?)
 }
 
 /// The server with default options.
