@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rpc_core::client::endpoints::Endpoints;
-use rpc_core::client::{ConfiguredNames, Connect};
+use rpc_core::client::{
+    CallRules, ChannelParts, ConfiguredNames, Credentials, Subchannel, Target, TargetRules, Watched,
+};
 use rpc_core::connect::{ClientConfig, UpgradePolicy};
 use rpc_core::inproc::InprocConnector;
 use rpc_core::settings::expect_valid;
@@ -21,10 +23,9 @@ use rpc_transport_tcp::{StreamConnector, TcpConnector, UnixConnector};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use super::credentials::Credentials;
+use super::Channel;
 use super::encryption::{Encryption, RequiredBy};
-use super::live::{CallRules, Live, attempts};
-use super::{Channel, Servers};
+use super::live::{Live, attempts};
 use crate::balance::{BalanceConfig, Endpoint};
 use crate::rdma::Rdma;
 use crate::resolve::Resolve;
@@ -67,49 +68,6 @@ pub struct ChannelBuilder {
     live: Option<Live>,
     balance: BalanceConfig,
     service: ServiceConfig,
-}
-
-/// The connector for the address of one server, given to an expression that is generic over
-/// connectors. What is made for the address of many servers stands beside it.
-macro_rules! with_connector {
-    (
-        $address:expr, $rules:expr, $encryption:expr,
-        |$connector:ident| $made:expr, many: $many:expr
-    ) => {
-        match &$address {
-            Address::Inproc(name) => {
-                let $connector = InprocConnector::new(name.clone(), $rules);
-                $made
-            }
-            Address::Unix(name) => {
-                let $connector = UnixConnector::new(name.clone(), $rules);
-                $made
-            }
-            Address::Auto(authority) | Address::Rdma(authority) | Address::Tcp(authority) => {
-                let connector = TcpConnector::new(authority.clone(), $rules);
-                let connector = connector.with_name($address.to_string());
-                let $connector = $encryption.apply(connector);
-                $made
-            }
-            #[cfg(feature = "grpc")]
-            Address::Grpc(authority) | Address::Grpcs(authority) => {
-                let (rules, scheme) = ($rules, scheme(&$address));
-                let streams = TcpConnector::new(authority.clone(), rules.clone());
-                let streams = tls::for_grpc($encryption.apply(streams));
-                let named = $encryption.request_authority(authority);
-                let connector = GrpcConnector::new(scheme, named, streams, rules);
-                let $connector = connector.with_name($address.to_string());
-                $made
-            }
-            #[cfg(not(feature = "grpc"))]
-            Address::Grpc(_) | Address::Grpcs(_) => {
-                let reason = "this program was built without farcall's feature `grpc`".to_owned();
-                let $connector = refuse(&$address.to_string(), $rules, reason);
-                $made
-            }
-            Address::Dns(_) | Address::Etcd(_) | Address::Xds(_) | Address::List(_) => $many,
-        }
-    };
 }
 
 /// Whether there is TLS around HTTP/2.
@@ -272,7 +230,7 @@ impl ChannelBuilder {
     /// [`Channel::with_timeout`]; none by default.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.calls.timeout = Some(timeout);
-        self.live = self.live.map(|live| live.with_timeout(timeout));
+        self.change_watched(|watched| watched.timeout = Some(timeout));
         self
     }
 
@@ -280,15 +238,16 @@ impl ChannelBuilder {
     /// [`Channel::with_unary_timeout`]; none by default.
     pub fn unary_timeout(mut self, timeout: Duration) -> Self {
         self.calls.unary_timeout = Some(timeout);
-        self.live = self.live.map(|live| live.with_unary_timeout(timeout));
+        self.change_watched(|watched| watched.unary_timeout = Some(timeout));
         self
     }
 
     /// Sets what becomes of calls that are made while the channel backs off, as
     /// [`Channel::with_readiness`].
     pub fn readiness(mut self, readiness: Readiness) -> Self {
-        self.calls.readiness = readiness;
-        self.live = self.live.map(|live| live.with_readiness(readiness));
+        let waits = readiness == Readiness::WaitForReady;
+        self.calls.wait_for_ready = waits;
+        self.change_watched(|watched| watched.wait_for_ready = Some(waits));
         self
     }
 
@@ -329,7 +288,7 @@ impl ChannelBuilder {
     pub fn service_config(mut self, config: ServiceConfig) -> Self {
         expect_valid(config.check());
         self.service = config;
-        self.live = self.live.map(Live::with_attempts_of_code);
+        self.change_watched(|watched| watched.has_own_policies = true);
         self
     }
 
@@ -346,19 +305,13 @@ impl ChannelBuilder {
             let resolver = live.resolver();
             return self.connect_with_resolver(resolver);
         }
-        match self.address.clone() {
-            address if address.names_many() => {
-                self.connect_with_resolver(Self::resolver_of(&address))
-            }
-            address if self.balance.connections > 1 => {
-                self.connect_with_resolver(Self::resolver_of(&address))
-            }
-            _ => {
-                let (rules, made) = self.prepare();
-                let channel = channel_to(&made.address, rules, &made.encryption);
-                made.finish(channel)
-            }
+        if self.is_balanced() {
+            let resolver = Self::resolver_of(&self.address);
+            return self.connect_with_resolver(resolver);
         }
+        let (rules, made) = self.prepare();
+        let subchannel = subchannel_to(&made.address, rules, &made.encryption);
+        made.finish(subchannel)
     }
 
     /// Connects now; to many servers, until one is connected.
@@ -372,29 +325,16 @@ impl ChannelBuilder {
     ///
     /// This method is cancel safe: cancelled, it closes what it has opened.
     pub async fn connect(self) -> Result<Channel, ConnectError> {
-        let is_of_many = self.address.names_many();
-        if self.live.is_some() || is_of_many || self.balance.connections > 1 {
-            let address = self.address.to_string();
-            let channel = self.connect_lazy();
-            let Servers::Many(endpoints) = &channel.servers else { return Ok(channel) };
-            let connected = endpoints.connected().await;
-            let failed =
-                |reason: Arc<str>| ConnectError::Address { address, reason: reason.to_string() };
-            return connected.map(|()| channel).map_err(failed);
+        let address = self.address.to_string();
+        if self.live.is_none()
+            && !self.is_balanced()
+            && let Some(reason) = self.encryption().refusal(&self.address)
+        {
+            return Err(ConnectError::Address { address, reason: reason.to_owned() });
         }
-        let (rules, made) = self.prepare();
-        if let Some(reason) = made.encryption.refusal(&made.address) {
-            let (address, reason) = (made.address.to_string(), reason.to_owned());
-            return Err(ConnectError::Address { address, reason });
-        }
-        let channel = with_connector!(
-            made.address,
-            rules,
-            made.encryption,
-            |connector| rpc_core::Channel::connect(connector).await?,
-            many: channel_to(&made.address, rules, &made.encryption)
-        );
-        Ok(made.finish(channel))
+        let channel = self.connect_lazy();
+        channel.0.connected(&address).await?;
+        Ok(channel)
     }
 
     /// Makes a channel to the servers that `resolver` tells, each call to one of them. The
@@ -404,37 +344,19 @@ impl ChannelBuilder {
     /// The channel resolves and connects at its first call.
     #[must_use]
     pub fn connect_with_resolver(self, resolver: impl Resolve) -> Channel {
-        let (encryption, names) = (self.encryption(), self.names());
-        let Self { config, rdma, calls, live, balance, credentials, service, .. } = self;
-        let calls = if live.is_some() { CallRules::default() } else { calls };
+        let (encryption, names, parts) = (self.encryption(), self.names(), self.parts());
+        let Self { config, rdma, balance, .. } = self;
         let rdma = rdma.unwrap_or_default();
-        let (is_logged, devices) = (config.log_failed_calls(), rdma.clone());
-        let make = move |endpoint: &Endpoint| {
-            let channel = match endpoint.address.parse::<Address>() {
-                Ok(address) => {
-                    let mut rules = config.client(encryption.policy_of(&address, Some(&devices)));
-                    rules.names.clone_from(&names);
-                    channel_to(&address, rules, &encryption)
-                }
-                Err(error) => channel_to_none(&endpoint.address, &error, &config),
-            };
-            channel.with_log_failed_calls(is_logged)
+        let make = move |endpoint: &Endpoint| match endpoint.address.parse::<Address>() {
+            Ok(address) => {
+                let mut rules = config.client(encryption.policy_of(&address, Some(&rdma)));
+                rules.names.clone_from(&names);
+                subchannel_to(&address, rules, &encryption)
+            }
+            Err(error) => subchannel_to_none(&endpoint.address, &error, &config),
         };
-        let mut endpoints = Endpoints::new(resolver, balance, make);
-        endpoints = endpoints.with_readiness(calls.readiness);
-        if let Some(timeout) = calls.timeout {
-            endpoints = endpoints.with_timeout(timeout);
-        }
-        if let Some(timeout) = calls.unary_timeout {
-            endpoints = endpoints.with_unary_timeout(timeout);
-        }
-        Channel {
-            servers: Servers::Many(endpoints),
-            rdma: Some(rdma),
-            credentials,
-            attempts: attempts(service),
-            live,
-        }
+        let target = Target::Balanced(Endpoints::new(resolver, balance, make));
+        Channel(rpc_core::Channel::from_parts(target, parts))
     }
 
     /// Makes a channel whose connections are the byte streams that `open` opens, one at each
@@ -466,11 +388,23 @@ impl ChannelBuilder {
     {
         let (rules, made) = self.prepare();
         let address = made.address.to_string();
-        let channel = match made.encryption.refusal_of_streams() {
+        let subchannel = match made.encryption.refusal_of_streams() {
             Some(reason) => refusing(&address, rules, reason.to_owned()),
-            None => rpc_core::Channel::new(StreamConnector::new(address, rules, open)),
+            None => Subchannel::new(StreamConnector::new(address, rules, open)),
         };
-        made.finish(channel)
+        made.finish(subchannel)
+    }
+
+    /// Returns true if calls go to many servers, or over several connections.
+    fn is_balanced(&self) -> bool {
+        self.address.names_many() || self.balance.connections > 1
+    }
+
+    /// Changes what the program sets in code beside the rules of a watched target.
+    fn change_watched(&mut self, change: impl FnOnce(&mut Watched)) {
+        if let Some(live) = &mut self.live {
+            change(&mut live.watched);
+        }
     }
 
     /// What is asked of the encryption of connections.
@@ -491,88 +425,87 @@ impl ChannelBuilder {
         shared.or_else(|| Some(Arc::new(ConfiguredNames::new(&self.service))))
     }
 
+    /// Returns the parts of the channel beside its target.
+    fn parts(&self) -> ChannelParts {
+        let calls = CallRules { log_failures: self.config.log_failed_calls(), ..self.calls };
+        ChannelParts {
+            rules: TargetRules { calls, policies: attempts(self.service.clone()) },
+            watched: self.live.as_ref().map(|live| live.watched.clone()),
+            credentials: self.credentials.clone(),
+        }
+    }
+
     /// What the connector needs, and what is left for the channel.
     fn prepare(self) -> (ClientConfig, Prepared) {
-        let (encryption, names) = (self.encryption(), self.names());
-        let Self { address, config, rdma, calls, live, credentials, service, .. } = self;
-        let calls = if live.is_some() { CallRules::default() } else { calls };
+        let (encryption, names, parts) = (self.encryption(), self.names(), self.parts());
+        let Self { address, config, rdma, .. } = self;
         let rdma = match address {
             Address::Auto(_) | Address::Rdma(_) => Some(rdma.unwrap_or_default()),
             _ => None,
         };
-        let is_logged = config.log_failed_calls();
         let policy = encryption.policy_of(&address, rdma.as_ref());
         let rules = ClientConfig { names, ..config.client(policy) };
-        (
-            rules,
-            Prepared { address, rdma, encryption, credentials, calls, live, service, is_logged },
-        )
+        (rules, Prepared { address, encryption, parts })
     }
 }
 
-/// A channel to one server, which connects at its first call.
-fn channel_to(
-    address: &Address,
-    rules: ClientConfig,
-    encryption: &Encryption,
-) -> rpc_core::Channel {
+/// Returns the subchannel to one server, which connects at its first call.
+fn subchannel_to(address: &Address, rules: ClientConfig, encryption: &Encryption) -> Subchannel {
     if let Some(reason) = encryption.refusal(address) {
         return refusing(&address.to_string(), rules, reason.to_owned());
     }
-    with_connector!(
-        address,
-        rules,
-        encryption,
-        |connector| rpc_core::Channel::new(connector),
-        many: refusing(&address.to_string(), rules, "it names several servers".to_owned())
-    )
+    match address {
+        Address::Inproc(name) => Subchannel::new(InprocConnector::new(name.clone(), rules)),
+        Address::Unix(name) => Subchannel::new(UnixConnector::new(name.clone(), rules)),
+        Address::Auto(authority) | Address::Rdma(authority) | Address::Tcp(authority) => {
+            let connector = TcpConnector::new(authority.clone(), rules);
+            let connector = connector.with_name(address.to_string());
+            Subchannel::new(encryption.apply(connector))
+        }
+        #[cfg(feature = "grpc")]
+        Address::Grpc(authority) | Address::Grpcs(authority) => {
+            let streams = TcpConnector::new(authority.clone(), rules.clone());
+            let streams = tls::for_grpc(encryption.apply(streams));
+            let named = encryption.request_authority(authority);
+            let connector = GrpcConnector::new(scheme(address), named, streams, rules);
+            Subchannel::new(connector.with_name(address.to_string()))
+        }
+        #[cfg(not(feature = "grpc"))]
+        Address::Grpc(_) | Address::Grpcs(_) => {
+            let reason = "this program was built without farcall's feature `grpc`".to_owned();
+            refusing(&address.to_string(), rules, reason)
+        }
+        Address::Dns(_) | Address::Etcd(_) | Address::Xds(_) | Address::List(_) => {
+            refusing(&address.to_string(), rules, "it names several servers".to_owned())
+        }
+    }
 }
 
-/// A channel to an endpoint whose address is none. Calls are not sent there, since it never
-/// connects.
-fn channel_to_none(address: &str, error: &AddressError, config: &Config) -> rpc_core::Channel {
+/// Returns a subchannel to an endpoint whose address is none. Calls are not sent there, since it
+/// never connects.
+fn subchannel_to_none(address: &str, error: &AddressError, config: &Config) -> Subchannel {
     refusing(address, config.client(UpgradePolicy::Never), error.to_string())
 }
 
-/// A channel whose attempts to connect fail with `reason`.
-fn refusing(address: &str, rules: ClientConfig, reason: String) -> rpc_core::Channel {
-    rpc_core::Channel::new(refuse(address, rules, reason))
-}
-
-/// A connector whose attempts fail with `reason`.
-fn refuse(address: &str, rules: ClientConfig, reason: String) -> impl Connect {
+/// Returns a subchannel whose attempts to connect fail with `reason`.
+fn refusing(address: &str, rules: ClientConfig, reason: String) -> Subchannel {
     let refuse = move || {
         let reason = io::Error::new(io::ErrorKind::InvalidInput, reason.clone());
         std::future::ready(Err::<TcpStream, _>(reason))
     };
-    StreamConnector::new(address.to_owned(), rules, refuse)
+    Subchannel::new(StreamConnector::new(address.to_owned(), rules, refuse))
 }
 
 /// A builder without what its connector has.
 struct Prepared {
     address: Address,
-    rdma: Option<Rdma>,
     encryption: Encryption,
-    credentials: Credentials,
-    calls: CallRules,
-    live: Option<Live>,
-    service: ServiceConfig,
-    /// Whether each call that fails has a line in the log.
-    is_logged: bool,
+    parts: ChannelParts,
 }
 
 impl Prepared {
-    fn finish(self, mut core: rpc_core::Channel) -> Channel {
-        let Self { rdma, credentials, calls, live, service, is_logged, .. } = self;
-        core = core.with_readiness(calls.readiness).with_log_failed_calls(is_logged);
-        if let Some(timeout) = calls.timeout {
-            core = core.with_timeout(timeout);
-        }
-        if let Some(timeout) = calls.unary_timeout {
-            core = core.with_unary_timeout(timeout);
-        }
-        let (servers, attempts) = (Servers::One(core), attempts(service));
-        Channel { servers, rdma, credentials, attempts, live }
+    fn finish(self, subchannel: Subchannel) -> Channel {
+        Channel(rpc_core::Channel::from_parts(Target::Direct(subchannel), self.parts))
     }
 }
 
@@ -635,20 +568,5 @@ mod tests {
     async fn a_lazy_channel_is_not_connected_and_says_so() {
         let channel = Channel::builder("tcp://127.0.0.1:1").unwrap().connect_lazy();
         assert_eq!(channel.path().to_string(), "not connected");
-    }
-
-    #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
-    #[test]
-    fn a_channel_gives_its_handle_back_where_its_address_asks_for_rdma() {
-        let rdma = Rdma::new(crate::RdmaConfig::default().with_lanes(7));
-        let made = |address: &str, rdma: Option<&Rdma>| {
-            let builder = Channel::builder(address).unwrap();
-            let builder = rdma.into_iter().fold(builder, ChannelBuilder::rdma);
-            builder.connect_lazy().rdma().map(|rdma| rdma.config().lanes)
-        };
-        assert_eq!(made("auto://127.0.0.1:1", Some(&rdma)), Some(7));
-        assert_eq!(made("rdma://127.0.0.1:1", Some(&rdma)), Some(7));
-        assert_eq!(made("rdma://127.0.0.1:1", None), Some(1));
-        assert_eq!(made("tcp://127.0.0.1:1", Some(&rdma)), None);
     }
 }

@@ -1,37 +1,21 @@
 //! The target of a settings file that is watched: what of a channel changes while it is in use.
 
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use rpc_core::client::ConfiguredNames;
 use rpc_core::client::attempts::PolicyAttempts;
+use rpc_core::client::{ConfiguredNames, Watched, WatchedRules};
 use tokio::sync::watch;
 
+use crate::Address;
 use crate::balance::Endpoint;
 use crate::resolve::{Refresh, Resolve, ResolveError};
 use crate::retry::ServiceConfig;
 use crate::tls::ClientTls;
-use crate::{Address, Readiness};
 
-/// What a channel has for calls that say nothing themselves.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct CallRules {
-    pub(super) timeout: Option<Duration>,
-    pub(super) unary_timeout: Option<Duration>,
-    pub(super) readiness: Readiness,
-}
-
-/// The attempts at calls by a service config; `None` where it sets nothing.
+/// Returns the attempts at calls by a service config; `None` where it sets nothing.
 pub(super) fn attempts(config: ServiceConfig) -> Option<Arc<PolicyAttempts>> {
     (!config.is_empty()).then(|| Arc::new(PolicyAttempts::new(config)))
-}
-
-/// What a target has for its calls.
-#[derive(Debug, Clone)]
-pub(super) struct TargetRules {
-    pub(super) calls: CallRules,
-    pub(super) attempts: Option<Arc<PolicyAttempts>>,
 }
 
 /// A target that may change. Its channels share it, and the settings know it for as long as one of
@@ -41,7 +25,7 @@ pub(crate) struct LiveTarget {
     /// What error messages call it.
     pub(super) name: String,
     pub(super) address: watch::Sender<Address>,
-    pub(super) rules: RwLock<Arc<TargetRules>>,
+    pub(super) rules: Arc<WatchedRules>,
     /// The names of `methods`, which the connections of all its channels share.
     pub(super) names: Arc<ConfiguredNames>,
     /// What tells the servers of an address.
@@ -50,77 +34,23 @@ pub(crate) struct LiveTarget {
     pub(super) requires_encryption: bool,
 }
 
-impl LiveTarget {
-    pub(super) fn rules(&self) -> Arc<TargetRules> {
-        Arc::clone(&self.rules.read().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// Which service config a channel's calls are made by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum AttemptsOf {
-    Target,
-    /// The program has set one.
-    Code,
-}
-
-/// A channel's part in a target that may change: what the program sets in code stays.
+/// A channel's part in a target that may change.
 #[derive(Debug, Clone)]
 pub(super) struct Live {
     target: Arc<LiveTarget>,
-    timeout: Option<Duration>,
-    unary_timeout: Option<Duration>,
-    readiness: Option<Readiness>,
-    attempts: AttemptsOf,
+    /// The target's rules, and those that the program sets in code.
+    pub(super) watched: Watched,
 }
 
 impl Live {
     pub(super) fn new(target: Arc<LiveTarget>) -> Self {
-        let attempts = AttemptsOf::Target;
-        Self { target, timeout: None, unary_timeout: None, readiness: None, attempts }
-    }
-
-    pub(super) fn with_timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
-        self
-    }
-
-    pub(super) fn with_unary_timeout(mut self, timeout: Duration) -> Self {
-        self.unary_timeout = Some(timeout);
-        self
-    }
-
-    pub(super) fn with_readiness(mut self, readiness: Readiness) -> Self {
-        self.readiness = Some(readiness);
-        self
-    }
-
-    pub(super) fn with_attempts_of_code(mut self) -> Self {
-        self.attempts = AttemptsOf::Code;
-        self
+        let watched = Watched::new(Arc::clone(&target.rules), Arc::clone(&target) as _);
+        Self { target, watched }
     }
 
     /// The names in the target's service config; absent where the program has set its own.
     pub(super) fn names(&self) -> Option<Arc<ConfiguredNames>> {
-        (self.attempts == AttemptsOf::Target).then(|| Arc::clone(&self.target.names))
-    }
-
-    /// What a call has that is made now. `of_code` is what the channel was made with.
-    pub(super) fn now(
-        &self,
-        of_code: Option<&Arc<PolicyAttempts>>,
-    ) -> (CallRules, Option<Arc<PolicyAttempts>>) {
-        let rules = self.target.rules();
-        let calls = CallRules {
-            timeout: self.timeout.or(rules.calls.timeout),
-            unary_timeout: self.unary_timeout.or(rules.calls.unary_timeout),
-            readiness: self.readiness.unwrap_or(rules.calls.readiness),
-        };
-        let attempts = match self.attempts {
-            AttemptsOf::Code => of_code,
-            AttemptsOf::Target => rules.attempts.as_ref(),
-        };
-        (calls, attempts.cloned())
+        (!self.watched.has_own_policies).then(|| Arc::clone(&self.target.names))
     }
 
     /// What tells the target's servers, and tells them anew when the address changes.

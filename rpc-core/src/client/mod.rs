@@ -12,15 +12,18 @@ mod layered;
 mod method_table;
 pub mod mock;
 mod session;
+mod subchannel;
 
 pub use crate::stream::StreamPart;
-pub use call::begun::CallDefaults;
+pub use call::rules::CallRules;
 pub use call::{
     Call, CallDeadline, ClientCall, ClientReply, client_streaming, server_streaming, streaming,
     unary, untyped, untyped_unary,
 };
 pub use caller::{Caller, DynCaller};
-pub use channel::{Channel, ChannelCall};
+pub use channel::{
+    CallCredentials, Channel, ChannelParts, Credentials, Target, TargetRules, Watched, WatchedRules,
+};
 pub use connection::{
     ClientSetup, Connection, EncodedCalls, Established, Outgoing, Reply, SessionCalls, Started,
 };
@@ -30,3 +33,4 @@ pub use encoded::{EncodedBody, EncodedCall, EncodedReply};
 pub use layered::{Intercepted, LayeredChannel};
 pub use method_table::{ConfiguredNames, MethodTable};
 pub(crate) use session::Session;
+pub use subchannel::Subchannel;

@@ -105,7 +105,10 @@ impl ChannelBuilder {
     /// What becomes of calls that are made while the channel backs off.
     #[must_use]
     pub fn get_readiness(&self) -> Readiness {
-        self.calls.readiness
+        match self.calls.wait_for_ready {
+            true => Readiness::WaitForReady,
+            false => Readiness::FailFast,
+        }
     }
 
     /// Whether each call that fails has a line in the log.

@@ -1,14 +1,14 @@
 //! A target of the settings: the handle that it shares, and a reload.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
-use rpc_core::client::ConfiguredNames;
 use rpc_core::client::attempts::PolicyAttempts;
+use rpc_core::client::{ConfiguredNames, TargetRules, WatchedRules};
 use tokio::sync::watch;
 
 use super::ChannelBuilder;
 use crate::Address;
-use crate::channel::live::{Live, LiveTarget, TargetRules, attempts};
+use crate::channel::live::{Live, LiveTarget, attempts};
 use crate::rdma::Rdma;
 use crate::resolve::Scheme;
 
@@ -25,12 +25,12 @@ impl LiveTarget {
     fn new(name: String, builder: &ChannelBuilder) -> Self {
         let rules = TargetRules {
             calls: builder.calls,
-            attempts: attempts(builder.get_service_config().clone()),
+            policies: attempts(builder.get_service_config().clone()),
         };
         Self {
             name,
             address: watch::Sender::new(builder.address().clone()),
-            rules: RwLock::new(Arc::new(rules)),
+            rules: Arc::new(WatchedRules::new(rules)),
             names: Arc::new(ConfiguredNames::new(builder.get_service_config())),
             resolver_of: ChannelBuilder::resolver_of,
             tls: builder.tls.clone(),
@@ -62,16 +62,15 @@ impl LiveTarget {
     /// Takes what `builder` has, apart from what is held back.
     pub(crate) fn update(&self, builder: &ChannelBuilder) {
         let held_back = self.held_back(builder);
-        let old = self.rules();
+        let old = self.rules.load();
         let is_same = |old: &&Arc<PolicyAttempts>| old.config() == builder.get_service_config();
         // The budget of a service config goes on where the config stays.
-        let is_other = old.attempts.as_ref().is_none_or(|old| !is_same(&old));
-        let attempts = match old.attempts.as_ref().filter(is_same) {
+        let is_other = old.policies.as_ref().is_none_or(|old| !is_same(&old));
+        let policies = match old.policies.as_ref().filter(is_same) {
             Some(old) => Some(Arc::clone(old)),
             None => attempts(builder.get_service_config().clone()),
         };
-        let rules = Arc::new(TargetRules { calls: builder.calls, attempts });
-        *self.rules.write().unwrap_or_else(PoisonError::into_inner) = rules;
+        self.rules.store(TargetRules { calls: builder.calls, policies });
         #[cfg(feature = "tls")]
         if let (Some(old), Some(new)) = (&self.tls, &builder.tls) {
             old.replace(new);
