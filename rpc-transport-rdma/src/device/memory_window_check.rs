@@ -290,29 +290,29 @@ impl Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verbs::mock::MockDevice;
+    use crate::sim::scripted::ScriptedDevice;
 
     #[test]
     fn a_device_without_windows_is_not_asked() {
-        let mock = MockDevice::new();
-        let port = mock.port(&mock.device());
+        let sim = ScriptedDevice::new();
+        let port = sim.port(&sim.device());
         assert!(matches!(check_windows(&port), Err(WindowFault::None)));
-        assert_eq!(mock.registrations(), 0);
+        assert_eq!(sim.registrations(), 0);
     }
 
     #[test]
     fn a_device_that_never_answers_is_given_up() {
-        let mock = MockDevice::new();
-        mock.claim_windows();
-        let port = mock.port(&mock.device());
+        let sim = ScriptedDevice::new();
+        sim.claim_windows();
+        let port = sim.port(&sim.device());
         assert!(matches!(check_windows(&port), Err(WindowFault::Timeout)));
-        assert_eq!((mock.destroyed(), mock.windows(), mock.registered_bytes()), (2, 0, 0));
+        assert_eq!((sim.destroyed(), sim.windows(), sim.registered_bytes()), (2, 0, 0));
     }
 
     #[test]
     fn without_windows_they_are_not_used_and_if_required_that_is_an_error() {
-        let mock = MockDevice::new();
-        let port = mock.port(&mock.device());
+        let sim = ScriptedDevice::new();
+        let port = sim.port(&sim.device());
         assert_eq!(RkeyScope::Auto.on(&port).unwrap(), RkeyScope::Region);
         assert_eq!(RkeyScope::Region.on(&port).unwrap(), RkeyScope::Region);
         let error = RkeyScope::Window.on(&port).unwrap_err();

@@ -54,6 +54,8 @@ pub(crate) mod fabric;
 mod faults;
 mod hold;
 mod network;
+#[cfg(test)]
+pub(crate) mod scripted;
 pub(crate) mod state;
 mod steps;
 mod violation;

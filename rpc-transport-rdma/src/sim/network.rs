@@ -10,7 +10,7 @@ use super::device::SimDevice;
 use super::device_config::SimDeviceConfig;
 use super::fabric::Fabric;
 use super::faults::SimFaults;
-use super::state::DeviceState;
+use super::state::{DeviceState, Script};
 use super::violation::SimViolation;
 use crate::verbs::SimProvider;
 
@@ -66,6 +66,7 @@ impl SimNetwork {
                 failing_destructions: 0,
                 read_delay: 0,
                 gate: Arc::default(),
+                script: Script::default(),
             });
             state.devices.len() - 1
         });

@@ -92,11 +92,6 @@ impl Device {
         self.raw.poll_async_event(context)
     }
 
-    #[cfg(test)]
-    pub(super) fn from_raw(raw: Arc<dyn RawDevice>) -> Self {
-        Self { raw }
-    }
-
     pub(crate) fn raw(&self) -> &Arc<dyn RawDevice> {
         &self.raw
     }

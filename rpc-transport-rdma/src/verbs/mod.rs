@@ -82,8 +82,6 @@ mod loss;
 mod lost_receives;
 #[forbid(unsafe_code)]
 mod memory_window;
-#[cfg(test)]
-pub(crate) mod mock;
 #[forbid(unsafe_code)]
 mod port;
 #[forbid(unsafe_code)]

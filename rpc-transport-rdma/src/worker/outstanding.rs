@@ -151,7 +151,7 @@ impl Drop for Outstanding {
 mod tests {
     use super::*;
     use crate::memory::{Access, RegionPool};
-    use crate::verbs::mock::MockDevice;
+    use crate::sim::scripted::ScriptedDevice;
 
     const WARN_AFTER: Duration = Duration::from_secs(8);
 
@@ -160,8 +160,8 @@ mod tests {
     }
 
     fn leases_told_after(warn_after: Duration) -> (Arc<RegionPool>, Arc<OutstandingBuffers>) {
-        let pool = RegionPool::new(&MockDevice::new().device(), Access::Sink, 1 << 20);
-        (pool, OutstandingBuffers::new("mock", warn_after, Handle::current()))
+        let pool = RegionPool::new(&ScriptedDevice::new().device(), Access::Sink, 1 << 20);
+        (pool, OutstandingBuffers::new("sim", warn_after, Handle::current()))
     }
 
     fn task_count() -> usize {

@@ -29,7 +29,7 @@ mod tests {
             counts.count(kind);
         }
         let status = DeviceStatus {
-            device: "mock".to_owned(),
+            device: "sim".to_owned(),
             is_open: true,
             lane_count: 1,
             events: counts.0,

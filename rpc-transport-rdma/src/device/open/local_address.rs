@@ -50,7 +50,7 @@ mod tests {
 
     fn found(port: u8, lid: u16, index: u8, gid: u8) -> FoundPort {
         FoundPort {
-            device: "mock".to_owned(),
+            device: "sim".to_owned(),
             port,
             attributes: PortAttributes {
                 state: PortState::Active,

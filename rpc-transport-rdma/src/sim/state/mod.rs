@@ -9,6 +9,7 @@ mod numbers;
 mod queue_pair;
 mod receive_queue;
 mod region;
+mod script;
 mod span_ledger;
 mod window;
 
@@ -21,5 +22,6 @@ pub(crate) use numbers::{
 pub(crate) use queue_pair::{HeldReceive, Phase, QueuePairState, Request, Wire};
 pub(crate) use receive_queue::{Posted, ReceiveQueueState};
 pub(crate) use region::RegionState;
+pub(crate) use script::Script;
 pub(crate) use span_ledger::{SpanId, Usage};
 pub(crate) use window::{Bound, WindowState};

@@ -5,5 +5,6 @@ mod receives;
 mod regions;
 mod requester;
 mod responder;
+mod scripted;
 mod sends;
 mod windows;

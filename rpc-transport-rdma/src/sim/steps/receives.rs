@@ -32,9 +32,10 @@ impl NetworkState {
         let Some(context) = self.receive_queues.get(&id).map(|queue| queue.context) else {
             return refuse(0, libc::EINVAL);
         };
-        if self.contexts.get(&context).is_none_or(|context| context.is_dead) {
+        let Some(opening) = self.contexts.get(&context).filter(|opening| !opening.is_dead) else {
             return refuse(0, libc::EIO);
-        }
+        };
+        let (requests, end) = self.scripted_receives(opening.device, requests);
         let refused = self.roll(self.faults.refused_receive).then(|| self.pick(requests.len()));
         for (index, receive) in requests.iter().enumerate() {
             if refused == Some(index) {
@@ -45,7 +46,7 @@ impl NetworkState {
                 return refuse(index, errno);
             }
         }
-        Ok(())
+        end
     }
 
     fn post_receive(&mut self, id: u32, context: u32, receive: RawReceive) -> Result<(), i32> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::context::SimContext;
-use crate::sim::state::{CompletionQueueState, Origin, failed};
+use crate::sim::state::{CompletionQueueState, NetworkState, Origin, failed};
 use crate::sim::waiter::Waiter;
 use crate::verbs::{RawCompletion, RawCompletionQueue, VerbsError};
 
@@ -47,29 +47,17 @@ unsafe impl RawCompletionQueue for SimCompletionQueue {
     }
 
     fn arm(&self) -> Result<(), VerbsError> {
-        self.context.fabric.enter(|state| {
-            let is_spurious = state.roll(state.faults.spurious_event);
-            let Some(queue) = state.completion_queues.get_mut(&self.id) else { return };
-            queue.is_armed = true;
-            if is_spurious {
-                state.counters.spurious_events += 1;
-                state.notify(self.id);
-            }
-        });
+        self.context.fabric.enter(|state| state.arm(self.id));
         Ok(())
     }
 
     fn poll_event(&self, context: &mut Context<'_>) -> Poll<Result<(), VerbsError>> {
-        self.waiter.poll(&self.context.fabric, self.id, context, |state| {
-            let queue = state.completion_queues.get_mut(&self.id)?;
-            std::mem::take(&mut queue.has_event).then_some(())
-        })
+        let take = |state: &mut NetworkState| state.take_event(self.id);
+        self.waiter.poll(&self.context.fabric, self.id, context, take)
     }
 
     fn has_event(&self) -> bool {
-        self.context.fabric.enter(|state| {
-            state.completion_queues.get(&self.id).is_some_and(|queue| queue.has_event)
-        })
+        self.context.fabric.enter(|state| state.has_event(self.id))
     }
 }
 

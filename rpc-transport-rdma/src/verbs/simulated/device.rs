@@ -35,11 +35,12 @@ unsafe impl RawDevice for SimContext {
 
     /// A check that waits without sleeping would stop the simulated time that it waits for.
     fn has_known_windows(&self) -> bool {
-        true
+        !self.config.is_scripted
     }
 
     fn window_defect(&self) -> Option<&'static str> {
-        Some("a simulated device uses windows when asked to by name")
+        let is_played = !self.config.is_scripted;
+        is_played.then_some("a simulated device uses windows when asked to by name")
     }
 
     fn read_defect(&self) -> Option<&str> {
@@ -66,7 +67,11 @@ unsafe impl RawDevice for SimContext {
 
     fn gid_table(&self) -> Result<Vec<GidEntry>, VerbsError> {
         let entry = |(index, gid)| GidEntry { port: 1, index, gid, kind: GidKind::RoceV2 };
-        Ok((0..).zip(self.config.gids.iter().copied()).map(entry).collect())
+        let gids = self.fabric.enter(|state| {
+            let device = self.device(state);
+            state.devices[device].config.gids.clone()
+        });
+        Ok((0..).zip(gids).map(entry).collect())
     }
 
     fn poll_async_event(&self, context: &mut Context<'_>) -> Poll<Result<AsyncEvent, VerbsError>> {

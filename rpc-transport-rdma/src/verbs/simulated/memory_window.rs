@@ -24,7 +24,11 @@ impl SimWindow {
                 return Err(failed("allocate a memory window", libc::ENOMEM));
             }
             let id = state.next_id();
-            let key = state.next_key(id);
+            // Of a scripted device, one whose low byte wraps at the second bind.
+            let key = match state.is_scripted(device) {
+                true => id << 8 | 0xfe,
+                false => state.next_key(id),
+            };
             state.windows.insert(id, WindowState { context: context.id, key, bound: None });
             Ok((id, RemoteKey(key)))
         })?;

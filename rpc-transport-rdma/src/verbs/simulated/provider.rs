@@ -39,6 +39,9 @@ unsafe impl Provider for SimProvider {
                 let source = std::io::Error::from_raw_os_error(libc::EBUSY);
                 return Err(VerbsError::system("open the device", source));
             }
+            if let Some(script) = state.script(device) {
+                script.openings += 1;
+            }
             let id = state.next_id();
             let context = ContextState { device, is_dead: false, events: VecDeque::new() };
             state.contexts.insert(id, context);

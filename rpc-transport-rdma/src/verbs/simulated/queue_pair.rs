@@ -27,21 +27,22 @@ impl SimQueuePair {
         (completion_queue, receive_queue): (u32, u32),
     ) -> Result<Self, VerbsError> {
         let operation = "create a queue pair";
-        let (id, number) = context.enter(operation, |state| {
+        let (id, number, inline_max) = context.enter(operation, |state| {
             let device = context.device(state);
             let config = &state.devices[device].config;
+            let inline_max = request.inline_max.min(config.inline_max);
             let limits = config.attributes;
             let of_device = state.queue_pairs.values().filter(|it| it.device == device);
             if of_device.count() >= limits.queue_pairs_max as usize {
                 return Err(failed(operation, libc::ENOMEM));
             }
             let is_within = request.port == 1
-                && request.inline_max <= config.inline_max
+                && (request.inline_max <= config.inline_max || config.is_scripted)
                 && (1..=limits.send_depth_max).contains(&request.send_depth);
             if !is_within {
                 return Err(failed(operation, libc::EINVAL));
             }
-            let (id, number) = (state.next_id(), state.free_number(device));
+            let (id, number) = (state.next_id(), state.next_number(device));
             let queue_pair = QueuePairState {
                 number,
                 device,
@@ -49,7 +50,7 @@ impl SimQueuePair {
                 completion_queue,
                 receive_queue,
                 depth: request.send_depth,
-                inline_max: request.inline_max,
+                inline_max,
                 phase: Phase::Initial,
                 requests: VecDeque::new(),
                 issued: 0,
@@ -62,13 +63,13 @@ impl SimQueuePair {
                 is_silent: false,
             };
             state.queue_pairs.insert(id, queue_pair);
-            Ok((id, number))
+            Ok((id, number, inline_max))
         })?;
         Ok(Self {
             context,
             id,
             number,
-            inline_max: request.inline_max,
+            inline_max,
             _completion_queue: Arc::clone(request.completion_queue),
             _shared_receive_queue: Arc::clone(request.shared_receive_queue),
         })
@@ -98,6 +99,9 @@ unsafe impl RawQueuePair for SimQueuePair {
             queue_pair.wire.retries = path.options.retry_count;
             queue_pair.wire.rnr_retries = path.options.rnr_retry;
             queue_pair.phase = Phase::Ready(Box::new(*path));
+            if let Some(script) = state.script(device) {
+                script.connects += 1;
+            }
             Ok(())
         })
     }

@@ -36,6 +36,9 @@ impl SimRegion {
                 let source = std::io::Error::from_raw_os_error(libc::ENOMEM);
                 return Err(VerbsError::registration(source, len, limit));
             }
+            if let Some(script) = state.script(device) {
+                script.registrations += 1;
+            }
             let id = state.next_id();
             let local_key = state.next_key(id);
             // Another low byte, so that one key is never taken for the other.
