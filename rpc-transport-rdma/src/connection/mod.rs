@@ -8,10 +8,7 @@ pub(crate) mod buffers;
 pub(crate) mod live;
 mod posting;
 pub(crate) mod queue_pairs;
-pub(crate) mod read_queues;
-mod read_share;
 mod rndv_get;
-pub(crate) mod rndv_payload;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,13 +25,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::connection::buffers::{Action, Arrival, Event, Outgoing, State};
 use crate::connection::live::{Live, Obeyed, clock};
-use crate::device::open::LocalAddress;
-use crate::fair::semaphore::PeerShare;
+use crate::lane::{Command, Member, WorkerShared};
 use crate::memory::PoolShare;
 use crate::proto::clock::Clock;
 use crate::proto::connection::Look;
+use crate::provider::LocalAddress;
+use crate::quota::semaphore::PeerShare;
 use crate::verbs::{Completion, ReceiveError, RemoteKey, WorkKind};
-use crate::worker::shared::{Command, Member, WorkerShared};
 /// Send slots that one connection may hold at a time, so that a peer which grants nothing takes
 /// at most a quarter of a worker's default 256.
 pub(crate) const SLOTS_MAX: usize = 64;

@@ -12,7 +12,6 @@
 
 mod error;
 mod found_port;
-mod interface;
 mod memory_window_check;
 pub(crate) mod open;
 mod port_name;

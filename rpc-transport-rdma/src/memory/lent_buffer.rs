@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::LargeBuffer;
+use crate::memory::LargeBuffer;
 
 /// A buffer that an application fills itself; back in its pool when dropped.
 #[derive(Debug)]

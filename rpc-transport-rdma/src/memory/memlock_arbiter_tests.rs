@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::memory::{Access, Handout, MemlockArbiter, PoolRules, RegionPool};
+use crate::memory::{Handout, MemlockArbiter, PoolRules, RegionPool};
+use crate::provider::Access;
+use crate::provider::Device;
 use crate::sim::{SimDevice, SimFaults, SimNetwork};
-use crate::verbs::Device;
 
 const MIB: usize = 1 << 20;
 

@@ -11,7 +11,7 @@ use rpc_core::peer_key::PeerKey;
 use rpc_core::quota::{Bound, Charge, Share};
 
 use super::{LargeBuffer, Lent, PoolError, RegionPool};
-use crate::fair::semaphore::PeerShare;
+use crate::quota::semaphore::PeerShare;
 
 /// Which part of a pool one peer may hold of what applications were lent: half of what is lent at
 /// most. A buffer that is offered does not come back before every peer has released it.

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 
 use super::memlock_arbiter::Pinned;
 use super::{Access, Mapping, PageKind};
-use crate::verbs::{
+use crate::provider::{
     Device, LocalKey, ObjectHandle, RawMemoryRegion, RawSegment, RemoteKey, RemoteMemory,
     VerbsError,
 };

@@ -27,15 +27,15 @@ use rpc_core::peer_key::PeerKey;
 use rpc_core::quota::{Bound, Quota, Share};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::block_store::{BlockStore, Placed};
-use super::handout::hand_out;
 use super::memlock_arbiter::LockMode;
-use super::pages::page_len;
 use super::registration::{REGISTER_IN_PLACE_LEN_MAX, Refusal};
-use super::size_class::{SMALLEST_BYTES, SizeClass};
 use super::{Access, Handout, LargeBuffer, Lent, LentBuffer, MemlockArbiter, PageKind};
-use crate::fair::semaphore::{FairSemaphore, PeerShare, TooMuch};
-use crate::verbs::{Device, VerbsError};
+use crate::memory::block_store::{BlockStore, Placed};
+use crate::memory::handout::hand_out;
+use crate::memory::slabs::{SMALLEST_BYTES, SizeClass};
+use crate::provider::page_len;
+use crate::provider::{Device, VerbsError};
+use crate::quota::semaphore::{FairSemaphore, PeerShare, TooMuch};
 
 /// How long to wait for a buffer, unless a pool is told otherwise.
 const WAIT_MAX: Duration = Duration::from_secs(30);

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Semaphore;
 
 use super::{Access, Region};
-use crate::verbs::{Device, RawSegment, VerbsError};
+use crate::provider::{Device, RawSegment, VerbsError};
 
 /// Slots begin at multiples of a cache line, so that two never share one.
 const ALIGNMENT: usize = 64;

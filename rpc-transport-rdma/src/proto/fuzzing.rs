@@ -7,7 +7,7 @@ use crate::proto::remote_memory::{RemoteKey, RemoteMemory};
 use crate::proto::wire::{
     AtsStatus, Grant, MESSAGE_HEADER_LEN, MessageHeader, MessageKind, RTS_LEN_MAX, Rts, RtsSegment,
 };
-use crate::verbs::{Endpoint, Gid, LinkLayer, Mtu};
+use crate::provider::{Endpoint, Gid, LinkLayer, Mtu};
 
 /// Reads a message as a connection does.
 ///

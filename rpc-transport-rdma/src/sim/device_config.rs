@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::verbs::{DeviceAttributes, Gid, Mtu, ReceiveDrain, ReceiveOrder};
+use crate::provider::{DeviceAttributes, Gid, Mtu, ReceiveDrain, ReceiveOrder};
 
 /// What a simulated device is like.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,13 +7,14 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::OnceLock;
 
 use super::device::SimDevice;
-use super::device_config::SimDeviceConfig;
 use super::network::SimNetwork;
 use super::state::{NetworkState, Posted, Script};
-use crate::verbs::{
+use crate::provider::{
     AsyncEvent, Device, DeviceAttributes, Gid, PartialPost, Port, RawCompletion, RawSegment,
-    RawSend, ReceiveDrain, RemoteKey, SimProvider,
+    RawSend, ReceiveDrain, RemoteKey,
 };
+use crate::sim::device_config::SimDeviceConfig;
+use crate::sim::provider::SimProvider;
 
 /// The address of the device's only GID.
 pub(crate) const SCRIPTED_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));

@@ -14,12 +14,12 @@ use std::sync::Arc;
 
 use super::lost_receives::LostReceives;
 use super::slot_table::SlotTable;
-use super::work_id::QueueIdentity;
 use super::{
     Attachment, Completion, CompletionError, CompletionQueue, Device, RawReceive,
     RawSharedReceiveQueue, ReceiveOrder, VerbsError, WorkId, WorkKind,
 };
 use crate::memory::{Access, Region};
+use crate::provider::QueueIdentity;
 
 /// The opcode of a plain received message, `IBV_WC_RECV`.
 const OPCODE_RECEIVE: u32 = 128;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 
-use super::shared::DEAD;
 use super::*;
-use crate::proto::flow::quota::BASE;
+use crate::lane::DEAD;
+use crate::quota::slots::BASE;
 use crate::sim::scripted::ScriptedDevice;
 
 fn runtime() -> Runtime {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use super::tests::Rig;
 use super::*;
 use crate::PortChoice;
-use crate::proto::flow::quota::BASE;
+use crate::quota::slots::BASE;
 use crate::sim::scripted::SCRIPTED_ADDRESS;
 use crate::verbs::{Gid, LinkLayer};
 

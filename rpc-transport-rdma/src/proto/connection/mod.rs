@@ -18,12 +18,11 @@
 //! | a message of the peer | `message` |
 //! | what goes out | `transmit` |
 //! | what the device says | here, `handle_device` |
-//! | keys of what is offered | `advertise` |
+//! | keys of what is offered | `transmit` |
 //! | what is fetched | `fetch` |
 //! | a call is given up | `cancel` |
 //! | a deadline | `timers` |
 
-mod advertise;
 mod cancel;
 mod deadlines;
 mod event;

@@ -13,8 +13,8 @@ use tokio::time::Instant;
 
 use crate::proto::clock::Clock;
 use crate::proto::flow::credits::{Credits, WINDOW_MIN};
-use crate::proto::flow::quota::{Full, SharedQuota, SlotQuota};
 use crate::proto::wire::{Grant, MessageKind};
+use crate::quota::slots::{Full, SharedQuota, SlotQuota};
 use crate::stats::activity::ActivityCounters;
 
 /// Receive slots that a connection holds: the base, and what its window has grown by.

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::proto::flow::credits::RESERVE;
-use crate::proto::flow::quota::BASE;
+use crate::quota::slots::BASE;
 use crate::testing::jain;
 
 /// The window that the peers of a worker promise back.

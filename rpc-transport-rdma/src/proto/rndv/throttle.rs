@@ -9,11 +9,17 @@
 //! takes no turn of the others. A turn is one READ, so that connections of a peer take turns as
 //! long as there is less room than they want. The waiting is done elsewhere, and time is an
 //! argument.
+//!
+//! A connection's share of the READ bytes of a device. Apart from the other types of a connection
+//! over verbs (`buffers`), since the mutants of the pure machines are built with it and without
+//! verbs.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
 
 use tokio::time::Instant;
+
+use crate::quota::semaphore::{FairPermit, PeerShare};
 
 /// A peer's share of something that is counted in bytes.
 pub(crate) trait ReadShare {
@@ -140,3 +146,15 @@ impl<P> Admitted<P> {
 #[cfg(test)]
 #[path = "throttle_tests.rs"]
 mod tests;
+
+impl ReadShare for PeerShare {
+    type Permit = FairPermit;
+
+    fn try_take(&self, len: u64) -> Option<FairPermit> {
+        self.try_take(len)
+    }
+
+    fn split(permit: &mut FairPermit, len: u64) -> Option<FairPermit> {
+        permit.split(len)
+    }
+}

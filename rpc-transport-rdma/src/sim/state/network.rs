@@ -10,20 +10,20 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::agenda::{Agenda, Event, Nanos};
-use super::completion_queue::CompletionQueueState;
 use super::numbers::nanos;
 use super::queue_pair::QueuePairState;
-use super::receive_queue::ReceiveQueueState;
-use super::region::RegionState;
 use super::script::Script;
-use super::span_ledger::SpanLedger;
-use super::window::WindowState;
+use crate::provider::{AsyncEvent, AsyncEventKind};
 use crate::sim::counters::{SimCensus, SimCounters};
 use crate::sim::device_config::SimDeviceConfig;
 use crate::sim::faults::SimFaults;
 use crate::sim::hold::Gate;
+use crate::sim::state::memory::RegionState;
+use crate::sim::state::memory::SpanLedger;
+use crate::sim::state::memory::WindowState;
+use crate::sim::state::queues::CompletionQueueState;
+use crate::sim::state::queues::ReceiveQueueState;
 use crate::sim::violation::SimViolation;
-use crate::verbs::{AsyncEvent, AsyncEventKind};
 
 /// What a switched network within a rack takes one way.
 const LATENCY: RangeInclusive<Duration> = Duration::from_micros(2)..=Duration::from_micros(20);

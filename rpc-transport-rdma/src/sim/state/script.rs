@@ -1,6 +1,6 @@
 //! The record of a scripted device, and what it refuses.
 
-use crate::verbs::{PartialPost, RawCompletion, RawSend};
+use crate::provider::{PartialPost, RawCompletion, RawSend};
 
 /// What a test has a scripted device do, and what the device was given.
 ///

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
+use crate::provider::{AsyncEvent, AsyncEventKind, RawCompletion, VerbsError};
 use crate::sim::state::{Entry, Event, NetworkState, Origin, failed};
 use crate::sim::violation::SimViolation;
-use crate::verbs::{AsyncEvent, AsyncEventKind, RawCompletion, VerbsError};
 
 /// The most completions that an event waits for.
 const COALESCED_MAX: usize = 16;

@@ -1,9 +1,9 @@
 //! What is posted to a simulated queue pair, and how that ends.
 
-use crate::memory::Access;
+use crate::provider::Access;
+use crate::provider::{AsyncEventKind, PartialPost, RawOperation, RawSegment, RawSend};
 use crate::sim::state::{Event, NetworkState, Origin, Phase, Request, SpanId, Usage, status};
 use crate::sim::violation::SimViolation;
-use crate::verbs::{AsyncEventKind, PartialPost, RawOperation, RawSegment, RawSend};
 
 /// The first number of a queue pair that is not reserved.
 const FIRST_NUMBER: u32 = 17;

@@ -23,8 +23,9 @@ use rpc_core::{byte_budget::ByteBudget, handoff::Handoff};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::*;
+use crate::connection::buffers::RndvPayload;
 use crate::connection::buffers::{Event, Outgoing};
-use crate::connection::rndv_payload::RndvPayload;
+use crate::lane::{Command, Member};
 use crate::proto::clock::Clock;
 use crate::proto::connection::timers::STALL_AFTER;
 use crate::proto::flow::credits::RESERVE;
@@ -35,7 +36,6 @@ use crate::proto::wire::{
 use crate::sim::scripted::{SCRIPTED_ADDRESS, ScriptedDevice};
 use crate::verbs::{RawCompletion, RawOperation, RawSend, RemoteKey, RemoteMemory, WorkKind};
 use crate::worker::WorkerShared;
-use crate::worker::shared::{Command, Member};
 
 /// Far longer than anything here takes.
 const LIMIT: Duration = Duration::from_secs(30);
