@@ -21,7 +21,7 @@ use crate::connection::buffers::{Event, State, VerbsBuffers};
 use crate::proto::clock::Clock;
 use crate::proto::conn_params::ConnParams;
 use crate::proto::connection::Transmit;
-use crate::stats::activity::ActivityCounters;
+use crate::stats::lane::ActivityCounters;
 use crate::verbs::{
     Attachment, Completion, ConnectError, ConnectOptions, Done, Endpoint, Port, PostError,
     QueuePair, QueuePairConfig, UnknownCompletion, VerbsError, Window, Work,

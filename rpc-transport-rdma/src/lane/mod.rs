@@ -38,8 +38,8 @@ use crate::proto::flow::window::HeldQuota;
 use crate::quota::half_open::{HalfOpen, OverShare};
 use crate::quota::semaphore::FairSemaphore;
 use crate::quota::slots::{BASE, Full, SharedQuota};
-use crate::stats::activity::ActivityCounters;
-use crate::stats::cancellations::Cancellations;
+use crate::stats::lane::ActivityCounters;
+use crate::stats::lane::Cancellations;
 use crate::verbs::Attachment;
 
 /// A worker that misses this part of its receive slots gets no new connections.
@@ -47,18 +47,6 @@ const WORN_PART: u32 = 10;
 
 /// The reason given to connections that come after the worker's end.
 pub(crate) const DEAD: &str = "the RDMA lane has ended with the tokio runtime of its task";
-
-/// A connection, as far as its worker's table knows it.
-pub(crate) trait Member {
-    /// The numbers of its queue pairs.
-    fn numbers(&self) -> impl Iterator<Item = u32>;
-
-    /// Ends it at once.
-    fn fail(self: &Arc<Self>, reason: CloseReason);
-
-    /// Records that the device took the last receive for the queue pair of this number.
-    fn handle_last_receive(self: &Arc<Self>, number: u32);
-}
 
 /// What connections and the worker's task share; `C` is a connection.
 pub(crate) struct WorkerShared<C> {
@@ -95,9 +83,16 @@ pub(crate) struct WorkerShared<C> {
     pub(crate) stop: CancellationToken,
 }
 
+/// A connection in its worker's table.
+struct Member<C> {
+    connection: Arc<C>,
+    /// The numbers of its queue pairs.
+    numbers: Vec<u32>,
+}
+
 /// The connections of a worker.
 pub(crate) struct Table<C> {
-    by_tag: Slab<Option<Arc<C>>>,
+    by_tag: Slab<Option<Member<C>>>,
     /// The numbers are our own device's, so that no peer can choose them to collide.
     tag_by_number: FxHashMap<u32, u32>,
     pub(crate) is_dead: bool,
@@ -126,13 +121,13 @@ pub(crate) enum Command<C> {
 }
 
 /// A place among a worker's connections; dropped unused, it is free again.
-pub(crate) struct Place<C: Member> {
+pub(crate) struct Place<C> {
     worker: Arc<WorkerShared<C>>,
     pub(crate) tag: u32,
     is_used: bool,
 }
 
-impl<C: Member> WorkerShared<C> {
+impl<C> WorkerShared<C> {
     pub(crate) fn table(&self) -> MutexGuard<'_, Table<C>> {
         // Every change to the table is complete before anything that could panic.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
@@ -184,20 +179,26 @@ impl<C: Member> WorkerShared<C> {
         })
     }
 
-    /// Puts a connection into its place, so that its messages and completions find it.
+    /// Puts a connection with queue pairs of these numbers into its place, so that its messages and
+    /// completions find it.
     ///
     /// # Errors
     ///
     /// In words, when the worker has ended, since no task would handle them.
-    pub(crate) fn register(&self, mut place: Place<C>, connection: &Arc<C>) -> Result<(), String> {
+    pub(crate) fn register(
+        &self,
+        mut place: Place<C>,
+        connection: &Arc<C>,
+        numbers: Vec<u32>,
+    ) -> Result<(), String> {
         {
             let mut table = self.table();
             if !table.is_dead {
                 place.is_used = true;
-                table.by_tag[place.tag as usize] = Some(Arc::clone(connection));
-                for number in connection.numbers() {
-                    table.tag_by_number.insert(number, place.tag);
-                }
+                let tags = numbers.iter().map(|number| (*number, place.tag));
+                table.tag_by_number.extend(tags);
+                let connection = Arc::clone(connection);
+                table.by_tag[place.tag as usize] = Some(Member { connection, numbers });
                 return Ok(());
             }
         }
@@ -208,45 +209,25 @@ impl<C: Member> WorkerShared<C> {
 
     pub(crate) fn remove(&self, tag: u32) {
         let mut table = self.table();
-        let Some(Some(connection)) = table.by_tag.try_remove(tag as usize) else { return };
-        for number in connection.numbers() {
+        let Some(Some(member)) = table.by_tag.try_remove(tag as usize) else { return };
+        for number in &member.numbers {
             // It may be another's by now, which keeps it.
-            if table.tag_by_number.get(&number) == Some(&tag) {
-                table.tag_by_number.remove(&number);
+            if table.tag_by_number.get(number) == Some(&tag) {
+                table.tag_by_number.remove(number);
             }
         }
         drop(table);
         // May be the last handle to the connection, and with it to what takes this lock.
-        drop(connection);
+        drop(member);
     }
 
-    /// Ends the connections that are concerned, each for `reason`, and gives their number.
-    pub(crate) fn end_connections(
-        &self,
-        reason: &CloseReason,
-        is_concerned: impl Fn(&C) -> bool,
-    ) -> usize {
-        let mut connections = self.connections();
-        connections.retain(|connection| is_concerned(connection));
-        for connection in &connections {
-            connection.fail(reason.clone());
+    /// Records that the worker has ended, and why.
+    pub(crate) fn note_end(&self, reason: &CloseReason) {
+        let mut table = self.table();
+        table.is_dead = true;
+        if let CloseReason::Failed(reason) = reason {
+            table.end_reason.get_or_insert_with(|| reason.to_string());
         }
-        connections.len()
-    }
-
-    /// Ends the worker and all its connections for `reason`, without waiting for a device that may
-    /// be gone, and gives their number.
-    pub(crate) fn lose(&self, reason: &CloseReason) -> usize {
-        {
-            let mut table = self.table();
-            table.is_dead = true;
-            if let CloseReason::Failed(reason) = reason {
-                table.end_reason.get_or_insert_with(|| reason.to_string());
-            }
-        }
-        let count = self.end_connections(reason, |_| true);
-        self.halt();
-        count
     }
 
     /// Ends the worker's task.
@@ -280,14 +261,6 @@ impl<C: Member> WorkerShared<C> {
         (self.send_slots.count() as usize).saturating_sub(self.send_slots.available())
     }
 
-    /// Tells the connection of a queue pair that the device took the last receive for that; for
-    /// the task that takes the device's asynchronous events.
-    pub(crate) fn handle_last_receive(&self, number: u32) {
-        if let Some(connection) = self.by_number(number) {
-            connection.handle_last_receive(number);
-        }
-    }
-
     /// Receive slots that may be missing, because queue pairs died that had taken them.
     pub(crate) fn missing_slots(&self) -> u32 {
         self.attachment.missing_receives()
@@ -313,13 +286,13 @@ impl<C: Member> WorkerShared<C> {
     }
 
     pub(crate) fn by_tag(&self, tag: u32) -> Option<Arc<C>> {
-        self.table().by_tag.get(tag as usize)?.clone()
+        self.table().connection(tag)
     }
 
     pub(crate) fn by_number(&self, number: u32) -> Option<Arc<C>> {
         let table = self.table();
         let tag = *table.tag_by_number.get(&number)?;
-        table.by_tag.get(tag as usize)?.clone()
+        table.connection(tag)
     }
 
     /// Asks the worker's task for something. When that has ended, every connection has too, and
@@ -379,7 +352,13 @@ impl<C> Default for Table<C> {
 
 impl<C> Table<C> {
     pub(crate) fn connections(&self) -> Vec<Arc<C>> {
-        self.by_tag.iter().filter_map(|(_, connection)| connection.clone()).collect()
+        let members = self.by_tag.iter().filter_map(|(_, member)| member.as_ref());
+        members.map(|member| Arc::clone(&member.connection)).collect()
+    }
+
+    fn connection(&self, tag: u32) -> Option<Arc<C>> {
+        let member = self.by_tag.get(tag as usize)?.as_ref()?;
+        Some(Arc::clone(&member.connection))
     }
 
     fn end_words(&self) -> String {
@@ -387,7 +366,7 @@ impl<C> Table<C> {
     }
 }
 
-impl<C: Member> Drop for Place<C> {
+impl<C> Drop for Place<C> {
     fn drop(&mut self) {
         if !self.is_used {
             self.worker.remove(self.tag);
@@ -395,7 +374,7 @@ impl<C: Member> Drop for Place<C> {
     }
 }
 
-impl<C: Member> fmt::Debug for WorkerShared<C> {
+impl<C> fmt::Debug for WorkerShared<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LaneShared")
             .field("device", &self.attachment.device().name())
@@ -405,7 +384,7 @@ impl<C: Member> fmt::Debug for WorkerShared<C> {
     }
 }
 
-impl<C: Member> WorkerShared<C> {
+impl<C> WorkerShared<C> {
     /// Whether something may have come in for the worker's connections that the worker has not
     /// read: an event waits for it while it sleeps, or it is late. One system call at most.
     pub(crate) fn has_unread(&self) -> bool {

@@ -27,11 +27,11 @@ use crate::link::transport::RdmaTransport;
 use crate::memory::SlotPool;
 use crate::proto::conn_params::ConnParams;
 use crate::proto::connection::{CONTROL_SLOT_LEN, Parts, Rules, Timeouts};
-use crate::proto::flow::credits::{RESERVE, WINDOW_MIN};
 use crate::proto::flow::window::{FlowWindow, HeldQuota};
 use crate::proto::rndv::get::{ReadLimits, RndvGet};
 use crate::proto::rndv::throttle::ReadThrottle;
 use crate::proto::wire::MESSAGE_HEADER_LEN;
+use crate::quota::slots::{RESERVE, WINDOW_MIN};
 #[cfg(feature = "ibverbs")]
 use crate::verbs::Ibverbs;
 use crate::verbs::{Attachment, Device, Port, Provider, QueuePair, QueuePairConfig, VerbsError};
@@ -292,7 +292,7 @@ impl LocalEnd {
         let connected = path.queues.connect(peer, &shared.config.connect);
         let connection = Connection::new(place.tag, Arc::clone(&shared), path, limits);
         let connection = Arc::new(connection);
-        if let Err(words) = shared.register(place, &connection) {
+        if let Err(words) = shared.register(place, &connection, connection.numbers().collect()) {
             connection.end();
             return Err(Declined::new(words));
         }

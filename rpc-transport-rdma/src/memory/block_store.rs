@@ -9,15 +9,25 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::memory::memlock_arbiter::MakeWay;
+use crate::memory::Region;
+use crate::memory::memlock::Memlock;
 use crate::memory::slabs::{Block, SizeClass, SlabTable};
 use crate::memory::{Binding, Window};
-use crate::memory::{MemlockArbiter, Region};
 use crate::provider::Access;
 use crate::provider::{Device, RemoteMemory};
 use crate::quota::semaphore::FairPermit;
+
+/// The memlock arbiter: pools that make way for each other when `RLIMIT_MEMLOCK` is met.
+///
+/// The limit counts all of a process's registrations, so a pool that meets it asks the others to let
+/// go of what they keep unused.
+#[derive(Debug, Default)]
+pub struct MemlockArbiter {
+    pub(super) memlock: Arc<Memlock>,
+    stores: Mutex<Vec<Weak<BlockStore>>>,
+}
 
 /// What buffers are made of, and go back to.
 pub(super) struct BlockStore {
@@ -36,6 +46,20 @@ pub(super) struct Placed {
     pub(super) permit: FairPermit,
 }
 
+impl MemlockArbiter {
+    /// Deregisters everything that no buffer uses. Returns false if there was nothing.
+    pub(super) fn reclaim(&self) -> bool {
+        // All of them, also after one had something.
+        let stores: Vec<_> = self.stores().iter().filter_map(Weak::upgrade).collect();
+        stores.iter().filter(|store| store.make_way()).count() > 0
+    }
+
+    fn stores(&self) -> MutexGuard<'_, Vec<Weak<BlockStore>>> {
+        // A list is whole between any two statements.
+        self.stores.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl BlockStore {
     /// A store without blocks, which may have `units_max` of them and makes way for the others of
     /// `arbiter`.
@@ -52,8 +76,7 @@ impl BlockStore {
             lent: LentTable::default(),
             table: Mutex::new(SlabTable::new(units_max)),
         });
-        let weak = Arc::downgrade(&store);
-        arbiter.join(weak);
+        arbiter.stores().push(Arc::downgrade(&store));
         store
     }
 
@@ -67,11 +90,10 @@ impl BlockStore {
         self.table().push(block);
         // After the block, which the next holder of its units looks for.
         drop(permit);
-        self.arbiter.freed.notify_waiters();
+        self.arbiter.memlock.freed.notify_waiters();
     }
-}
 
-impl MakeWay for BlockStore {
+    /// Deregisters everything that no buffer uses. Returns false if there was nothing.
     fn make_way(&self) -> bool {
         let regions: Vec<_> = {
             let mut table = self.table();
@@ -168,3 +190,7 @@ impl LentTable {
         self.entries().remove(&address);
     }
 }
+
+#[cfg(all(test, feature = "sim"))]
+#[path = "memlock_tests.rs"]
+mod tests;

@@ -38,7 +38,7 @@ mod large_buffer;
 #[forbid(unsafe_code)]
 mod lent_buffer;
 #[forbid(unsafe_code)]
-mod memlock_arbiter;
+mod memlock;
 #[forbid(unsafe_code)]
 mod pool_share;
 mod region;
@@ -52,11 +52,10 @@ mod slot_pool;
 #[forbid(unsafe_code)]
 mod window;
 
-pub use block_store::Lent;
+pub use block_store::{Lent, MemlockArbiter};
 pub use handout::Handout;
 pub use large_buffer::{LargeBuffer, Sink};
 pub use lent_buffer::LentBuffer;
-pub use memlock_arbiter::MemlockArbiter;
 pub(crate) use pool_share::PoolShare;
 pub use region::Region;
 pub use region_pool::{PoolBytes, PoolError, PoolRules, RegionPool};

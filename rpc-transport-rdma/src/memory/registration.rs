@@ -8,13 +8,13 @@
 //! Here because a limit on what may be pinned has two answers, which everybody who takes a buffer
 //! needs: a caller first registers under a shared permit, and if nothing more can be pinned it
 //! tries again under an exclusive one, when what is there can be known exactly (see
-//! `memlock_arbiter`).
+//! `memlock`).
 
 use std::sync::Arc;
 
 use crate::memory::Region;
 use crate::memory::block_store::BlockStore;
-use crate::memory::memlock_arbiter::{LockMode, RegistrationPermit};
+use crate::memory::memlock::{LockMode, RegistrationPermit};
 use crate::memory::slabs::{Block, Plan, SizeClass};
 use crate::provider::Access;
 use crate::provider::VerbsError;
@@ -89,14 +89,14 @@ impl Registration {
     pub(super) fn run(mut self, permit: RegistrationPermit) -> Result<RegistrationPermit, Refusal> {
         let arbiter = Arc::clone(&self.store.arbiter);
         // Looked at before each attempt: what is freed meanwhile wakes the waiters.
-        let mut may_come_free = arbiter.has_pinned();
+        let mut may_come_free = arbiter.memlock.has_pinned();
         let mut region = self.register();
         if self.plan.block_count > 1 && is_over_lock_limit(&region) {
             self.keep_one_block();
             region = self.register();
         }
         if permit.is_exclusive() && is_over_lock_limit(&region) && arbiter.reclaim() {
-            may_come_free = arbiter.has_pinned();
+            may_come_free = arbiter.memlock.has_pinned();
             region = self.register();
         }
         // Either the blocks take over the plan's bytes, or nothing does. A waiter for room is told
@@ -106,8 +106,8 @@ impl Registration {
         self.plan.block_count = 0;
         match region {
             Ok(region) => {
-                self.store.table().add(plan, region.counted(arbiter.pin()));
-                arbiter.freed.notify_waiters();
+                self.store.table().add(plan, region.counted(arbiter.memlock.pin()));
+                arbiter.memlock.freed.notify_waiters();
                 Ok(permit)
             }
             Err(error) => {
@@ -152,7 +152,7 @@ impl Drop for Registration {
     fn drop(&mut self) {
         if self.plan.block_count > 0 {
             self.store.table().cancel(self.plan);
-            self.store.arbiter.freed.notify_waiters();
+            self.store.arbiter.memlock.freed.notify_waiters();
         }
     }
 }
@@ -188,7 +188,7 @@ impl BlockStore {
             if let Some(block) = self.table().pop(class) {
                 return Ok(block);
             }
-            let permit = self.arbiter.permit(mode).await;
+            let permit = self.arbiter.memlock.permit(mode).await;
             let registered = match self.next(class) {
                 Next::Block(block) => return Ok(block),
                 Next::Full => return Err(Refusal::Full),
@@ -218,7 +218,7 @@ impl BlockStore {
                 Next::Register(registration) if registration.len() <= len_max => registration,
                 Next::Register(_) | Next::Full => return Err(Refusal::Full),
             };
-            let permit = self.arbiter.try_permit(mode).ok_or(Refusal::Full)?;
+            let permit = self.arbiter.memlock.try_permit(mode).ok_or(Refusal::Full)?;
             match registration.run(permit) {
                 Ok(_turn) => match self.table().pop(class) {
                     Some(block) => return Ok(block),
@@ -236,7 +236,7 @@ impl BlockStore {
         }
         // Its room may be what another caller waits for. Each caller wakes the others once, so this
         // ends.
-        self.arbiter.freed.notify_waiters();
+        self.arbiter.memlock.freed.notify_waiters();
         Ok(LockMode::Exclusive)
     }
 

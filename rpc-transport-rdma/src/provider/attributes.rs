@@ -1,6 +1,6 @@
 //! What devices and ports say about themselves, as plain values.
 
-use std::fmt;
+use crate::proto::endpoint::{Gid, LinkLayer, Mtu};
 
 /// A device as the system lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,15 +30,6 @@ pub struct DeviceAttributes {
     pub reads_out_max: u8,
 }
 
-/// What carries the packets of a port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LinkLayer {
-    /// InfiniBand: ports are addressed by LID.
-    InfiniBand,
-    /// Ethernet (RoCE): ports are addressed by GID.
-    Ethernet,
-}
-
 /// Whether a port carries traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortState {
@@ -63,61 +54,28 @@ pub struct PortAttributes {
     pub link_layer: LinkLayer,
 }
 
-/// The payload of one packet on a path, which verbs has as an enumeration of powers of two.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Mtu {
-    /// 256 bytes.
-    B256,
-    /// 512 bytes.
-    B512,
-    /// 1024 bytes.
-    B1024,
-    /// 2048 bytes.
-    B2048,
-    /// 4096 bytes.
-    B4096,
+/// What an entry of a GID table is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GidKind {
+    /// InfiniBand.
+    InfiniBand,
+    /// RoCE v1: Ethernet frames without IP.
+    RoceV1,
+    /// RoCE v2: UDP over IP.
+    RoceV2,
+    /// A kind that this version does not know.
+    Unknown(u32),
 }
 
-impl Mtu {
-    const ALL: [Self; 5] = [Self::B256, Self::B512, Self::B1024, Self::B2048, Self::B4096];
-
-    /// The size in bytes.
-    #[must_use]
-    pub fn bytes(self) -> u16 {
-        match self {
-            Self::B256 => 256,
-            Self::B512 => 512,
-            Self::B1024 => 1024,
-            Self::B2048 => 2048,
-            Self::B4096 => 4096,
-        }
-    }
-
-    /// The MTU of exactly this many bytes, or `None` when verbs has no such MTU.
-    #[must_use]
-    pub fn from_bytes(bytes: u16) -> Option<Self> {
-        Self::ALL.into_iter().find(|mtu| mtu.bytes() == bytes)
-    }
-}
-
-impl fmt::Display for Mtu {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} B", self.bytes())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_five_sizes_are_mtus() {
-        for mtu in Mtu::ALL {
-            assert_eq!(Mtu::from_bytes(mtu.bytes()), Some(mtu));
-        }
-        for bytes in [0, 255, 1500, u16::MAX] {
-            assert_eq!(Mtu::from_bytes(bytes), None);
-        }
-        assert!(Mtu::B256 < Mtu::B4096);
-    }
+/// A valid entry of a device's GID table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GidEntry {
+    /// The port that the entry belongs to.
+    pub port: u8,
+    /// Position in the port's table.
+    pub index: u8,
+    /// The identifier.
+    pub gid: Gid,
+    /// What it is for.
+    pub kind: GidKind,
 }

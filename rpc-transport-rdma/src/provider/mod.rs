@@ -17,8 +17,6 @@ mod completion;
 mod device;
 #[forbid(unsafe_code)]
 mod error;
-#[forbid(unsafe_code)]
-mod gid;
 #[cfg(feature = "ibverbs")]
 mod ibverbs;
 mod mapping;
@@ -31,21 +29,20 @@ mod receive_drain;
 #[forbid(unsafe_code)]
 mod work_id;
 
-pub use attributes::{DeviceAttributes, DeviceInfo, LinkLayer, Mtu, PortAttributes, PortState};
+pub use attributes::{DeviceAttributes, DeviceInfo, GidEntry, GidKind, PortAttributes, PortState};
 pub use completion::{Completion, CompletionError, RawCompletion, WorkStatus};
 pub(crate) use device::LocalAddress;
 pub use device::{Device, Port};
 pub use error::VerbsError;
 #[cfg(any(feature = "ibverbs", feature = "sim"))]
 pub(crate) use error::is_gone;
-pub use gid::{Gid, GidEntry, GidKind};
 #[cfg(feature = "ibverbs")]
 pub use ibverbs::Ibverbs;
 pub use mapping::{Access, Mapping};
 pub use pages::PageKind;
 pub(crate) use pages::page_len;
 pub(crate) use path::NUMBER_24_MAX;
-pub use path::{Agreement, ConnectError, Endpoint, PathAttributes};
+pub use path::{Agreement, ConnectError, PathAttributes};
 pub use raw::{
     AsyncEvent, LocalKey, ObjectHandle, PartialPost, Provider, QueuePairRequest, RawBind,
     RawCompletionQueue, RawDevice, RawMemoryRegion, RawMemoryWindow, RawOperation, RawQueuePair,
@@ -56,4 +53,5 @@ pub(crate) use work_id::QueueIdentity;
 pub use work_id::{WorkId, WorkKind};
 
 pub(crate) use crate::AsyncEventKind;
+pub use crate::proto::endpoint::{Endpoint, Gid, LinkLayer, Mtu};
 pub use crate::proto::remote_memory::{RemoteKey, RemoteMemory};

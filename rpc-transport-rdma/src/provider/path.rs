@@ -1,36 +1,16 @@
-//! What two queue pairs must know of each other, and the parameters of their path.
-//!
-//! Pure values: how an [`Endpoint`] travels to the peer is not decided here.
+//! The path between two queue pairs: what its ends agree on, and its parameters. Pure.
 
 use rpc_core::InvalidSetting;
 
 use crate::ConnectOptions;
-use crate::provider::{Gid, LinkLayer, Mtu, VerbsError};
+use crate::proto::endpoint::{Endpoint, Gid, LinkLayer, Mtu};
+use crate::provider::VerbsError;
 
 /// The greatest LID of a single port; those above are groups (InfiniBand, 4.1.3).
 const UNICAST_LID_MAX: u16 = 0xbfff;
 
 /// Numbers of queue pairs and packets have 24 bits.
 pub(crate) const NUMBER_24_MAX: u32 = 0x00ff_ffff;
-
-/// One end of a connection as its peer needs to know it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Endpoint {
-    /// Number of the queue pair, 24 bits.
-    pub queue_pair_number: u32,
-    /// Sequence number of its first packet, 24 bits.
-    pub packet_sequence_number: u32,
-    /// The port's GID.
-    pub gid: Gid,
-    /// The port's LID; 0 on Ethernet.
-    pub lid: u16,
-    /// The largest path MTU that the port can have now.
-    pub mtu: Mtu,
-    /// READs that it can have outstanding in either direction.
-    pub reads_max: u8,
-    /// What carries the port's packets.
-    pub link_layer: LinkLayer,
-}
 
 /// What two endpoints agreed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

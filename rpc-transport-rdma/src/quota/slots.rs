@@ -15,7 +15,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::config::MIN_RECEIVE_SLOTS;
-use crate::proto::flow::credits::{RESERVE, WINDOW_MIN};
+
+/// The slots besides the window that control messages may use: one would do, as `proto::flow::credits` argues, and
+/// with two a peer that sends without pause gets its grants by halves of its window.
+pub(crate) const RESERVE: u32 = 2;
+
+/// The smallest window, which idle connections have. An active connection outgrows it, because a
+/// window of 1 can never piggyback its grants.
+pub(crate) const WINDOW_MIN: u32 = 1;
 
 /// What a connection holds as long as it lives.
 pub(crate) const BASE: u32 = WINDOW_MIN + RESERVE;

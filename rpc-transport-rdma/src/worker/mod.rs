@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use futures::future::BoxFuture;
+use rpc_core::transport::CloseReason;
 use rpc_core::{BufferMemory, BufferSource, offer_source};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -148,6 +149,39 @@ impl Worker {
         tokio::spawn(wait_for_deadlines(&shared));
         offer_buffers(&shared);
         Ok(Self { shared })
+    }
+}
+
+impl WorkerShared {
+    /// Ends the connections that are concerned, each for `reason`, and gives their number.
+    pub(crate) fn end_connections(
+        &self,
+        reason: &CloseReason,
+        is_concerned: impl Fn(&Connection) -> bool,
+    ) -> usize {
+        let mut connections = self.connections();
+        connections.retain(|connection| is_concerned(connection));
+        for connection in &connections {
+            connection.fail(reason.clone());
+        }
+        connections.len()
+    }
+
+    /// Ends the worker and all its connections for `reason`, without waiting for a device that may
+    /// be gone, and gives their number.
+    pub(crate) fn lose(&self, reason: &CloseReason) -> usize {
+        self.note_end(reason);
+        let count = self.end_connections(reason, |_| true);
+        self.halt();
+        count
+    }
+
+    /// Tells the connection of a queue pair that the device took the last receive for that; for
+    /// the task that takes the device's asynchronous events.
+    pub(crate) fn handle_last_receive(&self, number: u32) {
+        if let Some(connection) = self.by_number(number) {
+            connection.handle_last_receive(number);
+        }
     }
 }
 

@@ -14,7 +14,6 @@ use rpc_core::transport::CloseReason;
 use crate::connection::Connection;
 use crate::device::open::cache::SharedCache;
 use crate::device::{FoundPort, ports_of};
-use crate::lane::Member;
 use crate::verbs::{AsyncEvent, Device, VerbsError};
 use crate::{AsyncEventKind, DeviceEvent};
 

@@ -49,7 +49,7 @@ use crate::proto::rndv::memory_windows::MemoryWindowPool;
 use crate::proto::rndv::send::RndvSends;
 use crate::proto::rndv::throttle::ReadThrottle;
 use crate::proto::wire::{MESSAGE_HEADER_LEN, MessageKind};
-use crate::stats::cancellations::Cancellations;
+use crate::stats::lane::Cancellations;
 use deadlines::TimerTable;
 pub(crate) use deadlines::{Timeouts, memory_timeout};
 pub(crate) use event::{

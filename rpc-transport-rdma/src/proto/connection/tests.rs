@@ -17,7 +17,7 @@ use crate::proto::remote_memory::RemoteMemory;
 use crate::proto::rndv::get::{Due, GetRequest, ReadLimits};
 use crate::proto::wire::{AtsStatus, Grant, MessageHeader, RTS_LEN_MAX, Rts, RtsSegment};
 use crate::quota::slots::{SharedQuota, SlotQuota};
-use crate::stats::activity::ActivityCounters;
+use crate::stats::lane::ActivityCounters;
 use crate::testing::script::buffers::{
     BindState, Binding, Books, OfferedFrame, ScriptBuffers, Share, Slot, Token, Window,
 };

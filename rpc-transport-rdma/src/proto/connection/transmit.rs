@@ -299,7 +299,12 @@ impl<B: Buffers> ConnectionState<B> {
         }
         let AckedFrame { buffer, key, was_quarantined } = self.offered.release(transfer)?;
         if was_quarantined {
-            self.cancellations.count_answer(outcome);
+            let counter = match outcome {
+                AtsStatus::Read => &self.cancellations.completed,
+                AtsStatus::Refused => &self.cancellations.not_started,
+                AtsStatus::Stopped => &self.cancellations.stopped,
+            };
+            counter.add(1);
         }
         let payload = match key {
             None => Some(buffer),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::end::Message;
 use super::plan::{BATCH, Shape};
 use crate::quota::slots::{SharedQuota, SlotQuota};
-use crate::stats::activity::ActivityCounters;
+use crate::stats::lane::ActivityCounters;
 use crate::worker::srq::Watermark;
 
 /// A lane.

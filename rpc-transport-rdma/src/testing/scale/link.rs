@@ -5,10 +5,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::proto::flow::credits::RESERVE;
 use crate::proto::flow::window::{FlowWindow, HeldQuota};
+use crate::quota::slots::RESERVE;
 use crate::quota::slots::{Full, SharedQuota, SlotQuota};
-use crate::stats::activity::ActivityCounters;
+use crate::stats::lane::ActivityCounters;
 use crate::testing::scale::end::{ENDLESS, End, Message};
 use crate::testing::scale::plan::{DELAY, Shape};
 

@@ -25,14 +25,14 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::*;
 use crate::connection::buffers::RndvPayload;
 use crate::connection::buffers::{Event, Outgoing};
-use crate::lane::{Command, Member};
+use crate::lane::Command;
 use crate::proto::clock::Clock;
 use crate::proto::connection::timers::STALL_AFTER;
-use crate::proto::flow::credits::RESERVE;
 use crate::proto::rndv::send::RndvSends;
 use crate::proto::wire::{
     AtsStatus, Grant, MessageHeader, MessageKind, RTS_LEN_MAX, Rts, RtsSegment,
 };
+use crate::quota::slots::RESERVE;
 use crate::sim::scripted::{SCRIPTED_ADDRESS, ScriptedDevice};
 use crate::verbs::{RawCompletion, RawOperation, RawSend, RemoteKey, RemoteMemory, WorkKind};
 use crate::worker::WorkerShared;

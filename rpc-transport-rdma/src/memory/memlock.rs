@@ -1,4 +1,4 @@
-//! The memlock arbiter: which pool may register memory when `RLIMIT_MEMLOCK` is met.
+//! What is pinned under `RLIMIT_MEMLOCK`, and who may pin more.
 //!
 //! `RLIMIT_MEMLOCK` counts all of a process's registrations, so a pool that meets it asks the
 //! others to let go of what they keep unused, and then waits until memory is given back.
@@ -10,24 +10,15 @@
 //! registers: what others have pinned for a moment, or are just evicting, would look like memory
 //! that is gone for good.
 
-use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::{Notify, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
-/// A pool that can make way. The arbiter knows no more of it, because regions, and with them all
-/// that is made of pools, stand on the arbiter.
-pub(super) trait MakeWay: fmt::Debug + Send + Sync {
-    /// Deregisters everything that no buffer uses; false when there was nothing.
-    fn make_way(&self) -> bool;
-}
-
-/// Pools that make way for each other.
+/// The registrations that pools under one limit have and make.
 #[derive(Debug, Default)]
-pub struct MemlockArbiter {
-    pools: Mutex<Vec<Weak<dyn MakeWay>>>,
-    /// Told when a buffer of any of them comes back, and when anything is deregistered.
+pub(super) struct Memlock {
+    /// Told when a buffer of any pool comes back, and when anything is deregistered.
     pub(super) freed: Notify,
     permits: Arc<RwLock<()>>,
     pinned_count: AtomicUsize,
@@ -57,7 +48,7 @@ impl RegistrationPermit {
 
 /// Counts as pinned for as long as it exists; to be dropped after what it counts.
 #[derive(Debug)]
-pub(super) struct Pinned(Arc<MemlockArbiter>);
+pub(super) struct Pinned(Arc<Memlock>);
 
 impl Drop for Pinned {
     fn drop(&mut self) {
@@ -66,11 +57,7 @@ impl Drop for Pinned {
     }
 }
 
-impl MemlockArbiter {
-    pub(super) fn join(&self, pool: Weak<dyn MakeWay>) {
-        self.pools().push(pool);
-    }
-
+impl Memlock {
     /// Waits for a permit, in the order of asking.
     pub(super) async fn permit(&self, mode: LockMode) -> RegistrationPermit {
         let permits = Arc::clone(&self.permits);
@@ -106,23 +93,4 @@ impl MemlockArbiter {
     pub(super) fn has_pinned(&self) -> bool {
         self.pinned_count.load(Ordering::SeqCst) > 0
     }
-
-    /// Deregisters everything that no buffer uses; false when there was nothing.
-    pub(super) fn reclaim(&self) -> bool {
-        // All of them, also after one had something.
-        self.live().iter().filter(|pool| pool.make_way()).count() > 0
-    }
-
-    fn live(&self) -> Vec<Arc<dyn MakeWay>> {
-        self.pools().iter().filter_map(Weak::upgrade).collect()
-    }
-
-    fn pools(&self) -> MutexGuard<'_, Vec<Weak<dyn MakeWay>>> {
-        // A list is whole between any two statements.
-        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
-
-#[cfg(all(test, feature = "sim"))]
-#[path = "memlock_arbiter_tests.rs"]
-mod tests;
