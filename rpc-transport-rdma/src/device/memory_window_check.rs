@@ -6,14 +6,11 @@
 //! taken away by a message, refused.
 //!
 //! It waits without sleeping, for at most half a second; a few milliseconds are usual.
-//!
-//! The reach of a device's keys is decided by it, once for a device.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::RkeyScope;
 use crate::memory::{Access, LargeBuffer, PoolError, RegionPool, Sink, SlotPool};
 use crate::verbs::{
     Binding, Completion, CompletionError, CompletionQueue, ConnectError, ConnectOptions, Done,
@@ -86,58 +83,6 @@ pub fn check_windows(port: &Port) -> Result<(), WindowFault> {
         return Err(WindowFault::None);
     }
     Check::new(port)?.run()
-}
-
-impl RkeyScope {
-    /// What is used on a port under this policy: a window's scope or a region's.
-    ///
-    /// # Errors
-    ///
-    /// [`WindowFault`] when windows are required and not possible.
-    pub(crate) fn on(self, port: &Port) -> Result<Self, WindowFault> {
-        let device = port.device.name();
-        let defect = port.device.window_defect();
-        match (self, defect) {
-            (Self::Region, _) => Ok(Self::Region),
-            (Self::Window, defect) => {
-                if !port.device.has_known_windows() {
-                    check_windows(port)?;
-                }
-                if let Some(defect) = defect {
-                    rpc_core::limited_log!(
-                        target: "farcall::rdma",
-                        of_process,
-                        WARN,
-                        "rkey scope is window, as configured",
-                        device,
-                        defect
-                    );
-                }
-                Ok(Self::Window)
-            }
-            (Self::Auto, Some(defect)) => {
-                rpc_core::limited_log!(
-                    target: "farcall::rdma",
-                    of_process,
-                    INFO,
-                    "rkey scope is region",
-                    device,
-                    reason = defect
-                );
-                Ok(Self::Region)
-            }
-            (Self::Auto, None) => Ok(match check_windows(port) {
-                Ok(()) => Self::Window,
-                Err(reason) => {
-                    rpc_core::limited_log!(
-                        target: "farcall::rdma",
-                        of_process, INFO, "rkey scope is region", device, %reason
-                    );
-                    Self::Region
-                }
-            }),
-        }
-    }
 }
 
 /// Whose work it is; the number is the tag of the queue pair.
@@ -290,6 +235,7 @@ impl Check {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::RkeyScope;
     use crate::sim::scripted::ScriptedDevice;
 
     #[test]

@@ -16,7 +16,7 @@ mod memory_window_check;
 pub(crate) mod open;
 mod port_name;
 #[cfg_attr(not(feature = "ibverbs"), allow(dead_code))]
-pub(crate) mod read_trust;
+pub(crate) mod quirks;
 mod search;
 mod topology;
 

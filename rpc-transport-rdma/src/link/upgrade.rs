@@ -20,7 +20,7 @@ use crate::connection::queue_pairs::QueuePairs;
 use crate::connection::queue_pairs::ReadQueues;
 use crate::connection::{Connection, ConnectionLimits};
 use crate::device::open::{Devices, OnLost};
-use crate::device::read_trust;
+use crate::device::quirks;
 use crate::link::obstacle::{declined, excluded, in_use};
 use crate::link::peer_gid::PeerGid;
 use crate::link::transport::RdmaTransport;
@@ -148,7 +148,7 @@ impl RdmaUpgrade {
     ) -> Result<LocalEnd, Declined> {
         self.config.check().map_err(|error| excluded(error.to_string()))?;
         let port = self.port(addresses.local.map(|address| address.ip()))?;
-        read_trust::check(&port.device, &self.config)?;
+        quirks::check(&port.device, &self.config)?;
         if let Some(peer) = offer {
             // Before there is a worker, a place or a queue pair, all of which a peer would
             // otherwise take with an offer that cannot be accepted.
@@ -442,13 +442,13 @@ impl Upgrade for RdmaUpgrade {
         self.config.check().map_err(|error| excluded(error.to_string()))?;
         if let Some(local) = local {
             let port = self.port(Some(local))?;
-            read_trust::check(&port.device, &self.config)?;
+            quirks::check(&port.device, &self.config)?;
             return Ok(format!("{}:{} ({})", port.device.name(), port.number, port.gid));
         }
         let usable = self.devices.usable().map_err(|error| declined(&error))?;
         let (mut ports, mut distrusted) = (Vec::new(), None);
         for (device, port) in usable {
-            match read_trust::check(&device, &self.config) {
+            match quirks::check(&device, &self.config) {
                 Ok(()) => ports.push(port.words()),
                 Err(declined) => distrusted = Some(declined),
             }

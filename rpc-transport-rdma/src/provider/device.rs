@@ -42,25 +42,25 @@ impl Device {
     /// needed.
     #[must_use]
     pub fn has_known_windows(&self) -> bool {
-        self.raw.has_known_windows()
+        self.raw.quirks().has_known_windows
     }
 
     /// A reason not to let peers take keys of windows away although that works, if there is one.
     #[must_use]
     pub fn window_defect(&self) -> Option<&'static str> {
-        self.raw.window_defect()
+        self.raw.quirks().window_defect
     }
 
     /// A reason not to trust that a READ which is reported as complete is whole, if there is one.
     #[must_use]
     pub fn read_defect(&self) -> Option<&str> {
-        self.raw.read_defect()
+        self.raw.quirks().read_defect.as_deref()
     }
 
     /// What becomes of the receive slots of a queue pair that dies.
     #[must_use]
     pub fn receive_drain(&self) -> ReceiveDrain {
-        self.raw.receive_drain()
+        self.raw.quirks().receive_drain
     }
 
     /// Asks for the attributes of a port; ports count from 1.

@@ -122,10 +122,12 @@ fn describe_limit(limit_bytes: Option<u64>) -> String {
 
 /// Whether an object is gone although destroying it failed with `error`, given what its device
 /// answers to a harmless question.
+#[cfg(any(feature = "ibverbs", feature = "sim"))]
 pub(crate) fn is_gone<T>(error: &VerbsError, ask: impl FnOnce() -> Result<T, VerbsError>) -> bool {
     is_io(error) && ask().is_err_and(|error| is_io(&error))
 }
 
+#[cfg(any(feature = "ibverbs", feature = "sim"))]
 fn is_io(error: &VerbsError) -> bool {
     let VerbsError::System { source, .. } = error else { return false };
     io::Error::raw_os_error(source) == Some(libc::EIO)

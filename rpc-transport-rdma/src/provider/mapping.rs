@@ -12,6 +12,7 @@
 use std::io;
 use std::ptr::NonNull;
 
+#[cfg(feature = "ibverbs")]
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 
 use crate::provider::pages;
@@ -101,6 +102,7 @@ pub enum Access {
 }
 
 /// The present soft limit in bytes; `None` when there is none or it cannot be asked.
+#[cfg(feature = "ibverbs")]
 pub(crate) fn lock_limit_bytes() -> Option<u64> {
     let (soft, _hard) = getrlimit(Resource::RLIMIT_MEMLOCK).ok()?;
     (soft != RLIM_INFINITY).then_some(soft)

@@ -23,9 +23,9 @@ mod mapping;
 mod pages;
 #[forbid(unsafe_code)]
 mod path;
-mod raw;
 #[forbid(unsafe_code)]
-mod receive_drain;
+mod quirks;
+mod raw;
 #[forbid(unsafe_code)]
 mod work_id;
 
@@ -43,15 +43,14 @@ pub use pages::PageKind;
 pub(crate) use pages::page_len;
 pub(crate) use path::NUMBER_24_MAX;
 pub use path::{Agreement, ConnectError, PathAttributes};
+pub use quirks::{LastReceive, Leftover, Quirks, ReceiveDrain, ReceiveOrder};
 pub use raw::{
     AsyncEvent, LocalKey, ObjectHandle, PartialPost, Provider, QueuePairRequest, RawBind,
     RawCompletionQueue, RawDevice, RawMemoryRegion, RawMemoryWindow, RawOperation, RawQueuePair,
     RawReceive, RawSegment, RawSend, RawSharedReceiveQueue,
 };
-pub use receive_drain::{LastReceive, Leftover, ReceiveDrain, ReceiveOrder};
 pub(crate) use work_id::QueueIdentity;
 pub use work_id::{WorkId, WorkKind};
 
-pub(crate) use crate::AsyncEventKind;
 pub use crate::proto::endpoint::{Endpoint, Gid, LinkLayer, Mtu};
 pub use crate::proto::remote_memory::{RemoteKey, RemoteMemory};

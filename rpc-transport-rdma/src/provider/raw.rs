@@ -26,8 +26,8 @@ use std::task::{Context, Poll};
 use crate::AsyncEventKind;
 use crate::provider::{Access, Mapping};
 use crate::provider::{
-    DeviceAttributes, DeviceInfo, GidEntry, PathAttributes, PortAttributes, RawCompletion,
-    ReceiveDrain, RemoteKey, RemoteMemory, VerbsError,
+    DeviceAttributes, DeviceInfo, GidEntry, PathAttributes, PortAttributes, Quirks, RawCompletion,
+    RemoteKey, RemoteMemory, VerbsError,
 };
 
 /// A source of RDMA devices.
@@ -65,28 +65,9 @@ pub unsafe trait RawDevice: Any + Debug + Send + Sync {
     /// Its limits.
     fn attributes(&self) -> DeviceAttributes;
 
-    /// Whether its windows are known to do what they should, so that no check at run time is
-    /// needed.
-    fn has_known_windows(&self) -> bool {
-        false
-    }
-
-    /// A reason not to let peers take keys of windows away although that works, if there is one.
-    fn window_defect(&self) -> Option<&'static str> {
-        None
-    }
-
-    /// A reason not to trust that a READ which is reported as complete is whole, if there is one.
-    fn read_defect(&self) -> Option<&str> {
-        None
-    }
-
-    /// What becomes of the receive slots of a queue pair that dies.
-    /// [`ReceiveOrder::Posted`](crate::verbs::ReceiveOrder::Posted) is a promise that memory safety rests
-    /// on.
-    fn receive_drain(&self) -> ReceiveDrain {
-        ReceiveDrain::SPECIFIED
-    }
+    /// Its driver's quirks. [`ReceiveOrder::Posted`](crate::verbs::ReceiveOrder::Posted) among them is
+    /// a promise that memory safety rests on.
+    fn quirks(&self) -> &Quirks;
 
     /// Asks for the attributes of a port; ports count from 1.
     ///

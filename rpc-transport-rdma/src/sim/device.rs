@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::fabric::Fabric;
 use super::hold::SimHold;
 use super::state::{NetworkState, nanos};
-use crate::provider::AsyncEventKind;
+use crate::AsyncEventKind;
 
 /// A device of a simulated network. Clones are the same device.
 #[derive(Debug, Clone)]

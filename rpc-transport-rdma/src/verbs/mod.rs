@@ -85,8 +85,8 @@ pub use crate::provider::{
     Agreement, AsyncEvent, Completion, CompletionError, ConnectError, Device, DeviceAttributes,
     DeviceInfo, Endpoint, Gid, GidEntry, GidKind, LastReceive, Leftover, LinkLayer, LocalKey, Mtu,
     ObjectHandle, PartialPost, PathAttributes, Port, PortAttributes, PortState, Provider,
-    QueuePairRequest, RawBind, RawCompletion, RawCompletionQueue, RawDevice, RawMemoryRegion,
-    RawMemoryWindow, RawOperation, RawQueuePair, RawReceive, RawSegment, RawSend,
+    QueuePairRequest, Quirks, RawBind, RawCompletion, RawCompletionQueue, RawDevice,
+    RawMemoryRegion, RawMemoryWindow, RawOperation, RawQueuePair, RawReceive, RawSegment, RawSend,
     RawSharedReceiveQueue, ReceiveDrain, ReceiveOrder, RemoteKey, RemoteMemory, VerbsError, WorkId,
     WorkKind, WorkStatus,
 };

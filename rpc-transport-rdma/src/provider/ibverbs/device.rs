@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
-use crate::device::read_trust::{kernel_release, soft_roce_defect};
+use crate::AsyncEventKind;
 use crate::provider::ibverbs::completion_queue::IbvCompletionQueue;
 use crate::provider::ibverbs::context::{Context, ProtectionDomain};
 use crate::provider::ibverbs::memory::IbvMemoryRegion;
@@ -13,9 +13,9 @@ use crate::provider::ibverbs::queue_pair::IbvQueuePair;
 use crate::provider::ibverbs::shared_receive_queue::IbvSharedReceiveQueue;
 use crate::provider::{Access, Mapping};
 use crate::provider::{
-    AsyncEvent, AsyncEventKind, DeviceAttributes, Gid, GidEntry, GidKind, LinkLayer, Mtu,
-    PortAttributes, PortState, QueuePairRequest, RawCompletionQueue, RawDevice, RawMemoryRegion,
-    RawMemoryWindow, RawQueuePair, RawSharedReceiveQueue, ReceiveDrain, VerbsError,
+    AsyncEvent, DeviceAttributes, Gid, GidEntry, GidKind, LinkLayer, Mtu, PortAttributes,
+    PortState, QueuePairRequest, Quirks, RawCompletionQueue, RawDevice, RawMemoryRegion,
+    RawMemoryWindow, RawQueuePair, RawSharedReceiveQueue, VerbsError,
 };
 use crate::sys::abi::{self, ibv_port_attr};
 use crate::sys::{self, EventSubject, RawGidEntry};
@@ -23,27 +23,20 @@ use crate::sys::{self, EventSubject, RawGidEntry};
 /// GID table entries read at most: the kernel takes no more than 64 KiB of them in one call.
 const GIDS_MAX: usize = u16::MAX as usize / size_of::<RawGidEntry>();
 
-/// The vendor that Soft-RoCE gives itself (`RXE_VENDOR_ID` in Linux).
-const SOFT_ROCE_VENDOR: u32 = 0x00ff_ffff;
-
-/// Seen on Linux 6.1 and 6.12: `rxe_do_invalidate_mw` follows the queue pair and the region of the
-/// window, which are null once that is free; and `req_retry` starts again with the oldest request,
-/// so that binds and invalidations behind it are executed once more.
-const SOFT_ROCE_DEFECT: &str =
-    "with Soft-RoCE a peer that takes a window's key away twice panics this host's kernel";
-
 #[derive(Debug)]
 pub(crate) struct IbvDevice {
     domain: Arc<ProtectionDomain>,
     name: String,
-    vendor: u32,
     attributes: DeviceAttributes,
-    /// Why READs are not trusted.
-    read_defect: Option<String>,
+    quirks: Quirks,
 }
 
 impl IbvDevice {
-    pub(crate) fn new(context: Arc<Context>, name: String) -> Result<Self, VerbsError> {
+    pub(crate) fn new(
+        context: Arc<Context>,
+        name: String,
+        quirks_of: fn(u32) -> Quirks,
+    ) -> Result<Self, VerbsError> {
         // SAFETY: V1: the context is open.
         let raw = unsafe { sys::query_device(context.verbs(), context.pointer()) }
             .map_err(|error| VerbsError::system("query the device", error))?;
@@ -59,14 +52,11 @@ impl IbvDevice {
             reads_in_max: reads(raw.max_qp_rd_atom),
             reads_out_max: reads(raw.max_qp_init_rd_atom),
         };
-        let is_software = raw.vendor_id == SOFT_ROCE_VENDOR;
-        let read_defect = || soft_roce_defect(kernel_release().as_deref());
         Ok(Self {
             domain: ProtectionDomain::new(context)?,
-            read_defect: is_software.then(read_defect).flatten(),
             name,
-            vendor: raw.vendor_id,
             attributes,
+            quirks: quirks_of(raw.vendor_id),
         })
     }
 
@@ -87,19 +77,8 @@ unsafe impl RawDevice for IbvDevice {
         self.attributes
     }
 
-    fn window_defect(&self) -> Option<&'static str> {
-        (self.vendor == SOFT_ROCE_VENDOR).then_some(SOFT_ROCE_DEFECT)
-    }
-
-    fn read_defect(&self) -> Option<&str> {
-        self.read_defect.as_deref()
-    }
-
-    fn receive_drain(&self) -> ReceiveDrain {
-        match self.vendor {
-            SOFT_ROCE_VENDOR => ReceiveDrain::of_soft_roce(kernel_release().as_deref()),
-            _ => ReceiveDrain::SPECIFIED,
-        }
+    fn quirks(&self) -> &Quirks {
+        &self.quirks
     }
 
     fn port(&self, number: u8) -> Result<PortAttributes, VerbsError> {

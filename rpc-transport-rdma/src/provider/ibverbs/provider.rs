@@ -7,20 +7,23 @@ use std::sync::{Arc, Once};
 
 use crate::provider::ibverbs::context::Context;
 use crate::provider::ibverbs::device::IbvDevice;
-use crate::provider::{DeviceInfo, Provider, RawDevice, VerbsError};
+use crate::provider::{DeviceInfo, Provider, Quirks, RawDevice, VerbsError};
 use crate::sys::abi::{self, Verbs, ibv_device};
 use crate::sys::check_errno;
 
 /// The system's RDMA devices, through libibverbs.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Ibverbs(());
+#[derive(Debug, Clone, Copy)]
+pub struct Ibverbs {
+    /// The quirks of a vendor's driver on this host.
+    quirks_of: fn(u32) -> Quirks,
+}
 
 impl Ibverbs {
-    /// The provider. It opens libibverbs when it is first asked for devices, so that a host
-    /// without the library can have one, and learns then that it is missing.
-    #[must_use]
-    pub fn new() -> Self {
-        Self(())
+    /// The provider with a table of quirks, whose orders of receives are promises as
+    /// [`RawDevice::quirks`] says. It opens libibverbs when it is first asked for devices, so that a
+    /// host without the library can have one, and learns then that it is missing.
+    pub(crate) fn with_quirks(quirks_of: fn(u32) -> Quirks) -> Self {
+        Self { quirks_of }
     }
 }
 
@@ -58,7 +61,7 @@ unsafe impl Provider for Ibverbs {
         };
         // SAFETY: the device is of a list that is not freed yet.
         let context = unsafe { Context::open(list.verbs, device) }?;
-        Ok(Arc::new(IbvDevice::new(context, name.to_owned())?))
+        Ok(Arc::new(IbvDevice::new(context, name.to_owned(), self.quirks_of)?))
     }
 }
 

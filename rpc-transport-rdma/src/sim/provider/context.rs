@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::provider::is_gone;
-use crate::provider::{DeviceInfo, Provider, RawDevice, VerbsError};
+use crate::provider::{DeviceInfo, Provider, Quirks, RawDevice, VerbsError};
 use crate::sim::SimDeviceConfig;
 use crate::sim::fabric::{Fabric, Waiter};
 use crate::sim::state::{ContextState, DeviceState, NetworkState, failed};
@@ -17,16 +17,28 @@ pub(crate) struct SimContext {
     pub(crate) fabric: Arc<Fabric>,
     pub(crate) id: u32,
     pub(crate) config: SimDeviceConfig,
+    pub(crate) quirks: Quirks,
     pub(crate) waiter: Waiter,
     this: std::sync::Weak<Self>,
 }
 
 impl SimContext {
     pub(crate) fn new(fabric: Arc<Fabric>, id: u32, config: SimDeviceConfig) -> Arc<Self> {
+        // A check of windows waits without sleeping, and would stop the simulated time that it waits
+        // for. A test that plays the device plays that, too.
+        let is_played = !config.is_scripted;
+        let window_defect = "a simulated device uses windows when asked to by name";
+        let quirks = Quirks {
+            read_defect: config.read_defect.clone(),
+            window_defect: is_played.then_some(window_defect),
+            has_known_windows: is_played,
+            receive_drain: config.receive_drain,
+        };
         Arc::new_cyclic(|this| Self {
             fabric,
             id,
             config,
+            quirks,
             waiter: Waiter::default(),
             this: this.clone(),
         })

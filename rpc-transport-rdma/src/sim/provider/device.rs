@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use crate::provider::{Access, Mapping};
 use crate::provider::{
     AsyncEvent, DeviceAttributes, GidEntry, GidKind, LinkLayer, PortAttributes, PortState,
-    QueuePairRequest, RawCompletionQueue, RawDevice, RawMemoryRegion, RawMemoryWindow,
-    RawQueuePair, RawSharedReceiveQueue, ReceiveDrain, VerbsError,
+    QueuePairRequest, Quirks, RawCompletionQueue, RawDevice, RawMemoryRegion, RawMemoryWindow,
+    RawQueuePair, RawSharedReceiveQueue, VerbsError,
 };
 use crate::sim::provider::context::SimContext;
 use crate::sim::provider::memory::SimRegion;
@@ -21,7 +21,7 @@ use crate::sim::state::failed;
 /// The state of a port that is down, `IBV_PORT_DOWN`.
 const PORT_DOWN: u32 = 1;
 
-// SAFETY: V6: a message takes the receive at the front of its queue, whatever `receive_drain` says.
+// SAFETY: V6: a message takes the receive at the front of its queue, whatever its quirks say.
 // V9: memory is written only on behalf of posted receives and READs whose completion has
 // not been polled, and no request of a peer writes anything.
 unsafe impl RawDevice for SimContext {
@@ -33,22 +33,8 @@ unsafe impl RawDevice for SimContext {
         self.config.attributes
     }
 
-    /// A check that waits without sleeping would stop the simulated time that it waits for.
-    fn has_known_windows(&self) -> bool {
-        !self.config.is_scripted
-    }
-
-    fn window_defect(&self) -> Option<&'static str> {
-        let is_played = !self.config.is_scripted;
-        is_played.then_some("a simulated device uses windows when asked to by name")
-    }
-
-    fn read_defect(&self) -> Option<&str> {
-        self.config.read_defect.as_deref()
-    }
-
-    fn receive_drain(&self) -> ReceiveDrain {
-        self.config.receive_drain
+    fn quirks(&self) -> &Quirks {
+        &self.quirks
     }
 
     fn port(&self, number: u8) -> Result<PortAttributes, VerbsError> {

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
+use crate::AsyncEventKind;
 use crate::ConnectOptions;
 use crate::memory::Region;
 use crate::provider::{Access, Mapping};
 use crate::provider::{
-    Agreement, AsyncEventKind, Device, Endpoint, Gid, LinkLayer, Mtu, PathAttributes,
-    QueuePairRequest, RawBind, RawCompletion, RawCompletionQueue, RawMemoryRegion, RawMemoryWindow,
-    RawOperation, RawQueuePair, RawReceive, RawSegment, RawSend, RawSharedReceiveQueue, RemoteKey,
-    RemoteMemory,
+    Agreement, Device, Endpoint, Gid, LinkLayer, Mtu, PathAttributes, QueuePairRequest, RawBind,
+    RawCompletion, RawCompletionQueue, RawMemoryRegion, RawMemoryWindow, RawOperation,
+    RawQueuePair, RawReceive, RawSegment, RawSend, RawSharedReceiveQueue, RemoteKey, RemoteMemory,
 };
 use crate::sim::*;
 

@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use crate::provider::{AsyncEvent, AsyncEventKind, RawCompletion, VerbsError};
+use crate::AsyncEventKind;
+use crate::provider::{AsyncEvent, RawCompletion, VerbsError};
 use crate::sim::state::{Entry, Event, NetworkState, Origin, failed};
 use crate::sim::violation::SimViolation;
 

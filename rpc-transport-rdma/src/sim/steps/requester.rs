@@ -5,7 +5,8 @@
 //! attempt; packets of older attempts mean nothing. The peer knows by a request's sequence number
 //! whether it has executed it before.
 
-use crate::provider::{AsyncEventKind, RawCompletion, RawOperation};
+use crate::AsyncEventKind;
+use crate::provider::{RawCompletion, RawOperation};
 use crate::sim::state::{
     Answer, Entry, Event, LateWrite, Nanos, NetworkState, Origin, Packet, RETRY_FOR_EVER, Request,
     acknowledgement_timeout, opcode, status,

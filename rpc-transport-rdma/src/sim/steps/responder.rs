@@ -1,8 +1,7 @@
 //! The receiving half of a simulated queue pair: what a request does when it arrives.
 
-use crate::provider::{
-    AsyncEventKind, Gid, RawCompletion, RawOperation, RawSegment, RemoteKey, RemoteMemory,
-};
+use crate::AsyncEventKind;
+use crate::provider::{Gid, RawCompletion, RawOperation, RawSegment, RemoteKey, RemoteMemory};
 use crate::sim::state::{
     Answer, Entry, Event, HeldReceive, LateWrite, NetworkState, Origin, Packet, Posted, opcode,
     rnr_timer, status,

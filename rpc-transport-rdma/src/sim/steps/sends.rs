@@ -1,7 +1,8 @@
 //! What is posted to a simulated queue pair, and how that ends.
 
+use crate::AsyncEventKind;
 use crate::provider::Access;
-use crate::provider::{AsyncEventKind, PartialPost, RawOperation, RawSegment, RawSend};
+use crate::provider::{PartialPost, RawOperation, RawSegment, RawSend};
 use crate::sim::state::{Event, NetworkState, Origin, Phase, Request, SpanId, Usage, status};
 use crate::sim::violation::SimViolation;
 

@@ -1,15 +1,30 @@
-//! What a driver does with the receive slots of a queue pair that dies, by driver and kernel.
+//! What a driver can do otherwise than the specification has it. Pure.
 //!
-//! | driver | event of the last receive | a half-received message | slots are filled |
-//! |---|---|---|---|
-//! | Soft-RoCE of Linux 6.1 | never raised | its receive is flushed | in the order of posting |
-//! | Soft-RoCE of others | raised | its receive is lost | in the order of posting |
-//! | hardware | raised, says the specification | its receive is flushed before | not documented |
-//!
-//! The rows of Soft-RoCE were seen in `tests/verbs/closing.rs`; its queue of receives is a
-//! ring in the kernel's `rxe_srq.c`, from whose front alone a queue pair takes. libmlx5, mlx4 and
-//! hns free the receives of a queue pair that is destroyed before they were polled, and bnxt_re
-//! and irdma skip them, so that with all of them nothing may be left to poll by then. Pure.
+//! Which driver does what is the table in `device/quirks`, which a provider is given.
+
+/// What a driver does otherwise than the specification has it, as far as it matters here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Quirks {
+    /// A reason not to trust that a READ which is reported as complete is whole, if there is one.
+    pub read_defect: Option<String>,
+    /// A reason not to let peers take keys of windows away although that works, if there is one.
+    pub window_defect: Option<&'static str>,
+    /// True if windows are known to do what they should, so that no check at run time is needed.
+    pub has_known_windows: bool,
+    /// The receive slots of a queue pair that dies.
+    pub receive_drain: ReceiveDrain,
+}
+
+impl Quirks {
+    /// Those of a driver of which nothing is known but the specification.
+    pub const NONE: Self = Self {
+        read_defect: None,
+        window_defect: None,
+        has_known_windows: false,
+        receive_drain: ReceiveDrain::SPECIFIED,
+    };
+}
 
 /// Whether a driver says when a dead queue pair has taken its last receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,29 +90,4 @@ impl ReceiveDrain {
         leftover: Leftover::HalfReceived,
         order: ReceiveOrder::Posted,
     };
-
-    /// What Soft-RoCE does on a kernel, given its release as `uname -r` prints it.
-    #[cfg(any(test, feature = "ibverbs"))]
-    pub(crate) fn of_soft_roce(release: Option<&str>) -> Self {
-        match release.is_some_and(|release| release.trim_start().starts_with("6.1.")) {
-            true => Self::SILENT,
-            false => Self::LEAKY,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn soft_roce_is_what_was_seen_of_a_kernel_and_the_worst_of_others() {
-        for release in ["6.1.0-18-amd64\n", "6.1.129"] {
-            assert_eq!(ReceiveDrain::of_soft_roce(Some(release)), ReceiveDrain::SILENT);
-        }
-        for release in ["6.12.9-amd64", "6.10.1", "5.15.0", "6.18.2", "nonsense", ""] {
-            assert_eq!(ReceiveDrain::of_soft_roce(Some(release)), ReceiveDrain::LEAKY);
-        }
-        assert_eq!(ReceiveDrain::of_soft_roce(None), ReceiveDrain::LEAKY);
-    }
 }
