@@ -1,10 +1,7 @@
-//! How RDMA is used, each number with the reason for its default.
+//! The configuration of RDMA: each number with the reason for its default, the choice of the port
+//! that serves a connection, and the reach of a key that a peer is given (design decision D15).
 //!
-//! The choice of the port that serves a connection.
-//!
-//! How far a key reaches that a peer is given (design decision D15).
-//!
-//! What a device really has of it is decided once, by `window_check`.
+//! What a device really has of windows is decided once, by `device::quirks`.
 
 mod connect;
 

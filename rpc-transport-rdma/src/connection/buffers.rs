@@ -1,6 +1,6 @@
 //! The buffers of a connection over verbs.
 //!
-//! The payload of a rendezvous send: where an offered frame lies.
+//! # The payload of a rendezvous send
 //!
 //! A frame's head travels in the offer itself; what the peer reads is one piece of memory behind
 //! it. That is either a buffer of ours, into which the whole frame was written, or memory that the

@@ -1,6 +1,6 @@
 //! The queue pairs of a connection: what its state sends is posted here, and comes back to it.
 //!
-//! The queue pairs of a connection that carry READs and nothing else.
+//! # Queue pairs for READs
 //!
 //! A queue pair answers in order: what stands behind a READ waits until the last of its bytes is on
 //! its way. With READs on queue pairs of their own, messages wait for none, and a device that

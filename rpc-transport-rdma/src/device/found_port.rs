@@ -1,6 +1,5 @@
-//! A port that was looked at, and which of its GIDs serves a connection.
-//!
-//! The GID in the hardware address of a network interface (IP over InfiniBand).
+//! A port that was looked at, and which of its GIDs serves a connection: that of an address, or the
+//! one in the hardware address of a network interface (IP over InfiniBand).
 
 use std::fs;
 use std::net::IpAddr;

@@ -7,7 +7,7 @@
 //! | Soft-RoCE | others | was not checked | may panic the host |
 //! | hardware | any | is whole | is dead, if the device passes a check |
 //!
-//! | driver | Linux | last receive of a dead queue pair | half a message's receive | slots are filled |
+//! | driver | Linux | last receive of a dead queue pair | half a message's | slots are filled |
 //! |---|---|---|---|---|
 //! | Soft-RoCE | 6.1 | has no event | is flushed | in order |
 //! | Soft-RoCE | others | has an event | is lost | in order |

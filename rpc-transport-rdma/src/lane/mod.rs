@@ -3,8 +3,7 @@
 //! Lock order: `table` and `commands` are leaves. Neither is held while a connection's lock is
 //! taken or a handle to a connection is dropped, since the last handle takes `table` again.
 //!
-//! When a worker last read its completion queue, so that other tasks can tell a silent peer from a
-//! late worker.
+//! # Silent peers and late workers
 //!
 //! A peer of which nothing comes in may be silent, or this side may not have read what it said:
 //! user code can block all threads of a runtime. The worker says when it has read everything and

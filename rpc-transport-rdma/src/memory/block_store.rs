@@ -1,6 +1,8 @@
 //! The blocks of a pool: what is registered, what of it is in use, and what of it is lent.
 //!
-//! Where the buffers lie that an application fills itself.
+//! # Lent buffers
+//!
+//! An application fills a lent buffer itself, and offers what it likes of it.
 //!
 //! A `Bytes` does not say whose memory it is, but its address does: while a slice within a lent
 //! buffer exists, that buffer does, because the memory is ours alone (M1) and comes back only when
@@ -21,8 +23,8 @@ use crate::quota::semaphore::FairPermit;
 
 /// The memlock arbiter: pools that make way for each other when `RLIMIT_MEMLOCK` is met.
 ///
-/// The limit counts all of a process's registrations, so a pool that meets it asks the others to let
-/// go of what they keep unused.
+/// The limit counts all of a process's registrations, so a pool that meets it asks the others to
+/// let go of what they keep unused.
 #[derive(Debug, Default)]
 pub struct MemlockArbiter {
     pub(super) memlock: Arc<Memlock>,
@@ -142,7 +144,7 @@ impl Lent {
     }
 
     /// Binds a window to them, once the binding is posted; a device refuses if their pool is not
-    /// one of [`Access::Windowed`](crate::memory::Access::Windowed). Until the window's key is dead again
+    /// one of [`Access::Windowed`]. Until the window's key is dead again
     /// the `Bytes` must be kept, or the peer reads what the memory's next user writes.
     #[must_use]
     pub fn bind(&self, window: Window) -> Binding {

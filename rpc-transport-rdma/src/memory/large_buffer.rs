@@ -1,11 +1,8 @@
-//! A block of registered memory on loan from a pool.
+//! Blocks of registered memory on loan from a pool, and the sinks of READs that they become.
 //!
-//! A large buffer that READs write to.
-//!
-//! Here because several READs fill one buffer at the same time: until the last has completed there
-//! must be no slice of it, so this type has no way to one. Each READ in flight holds a clone of the
-//! `Arc`; [`Arc::into_inner`](std::sync::Arc::into_inner) gives the sink back when the last is
-//! gone.
+//! Several READs fill one sink at the same time: until the last has completed there must be no
+//! slice of it, so a [`Sink`] has no way to one. Each READ in flight holds a clone of the `Arc`;
+//! [`Arc::into_inner`] gives the sink back when the last is gone.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

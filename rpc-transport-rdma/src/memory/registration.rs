@@ -3,12 +3,10 @@
 //! A value of its own so that its bytes of the budget cannot be lost: dropping it gives them back,
 //! in a cancelled future and in a thread that never ran it alike.
 //!
-//! How a pool comes by a block: one that is free, or of a slab that is registered for it.
-//!
-//! Here because a limit on what may be pinned has two answers, which everybody who takes a buffer
-//! needs: a caller first registers under a shared permit, and if nothing more can be pinned it
-//! tries again under an exclusive one, when what is there can be known exactly (see
-//! `memlock`).
+//! A pool comes by a block in two ways: one is free, or a slab is registered for it. A limit on
+//! what may be pinned has two answers, which everybody who takes a buffer needs: a caller first
+//! registers under a shared permit, and if nothing more can be pinned it tries again under an
+//! exclusive one, when what is there can be known exactly (`memlock`).
 
 use std::sync::Arc;
 

@@ -9,9 +9,10 @@
 //! class begins with one block and doubles with each slab: what is used once costs one block, what
 //! is used much costs few registrations. Pure: a region is an opaque value here.
 //!
-//! Size classes of large buffers: multiples of 8 KiB, four to each doubling.
+//! # Size classes
 //!
-//! Here because both the budget and the free lists count in classes. Messages tend to be a power
+//! Buffers are multiples of 8 KiB, in four classes to each doubling, in which both the budget and
+//! the free lists count. Messages tend to be a power
 //! of two and a few bytes of header, which classes of powers of two would double; four steps to a
 //! doubling waste at most a fifth of a buffer beyond 64 KiB.
 

@@ -1,6 +1,5 @@
-//! A cheap, safe handle to an open device.
-//!
-//! A port of a device with the GID under which peers reach it.
+//! Cheap, safe handles to an open device and to its ports, with the GID under which peers reach
+//! one.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};

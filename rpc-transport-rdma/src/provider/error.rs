@@ -2,7 +2,7 @@
 //!
 //! Not here: failures of single work requests, which are completions, and of posting.
 //!
-//! What it means that something cannot be destroyed because its device was taken away. Pure.
+//! # Devices that were taken away
 //!
 //! After a hot unplug or a reset of the firmware the kernel tears a device from its users: it
 //! destroys what they made, and answers every later command with `EIO`, those that destroy

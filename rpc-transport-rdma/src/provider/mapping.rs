@@ -1,13 +1,7 @@
-//! Anonymous, page-aligned memory that is ours alone.
+//! Anonymous, page-aligned memory that is ours alone, and what a device may do with it.
 //!
 //! Here rather than an allocator's memory because pages are pinned whole: nothing else may share
 //! them, and they must not change their place when the process forks.
-//!
-//! What a device may do with a region.
-//!
-//! Apart from `region`, because the seam to devices names it, on which a region is built.
-//!
-//! The limit on memory that this process may pin.
 
 use std::io;
 use std::ptr::NonNull;

@@ -30,7 +30,7 @@ impl Quirks {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LastReceive {
-    /// It raises [`LastReceiveReached`](crate::verbs::AsyncEventKind::LastReceiveReached). That is waited
+    /// It raises [`LastReceiveReached`](crate::AsyncEventKind::LastReceiveReached). That is waited
     /// for in bounded time, since a device may break before.
     Told,
     /// It raises nothing, so that waiting would only cost time.

@@ -7,15 +7,6 @@
 //!
 //! Deliberately not here: any accounting of what is in flight. A provider may trust that the queues
 //! above respect its limits, and the queues trust it only with what the traits' contracts say.
-//!
-//! The key of a memory region for this process, as a newtype.
-//!
-//! An lkey and an rkey ([`RemoteKey`](crate::provider::RemoteKey)) are both `u32` in verbs, and a mix-up
-//! would compile.
-//!
-//! Asynchronous events of a device: ports that come and go, queues that break.
-//!
-//! Not here: what to do about them.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -65,8 +56,8 @@ pub unsafe trait RawDevice: Any + Debug + Send + Sync {
     /// Its limits.
     fn attributes(&self) -> DeviceAttributes;
 
-    /// Its driver's quirks. [`ReceiveOrder::Posted`](crate::verbs::ReceiveOrder::Posted) among them is
-    /// a promise that memory safety rests on.
+    /// Its driver's quirks. [`Posted`](crate::verbs::ReceiveOrder::Posted) among them is a promise
+    /// that memory safety rests on.
     fn quirks(&self) -> &Quirks;
 
     /// Asks for the attributes of a port; ports count from 1.
@@ -265,7 +256,7 @@ pub unsafe trait RawSharedReceiveQueue: Any + Debug + Send + Sync {
     /// [`PartialPost`] when the device did not take all of them.
     unsafe fn post_receive(&self, requests: &[RawReceive]) -> Result<(), PartialPost>;
 
-    /// Asks for one [`AsyncEventKind::ReceiveLimit`](crate::verbs::AsyncEventKind::ReceiveLimit) when
+    /// Asks for one [`ReceiveLimit`](crate::AsyncEventKind::ReceiveLimit) when
     /// fewer than `limit` receives are posted. The event disarms it; zero disarms it too. The
     /// depth of the queue never changes.
     ///
@@ -405,6 +396,9 @@ pub struct PartialPost {
 }
 
 /// The lkey of a memory region: lets this process's own work requests use it.
+///
+/// A type of its own, since an rkey ([`RemoteKey`]) is a `u32` in verbs too, and a mix-up would
+/// compile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LocalKey(pub u32);
 

@@ -16,8 +16,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::config::MIN_RECEIVE_SLOTS;
 
-/// The slots besides the window that control messages may use: one would do, as `proto::flow::credits` argues, and
-/// with two a peer that sends without pause gets its grants by halves of its window.
+/// The slots besides the window that control messages may use: one would do, as
+/// `proto::flow::credits` argues, and with two a peer that sends without pause gets its grants by
+/// halves of its window.
 pub(crate) const RESERVE: u32 = 2;
 
 /// The smallest window, which idle connections have. An active connection outgrows it, because a

@@ -3,8 +3,6 @@
 //! Whatever is done to the network is done by [`Fabric::enter`]: what has become due happens first,
 //! and tasks that have to look again are woken once the lock is free.
 //!
-//! Waiting for something on a simulated network.
-//!
 //! A waiting task sleeps until the network's next event is due and then makes it happen, so that
 //! the network needs no task of its own and belongs to no runtime.
 

@@ -104,14 +104,14 @@ counts! {
         /// Times that the device saw fewer receives posted than an eighth of the queue. Soon after
         /// that peers have to wait and try again (RNR), which no device reports to the receiver.
         receive_limit_events,
-        /// Times that the device did not take all receive slots that it was given back, after it had
-        /// taken all before. They are tried again.
+        /// Times that the device did not take all receive slots that it was given back, after it
+        /// had taken all before. They are tried again.
         refills_refused,
-        /// Large frames whose memory is leaked, because a queue pair of their connection could not be
-        /// destroyed and may serve it to the peer for ever. Each such connection is in the log.
+        /// Large frames whose memory is leaked, because a queue pair of their connection could not
+        /// be destroyed and may serve it to the peer for ever. Each such connection is in the log.
         offers_leaked,
-        /// Receive slots that were lost with queue pairs that died, by peers that went in the middle of
-        /// a message or by what a driver does.
+        /// Receive slots that were lost with queue pairs that died, by peers that went in the
+        /// middle of a message or by what a driver does.
         slots_lost,
         /// Those of them that are used again, because the device cannot have them.
         slots_reclaimed,
@@ -143,7 +143,8 @@ pub struct LeaseStats {
 counts! {
     /// What became of large frames whose calls were given up, since the lane began.
     ///
-    /// What was withdrawn and is not among the answers is in quarantine, or its connection has ended.
+    /// What was withdrawn and is not among the answers is in quarantine, or its connection has
+    /// ended.
     pub struct CancellationStats counted by Cancellations {
         /// Frames that this side had offered and asked the peer to let go of.
         withdrawn,

@@ -1,11 +1,12 @@
-//! The queue pairs that may have taken a receive from a shared receive queue and not completed it.
+//! Receives of a shared receive queue that will never complete, and the queue pairs that may have
+//! taken them.
 //!
-//! A queue pair is one of them from just before it can receive until it is destroyed and the
-//! completion queue was found empty after that. One that cannot be destroyed stays for ever. Queue
-//! pairs come and go on any thread, so this is behind a lock, which the task that polls takes only
-//! when something has changed.
+//! A queue pair may have taken a receive from just before it can receive until it is destroyed and
+//! the completion queue was found empty after that. One that cannot be destroyed stays for ever.
+//! Queue pairs come and go on any thread, so this is behind a lock, which the task that polls takes
+//! only when something has changed.
 //!
-//! Which receives of a shared receive queue will never complete. Pure.
+//! # Lost receives
 //!
 //! A queue pair that dies in the middle of a message may take the receive with it, and so may one
 //! whose completions its driver throws out. Nothing tells. What is known is that receives are taken

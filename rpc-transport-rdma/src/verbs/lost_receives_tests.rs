@@ -1,4 +1,4 @@
-//! Lost receives over a scripted device, which fills receives in the order of posting as it is told.
+//! Lost receives over a scripted device, which fills receives in the order of posting.
 
 use std::collections::HashSet;
 

@@ -1,8 +1,5 @@
-//! What is posted to a queue pair, by value, and what comes back.
-//!
-//! A piece of work as plain values for a device, and what can be wrong with it.
-//!
-//! What can be wrong with posting work and with taking it back.
+//! Work of a queue pair: what is posted, by value, what comes back, and what can be wrong with
+//! either.
 
 use std::io;
 use std::sync::Arc;

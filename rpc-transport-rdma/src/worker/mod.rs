@@ -9,7 +9,7 @@
 //! Settings, counters and the log call a worker with its queues a *lane* (`rdma.lanes`,
 //! `LaneInfo`).
 //!
-//! A worker's memory for large frames, as applications ask for it with [`rpc_core::buffer`].
+//! Applications ask for its memory for large frames with [`rpc_core::buffer`].
 
 mod delivery;
 mod driver;

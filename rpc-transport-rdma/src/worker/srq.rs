@@ -1,5 +1,7 @@
-//! The SRQ low watermark: when to arm the limit and when to reclaim slots. Pure: completions in,
-//! decisions out.
+//! The shared receive queue of a worker: its low watermark, and what to do when it takes no slots.
+//! Pure: completions in, decisions out.
+//!
+//! # Watermark
 //!
 //! A *round* is as many completions as the queue has slots. Once a round, windows that were halved
 //! may double again, and idle connections are asked for slots that others could not get; that
@@ -10,7 +12,7 @@
 //! The event disarms the limit; it is armed again when the worker has caught up, because a limit
 //! above the present level fires at once.
 //!
-//! SRQ replenish: what a worker does when the device refuses receive slots. Pure.
+//! # Replenish
 //!
 //! `ENOMEM` passes: the slots stay with the worker and go out with the next completion, or after a
 //! while when none comes because nothing is posted. Peers wait meanwhile and try again, as for any

@@ -1,18 +1,16 @@
 //! What is known of the devices in use and of their ports, shared with the devices' tasks.
 //!
-//! Addresses that no RDMA port was found for, for a short time.
+//! # Addresses without a port
 //!
 //! Looking for a port opens every device, which costs system calls and firmware commands; whose
 //! connections come in by an address without one would make each handshake cost that. Devices that
 //! are not in use send no event when an address or a port comes, so what was not found is looked
 //! for again after [`KEPT_FOR`]. Time is an argument.
 //!
-//! Which ports can serve, and what changes of them.
+//! # Ports that can serve
 //!
 //! A server names its ports when it begins to listen. Later changes are found by searches for a
 //! port, and by the events of a device in use. Each is logged once, by the first that finds it.
-//!
-//! What has happened to devices, counted.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;

@@ -2,8 +2,7 @@
 //!
 //! It lives as long as the device has a worker. If it goes before, because its runtime does, the
 //! workers that are left end too: no task would receive their ports' events any more.
-//!
-//! What an asynchronous event asks for. Pure.
+//! What an event asks for is decided purely ([`Response`]).
 
 use std::future::poll_fn;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! What goes out: messages as credits allow, READs as the peer allows.
+//! What goes out: messages as credits allow, READs as the peer allows, offers with their keys.
 //!
-//! Advertised keys: memory windows are bound with offers, and their keys die with releases. The
+//! Memory windows are bound with offers, and their keys die with releases. The
 //! other way round, our releases take away the keys of what the peer offers.
 
 use rpc_core::Reason;

@@ -9,10 +9,6 @@
 //! takes no turn of the others. A turn is one READ, so that connections of a peer take turns as
 //! long as there is less room than they want. The waiting is done elsewhere, and time is an
 //! argument.
-//!
-//! A connection's share of the READ bytes of a device. Apart from the other types of a connection
-//! over verbs (`buffers`), since the mutants of the pure machines are built with it and without
-//! verbs.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;

@@ -1,6 +1,4 @@
-//! A registered mapping.
-//!
-//! A memory window of type 2.
+//! Registered mappings, and memory windows of type 2.
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;

@@ -19,9 +19,8 @@ pub struct Ibverbs {
 }
 
 impl Ibverbs {
-    /// The provider with a table of quirks, whose orders of receives are promises as
-    /// [`RawDevice::quirks`] says. It opens libibverbs when it is first asked for devices, so that a
-    /// host without the library can have one, and learns then that it is missing.
+    /// The provider with a table of quirks by vendor, whose orders of receives are promises as
+    /// [`RawDevice::quirks`] says.
     pub(crate) fn with_quirks(quirks_of: fn(u32) -> Quirks) -> Self {
         Self { quirks_of }
     }

@@ -1,8 +1,7 @@
-//! A reliable connected queue pair.
+//! A reliable connected queue pair, and the attributes that take it from one state to the next.
 //!
-//! The attributes that take a queue pair from one state to the next.
-//!
-//! Pure: it builds structures and masks, as ibv_modify_qp(3) lists them for a reliable connection.
+//! The attributes are structures and masks, as ibv_modify_qp(3) lists them for a reliable
+//! connection.
 
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::{NonNull, null_mut};

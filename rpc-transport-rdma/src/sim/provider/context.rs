@@ -1,6 +1,4 @@
-//! An open simulated device.
-//!
-//! The provider that opens simulated devices.
+//! The provider of simulated devices, and an open one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,8 +22,8 @@ pub(crate) struct SimContext {
 
 impl SimContext {
     pub(crate) fn new(fabric: Arc<Fabric>, id: u32, config: SimDeviceConfig) -> Arc<Self> {
-        // A check of windows waits without sleeping, and would stop the simulated time that it waits
-        // for. A test that plays the device plays that, too.
+        // A check of windows waits without sleeping, and would stop the simulated time that it
+        // waits for. A test that plays the device plays that, too.
         let is_played = !config.is_scripted;
         let window_defect = "a simulated device uses windows when asked to by name";
         let quirks = Quirks {

@@ -1,6 +1,4 @@
-//! A region of a simulated device as its owner holds it.
-//!
-//! A window of a simulated device as its queue pair holds it.
+//! Regions and windows of a simulated device as their owners hold them.
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;

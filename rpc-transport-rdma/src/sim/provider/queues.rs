@@ -1,6 +1,4 @@
-//! A simulated completion queue as the queues above hold it.
-//!
-//! A simulated shared receive queue as the queues above hold it.
+//! Simulated completion queues and shared receive queues as queues above hold them.
 
 use std::any::Any;
 use std::sync::Arc;

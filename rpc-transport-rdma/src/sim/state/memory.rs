@@ -1,8 +1,5 @@
-//! Registered memory as a simulated device has it.
-//!
-//! Memory windows as a simulated device has them.
-//!
-//! Which bytes requests in flight name, to notice when two of them collide.
+//! Registered memory as a simulated device has it: regions, windows, and a ledger of what is in
+//! use.
 //!
 //! From the post of a request until its completion was polled its memory is the device's. Bytes
 //! that the device writes to may be in no other request; bytes that it only reads may.

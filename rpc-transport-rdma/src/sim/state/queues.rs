@@ -1,6 +1,4 @@
-//! Completion queues as a simulated device has them.
-//!
-//! Shared receive queues as a simulated device has them.
+//! Completion queues and shared receive queues as a simulated device has them.
 
 use std::collections::{BTreeSet, VecDeque};
 

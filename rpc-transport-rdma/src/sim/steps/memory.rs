@@ -1,6 +1,4 @@
-//! Which memory a request names, and whether it may go.
-//!
-//! Memory windows of type 2: who may read which bytes by which key.
+//! Memory that a request or a peer names, and whether its key opens it.
 //!
 //! Soft-RoCE does not check a window's bounds, so isolation by windows is shown here.
 

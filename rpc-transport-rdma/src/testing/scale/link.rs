@@ -1,6 +1,5 @@
-//! One connection: an end at the server, an end at its peer, and what the peer does.
-//!
-//! What is on its way: each message arrives [`DELAY`] ticks after it was sent, in order.
+//! One connection: an end at the server, an end at its peer, what the peer does, and what is on its
+//! way. Each message arrives [`DELAY`] ticks after it was sent, in order.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

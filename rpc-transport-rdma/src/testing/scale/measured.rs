@@ -1,6 +1,5 @@
-//! What a simulation has found.
-//!
-//! A model of the simulation: what windows, memory and waits should be, by arithmetic alone.
+//! What a simulation has found, and a model of it: what windows, memory and waits should be, by
+//! arithmetic alone.
 //!
 //! A lane has `S` slots and `n` connections, of which `a` are greedy. Every connection holds
 //! [`BASE`] slots, a greedy one `w - 1` more. A window may be a quarter of what is free beyond the

@@ -1,6 +1,4 @@
-//! The bytes of a script, and what a script has come to.
-//!
-//! The clock of a script, and of a test of single events: it stands until it is set.
+//! The bytes of a script, its clock, which stands until it is set, and what the script has come to.
 
 use std::cell::Cell;
 use std::time::Duration;

@@ -4,7 +4,7 @@ use super::*;
 use crate::verbs::RawBind;
 
 impl Rig {
-    /// A worker whose offers go through windows. A scripted device could not pass the check of them.
+    /// A worker whose offers go through windows. No scripted device could pass the check.
     pub(super) fn windowed(timeout: Duration) -> Self {
         let rig = Self::with_timeout(timeout);
         rig.sim.claim_windows();
