@@ -27,6 +27,56 @@ fn the_handle_and_its_types_can_be_named() {
     assert_eq!(Rdma::is_built_in(), cfg!(feature = "rdma"));
 }
 
+/// The names of the fields that a value shows, in order.
+#[cfg(feature = "sim")]
+fn fields(value: &impl std::fmt::Debug) -> Vec<String> {
+    let shown = format!("{value:?}");
+    let fields = shown.split(['{', ',', '}']).filter_map(|field| field.split_once(':'));
+    fields.map(|(name, _)| name.trim().to_owned()).collect()
+}
+
+/// A counter that is added to a lane belongs on these lists, and to its call site's test.
+#[cfg(feature = "sim")]
+#[tokio::test]
+async fn every_counter_of_a_lane_is_known_and_some_count() {
+    let network = farcall::sim::SimNetwork::new(1);
+    network.add_device("sim0", &[[127, 0, 0, 1].into()]);
+    let rdma = Rdma::simulated(&network, RdmaConfig::default());
+    let listener = Server::builder().rdma(&rdma).bind("rdma://127.0.0.1:0").await.unwrap();
+    let address = listener.local_address().to_string();
+    tokio::spawn(listener.serve());
+    let channel = Channel::builder(&address).unwrap().rdma(&rdma).connect().await.unwrap();
+    let lanes = rdma.lanes();
+    drop(channel);
+    assert_eq!(
+        fields(&lanes[0].activity),
+        [
+            "credit_waits",
+            "credit_stalls",
+            "credits_returned",
+            "grants_sent",
+            "recalls_sent",
+            "receive_limit_events",
+            "refills_refused",
+            "offers_leaked",
+            "slots_lost",
+            "slots_reclaimed",
+            "posts",
+            "polls",
+            "completions",
+            "spins",
+            "events",
+            "wakeups",
+        ]
+    );
+    assert_eq!(
+        fields(&lanes[0].cancellations),
+        ["withdrawn", "not_started", "stopped", "completed", "revoked", "overdue", "pulls_stopped",]
+    );
+    let LaneActivity { posts, polls, completions, wakeups, .. } = lanes[0].activity;
+    assert!([posts, polls, completions, wakeups].iter().all(|count| *count > 0), "{lanes:?}");
+}
+
 #[tokio::test]
 async fn every_builder_takes_the_handle() {
     let rdma = Rdma::new(RdmaConfig::default().with_lanes(3));

@@ -18,14 +18,16 @@ mod connection;
 #[forbid(unsafe_code)]
 pub mod device;
 #[forbid(unsafe_code)]
-mod fair;
+mod lane;
 #[forbid(unsafe_code)]
 mod link;
 pub mod memory;
 #[forbid(unsafe_code)]
 mod proto;
-#[cfg(feature = "sim")]
+mod provider;
 #[forbid(unsafe_code)]
+mod quota;
+#[cfg(feature = "sim")]
 pub mod sim;
 #[forbid(unsafe_code)]
 mod stats;

@@ -9,7 +9,7 @@ use rpc_core::transport::Admission;
 use rpc_core::wire::ProtocolError;
 
 use crate::codec::decoder::{Decoder, Event};
-use crate::net::proxy::{self, Decoded};
+use crate::proxy::{self, Decoded};
 
 /// Reads the PROXY header that `bytes` begin with as from a socket: returns the client, and the
 /// header's length. `None` where there is no whole header.

@@ -16,6 +16,7 @@ pub mod interop;
 pub mod interrupt;
 pub mod kernel;
 mod phase;
+pub mod program;
 pub mod rdma_device;
 pub mod rdma_place;
 mod rdma_programs;

@@ -1,9 +1,12 @@
-//! How RDMA is used, each number with the reason for its default.
+//! The configuration of RDMA: each number with the reason for its default, the choice of the port
+//! that serves a connection, and the reach of a key that a peer is given (design decision D15).
+//!
+//! What a device really has of windows is decided once, by `device::quirks`.
 
 mod connect;
-mod port_choice;
-mod rkey_scope;
 
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use rpc_core::InvalidSetting;
@@ -11,9 +14,7 @@ use rpc_core::settings::{
     COMPUTED, MAX_DURATION, MIN_TIMEOUT, NO_TIME, Whole, define_settings, ensure,
 };
 
-pub use connect::{ConnectOptions, ConnectOptionsOverlay};
-pub use port_choice::PortChoice;
-pub use rkey_scope::{RkeyScope, UnknownRkeyScope};
+pub use crate::config::connect::{ConnectOptions, ConnectOptionsOverlay};
 
 /// The shortest slot: messages that are no frames have to fit.
 pub(crate) const MIN_SLOT_LEN: u32 = 448;
@@ -231,6 +232,72 @@ impl RdmaConfig {
     }
 }
 
+/// Which of the ports that may be used serves a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum PortChoice {
+    /// The one that has the connection's local address; of several, the nearest. A peer is taken
+    /// only if its port has the address that the connection comes from, so that no peer can have
+    /// packets sent to another host: both ends need this choice, and no address translation
+    /// between them.
+    #[default]
+    Address,
+    /// The nearest that is active, with an address of its own if it does not have the
+    /// connection's. The peer's port must be reachable from any port that may be used; if it is
+    /// not, that is found out by the proof of the path, which takes its time.
+    Nearest,
+}
+
+rpc_core::setting_words! { PortChoice { "address" => Self::Address, "nearest" => Self::Nearest } }
+
+/// What a peer can read by a key that an offer gave it, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum RkeyScope {
+    /// [`Window`](Self::Window) where the device's windows have passed a check and nothing speaks
+    /// against them, else [`Region`](Self::Region), and the log says why.
+    #[default]
+    Auto,
+    /// A key opens one frame to one peer, until the peer has read it: a memory window is bound for
+    /// each offer and its key is taken away with the release. Without windows there is no RDMA.
+    Window,
+    /// A key opens a registered buffer to every peer, and stays the same as long as that is
+    /// registered: a peer that remembers an old key can read what the buffer holds next. For peers
+    /// that are trusted, and for devices without windows.
+    Region,
+}
+
+impl fmt::Display for RkeyScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Window => "window",
+            Self::Region => "region",
+        })
+    }
+}
+
+/// A word that names no scope.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no scope of keys: it is `auto`, `window` or `region`")]
+pub struct UnknownRkeyScope(String);
+
+rpc_core::readable_debug!(UnknownRkeyScope);
+
+impl FromStr for RkeyScope {
+    type Err = UnknownRkeyScope;
+
+    fn from_str(word: &str) -> Result<Self, UnknownRkeyScope> {
+        let all = [Self::Auto, Self::Window, Self::Region];
+        let found = all.into_iter().find(|scope| scope.to_string() == word);
+        found.ok_or_else(|| UnknownRkeyScope(word.to_owned()))
+    }
+}
+
+rpc_core::setting_words! {
+    RkeyScope { "auto" => Self::Auto, "window" => Self::Window, "region" => Self::Region }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -311,5 +378,13 @@ mod tests {
         for config in [RdmaConfig::default(), least, most] {
             assert_eq!(config.check(), Ok(()));
         }
+    }
+
+    #[test]
+    fn every_scope_is_read_as_it_is_written() {
+        for scope in [RkeyScope::Auto, RkeyScope::Window, RkeyScope::Region] {
+            assert_eq!(scope.to_string().parse(), Ok(scope));
+        }
+        assert!("slab".parse::<RkeyScope>().unwrap_err().to_string().contains("`slab`"));
     }
 }

@@ -1,14 +1,25 @@
 //! The buffers of a connection over verbs.
+//!
+//! # The payload of a rendezvous send
+//!
+//! A frame's head travels in the offer itself; what the peer reads is one piece of memory behind
+//! it. That is either a buffer of ours, into which the whole frame was written, or memory that the
+//! application was lent and filled itself, of which the frame is the tail.
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+use rpc_core::peer_key::PeerKey;
+use rpc_core::quota::Charge;
+use rpc_core::transport::{OutFrame, Withdrawn};
+use rpc_core::wire::{FrameHeader, HEADER_LEN};
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::connection::rndv_payload::RndvPayload;
-use crate::fair::semaphore::PeerShare;
-use crate::memory::{Sink, Slot};
-use crate::proto::connection::{ArrivalOf, Buffers, ConnectionState};
+use crate::memory::{LargeBuffer, Lent, Sink, Slot};
+use crate::proto::connection::{ArrivalOf, Buffers, ConnectionState, Payload};
 use crate::proto::rndv::memory_windows::Bind;
+use crate::proto::wire::{MESSAGE_HEADER_LEN, Rts, RtsSegment};
+use crate::quota::semaphore::PeerShare;
 use crate::verbs::{Binding, RemoteKey, RemoteMemory, Window};
 
 /// Registered memory, and windows of a queue pair.
@@ -45,5 +56,100 @@ impl Bind for Binding {
 
     fn into_window(self) -> Result<Window, Self> {
         self.into_window()
+    }
+}
+
+/// What the peer may read until it releases it: from the moment that memory is found for a frame,
+/// which is written into it, until that is free again.
+#[derive(Debug)]
+pub(crate) enum RndvPayload {
+    /// Holds the whole frame.
+    Own {
+        buffer: LargeBuffer,
+        /// The frame's share of what the peer receives at a time.
+        _share: OwnedSemaphorePermit,
+    },
+    /// Holds all of it but the head, whose `head_len` bytes lie in the slot of the offer.
+    Lent {
+        head_len: usize,
+        lent: Lent,
+        /// They keep the loan, and so the memory.
+        _bytes: Bytes,
+        _share: OwnedSemaphorePermit,
+        /// What it counts of the lent memory that the peer may hold.
+        _charge: Charge<PeerKey>,
+    },
+}
+
+impl RndvPayload {
+    /// A buffer for a whole frame, which has a share of what the peer receives at a time.
+    pub(crate) fn own(buffer: LargeBuffer, share: OwnedSemaphorePermit) -> Self {
+        Self::Own { buffer, _share: share }
+    }
+
+    /// The end of a frame, which was found to lie in lent memory and counts as `charge` of it.
+    pub(crate) fn lent(
+        head_len: usize,
+        tail: &Bytes,
+        (lent, charge): (Lent, Charge<PeerKey>),
+        share: OwnedSemaphorePermit,
+    ) -> Self {
+        Self::Lent { head_len, lent, _bytes: tail.clone(), _share: share, _charge: charge }
+    }
+
+    /// Lets `frame` write itself, or the head that is not here into the slot of its offer. Returns
+    /// the frame's call; 0, which is no call's, where its header names none.
+    pub(crate) fn fill(&mut self, frame: OutFrame<'_>, slot: &mut [u8]) -> Result<u64, Withdrawn> {
+        let head = match self {
+            Self::Own { buffer, .. } => {
+                frame.write(buffer)?;
+                &buffer[..]
+            }
+            Self::Lent { head_len, .. } => {
+                let head = &mut slot[MESSAGE_HEADER_LEN..][..*head_len];
+                frame.write_head(head)?;
+                head
+            }
+        };
+        Ok(FrameHeader::parse(head).map_or(0, |header| header.call))
+    }
+}
+
+impl Payload for RndvPayload {
+    type Binding = Binding;
+
+    fn remote(&self) -> RemoteMemory {
+        match self {
+            Self::Own { buffer, .. } => {
+                let RemoteMemory { address, key } = buffer.remote();
+                RemoteMemory { address: address + HEADER_LEN as u64, key }
+            }
+            Self::Lent { lent, .. } => lent.remote(),
+        }
+    }
+
+    fn bind(&self, window: Window) -> Binding {
+        match self {
+            Self::Own { buffer, .. } => buffer.bind_from(window, HEADER_LEN),
+            Self::Lent { lent, .. } => lent.bind(window),
+        }
+    }
+
+    fn describe(&self, slot: &[u8], memory: RemoteMemory) -> Rts {
+        let (head, len) = match self {
+            Self::Own { buffer, .. } => (&buffer[..HEADER_LEN], buffer.len() - HEADER_LEN),
+            Self::Lent { head_len, lent, .. } => {
+                (&slot[MESSAGE_HEADER_LEN..][..*head_len], lent.len())
+            }
+        };
+        let segments = vec![RtsSegment { memory, len: len as u64 }];
+        Rts { head: head.to_vec(), segments }
+    }
+
+    fn written_len(&self) -> usize {
+        match self {
+            Self::Own { buffer, .. } => buffer.len(),
+            Self::Lent { head_len, .. } => *head_len,
+        }
     }
 }

@@ -8,10 +8,7 @@ pub(crate) mod buffers;
 pub(crate) mod live;
 mod posting;
 pub(crate) mod queue_pairs;
-pub(crate) mod read_queues;
-mod read_share;
 mod rndv_get;
-pub(crate) mod rndv_payload;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,13 +25,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::connection::buffers::{Action, Arrival, Event, Outgoing, State};
 use crate::connection::live::{Live, Obeyed, clock};
-use crate::device::open::LocalAddress;
-use crate::fair::semaphore::PeerShare;
+use crate::lane::{Command, WorkerShared};
 use crate::memory::PoolShare;
 use crate::proto::clock::Clock;
 use crate::proto::connection::Look;
+use crate::provider::LocalAddress;
+use crate::quota::semaphore::PeerShare;
 use crate::verbs::{Completion, ReceiveError, RemoteKey, WorkKind};
-use crate::worker::shared::{Command, Member, WorkerShared};
 /// Send slots that one connection may hold at a time, so that a peer which grants nothing takes
 /// at most a quarter of a worker's default 256.
 pub(crate) const SLOTS_MAX: usize = 64;
@@ -106,6 +103,21 @@ impl Connection {
 
     pub(crate) fn has_number(&self, number: u32) -> bool {
         self.number == number || self.read_numbers.contains(&number)
+    }
+
+    /// The numbers of its queue pairs.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> {
+        std::iter::once(self.number).chain(self.read_numbers.iter().copied())
+    }
+
+    /// Records that the device took the last receive for the queue pair of this number. An event
+    /// that is read before its queue pair is gone may be told to the next of that number, whose end
+    /// then waits for less than it should.
+    pub(crate) fn handle_last_receive(self: &Arc<Self>, number: u32) {
+        if let Life::Alive(live) = &mut *self.life() {
+            live.queues.handle_last_receive(number);
+        }
+        self.worker.send(Command::Check(Arc::clone(self)));
     }
 
     /// Lock order: this lock is taken before those of the worker and of pools, and never under one
@@ -488,25 +500,6 @@ pub(crate) struct ConnectionLimits {
     pub(crate) frame_len_max: usize,
     /// What is counted of it.
     pub(crate) counters: Arc<Counters>,
-}
-
-impl Member for Connection {
-    fn numbers(&self) -> impl Iterator<Item = u32> {
-        std::iter::once(self.number).chain(self.read_numbers.iter().copied())
-    }
-
-    fn fail(self: &Arc<Self>, reason: CloseReason) {
-        self.fail(reason);
-    }
-
-    /// By number: an event that is read before its queue pair is gone may be told to the next of
-    /// that number, whose end then waits for less than it should.
-    fn handle_last_receive(self: &Arc<Self>, number: u32) {
-        if let Life::Alive(live) = &mut *self.life() {
-            live.queues.handle_last_receive(number);
-        }
-        self.worker.send(Command::Check(Arc::clone(self)));
-    }
 }
 
 impl fmt::Debug for Connection {

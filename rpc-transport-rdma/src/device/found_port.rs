@@ -1,8 +1,15 @@
-//! A port that was looked at, and which of its GIDs serves a connection.
+//! A port that was looked at, and which of its GIDs serves a connection: that of an address, or the
+//! one in the hardware address of a network interface (IP over InfiniBand).
 
+use std::fs;
 use std::net::IpAddr;
 
-use crate::verbs::{Device, Gid, GidEntry, GidKind, LinkLayer, PortAttributes, VerbsError};
+use nix::ifaddrs::getifaddrs;
+use nix::sys::socket::SockaddrStorage;
+
+use crate::verbs::{
+    Device, Gid, GidEntry, GidKind, LinkLayer, LocalAddress, PortAttributes, VerbsError,
+};
 
 /// A port that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,5 +97,84 @@ fn is_routable(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => !(address.is_link_local() || address.is_unspecified()),
         IpAddr::V6(address) => !(address.is_unicast_link_local() || address.is_unspecified()),
+    }
+}
+
+/// The GID in the hardware address of the interface that has an address, if that interface is IP
+/// over InfiniBand.
+pub(super) fn infiniband_gid_of(address: IpAddr) -> Option<Gid> {
+    let interfaces = getifaddrs().ok()?;
+    let mut interfaces = interfaces.filter(|it| it.address.and_then(ip_of) == Some(address));
+    let name = interfaces.next()?.interface_name;
+    let text = fs::read_to_string(format!("/sys/class/net/{name}/address")).ok()?;
+    gid_in_hardware_address(&text)
+}
+
+fn ip_of(address: SockaddrStorage) -> Option<IpAddr> {
+    let v4 = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
+    v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
+}
+
+/// An IP over InfiniBand hardware address is 4 bytes and then the port's GID (RFC 4391, 9.1.1).
+pub(super) fn gid_in_hardware_address(text: &str) -> Option<Gid> {
+    let bytes: Result<Vec<u8>, _> =
+        text.trim().split(':').map(|byte| u8::from_str_radix(byte, 16)).collect();
+    let bytes: [u8; 20] = bytes.ok()?.try_into().ok()?;
+    bytes[4..].try_into().ok().map(Gid)
+}
+
+impl LocalAddress {
+    /// Returns true if this address has disappeared from the port.
+    pub(crate) fn is_lost(&self, found: &[FoundPort]) -> bool {
+        let Some(port) = found.iter().find(|found| found.port == self.port) else { return true };
+        match self.link_layer {
+            LinkLayer::InfiniBand => port.attributes.lid != self.lid,
+            LinkLayer::Ethernet => {
+                let is_ours = |index, gid| index == self.gid_index && gid == self.gid;
+                !port.gids.iter().any(|entry| is_ours(entry.index, entry.gid))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verbs::{Mtu, PortState};
+
+    fn reach(link_layer: LinkLayer) -> LocalAddress {
+        LocalAddress { port: 1, gid_index: 3, gid: Gid([7; 16]), lid: 5, link_layer }
+    }
+
+    fn found(port: u8, lid: u16, index: u8, gid: u8) -> FoundPort {
+        FoundPort {
+            device: "sim".to_owned(),
+            port,
+            attributes: PortAttributes {
+                state: PortState::Active,
+                active_mtu: Mtu::B4096,
+                message_len_max: 1 << 23,
+                lid,
+                link_layer: LinkLayer::Ethernet,
+            },
+            gids: vec![GidEntry { port, index, gid: Gid([gid; 16]), kind: GidKind::RoceV2 }],
+        }
+    }
+
+    #[test]
+    fn on_ethernet_the_gid_must_be_at_its_place() {
+        let reach = reach(LinkLayer::Ethernet);
+        assert!(!reach.is_lost(&[found(1, 0, 3, 7)]));
+        for other in [found(1, 5, 4, 7), found(1, 5, 3, 8), found(2, 5, 3, 7)] {
+            assert!(reach.is_lost(&[other]));
+        }
+    }
+
+    #[test]
+    fn on_infiniband_the_lid_must_be_the_same() {
+        let reach = reach(LinkLayer::InfiniBand);
+        assert!(!reach.is_lost(&[found(1, 5, 0, 0)]));
+        assert!(reach.is_lost(&[found(1, 6, 3, 7)]));
+        assert!(reach.is_lost(&[]));
     }
 }

@@ -6,14 +6,11 @@
 //! taken away by a message, refused.
 //!
 //! It waits without sleeping, for at most half a second; a few milliseconds are usual.
-//!
-//! The reach of a device's keys is decided by it, once for a device.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::RkeyScope;
 use crate::memory::{Access, LargeBuffer, PoolError, RegionPool, Sink, SlotPool};
 use crate::verbs::{
     Binding, Completion, CompletionError, CompletionQueue, ConnectError, ConnectOptions, Done,
@@ -86,58 +83,6 @@ pub fn check_windows(port: &Port) -> Result<(), WindowFault> {
         return Err(WindowFault::None);
     }
     Check::new(port)?.run()
-}
-
-impl RkeyScope {
-    /// What is used on a port under this policy: a window's scope or a region's.
-    ///
-    /// # Errors
-    ///
-    /// [`WindowFault`] when windows are required and not possible.
-    pub(crate) fn on(self, port: &Port) -> Result<Self, WindowFault> {
-        let device = port.device.name();
-        let defect = port.device.window_defect();
-        match (self, defect) {
-            (Self::Region, _) => Ok(Self::Region),
-            (Self::Window, defect) => {
-                if !port.device.has_known_windows() {
-                    check_windows(port)?;
-                }
-                if let Some(defect) = defect {
-                    rpc_core::limited_log!(
-                        target: "farcall::rdma",
-                        of_process,
-                        WARN,
-                        "rkey scope is window, as configured",
-                        device,
-                        defect
-                    );
-                }
-                Ok(Self::Window)
-            }
-            (Self::Auto, Some(defect)) => {
-                rpc_core::limited_log!(
-                    target: "farcall::rdma",
-                    of_process,
-                    INFO,
-                    "rkey scope is region",
-                    device,
-                    reason = defect
-                );
-                Ok(Self::Region)
-            }
-            (Self::Auto, None) => Ok(match check_windows(port) {
-                Ok(()) => Self::Window,
-                Err(reason) => {
-                    rpc_core::limited_log!(
-                        target: "farcall::rdma",
-                        of_process, INFO, "rkey scope is region", device, %reason
-                    );
-                    Self::Region
-                }
-            }),
-        }
-    }
 }
 
 /// Whose work it is; the number is the tag of the queue pair.
@@ -290,29 +235,30 @@ impl Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verbs::mock::MockDevice;
+    use crate::RkeyScope;
+    use crate::sim::scripted::ScriptedDevice;
 
     #[test]
     fn a_device_without_windows_is_not_asked() {
-        let mock = MockDevice::new();
-        let port = mock.port(&mock.device());
+        let sim = ScriptedDevice::new();
+        let port = sim.port(&sim.device());
         assert!(matches!(check_windows(&port), Err(WindowFault::None)));
-        assert_eq!(mock.registrations(), 0);
+        assert_eq!(sim.registrations(), 0);
     }
 
     #[test]
     fn a_device_that_never_answers_is_given_up() {
-        let mock = MockDevice::new();
-        mock.claim_windows();
-        let port = mock.port(&mock.device());
+        let sim = ScriptedDevice::new();
+        sim.claim_windows();
+        let port = sim.port(&sim.device());
         assert!(matches!(check_windows(&port), Err(WindowFault::Timeout)));
-        assert_eq!((mock.destroyed(), mock.windows(), mock.registered_bytes()), (2, 0, 0));
+        assert_eq!((sim.destroyed(), sim.windows(), sim.registered_bytes()), (2, 0, 0));
     }
 
     #[test]
     fn without_windows_they_are_not_used_and_if_required_that_is_an_error() {
-        let mock = MockDevice::new();
-        let port = mock.port(&mock.device());
+        let sim = ScriptedDevice::new();
+        let port = sim.port(&sim.device());
         assert_eq!(RkeyScope::Auto.on(&port).unwrap(), RkeyScope::Region);
         assert_eq!(RkeyScope::Region.on(&port).unwrap(), RkeyScope::Region);
         let error = RkeyScope::Window.on(&port).unwrap_err();

@@ -12,12 +12,11 @@
 
 mod error;
 mod found_port;
-mod interface;
 mod memory_window_check;
 pub(crate) mod open;
 mod port_name;
 #[cfg_attr(not(feature = "ibverbs"), allow(dead_code))]
-pub(crate) mod read_trust;
+pub(crate) mod quirks;
 mod search;
 mod topology;
 

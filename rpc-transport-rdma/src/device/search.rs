@@ -3,9 +3,9 @@
 use std::cmp::Reverse;
 use std::net::IpAddr;
 
-use super::interface::infiniband_gid_of;
 use super::{DeviceError, FoundPort, PortName, Topology, ports_of};
 use crate::PortChoice;
+use crate::device::found_port::infiniband_gid_of;
 use crate::verbs::{Device, Gid, GidEntry, Port, PortState, Provider, VerbsError};
 
 /// What to look for by an address.
@@ -219,8 +219,8 @@ fn check_ports(devices: &[Device], names: &[PortName]) -> Result<(), DeviceError
 
 #[cfg(test)]
 mod tests {
-    use super::super::interface::gid_in_hardware_address;
     use super::*;
+    use crate::device::found_port::gid_in_hardware_address;
     use crate::verbs::{GidKind, LinkLayer, Mtu, PortAttributes};
 
     fn can_serve(port: &FoundPort, names: &[PortName], gid_index: Option<u8>) -> bool {

@@ -14,8 +14,8 @@ use rpc_core::wire::HEADER_LEN;
 use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
 
 use crate::connection::Connection;
+use crate::connection::buffers::RndvPayload;
 use crate::connection::buffers::{Outgoing, State};
-use crate::connection::rndv_payload::RndvPayload;
 use crate::link::oob::watch;
 use crate::memory::{PoolError, Slot};
 use crate::proto::wire::{MESSAGE_HEADER_LEN, RTS_EXTRA_LEN};

@@ -17,21 +17,21 @@ use rpc_core::transport::{Addresses, CloseReason, Counters, Transport};
 use crate::connection::buffers::State;
 use crate::connection::live::Live;
 use crate::connection::queue_pairs::QueuePairs;
-use crate::connection::read_queues::ReadQueues;
+use crate::connection::queue_pairs::ReadQueues;
 use crate::connection::{Connection, ConnectionLimits};
 use crate::device::open::{Devices, OnLost};
-use crate::device::read_trust;
+use crate::device::quirks;
 use crate::link::obstacle::{declined, excluded, in_use};
 use crate::link::peer_gid::PeerGid;
 use crate::link::transport::RdmaTransport;
 use crate::memory::SlotPool;
 use crate::proto::conn_params::ConnParams;
 use crate::proto::connection::{CONTROL_SLOT_LEN, Parts, Rules, Timeouts};
-use crate::proto::flow::credits::{RESERVE, WINDOW_MIN};
 use crate::proto::flow::window::{FlowWindow, HeldQuota};
 use crate::proto::rndv::get::{ReadLimits, RndvGet};
 use crate::proto::rndv::throttle::ReadThrottle;
 use crate::proto::wire::MESSAGE_HEADER_LEN;
+use crate::quota::slots::{RESERVE, WINDOW_MIN};
 #[cfg(feature = "ibverbs")]
 use crate::verbs::Ibverbs;
 use crate::verbs::{Attachment, Device, Port, Provider, QueuePair, QueuePairConfig, VerbsError};
@@ -148,7 +148,7 @@ impl RdmaUpgrade {
     ) -> Result<LocalEnd, Declined> {
         self.config.check().map_err(|error| excluded(error.to_string()))?;
         let port = self.port(addresses.local.map(|address| address.ip()))?;
-        read_trust::check(&port.device, &self.config)?;
+        quirks::check(&port.device, &self.config)?;
         if let Some(peer) = offer {
             // Before there is a worker, a place or a queue pair, all of which a peer would
             // otherwise take with an offer that cannot be accepted.
@@ -292,7 +292,7 @@ impl LocalEnd {
         let connected = path.queues.connect(peer, &shared.config.connect);
         let connection = Connection::new(place.tag, Arc::clone(&shared), path, limits);
         let connection = Arc::new(connection);
-        if let Err(words) = shared.register(place, &connection) {
+        if let Err(words) = shared.register(place, &connection, connection.numbers().collect()) {
             connection.end();
             return Err(Declined::new(words));
         }
@@ -442,13 +442,13 @@ impl Upgrade for RdmaUpgrade {
         self.config.check().map_err(|error| excluded(error.to_string()))?;
         if let Some(local) = local {
             let port = self.port(Some(local))?;
-            read_trust::check(&port.device, &self.config)?;
+            quirks::check(&port.device, &self.config)?;
             return Ok(format!("{}:{} ({})", port.device.name(), port.number, port.gid));
         }
         let usable = self.devices.usable().map_err(|error| declined(&error))?;
         let (mut ports, mut distrusted) = (Vec::new(), None);
         for (device, port) in usable {
-            match read_trust::check(&device, &self.config) {
+            match quirks::check(&device, &self.config) {
                 Ok(()) => ports.push(port.words()),
                 Err(declined) => distrusted = Some(declined),
             }

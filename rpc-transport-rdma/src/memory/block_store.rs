@@ -1,15 +1,35 @@
 //! The blocks of a pool: what is registered, what of it is in use, and what of it is lent.
+//!
+//! # Lent buffers
+//!
+//! An application fills a lent buffer itself, and offers what it likes of it.
+//!
+//! A `Bytes` does not say whose memory it is, but its address does: while a slice within a lent
+//! buffer exists, that buffer does, because the memory is ours alone (M1) and comes back only when
+//! the last slice of it is gone. So a message's field is recognised whatever the application did
+//! with the buffer in between: sliced it, cloned it, kept it in a cache.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::lent_table::LentTable;
-use super::memlock_arbiter::MakeWay;
-use super::size_class::SizeClass;
-use super::slab_table::{Block, SlabTable};
-use super::{Access, MemlockArbiter, Region};
-use crate::fair::semaphore::FairPermit;
-use crate::verbs::Device;
+use crate::memory::Region;
+use crate::memory::memlock::Memlock;
+use crate::memory::slabs::{Block, SizeClass, SlabTable};
+use crate::memory::{Binding, Window};
+use crate::provider::Access;
+use crate::provider::{Device, RemoteMemory};
+use crate::quota::semaphore::FairPermit;
+
+/// The memlock arbiter: pools that make way for each other when `RLIMIT_MEMLOCK` is met.
+///
+/// The limit counts all of a process's registrations, so a pool that meets it asks the others to
+/// let go of what they keep unused.
+#[derive(Debug, Default)]
+pub struct MemlockArbiter {
+    pub(super) memlock: Arc<Memlock>,
+    stores: Mutex<Vec<Weak<BlockStore>>>,
+}
 
 /// What buffers are made of, and go back to.
 pub(super) struct BlockStore {
@@ -28,6 +48,20 @@ pub(super) struct Placed {
     pub(super) permit: FairPermit,
 }
 
+impl MemlockArbiter {
+    /// Deregisters everything that no buffer uses. Returns false if there was nothing.
+    pub(super) fn reclaim(&self) -> bool {
+        // All of them, also after one had something.
+        let stores: Vec<_> = self.stores().iter().filter_map(Weak::upgrade).collect();
+        stores.iter().filter(|store| store.make_way()).count() > 0
+    }
+
+    fn stores(&self) -> MutexGuard<'_, Vec<Weak<BlockStore>>> {
+        // A list is whole between any two statements.
+        self.stores.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl BlockStore {
     /// A store without blocks, which may have `units_max` of them and makes way for the others of
     /// `arbiter`.
@@ -44,8 +78,7 @@ impl BlockStore {
             lent: LentTable::default(),
             table: Mutex::new(SlabTable::new(units_max)),
         });
-        let weak = Arc::downgrade(&store);
-        arbiter.join(weak);
+        arbiter.stores().push(Arc::downgrade(&store));
         store
     }
 
@@ -59,11 +92,10 @@ impl BlockStore {
         self.table().push(block);
         // After the block, which the next holder of its units looks for.
         drop(permit);
-        self.arbiter.freed.notify_waiters();
+        self.arbiter.memlock.freed.notify_waiters();
     }
-}
 
-impl MakeWay for BlockStore {
+    /// Deregisters everything that no buffer uses. Returns false if there was nothing.
     fn make_way(&self) -> bool {
         let regions: Vec<_> = {
             let mut table = self.table();
@@ -79,3 +111,88 @@ impl fmt::Debug for BlockStore {
         f.debug_struct("BlockStore").field("access", &self.access).finish_non_exhaustive()
     }
 }
+
+/// The lent buffers of a pool, by the address of their first byte.
+#[derive(Debug, Default)]
+pub(super) struct LentTable {
+    by_address: Mutex<BTreeMap<usize, Entry>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    len: usize,
+    region: Arc<Region>,
+    /// Where in the region the buffer begins.
+    offset: usize,
+}
+
+/// Registered bytes within a lent buffer. They can be read as long as the `Bytes` that they were
+/// found by exist.
+#[derive(Debug, Clone)]
+pub struct Lent {
+    region: Arc<Region>,
+    offset: usize,
+    len: usize,
+}
+
+impl Lent {
+    /// The bytes as a peer names them.
+    #[must_use]
+    pub fn remote(&self) -> RemoteMemory {
+        let RemoteMemory { address, key } = self.region.remote();
+        RemoteMemory { address: address + self.offset as u64, key }
+    }
+
+    /// Binds a window to them, once the binding is posted; a device refuses if their pool is not
+    /// one of [`Access::Windowed`]. Until the window's key is dead again
+    /// the `Bytes` must be kept, or the peer reads what the memory's next user writes.
+    #[must_use]
+    pub fn bind(&self, window: Window) -> Binding {
+        Binding::new(window, &self.region, self.offset, self.len)
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no bytes, which is never.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl LentTable {
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<usize, Entry>> {
+        // A map is whole between any two statements.
+        self.by_address.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The registered memory that `bytes` lie in, if it is lent.
+    pub(super) fn find(&self, bytes: &[u8]) -> Option<Lent> {
+        let address = bytes.as_ptr().addr();
+        let entries = self.entries();
+        let (start, entry) = entries.range(..=address).next_back()?;
+        let within = address - start;
+        let is_whole = !bytes.is_empty() && within.checked_add(bytes.len())? <= entry.len;
+        let region = is_whole.then(|| Arc::clone(&entry.region))?;
+        Some(Lent { region, offset: entry.offset + within, len: bytes.len() })
+    }
+
+    /// Records that `len` bytes from `address` on are lent, which lie in `region` from `offset` on.
+    pub(super) fn insert(&self, address: usize, len: usize, region: &Arc<Region>, offset: usize) {
+        let entry = Entry { len, region: Arc::clone(region), offset };
+        self.entries().insert(address, entry);
+    }
+
+    /// Forgets what was lent from `address` on.
+    pub(super) fn remove(&self, address: usize) {
+        self.entries().remove(&address);
+    }
+}
+
+#[cfg(all(test, feature = "sim"))]
+#[path = "memlock_tests.rs"]
+mod tests;

@@ -64,12 +64,12 @@ mod tests {
 
     use super::*;
     use crate::memory::RegionPool;
-    use crate::verbs::mock::MockDevice;
+    use crate::sim::scripted::ScriptedDevice;
 
     const KIB: usize = 1024;
 
     fn pool(access: Access) -> Arc<RegionPool> {
-        RegionPool::new(&MockDevice::new().device(), access, 1 << 20)
+        RegionPool::new(&ScriptedDevice::new().device(), access, 1 << 20)
     }
 
     /// All bytes that a key of the buffer opens.

@@ -1,4 +1,8 @@
-//! A block of registered memory on loan from a pool.
+//! Blocks of registered memory on loan from a pool, and the sinks of READs that they become.
+//!
+//! Several READs fill one sink at the same time: until the last has completed there must be no
+//! slice of it, so a [`Sink`] has no way to one. Each READ in flight holds a clone of the `Arc`;
+//! [`Arc::into_inner`] gives the sink back when the last is gone.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -7,10 +11,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::block_store::{BlockStore, Placed};
-use super::size_class::SizeClass;
-use super::{Access, Region};
-use crate::verbs::{Binding, RawSegment, RemoteMemory, Window};
+use crate::memory::Region;
+use crate::memory::block_store::{BlockStore, Placed};
+use crate::memory::slabs::SizeClass;
+use crate::memory::{Binding, Window};
+use crate::provider::Access;
+use crate::provider::{RawSegment, RemoteMemory};
 
 /// A large registered buffer; back in its pool when dropped.
 pub struct LargeBuffer {
@@ -151,5 +157,48 @@ impl Drop for LargeBuffer {
 impl fmt::Debug for LargeBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "LargeBuffer of {} bytes ({:?})", self.len, self.access())
+    }
+}
+
+/// A buffer to read into, shared by the READs that fill it.
+#[derive(Debug)]
+pub struct Sink {
+    buffer: LargeBuffer,
+}
+
+impl Sink {
+    /// Gives up access to the buffer's bytes, so that READs can write to it.
+    ///
+    /// # Panics
+    ///
+    /// If the buffer is not from a pool of [`Access::Sink`]: a device would refuse to write to it.
+    #[must_use]
+    pub fn new(buffer: LargeBuffer) -> Self {
+        assert_eq!(buffer.access(), Access::Sink, "a sink must come from a pool of sinks");
+        Self { buffer }
+    }
+
+    /// Gives the buffer back. Owning the sink proves that no READ holds it.
+    #[must_use]
+    pub fn into_buffer(self) -> LargeBuffer {
+        self.buffer
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A part as a work request names it, or `None` when it is not within the sink.
+    pub(crate) fn segment(&self, offset: usize, len: u32) -> Option<RawSegment> {
+        let end = offset.checked_add(len as usize)?;
+        (end <= self.len()).then(|| self.buffer.segment(offset, len))
     }
 }

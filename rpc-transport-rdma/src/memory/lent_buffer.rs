@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::LargeBuffer;
+use crate::memory::LargeBuffer;
 
 /// A buffer that an application fills itself; back in its pool when dropped.
 #[derive(Debug)]
@@ -60,12 +60,12 @@ mod tests {
     use bytes::Bytes;
 
     use crate::memory::{Access, RegionPool};
-    use crate::verbs::mock::MockDevice;
+    use crate::sim::scripted::ScriptedDevice;
 
     #[test]
     fn any_slice_of_a_lent_buffer_is_found_and_nothing_else() {
-        let mock = MockDevice::new();
-        let pool = RegionPool::new(&mock.device(), Access::Source, 1 << 20);
+        let sim = ScriptedDevice::new();
+        let pool = RegionPool::new(&sim.device(), Access::Source, 1 << 20);
         let mut buffer = pool.try_lend(100_000).unwrap();
         buffer.fill(7);
         let whole = Bytes::from_owner(buffer);
@@ -88,8 +88,8 @@ mod tests {
 
     #[test]
     fn half_of_a_pool_is_never_lent() {
-        let mock = MockDevice::new();
-        let pool = RegionPool::new(&mock.device(), Access::Source, 64 << 10);
+        let sim = ScriptedDevice::new();
+        let pool = RegionPool::new(&sim.device(), Access::Source, 64 << 10);
         let lent = pool.try_lend(32 << 10).unwrap();
         assert!(pool.try_lend(8 << 10).is_none());
         pool.try_take(32 << 10).expect("the other half is there for messages");

@@ -26,29 +26,19 @@
 //!   `LargeBuffer` can be dereferenced, no device writes to it. A *peer* may read a source region
 //!   at any time; reading changes nothing that this process could observe.
 //! - **M5 (order).** A region is deregistered before it is unmapped, and leaked if it cannot be
-//!   ([`RawMemoryRegion`](crate::verbs::RawMemoryRegion)'s contract).
+//!   ([`RawMemoryRegion`](crate::provider::RawMemoryRegion)'s contract).
 //! - **M6 (fork).** Mappings are not inherited by child processes, so a fork never makes the
 //!   kernel move a pinned page away from under the device; libibverbs protects its own memory.
 
 #[forbid(unsafe_code)]
-mod access;
-#[forbid(unsafe_code)]
 mod block_store;
-#[forbid(unsafe_code)]
-mod growth;
 #[forbid(unsafe_code)]
 mod handout;
 mod large_buffer;
 #[forbid(unsafe_code)]
 mod lent_buffer;
 #[forbid(unsafe_code)]
-mod lent_table;
-#[cfg(feature = "ibverbs")]
-mod lock_limit;
-mod mapping;
-#[forbid(unsafe_code)]
-mod memlock_arbiter;
-mod pages;
+mod memlock;
 #[forbid(unsafe_code)]
 mod pool_share;
 mod region;
@@ -56,30 +46,21 @@ mod region;
 mod region_pool;
 #[forbid(unsafe_code)]
 mod registration;
-#[cfg(feature = "sim")]
-mod simulated;
-mod sink;
 #[forbid(unsafe_code)]
-mod size_class;
-#[forbid(unsafe_code)]
-mod slab_table;
+mod slabs;
 mod slot_pool;
+#[forbid(unsafe_code)]
+mod window;
 
-pub use access::Access;
+pub use block_store::{Lent, MemlockArbiter};
 pub use handout::Handout;
-pub use large_buffer::LargeBuffer;
+pub use large_buffer::{LargeBuffer, Sink};
 pub use lent_buffer::LentBuffer;
-pub use lent_table::Lent;
-pub use mapping::Mapping;
-pub use memlock_arbiter::MemlockArbiter;
-pub use pages::PageKind;
+pub(crate) use pool_share::PoolShare;
 pub use region::Region;
 pub use region_pool::{PoolBytes, PoolError, PoolRules, RegionPool};
-#[cfg(feature = "sim")]
-pub(crate) use simulated::SimulatedAccess;
-pub use sink::Sink;
 pub use slot_pool::{Slot, SlotPool};
+pub(crate) use window::MemoryWindows;
+pub use window::{Binding, Window};
 
-#[cfg(feature = "ibverbs")]
-pub(crate) use lock_limit::lock_limit_bytes;
-pub(crate) use pool_share::PoolShare;
+pub use crate::provider::{Access, Mapping, PageKind};

@@ -11,7 +11,7 @@ use rpc_core::peer_key::PeerKey;
 use rpc_core::quota::{Bound, Charge, Share};
 
 use super::{LargeBuffer, Lent, PoolError, RegionPool};
-use crate::fair::semaphore::PeerShare;
+use crate::quota::semaphore::PeerShare;
 
 /// Which part of a pool one peer may hold of what applications were lent: half of what is lent at
 /// most. A buffer that is offered does not come back before every peer has released it.
@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
     use crate::memory::{Access, Handout, PoolRules};
-    use crate::verbs::mock::MockDevice;
+    use crate::sim::scripted::ScriptedDevice;
 
     const MIB: usize = 1 << 20;
 
@@ -93,7 +93,7 @@ mod tests {
         let (access, handout) = (Access::Source, Handout::AsLeft);
         let (bytes_max, wait_max) = (64 * MIB as u64, Duration::from_secs(30));
         let rules = PoolRules { access, handout, bytes_max, wait_max };
-        RegionPool::with_rules(&MockDevice::new().device(), rules, &Arc::default())
+        RegionPool::with_rules(&ScriptedDevice::new().device(), rules, &Arc::default())
     }
 
     fn share(pool: &Arc<RegionPool>, host: u8) -> PoolShare {

@@ -2,9 +2,9 @@
 
 use std::ptr::NonNull;
 
-use super::memlock_arbiter::Pinned;
+use super::memlock::Pinned;
 use super::{Access, Mapping, PageKind};
-use crate::verbs::{
+use crate::provider::{
     Device, LocalKey, ObjectHandle, RawMemoryRegion, RawSegment, RemoteKey, RemoteMemory,
     VerbsError,
 };

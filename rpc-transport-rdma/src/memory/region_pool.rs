@@ -27,15 +27,15 @@ use rpc_core::peer_key::PeerKey;
 use rpc_core::quota::{Bound, Quota, Share};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::block_store::{BlockStore, Placed};
-use super::handout::hand_out;
-use super::memlock_arbiter::LockMode;
-use super::pages::page_len;
+use super::memlock::LockMode;
 use super::registration::{REGISTER_IN_PLACE_LEN_MAX, Refusal};
-use super::size_class::{SMALLEST_BYTES, SizeClass};
 use super::{Access, Handout, LargeBuffer, Lent, LentBuffer, MemlockArbiter, PageKind};
-use crate::fair::semaphore::{FairSemaphore, PeerShare, TooMuch};
-use crate::verbs::{Device, VerbsError};
+use crate::memory::block_store::{BlockStore, Placed};
+use crate::memory::handout::hand_out;
+use crate::memory::slabs::{SMALLEST_BYTES, SizeClass};
+use crate::provider::page_len;
+use crate::provider::{Device, VerbsError};
+use crate::quota::semaphore::{FairSemaphore, PeerShare, TooMuch};
 
 /// How long to wait for a buffer, unless a pool is told otherwise.
 const WAIT_MAX: Duration = Duration::from_secs(30);
@@ -196,7 +196,7 @@ impl RegionPool {
         let block = self
             .store
             .try_grow(class, register_len_max)
-            .inspect_err(|_| self.store.arbiter.freed.notify_waiters())?;
+            .inspect_err(|_| self.store.arbiter.memlock.freed.notify_waiters())?;
         Ok(Placed { block, class, permit })
     }
 
@@ -244,7 +244,7 @@ impl RegionPool {
         let permit = permit.map_err(|TooMuch| self.too_large(class.bytes()))?;
         loop {
             // Before looking, so that nothing that comes back meanwhile is missed.
-            let mut freed = std::pin::pin!(self.store.arbiter.freed.notified());
+            let mut freed = std::pin::pin!(self.store.arbiter.memlock.freed.notified());
             freed.as_mut().enable();
             let mode = if refused.is_none() { LockMode::Shared } else { LockMode::Exclusive };
             match self.store.grow(class, mode).await {
@@ -253,7 +253,7 @@ impl RegionPool {
                     *refused = refusal.into_error().or(refused.take());
                 }
                 Err(refusal) => {
-                    self.store.arbiter.freed.notify_waiters();
+                    self.store.arbiter.memlock.freed.notify_waiters();
                     return Err(self.error(class.bytes(), refusal));
                 }
             }
@@ -283,7 +283,8 @@ impl RegionPool {
         let class = self.class_for(len).ok()?;
         let permit = self.own_share().try_take(class.units().into())?;
         let block = self.store.grow(class, LockMode::Shared).await;
-        let block = block.inspect_err(|_| self.store.arbiter.freed.notify_waiters()).ok()?;
+        let block =
+            block.inspect_err(|_| self.store.arbiter.memlock.freed.notify_waiters()).ok()?;
         let placed = Placed { block, class, permit };
         Some(LentBuffer::new(hand_out(&self.store, placed, len, self.lent_handout()), share))
     }

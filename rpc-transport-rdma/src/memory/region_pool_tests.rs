@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use super::*;
-use crate::verbs::mock::MockDevice;
+use crate::sim::scripted::ScriptedDevice;
 
 const KIB: usize = 1024;
 
-fn pool(mock: &MockDevice, bytes_max: usize) -> Arc<RegionPool> {
-    RegionPool::new(&mock.device(), Access::Source, bytes_max as u64)
+fn pool(sim: &ScriptedDevice, bytes_max: usize) -> Arc<RegionPool> {
+    RegionPool::new(&sim.device(), Access::Source, bytes_max as u64)
 }
 
 #[test]
 fn a_buffer_has_exactly_its_length_and_its_region_is_reused() {
-    let mock = MockDevice::new();
-    let pool = pool(&mock, 64 * KIB);
+    let sim = ScriptedDevice::new();
+    let pool = pool(&sim, 64 * KIB);
     let mut buffer = pool.try_take(10_000).unwrap();
     assert_eq!((buffer.len(), buffer.capacity()), (10_000, 16 * KIB));
     buffer.fill(7);
@@ -24,13 +24,13 @@ fn a_buffer_has_exactly_its_length_and_its_region_is_reused() {
     assert_eq!((in_use, registered), (0, 16 * KIB as u64));
     let again = pool.try_take(16 * KIB).unwrap();
     assert_eq!(again.remote().key, key);
-    assert_eq!(mock.registrations(), 1);
+    assert_eq!(sim.registrations(), 1);
 }
 
 #[test]
 fn unused_regions_make_way_for_another_class() {
-    let mock = MockDevice::new();
-    let pool = pool(&mock, 64 * KIB);
+    let sim = ScriptedDevice::new();
+    let pool = pool(&sim, 64 * KIB);
     let small: Vec<_> = (0..8).map(|_| pool.try_take(8 * KIB).unwrap()).collect();
     assert!(matches!(pool.try_take(1), Err(PoolError::Exhausted { len: 1, .. })));
     drop(small);
@@ -38,30 +38,30 @@ fn unused_regions_make_way_for_another_class() {
     let large = pool.try_take(50 * KIB).unwrap();
     assert_eq!(large.capacity(), 56 * KIB);
     assert_eq!((pool.bytes_in_use(), pool.bytes().registered), (56 << 10, 64 << 10));
-    assert_eq!(mock.registered_bytes(), 64 * KIB);
+    assert_eq!(sim.registered_bytes(), 64 * KIB);
 }
 
 #[test]
 fn what_no_peer_can_name_is_cut_from_few_registrations() {
-    let mock = MockDevice::new();
-    let pool = RegionPool::new(&mock.device(), Access::Sink, 4 << 20);
+    let sim = ScriptedDevice::new();
+    let pool = RegionPool::new(&sim.device(), Access::Sink, 4 << 20);
     let mut buffers: Vec<_> = (0..64).map(|_| pool.try_take(8 * KIB).unwrap()).collect();
-    assert_eq!(mock.registrations(), 7, "1, 1, 2, 4, 8, 16 and 32 blocks");
+    assert_eq!(sim.registrations(), 7, "1, 1, 2, 4, 8, 16 and 32 blocks");
     for (fill, buffer) in (0u8..).zip(&mut buffers) {
         buffer.fill(fill);
     }
     for (fill, buffer) in (0u8..).zip(&buffers) {
         assert!(buffer.iter().all(|byte| *byte == fill), "block {fill} is another's too");
     }
-    let sources = RegionPool::new(&mock.device(), Access::Source, 4 << 20);
+    let sources = RegionPool::new(&sim.device(), Access::Source, 4 << 20);
     let offered: Vec<_> = (0..8).map(|_| sources.try_take(8 * KIB).unwrap()).collect();
-    assert_eq!(mock.registrations(), 15, "a key opens one buffer and nothing else");
+    assert_eq!(sim.registrations(), 15, "a key opens one buffer and nothing else");
     drop(offered);
 }
 
 #[test]
 fn more_than_the_budget_is_too_large() {
-    let pool = pool(&MockDevice::new(), 20 * KIB);
+    let pool = pool(&ScriptedDevice::new(), 20 * KIB);
     assert_eq!(pool.bytes_max(), 16 * KIB as u64);
     assert!(matches!(pool.try_take(16 * KIB + 1), Err(PoolError::TooLarge { .. })));
     assert!(matches!(pool.try_take(usize::MAX), Err(PoolError::TooLarge { .. })));
@@ -69,7 +69,7 @@ fn more_than_the_budget_is_too_large() {
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_gets_the_budget_when_it_is_given_back() {
-    let pool = pool(&MockDevice::new(), 16 * KIB);
+    let pool = pool(&ScriptedDevice::new(), 16 * KIB);
     let held = pool.try_take(16 * KIB).unwrap();
     let waiter = tokio::spawn({
         let pool = Arc::clone(&pool);
@@ -83,8 +83,8 @@ async fn a_waiter_gets_the_budget_when_it_is_given_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_for_the_budget_is_bounded() {
-    let mock = MockDevice::new();
-    let pool = bounded(&mock, 16 * KIB, &Arc::default());
+    let sim = ScriptedDevice::new();
+    let pool = bounded(&sim, 16 * KIB, &Arc::default());
     let held = pool.try_take(16 * KIB).unwrap();
     let error = pool.take(8 * KIB).await.unwrap_err();
     assert!(matches!(error, PoolError::Exhausted { len: 8192, .. }), "{error}");
@@ -94,8 +94,8 @@ async fn a_wait_for_the_budget_is_bounded() {
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_room_is_lacking_for_gets_it_when_blocks_come_back() {
-    let mock = MockDevice::new();
-    let pool = RegionPool::new(&mock.device(), Access::Sink, 64 << 10);
+    let sim = ScriptedDevice::new();
+    let pool = RegionPool::new(&sim.device(), Access::Sink, 64 << 10);
     let mut blocks: Vec<_> = (0..8).map(|_| pool.try_take(8 * KIB).unwrap()).collect();
     // One block of every slab stays: 1, 1, 2 and 4 blocks are registered.
     let kept: Vec<_> = [0, 1, 2, 4].iter().rev().map(|at| blocks.swap_remove(*at)).collect();
@@ -112,12 +112,12 @@ async fn a_waiter_that_room_is_lacking_for_gets_it_when_blocks_come_back() {
 
 #[tokio::test(start_paused = true)]
 async fn memory_that_cannot_be_pinned_is_taken_from_what_others_leave_unused() {
-    let mock = MockDevice::new();
+    let sim = ScriptedDevice::new();
     let arbiter = Arc::new(MemlockArbiter::default());
-    let (pool, other) = (bounded(&mock, 64 * KIB, &arbiter), bounded(&mock, 64 * KIB, &arbiter));
+    let (pool, other) = (bounded(&sim, 64 * KIB, &arbiter), bounded(&sim, 64 * KIB, &arbiter));
     drop(pool.try_take(8 * KIB).unwrap());
     drop(other.try_take(8 * KIB).unwrap());
-    mock.limit_registered_bytes(16 * KIB);
+    sim.limit_registered_bytes(16 * KIB);
     let buffer = pool.try_take(16 * KIB).unwrap();
     assert_eq!(other.bytes().registered, 0);
     let waiter = tokio::spawn({
@@ -132,9 +132,9 @@ async fn memory_that_cannot_be_pinned_is_taken_from_what_others_leave_unused() {
 
 #[tokio::test(start_paused = true)]
 async fn memory_that_cannot_be_pinned_in_time_names_the_limit() {
-    let mock = MockDevice::new();
-    let pool = bounded(&mock, 64 * KIB, &Arc::default());
-    mock.limit_registered_bytes(16 * KIB);
+    let sim = ScriptedDevice::new();
+    let pool = bounded(&sim, 64 * KIB, &Arc::default());
+    sim.limit_registered_bytes(16 * KIB);
     let held = pool.try_take(16 * KIB).unwrap();
     for error in [pool.try_take(16 * KIB).unwrap_err(), pool.take(16 * KIB).await.unwrap_err()] {
         assert!(matches!(error, PoolError::Register(VerbsError::MemoryLock { .. })), "{error}");
@@ -147,8 +147,8 @@ async fn memory_that_cannot_be_pinned_in_time_names_the_limit() {
 
 #[tokio::test]
 async fn what_takes_long_to_register_is_registered_elsewhere() {
-    let mock = MockDevice::new();
-    let pool = RegionPool::new(&mock.device(), Access::Source, 8 << 20);
+    let sim = ScriptedDevice::new();
+    let pool = RegionPool::new(&sim.device(), Access::Source, 8 << 20);
     assert!(matches!(pool.try_take_at_once(1 << 20), Err(PoolError::Exhausted { .. })));
     let buffer = pool.take(1 << 20).await.unwrap();
     drop(buffer);
@@ -158,9 +158,13 @@ async fn what_takes_long_to_register_is_registered_elsewhere() {
     assert!(pool.lend(4 << 20).await.is_none(), "more than half would be lent");
 }
 
-fn bounded(mock: &MockDevice, bytes_max: usize, arbiter: &Arc<MemlockArbiter>) -> Arc<RegionPool> {
+fn bounded(
+    sim: &ScriptedDevice,
+    bytes_max: usize,
+    arbiter: &Arc<MemlockArbiter>,
+) -> Arc<RegionPool> {
     let wait_max = Duration::from_secs(1);
     let (access, handout) = (Access::Source, Handout::AsLeft);
     let rules = PoolRules { access, handout, bytes_max: bytes_max as u64, wait_max };
-    RegionPool::with_rules(&mock.device(), rules, arbiter)
+    RegionPool::with_rules(&sim.device(), rules, arbiter)
 }

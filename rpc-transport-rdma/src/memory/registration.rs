@@ -2,14 +2,20 @@
 //!
 //! A value of its own so that its bytes of the budget cannot be lost: dropping it gives them back,
 //! in a cancelled future and in a thread that never ran it alike.
+//!
+//! A pool comes by a block in two ways: one is free, or a slab is registered for it. A limit on
+//! what may be pinned has two answers, which everybody who takes a buffer needs: a caller first
+//! registers under a shared permit, and if nothing more can be pinned it tries again under an
+//! exclusive one, when what is there can be known exactly (`memlock`).
 
 use std::sync::Arc;
 
-use super::Region;
-use super::block_store::BlockStore;
-use super::memlock_arbiter::RegistrationPermit;
-use super::slab_table::Plan;
-use crate::verbs::VerbsError;
+use crate::memory::Region;
+use crate::memory::block_store::BlockStore;
+use crate::memory::memlock::{LockMode, RegistrationPermit};
+use crate::memory::slabs::{Block, Plan, SizeClass};
+use crate::provider::Access;
+use crate::provider::VerbsError;
 
 /// Registering up to this much takes less than the hop to another thread and back. More may take
 /// milliseconds, which a task that others wait for has not.
@@ -81,14 +87,14 @@ impl Registration {
     pub(super) fn run(mut self, permit: RegistrationPermit) -> Result<RegistrationPermit, Refusal> {
         let arbiter = Arc::clone(&self.store.arbiter);
         // Looked at before each attempt: what is freed meanwhile wakes the waiters.
-        let mut may_come_free = arbiter.has_pinned();
+        let mut may_come_free = arbiter.memlock.has_pinned();
         let mut region = self.register();
         if self.plan.block_count > 1 && is_over_lock_limit(&region) {
             self.keep_one_block();
             region = self.register();
         }
         if permit.is_exclusive() && is_over_lock_limit(&region) && arbiter.reclaim() {
-            may_come_free = arbiter.has_pinned();
+            may_come_free = arbiter.memlock.has_pinned();
             region = self.register();
         }
         // Either the blocks take over the plan's bytes, or nothing does. A waiter for room is told
@@ -98,8 +104,8 @@ impl Registration {
         self.plan.block_count = 0;
         match region {
             Ok(region) => {
-                self.store.table().add(plan, region.counted(arbiter.pin()));
-                arbiter.freed.notify_waiters();
+                self.store.table().add(plan, region.counted(arbiter.memlock.pin()));
+                arbiter.memlock.freed.notify_waiters();
                 Ok(permit)
             }
             Err(error) => {
@@ -144,11 +150,114 @@ impl Drop for Registration {
     fn drop(&mut self) {
         if self.plan.block_count > 0 {
             self.store.table().cancel(self.plan);
-            self.store.arbiter.freed.notify_waiters();
+            self.store.arbiter.memlock.freed.notify_waiters();
         }
     }
 }
 
 fn is_over_lock_limit(result: &Result<Region, VerbsError>) -> bool {
     matches!(result, Err(VerbsError::MemoryLock { .. }))
+}
+
+/// The longest buffer that is cut from a slab.
+const CUT_LEN_MAX: usize = 64 << 10;
+
+/// The longest slab that is cut: registering it takes about 60 us.
+const SLAB_LEN_MAX: usize = super::registration::REGISTER_IN_PLACE_LEN_MAX;
+
+/// What a table answers a caller that wants a block.
+enum Next {
+    /// There is one.
+    Block(Block<Region>),
+    /// A slab has to be registered first.
+    Register(Registration),
+    /// Blocks in use leave no room for one.
+    Full,
+}
+
+impl BlockStore {
+    /// A block for a caller that holds permits for it. Waits only for registrations in progress.
+    pub(super) async fn grow(
+        self: &Arc<Self>,
+        class: SizeClass,
+        mut mode: LockMode,
+    ) -> Result<Block<Region>, Refusal> {
+        loop {
+            if let Some(block) = self.table().pop(class) {
+                return Ok(block);
+            }
+            let permit = self.arbiter.memlock.permit(mode).await;
+            let registered = match self.next(class) {
+                Next::Block(block) => return Ok(block),
+                Next::Full => return Err(Refusal::Full),
+                Next::Register(registration) => registration.run_where_it_may(permit).await,
+            };
+            match registered {
+                // Taken while the permit lasts.
+                Ok(_turn) => match self.table().pop(class) {
+                    Some(block) => return Ok(block),
+                    None => continue,
+                },
+                Err(refusal) => mode = self.give_up(mode, refusal)?,
+            }
+        }
+    }
+
+    /// As [`BlockStore::grow`] for a caller that cannot wait; registers at most `len_max` bytes.
+    pub(super) fn try_grow(
+        self: &Arc<Self>,
+        class: SizeClass,
+        len_max: usize,
+    ) -> Result<Block<Region>, Refusal> {
+        let mut mode = LockMode::Shared;
+        loop {
+            let registration = match self.next(class) {
+                Next::Block(block) => return Ok(block),
+                Next::Register(registration) if registration.len() <= len_max => registration,
+                Next::Register(_) | Next::Full => return Err(Refusal::Full),
+            };
+            let permit = self.arbiter.memlock.try_permit(mode).ok_or(Refusal::Full)?;
+            match registration.run(permit) {
+                Ok(_turn) => match self.table().pop(class) {
+                    Some(block) => return Ok(block),
+                    None => continue,
+                },
+                Err(refusal) => mode = self.give_up(mode, refusal)?,
+            }
+        }
+    }
+
+    /// What to try after a refusal, if there is anything.
+    fn give_up(&self, mode: LockMode, refusal: Refusal) -> Result<LockMode, Refusal> {
+        if mode == LockMode::Exclusive || !refusal.is_over_lock_limit() {
+            return Err(refusal);
+        }
+        // Its room may be what another caller waits for. Each caller wakes the others once, so this
+        // ends.
+        self.arbiter.memlock.freed.notify_waiters();
+        Ok(LockMode::Exclusive)
+    }
+
+    /// A block of the class, or the way to one.
+    fn next(self: &Arc<Self>, class: SizeClass) -> Next {
+        let planned = {
+            let mut table = self.table();
+            match table.pop(class) {
+                Some(block) => return Next::Block(block),
+                None => table.plan(class, self.blocks_max(class)),
+            }
+        };
+        // Deregistering is slow, so the lock is not held while what was evicted is dropped.
+        let Some((plan, _evicted)) = planned else { return Next::Full };
+        Next::Register(Registration::new(Arc::clone(self), plan))
+    }
+
+    /// How many blocks a slab of the class may have.
+    pub(super) fn blocks_max(&self, class: SizeClass) -> u32 {
+        // A peer that may read one buffer by a key may read all of what the key opens.
+        if self.access == Access::Source || class.bytes() > CUT_LEN_MAX {
+            return 1;
+        }
+        u32::try_from(SLAB_LEN_MAX / class.bytes()).unwrap_or(1)
+    }
 }

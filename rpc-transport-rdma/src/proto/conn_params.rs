@@ -7,8 +7,8 @@ use prost::Message;
 use rpc_core::connect::{Declined, Obstacle};
 
 use crate::config::MAX_READ_QUEUE_PAIRS;
+use crate::proto::endpoint::{Endpoint, Gid, LinkLayer, Mtu};
 use crate::proto::wire::RTS_LEN_MAX;
-use crate::verbs::{Endpoint, Gid, LinkLayer, Mtu};
 
 /// The most queue pairs for READs that an end may have, so that a handshake is short.
 const READ_QUEUE_PAIRS_MAX: usize = MAX_READ_QUEUE_PAIRS as usize;

@@ -3,11 +3,11 @@
 use rpc_core::wire::HEADER_LEN;
 
 use crate::proto::conn_params::ConnParams;
+use crate::proto::endpoint::{Endpoint, Gid, LinkLayer, Mtu};
 use crate::proto::remote_memory::{RemoteKey, RemoteMemory};
 use crate::proto::wire::{
     AtsStatus, Grant, MESSAGE_HEADER_LEN, MessageHeader, MessageKind, RTS_LEN_MAX, Rts, RtsSegment,
 };
-use crate::verbs::{Endpoint, Gid, LinkLayer, Mtu};
 
 /// Reads a message as a connection does.
 ///

@@ -6,6 +6,7 @@
 pub(crate) mod clock;
 pub(crate) mod conn_params;
 pub(crate) mod connection;
+pub(crate) mod endpoint;
 pub(crate) mod flow;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;

@@ -14,8 +14,8 @@ use super::conn_params::ConnParams;
 use super::wire::{
     AtsStatus, Grant, MESSAGE_HEADER_LEN, MessageHeader, MessageKind, RTS_LEN_MAX, Rts, RtsSegment,
 };
+use crate::proto::endpoint::{Endpoint, Gid, LinkLayer, Mtu};
 use crate::proto::remote_memory::{RemoteKey, RemoteMemory};
-use crate::verbs::{Endpoint, Gid, LinkLayer, Mtu};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded")

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::fabric::Fabric;
 use super::hold::SimHold;
 use super::state::{NetworkState, nanos};
-use crate::verbs::AsyncEventKind;
+use crate::AsyncEventKind;
 
 /// A device of a simulated network. Clones are the same device.
 #[derive(Debug, Clone)]
@@ -116,7 +116,7 @@ impl SimDevice {
         SimHold::new(self.enter(|state, index| Arc::clone(&state.devices[index].gate)))
     }
 
-    fn enter<R>(&self, change: impl FnOnce(&mut NetworkState, usize) -> R) -> R {
+    pub(super) fn enter<R>(&self, change: impl FnOnce(&mut NetworkState, usize) -> R) -> R {
         self.fabric.enter(|state| change(state, self.index))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::verbs::{DeviceAttributes, Gid, Mtu, ReceiveDrain, ReceiveOrder};
+use crate::provider::{DeviceAttributes, Gid, Mtu, ReceiveDrain, ReceiveOrder};
 
 /// What a simulated device is like.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub struct SimDeviceConfig {
     /// are told of the last, and that none is missing then. [`SimFaults`](super::SimFaults) make it
     /// otherwise.
     pub receive_drain: ReceiveDrain,
+    /// Requests wait until a test of this crate completes them.
+    pub(crate) is_scripted: bool,
 }
 
 impl SimDeviceConfig {
@@ -52,6 +54,7 @@ impl SimDeviceConfig {
             inline_max: 512,
             read_defect: None,
             receive_drain: ReceiveDrain { order: ReceiveOrder::Posted, ..ReceiveDrain::SPECIFIED },
+            is_scripted: false,
         }
     }
 }

@@ -2,18 +2,23 @@
 //!
 //! Whatever is done to the network is done by [`Fabric::enter`]: what has become due happens first,
 //! and tasks that have to look again are woken once the lock is free.
+//!
+//! A waiting task sleeps until the network's next event is due and then makes it happen, so that
+//! the network needs no task of its own and belongs to no runtime.
 
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rpc_core::handoff::displace_lifo_slot;
 use tokio::runtime::Handle;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::state::{Nanos, NetworkState, nanos};
-use super::violation::SimViolation;
+use crate::provider::VerbsError;
+use crate::sim::state::{Nanos, NetworkState, nanos};
+use crate::sim::violation::SimViolation;
 
 #[derive(Debug)]
 pub(crate) struct Fabric {
@@ -75,5 +80,46 @@ impl Fabric {
     /// A moment of the network as tokio's.
     pub(crate) fn instant(&self, at: Nanos) -> Instant {
         self.start + Duration::from_nanos(at)
+    }
+}
+
+/// The place of the one task that waits for a queue's or a device's events.
+#[derive(Debug, Default)]
+pub(crate) struct Waiter {
+    sleep: Mutex<Option<Pin<Box<Sleep>>>>,
+}
+
+impl Waiter {
+    /// Polls for what `take` takes from the network. `id` is the object that is waited for.
+    pub(crate) fn poll<T>(
+        &self,
+        fabric: &Fabric,
+        id: u32,
+        context: &mut Context<'_>,
+        mut take: impl FnMut(&mut NetworkState) -> Option<T>,
+    ) -> Poll<Result<T, VerbsError>> {
+        if Handle::try_current().is_err() {
+            return Poll::Ready(Err(VerbsError::NoRuntime));
+        }
+        let mut sleep = self.sleep.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let entered = fabric.enter(|state| match take(state) {
+                Some(taken) => {
+                    state.stop_waiting(id);
+                    Ok(taken)
+                }
+                None => Err(state.wait(id, context.waker().clone())),
+            });
+            let next = match entered {
+                Ok(taken) => return Poll::Ready(Ok(taken)),
+                Err(next) => next,
+            };
+            // Made anew each time: the last one may belong to another runtime.
+            *sleep = next.map(|at| Box::pin(sleep_until(fabric.instant(at))));
+            let Some(sleep) = &mut *sleep else { return Poll::Pending };
+            if sleep.as_mut().poll(context).is_pending() {
+                return Poll::Pending;
+            }
+        }
     }
 }

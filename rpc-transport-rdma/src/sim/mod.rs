@@ -47,17 +47,31 @@
 //! completed before it looked has a fault of its own. It has one port a device, RoCE v2 addressing
 //! and no `WRITE`. It says nothing about speed.
 
+mod access;
+#[forbid(unsafe_code)]
 mod counters;
+#[forbid(unsafe_code)]
 mod device;
+#[forbid(unsafe_code)]
 mod device_config;
+#[forbid(unsafe_code)]
 pub(crate) mod fabric;
+#[forbid(unsafe_code)]
 mod faults;
+#[forbid(unsafe_code)]
 mod hold;
+#[forbid(unsafe_code)]
 mod network;
-pub(crate) mod state;
+mod provider;
+#[cfg(test)]
+#[forbid(unsafe_code)]
+pub(crate) mod scripted;
+#[forbid(unsafe_code)]
+mod state;
+#[forbid(unsafe_code)]
 mod steps;
+#[forbid(unsafe_code)]
 mod violation;
-pub(crate) mod waiter;
 
 pub use counters::{SimCensus, SimCounters};
 pub use device::{SimDevice, SimLoss};
@@ -65,6 +79,5 @@ pub use device_config::SimDeviceConfig;
 pub use faults::SimFaults;
 pub use hold::SimHold;
 pub use network::SimNetwork;
+pub use provider::SimProvider;
 pub use violation::SimViolation;
-
-pub use crate::verbs::SimProvider;

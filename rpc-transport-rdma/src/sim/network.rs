@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use super::counters::{SimCensus, SimCounters};
 use super::device::SimDevice;
-use super::device_config::SimDeviceConfig;
 use super::fabric::Fabric;
 use super::faults::SimFaults;
-use super::state::DeviceState;
+use super::state::{DeviceState, Script};
 use super::violation::SimViolation;
-use crate::verbs::SimProvider;
+use crate::sim::device_config::SimDeviceConfig;
+use crate::sim::provider::SimProvider;
 
 /// A network of simulated devices. Clones are the same network.
 #[derive(Debug, Clone)]
@@ -66,6 +66,7 @@ impl SimNetwork {
                 failing_destructions: 0,
                 read_delay: 0,
                 gate: Arc::default(),
+                script: Script::default(),
             });
             state.devices.len() - 1
         });

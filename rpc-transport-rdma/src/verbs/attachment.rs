@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::completion_queue::SharedCompletionQueue;
-use super::receivers::Receivers;
 use super::{CompletionQueue, Device, RawSharedReceiveQueue, VerbsError};
+use crate::verbs::lost_receives::Receivers;
 
 /// Lets new queue pairs complete into a completion queue and receive from a shared receive queue.
 #[derive(Debug, Clone)]

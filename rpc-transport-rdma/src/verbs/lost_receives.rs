@@ -1,4 +1,12 @@
-//! Which receives of a shared receive queue will never complete. Pure.
+//! Receives of a shared receive queue that will never complete, and the queue pairs that may have
+//! taken them.
+//!
+//! A queue pair may have taken a receive from just before it can receive until it is destroyed and
+//! the completion queue was found empty after that. One that cannot be destroyed stays for ever.
+//! Queue pairs come and go on any thread, so this is behind a lock, which the task that polls takes
+//! only when something has changed.
+//!
+//! # Lost receives
 //!
 //! A queue pair that dies in the middle of a message may take the receive with it, and so may one
 //! whose completions its driver throws out. Nothing tells. What is known is that receives are taken
@@ -19,9 +27,144 @@
 //! keep a receive in doubt for as long as it lives, since it may be in the middle of a message.
 //! While nothing is in doubt none of this costs anything.
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::receivers::{Present, Receiver};
+use rustc_hash::{FxHashMap, FxHashSet};
+use slab::Slab;
+
+/// The queue pairs of one shared receive queue.
+#[derive(Debug, Default)]
+pub(super) struct Receivers {
+    state: Mutex<ReceiversState>,
+    /// Receives posted before this one were taken, as far as queue pairs that begin need to know.
+    taken_before: AtomicU64,
+    /// Grows with every queue pair that goes.
+    changes: AtomicU64,
+    /// Receives that may be missing, as last judged.
+    missing: AtomicU32,
+}
+
+#[derive(Debug, Default)]
+struct ReceiversState {
+    living: Slab<Receiver>,
+    /// Those that are destroyed, and whose completions may lie in the completion queue.
+    departed: VecDeque<Departed>,
+    /// How many have gone that may have left a receive behind.
+    deaths: u64,
+}
+
+/// A queue pair that may have a receive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Receiver {
+    /// Its number, which another may have as well when it is destroyed.
+    pub(super) number: u32,
+    /// It can have none that was posted before this one: those were taken when it began.
+    pub(super) birth: u64,
+    /// Deaths before it began.
+    pub(super) deaths_before: u64,
+}
+
+#[derive(Debug)]
+struct Departed {
+    receiver: Receiver,
+    /// It is done with when the completion queue has freed this many entries in all.
+    ticket: u64,
+}
+
+/// What a queue pair left behind when it was destroyed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Farewell {
+    /// Everything that it took has completed.
+    Clean,
+    /// It may have taken a receive that never completes.
+    Doubtful,
+}
+
+/// The queue pairs at one moment.
+#[derive(Debug, Default)]
+pub(super) struct Present {
+    /// Those that may have a receive, whether or not they are destroyed.
+    pub(super) receivers: Vec<Receiver>,
+    /// How many of them are destroyed.
+    pub(super) departed_count: usize,
+    /// How many have gone that may have left a receive behind.
+    pub(super) deaths: u64,
+}
+
+impl Receivers {
+    fn state(&self) -> MutexGuard<'_, ReceiversState> {
+        // The state is whole between any two statements that could panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a queue pair before it can receive, and gives its place.
+    pub(super) fn enter(&self, number: u32) -> usize {
+        // An old value is a small one, which makes the queue pair suspect of more than it can have.
+        let birth = self.taken_before.load(Ordering::Relaxed);
+        let mut state = self.state();
+        let deaths_before = state.deaths;
+        state.living.insert(Receiver { number, birth, deaths_before })
+    }
+
+    /// Moves a queue pair that is destroyed to those whose completions may still be polled.
+    pub(super) fn leave(&self, place: usize, farewell: Farewell, ticket: u64) {
+        let mut state = self.state();
+        let Some(receiver) = state.living.try_remove(place) else { return };
+        state.departed.push_back(Departed { receiver, ticket });
+        if farewell == Farewell::Doubtful {
+            state.deaths += 1;
+            // At once, so that what its connection held is not promised in between.
+            self.missing.fetch_add(1, Ordering::Relaxed);
+        }
+        drop(state);
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    /// How many queue pairs have gone.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Who is there now, when the completion queue has freed `freed` entries in all.
+    pub(super) fn present(&self, freed: u64) -> Present {
+        let mut state = self.state();
+        state.departed.retain(|departed| departed.ticket > freed);
+        let living = state.living.iter().map(|(_, receiver)| *receiver);
+        let departed = state.departed.iter().map(|departed| departed.receiver);
+        Present {
+            receivers: living.chain(departed).collect(),
+            departed_count: state.departed.len(),
+            deaths: state.deaths,
+        }
+    }
+
+    /// The deaths before the living queue pair of this number began.
+    pub(super) fn deaths_before(&self, number: u32) -> u64 {
+        let state = self.state();
+        let of_number = state.living.iter().map(|(_, it)| it).filter(|it| it.number == number);
+        of_number.map(|receiver| receiver.deaths_before).min().unwrap_or(0)
+    }
+
+    /// Says that receives posted before this one were taken.
+    pub(super) fn set_taken_before(&self, post: u64) {
+        self.taken_before.store(post, Ordering::Relaxed);
+    }
+
+    /// Says how many receives may be missing, given how many deaths that includes.
+    pub(super) fn set_missing(&self, count: u32, deaths: u64) {
+        let state = self.state();
+        // Those that have come since were not judged.
+        let since = u32::try_from(state.deaths - deaths).unwrap_or(u32::MAX);
+        self.missing.store(count.saturating_add(since), Ordering::Relaxed);
+    }
+
+    /// Receives that may be missing: at least as many as are.
+    pub(super) fn missing(&self) -> u32 {
+        self.missing.load(Ordering::Relaxed)
+    }
+}
 
 /// What is known of the receives of one queue.
 #[derive(Debug, Default)]
@@ -154,3 +297,28 @@ impl LostReceives {
 #[cfg(test)]
 #[path = "lost_receives_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+mod receiver_tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_pair_is_suspect_until_the_completion_queue_was_emptied_after_it() {
+        let receivers = Receivers::default();
+        receivers.set_taken_before(7);
+        let (first, second) = (receivers.enter(17), receivers.enter(18));
+        receivers.leave(first, Farewell::Doubtful, 100);
+        receivers.leave(second, Farewell::Clean, 197);
+        assert_eq!((receivers.changes(), receivers.missing()), (2, 1));
+        let later = receivers.enter(17);
+        let present = receivers.present(100);
+        let births: Vec<_> = present.receivers.iter().map(|it| (it.number, it.birth)).collect();
+        assert_eq!(births, [(17, 7), (18, 7)]);
+        assert_eq!((present.departed_count, present.deaths), (1, 1));
+        assert_eq!(receivers.present(197).departed_count, 0);
+        assert_eq!((receivers.deaths_before(17), receivers.deaths_before(18)), (1, 0));
+        receivers.leave(later, Farewell::Doubtful, 294);
+        receivers.set_missing(3, 1);
+        assert_eq!(receivers.missing(), 4, "the last death is not among the three");
+    }
+}

@@ -1,10 +1,10 @@
-//! Lost receives over the mock device, which fills receives in the order of posting as it is told.
+//! Lost receives over a scripted device, which fills receives in the order of posting.
 
 use std::collections::HashSet;
 
 use proptest::prelude::*;
 
-use crate::verbs::mock::MockDevice;
+use crate::sim::scripted::ScriptedDevice;
 use crate::verbs::{
     CompletionQueue, ConnectOptions, Port, QueuePair, QueuePairConfig, RawCompletion,
     SharedReceiveQueue, SharedReceiveQueueConfig, WorkId,
@@ -14,7 +14,7 @@ const SLOTS: u16 = 12;
 
 /// A shared receive queue and the queue pairs that are connected to it.
 struct Rig {
-    mock: MockDevice,
+    sim: ScriptedDevice,
     completions: CompletionQueue,
     receives: SharedReceiveQueue,
     port: Port,
@@ -29,13 +29,13 @@ struct End {
 
 impl Rig {
     fn new() -> Self {
-        let mock = MockDevice::new();
-        let device = mock.device();
+        let sim = ScriptedDevice::new();
+        let device = sim.device();
         let completions = CompletionQueue::new(&device, 1000).unwrap();
         let config = SharedReceiveQueueConfig { slot_count: SLOTS, slot_len: 64, tag: 1 };
         let receives = SharedReceiveQueue::new(&completions, &config).unwrap();
-        let port = mock.port(&device);
-        Self { mock, completions, receives, port, ends: Vec::new() }
+        let port = sim.port(&device);
+        Self { sim, completions, receives, port, ends: Vec::new() }
     }
 
     fn begin(&mut self) {
@@ -50,15 +50,15 @@ impl Rig {
     /// A message begins, if a receive is posted for it.
     fn take(&mut self, index: usize) {
         let end = &mut self.ends[index];
-        if end.held.is_none() && self.mock.posted_receives() > 0 {
-            end.held = Some(self.mock.take_receive(0, end.queue_pair.number()));
+        if end.held.is_none() && self.sim.posted_receives() > 0 {
+            end.held = Some(self.sim.take_receive(0, end.queue_pair.number()));
         }
     }
 
     /// A message is whole.
     fn finish(&mut self, index: usize) {
         if let Some(raw) = self.ends[index].held.take() {
-            self.mock.complete(raw);
+            self.sim.complete(raw);
         }
     }
 
@@ -91,8 +91,8 @@ impl Rig {
     fn present(&self) -> Vec<u16> {
         let position = |work_id| WorkId::from_u64(work_id).position();
         let held = self.ends.iter().filter_map(|end| end.held).map(|raw| raw.work_id);
-        let all = self.mock.receive_ids().into_iter().chain(held);
-        all.chain(self.mock.completion_ids()).map(position).collect()
+        let all = self.sim.receive_ids().into_iter().chain(held);
+        all.chain(self.sim.completion_ids()).map(position).collect()
     }
 
     fn check(&self) {
@@ -111,13 +111,13 @@ fn a_receive_that_died_with_its_queue_pair_is_posted_again() {
     rig.take(0);
     rig.die(0);
     rig.turn();
-    assert_eq!((rig.missing(), rig.mock.posted_receives()), (1, 11), "nothing has come since");
+    assert_eq!((rig.missing(), rig.sim.posted_receives()), (1, 11), "nothing has come since");
     rig.message(0);
     rig.turn();
-    assert_eq!((rig.missing(), rig.mock.posted_receives()), (1, 12), "it may be from before");
+    assert_eq!((rig.missing(), rig.sim.posted_receives()), (1, 12), "it may be from before");
     rig.message(0);
     rig.turn();
-    assert_eq!((rig.missing(), rig.mock.posted_receives()), (0, 12));
+    assert_eq!((rig.missing(), rig.sim.posted_receives()), (0, 12));
     assert_eq!(rig.receives.reclaimed_count(), 1);
 }
 
@@ -131,7 +131,7 @@ fn the_first_message_of_a_later_queue_pair_is_enough() {
     rig.begin();
     rig.message(0);
     rig.turn();
-    assert_eq!((rig.missing(), rig.mock.posted_receives()), (0, 12));
+    assert_eq!((rig.missing(), rig.sim.posted_receives()), (0, 12));
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn a_message_that_takes_long_is_not_mistaken_for_a_lost_one() {
     rig.turn();
     rig.message(0);
     rig.turn();
-    assert_eq!((rig.missing(), rig.mock.posted_receives()), (0, 12));
+    assert_eq!((rig.missing(), rig.sim.posted_receives()), (0, 12));
 }
 
 #[test]
@@ -167,10 +167,10 @@ fn a_late_completion_of_a_receive_that_was_given_up_frees_nothing() {
     rig.begin();
     rig.message(0);
     rig.turn();
-    assert_eq!(rig.mock.posted_receives(), 12);
-    rig.mock.complete(late);
+    assert_eq!(rig.sim.posted_receives(), 12);
+    rig.sim.complete(late);
     rig.turn();
-    assert_eq!((rig.receives.idle_count(), rig.mock.posted_receives()), (0, 12));
+    assert_eq!((rig.receives.idle_count(), rig.sim.posted_receives()), (0, 12));
 }
 
 #[test]
@@ -227,7 +227,7 @@ proptest! {
                     // The worker polls before it destroys, so that one receive at most is lost.
                     rig.turn();
                     rig.finish(index);
-                    rig.mock.purge(rig.ends[index].queue_pair.number());
+                    rig.sim.purge(rig.ends[index].queue_pair.number());
                     rig.die(index);
                 }
                 Step::Turn => rig.turn(),
@@ -240,10 +240,10 @@ proptest! {
         }
         rig.turn();
         rig.begin();
-        if rig.mock.posted_receives() > 0 {
+        if rig.sim.posted_receives() > 0 {
             rig.message(0);
             rig.turn();
-            prop_assert_eq!((rig.missing(), rig.mock.posted_receives()), (0, usize::from(SLOTS)));
+            prop_assert_eq!((rig.missing(), rig.sim.posted_receives()), (0, usize::from(SLOTS)));
             prop_assert!(rig.receives.is_certain());
         }
     }

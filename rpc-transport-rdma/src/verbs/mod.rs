@@ -50,94 +50,44 @@
 //!   hardware: tests of such peers run on one thread.
 
 #[forbid(unsafe_code)]
-mod async_event;
-#[forbid(unsafe_code)]
 mod attachment;
-#[forbid(unsafe_code)]
-mod attributes;
-#[forbid(unsafe_code)]
-mod completion;
 #[forbid(unsafe_code)]
 mod completion_budget;
 #[forbid(unsafe_code)]
 mod completion_queue;
 #[forbid(unsafe_code)]
-mod device;
-#[forbid(unsafe_code)]
-mod endpoint;
-#[forbid(unsafe_code)]
-mod error;
-#[forbid(unsafe_code)]
-mod gid;
-#[cfg(feature = "ibverbs")]
-mod ibverbs;
-#[forbid(unsafe_code)]
 mod in_flight;
 #[forbid(unsafe_code)]
-mod keys;
-#[cfg(any(feature = "ibverbs", feature = "sim"))]
-#[forbid(unsafe_code)]
-mod loss;
-#[forbid(unsafe_code)]
 mod lost_receives;
-#[forbid(unsafe_code)]
-mod memory_window;
-#[cfg(test)]
-pub(crate) mod mock;
-#[forbid(unsafe_code)]
-mod port;
-#[forbid(unsafe_code)]
-mod post_error;
-mod provider;
 mod queue_pair;
 #[forbid(unsafe_code)]
 mod queue_pair_config;
-#[forbid(unsafe_code)]
-mod receive_drain;
-#[forbid(unsafe_code)]
-mod receivers;
-#[forbid(unsafe_code)]
-mod request;
 mod shared_receive_queue;
-#[cfg(feature = "sim")]
-mod simulated;
 #[forbid(unsafe_code)]
 mod slot_table;
 #[forbid(unsafe_code)]
 mod work;
-#[forbid(unsafe_code)]
-mod work_id;
 
-pub use async_event::AsyncEvent;
 pub use attachment::Attachment;
-pub use attributes::{DeviceAttributes, DeviceInfo, LinkLayer, Mtu, PortAttributes, PortState};
-pub use completion::{Completion, CompletionError, RawCompletion, WorkStatus};
 pub use completion_queue::CompletionQueue;
-pub use device::Device;
-pub use endpoint::{Agreement, ConnectError, Endpoint, PathAttributes};
-pub use error::VerbsError;
-pub use gid::{Gid, GidEntry, GidKind};
-#[cfg(feature = "ibverbs")]
-pub use ibverbs::Ibverbs;
-pub use keys::LocalKey;
-pub use memory_window::{Binding, Window};
-pub use port::Port;
-pub use post_error::{PostError, UnknownCompletion};
-pub use provider::{
-    ObjectHandle, PartialPost, Provider, QueuePairRequest, RawBind, RawCompletionQueue, RawDevice,
-    RawMemoryRegion, RawMemoryWindow, RawOperation, RawQueuePair, RawReceive, RawSegment, RawSend,
-    RawSharedReceiveQueue,
-};
 pub use queue_pair::QueuePair;
 pub use queue_pair_config::QueuePairConfig;
-pub use receive_drain::{LastReceive, Leftover, ReceiveDrain, ReceiveOrder};
 pub use shared_receive_queue::{
     ReceiveError, Settled, SharedReceiveQueue, SharedReceiveQueueConfig,
 };
-#[cfg(feature = "sim")]
-pub use simulated::SimProvider;
-pub use work::{Done, Work};
-pub use work_id::{WorkId, WorkKind};
+pub use work::{Done, PostError, UnknownCompletion, Work};
 
-pub use crate::proto::remote_memory::{RemoteKey, RemoteMemory};
+pub use crate::memory::{Binding, Window};
+#[cfg(feature = "ibverbs")]
+pub use crate::provider::Ibverbs;
+pub(crate) use crate::provider::LocalAddress;
+pub use crate::provider::{
+    Agreement, AsyncEvent, Completion, CompletionError, ConnectError, Device, DeviceAttributes,
+    DeviceInfo, Endpoint, Gid, GidEntry, GidKind, LastReceive, Leftover, LinkLayer, LocalKey, Mtu,
+    ObjectHandle, PartialPost, PathAttributes, Port, PortAttributes, PortState, Provider,
+    QueuePairRequest, Quirks, RawBind, RawCompletion, RawCompletionQueue, RawDevice,
+    RawMemoryRegion, RawMemoryWindow, RawOperation, RawQueuePair, RawReceive, RawSegment, RawSend,
+    RawSharedReceiveQueue, ReceiveDrain, ReceiveOrder, RemoteKey, RemoteMemory, VerbsError, WorkId,
+    WorkKind, WorkStatus,
+};
 pub use crate::{AsyncEventKind, ConnectOptions};

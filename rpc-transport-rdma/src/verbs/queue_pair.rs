@@ -19,16 +19,16 @@ use std::io;
 use std::mem;
 
 use super::in_flight::InFlight;
-use super::memory_window::MemoryWindows;
-use super::receivers::Farewell;
-use super::request::{Parts, work_done};
-use super::work_id::QueueIdentity;
 use super::{
     Agreement, Attachment, Binding, Completion, CompletionError, ConnectError, ConnectOptions,
     Done, Endpoint, LastReceive, Leftover, PathAttributes, Port, PostError, QueuePairConfig,
     QueuePairRequest, RawOperation, RawQueuePair, RawSend, UnknownCompletion, VerbsError, Window,
     Work, WorkId, WorkKind, WorkStatus,
 };
+use crate::memory::MemoryWindows;
+use crate::provider::QueueIdentity;
+use crate::verbs::lost_receives::Farewell;
+use crate::verbs::work::{Parts, work_done};
 
 /// One end of a reliable connection.
 pub struct QueuePair {

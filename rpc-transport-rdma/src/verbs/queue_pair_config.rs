@@ -2,9 +2,9 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use super::endpoint::NUMBER_24_MAX;
-use super::work_id::QueueIdentity;
 use super::{Attachment, Endpoint, Port, VerbsError, WorkId};
+use crate::provider::NUMBER_24_MAX;
+use crate::provider::QueueIdentity;
 
 /// Size and name of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

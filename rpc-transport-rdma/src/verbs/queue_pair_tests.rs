@@ -1,10 +1,10 @@
-//! Queue pairs over the mock device: what goes in comes back, once, in order.
+//! Queue pairs over a scripted device: what goes in comes back, once, in order.
 
 use std::sync::Arc;
 
 use super::*;
 use crate::memory::{Access, LargeBuffer, RegionPool, Sink, SlotPool};
-use crate::verbs::mock::MockDevice;
+use crate::sim::scripted::ScriptedDevice;
 use crate::verbs::{
     CompletionQueue, RawCompletion, RemoteKey, RemoteMemory, SharedReceiveQueue,
     SharedReceiveQueueConfig,
@@ -12,7 +12,7 @@ use crate::verbs::{
 
 /// A connected queue pair of depth 4 and all that it needs.
 struct Fixture {
-    mock: MockDevice,
+    sim: ScriptedDevice,
     completions: CompletionQueue,
     attachment: Attachment,
     port: Port,
@@ -26,13 +26,14 @@ const SLOTS: u32 = 16;
 
 impl Fixture {
     fn new() -> Self {
-        let mock = MockDevice::new();
-        let device = mock.device();
+        let sim = ScriptedDevice::new();
+        sim.claim_windows();
+        let device = sim.device();
         let completions = CompletionQueue::new(&device, 64).unwrap();
         let config = SharedReceiveQueueConfig { slot_count: 2, slot_len: 64, tag: 1 };
         let receives = SharedReceiveQueue::new(&completions, &config).unwrap();
         let attachment = receives.attachment();
-        let port = mock.port(&device);
+        let port = sim.port(&device);
         let queue_pair = connected(&attachment, &port);
         Self {
             completions,
@@ -42,7 +43,7 @@ impl Fixture {
             sinks: RegionPool::new(&device, Access::Sink, 1 << 20),
             sources: RegionPool::new(&device, Access::Windowed, 1 << 20),
             queue_pair,
-            mock,
+            sim,
         }
     }
 
@@ -59,7 +60,7 @@ impl Fixture {
     /// Completes the accepted request at `index` with a status and handles it.
     fn complete(&mut self, index: usize, status: u32) -> Vec<Done> {
         let raw = self.raw_completion(index, status);
-        self.mock.complete(raw);
+        self.sim.complete(raw);
         let mut done = Vec::new();
         let completion = self.poll();
         self.queue_pair.handle_completion(completion, &mut done).unwrap();
@@ -67,7 +68,7 @@ impl Fixture {
     }
 
     fn raw_completion(&self, index: usize, status: u32) -> RawCompletion {
-        let work_id = self.mock.sends()[index].work_id;
+        let work_id = self.sim.sends()[index].work_id;
         let queue_pair_number = self.queue_pair.number();
         RawCompletion { work_id, status, queue_pair_number, ..Default::default() }
     }
@@ -105,8 +106,8 @@ fn a_batch_is_one_post_and_one_completion() {
     let mut fixture = Fixture::new();
     let mut batch = fixture.sends(3);
     assert_eq!(fixture.queue_pair.post(&mut batch).unwrap(), 3);
-    let sends = fixture.mock.sends();
-    assert_eq!(fixture.mock.send_calls(), 1);
+    let sends = fixture.sim.sends();
+    assert_eq!(fixture.sim.send_calls(), 1);
     assert_eq!(sends.iter().map(|it| it.signaled).collect::<Vec<_>>(), [false, false, true]);
     let done = fixture.complete(2, 0);
     assert_eq!(texts(&done), ["0", "1", "2"]);
@@ -133,7 +134,7 @@ fn short_messages_are_inline_and_long_ones_are_not() {
     let long = "x".repeat(17);
     let mut batch: VecDeque<_> = ["", "short", &long].map(|text| fixture.send(text)).into();
     fixture.queue_pair.post(&mut batch).unwrap();
-    let sends = fixture.mock.sends();
+    let sends = fixture.sim.sends();
     assert_eq!(sends[0].segment, None);
     assert_eq!(sends.iter().map(|it| it.inline).collect::<Vec<_>>(), [false, true, false]);
 }
@@ -152,8 +153,8 @@ fn reads_share_a_sink_and_the_last_gives_it_back() {
     let mut batch = VecDeque::from([read(0), read(10)]);
     drop(sink);
     fixture.queue_pair.post(&mut batch).unwrap();
-    for (request, fill) in fixture.mock.sends().iter().zip([b'a', b'b']) {
-        fixture.mock.write(request.segment.unwrap(), &[fill; 10]);
+    for (request, fill) in fixture.sim.sends().iter().zip([b'a', b'b']) {
+        fixture.sim.write(request.segment.unwrap(), &[fill; 10]);
     }
     let sinks = fixture.complete(1, 0).into_iter().map(|done| match done.work {
         Work::Read { sink, .. } => sink,
@@ -169,7 +170,7 @@ fn reads_share_a_sink_and_the_last_gives_it_back() {
 fn a_partial_post_keeps_what_was_accepted_and_gives_back_the_rest() {
     let mut fixture = Fixture::new();
     let mut batch = fixture.sends(3);
-    fixture.mock.refuse_sends(1, libc::EIO);
+    fixture.sim.refuse_sends(1, libc::EIO);
     let error = fixture.queue_pair.post(&mut batch).unwrap_err();
     assert!(matches!(error, PostError::Device { accepted: 1, .. }));
     assert_eq!((fixture.queue_pair.in_flight_len(), batch.len()), (1, 2));
@@ -186,7 +187,7 @@ fn a_full_device_queue_is_back_pressure_while_a_completion_will_come() {
     let mut fixture = Fixture::new();
     fixture.queue_pair.post(&mut fixture.sends(1)).unwrap();
     let mut batch = fixture.sends(3);
-    fixture.mock.refuse_sends(2, libc::ENOMEM);
+    fixture.sim.refuse_sends(2, libc::ENOMEM);
     assert_eq!(fixture.queue_pair.post(&mut batch).unwrap(), 2);
     assert_eq!((batch.len(), fixture.queue_pair.in_flight_len()), (1, 3));
     assert_eq!(fixture.complete(0, 0).len(), 1);
@@ -197,7 +198,7 @@ fn a_full_device_queue_is_back_pressure_while_a_completion_will_come() {
 #[test]
 fn a_queue_that_is_full_while_it_is_empty_is_an_error() {
     let mut fixture = Fixture::new();
-    fixture.mock.refuse_sends(0, libc::ENOMEM);
+    fixture.sim.refuse_sends(0, libc::ENOMEM);
     let error = fixture.queue_pair.post(&mut fixture.sends(2)).unwrap_err();
     assert!(matches!(error, PostError::Device { accepted: 0, .. }));
 }
@@ -206,7 +207,7 @@ fn a_queue_that_is_full_while_it_is_empty_is_an_error() {
 fn a_post_cut_before_its_completion_has_to_be_tried_again() {
     let mut fixture = Fixture::new();
     let mut batch = fixture.sends(3);
-    fixture.mock.refuse_sends(2, libc::ENOMEM);
+    fixture.sim.refuse_sends(2, libc::ENOMEM);
     assert_eq!(fixture.queue_pair.post(&mut batch).unwrap(), 2);
     assert!(!fixture.queue_pair.will_complete());
     assert_eq!(fixture.queue_pair.post(&mut batch).unwrap(), 1);
@@ -218,7 +219,7 @@ fn a_post_cut_before_its_completion_has_to_be_tried_again() {
 fn a_post_that_failed_without_saying_where_keeps_everything_in_flight() {
     let mut fixture = Fixture::new();
     let mut batch = fixture.sends(2);
-    fixture.mock.refuse_sends(2, libc::ENOMEM);
+    fixture.sim.refuse_sends(2, libc::ENOMEM);
     let error = fixture.queue_pair.post(&mut batch).unwrap_err();
     assert!(matches!(error, PostError::Device { accepted: 2, .. }));
     assert_eq!((batch.len(), fixture.queue_pair.in_flight_len()), (0, 2));
@@ -244,7 +245,7 @@ fn the_drain_wr_finds_room_behind_a_full_queue_and_drains_it() {
     fixture.queue_pair.post(&mut fixture.sends(4)).unwrap();
     fixture.queue_pair.halt().unwrap();
     fixture.queue_pair.halt().unwrap();
-    assert_eq!((fixture.mock.errors_set(), fixture.mock.sends().len()), (1, 5));
+    assert_eq!((fixture.sim.errors_set(), fixture.sim.sends().len()), (1, 5));
     assert!(!fixture.queue_pair.is_drained());
     let done = fixture.complete(4, 5);
     assert_eq!(done.len(), 4, "the drain WR is not the caller's work");
@@ -256,7 +257,7 @@ fn the_drain_wr_finds_room_behind_a_full_queue_and_drains_it() {
 fn a_halt_that_failed_can_be_tried_again() {
     let mut fixture = Fixture::new();
     fixture.queue_pair.post(&mut fixture.sends(1)).unwrap();
-    fixture.mock.refuse_sends(0, libc::ENOMEM);
+    fixture.sim.refuse_sends(0, libc::ENOMEM);
     assert!(fixture.queue_pair.halt().is_err());
     assert_eq!(fixture.queue_pair.in_flight_len(), 1);
     fixture.queue_pair.halt().unwrap();
@@ -272,7 +273,7 @@ fn a_completion_of_an_older_queue_pair_with_the_same_tag_frees_nothing() {
     fixture.queue_pair = connected(&fixture.attachment, &fixture.port);
     fixture.queue_pair.post(&mut fixture.sends(1)).unwrap();
     let number = fixture.queue_pair.number();
-    fixture.mock.complete(RawCompletion { queue_pair_number: number, ..stale });
+    fixture.sim.complete(RawCompletion { queue_pair_number: number, ..stale });
     let completion = fixture.poll();
     let mut done = Vec::new();
     assert!(fixture.queue_pair.handle_completion(completion, &mut done).is_err());
@@ -284,7 +285,7 @@ fn a_completion_that_comes_twice_frees_nothing() {
     let mut fixture = Fixture::new();
     fixture.queue_pair.post(&mut fixture.sends(1)).unwrap();
     assert_eq!(fixture.complete(0, 0).len(), 1);
-    fixture.mock.complete(fixture.raw_completion(0, 0));
+    fixture.sim.complete(fixture.raw_completion(0, 0));
     let completion = fixture.poll();
     assert!(fixture.queue_pair.handle_completion(completion, &mut Vec::new()).is_err());
 }
@@ -293,9 +294,9 @@ fn a_completion_that_comes_twice_frees_nothing() {
 fn dropped_undrained_it_is_destroyed_before_its_buffers_are_free() {
     let mut fixture = Fixture::new();
     fixture.queue_pair.post(&mut fixture.sends(3)).unwrap();
-    let Fixture { queue_pair, mock, slots, .. } = fixture;
+    let Fixture { queue_pair, sim, slots, .. } = fixture;
     drop(queue_pair);
-    assert_eq!((mock.errors_set(), mock.destroyed()), (1, 1));
+    assert_eq!((sim.errors_set(), sim.destroyed()), (1, 1));
     assert_eq!(slots.available(), SLOTS as usize);
 }
 
@@ -304,8 +305,8 @@ fn dropped_undrained_it_is_destroyed_before_its_buffers_are_free() {
 fn if_it_cannot_be_destroyed_its_buffers_are_leaked() {
     let mut fixture = Fixture::new();
     fixture.queue_pair.post(&mut fixture.sends(3)).unwrap();
-    let Fixture { queue_pair, mock, slots, .. } = fixture;
-    mock.fail_destroying();
+    let Fixture { queue_pair, sim, slots, .. } = fixture;
+    sim.fail_destroying();
     drop(queue_pair);
     assert_eq!(slots.available(), SLOTS as usize - 3);
 }
@@ -332,7 +333,7 @@ fn work_that_cannot_be_is_refused_before_anything_is_posted() {
         let mut batch = VecDeque::from([fixture.send("fine"), read]);
         let error = fixture.queue_pair.post(&mut batch).unwrap_err();
         assert!(matches!(error, PostError::Invalid { index: 1, .. }), "{error}");
-        assert_eq!((batch.len(), fixture.mock.send_calls()), (2, 0));
+        assert_eq!((batch.len(), fixture.sim.send_calls()), (2, 0));
     }
     let slot = fixture.slots.try_take().unwrap();
     let mut batch = VecDeque::from([Work::Send { slot, len: 65, invalidate: None }]);
@@ -405,8 +406,8 @@ fn a_bind_goes_out_with_the_message_behind_it_in_one_post() {
     let remote = bind.remote();
     let mut batch = VecDeque::from([Work::Bind(bind), fixture.send("offer")]);
     assert_eq!(fixture.queue_pair.post(&mut batch).unwrap(), 2);
-    assert_eq!((fixture.mock.send_calls(), fixture.queue_pair.room()), (1, 2));
-    let [bind, send] = fixture.mock.sends().try_into().unwrap();
+    assert_eq!((fixture.sim.send_calls(), fixture.queue_pair.room()), (1, 2));
+    let [bind, send] = fixture.sim.sends().try_into().unwrap();
     let RawOperation::Bind(raw) = bind.operation else { panic!("{bind:?}") };
     assert_eq!((raw.key, raw.address, raw.len), (remote.key, remote.address, 10_000));
     assert_eq!((bind.segment, bind.signaled, send.signaled), (None, false, true));
@@ -424,7 +425,7 @@ fn a_key_dies_by_an_invalidation_and_the_next_is_another() {
     let bound = only_binding(fixture.complete(0, 0));
     let bound = bound.into_window().expect_err("the peer can read through it");
     fixture.queue_pair.post(&mut VecDeque::from([Work::Invalidate(bound)])).unwrap();
-    assert_eq!(fixture.mock.sends()[1].operation, RawOperation::Invalidate(first));
+    assert_eq!(fixture.sim.sends()[1].operation, RawOperation::Invalidate(first));
     let dead = only_binding(fixture.complete(1, 0));
     let window = dead.into_window().expect("the key is dead");
     let second = buffer.bind(window).remote().key;
@@ -443,8 +444,8 @@ fn a_message_of_the_peer_takes_a_key_away_and_only_its_own() {
     let mut bound = only_binding(fixture.complete(0, 0));
     assert!(!bound.handle_invalidated(RemoteKey(key.0 ^ 1)));
     let number = fixture.queue_pair.number();
-    let raw = fixture.mock.take_receive(0, number);
-    fixture.mock.complete(RawCompletion { invalidated_key: Some(key), ..raw });
+    let raw = fixture.sim.take_receive(0, number);
+    fixture.sim.complete(RawCompletion { invalidated_key: Some(key), ..raw });
     let taken = fixture.poll().invalidated_key().expect("the device says so");
     assert!(bound.handle_invalidated(taken));
     assert!(!bound.handle_invalidated(taken), "a key dies once");
@@ -458,7 +459,7 @@ fn a_message_can_take_a_key_of_the_peer_away() {
     let invalidate = Some(RemoteKey(77));
     let mut batch = VecDeque::from([Work::Send { slot, len, invalidate }]);
     fixture.queue_pair.post(&mut batch).unwrap();
-    let operation = fixture.mock.sends()[0].operation;
+    let operation = fixture.sim.sends()[0].operation;
     assert_eq!(operation, RawOperation::SendInvalidate(RemoteKey(77)));
 }
 
@@ -468,7 +469,7 @@ fn windows_that_cannot_be_bound_or_invalidated_are_refused_before_anything_is_po
     let (unbound, buffer) = binding(&mut fixture);
     let mut other = connected(&fixture.attachment, &fixture.port);
     let foreign = buffer.bind(other.allocate_window().unwrap());
-    let device = fixture.mock.device();
+    let device = ScriptedDevice::new().device();
     let elsewhere = RegionPool::new(&device, Access::Windowed, 1 << 20).try_take(10).unwrap();
     let abroad = elsewhere.bind(fixture.queue_pair.allocate_window().unwrap());
     let cases = [
@@ -480,7 +481,7 @@ fn windows_that_cannot_be_bound_or_invalidated_are_refused_before_anything_is_po
         let error = fixture.queue_pair.post(&mut VecDeque::from([work])).unwrap_err();
         assert!(error.to_string().contains(words), "{error}");
     }
-    assert_eq!(fixture.mock.send_calls(), 0);
+    assert_eq!(fixture.sim.send_calls(), 0);
 }
 
 #[test]
@@ -494,10 +495,10 @@ fn windows_are_gone_before_their_queue_pair_wherever_they_are() {
     let bound = only_binding(fixture.complete(0, 0));
     let second = VecDeque::from([Work::Bind(bindings.next().unwrap())]);
     fixture.queue_pair.post(&mut { second }).unwrap();
-    let Fixture { queue_pair, mock, sources, .. } = fixture;
-    assert_eq!(mock.windows(), 3, "bound, being bound and unbound");
+    let Fixture { queue_pair, sim, sources, .. } = fixture;
+    assert_eq!(sim.windows(), 3, "bound, being bound and unbound");
     drop(queue_pair);
-    assert_eq!((mock.destroyed(), mock.windows(), mock.windows_at_destruction()), (1, 0, 0));
+    assert_eq!((sim.destroyed(), sim.windows(), sim.windows_at_destruction()), (1, 0, 0));
     drop((bound, bindings, buffers));
     assert_eq!(sources.bytes_in_use(), 0);
 }
@@ -509,19 +510,19 @@ fn a_window_can_be_deallocated_while_it_is_bound() {
     fixture.queue_pair.post(&mut VecDeque::from([Work::Bind(bind)])).unwrap();
     let bound = only_binding(fixture.complete(0, 0));
     fixture.queue_pair.deallocate_window(bound);
-    assert_eq!(fixture.mock.windows(), 0);
+    assert_eq!(fixture.sim.windows(), 0);
 }
 
 #[test]
 fn a_binding_keeps_its_region_registered() {
     let mut fixture = Fixture::new();
     let (bind, buffer) = binding(&mut fixture);
-    let before = fixture.mock.registered_bytes();
+    let before = fixture.sim.registered_bytes();
     drop(buffer);
     // The whole budget in one buffer leaves no room for the cached one.
     let large = fixture.sources.try_take(1 << 20).unwrap();
-    assert_eq!(fixture.mock.registered_bytes(), before + (1 << 20));
+    assert_eq!(fixture.sim.registered_bytes(), before + (1 << 20));
     drop(bind);
     drop(large);
-    assert!(fixture.mock.registered_bytes() < before + (1 << 20));
+    assert!(fixture.sim.registered_bytes() < before + (1 << 20));
 }

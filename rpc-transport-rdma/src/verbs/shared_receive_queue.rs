@@ -14,12 +14,12 @@ use std::sync::Arc;
 
 use super::lost_receives::LostReceives;
 use super::slot_table::SlotTable;
-use super::work_id::QueueIdentity;
 use super::{
     Attachment, Completion, CompletionError, CompletionQueue, Device, RawReceive,
     RawSharedReceiveQueue, ReceiveOrder, VerbsError, WorkId, WorkKind,
 };
 use crate::memory::{Access, Region};
+use crate::provider::QueueIdentity;
 
 /// The opcode of a plain received message, `IBV_WC_RECV`.
 const OPCODE_RECEIVE: u32 = 128;
@@ -325,11 +325,11 @@ impl fmt::Debug for SharedReceiveQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sim::scripted::ScriptedDevice;
     use crate::verbs::RawCompletion;
-    use crate::verbs::mock::MockDevice;
 
-    fn queue(mock: &MockDevice) -> (CompletionQueue, SharedReceiveQueue) {
-        let completion_queue = CompletionQueue::new(&mock.device(), 64).unwrap();
+    fn queue(sim: &ScriptedDevice) -> (CompletionQueue, SharedReceiveQueue) {
+        let completion_queue = CompletionQueue::new(&sim.device(), 64).unwrap();
         let config = SharedReceiveQueueConfig { slot_count: 4, slot_len: 64, tag: 3 };
         let queue = SharedReceiveQueue::new(&completion_queue, &config).unwrap();
         (completion_queue, queue)
@@ -343,48 +343,48 @@ mod tests {
 
     #[test]
     fn messages_arrive_out_of_order_and_their_slots_are_reposted_together() {
-        let mock = MockDevice::new();
-        let (mut completions, mut queue) = queue(&mock);
-        assert_eq!(mock.posted_receives(), 4);
+        let sim = ScriptedDevice::new();
+        let (mut completions, mut queue) = queue(&sim);
+        assert_eq!(sim.posted_receives(), 4);
         for (slot, text) in [(2, "two"), (0, "zero")] {
-            mock.deliver(slot, text.as_bytes(), 9);
+            sim.deliver(slot, text.as_bytes(), 9);
             let completion = next(&mut completions);
             assert_eq!((completion.tag(), completion.queue_pair_number()), (3, 9));
             let read = queue.receive(completion, <[u8]>::to_vec).unwrap();
             assert_eq!(read, text.as_bytes());
         }
         assert_eq!((queue.idle_count(), queue.repost().unwrap()), (2, 2));
-        assert_eq!(mock.receive_calls(), 2, "one call for all slots, one for both");
+        assert_eq!(sim.receive_calls(), 2, "one call for all slots, one for both");
         assert_eq!(queue.repost().unwrap(), 0);
     }
 
     #[test]
     fn a_completion_that_comes_twice_or_for_another_queue_is_refused() {
-        let mock = MockDevice::new();
-        let (mut completions, mut queue) = queue(&mock);
-        let raw = mock.deliver(1, b"once", 9);
-        mock.complete(raw);
+        let sim = ScriptedDevice::new();
+        let (mut completions, mut queue) = queue(&sim);
+        let raw = sim.deliver(1, b"once", 9);
+        sim.complete(raw);
         let mut out = Vec::new();
         completions.poll(&mut out).unwrap();
         let twice = out.pop().unwrap();
         queue.receive(out.pop().unwrap(), |_| ()).unwrap();
         assert!(matches!(queue.receive(twice, |_| ()), Err(ReceiveError::Unknown(_))));
         let other = QueueIdentity::new(3).unwrap().work_id(WorkKind::Receive, 0);
-        mock.complete(RawCompletion { work_id: other.to_u64(), ..raw });
+        sim.complete(RawCompletion { work_id: other.to_u64(), ..raw });
         let result = queue.receive(next(&mut completions), |_| ());
         assert!(matches!(result, Err(ReceiveError::Unknown(id)) if id == other));
     }
 
     #[test]
     fn a_failed_receive_and_an_impossible_length_give_the_slot_back() {
-        let mock = MockDevice::new();
-        let (mut completions, mut queue) = queue(&mock);
-        let raw = mock.take_receive(0, 9);
-        mock.complete(RawCompletion { status: 5, ..raw });
+        let sim = ScriptedDevice::new();
+        let (mut completions, mut queue) = queue(&sim);
+        let raw = sim.take_receive(0, 9);
+        sim.complete(RawCompletion { status: 5, ..raw });
         let error = queue.receive(next(&mut completions), |_| ()).unwrap_err();
         assert!(matches!(error, ReceiveError::Failed(error) if error.is_flush()));
-        let raw = mock.take_receive(0, 9);
-        mock.complete(RawCompletion { byte_len: 65, ..raw });
+        let raw = sim.take_receive(0, 9);
+        sim.complete(RawCompletion { byte_len: 65, ..raw });
         let error = queue.receive(next(&mut completions), |_| ()).unwrap_err();
         assert!(matches!(error, ReceiveError::Unexpected { byte_len: 65, .. }));
         assert_eq!(queue.repost().unwrap(), 2);
@@ -392,9 +392,9 @@ mod tests {
 
     #[test]
     fn a_panic_while_reading_does_not_lose_the_slot() {
-        let mock = MockDevice::new();
-        let (mut completions, mut queue) = queue(&mock);
-        mock.deliver(0, b"boom", 9);
+        let sim = ScriptedDevice::new();
+        let (mut completions, mut queue) = queue(&sim);
+        sim.deliver(0, b"boom", 9);
         let completion = next(&mut completions);
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let _ = queue.receive(completion, |_| panic!("while reading"));
@@ -405,23 +405,23 @@ mod tests {
 
     #[test]
     fn a_partial_repost_keeps_the_rest_for_the_next_time() {
-        let mock = MockDevice::new();
-        let (mut completions, mut queue) = queue(&mock);
+        let sim = ScriptedDevice::new();
+        let (mut completions, mut queue) = queue(&sim);
         for _ in 0..3 {
-            mock.deliver(0, b"x", 9);
+            sim.deliver(0, b"x", 9);
             queue.receive(next(&mut completions), |_| ()).unwrap();
         }
-        mock.refuse_receives(1, 1, libc::EIO);
+        sim.refuse_receives(1, 1, libc::EIO);
         assert!(queue.repost().is_err());
         assert_eq!(queue.idle_count(), 2);
         assert_eq!(queue.repost().unwrap(), 2);
-        assert_eq!(mock.posted_receives(), 4);
+        assert_eq!(sim.posted_receives(), 4);
     }
 
     #[test]
     fn what_does_not_fit_is_refused() {
-        let mock = MockDevice::new();
-        let completions = CompletionQueue::new(&mock.device(), 8).unwrap();
+        let sim = ScriptedDevice::new();
+        let completions = CompletionQueue::new(&sim.device(), 8).unwrap();
         let config = SharedReceiveQueueConfig { slot_count: 9, slot_len: 64, tag: 0 };
         let error = SharedReceiveQueue::new(&completions, &config).unwrap_err();
         assert!(matches!(error, VerbsError::CompletionQueueFull { asked: 9, free: 8, .. }));

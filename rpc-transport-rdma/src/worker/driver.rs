@@ -13,16 +13,16 @@ use rpc_core::Reason;
 use rpc_core::transport::CloseReason;
 use tokio::runtime::RuntimeFlavor;
 
-use super::shared::{Command, WorkerShared};
 use crate::connection::Connection;
 use crate::connection::batching::BatchEnd;
 use crate::connection::buffers::Arrival;
-use crate::proto::flow::quota::SlotQuota;
+use crate::lane::{Command, WorkerShared};
+use crate::quota::slots::SlotQuota;
 use crate::verbs::{
     Completion, CompletionQueue, ReceiveError, SharedReceiveQueue, VerbsError, WorkKind,
 };
-use crate::worker::srq_replenish::{REPLENISH_AFTER, Replenish, ReplenishStalled};
-use crate::worker::srq_watermark::Watermark;
+use crate::worker::srq::Watermark;
+use crate::worker::srq::{REPLENISH_AFTER, Replenish, ReplenishStalled};
 
 /// How often the queue is found empty in a row before the worker looks at the clock, and other
 /// tasks of the thread, and the runtime's look for I/O, get their turn.

@@ -8,48 +8,45 @@
 //!
 //! Settings, counters and the log call a worker with its queues a *lane* (`rdma.lanes`,
 //! `LaneInfo`).
+//!
+//! Applications ask for its memory for large frames with [`rpc_core::buffer`].
 
 mod delivery;
 mod driver;
-pub(crate) mod half_open;
-mod last_poll;
-pub(crate) mod outstanding;
-mod registered_buffers;
 pub(crate) mod set;
-pub(crate) mod shared;
-pub(crate) mod srq_replenish;
-pub(crate) mod srq_watermark;
-mod timers;
+pub(crate) mod srq;
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use futures::future::BoxFuture;
+use rpc_core::transport::CloseReason;
+use rpc_core::{BufferMemory, BufferSource, offer_source};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::Connection;
-use crate::fair::semaphore::FairSemaphore;
+use crate::lane::LastPoll;
+use crate::lane::outstanding::OutstandingBuffers;
 use crate::memory::{Access, Handout, PoolRules, RegionPool, SlotPool};
-use crate::proto::flow::quota::{SharedQuota, SlotQuota};
+use crate::quota::half_open::HalfOpen;
+use crate::quota::semaphore::FairSemaphore;
+use crate::quota::slots::{SharedQuota, SlotQuota};
 use crate::verbs::{
     CompletionQueue, Device, SharedReceiveQueue, SharedReceiveQueueConfig, VerbsError,
 };
-use crate::worker::half_open::HalfOpen;
-use crate::worker::outstanding::OutstandingBuffers;
-use crate::worker::registered_buffers::offer_buffers;
-use crate::worker::srq_replenish::Replenish;
-use crate::worker::srq_watermark::Watermark;
+use crate::worker::driver::Driver;
+use crate::worker::srq::Replenish;
+use crate::worker::srq::Watermark;
 use crate::{RdmaConfig, RkeyScope};
-use driver::Driver;
-use last_poll::LastPoll;
 
 /// What connections and a worker's task share.
-pub(crate) type WorkerShared = shared::WorkerShared<Connection>;
+pub(crate) type WorkerShared = crate::lane::WorkerShared<Connection>;
 /// A place among a worker's connections.
-pub(crate) type Place = shared::Place<Connection>;
+pub(crate) type Place = crate::lane::Place<Connection>;
 
 /// A worker's handle. Dropping the last one ends the worker's task.
 #[derive(Debug)]
@@ -155,6 +152,39 @@ impl Worker {
     }
 }
 
+impl WorkerShared {
+    /// Ends the connections that are concerned, each for `reason`, and gives their number.
+    pub(crate) fn end_connections(
+        &self,
+        reason: &CloseReason,
+        is_concerned: impl Fn(&Connection) -> bool,
+    ) -> usize {
+        let mut connections = self.connections();
+        connections.retain(|connection| is_concerned(connection));
+        for connection in &connections {
+            connection.fail(reason.clone());
+        }
+        connections.len()
+    }
+
+    /// Ends the worker and all its connections for `reason`, without waiting for a device that may
+    /// be gone, and gives their number.
+    pub(crate) fn lose(&self, reason: &CloseReason) -> usize {
+        self.note_end(reason);
+        let count = self.end_connections(reason, |_| true);
+        self.halt();
+        count
+    }
+
+    /// Tells the connection of a queue pair that the device took the last receive for that; for
+    /// the task that takes the device's asynchronous events.
+    pub(crate) fn handle_last_receive(&self, number: u32) {
+        if let Some(connection) = self.by_number(number) {
+            connection.handle_last_receive(number);
+        }
+    }
+}
+
 impl Drop for Worker {
     fn drop(&mut self) {
         self.shared.halt();
@@ -165,7 +195,7 @@ impl Drop for Worker {
 fn wait_for_deadlines(worker: &Arc<WorkerShared>) -> impl Future<Output = ()> + use<> {
     let (timers, stop, worker) =
         (Arc::clone(&worker.timers), worker.stop.clone(), Arc::downgrade(worker));
-    timers::run(timers, stop, move |tag, at| {
+    crate::lane::timers::run(timers, stop, move |tag, at| {
         let connection = worker.upgrade().and_then(|worker| worker.by_tag(tag));
         if let Some(connection) = connection {
             connection.handle_timeout(at);
@@ -183,3 +213,23 @@ fn source_access(config: &RdmaConfig) -> Access {
 
 #[cfg(test)]
 mod tests;
+
+/// Offers a worker's memory for as long as the worker exists.
+pub(crate) fn offer_buffers(worker: &Arc<WorkerShared>) {
+    let source: Arc<dyn BufferSource> = Arc::<WorkerShared>::clone(worker);
+    offer_source(&source);
+}
+
+impl BufferSource for WorkerShared {
+    fn rank(&self) -> usize {
+        self.connection_count()
+    }
+
+    fn buffer(self: Arc<Self>, len: usize) -> BoxFuture<'static, Option<Box<dyn BufferMemory>>> {
+        Box::pin(async move {
+            // A worker that has ended sends nothing.
+            let lent = if self.is_dead() { None } else { self.sources.lend(len).await };
+            lent.map(|memory| Box::new(memory) as Box<dyn BufferMemory>)
+        })
+    }
+}

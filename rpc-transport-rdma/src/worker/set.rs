@@ -192,7 +192,7 @@ mod tests {
 
     use super::*;
     use crate::RdmaConfig;
-    use crate::verbs::mock::MockDevice;
+    use crate::sim::scripted::ScriptedDevice;
 
     /// Far longer than anything here takes.
     const LIMIT: Duration = Duration::from_secs(30);
@@ -218,7 +218,7 @@ mod tests {
                 find(&workers, "slow", || {
                     began.send(()).unwrap();
                     may_go_on.lock().unwrap().recv_timeout(LIMIT).unwrap();
-                    Ok(worker(&MockDevice::new().device()))
+                    Ok(worker(&ScriptedDevice::new().device()))
                 })
             });
             begins.recv_timeout(LIMIT).unwrap();
@@ -229,7 +229,7 @@ mod tests {
             thread::spawn(move || {
                 let _inside = handle.enter();
                 let seen = beside.map(|device, _, _| device.to_owned());
-                find(&beside, "other", || Ok(worker(&MockDevice::new().device())));
+                find(&beside, "other", || Ok(worker(&ScriptedDevice::new().device())));
                 done.send(seen).unwrap();
             });
             let seen = is_done.recv_timeout(LIMIT / 10);
@@ -250,15 +250,15 @@ mod tests {
     #[tokio::test]
     async fn a_worker_that_cannot_be_made_is_tried_again() {
         let workers = WorkerSet::default();
-        let refused = workers.find("mock", 1, |_| Err("no memory"), |_| None::<()>);
+        let refused = workers.find("sim", 1, |_| Err("no memory"), |_| None::<()>);
         assert_eq!(refused.map(drop), Err("no memory"));
-        find(&workers, "mock", || Ok(worker(&MockDevice::new().device())));
+        find(&workers, "sim", || Ok(worker(&ScriptedDevice::new().device())));
     }
 
     #[tokio::test]
     async fn a_worker_of_an_opening_that_is_lost_meanwhile_is_not_kept() {
         let workers = WorkerSet::default();
-        let openings = [MockDevice::new().device(), MockDevice::new().device()];
+        let openings = [ScriptedDevice::new().device(), ScriptedDevice::new().device()];
         let made = Mutex::new(0);
         let found = find(&workers, openings[0].name(), || {
             let mut made = made.lock().unwrap();

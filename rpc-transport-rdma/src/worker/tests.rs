@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 
-use super::shared::DEAD;
 use super::*;
-use crate::proto::flow::quota::BASE;
-use crate::verbs::mock::MockDevice;
+use crate::lane::DEAD;
+use crate::quota::slots::BASE;
+use crate::sim::scripted::ScriptedDevice;
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
@@ -17,7 +17,7 @@ fn runtime() -> Runtime {
 fn worker(runtime: &Runtime, receive_slots: u16, max_connections: u32) -> Worker {
     let config = RdmaConfig { receive_slots, max_connections, ..RdmaConfig::default() };
     let _inside = runtime.enter();
-    Worker::start(&MockDevice::new().device(), &config).unwrap()
+    Worker::start(&ScriptedDevice::new().device(), &config).unwrap()
 }
 
 fn promised(worker: &Worker) -> u32 {
@@ -77,7 +77,7 @@ fn a_worker_that_is_unused_ends_its_task() {
     for (spin, turns) in spins.into_iter().zip([0, 10, 10]) {
         let runtime = runtime();
         let config = RdmaConfig { spin, receive_slots: 64, ..RdmaConfig::default() };
-        let device = MockDevice::new();
+        let device = ScriptedDevice::new();
         device.silence_events();
         runtime.block_on(async {
             let worker = Worker::start(&device.device(), &config).unwrap();
@@ -104,6 +104,6 @@ fn limits_that_no_device_has_are_refused_and_do_not_overflow() {
         send_depth: u32::MAX,
         ..RdmaConfig::default()
     };
-    let worker = Worker::start(&MockDevice::new().device(), &config).unwrap();
+    let worker = Worker::start(&ScriptedDevice::new().device(), &config).unwrap();
     assert!(worker.shared.take_place().is_ok());
 }

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::connection::socket::Socket;
 use crate::connection::transport::SocketTransport;
-use crate::net::proxy::read_client;
+use crate::proxy::read_client;
 
 /// The most unused memory that all connections over sockets of the process keep for large frames:
 /// four of the 64 MiB that the examples move, which is also the default budget of one connection.

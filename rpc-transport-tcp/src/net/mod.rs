@@ -1,7 +1,6 @@
 //! Listeners and connectors: TCP, Unix sockets, and byte streams that the program makes itself.
 
 mod happy_eyeballs;
-pub(crate) mod proxy;
 pub(crate) mod socket_access;
 pub(crate) mod socket_file;
 pub(crate) mod stream;

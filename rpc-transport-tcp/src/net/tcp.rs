@@ -21,7 +21,7 @@ use tokio::runtime::Handle;
 
 use super::happy_eyeballs::{self, without_address};
 use crate::connection::bootstrap::SocketBootstrap;
-use crate::net::proxy::ProxyNetworks;
+use crate::proxy::ProxyNetworks;
 #[cfg(feature = "tls")]
 use crate::tls::{ClientTls, ServerTls};
 

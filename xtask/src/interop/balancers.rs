@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use farcall_testkit::process::{Process, bounded};
 
 use super::server::{Server, folder};
-use crate::setup::program;
+use crate::program;
 
 const HAPROXY: &str = include_str!("../../../docs/load-balancers/haproxy.cfg");
 const NGINX: &str = include_str!("../../../docs/load-balancers/nginx.conf");

@@ -9,7 +9,7 @@ use farcall_testkit::process::bounded;
 
 use super::route::{CASES_LIMIT, Route};
 use super::{Column, server::folder};
-use crate::setup::program;
+use crate::program;
 
 /// The client, and the server for clients of farcall.
 const SCRIPTS: [(&str, &str); 2] =

@@ -12,7 +12,7 @@ use farcall_testkit::process::bounded;
 use super::archive;
 use super::release::{Series, by_numbers};
 use crate::phase::Phase;
-use crate::setup::program;
+use crate::program;
 
 /// The usual time of a download of 70 MB and of unpacking it.
 const FETCH_USUALLY: Duration = Duration::from_secs(25);

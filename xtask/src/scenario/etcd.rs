@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use farcall_testkit::process::bounded;
 
-use crate::setup::program;
+use crate::program;
 
 /// Debian's package, of about 10 MB.
 const PACKAGE: &str = "etcd-server";

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use farcall_testkit::process::bounded;
 
-use super::program;
+use crate::program;
 
 const UPDATE_LIMIT: Duration = Duration::from_secs(300);
 /// About 150 MB of packages at 1 MB/s, and as long again to unpack them.

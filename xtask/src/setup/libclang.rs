@@ -11,7 +11,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use farcall_testkit::process::bounded;
 
-use super::{apt, program};
+use super::apt;
+use crate::program;
 
 /// The environment variable with which bindgen is told where libclang is.
 const VARIABLE: &str = "LIBCLANG_PATH";

@@ -8,7 +8,6 @@ mod apt;
 mod cargo_tools;
 mod libclang;
 mod needs;
-pub mod program;
 pub(crate) mod rust;
 mod system;
 

@@ -7,9 +7,9 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::program;
 use super::system::Family;
 use crate::kernel::Kernel;
+use crate::program;
 
 /// What a group of needs is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

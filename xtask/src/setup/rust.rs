@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use farcall_testkit::process::bounded;
 
-use super::program;
+use crate::program;
 
 /// The oldest Rust that farcall is promised to build with.
 pub(crate) const OLDEST: &str = env!("CARGO_PKG_RUST_VERSION");

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::kernel::{Kernel, cache_folder};
-use crate::setup::{self, program};
+use crate::{program, setup};
 use anyhow::{Context as _, Result, bail};
 use farcall_testkit::process::bounded;
 

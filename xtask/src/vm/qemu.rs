@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 
 use super::options::{Acceleration, VmOptions};
-use crate::setup::program;
+use crate::program;
 
 /// Features whose emulation costs more than they bring, measured: without them large transfers run
 /// more than twice as fast. `pclmulqdq` must be kept from kernel 7.2 on.

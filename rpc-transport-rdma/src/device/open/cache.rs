@@ -1,15 +1,26 @@
 //! What is known of the devices in use and of their ports, shared with the devices' tasks.
+//!
+//! # Addresses without a port
+//!
+//! Looking for a port opens every device, which costs system calls and firmware commands; whose
+//! connections come in by an address without one would make each handshake cost that. Devices that
+//! are not in use send no event when an address or a port comes, so what was not found is looked
+//! for again after [`KEPT_FOR`]. Time is an argument.
+//!
+//! # Ports that can serve
+//!
+//! A server names its ports when it begins to listen. Later changes are found by searches for a
+//! port, and by the events of a device in use. Each is logged once, by the first that finds it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
+use rpc_core::Deadline;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::counts::EventCounts;
-use super::misses::Misses;
-use super::told_ports::ToldPorts;
 use crate::AsyncEventKind;
 use crate::device::{DeviceError, FoundPort, UsablePorts};
 use crate::verbs::{Device, Gid, Port, PortAttributes};
@@ -173,5 +184,142 @@ impl SharedCache {
                 target: "farcall::rdma", of_process, INFO, "an RDMA port is usable no more", %port
             );
         }
+    }
+}
+
+/// How long a search that found nothing stands for others: one search a second costs a few percent
+/// of a processor at worst (10 to 50 ms a device), and people who bring a port up wait that long.
+pub(super) const KEPT_FOR: Duration = Duration::from_secs(1);
+
+/// Addresses kept at most, so that it is bounded whatever asks; a host has fewer.
+const COUNT_MAX: usize = 1024;
+
+/// Searches that found nothing, by the local address that they looked for.
+#[derive(Debug, Default)]
+pub(super) struct Misses(HashMap<IpAddr, Miss>);
+
+#[derive(Debug)]
+struct Miss {
+    until: Instant,
+    error: Arc<DeviceError>,
+}
+
+impl Misses {
+    /// Why nothing was found for an address, if it was looked for a short time ago.
+    pub(super) fn get(&self, address: IpAddr, now: Instant) -> Option<Arc<DeviceError>> {
+        let miss = self.0.get(&address).filter(|miss| now < miss.until)?;
+        Some(Arc::clone(&miss.error))
+    }
+
+    /// Keeps why nothing was found for an address.
+    pub(super) fn keep(&mut self, address: IpAddr, error: Arc<DeviceError>, now: Instant) {
+        self.0.retain(|_, miss| now < miss.until);
+        if self.0.len() < COUNT_MAX {
+            let until = Deadline::after(now, KEPT_FOR).0;
+            self.0.insert(address, Miss { until, error });
+        }
+    }
+
+    /// Forgets everything, because a device has said that something changed.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// A device, and the description of one of its ports.
+type Known = BTreeSet<(String, String)>;
+
+/// The ports that can serve. Absent before the first search.
+#[derive(Debug, Default)]
+pub(super) struct ToldPorts(Option<Known>);
+
+impl ToldPorts {
+    /// Takes the ports that can serve now, those of `device` or all, and returns what appears and
+    /// what vanishes with that.
+    pub(super) fn update(&mut self, device: Option<&str>, usable: Known) -> [Vec<String>; 2] {
+        let Some(before) = self.0.take() else {
+            // The ports of one device are not all.
+            self.0 = device.is_none().then_some(usable);
+            return [const { Vec::new() }; 2];
+        };
+        let others = before.iter().filter(|(of, _)| device.is_some_and(|device| device != of));
+        let now: Known = others.cloned().chain(usable).collect();
+        let names = |(_, port): &(String, String)| port.clone();
+        let appeared = now.difference(&before).map(names).collect();
+        let vanished = before.difference(&now).map(names).collect();
+        self.0 = Some(now);
+        [appeared, vanished]
+    }
+}
+
+/// Counts by kind, in the order in which the kinds first came. There are few.
+#[derive(Debug, Clone, Default)]
+pub(super) struct EventCounts(pub(super) Vec<(AsyncEventKind, u64)>);
+
+impl EventCounts {
+    pub(super) fn count(&mut self, kind: AsyncEventKind) {
+        match self.0.iter_mut().find(|(other, _)| *other == kind) {
+            Some((_, count)) => *count += 1,
+            None => self.0.push((kind, 1)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::DeviceStatus;
+
+    use super::*;
+
+    #[test]
+    fn what_was_not_found_is_kept_for_its_time_and_bounded() {
+        let (mut misses, now) = (Misses::default(), Instant::now());
+        let address = |index: u32| IpAddr::from(index.to_be_bytes());
+        for index in 0..2 * u32::try_from(COUNT_MAX).unwrap() {
+            misses.keep(address(index), Arc::new(DeviceError::NoDevice), now);
+        }
+        assert_eq!(misses.0.len(), COUNT_MAX);
+        assert!(misses.get(address(0), now + KEPT_FOR / 2).is_some());
+        assert!(misses.get(address(0), now + KEPT_FOR).is_none());
+        misses.keep(address(7), Arc::new(DeviceError::NoDevice), now + KEPT_FOR);
+        assert_eq!(misses.0.len(), 1, "what is too old makes way");
+        misses.clear();
+        assert!(misses.get(address(7), now + KEPT_FOR).is_none());
+    }
+
+    #[test]
+    fn each_change_is_reported_once() {
+        let known = |ports: &[&str]| -> Known {
+            ports.iter().map(|&port| (port[..1].to_owned(), port.to_owned())).collect()
+        };
+        let mut told = ToldPorts::default();
+        let none: [Vec<String>; 2] = Default::default();
+        assert_eq!(told.update(Some("a"), known(&["a:1"])), none);
+        assert_eq!(told.update(None, known(&["a:1", "b:1"])), none);
+        assert_eq!(told.update(None, known(&["a:1", "b:1"])), none);
+        let vanished = [vec![], vec!["a:1".to_owned()]];
+        assert_eq!(told.update(Some("a"), known(&[])), vanished);
+        assert_eq!(told.update(None, known(&["b:1"])), none);
+        let appeared = [vec!["a:2".to_owned()], vec![]];
+        assert_eq!(told.update(Some("a"), known(&["a:2"])), appeared);
+    }
+
+    #[test]
+    fn events_are_counted_by_kind() {
+        let mut counts = EventCounts::default();
+        for kind in
+            [AsyncEventKind::PortError, AsyncEventKind::Other(99), AsyncEventKind::PortError]
+        {
+            counts.count(kind);
+        }
+        let status = DeviceStatus {
+            device: "sim".to_owned(),
+            is_open: true,
+            lane_count: 1,
+            events: counts.0,
+        };
+        assert_eq!(status.event_count(AsyncEventKind::PortError), 2);
+        assert_eq!(status.event_count(AsyncEventKind::Other(99)), 1);
+        assert_eq!(status.event_count(AsyncEventKind::PortActive), 0);
     }
 }

@@ -7,14 +7,8 @@
 //! Deliberately not here: the choice between ports, which is `device`'s, and what a worker does.
 
 mod cache;
-mod counts;
 mod devices;
-mod local_address;
-mod misses;
-mod response;
-mod told_ports;
 mod watch;
 
 pub(crate) use cache::OnLost;
 pub(crate) use devices::Devices;
-pub(crate) use local_address::LocalAddress;

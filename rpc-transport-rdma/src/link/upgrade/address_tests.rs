@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use super::tests::Rig;
 use super::*;
 use crate::PortChoice;
-use crate::proto::flow::quota::BASE;
-use crate::verbs::mock::MOCK_ADDRESS;
+use crate::quota::slots::BASE;
+use crate::sim::scripted::SCRIPTED_ADDRESS;
 use crate::verbs::{Gid, LinkLayer};
 
 /// Handshakes that come in by an address without a port.
@@ -32,13 +32,13 @@ fn offer(rig: &Rig, gid: IpAddr) -> Vec<u8> {
 async fn an_offer_from_another_address_than_its_peers_is_declined_before_anything_is_opened() {
     let offers = Rig::new();
     let peer = ip("10.0.0.9");
-    let addresses = addresses(MOCK_ADDRESS, peer);
+    let addresses = addresses(SCRIPTED_ADDRESS, peer);
     for gid in ["255.255.255.255", "224.0.0.1", "ff02::1", "0.0.0.0", "10.0.0.8"] {
         let rig = Rig::new();
         let accepted = rig.upgrade.accept(&addresses, &offer(&offers, ip(gid)));
         let reason = accepted.map(|_| ()).expect_err(gid).reason;
         assert!(reason.contains("10.0.0.9") && reason.contains(gid), "{reason}");
-        assert_eq!(rig.mock.openings(), (0, 0), "{gid}");
+        assert_eq!(rig.sim.openings(), (0, 0), "{gid}");
     }
     let rig = Rig::new();
     rig.upgrade.accept(&addresses, &offer(&offers, peer)).map(|_| ()).expect("it is there");
@@ -47,10 +47,10 @@ async fn an_offer_from_another_address_than_its_peers_is_declined_before_anythin
 #[tokio::test]
 async fn an_answer_from_another_address_than_its_peers_is_declined_before_it_is_connected_to() {
     let (rig, peer) = (Rig::new(), ip("10.0.0.9"));
-    let offering = rig.upgrade.offer(&addresses(MOCK_ADDRESS, peer)).unwrap();
+    let offering = rig.upgrade.offer(&addresses(SCRIPTED_ADDRESS, peer)).unwrap();
     let reason = offering.connect(&offer(&rig, ip("10.0.0.8"))).map(|_| ()).unwrap_err().reason;
     assert!(reason.contains("10.0.0.9") && reason.contains("10.0.0.8"), "{reason}");
-    let offering = rig.upgrade.offer(&addresses(MOCK_ADDRESS, peer)).unwrap();
+    let offering = rig.upgrade.offer(&addresses(SCRIPTED_ADDRESS, peer)).unwrap();
     offering.connect(&offer(&rig, peer)).map(|_| ()).expect("it is there");
 }
 
@@ -58,7 +58,7 @@ async fn an_answer_from_another_address_than_its_peers_is_declined_before_it_is_
 async fn where_ports_are_not_chosen_by_address_the_gid_is_still_that_of_one_host() {
     let mut rig = Rig::new();
     rig.upgrade.config.port_choice = PortChoice::Nearest;
-    let addresses = addresses(MOCK_ADDRESS, ip("10.0.0.9"));
+    let addresses = addresses(SCRIPTED_ADDRESS, ip("10.0.0.9"));
     let bytes = offer(&rig, ip("224.0.0.1"));
     let reason = rig.upgrade.accept(&addresses, &bytes).map(|_| ()).unwrap_err().reason;
     assert!(reason.contains("no host's address"), "{reason}");
@@ -73,7 +73,7 @@ fn what_claims_to_be_infiniband_is_left_to_the_link_layer() {
     let _inside = runtime.enter();
     let mut conn_params = offers.prepare().conn_params();
     conn_params.endpoint.link_layer = LinkLayer::InfiniBand;
-    let addresses = addresses(MOCK_ADDRESS, ip("10.0.0.9"));
+    let addresses = addresses(SCRIPTED_ADDRESS, ip("10.0.0.9"));
     assert!(offers.upgrade.accept(&addresses, &conn_params.encode()).is_err());
 }
 
@@ -85,11 +85,11 @@ async fn handshakes_by_an_address_without_a_port_open_no_device_again() {
         let reason = rig.upgrade.offer(&addresses).map(|_| ()).unwrap_err().reason;
         assert!(reason.contains("192.0.2.7"), "{reason}");
     }
-    assert_eq!(rig.mock.openings().0, 1, "openings in {HANDSHAKES} handshakes");
+    assert_eq!(rig.sim.openings().0, 1, "openings in {HANDSHAKES} handshakes");
     // What a device that is not in use gets meanwhile is found a second later.
     tokio::time::advance(Duration::from_secs(1)).await;
     assert!(rig.upgrade.offer(&addresses).is_err());
-    assert_eq!(rig.mock.openings(), (2, 0));
+    assert_eq!(rig.sim.openings(), (2, 0));
 }
 
 /// Its clients offer, and say nothing more.
@@ -98,7 +98,8 @@ async fn silent_clients_of_one_address_leave_places_to_others() {
     let (rig, offers) = (Rig::new(), Rig::new());
     let accept = |host: &str| {
         let peer = ip(host);
-        let accepted = rig.upgrade.accept(&addresses(MOCK_ADDRESS, peer), &offer(&offers, peer));
+        let accepted =
+            rig.upgrade.accept(&addresses(SCRIPTED_ADDRESS, peer), &offer(&offers, peer));
         accepted.map(|(_, candidate)| candidate).map_err(|declined| declined.reason)
     };
     let mut silent = Vec::new();

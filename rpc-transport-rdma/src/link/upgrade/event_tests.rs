@@ -1,17 +1,17 @@
-//! What the events of a device do to the connections of its workers, over the mock device.
+//! What the events of a device do to the connections of its workers, over a scripted device.
 
 use super::tests::{End, Recorder, Rig, frame_arrives, until};
 use super::*;
-use crate::verbs::mock::MOCK_ADDRESS;
+use crate::sim::scripted::SCRIPTED_ADDRESS;
 use crate::verbs::{AsyncEvent, AsyncEventKind};
 
 impl Rig {
     fn happen(&self, kind: AsyncEventKind) {
-        self.mock.happen(AsyncEvent { kind, port: None, queue_pair_number: None });
+        self.sim.happen(AsyncEvent { kind, port: None, queue_pair_number: None });
     }
 
     fn happen_to_port(&self, kind: AsyncEventKind, port: u8) {
-        self.mock.happen(AsyncEvent { kind, port: Some(port), queue_pair_number: None });
+        self.sim.happen(AsyncEvent { kind, port: Some(port), queue_pair_number: None });
     }
 
     async fn is_counted(&self, kind: AsyncEventKind, count: u64) {
@@ -19,7 +19,7 @@ impl Rig {
     }
 
     fn declined(&self) -> Option<String> {
-        let local = Some((MOCK_ADDRESS, 7000).into());
+        let local = Some((SCRIPTED_ADDRESS, 7000).into());
         let addresses = Addresses { local, ..Addresses::default() };
         self.upgrade.prepare(&addresses, None).err().map(|declined| declined.reason)
     }
@@ -42,39 +42,39 @@ async fn a_port_that_goes_down_ends_its_connections_and_declines_new_ones() {
     rig.is_counted(AsyncEventKind::PortError, 1).await;
     assert!(!end.connection().ending.is_cancelled(), "it is another port");
 
-    rig.mock.set_port_down(true);
+    rig.sim.set_port_down(true);
     rig.happen_to_port(AsyncEventKind::PortError, 1);
-    ends(&end, &told, "port 1 of mock went down").await;
+    ends(&end, &told, "port 1 of sim went down").await;
     let reason = rig.declined().expect("nothing can be offered");
-    assert!(reason.contains("port 1 of mock") && reason.contains("not active"), "{reason}");
+    assert!(reason.contains("port 1 of sim") && reason.contains("not active"), "{reason}");
 
-    rig.mock.set_port_down(false);
+    rig.sim.set_port_down(false);
     rig.happen_to_port(AsyncEventKind::PortActive, 1);
     rig.is_counted(AsyncEventKind::PortActive, 1).await;
     let (next, heard) = rig.open();
     frame_arrives(&next, &heard, b"over the same lane").await;
-    assert_eq!((rig.upgrade.lanes().len(), rig.mock.openings()), (1, (1, 1)));
+    assert_eq!((rig.upgrade.lanes().len(), rig.sim.openings()), (1, (1, 1)));
 }
 
 #[tokio::test]
 async fn a_device_in_use_is_not_opened_again() {
     let rig = Rig::new();
     let ends: Vec<_> = (0..10).map(|_| rig.open()).collect();
-    assert_eq!(rig.mock.openings(), (1, 1));
+    assert_eq!(rig.sim.openings(), (1, 1));
     rig.happen(AsyncEventKind::GidChange);
     rig.is_counted(AsyncEventKind::GidChange, 1).await;
     let (next, heard) = rig.open();
     frame_arrives(&next, &heard, b"looked up anew").await;
-    assert_eq!(rig.mock.openings(), (1, 1), "what is known is dropped, and not the device");
+    assert_eq!(rig.sim.openings(), (1, 1), "what is known is dropped, and not the device");
     drop(ends);
 }
 
 #[tokio::test]
 async fn a_device_that_no_worker_was_made_on_is_closed() {
     let rig = Rig::new();
-    rig.mock.limit_registered_bytes(0);
+    rig.sim.limit_registered_bytes(0);
     assert!(rig.declined().is_some());
-    assert_eq!(rig.mock.openings(), (1, 0));
+    assert_eq!(rig.sim.openings(), (1, 0));
 }
 
 /// What is spawned on such a runtime is dropped at once, in the thread that spawns it. Preparing a
@@ -89,7 +89,7 @@ fn on_a_runtime_that_has_gone_nothing_is_made_and_nothing_hangs() {
         let _entered = handle.enter();
         let rig = Rig::new();
         let reason = rig.declined();
-        say.send((reason, rig.upgrade.lanes(), rig.mock.openings())).unwrap();
+        say.send((reason, rig.upgrade.lanes(), rig.sim.openings())).unwrap();
     });
     let (reason, workers, openings) = said.recv_timeout(PROOF_TIMEOUT).expect("an answer");
     assert!(reason.is_some_and(|reason| reason.contains("the RDMA lane has ended")));
@@ -106,17 +106,17 @@ async fn a_lost_device_ends_everything_on_it_is_closed_and_found_anew() {
         // The device gives nothing back, and no end waits for it.
         until("the end", || told.closed().is_some()).await;
         let reason = told.closed().map(|reason| reason.to_string()).unwrap_or_default();
-        assert_eq!(reason, "the RDMA device mock is gone (DeviceFatal)");
+        assert_eq!(reason, "the RDMA device sim is gone (DeviceFatal)");
         tokio::time::timeout(PROOF_TIMEOUT, end.connection().ended.cancelled()).await.unwrap();
     }
     assert_eq!(rig.upgrade.lanes(), []);
     assert!(!rig.upgrade.devices()[0].is_open);
     drop(all);
-    until("the device is closed", || rig.mock.openings() == (1, 0)).await;
+    until("the device is closed", || rig.sim.openings() == (1, 0)).await;
 
     let (next, heard) = rig.open();
     frame_arrives(&next, &heard, b"over a new opening").await;
-    assert_eq!(rig.mock.openings(), (2, 1));
+    assert_eq!(rig.sim.openings(), (2, 1));
     let status = &rig.upgrade.devices()[0];
     assert!(status.is_open && status.event_count(AsyncEventKind::DeviceFatal) == 1);
 }
@@ -132,8 +132,8 @@ async fn an_event_of_a_queue_pair_ends_its_connection_alone() {
         let rig = Rig::new();
         let ((bad, told), (good, heard)) = (rig.open(), rig.open());
         let queue_pair_number = Some(bad.number);
-        rig.mock.happen(AsyncEvent { kind, port: None, queue_pair_number });
-        ends(&bad, &told, &format!("queue pair {} of mock broke ({kind:?})", bad.number)).await;
+        rig.sim.happen(AsyncEvent { kind, port: None, queue_pair_number });
+        ends(&bad, &told, &format!("queue pair {} of sim broke ({kind:?})", bad.number)).await;
         frame_arrives(&good, &heard, b"untouched").await;
     }
 }
@@ -146,10 +146,10 @@ async fn a_broken_shared_queue_ends_the_worker_and_the_next_connection_has_anoth
         rig.happen(kind);
         until("the end", || told.closed().is_some()).await;
         let reason = told.closed().map(|reason| reason.to_string()).unwrap_or_default();
-        assert_eq!(reason, format!("a queue of mock broke ({kind:?})"));
+        assert_eq!(reason, format!("a queue of sim broke ({kind:?})"));
         drop(end);
         let (next, heard) = rig.open();
-        until("one lane", || rig.mock.posted_receives() == 256).await;
+        until("one lane", || rig.sim.posted_receives() == 256).await;
         frame_arrives(&next, &heard, b"another lane").await;
     }
 }
@@ -162,9 +162,9 @@ async fn a_connection_whose_address_is_gone_ends() {
     rig.is_counted(AsyncEventKind::GidChange, 1).await;
     frame_arrives(&end, &told, b"its own is still there").await;
 
-    rig.mock.set_gid_gone(true);
+    rig.sim.set_gid_gone(true);
     rig.happen_to_port(AsyncEventKind::GidChange, 1);
-    ends(&end, &told, "mock has the address of the connection no more").await;
+    ends(&end, &told, "sim has the address of the connection no more").await;
     assert!(rig.declined().is_some_and(|reason| reason.contains("no active RDMA port")));
 }
 
@@ -172,13 +172,13 @@ async fn a_connection_whose_address_is_gone_ends() {
 async fn the_task_of_a_device_ends_with_its_last_worker() {
     let rig = Rig::new();
     let (end, told) = rig.open();
-    let mock = rig.mock.clone();
+    let sim = rig.sim.clone();
     end.connection().fail(CloseReason::Local);
     end.flush();
     until("the end", || told.closed().is_some()).await;
     end.connection().ended.cancelled().await;
     drop((end, rig));
-    until("the device is closed", || mock.openings() == (1, 0)).await;
+    until("the device is closed", || sim.openings() == (1, 0)).await;
 }
 
 /// Far longer than anything here takes.
@@ -195,9 +195,9 @@ fn the_end_of_a_worker_does_not_keep_its_thread_busy() {
         let prepared = rig.prepare();
         rig.happen(AsyncEventKind::Other(99));
         rig.is_counted(AsyncEventKind::Other(99), 1).await;
-        let mock = rig.mock.clone();
+        let sim = rig.sim.clone();
         drop((prepared, rig));
-        until("the device is closed", || mock.openings().1 == 0).await;
+        until("the device is closed", || sim.openings().1 == 0).await;
         done.send(()).unwrap();
     });
     let in_time = is_done.recv_timeout(LIMIT);

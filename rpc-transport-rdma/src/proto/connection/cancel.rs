@@ -6,9 +6,9 @@
 
 use rpc_core::transport::Withheld;
 
-use super::deadlines::{Timer, after};
 use super::{Action, Buffers, ConnectionState, Outgoing};
 use crate::proto::clock::Clock;
+use crate::proto::connection::deadlines::{Timer, after};
 use crate::proto::rndv::get::{Ended, Outcome};
 use crate::proto::wire::{AtsStatus, MessageKind};
 

@@ -2,9 +2,9 @@
 
 use rpc_core::wire::ProtocolError;
 
-use super::deadlines::Timer;
 use super::{Action, Arrival, Buffers, ConnectionState};
 use crate::proto::clock::Clock;
+use crate::proto::connection::deadlines::Timer;
 use crate::proto::rndv::get::{Due, GetRequest, Outcome};
 use crate::proto::wire::{AtsStatus, MessageKind};
 

@@ -18,12 +18,11 @@
 //! | a message of the peer | `message` |
 //! | what goes out | `transmit` |
 //! | what the device says | here, `handle_device` |
-//! | keys of what is offered | `advertise` |
+//! | keys of what is offered | `transmit` |
 //! | what is fetched | `fetch` |
 //! | a call is given up | `cancel` |
 //! | a deadline | `timers` |
 
-mod advertise;
 mod cancel;
 mod deadlines;
 mod event;
@@ -50,7 +49,7 @@ use crate::proto::rndv::memory_windows::MemoryWindowPool;
 use crate::proto::rndv::send::RndvSends;
 use crate::proto::rndv::throttle::ReadThrottle;
 use crate::proto::wire::{MESSAGE_HEADER_LEN, MessageKind};
-use crate::stats::cancellations::Cancellations;
+use crate::stats::lane::Cancellations;
 use deadlines::TimerTable;
 pub(crate) use deadlines::{Timeouts, memory_timeout};
 pub(crate) use event::{

@@ -12,16 +12,16 @@ use rpc_core::Deadline;
 use rpc_core::transport::Withheld;
 
 use super::*;
-use crate::proto::flow::quota::{SharedQuota, SlotQuota};
 use crate::proto::flow::window::HeldQuota;
 use crate::proto::remote_memory::RemoteMemory;
 use crate::proto::rndv::get::{Due, GetRequest, ReadLimits};
 use crate::proto::wire::{AtsStatus, Grant, MessageHeader, RTS_LEN_MAX, Rts, RtsSegment};
-use crate::stats::activity::ActivityCounters;
+use crate::quota::slots::{SharedQuota, SlotQuota};
+use crate::stats::lane::ActivityCounters;
 use crate::testing::script::buffers::{
     BindState, Binding, Books, OfferedFrame, ScriptBuffers, Share, Slot, Token, Window,
 };
-use crate::testing::script::clock::{TIMEOUTS, clock, now, set_now};
+use crate::testing::script::input::{TIMEOUTS, clock, now, set_now};
 
 const OUR_EPOCH: u32 = 1;
 const PEER_EPOCH: u32 = 2;

@@ -27,14 +27,7 @@
 use rpc_core::wire::ProtocolError;
 
 use crate::proto::wire::{Grant, MessageKind};
-
-/// The slots besides the window that control messages may use: one would do, as argued above, and
-/// with two a peer that sends without pause gets its grants by halves of its window.
-pub(crate) const RESERVE: u32 = 2;
-
-/// The smallest window, which idle connections have. An active connection outgrows it, because a
-/// window of 1 can never piggyback its grants.
-pub(crate) const WINDOW_MIN: u32 = 1;
+use crate::quota::slots::{RESERVE, WINDOW_MIN};
 
 /// The smallest window of which a grant need not go out alone when two sides take turns: half of
 /// it is more than one message, and the next message of ours takes the grant along.

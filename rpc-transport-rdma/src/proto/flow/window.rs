@@ -12,10 +12,11 @@ use rpc_core::wire::ProtocolError;
 use tokio::time::Instant;
 
 use crate::proto::clock::Clock;
-use crate::proto::flow::credits::{Credits, WINDOW_MIN};
-use crate::proto::flow::quota::{Full, SharedQuota, SlotQuota};
+use crate::proto::flow::credits::Credits;
 use crate::proto::wire::{Grant, MessageKind};
-use crate::stats::activity::ActivityCounters;
+use crate::quota::slots::WINDOW_MIN;
+use crate::quota::slots::{Full, SharedQuota, SlotQuota};
+use crate::stats::lane::ActivityCounters;
 
 /// Receive slots that a connection holds: the base, and what its window has grown by.
 #[derive(Debug)]

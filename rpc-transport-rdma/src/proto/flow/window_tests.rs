@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 
 use super::*;
-use crate::proto::flow::credits::RESERVE;
-use crate::proto::flow::quota::BASE;
+use crate::quota::slots::BASE;
+use crate::quota::slots::RESERVE;
 use crate::testing::jain;
 
 /// The window that the peers of a worker promise back.

@@ -15,6 +15,8 @@ use std::fmt::Debug;
 
 use tokio::time::Instant;
 
+use crate::quota::semaphore::{FairPermit, PeerShare};
+
 /// A peer's share of something that is counted in bytes.
 pub(crate) trait ReadShare {
     /// What is taken of it, and given back by dropping.
@@ -140,3 +142,15 @@ impl<P> Admitted<P> {
 #[cfg(test)]
 #[path = "throttle_tests.rs"]
 mod tests;
+
+impl ReadShare for PeerShare {
+    type Permit = FairPermit;
+
+    fn try_take(&self, len: u64) -> Option<FairPermit> {
+        self.try_take(len)
+    }
+
+    fn split(permit: &mut FairPermit, len: u64) -> Option<FairPermit> {
+        permit.split(len)
+    }
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rpc_core::peer_key::PeerKey;
 
 use super::*;
-use crate::fair::semaphore::{FairSemaphore, PeerShare};
+use crate::quota::semaphore::{FairSemaphore, PeerShare};
 
 /// A budget, and the share of this process, which is all of it.
 fn budget(len: u64) -> (Arc<FairSemaphore>, PeerShare) {

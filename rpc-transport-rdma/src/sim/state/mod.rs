@@ -3,23 +3,21 @@
 //! What the objects do to each other is in `steps`.
 
 mod agenda;
-mod completion_queue;
+mod memory;
 mod network;
 mod numbers;
 mod queue_pair;
-mod receive_queue;
-mod region;
-mod span_ledger;
-mod window;
+mod queues;
+mod script;
 
 pub(crate) use agenda::{Answer, Event, Nanos, Packet};
-pub(crate) use completion_queue::{CompletionQueueState, Entry, LateWrite, Origin};
+pub(crate) use memory::{Bound, RegionState, SpanId, Usage, WindowState};
 pub(crate) use network::{ContextState, DeviceState, NetworkState};
 pub(crate) use numbers::{
     RETRY_FOR_EVER, acknowledgement_timeout, failed, nanos, opcode, rnr_timer, status,
 };
 pub(crate) use queue_pair::{HeldReceive, Phase, QueuePairState, Request, Wire};
-pub(crate) use receive_queue::{Posted, ReceiveQueueState};
-pub(crate) use region::RegionState;
-pub(crate) use span_ledger::{SpanId, Usage};
-pub(crate) use window::{Bound, WindowState};
+pub(crate) use queues::{
+    CompletionQueueState, Entry, LateWrite, Origin, Posted, ReceiveQueueState,
+};
+pub(crate) use script::Script;

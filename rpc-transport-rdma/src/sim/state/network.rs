@@ -10,19 +10,21 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::agenda::{Agenda, Event, Nanos};
-use super::completion_queue::CompletionQueueState;
 use super::numbers::nanos;
 use super::queue_pair::QueuePairState;
-use super::receive_queue::ReceiveQueueState;
-use super::region::RegionState;
-use super::span_ledger::SpanLedger;
-use super::window::WindowState;
+use super::script::Script;
+use crate::AsyncEventKind;
+use crate::provider::AsyncEvent;
 use crate::sim::counters::{SimCensus, SimCounters};
 use crate::sim::device_config::SimDeviceConfig;
 use crate::sim::faults::SimFaults;
 use crate::sim::hold::Gate;
+use crate::sim::state::memory::RegionState;
+use crate::sim::state::memory::SpanLedger;
+use crate::sim::state::memory::WindowState;
+use crate::sim::state::queues::CompletionQueueState;
+use crate::sim::state::queues::ReceiveQueueState;
 use crate::sim::violation::SimViolation;
-use crate::verbs::{AsyncEvent, AsyncEventKind};
 
 /// What a switched network within a rack takes one way.
 const LATENCY: RangeInclusive<Duration> = Duration::from_micros(2)..=Duration::from_micros(20);
@@ -62,6 +64,7 @@ pub(crate) struct DeviceState {
     pub(crate) read_delay: Nanos,
     /// What registrations pass.
     pub(crate) gate: Arc<Gate>,
+    pub(crate) script: Script,
 }
 
 /// An opening of a device.
@@ -202,11 +205,16 @@ impl NetworkState {
 
     /// Tells all openings of a device what happened to its port or all of it.
     pub(crate) fn raise_for_all(&mut self, device: usize, kind: AsyncEventKind) {
+        let port = (kind != AsyncEventKind::DeviceFatal).then_some(1);
+        self.raise_in_all(device, AsyncEvent { kind, port, queue_pair_number: None });
+    }
+
+    /// Puts an event into the queue of each opening of a device.
+    pub(crate) fn raise_in_all(&mut self, device: usize, event: AsyncEvent) {
         let of_device = self.contexts.iter().filter(|(_, state)| state.device == device);
         let contexts: Vec<u32> = of_device.map(|(id, _)| *id).collect();
-        let port = (kind != AsyncEventKind::DeviceFatal).then_some(1);
         for context in contexts {
-            self.raise(context, AsyncEvent { kind, port, queue_pair_number: None });
+            self.raise(context, event);
         }
     }
 

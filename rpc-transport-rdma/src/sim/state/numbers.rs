@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use super::agenda::Nanos;
-use crate::verbs::VerbsError;
+use crate::provider::VerbsError;
 
 /// `enum ibv_wc_status`.
 pub(crate) mod status {

@@ -12,10 +12,10 @@
 use std::collections::VecDeque;
 
 use super::agenda::Nanos;
-use super::completion_queue::LateWrite;
-use super::receive_queue::Posted;
-use super::span_ledger::SpanId;
-use crate::verbs::{PathAttributes, RawCompletion, RawOperation, RawSegment};
+use crate::provider::{PathAttributes, RawCompletion, RawOperation, RawSegment};
+use crate::sim::state::memory::SpanId;
+use crate::sim::state::queues::LateWrite;
+use crate::sim::state::queues::Posted;
 
 #[derive(Debug)]
 pub(crate) struct QueuePairState {

@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 
+use crate::AsyncEventKind;
+use crate::provider::{AsyncEvent, RawCompletion, VerbsError};
 use crate::sim::state::{Entry, Event, NetworkState, Origin, failed};
 use crate::sim::violation::SimViolation;
-use crate::verbs::{AsyncEvent, AsyncEventKind, RawCompletion, VerbsError};
 
 /// The most completions that an event waits for.
 const COALESCED_MAX: usize = 16;
@@ -71,8 +72,46 @@ impl NetworkState {
         if let Some(queue) = self.completion_queues.get_mut(&id) {
             queue.held_for = None;
             queue.has_event = true;
-            self.wake(id);
+            if !self.devices[queue.device].script.is_silent {
+                self.wake(id);
+            }
         }
+    }
+
+    /// Asks for an event of the next completion.
+    pub(crate) fn arm(&mut self, id: u32) {
+        let is_spurious = self.roll(self.faults.spurious_event);
+        let Some(queue) = self.completion_queues.get_mut(&id) else { return };
+        queue.is_armed = false;
+        let device = queue.device;
+        let completed = self.script(device).map(|script| std::mem::take(&mut script.when_armed));
+        for raw in completed.unwrap_or_default() {
+            self.complete_by_script(device, raw);
+        }
+        if let Some(queue) = self.completion_queues.get_mut(&id) {
+            queue.is_armed = true;
+        }
+        if is_spurious {
+            self.counters.spurious_events += 1;
+            self.notify(id);
+        }
+    }
+
+    /// Takes the event of a queue, unless the device makes none.
+    pub(crate) fn take_event(&mut self, id: u32) -> Option<()> {
+        let queue = self.completion_queues.get_mut(&id)?;
+        let is_silent = self.devices[queue.device].script.is_silent;
+        (!is_silent && std::mem::take(&mut queue.has_event)).then_some(())
+    }
+
+    /// Returns true if an event is there, or something to poll that a silenced device has none for.
+    pub(crate) fn has_event(&self, id: u32) -> bool {
+        self.completion_queues.get(&id).is_some_and(|queue| {
+            match self.devices[queue.device].script.is_silent {
+                true => !queue.completions.is_empty(),
+                false => queue.has_event,
+            }
+        })
     }
 
     /// Makes a queue useless, with everything that completes into it.

@@ -1,9 +1,10 @@
 //! What is posted to be received into.
 
-use crate::memory::Access;
+use crate::AsyncEventKind;
+use crate::provider::Access;
+use crate::provider::{AsyncEvent, PartialPost, RawReceive};
 use crate::sim::state::{NetworkState, Origin, Posted, SpanId, Usage};
 use crate::sim::violation::SimViolation;
-use crate::verbs::{AsyncEvent, AsyncEventKind, PartialPost, RawReceive};
 
 impl NetworkState {
     /// Takes the receive for the next message, and says so when there are few left.
@@ -32,9 +33,10 @@ impl NetworkState {
         let Some(context) = self.receive_queues.get(&id).map(|queue| queue.context) else {
             return refuse(0, libc::EINVAL);
         };
-        if self.contexts.get(&context).is_none_or(|context| context.is_dead) {
+        let Some(opening) = self.contexts.get(&context).filter(|opening| !opening.is_dead) else {
             return refuse(0, libc::EIO);
-        }
+        };
+        let (requests, end) = self.scripted_receives(opening.device, requests);
         let refused = self.roll(self.faults.refused_receive).then(|| self.pick(requests.len()));
         for (index, receive) in requests.iter().enumerate() {
             if refused == Some(index) {
@@ -45,7 +47,7 @@ impl NetworkState {
                 return refuse(index, errno);
             }
         }
-        Ok(())
+        end
     }
 
     fn post_receive(&mut self, id: u32, context: u32, receive: RawReceive) -> Result<(), i32> {

@@ -1,9 +1,10 @@
 //! What is posted to a simulated queue pair, and how that ends.
 
-use crate::memory::Access;
+use crate::AsyncEventKind;
+use crate::provider::Access;
+use crate::provider::{PartialPost, RawOperation, RawSegment, RawSend};
 use crate::sim::state::{Event, NetworkState, Origin, Phase, Request, SpanId, Usage, status};
 use crate::sim::violation::SimViolation;
-use crate::verbs::{AsyncEventKind, PartialPost, RawOperation, RawSegment, RawSend};
 
 /// The first number of a queue pair that is not reserved.
 const FIRST_NUMBER: u32 = 17;
@@ -11,7 +12,11 @@ const FIRST_NUMBER: u32 = 17;
 impl NetworkState {
     /// The lowest number that no queue pair of the device has: numbers are used again as soon as
     /// can be, because that is when one is mistaken for another.
-    pub(crate) fn free_number(&self, device: usize) -> u32 {
+    pub(crate) fn next_number(&mut self, device: usize) -> u32 {
+        if let Some(script) = self.script(device) {
+            script.queue_pairs += 1;
+            return script.queue_pairs;
+        }
         let of_device = self.queue_pairs.values().filter(|it| it.device == device);
         let taken: std::collections::BTreeSet<u32> = of_device.map(|it| it.number).collect();
         (FIRST_NUMBER..).find(|number| !taken.contains(number)).unwrap_or(FIRST_NUMBER)
@@ -27,6 +32,10 @@ impl NetworkState {
         if is_initial {
             self.report(SimViolation::NotConnected { number });
             return refuse(0, libc::EINVAL);
+        }
+        let device = queue_pair.device;
+        if self.is_scripted(device) {
+            return self.record_sends(id, device, requests);
         }
         let refused = self.refused_part(id, requests.len());
         let mut result = Ok(());
@@ -55,7 +64,7 @@ impl NetworkState {
             .then(|| (self.pick(count), libc::ENOMEM))
     }
 
-    fn post_send(&mut self, id: u32, send: &RawSend) -> Result<(), i32> {
+    pub(super) fn post_send(&mut self, id: u32, send: &RawSend) -> Result<(), i32> {
         let queue_pair = self.queue_pairs.get(&id).ok_or(libc::EINVAL)?;
         let (number, context) = (queue_pair.number, queue_pair.context);
         if queue_pair.spans.len() >= queue_pair.depth as usize {
@@ -132,6 +141,12 @@ impl NetworkState {
     pub(crate) fn fail(&mut self, id: u32) {
         let at = self.after_latency();
         let Some(queue_pair) = self.queue_pairs.get_mut(&id) else { return };
+        let device = queue_pair.device;
+        if self.devices[device].config.is_scripted {
+            queue_pair.phase = Phase::Error;
+            self.devices[device].script.halts += 1;
+            return;
+        }
         if !matches!(std::mem::replace(&mut queue_pair.phase, Phase::Error), Phase::Error) {
             self.agenda.schedule(at, Event::Flush { queue_pair: id });
             if self.roll(self.faults.late_last_receive) {
@@ -189,6 +204,11 @@ impl NetworkState {
             self.purge(id, queue_pair.completion_queue);
         }
         let (number, context) = (queue_pair.number, queue_pair.context);
+        let window_count = self.windows.len();
+        if let Some(script) = self.script(queue_pair.device) {
+            script.destroyed += 1;
+            script.windows_at_destruction += window_count;
+        }
         // No event names a queue pair that is gone: another may soon have its number.
         if let Some(context) = self.contexts.get_mut(&context) {
             context.events.retain(|event| event.queue_pair_number != Some(number));

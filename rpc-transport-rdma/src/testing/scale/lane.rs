@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::end::Message;
 use super::plan::{BATCH, Shape};
-use crate::proto::flow::quota::{SharedQuota, SlotQuota};
-use crate::stats::activity::ActivityCounters;
-use crate::worker::srq_watermark::Watermark;
+use crate::quota::slots::{SharedQuota, SlotQuota};
+use crate::stats::lane::ActivityCounters;
+use crate::worker::srq::Watermark;
 
 /// A lane.
 #[derive(Debug)]

@@ -1,14 +1,15 @@
-//! One connection: an end at the server, an end at its peer, and what the peer does.
+//! One connection: an end at the server, an end at its peer, what the peer does, and what is on its
+//! way. Each message arrives [`DELAY`] ticks after it was sent, in order.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::end::{ENDLESS, End, Message};
-use super::plan::Shape;
-use crate::proto::flow::credits::RESERVE;
-use crate::proto::flow::quota::{Full, SharedQuota, SlotQuota};
 use crate::proto::flow::window::{FlowWindow, HeldQuota};
-use crate::stats::activity::ActivityCounters;
+use crate::quota::slots::RESERVE;
+use crate::quota::slots::{Full, SharedQuota, SlotQuota};
+use crate::stats::lane::ActivityCounters;
+use crate::testing::scale::end::{ENDLESS, End, Message};
+use crate::testing::scale::plan::{DELAY, Shape};
 
 /// One connection.
 #[derive(Debug)]
@@ -126,4 +127,31 @@ impl Link {
         assert!(self.toward_server <= held, "{} on their way, {held} slots", self.toward_server);
         Some(message)
     }
+}
+
+/// Messages on their way in one direction, between all ends at once.
+#[derive(Debug)]
+pub(super) struct Wire<T> {
+    /// By the tick in which they arrive, modulo the delay.
+    due: [Vec<T>; DELAY],
+}
+
+impl<T> Wire<T> {
+    pub(super) fn new() -> Self {
+        Self { due: std::array::from_fn(|_| Vec::new()) }
+    }
+
+    /// Sends in the tick `now`, after [`arrive`](Self::arrive) of the same tick.
+    pub(super) fn send(&mut self, now: u64, item: T) {
+        self.due[bucket(now)].push(item);
+    }
+
+    /// Takes what arrives in the tick `now`, with `emptied` as memory for what is sent in it.
+    pub(super) fn arrive(&mut self, now: u64, emptied: Vec<T>) -> Vec<T> {
+        std::mem::replace(&mut self.due[bucket(now)], emptied)
+    }
+}
+
+fn bucket(now: u64) -> usize {
+    usize::try_from(now % DELAY as u64).unwrap_or(0)
 }

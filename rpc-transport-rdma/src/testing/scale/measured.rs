@@ -1,4 +1,26 @@
-//! What a simulation has found.
+//! What a simulation has found, and a model of it: what windows, memory and waits should be, by
+//! arithmetic alone.
+//!
+//! A lane has `S` slots and `n` connections, of which `a` are greedy. Every connection holds
+//! [`BASE`] slots, a greedy one `w - 1` more. A window may be a quarter of what is free beyond the
+//! margin `M` for newcomers, so that in the end `w = (S - BASE n - a (w - 1) - M) / 4`, hence
+//!
+//! ```text
+//! w = (S - BASE n - M + a) / (4 + a)      but at least 1, and at most `credits_max`
+//! ```
+//!
+//! What the active hold beyond the base depends on their bursts: nothing at the least, as much as a
+//! greedy one at the most, which makes `a` larger. So the model has two ends, and what is simulated
+//! should lie between them. Without active connections they are the same.
+//!
+//! The greedy have `a w` messages on their way. What a lane handles in a round trip is shared with
+//! the active; when more is on its way than that, the rest waits, and a round trip takes as long as
+//! handling all of it does: `t = max(1, a w / c)` for a capacity of `c` messages a round trip that
+//! is left to the greedy. A newcomer has one credit, gets its first answer after `t`, and doubles
+//! its window with each answer, so that it has half of `w` after `t log2(w / 2)`.
+
+use crate::quota::slots::{BASE, MARGIN_PART, PART};
+use crate::testing::scale::plan::{ACTIVE_LOAD, BATCH, Plan, ROUND_TRIP};
 
 /// What a simulation has found. Times are in round trips of an idle lane; shares that do not come
 /// are waited for 4,096 of them.
@@ -44,4 +66,49 @@ pub(super) fn quantile(values: &mut [u64], part: f64) -> f64 {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index")]
     let index = (part * values.len() as f64) as usize;
     values.get(index.min(values.len().saturating_sub(1))).map_or(0.0, |value| *value as f64)
+}
+
+/// What the model says, each between a least and a most. Times are in round trips of an idle lane.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Forecast {
+    /// The window of a greedy connection.
+    pub greedy_window: [f64; 2],
+    /// Memory promised to a connection.
+    pub promised_bytes_per_connection: [f64; 2],
+    /// How long a newcomer waits for its first answer.
+    pub first_answer_round_trips: [f64; 2],
+    /// How long it takes until it has half the window of a greedy connection.
+    pub half_share_round_trips: [f64; 2],
+}
+
+/// What the model says of a plan.
+#[must_use]
+pub fn forecast(plan: &Plan) -> Forecast {
+    let lanes = f64::from(plan.lane_count());
+    let [n, a, active] = [plan.connections, plan.greedy_count(), plan.active_count()]
+        .map(|count| f64::from(count) / lanes);
+    let windows = [window(plan, n, a + active), window(plan, n, a)];
+    let load = if active > 0.0 { ACTIVE_LOAD } else { 0.0 };
+    let capacity = (BATCH * ROUND_TRIP) as f64 * (1.0 - load);
+    let round_trips = windows.map(|window| (a * window / capacity).max(1.0));
+    let doublings = windows.map(|window| (window / 2.0).log2().ceil().max(1.0));
+    let of_greedy = a * (windows[1] - 1.0);
+    let of_all = (a + active) * (windows[0] - 1.0);
+    let promised = [of_greedy.min(of_all), of_greedy.max(of_all)];
+    let bytes = |extra: f64| (f64::from(BASE) + extra / n) * f64::from(plan.shape.slot_len);
+    Forecast {
+        greedy_window: windows,
+        promised_bytes_per_connection: promised.map(bytes),
+        first_answer_round_trips: round_trips,
+        half_share_round_trips: [0, 1].map(|end| round_trips[end] * doublings[end]),
+    }
+}
+
+/// The window of each of `a` greedy connections among `n` of a lane.
+fn window(plan: &Plan, n: f64, a: f64) -> f64 {
+    let (slots, base) = (f64::from(plan.shape.slots), f64::from(BASE));
+    let newcomers = (f64::from(plan.shape.connections_max) - n) * base;
+    let margin = newcomers.min(slots / f64::from(MARGIN_PART)).max(0.0);
+    let free = slots - base * n - margin + a;
+    (free / (f64::from(PART) + a)).clamp(1.0, f64::from(plan.shape.credits_max))
 }

@@ -15,19 +15,16 @@
 //! Deliberately not here: payloads, large messages, send queues and processor time.
 
 mod end;
-mod forecast;
 mod lane;
 mod link;
 mod measured;
 mod plan;
 mod simulation;
-mod wire;
 
 #[cfg(test)]
 mod tests;
 
-pub use forecast::{Forecast, forecast};
-pub use measured::Measured;
+pub use measured::{Forecast, Measured, forecast};
 pub use plan::{Mix, Plan, Shape};
 
 /// Carries out a plan.

@@ -1,7 +1,7 @@
 //! What is simulated: how many connections of which kinds, over lanes of which shape.
 
 use crate::RdmaConfig;
-use crate::proto::flow::quota::BASE;
+use crate::quota::slots::BASE;
 
 /// Messages that a lane handles in a tick.
 pub(super) const BATCH: usize = 8;

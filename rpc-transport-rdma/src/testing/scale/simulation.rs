@@ -10,10 +10,10 @@ use super::lane::Lane;
 use super::link::Link;
 use super::measured::{Measured, quantile};
 use super::plan::{ACTIVE_LOAD, BATCH, NEWCOMERS, Plan, ROUND_TRIP};
-use super::wire::Wire;
-use crate::proto::flow::credits::RESERVE;
-use crate::stats::activity::ActivityCounters;
+use crate::quota::slots::RESERVE;
+use crate::stats::lane::ActivityCounters;
 use crate::testing::jain;
+use crate::testing::scale::link::Wire;
 use crate::worker::set::{Choice, Wear, choose};
 
 /// Requests of every greedy connection until windows have settled, and those that are counted

@@ -52,7 +52,7 @@ fn a_thousand_greedy_connections_keep_their_lanes_busy() {
 fn a_thousand_idle_connections_ask_for_nothing() {
     let measured = simulate(&plan(Shape::usual(), 0, 0));
     assert_eq!((measured.busy_part, measured.filled_part_max), (0.0, 0.0));
-    let base = f64::from(crate::proto::flow::quota::BASE * Shape::usual().slot_len);
+    let base = f64::from(crate::quota::slots::BASE * Shape::usual().slot_len);
     assert_eq!(measured.promised_bytes_per_connection, base);
 }
 

@@ -12,11 +12,11 @@ use std::rc::Rc;
 use rpc_core::wire::HEADER_LEN;
 
 use crate::proto::connection::{Buffers, Payload};
+use crate::proto::remote_memory::{RemoteKey, RemoteMemory};
 use crate::proto::rndv::get::Chunk;
 use crate::proto::rndv::memory_windows::Bind;
 use crate::proto::rndv::throttle::ReadShare;
 use crate::proto::wire::{Rts, RtsSegment};
-use crate::verbs::{RemoteKey, RemoteMemory};
 
 /// The length of a frame that is offered here.
 const OFFERED_LEN: u64 = 100_000;

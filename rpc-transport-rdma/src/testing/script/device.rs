@@ -6,13 +6,13 @@ use rpc_core::Reason;
 use rpc_core::transport::CloseReason;
 
 use super::buffers::{Access, BindState, Request, ScriptBuffers, Window};
-use super::clock::clock;
 use super::input::Input;
 use super::world::{READ_BYTES, SEND_DEPTH, World};
 use crate::proto::connection::{Action, Arrival, Event, Transmit};
-use crate::proto::flow::credits::RESERVE;
+use crate::proto::remote_memory::RemoteKey;
 use crate::proto::rndv::get::Chunk;
-use crate::verbs::RemoteKey;
+use crate::quota::slots::RESERVE;
+use crate::testing::script::input::clock;
 
 impl World {
     /// What the owner of the queue pairs does after each event.

@@ -1,4 +1,12 @@
-//! The bytes of a script, and what a script has come to.
+//! The bytes of a script, its clock, which stands until it is set, and what the script has come to.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::proto::clock::Clock;
+use crate::proto::connection::Timeouts;
 
 /// What a script has come to, to see that scripts come far.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -54,4 +62,32 @@ impl<'a> Input<'a> {
         let byte = usize::from(self.byte());
         (count > 0).then(|| byte % count)
     }
+}
+
+pub(crate) const TIMEOUTS: Timeouts = Timeouts {
+    release: Duration::from_secs(20),
+    cancel: Duration::from_secs(2),
+    read: Duration::from_secs(10),
+    close: Duration::from_secs(5),
+};
+
+thread_local! {
+    static NOW: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// The time on this thread.
+///
+/// # Panics
+///
+/// When it was never set.
+pub(crate) fn now() -> Instant {
+    NOW.get().expect("the time is set first")
+}
+
+pub(crate) fn set_now(at: Instant) {
+    NOW.set(Some(at));
+}
+
+pub(crate) fn clock() -> Clock {
+    Clock::new(now)
 }

@@ -12,9 +12,8 @@
 //! - at the end every slot, permit, payload, sink and byte of a share is back.
 
 pub(crate) mod buffers;
-pub(crate) mod clock;
 mod device;
-mod input;
+pub(crate) mod input;
 mod peer;
 #[cfg(test)]
 mod tests;

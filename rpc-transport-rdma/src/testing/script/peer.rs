@@ -1,8 +1,8 @@
 //! The peer of a script: what it was granted and has granted, and what it says.
 
-use crate::proto::flow::credits::RESERVE;
+use crate::proto::remote_memory::RemoteKey;
 use crate::proto::wire::{Grant, MESSAGE_HEADER_LEN, MessageHeader, MessageKind, Rts};
-use crate::verbs::RemoteKey;
+use crate::quota::slots::RESERVE;
 
 /// What each side's messages carry.
 pub(super) const OUR_EPOCH: u32 = 1;

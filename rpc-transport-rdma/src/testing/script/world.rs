@@ -13,18 +13,18 @@ use rpc_core::wire::HEADER_LEN;
 use tokio::time::Instant;
 
 use super::buffers::{Access, Books, OfferedFrame, Queue, ScriptBuffers, Share, Slot, Token};
-use super::clock::{TIMEOUTS, clock, now, set_now};
 use super::input::{Input, Seen};
 use super::peer::{OUR_EPOCH, OfferedToPeer, PEER_EPOCH, Peer};
 use crate::proto::connection::{
     Arrival, ArrivalOf, CONTROL_SLOT_LEN, ConnectionState, Event, Look, Outgoing, Parts, Rules,
 };
-use crate::proto::flow::quota::{SharedQuota, SlotQuota};
 use crate::proto::flow::window::{FlowWindow, HeldQuota};
+use crate::proto::remote_memory::{RemoteKey, RemoteMemory};
 use crate::proto::rndv::get::{Due, GetRequest, ReadLimits, RndvGet};
 use crate::proto::rndv::throttle::ReadThrottle;
 use crate::proto::wire::{AtsStatus, MessageHeader, MessageKind, RTS_LEN_MAX, Rts, RtsSegment};
-use crate::verbs::{RemoteKey, RemoteMemory};
+use crate::quota::slots::{SharedQuota, SlotQuota};
+use crate::testing::script::input::{TIMEOUTS, clock, now, set_now};
 
 const SLOTS: u32 = 32;
 const CONTROL_SLOTS: usize = 4;

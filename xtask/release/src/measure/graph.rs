@@ -15,6 +15,19 @@ impl Graph {
         Self { reached }
     }
 
+    /// The top-level folders of a crate in place of their files. A file beside them is one of its
+    /// own; the crate's root, which imports what it likes, is none.
+    pub(super) fn of_folders(imports: &BTreeMap<String, BTreeSet<String>>) -> Self {
+        let mut folders: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (file, imported) in imports.iter().filter(|(file, _)| !is_root(file)) {
+            let folder = folder_of(file);
+            let others = imported.iter().filter(|other| !is_root(other)).map(|it| folder_of(it));
+            let others = others.filter(|other| *other != folder).map(str::to_owned);
+            folders.entry(folder.to_owned()).or_default().extend(others);
+        }
+        Self::new(&folders)
+    }
+
     fn reaches(&self, from: &str, to: &str) -> bool {
         self.reached.get(from).is_some_and(|reached| reached.contains(to))
     }
@@ -54,6 +67,16 @@ impl Graph {
     }
 }
 
+fn is_root(file: &str) -> bool {
+    ["lib.rs", "main.rs"].contains(&file)
+}
+
+/// The top-level folder of a file, or the name of one that stands beside the folders. A module whose
+/// file stands beside its folder is one with it.
+fn folder_of(file: &str) -> &str {
+    file.split_once('/').map_or_else(|| file.trim_end_matches(".rs"), |(folder, _)| folder)
+}
+
 fn reached(imports: &BTreeMap<String, BTreeSet<String>>, from: &str) -> BTreeSet<String> {
     let mut reached = BTreeSet::new();
     let mut open = vec![from];
@@ -85,6 +108,25 @@ mod tests {
         let graph = graph(&[("a", "b"), ("b", "c"), ("c", "a"), ("d", "a"), ("e", "f")]);
         assert_eq!(graph.circles(), [["a", "b", "c"]]);
         assert_eq!(graph.levels(), 2);
+    }
+
+    #[test]
+    fn folders_that_reach_each_other_are_a_circle() {
+        let arrows = [
+            ("lib.rs", "a/x.rs"),
+            ("a/x.rs", "lib.rs"),
+            ("a/x.rs", "b/y.rs"),
+            ("b/z.rs", "c.rs"),
+            ("c/w.rs", "a/v.rs"),
+            ("d.rs", "a/x.rs"),
+            ("a/x.rs", "a/v.rs"),
+        ];
+        let mut imports: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (from, to) in arrows {
+            imports.entry(to.to_owned()).or_default();
+            imports.entry(from.to_owned()).or_default().insert(to.to_owned());
+        }
+        assert_eq!(Graph::of_folders(&imports).circles(), [["a", "b", "c"]]);
     }
 
     #[test]

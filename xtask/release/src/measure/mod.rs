@@ -36,7 +36,7 @@ pub(crate) struct MeasureOptions {
     /// Measure this crate only, by its folder, for example `rpc-core`. May be repeated.
     #[arg(long = "crate", value_name = "FOLDER")]
     crates: Vec<String>,
-    /// Name the files of every circle of imports.
+    /// Name the files of every circle of imports, and the folders.
     #[arg(long)]
     circles: bool,
     /// The checkout to measure.
@@ -55,6 +55,8 @@ struct Measures {
     /// Code lines of each file, the shortest first.
     lengths: Vec<usize>,
     circles: Vec<Vec<String>>,
+    /// Circles among the top-level folders.
+    folder_circles: Vec<Vec<String>>,
     levels: usize,
     words: usize,
 }
@@ -85,8 +87,12 @@ pub(crate) fn run(options: &MeasureOptions) -> Result<()> {
     }
     print!("{}", table(&measured));
     if options.circles {
-        for Measures { folder, circles, .. } in measured.iter().filter(|it| it.folder != ALL) {
+        for one in measured.iter().filter(|it| it.folder != ALL) {
+            let Measures { folder, circles, folder_circles, .. } = one;
             circles.iter().for_each(|circle| println!("{folder}: {}", circle.join(" <-> ")));
+            for circle in folder_circles {
+                println!("{folder}: {}", circle.join("/ <-> ") + "/");
+            }
         }
     }
     Ok(())
@@ -112,12 +118,14 @@ fn measure(measured: &Crate) -> Measures {
         counts += of_file;
     }
     lengths.sort_unstable();
-    let graph = Graph::new(&modules::imports(&measured.sources));
+    let imports = modules::imports(&measured.sources);
+    let graph = Graph::new(&imports);
     Measures {
         folder: measured.folder.clone(),
         counts,
         lengths,
         circles: graph.circles(),
+        folder_circles: Graph::of_folders(&imports).circles(),
         levels: graph.levels(),
         words: measured.texts.iter().map(|text| lines::vague_words(text)).sum(),
     }
@@ -134,6 +142,7 @@ fn together(measured: &[Measures]) -> Measures {
         counts,
         lengths,
         circles: measured.iter().flat_map(|one| one.circles.clone()).collect(),
+        folder_circles: measured.iter().flat_map(|one| one.folder_circles.clone()).collect(),
         levels: measured.iter().map(|one| one.levels).max().unwrap_or_default(),
         words: measured.iter().map(|one| one.words).sum(),
     }
@@ -152,10 +161,12 @@ fn table(measured: &[Measures]) -> String {
         .right("doc/100", 8)
         .right("inline/100", 11)
         .right("circles", 8)
+        .right("folders", 8)
         .right("levels", 7)
         .right("words", 6);
     let mut table = format!("{}\n", columns.heading());
-    for Measures { folder, counts, lengths, circles, levels, words } in measured {
+    for one in measured {
+        let Measures { folder, counts, lengths, circles, folder_circles, levels, words } = one;
         let (code, doc) = (counts.code, counts.per_hundred(counts.doc));
         let inline = counts.per_hundred(counts.inline);
         let median = lengths.get(lengths.len() / 2).copied().unwrap_or_default();
@@ -165,7 +176,8 @@ fn table(measured: &[Measures]) -> String {
         let mut cells = vec![folder.clone()];
         cells.extend(numbers.map(|number| number.to_string()));
         cells.extend([format!("{doc:.0}"), format!("{inline:.1}")]);
-        cells.extend([circles.len(), *levels, *words].map(|number| number.to_string()));
+        let circles = [circles.len(), folder_circles.len(), *levels, *words];
+        cells.extend(circles.map(|number| number.to_string()));
         table.push_str(&columns.line(cells));
         table.push('\n');
     }
@@ -190,7 +202,7 @@ mod tests {
         let words: Vec<&str> = shown.lines().nth(1).unwrap().split_whitespace().collect();
         assert_eq!(
             words,
-            ["it", "3", "7", "2", "3", "1", "2", "1", "29", "14.3", "1", "1", "0"],
+            ["it", "3", "7", "2", "3", "1", "2", "1", "29", "14.3", "1", "1", "1", "0"],
             "{shown}"
         );
     }
@@ -203,7 +215,10 @@ mod tests {
         };
         let shown = table(&[together(&[one("fn f() {}\n"), one("struct A;\nfn g() {}\n")])]);
         let words: Vec<&str> = shown.lines().nth(1).unwrap().split_whitespace().collect();
-        assert_eq!(words, ["all", "2", "3", "2", "2", "1", "0", "0", "0", "0.0", "0", "1", "0"]);
+        assert_eq!(
+            words,
+            ["all", "2", "3", "2", "2", "1", "0", "0", "0", "0.0", "0", "0", "1", "0"]
+        );
     }
 
     #[test]

@@ -73,18 +73,16 @@ const RDMA: Reduced = Reduced {
     folder: "rpc-transport-rdma",
     sources: &[
         "config",
-        "connection/read_share.rs",
-        "fair",
         "proto/clock.rs",
         "proto/connection",
         "proto/flow",
         "proto/remote_memory.rs",
         "proto/rndv",
         "proto/wire.rs",
+        "quota",
         "stats",
         "testing/jain.rs",
         "testing/script",
-        "verbs/keys.rs",
     ],
     root: include_str!("roots/rpc-transport-rdma.txt"),
     dependencies: "\
@@ -120,6 +118,7 @@ pub(super) const MACHINES: &[Machine] = &[
     machine("pacing", TCP, "pacing", &["pacing::"]),
     machine("send", TCP, "send", &["send::"]),
     machine("flow", RDMA, "proto/flow", &["proto::flow::"]),
+    machine("slots", RDMA, "quota/slots.rs", &["quota::slots::"]),
     // What happens to memory windows is what scripts and single events play.
     machine(
         "rndv",

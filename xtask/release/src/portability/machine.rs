@@ -11,7 +11,7 @@ use farcall_testkit::process::bounded::{self, command_line};
 
 use super::network;
 use super::options::{Suite, User};
-use xtask::setup::program;
+use xtask::program;
 
 /// 60 MB of packages at 100 KB/s, and as long again to set them up.
 const BOOTSTRAP_LIMIT: Duration = Duration::from_secs(1200);

@@ -42,7 +42,7 @@ async fn no_forged_probe_or_answer_proves_a_path() {
     let mut accepted = 0;
     for attempt in 0..ATTEMPTS {
         if attempt % 200 == 0 {
-            // The mock device keeps every request that it was ever given.
+            // A scripted device keeps every request that it was ever given.
             rig = Rig::new();
         }
         let end = bound(&rig);

@@ -2,12 +2,12 @@
 
 use super::*;
 
-/// Several times what the completion queue of the mock device has room for.
+/// Several times what the completion queue of a scripted device has room for.
 const MANY: usize = 2_000;
 
 impl Rig {
     pub(super) fn addresses() -> Addresses {
-        Addresses { local: Some((MOCK_ADDRESS, 7000).into()), ..Addresses::default() }
+        Addresses { local: Some((SCRIPTED_ADDRESS, 7000).into()), ..Addresses::default() }
     }
 
     pub(super) fn connect_from(&self, addresses: &Addresses) -> End {
@@ -18,7 +18,7 @@ impl Rig {
         let (epoch, window) = (prepared.epoch, prepared.holding.window());
         let number = prepared.queue_pair.number();
         let joined = prepared.join(&peer).unwrap();
-        End { mock: self.mock.clone(), joined, epoch, number, window }
+        End { sim: self.sim.clone(), joined, epoch, number, window }
     }
 
     pub(super) fn open_from(&self, addresses: &Addresses) -> (End, Arc<Recorder>) {
@@ -56,10 +56,10 @@ async fn paths_that_are_joined_and_fail_give_their_entries_back_while_the_worker
         drop(end.joined);
         until("the halt", || connection.ending.is_cancelled()).await;
         let number = end.number;
-        let drain_wr = *rig.mock.sends_on(number).last().unwrap();
+        let drain_wr = *rig.sim.sends_on(number).last().unwrap();
         let (work_id, status, queue_pair_number) = (drain_wr.work_id, 5, number);
         let flushed = RawCompletion { work_id, status, queue_pair_number, ..Default::default() };
-        rig.mock.complete(flushed);
+        rig.sim.complete(flushed);
         connection.ended.cancelled().await;
     }
     // No completion comes any more, and nothing else wakes the worker.
@@ -82,15 +82,15 @@ async fn an_offer_that_cannot_be_joined_makes_no_queue_pair_and_connects_none() 
     for spoil in spoils {
         let mut conn_params = good.clone();
         spoil(&mut conn_params);
-        let (made, connected) = rig.mock.queue_pairs();
+        let (made, connected) = rig.sim.queue_pairs();
         assert!(
             rig.upgrade.accept(&Rig::addresses(), &conn_params.encode()).is_err(),
             "{conn_params:?}"
         );
-        assert_eq!(rig.mock.queue_pairs(), (made, connected), "{conn_params:?}");
+        assert_eq!(rig.sim.queue_pairs(), (made, connected), "{conn_params:?}");
         // The side that offered has a queue pair by then, and does not connect it.
         assert!(rig.prepare().join(&conn_params).is_err(), "{conn_params:?}");
-        assert_eq!(rig.mock.queue_pairs(), (made + 1, connected), "{conn_params:?}");
+        assert_eq!(rig.sim.queue_pairs(), (made + 1, connected), "{conn_params:?}");
     }
     assert_eq!(rig.claimed_entries(), SLOTS);
 }

@@ -22,7 +22,7 @@ impl End {
     /// The device has finished a READ and everything before it.
     pub(super) fn complete(&self, read: &RawSend) {
         let (work_id, queue_pair_number) = (read.work_id, self.number);
-        self.mock.complete(RawCompletion { work_id, queue_pair_number, ..Default::default() });
+        self.sim.complete(RawCompletion { work_id, queue_pair_number, ..Default::default() });
     }
 }
 
@@ -100,7 +100,7 @@ async fn keeps_it(is_withdrawn: bool, knob: &str) {
     let ending = end.connection().ending.cancelled();
     tokio::time::timeout(LIMIT, ending).await.expect("the wait is bounded");
     let worker = Arc::clone(&end.connection().worker);
-    if rig.mock.destroyed() == 0 {
+    if rig.sim.destroyed() == 0 {
         assert!(worker.sources.bytes_in_use() > 0, "the queue pair may still be read through");
     }
     let ended = end.connection().ended.cancelled();
@@ -108,7 +108,7 @@ async fn keeps_it(is_withdrawn: bool, knob: &str) {
     until("the end", || told.closed().is_some()).await;
     let Some(CloseReason::Failed(words)) = told.closed() else { panic!("{:?}", told.closed()) };
     assert!(words.contains(knob), "{words}");
-    assert_eq!((rig.mock.destroyed(), worker.sources.bytes_in_use()), (1, 0));
+    assert_eq!((rig.sim.destroyed(), worker.sources.bytes_in_use()), (1, 0));
     assert_eq!(rig.upgrade.lanes()[0].cancellations.overdue, u64::from(is_withdrawn));
 }
 
@@ -117,7 +117,7 @@ async fn a_get_stops_between_two_reads_and_its_memory_waits_for_those_that_are_o
     let rig = Rig::new();
     let (end, told) = rig.open();
     let worker = Arc::clone(&end.connection().worker);
-    // More than the mock's four READs at a time can fetch at once.
+    // More than the four READs at a time can fetch at once.
     end.offer(3, &[8 << 20], 8 << 20);
     until("the first READs", || reads(&end).len() == 4).await;
     end.say(MessageKind::Cancel { transfer: 3 }, &[]);

@@ -180,7 +180,7 @@ async fn a_handler_that_blocks_holds_up_nothing_of_its_worker() {
     play.returned(1).await;
     play.says(0, "after it");
     play.entered(0, "after it").await;
-    until("all slots", || play.rig.mock.posted_receives() == 256).await;
+    until("all slots", || play.rig.sim.posted_receives() == 256).await;
     assert_eq!(play.told(), [None, None]);
 }
 
@@ -256,7 +256,7 @@ async fn a_worker_that_is_held_up_may_have_something_to_read() {
 /// A worker that sleeps, and is not woken by what comes.
 async fn falls_asleep(rig: &Rig, end: &End) {
     let worker = &end.connection().worker;
-    rig.mock.silence_events();
+    rig.sim.silence_events();
     worker.send(Command::Reclaim);
     until("its sleep", || worker.is_asleep()).await;
 }
@@ -363,7 +363,7 @@ async fn a_task_that_a_completion_has_woken_runs_while_a_handler_blocks() {
     play.says(0, "keep");
     play.entered(0, "keep").await;
     let (_, sent) = play.ends[0].sends()[0];
-    play.rig.mock.complete(RawCompletion {
+    play.rig.sim.complete(RawCompletion {
         work_id: sent.work_id,
         queue_pair_number: play.ends[0].number,
         ..Default::default()

@@ -14,10 +14,10 @@ async fn receives_that_the_device_has_no_room_for_are_posted_again() {
     let rig = Rig::new();
     let (end, recorder) = rig.open();
     frame_arrives(&end, &recorder, b"before").await;
-    until("free slots", || rig.mock.posted_receives() == 256).await;
-    rig.mock.refuse_receives(3, 0, libc::ENOMEM);
+    until("free slots", || rig.sim.posted_receives() == 256).await;
+    rig.sim.refuse_receives(3, 0, libc::ENOMEM);
     frame_arrives(&end, &recorder, b"refused").await;
-    until("the slot's return", || rig.mock.posted_receives() == 256).await;
+    until("the slot's return", || rig.sim.posted_receives() == 256).await;
     frame_arrives(&end, &recorder, b"after").await;
     assert!(!end.connection().ending.is_cancelled());
     assert_eq!(rig.upgrade.lanes()[0].activity.refills_refused, 1);
@@ -28,9 +28,9 @@ async fn with_nothing_posted_receives_are_posted_again_after_a_while() {
     let rig = Rig::new();
     let (end, recorder) = rig.open();
     frame_arrives(&end, &recorder, b"before").await;
-    rig.mock.silence_events();
+    rig.sim.silence_events();
     // More than the worker tries while it spins.
-    rig.mock.refuse_receives(5000, 0, libc::ENOMEM);
+    rig.sim.refuse_receives(5000, 0, libc::ENOMEM);
     let refused = end.connection().worker.activity.refills_refused.value();
     end.deliver(&frame(&end, b"refused"));
     end.connection().worker.send(Command::Reclaim);
@@ -38,11 +38,11 @@ async fn with_nothing_posted_receives_are_posted_again_after_a_while() {
         .await;
     for _ in 0..10_000 {
         tokio::time::sleep(Duration::from_millis(1)).await;
-        if rig.mock.posted_receives() == 256 {
+        if rig.sim.posted_receives() == 256 {
             return assert!(!end.connection().ending.is_cancelled());
         }
     }
-    panic!("{} receives are posted", rig.mock.posted_receives());
+    panic!("{} receives are posted", rig.sim.posted_receives());
 }
 
 /// Refuses receives in this way for ever; gives what the connection was told.
@@ -50,8 +50,8 @@ async fn refused_for_ever(errno: i32) -> String {
     let rig = Rig::new();
     let (end, recorder) = rig.open();
     frame_arrives(&end, &recorder, b"before").await;
-    rig.mock.silence_events();
-    rig.mock.refuse_receives(usize::MAX, 0, errno);
+    rig.sim.silence_events();
+    rig.sim.refuse_receives(usize::MAX, 0, errno);
     end.deliver(&frame(&end, b"refused"));
     end.connection().worker.send(Command::Reclaim);
     for _ in 0..20_000 {
@@ -80,9 +80,9 @@ async fn what_completes_just_before_the_queue_is_armed_needs_no_event() {
     let rig = Rig::new();
     let (end, recorder) = rig.open();
     frame_arrives(&end, &recorder, b"before").await;
-    let completion = rig.mock.fill(0, &frame(&end, b"silent"), end.number);
-    rig.mock.silence_events();
-    rig.mock.complete_when_armed(completion);
+    let completion = rig.sim.fill(0, &frame(&end, b"silent"), end.number);
+    rig.sim.silence_events();
+    rig.sim.complete_when_armed(completion);
     // It is about to sleep, or is woken by this and then is.
     end.connection().worker.send(Command::Reclaim);
     until("the frame", || recorder.frames().last().is_some_and(|it| it == &b"silent"[..])).await;

@@ -4,18 +4,18 @@ use super::*;
 use crate::verbs::RawBind;
 
 impl Rig {
-    /// A worker whose offers go through windows. The mock could not pass the check of them.
+    /// A worker whose offers go through windows. No scripted device could pass the check.
     pub(super) fn windowed(timeout: Duration) -> Self {
         let rig = Self::with_timeout(timeout);
-        rig.mock.claim_windows();
+        rig.sim.claim_windows();
         let config = RdmaConfig {
             rkey_scope: RkeyScope::Window,
             // What is not taken back is waited for.
             release_timeout: LIMIT,
             ..rig.upgrade.config.clone()
         };
-        let make = |_: Option<&Worker>| Worker::start(&rig.mock.device(), &config);
-        rig.upgrade.workers.find("mock", 1, make, |_| None::<()>).unwrap();
+        let make = |_: Option<&Worker>| Worker::start(&rig.sim.device(), &config);
+        rig.upgrade.workers.find("sim", 1, make, |_| None::<()>).unwrap();
         rig
     }
 }
@@ -25,7 +25,7 @@ impl End {
     fn complete_all(&self) {
         let work_id = self.sends().last().unwrap().1.work_id;
         let queue_pair_number = self.number;
-        self.mock.complete(RawCompletion { work_id, queue_pair_number, ..Default::default() });
+        self.sim.complete(RawCompletion { work_id, queue_pair_number, ..Default::default() });
     }
 
     fn binds(&self) -> Vec<RawBind> {
@@ -67,7 +67,7 @@ impl End {
     fn release(&self, transfer: u32, taken_key: Option<RemoteKey>) {
         let kind = MessageKind::Ats { transfer, outcome: AtsStatus::Read };
         let header = MessageHeader { kind, epoch: self.epoch, grant: granting(GRANT) };
-        self.mock.deliver_taking(0, &header.to_bytes(), self.number, taken_key);
+        self.sim.deliver_taking(0, &header.to_bytes(), self.number, taken_key);
     }
 
     fn source_bytes(&self) -> u64 {
@@ -86,9 +86,9 @@ async fn an_offer_goes_out_with_its_window_and_a_release_that_takes_the_key_free
     let rig = Rig::windowed(LIMIT);
     let (end, _told) = rig.open();
     assert_eq!(rig.upgrade.lanes()[0].rkey_scope, RkeyScope::Window);
-    let posts = rig.mock.send_calls();
+    let posts = rig.sim.send_calls();
     send_large(&end);
-    assert_eq!(rig.mock.send_calls(), posts + 1, "one post");
+    assert_eq!(rig.sim.send_calls(), posts + 1, "one post");
     let kinds: Vec<_> = end.sends().into_iter().map(|(kind, _)| kind).collect();
     assert_eq!(kinds, [WorkKind::Bind, WorkKind::Send]);
     end.complete_all();
@@ -98,7 +98,7 @@ async fn an_offer_goes_out_with_its_window_and_a_release_that_takes_the_key_free
     let binds = end.binds();
     assert_eq!(binds[0].key.0 >> 8, binds[1].key.0 >> 8, "the window is used again");
     assert_ne!(binds[0].key, binds[1].key);
-    assert_eq!((end.invalidations(), rig.mock.windows()), (vec![], 1));
+    assert_eq!((end.invalidations(), rig.sim.windows()), (vec![], 1));
 }
 
 #[tokio::test]
@@ -186,7 +186,7 @@ async fn a_key_that_is_taken_by_anything_but_its_release_costs_the_connection() 
                 epoch: end.epoch,
                 grant: granting(GRANT),
             };
-            rig.mock.deliver_taking(0, &header.to_bytes(), end.number, Some(key));
+            rig.sim.deliver_taking(0, &header.to_bytes(), end.number, Some(key));
         }
         until("the halt", || end.connection().ending.is_cancelled()).await;
         let words = end.connection().closed().to_string();
@@ -207,7 +207,7 @@ async fn a_second_release_costs_the_connection_though_the_memory_waits() {
     assert!(end.source_bytes() > 0, "the invalidation has not completed");
     end.flush();
     end.connection().ended.cancelled().await;
-    assert_eq!((end.source_bytes(), rig.mock.windows_at_destruction()), (0, 0));
+    assert_eq!((end.source_bytes(), rig.sim.windows_at_destruction()), (0, 0));
 }
 
 #[tokio::test]
@@ -216,7 +216,7 @@ async fn an_offer_waits_for_a_window_as_for_credit() {
     let rig = Rig::windowed(LIMIT);
     let (end, _told) = rig.open();
     (0..WINDOWS + 2).for_each(|_| send_large(&end));
-    assert_eq!((end.binds().len(), rig.mock.windows()), (WINDOWS, WINDOWS));
+    assert_eq!((end.binds().len(), rig.sim.windows()), (WINDOWS, WINDOWS));
     end.complete_all();
     let keys: Vec<_> = end.binds().iter().map(|bind| bind.key).collect();
     let transfers = transfers(WINDOWS);
@@ -244,7 +244,7 @@ async fn what_the_peer_does_not_let_go_of_is_revoked_and_its_late_release_is_not
         }
     };
     tokio::time::timeout(LIMIT, waiting).await.expect("the wait is bounded");
-    assert_eq!((end.source_bytes(), rig.mock.windows()), (0, 0), "the window is gone");
+    assert_eq!((end.source_bytes(), rig.sim.windows()), (0, 0), "the window is gone");
     end.release(first_transfer(), None);
     frame_arrives(&end, &told, b"after").await;
     assert!(!end.connection().ending.is_cancelled());
@@ -281,7 +281,7 @@ async fn a_peer_that_does_not_ask_for_it_keeps_its_keys() {
     let (epoch, window) = (prepared.epoch, prepared.holding.window());
     let number = prepared.queue_pair.number();
     let joined = prepared.join(&peer).unwrap();
-    let end = End { mock: rig.mock.clone(), joined, epoch, number, window };
+    let end = End { sim: rig.sim.clone(), joined, epoch, number, window };
     end.connection().start(Arc::new(Recorder::default()));
     end.offer(3, &[8 << 20], 8 << 20);
     assert_eq!(end.fetched().await.operation, RawOperation::Send);

@@ -1,4 +1,4 @@
-//! Connections of a whole worker over the mock device: what a hostile peer may cost, and how
+//! Connections of a whole worker over a scripted device: what a hostile peer may cost, and how
 //! connections end.
 
 mod backlog;
@@ -23,19 +23,19 @@ use rpc_core::{byte_budget::ByteBudget, handoff::Handoff};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::*;
+use crate::connection::buffers::RndvPayload;
 use crate::connection::buffers::{Event, Outgoing};
-use crate::connection::rndv_payload::RndvPayload;
+use crate::lane::Command;
 use crate::proto::clock::Clock;
 use crate::proto::connection::timers::STALL_AFTER;
-use crate::proto::flow::credits::RESERVE;
 use crate::proto::rndv::send::RndvSends;
 use crate::proto::wire::{
     AtsStatus, Grant, MessageHeader, MessageKind, RTS_LEN_MAX, Rts, RtsSegment,
 };
-use crate::verbs::mock::{MOCK_ADDRESS, MockDevice};
+use crate::quota::slots::RESERVE;
+use crate::sim::scripted::{SCRIPTED_ADDRESS, ScriptedDevice};
 use crate::verbs::{RawCompletion, RawOperation, RawSend, RemoteKey, RemoteMemory, WorkKind};
 use crate::worker::WorkerShared;
-use crate::worker::shared::{Command, Member};
 
 /// Far longer than anything here takes.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -87,15 +87,15 @@ impl Handler for Recorder {
     }
 }
 
-/// A worker over the mock device. Peers are played by the test.
+/// A worker over a scripted device. Peers are played by the test.
 pub(super) struct Rig {
-    pub(super) mock: MockDevice,
+    pub(super) sim: ScriptedDevice,
     pub(super) upgrade: RdmaUpgrade,
 }
 
 /// One end under test; the other is the test's.
 pub(super) struct End {
-    mock: MockDevice,
+    sim: ScriptedDevice,
     joined: ConnectedEnd,
     epoch: u32,
     pub(super) number: u32,
@@ -112,7 +112,7 @@ impl Rig {
     }
 
     fn with_timeouts(timeout: Duration, release_timeout: Duration) -> Self {
-        let mock = MockDevice::new();
+        let sim = ScriptedDevice::new();
         let config = RdmaConfig {
             receive_slots: 256,
             read_queue_pairs: 0,
@@ -124,8 +124,8 @@ impl Rig {
             max_sink_bytes: 64 << 20,
             ..RdmaConfig::default()
         };
-        let upgrade = RdmaUpgrade::with_provider(Box::new(mock.clone()), config);
-        Self { mock, upgrade }
+        let upgrade = RdmaUpgrade::with_provider(Box::new(sim.provider()), config);
+        Self { sim, upgrade }
     }
 
     pub(super) fn prepare(&self) -> LocalEnd {
@@ -148,7 +148,7 @@ impl End {
 
     /// The peer sends bytes, whatever they are.
     fn deliver(&self, message: &[u8]) {
-        self.mock.deliver(0, message, self.number);
+        self.sim.deliver(0, message, self.number);
     }
 
     /// The peer sends a message of that kind, without a grant.
@@ -180,7 +180,7 @@ impl End {
     /// Everything that this end has posted.
     fn sends(&self) -> Vec<(WorkKind, RawSend)> {
         let tag = self.connection().tag;
-        let sends = self.mock.sends().into_iter();
+        let sends = self.sim.sends().into_iter();
         let sends = sends.map(|send| (crate::verbs::WorkId::from_u64(send.work_id), send));
         sends.filter(|(id, _)| id.tag() == tag).map(|(id, send)| (id.kind(), send)).collect()
     }
@@ -191,7 +191,7 @@ impl End {
             self.sends().into_iter().rfind(|(kind, _)| *kind == WorkKind::Drain).unwrap();
         let (work_id, queue_pair_number) = (drain_wr.work_id, self.number);
         let flushed = 5;
-        self.mock.complete(RawCompletion {
+        self.sim.complete(RawCompletion {
             work_id,
             status: flushed,
             queue_pair_number,
@@ -248,7 +248,7 @@ async fn messages_of_another_path_are_ignored_up_to_a_bound() {
         for _ in 0..bad.window + RESERVE {
             bad.deliver(&header.to_bytes());
         }
-        until("their end", || bad.mock.posted_receives() == 256).await;
+        until("their end", || bad.sim.posted_receives() == 256).await;
         assert!(!bad.connection().ending.is_cancelled());
         for _ in 0..256 {
             bad.deliver(&header.to_bytes());
@@ -344,10 +344,10 @@ async fn a_wait_for_credit_that_lasts_is_counted_once() {
 
 #[tokio::test]
 async fn connections_spread_over_workers_that_share_large_memory() {
-    let mock = MockDevice::new();
+    let sim = ScriptedDevice::new();
     let config = RdmaConfig { lanes: 3, receive_slots: 256, ..RdmaConfig::default() };
-    let upgrade = RdmaUpgrade::with_provider(Box::new(mock.clone()), config);
-    let rig = Rig { mock, upgrade };
+    let upgrade = RdmaUpgrade::with_provider(Box::new(sim.provider()), config);
+    let rig = Rig { sim, upgrade };
     let ends: Vec<_> = (0..7).map(|_| rig.connect()).collect();
     let workers = rig.upgrade.lanes();
     let describe = |worker: &LaneInfo| (worker.number, worker.connection_count);
@@ -447,7 +447,7 @@ async fn messages_before_the_path_opens_are_kept_and_bounded() {
     let early = rig.connect();
     early.say(MessageKind::Frame, b"early");
     let recorder = Arc::new(Recorder::default());
-    until("the message", || rig.mock.posted_receives() == 256).await;
+    until("the message", || rig.sim.posted_receives() == 256).await;
     early.connection().start(recorder.clone());
     until("the frame", || recorder.frames() == [&b"early"[..]]).await;
 
@@ -469,7 +469,7 @@ async fn a_peer_may_use_what_it_was_granted_before_the_path_opens() {
         // The window has doubled with the first of them, which the peer has been told.
         let header = MessageHeader { kind: MessageKind::Frame, epoch: early.epoch, grant };
         early.deliver(&[&header.to_bytes()[..], b"early"].concat());
-        until("a free slot", || rig.mock.posted_receives() == 256).await;
+        until("a free slot", || rig.sim.posted_receives() == 256).await;
         assert!(!early.connection().ending.is_cancelled(), "message {sent} was one too many");
     }
     assert!(!early.sends().is_empty(), "no grant went out");
@@ -544,7 +544,7 @@ async fn a_queue_pair_that_does_not_drain_is_destroyed_in_bounded_time() {
     // The device gives nothing back.
     let ended = end.connection().ended.cancelled();
     tokio::time::timeout(LIMIT, ended).await.expect("it ends all the same");
-    assert_eq!((told.closed(), rig.mock.destroyed()), (Some(CloseReason::Peer), 1));
+    assert_eq!((told.closed(), rig.sim.destroyed()), (Some(CloseReason::Peer), 1));
 }
 
 #[tokio::test]
@@ -573,11 +573,11 @@ fn a_runtime_that_goes_away_ends_its_connections() {
     drop(inside);
     runtime.shutdown_background();
     assert!(told.closed().is_some(), "the handler hears of it");
-    assert_eq!(rig.mock.destroyed(), 1);
+    assert_eq!(rig.sim.destroyed(), 1);
     let peer = prepared.conn_params();
     let declined = prepared.join(&peer).err().expect("no task would drive it");
     assert!(declined.reason.contains("lane has ended"), "{declined}");
-    assert_eq!(rig.mock.destroyed(), 2);
+    assert_eq!(rig.sim.destroyed(), 2);
     let worker = Arc::downgrade(&end.connection().worker);
     drop((end, rig));
     assert_eq!(worker.strong_count(), 0, "nothing holds the lane");

@@ -60,7 +60,7 @@ async fn open(rig: &Rig, woken: Option<Arc<Semaphore>>) -> End {
     let end = rig.connect();
     let connection = Arc::downgrade(end.connection());
     end.connection().start(Arc::new(Sender { connection, woken }));
-    until("an idle lane", || rig.mock.posted_receives() == 256).await;
+    until("an idle lane", || rig.sim.posted_receives() == 256).await;
     for _ in 0..8 {
         tokio::task::yield_now().await;
     }
@@ -85,7 +85,7 @@ async fn connections_whose_messages_lie_mixed_in_the_queue_post_once_each() {
     for _ in 0..8 {
         ends.push(answering(&rig).await);
     }
-    let posts = rig.mock.send_calls();
+    let posts = rig.sim.send_calls();
     // More than one poll gives.
     for _ in 0..EACH {
         ends.iter().for_each(|end| frames_come(end, 1));
@@ -93,17 +93,17 @@ async fn connections_whose_messages_lie_mixed_in_the_queue_post_once_each() {
     for end in &ends {
         sent(end, EACH).await;
     }
-    assert_eq!(rig.mock.send_calls() - posts, ends.len());
+    assert_eq!(rig.sim.send_calls() - posts, ends.len());
 }
 
 #[tokio::test]
 async fn what_callers_send_who_were_woken_together_leaves_in_one_post() {
     let rig = Rig::new();
     let end = calling(&rig, 5).await;
-    let posts = rig.mock.send_calls();
+    let posts = rig.sim.send_calls();
     frames_come(&end, 5);
     sent(&end, 5).await;
-    assert_eq!(rig.mock.send_calls() - posts, 1);
+    assert_eq!(rig.sim.send_calls() - posts, 1);
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ impl End {
     /// The READs that each of the queue pairs for READs has posted.
     fn reads_on(&self) -> Vec<Vec<RawSend>> {
         let numbers = self.connection().numbers().skip(1);
-        numbers.map(|number| self.mock.sends_on(number)).collect()
+        numbers.map(|number| self.sim.sends_on(number)).collect()
     }
 
     /// The device has finished a READ of the queue pair at a position.
@@ -31,13 +31,13 @@ impl End {
         let queue_pair_number = self.connection().numbers().nth(of).unwrap();
         let (work_id, status) = (send.work_id, status.unsigned_abs());
         let completion = RawCompletion { work_id, status, queue_pair_number, ..Default::default() };
-        self.mock.complete(completion);
+        self.sim.complete(completion);
     }
 
     /// The drain WR of a halted queue pair comes back.
     fn drain(&self, of: usize) {
         let number = self.connection().numbers().nth(of).unwrap();
-        let drain_wr = *self.mock.sends_on(number).last().unwrap();
+        let drain_wr = *self.sim.sends_on(number).last().unwrap();
         assert_eq!(crate::verbs::WorkId::from_u64(drain_wr.work_id).kind(), WorkKind::Drain);
         self.complete_with(of, &drain_wr, 5);
     }
@@ -51,7 +51,7 @@ impl End {
         let (epoch, window) = (prepared.epoch, prepared.holding.window());
         let number = prepared.queue_pair.number();
         let joined = prepared.join(&peer).unwrap();
-        let end = Self { mock: rig.mock.clone(), joined, epoch, number, window };
+        let end = Self { sim: rig.sim.clone(), joined, epoch, number, window };
         let recorder = Arc::new(Recorder::default());
         end.connection().start(recorder.clone());
         (end, recorder)
@@ -68,7 +68,7 @@ async fn reads_are_spread_and_complete_in_any_order() {
     let (end, told) = rig.open();
     end.offer(3, &[8 * MIB], 8 * MIB);
     until("the READs", || counts(&end) == [4, 4]).await;
-    assert_eq!(end.mock.sends_on(end.number), [], "messages wait for none");
+    assert_eq!(end.sim.sends_on(end.number), [], "messages wait for none");
     // The last of the second queue pair says that all of it is there.
     let reads = end.reads_on();
     end.complete_on(1, &reads[1][3]);
@@ -78,7 +78,7 @@ async fn reads_are_spread_and_complete_in_any_order() {
         end.complete_on(0, read);
     }
     until("the frame", || told.frames().iter().any(|frame| frame.len() == 8 << 20)).await;
-    until("its release", || end.mock.sends_on(end.number).len() == 1).await;
+    until("its release", || end.sim.sends_on(end.number).len() == 1).await;
     assert_eq!(counts(&end), [4, 4]);
 }
 
@@ -88,10 +88,10 @@ async fn an_end_uses_as_many_as_its_peer_has() {
     let (end, _told) = End::beside(&rig, 1);
     end.offer(3, &[8 * MIB], 8 * MIB);
     until("the READs", || counts(&end) == [4]).await;
-    assert_eq!(rig.mock.destroyed(), 1, "the one too many");
+    assert_eq!(rig.sim.destroyed(), 1, "the one too many");
     let (old, _told) = End::beside(&rig, 0);
     old.offer(3, &[8 * MIB], 8 * MIB);
-    until("the READs", || rig.mock.sends_on(old.number).len() == 4).await;
+    until("the READs", || rig.sim.sends_on(old.number).len() == 4).await;
     assert_eq!((counts(&old), reads(&old).len()), (vec![], 4));
 }
 
@@ -124,14 +124,14 @@ async fn a_message_where_only_reads_belong_costs_the_connection() {
     let header =
         MessageHeader { kind: MessageKind::Frame, epoch: bad.epoch, grant: granting(GRANT) };
     let number = bad.connection().numbers().nth(2).unwrap();
-    bad.mock.deliver(0, &header.to_bytes(), number);
+    bad.sim.deliver(0, &header.to_bytes(), number);
     until("the halt", || bad.connection().ending.is_cancelled()).await;
     (0..3).for_each(|of| bad.drain(of));
     until("the end", || told.closed().is_some()).await;
     let reason = told.closed().unwrap().to_string();
     assert!(reason.contains("a message on a queue pair for READs"), "{reason}");
     frame_arrives(&good, &heard, b"untouched").await;
-    assert_eq!(rig.mock.posted_receives(), 256, "its slot is posted again");
+    assert_eq!(rig.sim.posted_receives(), 256, "its slot is posted again");
 }
 
 #[tokio::test]
@@ -145,7 +145,7 @@ async fn a_read_that_fails_ends_the_path_when_every_queue_pair_is_drained() {
     end.complete_with(2, &end.reads_on()[1][0], 10);
     until("the halt", || end.connection().ending.is_cancelled()).await;
     for of in [1, 0, 2] {
-        assert_eq!((rig.mock.destroyed(), told.closed()), (0, None));
+        assert_eq!((rig.sim.destroyed(), told.closed()), (0, None));
         assert!(worker.sinks.bytes_in_use() > 0, "the device may still write there");
         end.drain(of);
         tokio::task::yield_now().await;
@@ -153,7 +153,7 @@ async fn a_read_that_fails_ends_the_path_when_every_queue_pair_is_drained() {
     until("the end", || told.closed().is_some()).await;
     let ended = end.connection().ended.cancelled();
     tokio::time::timeout(LIMIT, ended).await.expect("it ends");
-    assert_eq!((rig.mock.destroyed(), worker.sinks.bytes_in_use()), (3, 0));
+    assert_eq!((rig.sim.destroyed(), worker.sinks.bytes_in_use()), (3, 0));
     assert_eq!(worker.reads.total(), 0, "what was admitted is given back");
 }
 
@@ -163,7 +163,7 @@ async fn an_event_of_a_queue_pair_for_reads_ends_its_connection() {
     let ((bad, _told), (good, heard)) = (rig.open(), rig.open());
     let number = bad.connection().numbers().nth(1);
     let kind = AsyncEventKind::QueuePairFatal;
-    rig.mock.happen(AsyncEvent { kind, port: None, queue_pair_number: number });
+    rig.sim.happen(AsyncEvent { kind, port: None, queue_pair_number: number });
     until("the halt", || bad.connection().ending.is_cancelled()).await;
     frame_arrives(&good, &heard, b"untouched").await;
 }
@@ -172,7 +172,7 @@ async fn an_event_of_a_queue_pair_for_reads_ends_its_connection() {
 async fn what_a_device_did_not_take_of_the_reads_is_posted_again() {
     let rig = Rig::reading(2);
     let (end, told) = rig.open();
-    end.mock.refuse_sends(1, libc::ENOMEM);
+    end.sim.refuse_sends(1, libc::ENOMEM);
     end.offer(3, &[8 * MIB], 8 * MIB);
     until("the READs", || counts(&end).iter().sum::<usize>() == 5).await;
     // What was taken asks for no completion: time has to tell.

@@ -7,7 +7,7 @@ fn offered() -> (Rig, End, Arc<Recorder>) {
     let rig = Rig::new();
     let (end, told) = rig.open();
     send_large(&end);
-    rig.mock.fail_destroying();
+    rig.sim.fail_destroying();
     (rig, end, told)
 }
 
@@ -50,12 +50,12 @@ fn a_path_that_is_dropped_with_its_runtime_keeps_the_order() {
         send_large(&end);
         let sources = Arc::clone(&end.connection().worker.sources);
         if does_fail {
-            rig.mock.fail_destroying();
+            rig.sim.fail_destroying();
         }
         drop(inside);
         runtime.shutdown_background();
         assert!(told.closed().is_some(), "the handler hears of it");
-        assert_eq!(rig.mock.destroyed(), usize::from(!does_fail));
+        assert_eq!(rig.sim.destroyed(), usize::from(!does_fail));
         assert_eq!(sources.bytes_in_use() > 0, does_fail, "readable as long as the queue pair is");
     }
 }

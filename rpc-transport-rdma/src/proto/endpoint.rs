@@ -1,0 +1,142 @@
+//! One end of a path as its peer needs to know it: numbers and addresses of a port.
+
+use core::net::{IpAddr, Ipv6Addr};
+use std::fmt;
+
+/// One end of a connection as its peer needs to know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Number of the queue pair, 24 bits.
+    pub queue_pair_number: u32,
+    /// Sequence number of its first packet, 24 bits.
+    pub packet_sequence_number: u32,
+    /// The port's GID.
+    pub gid: Gid,
+    /// The port's LID; 0 on Ethernet.
+    pub lid: u16,
+    /// The largest path MTU that the port can have now.
+    pub mtu: Mtu,
+    /// READs that it can have outstanding in either direction.
+    pub reads_max: u8,
+    /// What carries the port's packets.
+    pub link_layer: LinkLayer,
+}
+
+/// A port's global identifier, in network byte order.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Gid(pub [u8; 16]);
+
+impl Gid {
+    /// The identifier that a RoCE v2 port has for an IP address: IPv4 is mapped into IPv6.
+    #[must_use]
+    pub fn from_ip(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(address) => Self(address.to_ipv6_mapped().octets()),
+            IpAddr::V6(address) => Self(address.octets()),
+        }
+    }
+
+    /// The half that all ports of an InfiniBand subnet have in common.
+    #[must_use]
+    pub fn subnet_prefix(self) -> [u8; 8] {
+        let [a, b, c, d, e, f, g, h, ..] = self.0;
+        [a, b, c, d, e, f, g, h]
+    }
+
+    /// The identifier as an IP address; a mapped IPv4 address comes back as IPv4.
+    #[must_use]
+    pub fn to_ip(self) -> IpAddr {
+        Ipv6Addr::from(self.0).to_canonical()
+    }
+}
+
+impl fmt::Display for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.to_ip(), f)
+    }
+}
+
+impl fmt::Debug for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Gid({self})")
+    }
+}
+
+/// What carries the packets of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkLayer {
+    /// InfiniBand: ports are addressed by LID.
+    InfiniBand,
+    /// Ethernet (RoCE): ports are addressed by GID.
+    Ethernet,
+}
+
+/// The payload of one packet on a path, which verbs has as an enumeration of powers of two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mtu {
+    /// 256 bytes.
+    B256,
+    /// 512 bytes.
+    B512,
+    /// 1024 bytes.
+    B1024,
+    /// 2048 bytes.
+    B2048,
+    /// 4096 bytes.
+    B4096,
+}
+
+impl Mtu {
+    const ALL: [Self; 5] = [Self::B256, Self::B512, Self::B1024, Self::B2048, Self::B4096];
+
+    /// The size in bytes.
+    #[must_use]
+    pub fn bytes(self) -> u16 {
+        match self {
+            Self::B256 => 256,
+            Self::B512 => 512,
+            Self::B1024 => 1024,
+            Self::B2048 => 2048,
+            Self::B4096 => 4096,
+        }
+    }
+
+    /// The MTU of exactly this many bytes, or `None` when verbs has no such MTU.
+    #[must_use]
+    pub fn from_bytes(bytes: u16) -> Option<Self> {
+        Self::ALL.into_iter().find(|mtu| mtu.bytes() == bytes)
+    }
+}
+
+impl fmt::Display for Mtu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} B", self.bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ip_addresses_map_to_gids_and_back() {
+        for text in ["10.0.0.1", "2001:db8::7", "fe80::1"] {
+            let address: IpAddr = text.parse().unwrap();
+            assert_eq!(Gid::from_ip(address).to_ip(), address);
+            assert_eq!(Gid::from_ip(address).to_string(), text);
+        }
+        let mapped = Gid::from_ip("10.0.0.1".parse().unwrap());
+        assert_eq!(mapped.0[10..], [0xff, 0xff, 10, 0, 0, 1]);
+    }
+
+    #[test]
+    fn only_the_five_sizes_are_mtus() {
+        for mtu in Mtu::ALL {
+            assert_eq!(Mtu::from_bytes(mtu.bytes()), Some(mtu));
+        }
+        for bytes in [0, 255, 1500, u16::MAX] {
+            assert_eq!(Mtu::from_bytes(bytes), None);
+        }
+        assert!(Mtu::B256 < Mtu::B4096);
+    }
+}

@@ -1,0 +1,143 @@
+//! Cheap, safe handles to an open device and to its ports, with the GID under which peers reach
+//! one.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::provider::{
+    AsyncEvent, DeviceAttributes, Gid, GidEntry, LinkLayer, PortAttributes, Provider, RawDevice,
+    ReceiveDrain, VerbsError,
+};
+
+/// An open device. Clones share it; it closes when everything made from it is gone.
+#[derive(Debug, Clone)]
+pub struct Device {
+    raw: Arc<dyn RawDevice>,
+}
+
+impl Device {
+    /// Opens the device of this name.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::NoSuchDevice`], or what the system said.
+    pub fn open(provider: &dyn Provider, name: &str) -> Result<Self, VerbsError> {
+        Ok(Self { raw: provider.open(name)? })
+    }
+
+    /// The name it was opened by.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.raw.name()
+    }
+
+    /// Its limits.
+    #[must_use]
+    pub fn attributes(&self) -> DeviceAttributes {
+        self.raw.attributes()
+    }
+
+    /// Whether its windows are known to do what they should, so that no check at run time is
+    /// needed.
+    #[must_use]
+    pub fn has_known_windows(&self) -> bool {
+        self.raw.quirks().has_known_windows
+    }
+
+    /// A reason not to let peers take keys of windows away although that works, if there is one.
+    #[must_use]
+    pub fn window_defect(&self) -> Option<&'static str> {
+        self.raw.quirks().window_defect
+    }
+
+    /// A reason not to trust that a READ which is reported as complete is whole, if there is one.
+    #[must_use]
+    pub fn read_defect(&self) -> Option<&str> {
+        self.raw.quirks().read_defect.as_deref()
+    }
+
+    /// What becomes of the receive slots of a queue pair that dies.
+    #[must_use]
+    pub fn receive_drain(&self) -> ReceiveDrain {
+        self.raw.quirks().receive_drain
+    }
+
+    /// Asks for the attributes of a port; ports count from 1.
+    ///
+    /// # Errors
+    ///
+    /// What the system said.
+    pub fn port(&self, number: u8) -> Result<PortAttributes, VerbsError> {
+        self.raw.port(number)
+    }
+
+    /// Reads the valid entries of the GID tables of all ports.
+    ///
+    /// # Errors
+    ///
+    /// What the system said.
+    pub fn gid_table(&self) -> Result<Vec<GidEntry>, VerbsError> {
+        self.raw.gid_table()
+    }
+
+    /// Takes the next asynchronous event; if there is none, arranges for a wake-up when one
+    /// arrives. One task waits at a time.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::NoRuntime`] outside a tokio runtime, or what the system said.
+    pub fn poll_async_event(
+        &self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<AsyncEvent, VerbsError>> {
+        self.raw.poll_async_event(context)
+    }
+
+    pub(crate) fn raw(&self) -> &Arc<dyn RawDevice> {
+        &self.raw
+    }
+
+    /// Whether both handles are to the same opening of a device.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.raw, &other.raw)
+    }
+}
+
+/// A chosen port. `crate::device` chooses it.
+#[derive(Debug, Clone)]
+pub struct Port {
+    /// The device.
+    pub device: Device,
+    /// Number of the port; ports count from 1.
+    pub number: u8,
+    /// Position of the GID in the port's table.
+    pub gid_index: u8,
+    /// The GID.
+    pub gid: Gid,
+    /// Attributes as they were when the port was chosen.
+    pub attributes: PortAttributes,
+}
+
+/// The address of a port as a connected queue pair uses it, which never changes with the port's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LocalAddress {
+    /// Number of the port.
+    pub(crate) port: u8,
+    pub(crate) gid_index: u8,
+    pub(crate) gid: Gid,
+    pub(crate) lid: u16,
+    pub(crate) link_layer: LinkLayer,
+}
+
+impl LocalAddress {
+    /// The address that connections made through `port` have.
+    pub(crate) fn of(port: &Port) -> Self {
+        Self {
+            port: port.number,
+            gid_index: port.gid_index,
+            gid: port.gid,
+            lid: port.attributes.lid,
+            link_layer: port.attributes.link_layer,
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! An open device and its protection domain as a provider's device.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+
+use crate::AsyncEventKind;
+use crate::provider::ibverbs::completion_queue::IbvCompletionQueue;
+use crate::provider::ibverbs::context::{Context, ProtectionDomain};
+use crate::provider::ibverbs::memory::IbvMemoryRegion;
+use crate::provider::ibverbs::memory::IbvMemoryWindow;
+use crate::provider::ibverbs::queue_pair::IbvQueuePair;
+use crate::provider::ibverbs::shared_receive_queue::IbvSharedReceiveQueue;
+use crate::provider::{Access, Mapping};
+use crate::provider::{
+    AsyncEvent, DeviceAttributes, Gid, GidEntry, GidKind, LinkLayer, Mtu, PortAttributes,
+    PortState, QueuePairRequest, Quirks, RawCompletionQueue, RawDevice, RawMemoryRegion,
+    RawMemoryWindow, RawQueuePair, RawSharedReceiveQueue, VerbsError,
+};
+use crate::sys::abi::{self, ibv_port_attr};
+use crate::sys::{self, EventSubject, RawGidEntry};
+
+/// GID table entries read at most: the kernel takes no more than 64 KiB of them in one call.
+const GIDS_MAX: usize = u16::MAX as usize / size_of::<RawGidEntry>();
+
+#[derive(Debug)]
+pub(crate) struct IbvDevice {
+    domain: Arc<ProtectionDomain>,
+    name: String,
+    attributes: DeviceAttributes,
+    quirks: Quirks,
+}
+
+impl IbvDevice {
+    pub(crate) fn new(
+        context: Arc<Context>,
+        name: String,
+        quirks_of: fn(u32) -> Quirks,
+    ) -> Result<Self, VerbsError> {
+        // SAFETY: V1: the context is open.
+        let raw = unsafe { sys::query_device(context.verbs(), context.pointer()) }
+            .map_err(|error| VerbsError::system("query the device", error))?;
+        let count = |value: libc::c_int| u32::try_from(value).unwrap_or(0);
+        let reads = |value: libc::c_int| u8::try_from(value.max(0)).unwrap_or(u8::MAX);
+        let attributes = DeviceAttributes {
+            port_count: raw.phys_port_cnt,
+            queue_pairs_max: count(raw.max_qp),
+            send_depth_max: count(raw.max_qp_wr),
+            completions_max: count(raw.max_cqe),
+            shared_receives_max: count(raw.max_srq_wr),
+            windows_max: count(raw.max_mw),
+            reads_in_max: reads(raw.max_qp_rd_atom),
+            reads_out_max: reads(raw.max_qp_init_rd_atom),
+        };
+        Ok(Self {
+            domain: ProtectionDomain::new(context)?,
+            name,
+            attributes,
+            quirks: quirks_of(raw.vendor_id),
+        })
+    }
+
+    fn context(&self) -> &Arc<Context> {
+        self.domain.context()
+    }
+}
+
+// SAFETY: V6: Soft-RoCE's shared receive queue is a ring from whose front alone a queue pair takes;
+// no order is promised for other devices. V1 and the arguments of the objects it makes.
+// Registrations grant local writes or remote reads and never remote writes (`memory_region.rs`).
+unsafe impl RawDevice for IbvDevice {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn attributes(&self) -> DeviceAttributes {
+        self.attributes
+    }
+
+    fn quirks(&self) -> &Quirks {
+        &self.quirks
+    }
+
+    fn port(&self, number: u8) -> Result<PortAttributes, VerbsError> {
+        let context = self.context();
+        // SAFETY: V1: the context is open.
+        let raw = unsafe { sys::query_port(context.verbs(), context.pointer(), number) };
+        raw.map(|raw| port_attributes(&raw)).map_err(|e| VerbsError::system("query the port", e))
+    }
+
+    fn gid_table(&self) -> Result<Vec<GidEntry>, VerbsError> {
+        let context = self.context();
+        // SAFETY: V1: the context is open.
+        let entries = unsafe { sys::query_gid_table(context.verbs(), context.pointer(), GIDS_MAX) }
+            .map_err(|error| VerbsError::system("read the GID table", error))?;
+        Ok(entries.iter().filter_map(gid_entry).collect())
+    }
+
+    fn poll_async_event(
+        &self,
+        context: &mut TaskContext<'_>,
+    ) -> Poll<Result<AsyncEvent, VerbsError>> {
+        self.context().poll_async_event(context).map_ok(|event| AsyncEvent {
+            kind: AsyncEventKind::from_number(event.event_type),
+            port: match event.subject {
+                EventSubject::Port(number) => u8::try_from(number).ok(),
+                _ => None,
+            },
+            queue_pair_number: match event.subject {
+                EventSubject::QueuePair(number) => Some(number),
+                _ => None,
+            },
+        })
+    }
+
+    fn allocate_window(&self) -> Result<Box<dyn RawMemoryWindow>, VerbsError> {
+        Ok(Box::new(IbvMemoryWindow::new(&self.domain)?))
+    }
+
+    fn register(
+        &self,
+        mapping: Mapping,
+        access: Access,
+    ) -> Result<Box<dyn RawMemoryRegion>, VerbsError> {
+        Ok(Box::new(IbvMemoryRegion::new(&self.domain, mapping, access)?))
+    }
+
+    fn create_completion_queue(
+        &self,
+        capacity: u32,
+    ) -> Result<Arc<dyn RawCompletionQueue>, VerbsError> {
+        Ok(Arc::new(IbvCompletionQueue::new(self.context(), capacity)?))
+    }
+
+    fn create_shared_receive_queue(
+        &self,
+        depth: u32,
+        memory: Arc<dyn Any + Send + Sync>,
+    ) -> Result<Arc<dyn RawSharedReceiveQueue>, VerbsError> {
+        Ok(Arc::new(IbvSharedReceiveQueue::new(&self.domain, depth, memory)?))
+    }
+
+    fn create_queue_pair(
+        &self,
+        request: &QueuePairRequest<'_>,
+    ) -> Result<Box<dyn RawQueuePair>, VerbsError> {
+        Ok(Box::new(IbvQueuePair::new(&self.domain, request)?))
+    }
+}
+
+fn port_attributes(raw: &ibv_port_attr) -> PortAttributes {
+    PortAttributes {
+        state: match raw.state {
+            abi::IBV_PORT_ACTIVE => PortState::Active,
+            other => PortState::Inactive(other),
+        },
+        active_mtu: match raw.active_mtu {
+            abi::IBV_MTU_512 => Mtu::B512,
+            abi::IBV_MTU_1024 => Mtu::B1024,
+            abi::IBV_MTU_2048 => Mtu::B2048,
+            abi::IBV_MTU_4096 => Mtu::B4096,
+            _ => Mtu::B256,
+        },
+        message_len_max: raw.max_msg_sz,
+        lid: raw.lid,
+        link_layer: match raw.link_layer {
+            abi::IBV_LINK_LAYER_ETHERNET => LinkLayer::Ethernet,
+            _ => LinkLayer::InfiniBand,
+        },
+    }
+}
+
+fn gid_entry(raw: &RawGidEntry) -> Option<GidEntry> {
+    Some(GidEntry {
+        port: u8::try_from(raw.port_num).ok()?,
+        index: u8::try_from(raw.gid_index).ok()?,
+        // SAFETY: S2: both halves of the union are sixteen plain bytes.
+        gid: Gid(unsafe { raw.gid.raw }),
+        kind: match raw.gid_type {
+            0 => GidKind::InfiniBand,
+            1 => GidKind::RoceV1,
+            2 => GidKind::RoceV2,
+            other => GidKind::Unknown(other),
+        },
+    })
+}

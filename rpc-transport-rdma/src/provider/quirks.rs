@@ -1,0 +1,93 @@
+//! What a driver can do otherwise than the specification has it. Pure.
+//!
+//! Which driver does what is the table in `device/quirks`, which a provider is given.
+
+/// What a driver does otherwise than the specification has it, as far as it matters here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Quirks {
+    /// A reason not to trust that a READ which is reported as complete is whole, if there is one.
+    pub read_defect: Option<String>,
+    /// A reason not to let peers take keys of windows away although that works, if there is one.
+    pub window_defect: Option<&'static str>,
+    /// True if windows are known to do what they should, so that no check at run time is needed.
+    pub has_known_windows: bool,
+    /// The receive slots of a queue pair that dies.
+    pub receive_drain: ReceiveDrain,
+}
+
+impl Quirks {
+    /// Those of a driver of which nothing is known but the specification.
+    pub const NONE: Self = Self {
+        read_defect: None,
+        window_defect: None,
+        has_known_windows: false,
+        receive_drain: ReceiveDrain::SPECIFIED,
+    };
+}
+
+/// Whether a driver says when a dead queue pair has taken its last receive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LastReceive {
+    /// It raises [`LastReceiveReached`](crate::AsyncEventKind::LastReceiveReached). That is waited
+    /// for in bounded time, since a device may break before.
+    Told,
+    /// It raises nothing, so that waiting would only cost time.
+    Untold,
+}
+
+/// What a drained queue pair may still have of a shared receive queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Leftover {
+    /// Nothing: everything that it took has completed.
+    Nothing,
+    /// The receive of a message of which only a part came.
+    HalfReceived,
+}
+
+/// In which order a device takes receives from a shared receive queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReceiveOrder {
+    /// In the order of posting, for certain: a provider that says so promises it.
+    Posted,
+    /// Not documented.
+    Unknown,
+}
+
+/// What a driver does with the receive slots of a queue pair that dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReceiveDrain {
+    /// Whether it says when the last receive was taken.
+    pub last_receive: LastReceive,
+    /// What is missing after that.
+    pub leftover: Leftover,
+    /// Which slots are taken first.
+    pub order: ReceiveOrder,
+}
+
+impl ReceiveDrain {
+    /// What the specification asks of a device, and no more.
+    pub const SPECIFIED: Self = Self {
+        last_receive: LastReceive::Told,
+        leftover: Leftover::Nothing,
+        order: ReceiveOrder::Unknown,
+    };
+
+    /// A device that gives everything back without a word.
+    pub const SILENT: Self = Self {
+        last_receive: LastReceive::Untold,
+        leftover: Leftover::Nothing,
+        order: ReceiveOrder::Posted,
+    };
+
+    /// A device that says when it is done, and keeps the receive of half a message.
+    pub const LEAKY: Self = Self {
+        last_receive: LastReceive::Told,
+        leftover: Leftover::HalfReceived,
+        order: ReceiveOrder::Posted,
+    };
+}

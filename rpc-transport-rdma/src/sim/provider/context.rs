@@ -1,0 +1,145 @@
+//! The provider of simulated devices, and an open one.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::provider::is_gone;
+use crate::provider::{DeviceInfo, Provider, Quirks, RawDevice, VerbsError};
+use crate::sim::SimDeviceConfig;
+use crate::sim::fabric::{Fabric, Waiter};
+use crate::sim::state::{ContextState, DeviceState, NetworkState, failed};
+
+/// An opening of a device; objects made from it keep it.
+#[derive(Debug)]
+pub(crate) struct SimContext {
+    pub(crate) fabric: Arc<Fabric>,
+    pub(crate) id: u32,
+    pub(crate) config: SimDeviceConfig,
+    pub(crate) quirks: Quirks,
+    pub(crate) waiter: Waiter,
+    this: std::sync::Weak<Self>,
+}
+
+impl SimContext {
+    pub(crate) fn new(fabric: Arc<Fabric>, id: u32, config: SimDeviceConfig) -> Arc<Self> {
+        // A check of windows waits without sleeping, and would stop the simulated time that it
+        // waits for. A test that plays the device plays that, too.
+        let is_played = !config.is_scripted;
+        let window_defect = "a simulated device uses windows when asked to by name";
+        let quirks = Quirks {
+            read_defect: config.read_defect.clone(),
+            window_defect: is_played.then_some(window_defect),
+            has_known_windows: is_played,
+            receive_drain: config.receive_drain,
+        };
+        Arc::new_cyclic(|this| Self {
+            fabric,
+            id,
+            config,
+            quirks,
+            waiter: Waiter::default(),
+            this: this.clone(),
+        })
+    }
+
+    /// Does something to the network unless this device was lost.
+    pub(crate) fn enter<R>(
+        &self,
+        operation: &'static str,
+        change: impl FnOnce(&mut NetworkState) -> Result<R, VerbsError>,
+    ) -> Result<R, VerbsError> {
+        self.fabric.enter(|state| {
+            let is_dead = state.contexts.get(&self.id).is_none_or(|context| context.is_dead);
+            if is_dead { Err(failed(operation, libc::EIO)) } else { change(state) }
+        })
+    }
+
+    /// Destroys something. After a loss that is only the news that the kernel has done so.
+    pub(crate) fn destroy(
+        &self,
+        operation: &'static str,
+        destroy: impl FnOnce(&mut NetworkState),
+    ) -> Result<(), VerbsError> {
+        self.fabric.enter(|state| {
+            destroy(state);
+            let is_dead = state.contexts.get(&self.id).is_none_or(|context| context.is_dead);
+            let fails = is_dead && state.faults.destroy_fails_after_loss;
+            if fails { Err(failed(operation, libc::EIO)) } else { Ok(()) }
+        })
+    }
+
+    /// Whether what could not be destroyed for this reason is gone with the device.
+    pub(crate) fn has_lost(&self, error: &VerbsError) -> bool {
+        is_gone(error, || self.enter("query a port", |_| Ok(())))
+    }
+
+    /// The device in the network's table.
+    pub(crate) fn device(&self, state: &NetworkState) -> usize {
+        state.contexts.get(&self.id).map_or(0, |context| context.device)
+    }
+
+    pub(crate) fn this(&self) -> Arc<Self> {
+        self.this.upgrade().expect("it is borrowed from its `Arc`")
+    }
+}
+
+impl Drop for SimContext {
+    fn drop(&mut self) {
+        self.fabric.enter(|state| {
+            state.contexts.remove(&self.id);
+            state.stop_waiting(self.id);
+        });
+    }
+}
+
+/// Opens the devices of a simulated network. Clones open the same devices.
+#[derive(Debug, Clone)]
+pub struct SimProvider {
+    fabric: Arc<Fabric>,
+}
+
+impl SimProvider {
+    pub(crate) fn new(fabric: Arc<Fabric>) -> Self {
+        Self { fabric }
+    }
+}
+
+// SAFETY: every object that comes from it keeps its contract, as said where it is implemented.
+unsafe impl Provider for SimProvider {
+    fn devices(&self) -> Result<Vec<DeviceInfo>, VerbsError> {
+        let names = self.fabric.enter(|state| names(state));
+        Ok(names.into_iter().map(|name| DeviceInfo { name }).collect())
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn RawDevice>, VerbsError> {
+        let (id, config) = self.fabric.enter(|state| {
+            let is_wanted = |(_, device): &(usize, &_)| is_there(device, name);
+            let found = state.devices.iter().enumerate().find(is_wanted);
+            let Some((device, found)) = found else {
+                return Err(VerbsError::NoSuchDevice { name: name.into(), found: names(state) });
+            };
+            let config = found.config.clone();
+            if state.roll(state.faults.busy_device) {
+                let source = std::io::Error::from_raw_os_error(libc::EBUSY);
+                return Err(VerbsError::system("open the device", source));
+            }
+            if let Some(script) = state.script(device) {
+                script.openings += 1;
+            }
+            let id = state.next_id();
+            let context = ContextState { device, is_dead: false, events: VecDeque::new() };
+            state.contexts.insert(id, context);
+            Ok((id, config))
+        })?;
+        Ok(SimContext::new(Arc::clone(&self.fabric), id, config))
+    }
+}
+
+fn is_there(device: &DeviceState, name: &str) -> bool {
+    !device.is_lost && device.config.name == name
+}
+
+fn names(state: &NetworkState) -> Vec<String> {
+    let devices = state.devices.iter().filter(|device| !device.is_lost);
+    devices.map(|device| device.config.name.clone()).collect()
+}

@@ -1,0 +1,114 @@
+//! What can be made of an open simulated device.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::provider::{Access, Mapping};
+use crate::provider::{
+    AsyncEvent, DeviceAttributes, GidEntry, GidKind, LinkLayer, PortAttributes, PortState,
+    QueuePairRequest, Quirks, RawCompletionQueue, RawDevice, RawMemoryRegion, RawMemoryWindow,
+    RawQueuePair, RawSharedReceiveQueue, VerbsError,
+};
+use crate::sim::provider::context::SimContext;
+use crate::sim::provider::memory::SimRegion;
+use crate::sim::provider::memory::SimWindow;
+use crate::sim::provider::queue_pair::SimQueuePair;
+use crate::sim::provider::queues::SimCompletionQueue;
+use crate::sim::provider::queues::SimReceiveQueue;
+use crate::sim::state::failed;
+
+/// The state of a port that is down, `IBV_PORT_DOWN`.
+const PORT_DOWN: u32 = 1;
+
+// SAFETY: V6: a message takes the receive at the front of its queue, whatever its quirks say.
+// V9: memory is written only on behalf of posted receives and READs whose completion has
+// not been polled, and no request of a peer writes anything.
+unsafe impl RawDevice for SimContext {
+    fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    fn attributes(&self) -> DeviceAttributes {
+        self.config.attributes
+    }
+
+    fn quirks(&self) -> &Quirks {
+        &self.quirks
+    }
+
+    fn port(&self, number: u8) -> Result<PortAttributes, VerbsError> {
+        if number != 1 {
+            return Err(failed("query a port", libc::EINVAL));
+        }
+        let is_up = self.enter("query a port", |state| Ok(state.carries(self.device(state))))?;
+        Ok(PortAttributes {
+            state: if is_up { PortState::Active } else { PortState::Inactive(PORT_DOWN) },
+            active_mtu: self.config.mtu,
+            message_len_max: self.config.message_len_max,
+            lid: 0,
+            link_layer: LinkLayer::Ethernet,
+        })
+    }
+
+    fn gid_table(&self) -> Result<Vec<GidEntry>, VerbsError> {
+        let entry = |(index, gid)| GidEntry { port: 1, index, gid, kind: GidKind::RoceV2 };
+        let gids = self.fabric.enter(|state| {
+            let device = self.device(state);
+            state.devices[device].config.gids.clone()
+        });
+        Ok((0..).zip(gids).map(entry).collect())
+    }
+
+    fn poll_async_event(&self, context: &mut Context<'_>) -> Poll<Result<AsyncEvent, VerbsError>> {
+        self.waiter.poll(&self.fabric, self.id, context, |state| {
+            state.contexts.get_mut(&self.id)?.events.pop_front()
+        })
+    }
+
+    fn register(
+        &self,
+        mapping: Mapping,
+        access: Access,
+    ) -> Result<Box<dyn RawMemoryRegion>, VerbsError> {
+        Ok(Box::new(SimRegion::register(self.this(), mapping, access)?))
+    }
+
+    fn allocate_window(&self) -> Result<Box<dyn RawMemoryWindow>, VerbsError> {
+        Ok(Box::new(SimWindow::allocate(self.this())?))
+    }
+
+    fn create_completion_queue(
+        &self,
+        capacity: u32,
+    ) -> Result<Arc<dyn RawCompletionQueue>, VerbsError> {
+        Ok(Arc::new(SimCompletionQueue::create(self.this(), capacity)?))
+    }
+
+    fn create_shared_receive_queue(
+        &self,
+        depth: u32,
+        memory: Arc<dyn Any + Send + Sync>,
+    ) -> Result<Arc<dyn RawSharedReceiveQueue>, VerbsError> {
+        Ok(Arc::new(SimReceiveQueue::create(self.this(), depth, memory)?))
+    }
+
+    fn create_queue_pair(
+        &self,
+        request: &QueuePairRequest<'_>,
+    ) -> Result<Box<dyn RawQueuePair>, VerbsError> {
+        let completions: &dyn Any = &**request.completion_queue;
+        let completions = completions.downcast_ref::<SimCompletionQueue>();
+        let receives: &dyn Any = &**request.shared_receive_queue;
+        let receives = receives.downcast_ref::<SimReceiveQueue>();
+        let completions = completions.filter(|queue| queue.context.id == self.id);
+        let Some(completions) = completions else {
+            return Err(VerbsError::ForeignObject { what: "the completion queue" });
+        };
+        let Some(receives) = receives.filter(|queue| queue.context.id == self.id) else {
+            return Err(VerbsError::ForeignObject { what: "the shared receive queue" });
+        };
+        let queues = (completions.id, receives.id);
+        Ok(Box::new(SimQueuePair::create(self.this(), request, queues)?))
+    }
+}

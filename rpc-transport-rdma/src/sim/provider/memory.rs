@@ -1,0 +1,154 @@
+//! Regions and windows of a simulated device as their owners hold them.
+
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::provider::{Access, Mapping};
+use crate::provider::{
+    LocalKey, ObjectHandle, RawMemoryRegion, RawMemoryWindow, RemoteKey, VerbsError,
+};
+use crate::sim::access::SimulatedAccess;
+use crate::sim::provider::context::SimContext;
+use crate::sim::state::{RegionState, WindowState, failed};
+
+#[derive(Debug)]
+pub(crate) struct SimRegion {
+    context: Arc<SimContext>,
+    id: u32,
+    mapping: ManuallyDrop<Mapping>,
+    local_key: LocalKey,
+    remote_key: RemoteKey,
+}
+
+impl SimRegion {
+    pub(crate) fn register(
+        context: Arc<SimContext>,
+        mapping: Mapping,
+        access: Access,
+    ) -> Result<Self, VerbsError> {
+        let len = mapping.len();
+        let (id, local_key, remote_key, gate) = context.enter("register memory", |state| {
+            let device = context.device(state);
+            let of_device = state.regions.values().filter(|region| region.device == device);
+            let registered: u64 = of_device.map(|region| region.memory.len()).sum();
+            let limit = state.faults.memory_lock_bytes;
+            let is_over = limit.is_some_and(|limit| registered + len as u64 > limit);
+            if is_over || state.roll(state.faults.refused_registration) {
+                state.counters.refused_registrations += 1;
+                let source = std::io::Error::from_raw_os_error(libc::ENOMEM);
+                return Err(VerbsError::registration(source, len, limit));
+            }
+            if let Some(script) = state.script(device) {
+                script.registrations += 1;
+            }
+            let id = state.next_id();
+            let local_key = state.next_key(id);
+            // Another low byte, so that one key is never taken for the other.
+            let remote_key = local_key ^ 0x80;
+            // SAFETY: V9: it lies in the network's table, which `drop` takes it off before the
+            // mapping goes, and the network's steps write only to what is posted.
+            let memory = unsafe { SimulatedAccess::of(&mapping) };
+            let region =
+                RegionState { context: context.id, device, access, memory, local_key, remote_key };
+            state.regions.insert(id, region);
+            let gate = Arc::clone(&state.devices[device].gate);
+            Ok((id, LocalKey(local_key), RemoteKey(remote_key), gate))
+        })?;
+        gate.pass();
+        Ok(Self { context, id, mapping: ManuallyDrop::new(mapping), local_key, remote_key })
+    }
+}
+
+// SAFETY: V9: the mapping is the one that was registered. `drop` unmaps it after the network's
+// table has let go of it, and leaks it if that has not.
+unsafe impl RawMemoryRegion for SimRegion {
+    fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    fn local_key(&self) -> LocalKey {
+        self.local_key
+    }
+
+    fn remote_key(&self) -> RemoteKey {
+        self.remote_key
+    }
+
+    fn handle(&self) -> ObjectHandle {
+        handle(self.id)
+    }
+}
+
+impl Drop for SimRegion {
+    fn drop(&mut self) {
+        let mut may_go = false;
+        let operation = "deregister memory";
+        let freed = self.context.destroy(operation, |state| may_go = state.deregister(self.id));
+        let freed = if may_go { freed } else { Err(failed(operation, libc::EINVAL)) };
+        if let Err(error) = freed
+            && !self.context.has_lost(&error)
+        {
+            tracing::error!(target: "farcall::rdma", %error, "a region is leaked");
+            return;
+        }
+        // SAFETY: V1: taken once, here, and the value is not used again.
+        unsafe { ManuallyDrop::drop(&mut self.mapping) };
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct SimWindow {
+    context: Arc<SimContext>,
+    id: u32,
+    key: RemoteKey,
+}
+
+impl SimWindow {
+    pub(crate) fn allocate(context: Arc<SimContext>) -> Result<Self, VerbsError> {
+        let (id, key) = context.enter("allocate a memory window", |state| {
+            let device = context.device(state);
+            let max = state.devices[device].config.attributes.windows_max;
+            let is_ours = |window: &&WindowState| window.context == context.id;
+            if state.windows.values().filter(is_ours).count() >= max as usize {
+                return Err(failed("allocate a memory window", libc::ENOMEM));
+            }
+            let id = state.next_id();
+            // Of a scripted device, one whose low byte wraps at the second bind.
+            let key = match state.is_scripted(device) {
+                true => id << 8 | 0xfe,
+                false => state.next_key(id),
+            };
+            state.windows.insert(id, WindowState { context: context.id, key, bound: None });
+            Ok((id, RemoteKey(key)))
+        })?;
+        Ok(Self { context, id, key })
+    }
+}
+
+// SAFETY: V9: the handle is a number that is never used again, and windows only let peers read.
+unsafe impl RawMemoryWindow for SimWindow {
+    fn handle(&self) -> ObjectHandle {
+        handle(self.id)
+    }
+
+    fn key(&self) -> RemoteKey {
+        self.key
+    }
+
+    fn set_key(&mut self, key: RemoteKey) {
+        self.key = key;
+    }
+}
+
+impl Drop for SimWindow {
+    fn drop(&mut self) {
+        self.context.fabric.enter(|state| state.windows.remove(&self.id));
+    }
+}
+
+/// An object's number as a handle.
+pub(crate) fn handle(id: u32) -> ObjectHandle {
+    let pointer = std::ptr::without_provenance_mut(id as usize);
+    ObjectHandle(NonNull::new(pointer).expect("numbers count from 1"))
+}

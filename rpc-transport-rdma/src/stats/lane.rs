@@ -1,0 +1,165 @@
+//! A lane as it is seen from outside: its connections, its memory, and what it has done.
+//!
+//! A counter is a line of [`counts`]. Each is counted once a batch or more rarely, so that it costs
+//! nothing against the system call that goes with it.
+
+use rpc_core::transport::Counter;
+
+use crate::RkeyScope;
+
+/// Declares counts once: the plain values that applications read, and the counters behind them.
+macro_rules! counts {
+    (
+        $(#[doc = $doc:literal])+
+        pub struct $Counts:ident counted by $Counters:ident {
+            $($(#[doc = $field_doc:literal])+ $field:ident,)+
+        }
+    ) => {
+        $(#[doc = $doc])+
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+        #[non_exhaustive]
+        pub struct $Counts {
+            $($(#[doc = $field_doc])+ pub $field: u64,)+
+        }
+
+        #[doc = concat!("The live counters behind [`", stringify!($Counts), "`].")]
+        #[derive(Debug, Default)]
+        pub(crate) struct $Counters {
+            $(pub(crate) $field: Counter,)+
+        }
+
+        impl $Counters {
+            /// The counts at this moment.
+            pub(crate) fn snapshot(&self) -> $Counts {
+                $Counts { $($field: self.$field.value(),)+ }
+            }
+        }
+    };
+}
+
+/// What a lane says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LaneInfo {
+    /// The device.
+    pub device: String,
+    /// Its number among the lanes of the device, from 0.
+    pub number: usize,
+    /// How far the keys reach that peers are given: [`RkeyScope::Window`] or
+    /// [`RkeyScope::Region`], as decided for the device.
+    pub rkey_scope: RkeyScope,
+    /// How many connections it has.
+    pub connection_count: usize,
+    /// How many of them clients have begun and not proven yet.
+    pub unproven_count: usize,
+    /// Bytes of memory that messages are received into, for all connections together.
+    pub receive_bytes: usize,
+    /// Receive slots, for all connections together.
+    pub receive_slots: u32,
+    /// Receive slots that are promised to connections.
+    pub promised_slots: u32,
+    /// Receive slots that are not promised, because queue pairs died that may have taken them: as
+    /// many as are missing, or more until the lane has received something since. At a tenth of all
+    /// slots new connections get another lane, while this one serves those that it has.
+    pub missing_slots: u32,
+    /// Entries of the completion queue that are claimed: one for each receive slot, and for each
+    /// queue pair as many as it can have requests in flight, and one more. Those of a queue pair
+    /// that is gone are free after the next poll.
+    pub claimed_entries: u32,
+    /// Send slots that hold a message, or that a caller is filling.
+    pub send_slots_in_use: usize,
+    /// Bytes of buffers that large frames are sent from, until the peer has read them; of all
+    /// lanes of the device, which share them.
+    pub source_bytes_in_use: u64,
+    /// Bytes of buffers that large frames are read into, until the application lets go of them; of
+    /// all lanes of the device.
+    pub sink_bytes_in_use: u64,
+    /// Bytes of READs that devices of peers have not answered; of all lanes of the device.
+    pub read_bytes_in_use: u64,
+    /// Bytes registered for large frames, in use or not, of all lanes of the device.
+    pub registered_bytes: u64,
+    /// What of those lies in explicit huge pages.
+    pub huge_page_bytes: u64,
+    /// Received large frames that applications hold.
+    pub leases: LeaseStats,
+    /// What it has done since it began.
+    pub activity: LaneActivity,
+    /// What became of large frames whose calls were given up.
+    pub cancellations: CancellationStats,
+}
+
+counts! {
+    /// What a lane has done since it began.
+    pub struct LaneActivity counted by ActivityCounters {
+        /// Times that a connection had something to send and the peer no slot for it.
+        credit_waits,
+        /// Waits for credit that lasted for seconds. Each is in the log.
+        credit_stalls,
+        /// Credits that idle peers gave back.
+        credits_returned,
+        /// Messages sent for nothing but the grant in them.
+        grants_sent,
+        /// Times that an idle peer was asked for its credits.
+        recalls_sent,
+        /// Times that the device saw fewer receives posted than an eighth of the queue. Soon after
+        /// that peers have to wait and try again (RNR), which no device reports to the receiver.
+        receive_limit_events,
+        /// Times that the device did not take all receive slots that it was given back, after it
+        /// had taken all before. They are tried again.
+        refills_refused,
+        /// Large frames whose memory is leaked, because a queue pair of their connection could not
+        /// be destroyed and may serve it to the peer for ever. Each such connection is in the log.
+        offers_leaked,
+        /// Receive slots that were lost with queue pairs that died, by peers that went in the
+        /// middle of a message or by what a driver does.
+        slots_lost,
+        /// Those of them that are used again, because the device cannot have them.
+        slots_reclaimed,
+        /// Batches of requests posted; each is one call into the device.
+        posts,
+        /// Polls that found completions.
+        polls,
+        /// Completions that they found.
+        completions,
+        /// Polls that found nothing.
+        spins,
+        /// Completion events waited for.
+        events,
+        /// Times that the lane's task woke up, by an event or because it was asked.
+        wakeups,
+    }
+}
+
+/// What a lane says of its leases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct LeaseStats {
+    /// Received frames that applications hold at this moment.
+    pub held: usize,
+    /// Leases that were held for longer than `rdma.lease_warn_after`, so far.
+    pub overdue_count: u64,
+}
+
+counts! {
+    /// What became of large frames whose calls were given up, since the lane began.
+    ///
+    /// What was withdrawn and is not among the answers is in quarantine, or its connection has
+    /// ended.
+    pub struct CancellationStats counted by Cancellations {
+        /// Frames that this side had offered and asked the peer to let go of.
+        withdrawn,
+        /// Of those, the ones of which the peer had read nothing.
+        not_started,
+        /// Of those, the ones that the peer stopped reading half-way.
+        stopped,
+        /// Of those, the ones that the peer had read whole by then.
+        completed,
+        /// Of those, the ones that the peer did not release in time and whose keys were revoked
+        /// instead.
+        revoked,
+        /// Of those, the ones that the peer did not release in time, at the cost of the connection.
+        overdue,
+        /// Frames that this side was reading or about to read and stopped.
+        pulls_stopped,
+    }
+}
