@@ -147,8 +147,8 @@ impl ChannelBuilder {
     }
 
     /// Uses the RDMA devices of this handle, which other channels and servers may share. Without
-    /// one the channel makes its own, with pinned memory of its own: see [`Rdma`]. An address that
-    /// asks for no RDMA leaves the handle alone.
+    /// one the channel uses the process-wide handle, [`Rdma::default`]. An address that asks for no
+    /// RDMA leaves the handle alone.
     #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
     pub fn rdma(mut self, rdma: &Rdma) -> Self {
         self.rdma = Some(rdma.clone());

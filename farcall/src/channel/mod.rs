@@ -334,7 +334,7 @@ impl Channel {
     }
 
     /// The handle to the RDMA devices that the channel uses: the one that its builder was given, or
-    /// its own. `None` where the address asks for no RDMA.
+    /// the process-wide one. `None` where the address asks for no RDMA.
     #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
     #[must_use]
     pub fn rdma(&self) -> Option<&Rdma> {
