@@ -5,10 +5,11 @@ use rpc_core::InvalidSetting;
 use super::compression::method_compression;
 use super::invalid::{Conflicts, set};
 use super::methods::service_config;
-use super::tables::{KeepaliveTable, ServerTable, TargetTable};
+use super::tables::{ServerTable, TargetTable};
+use crate::balance::BalanceConfig;
 use crate::{
-    Backoff, ChannelBuilder, ConnectBackoff, Keepalive, Limits, Readiness, ReplayLimits,
-    ServerBuilder,
+    Backoff, ChannelBuilder, Compression, ConnectBackoff, Keepalive, Limits, Readiness,
+    ReplayLimits, ServerBuilder,
 };
 
 /// Settings, if those of several keys can be together.
@@ -19,13 +20,6 @@ fn checked<T>(
     check(&settings).map(|()| settings)
 }
 
-fn keepalive(
-    KeepaliveTable { 0: switch, 1: times }: &KeepaliveTable,
-) -> Result<Option<Keepalive>, InvalidSetting> {
-    let keepalive = checked(times.settings(), Keepalive::check)?;
-    Ok(switch.enabled.unwrap_or(true).then_some(keepalive))
-}
-
 impl TargetTable {
     /// What a channel's builder has from this table, its address apart.
     pub(super) fn apply(&self, builder: ChannelBuilder, all: &mut Conflicts) -> ChannelBuilder {
@@ -33,14 +27,16 @@ impl TargetTable {
         let readiness = if wait { Readiness::WaitForReady } else { Readiness::FailFast };
         let builder = builder
             .limits(all.value_of(checked(self.limits.settings(), Limits::check)))
-            .compression(all.value_of(self.compression.compression()))
-            .keepalive(all.value_of(keepalive(&self.keepalive)))
+            .compression(all.value_of(checked(self.compression.settings(), Compression::check)))
+            .keepalive(
+                all.value_of(checked(self.keepalive.settings(), Keepalive::check)).when_enabled(),
+            )
             .connect_backoff(
                 all.value_of(checked(self.connect_backoff.settings(), ConnectBackoff::check)),
             )
             .path_backoff(all.value_of(checked(self.path_backoff.settings(), Backoff::check)))
             .replays(all.value_of(checked(self.replays.settings(), ReplayLimits::check)))
-            .balance(all.value_of(self.balance.config()))
+            .balance(all.value_of(checked(self.balance.settings(), BalanceConfig::check)))
             .service_config(service_config(&self.methods, &self.retry_budget, all))
             .readiness(readiness);
         set! { builder,
@@ -61,9 +57,11 @@ impl ServerTable {
         let count = |it: u64| usize::try_from(it).unwrap_or(usize::MAX);
         let builder = builder
             .limits(all.value_of(checked(self.limits.settings(), Limits::check)))
-            .compression(all.value_of(self.compression.compression()))
+            .compression(all.value_of(checked(self.compression.settings(), Compression::check)))
             .method_compression(method_compression(&self.methods, all))
-            .keepalive(all.value_of(keepalive(&self.keepalive)));
+            .keepalive(
+                all.value_of(checked(self.keepalive.settings(), Keepalive::check)).when_enabled(),
+            );
         set! { builder,
             self.drain_timeout => drain_timeout;
             self.unary_timeout => unary_timeout;

@@ -3,30 +3,19 @@
 use std::time::Duration;
 
 use rpc_core::overlays::{
-    BackoffOverlay, ConnectBackoffOverlay, KeepaliveOverlay, LimitsOverlay, ReplayLimitsOverlay,
+    BackoffOverlay, BalanceOverlay, CompressionOverlay, ConnectBackoffOverlay, KeepaliveOverlay,
+    LimitsOverlay, ReplayLimitsOverlay,
 };
 use rpc_core::settings::{COMPUTED, Checked, NO_TIME, check_memory, define_overlay};
 
-use super::balance::BalanceTable;
 use super::checks::{PERIOD, SERVED, TIMEOUT, proxy_networks, web_origins};
-use super::compression::{CompressionTable, ServerMethodTable};
+use super::compression::ServerMethodTable;
 use super::methods::{MethodTable, RetryBudgetTable};
 use super::rdma::RdmaTable;
-use super::table::{Joined, Named};
+use super::table::Named;
 use super::value::{Requirement, SocketMode};
 use crate::Address;
 use crate::config::check_socket_mode;
-
-define_overlay! {
-    /// How a peer that is gone is found.
-    pub(super) KeepaliveSwitch {
-        /// Without it, finding out is left to the operating system, which may take hours.
-        enabled: bool as Plain = "true", Live, .., "";
-    } tables {}
-}
-
-/// Keepalive, and whether there is any.
-pub(super) type KeepaliveTable = Joined<KeepaliveSwitch, KeepaliveOverlay>;
 
 define_overlay! {
     /// TLS to a server. The table is an error where calls do not go over TCP, and where farcall is
@@ -99,12 +88,12 @@ define_overlay! {
     } tables {
         tls: TargetTlsTable = "tls", Live;
         limits: LimitsOverlay = "limits", Start;
-        compression: CompressionTable = "compression", Start;
-        keepalive: KeepaliveTable = "keepalive", Start;
+        compression: CompressionOverlay = "compression", Start;
+        keepalive: KeepaliveOverlay = "keepalive", Start;
         connect_backoff: ConnectBackoffOverlay = "connect_backoff", Start;
         path_backoff: BackoffOverlay = "path_backoff", Start;
         replays: ReplayLimitsOverlay = "replays", Start;
-        balance: BalanceTable = "balance", Start;
+        balance: BalanceOverlay = "balance", Start;
         methods: Named<MethodTable> = "methods.\"/shop.Catalog/Get\"", Live;
         retry_budget: RetryBudgetTable = "retry_budget", Live;
     }
@@ -178,9 +167,9 @@ define_overlay! {
         tls: ServerTlsTable = "tls", Live;
         proxy_protocol: ProxyProtocolTable = "proxy_protocol", Start;
         limits: LimitsOverlay = "limits", Live;
-        compression: CompressionTable = "compression", Live;
+        compression: CompressionOverlay = "compression", Live;
         methods: Named<ServerMethodTable> = "methods.\"/shop.Catalog/Get\"", Live;
-        keepalive: KeepaliveTable = "keepalive", Live;
+        keepalive: KeepaliveOverlay = "keepalive", Live;
     }
 }
 

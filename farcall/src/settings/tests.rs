@@ -346,7 +346,7 @@ hedging = { max_attempts = 3, hedging_delay = "20ms" }
     let balance = builder.get_balance();
     assert_eq!(balance.policy, Policy::RoundRobin);
     assert_eq!(balance.slow_start.window, ms(5000));
-    assert_eq!(balance.outlier_detection.failure_percentage, None);
+    assert_eq!(balance.outlier_detection.by_percentage, false);
 }
 
 /// A server whose key has this value.

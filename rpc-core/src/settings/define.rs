@@ -54,7 +54,7 @@
 macro_rules! define_settings {
     (
         $(#[doc = $about:literal])*
-        $name:ident, $overlay:ident, $path:literal, $setters:tt, derive($($derive:ident),*) {
+        $name:ident, $overlay:ident, $path:tt, $setters:tt, derive($($derive:ident),*) {
             $(
                 $(#[doc = $doc:literal])*
                 $key:ident $(, $setter:ident)?: $type:ty as $format:ident
@@ -108,7 +108,7 @@ macro_rules! define_settings {
             fn check_each(&self) -> Result<(), $crate::settings::InvalidSetting> {
                 $(
                     $crate::settings::table::check::<$crate::settings::format::$format, $type>(
-                        concat!($path, ".", stringify!($key)),
+                        $crate::setting_name!($path $key),
                         &self.$key,
                         $range,
                         $reason,
@@ -189,6 +189,18 @@ macro_rules! define_settings {
     (@example $example:literal) => { Some($example) };
     (@heading $group:ident) => { stringify!($group) };
     (@heading $group:ident $heading:literal) => { $heading };
+}
+
+/// The name of a setting in errors: its key, and the path before it unless that is empty.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! setting_name {
+    ("" $key:ident) => {
+        stringify!($key)
+    };
+    ($path:literal $key:ident) => {
+        concat!($path, ".", stringify!($key))
+    };
 }
 
 /// Declares the setter of a field.

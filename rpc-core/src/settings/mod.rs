@@ -24,6 +24,7 @@ pub mod table;
 
 use std::borrow::Cow;
 use std::fmt::Debug;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -89,6 +90,9 @@ pub const MIN_TIMEOUT: Duration = Duration::from_millis(1);
 /// The longest duration of any setting: a year keeps every sum of instants in range.
 pub const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 3600);
 
+/// The range of timeouts, in which something has to happen.
+pub const TIMEOUTS: RangeInclusive<Duration> = MIN_TIMEOUT..=MAX_DURATION;
+
 /// The longest delay between attempts. A client that comes back after more than a day is a new one.
 pub const MAX_DELAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -122,7 +126,7 @@ pub fn ensure(
 ///
 /// When it is shorter or longer.
 pub fn check_timeout(name: &'static str, timeout: Duration) -> Result<(), InvalidSetting> {
-    check(name, &timeout, MIN_TIMEOUT..=MAX_DURATION, NO_TIME)
+    check(name, &timeout, TIMEOUTS, NO_TIME)
 }
 
 /// Checks a period in which something may still go on; zero ends it at once. At most a year.

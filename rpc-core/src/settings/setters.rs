@@ -17,7 +17,7 @@ macro_rules! builder_setters {
     (
         $layer:tt
         $(#[doc = $about:literal])*
-        $name:ident, $overlay:ident, $path:literal, $setters:tt, derive($($derive:ident),*) {
+        $name:ident, $overlay:ident, $path:tt, $setters:tt, derive($($derive:ident),*) {
             $(
                 $(#[doc = $doc:literal])*
                 $key:ident $(, $setter:ident)?: $type:ty as $format:ident
@@ -41,7 +41,7 @@ macro_rules! builder_setters {
                 #[doc = ""]
                 $(#[doc = $doc])*
             ], |value: &$type| $crate::settings::table::check::<$crate::settings::format::$format, $type>(
-                concat!($path, ".", stringify!($key)),
+                $crate::setting_name!($path $key),
                 value,
                 $range,
                 $reason,
