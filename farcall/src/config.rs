@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rpc_core::client::ChannelSettings;
-use rpc_core::connect::{ClientConfig, OtherProtocol, UpgradePolicy};
+use rpc_core::connect::OtherProtocol;
 use rpc_core::server::ListenerSettings;
 use rpc_core::settings::{check_timeout, expect_valid};
 use rpc_core::{
@@ -410,20 +410,6 @@ impl Config {
     /// Mode and owner of the file of a Unix socket.
     pub(crate) fn socket_access(&self) -> &SocketAccess {
         &self.socket_access
-    }
-
-    /// What a channel's connector has.
-    pub(crate) fn client(&self, policy: UpgradePolicy) -> ClientConfig {
-        let mut settings = ChannelSettings::default();
-        settings.limits = self.limits;
-        settings.compression = self.compression;
-        settings.handshake_timeout = self.handshake_timeout;
-        settings.keepalive = self.keepalive.into();
-        settings.progress_timeout = self.progress_timeout;
-        settings.path_backoff = self.path_backoff;
-        settings.connect_backoff = self.connect_backoff;
-        settings.replays = self.replays;
-        ClientConfig { policy, ..settings.into() }
     }
 }
 

@@ -1,20 +1,18 @@
 //! The settings of a channel.
 
 mod encryption;
-mod getters;
 #[cfg(feature = "settings")]
 mod live;
 mod registries;
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rpc_core::client::endpoints::Endpoints;
-use rpc_core::client::{ConfiguredNames, Connect};
+use rpc_core::client::{ChannelSettings, ConfiguredNames, Connect};
 use rpc_core::connect::{ClientConfig, UpgradePolicy};
 use rpc_core::inproc::InprocConnector;
-use rpc_core::settings::expect_valid;
+use rpc_core::settings::{Layers, expect_valid};
 #[cfg(feature = "grpc")]
 use rpc_transport_grpc::{GrpcConnector, Scheme};
 use rpc_transport_tcp::{StreamConnector, TcpConnector, UnixConnector};
@@ -23,19 +21,16 @@ use tokio::net::TcpStream;
 
 use super::credentials::Credentials;
 use super::encryption::{Encryption, RequiredBy};
-use super::live::{CallRules, Live, attempts};
+use super::live::{AttemptsOf, CallRules, Live, LiveTarget, attempts};
 use super::{Channel, Servers};
-use crate::balance::{BalanceConfig, Endpoint};
+use crate::balance::Endpoint;
 use crate::rdma::Rdma;
 use crate::resolve::Resolve;
 use crate::retry::ServiceConfig;
 #[cfg(feature = "grpc")]
 use crate::tls;
 use crate::tls::ClientTls;
-use crate::{
-    Address, AddressError, Backoff, Compression, Config, ConnectBackoff, ConnectError, Keepalive,
-    Limits, Readiness, ReplayLimits,
-};
+use crate::{Address, Config, ConnectError, Limits};
 
 /// The settings of a channel; made by [`Channel::builder`].
 ///
@@ -43,8 +38,7 @@ use crate::{
 ///
 /// ```no_run
 /// # fn example() -> Result<(), farcall::AddressError> {
-/// use std::time::Duration;
-///
+/// ///
 /// let channel = farcall::Channel::builder("auto://inventory:7000")?
 ///     .max_message_len(64 << 20)
 ///     .timeout(Duration::from_secs(2))
@@ -56,17 +50,28 @@ use crate::{
 #[must_use]
 pub struct ChannelBuilder {
     address: Address,
-    config: Config,
+    layers: Layers<ChannelSettings>,
     rdma: Option<Rdma>,
     tls: Option<ClientTls>,
     credentials: Credentials,
     /// Whether they may go over connections that are not encrypted.
     are_credentials_shown: bool,
-    calls: CallRules,
-    /// The target of settings that may change, in the place of `address` and `calls`.
-    live: Option<Live>,
-    balance: BalanceConfig,
-    service: ServiceConfig,
+    /// The target of settings that may change, in the place of `address` and of the file's layer.
+    live: Option<Arc<LiveTarget>>,
+    service: ServiceLayers,
+}
+
+/// What applies to calls by their method, by the place that sets it. Code takes precedence.
+#[derive(Debug, Clone, Default)]
+struct ServiceLayers {
+    file: ServiceConfig,
+    code: Option<ServiceConfig>,
+}
+
+impl ServiceLayers {
+    fn resolve(&self) -> &ServiceConfig {
+        self.code.as_ref().unwrap_or(&self.file)
+    }
 }
 
 /// The connector for the address of one server, given to an expression that is generic over
@@ -124,26 +129,40 @@ fn scheme(address: &Address) -> Scheme {
 impl ChannelBuilder {
     /// The default settings of a channel to `address`; [`Channel::builder`] takes text, too.
     pub fn new(address: Address) -> Self {
-        let (config, calls) = (Config::default(), CallRules::default());
-        let credentials = Credentials::default();
         Self {
             address,
-            config,
+            layers: Layers::default(),
             rdma: None,
             tls: None,
-            credentials,
+            credentials: Credentials::default(),
             are_credentials_shown: false,
-            calls,
             live: None,
-            balance: BalanceConfig::default(),
-            service: ServiceConfig::default(),
+            service: ServiceLayers::default(),
         }
     }
 
+    rpc_core::channel_settings! { rpc_core::builder_setters [layers.code] }
+
+    /// Returns the settings: what the setters set, over what a settings file says, over the
+    /// defaults.
+    #[must_use]
+    pub fn settings(&self) -> ChannelSettings {
+        self.layers.resolve()
+    }
+
     /// Sets the rules that `config` has, in the place of all that were set before.
-    pub fn config(mut self, config: &Config) -> Self {
-        self.config = config.clone();
-        self
+    #[track_caller]
+    pub fn config(self, config: &Config) -> Self {
+        self.limits(config.limits())
+            .compression(config.compression())
+            .handshake_timeout(config.handshake_timeout())
+            .keepalive(config.keepalive())
+            .progress_timeout(config.progress_timeout())
+            .path_backoff(config.path_backoff())
+            .connect_backoff(config.connect_backoff())
+            .replays(config.replays())
+            .log_failed_calls(config.log_failed_calls())
+            .require_encryption(config.require_encryption())
     }
 
     /// Uses the RDMA devices of this handle, which other channels and servers may share. Without
@@ -155,167 +174,16 @@ impl ChannelBuilder {
         self
     }
 
-    /// Sets what this side accepts from the server.
-    ///
-    /// # Panics
-    ///
-    /// When a limit is out of its range: see [`Limits::check`].
-    #[track_caller]
-    pub fn limits(mut self, limits: Limits) -> Self {
-        self.config = self.config.with_limits(limits);
-        self
-    }
-
-    /// Sets what is done with compressed messages; nothing by default. Requests are compressed
-    /// where the server accepts it, and its responses where this side says so and the server
-    /// compresses. A stub's `compress_from`, or a method's in
-    /// [`service_config`](Self::service_config), comes before what is said here of requests. It
-    /// holds over TCP, and never over RDMA.
-    ///
-    /// # Panics
-    ///
-    /// When the setting needs farcall's feature `compression`: see [`Compression::check`].
-    #[track_caller]
-    pub fn compression(mut self, compression: Compression) -> Self {
-        self.config = self.config.with_compression(compression);
-        self
-    }
-
     /// Sets the longest response message accepted, in bytes of its encoding; 4 MiB by default. The
     /// server's own limit holds for requests.
     ///
     /// # Panics
     ///
-    /// When `bytes` is 0.
+    /// Panics if `bytes` is 0.
     #[track_caller]
-    pub fn max_message_len(self, bytes: u64) -> Self {
-        let limits = self.config.limits().with_max_message_len(bytes);
-        self.limits(limits)
-    }
-
-    /// Sets how a server that is gone is found; `None` leaves that to the operating system, which
-    /// may take hours. On by default.
-    ///
-    /// At `grpc://` and `grpcs://` the default is an interval of 5 minutes, as gRPC's servers ask
-    /// for, and there are no pings without calls. Each end of a connection for too many pings
-    /// doubles the interval of its channel.
-    ///
-    /// # Panics
-    ///
-    /// When a time is out of its range: see [`Keepalive::check`].
-    #[track_caller]
-    pub fn keepalive(mut self, keepalive: impl Into<Option<Keepalive>>) -> Self {
-        self.config = self.config.with_keepalive(keepalive);
-        self
-    }
-
-    /// Sets the bound on opening a connection, upgrade included; 10 s by default.
-    ///
-    /// # Panics
-    ///
-    /// Unless the timeout is from 1 ms to 365 days.
-    #[track_caller]
-    pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
-        self.config = self.config.with_handshake_timeout(timeout);
-        self
-    }
-
-    /// Sets how long the server may take nothing of the requests that wait for it, or send nothing
-    /// more of a large frame that it has begun, before the connection is ended; 60 s by default,
-    /// never with `None`.
-    ///
-    /// # Panics
-    ///
-    /// Unless the timeout is from 1 ms to 365 days.
-    #[track_caller]
-    pub fn progress_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
-        self.config = self.config.with_progress_timeout(timeout);
-        self
-    }
-
-    /// Sets the delays before the channel connects again to a server that cannot be reached, or
-    /// whose connections are of no use; gRPC's by default.
-    ///
-    /// # Panics
-    ///
-    /// When a value is out of its range: see [`ConnectBackoff::check`].
-    #[track_caller]
-    pub fn connect_backoff(mut self, backoff: ConnectBackoff) -> Self {
-        self.config = self.config.with_connect_backoff(backoff);
-        self
-    }
-
-    /// Sets the delays before an RDMA path that has failed is tried again.
-    ///
-    /// # Panics
-    ///
-    /// When a delay is out of its range: see [`Backoff::check`].
-    #[track_caller]
-    pub fn path_backoff(mut self, backoff: Backoff) -> Self {
-        self.config = self.config.with_path_backoff(backoff);
-        self
-    }
-
-    /// Sets the bound on the idempotent calls that the channel makes once more after their
-    /// connection ended under them.
-    ///
-    /// # Panics
-    ///
-    /// When a value is out of its range: see [`ReplayLimits::check`].
-    #[track_caller]
-    pub fn replays(mut self, replays: ReplayLimits) -> Self {
-        self.config = self.config.with_replays(replays);
-        self
-    }
-
-    /// Sets a timeout for calls of every kind that set none themselves, streams included, as
-    /// [`Channel::with_timeout`]; none by default.
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.calls.timeout = Some(timeout);
-        self.live = self.live.map(|live| live.with_timeout(timeout));
-        self
-    }
-
-    /// Sets a timeout for unary calls that set none themselves, as
-    /// [`Channel::with_unary_timeout`]; none by default.
-    pub fn unary_timeout(mut self, timeout: Duration) -> Self {
-        self.calls.unary_timeout = Some(timeout);
-        self.live = self.live.map(|live| live.with_unary_timeout(timeout));
-        self
-    }
-
-    /// Sets what becomes of calls that are made while the channel backs off, as
-    /// [`Channel::with_readiness`].
-    pub fn readiness(mut self, readiness: Readiness) -> Self {
-        self.calls.readiness = readiness;
-        self.live = self.live.map(|live| live.with_readiness(readiness));
-        self
-    }
-
-    /// Sets whether each call that fails has a line in the log; on by default. The line has the
-    /// target `farcall::call`, and names the method, the server's address as it was written, the
-    /// status and how long the call took.
-    ///
-    /// It is WARN where something does not work (`UNKNOWN`, `DEADLINE_EXCEEDED`,
-    /// `RESOURCE_EXHAUSTED`, `UNIMPLEMENTED`, `INTERNAL`, `UNAVAILABLE`, `DATA_LOSS`): of each of
-    /// these statuses ten lines at once, then one every ten seconds with a count of those that were
-    /// left out. Any other status is an answer of the application, and its line is DEBUG. A call
-    /// that the program gives up has no line, and neither has one that a layer of its own answers.
-    pub fn log_failed_calls(mut self, is_logged: bool) -> Self {
-        self.config = self.config.with_log_failed_calls(is_logged);
-        self
-    }
-
-    /// Sets how the endpoint of each call is chosen, where the channel has many. A channel to one
-    /// server has no use for it.
-    ///
-    /// # Panics
-    ///
-    /// When a value is out of its range: see [`BalanceConfig::check`].
-    #[track_caller]
-    pub fn balance(mut self, balance: BalanceConfig) -> Self {
-        expect_valid(balance.check());
-        self.balance = balance;
+    pub fn max_message_len(mut self, bytes: u64) -> Self {
+        expect_valid(Limits::new().with_max_message_len(bytes).check());
+        self.layers.code.limits.max_message_len = Some(bytes);
         self
     }
 
@@ -328,8 +196,7 @@ impl ChannelBuilder {
     #[track_caller]
     pub fn service_config(mut self, config: ServiceConfig) -> Self {
         expect_valid(config.check());
-        self.service = config;
-        self.live = self.live.map(Live::with_attempts_of_code);
+        self.service.code = Some(config);
         self
     }
 
@@ -342,15 +209,15 @@ impl ChannelBuilder {
     /// Makes a channel that connects at its first call.
     #[must_use]
     pub fn connect_lazy(self) -> Channel {
-        if let Some(live) = &self.live {
-            let resolver = live.resolver();
+        if let Some(target) = &self.live {
+            let resolver = target.resolver();
             return self.connect_with_resolver(resolver);
         }
         match self.address.clone() {
             address if address.names_many() => {
                 self.connect_with_resolver(Self::resolver_of(&address))
             }
-            address if self.balance.connections > 1 => {
+            address if self.settings().balance.connections > 1 => {
                 self.connect_with_resolver(Self::resolver_of(&address))
             }
             _ => {
@@ -373,7 +240,7 @@ impl ChannelBuilder {
     /// This method is cancel safe: cancelled, it closes what it has opened.
     pub async fn connect(self) -> Result<Channel, ConnectError> {
         let is_of_many = self.address.names_many();
-        if self.live.is_some() || is_of_many || self.balance.connections > 1 {
+        if self.live.is_some() || is_of_many || self.settings().balance.connections > 1 {
             let address = self.address.to_string();
             let channel = self.connect_lazy();
             let Servers::Many(endpoints) = &channel.servers else { return Ok(channel) };
@@ -404,19 +271,31 @@ impl ChannelBuilder {
     /// The channel resolves and connects at its first call.
     #[must_use]
     pub fn connect_with_resolver(self, resolver: impl Resolve) -> Channel {
-        let (encryption, names) = (self.encryption(), self.names());
-        let Self { config, rdma, calls, live, balance, credentials, service, .. } = self;
-        let calls = if live.is_some() { CallRules::default() } else { calls };
+        let (encryption, names, live) = (self.encryption(), self.names(), self.live_part());
+        let Self { layers, rdma, credentials, service, .. } = self;
+        let settings = Arc::new(layers.resolve());
+        let calls = match live {
+            Some(_) => CallRules::default(),
+            None => CallRules::new(&settings),
+        };
+        let (is_logged, balance) = (settings.log_failed_calls, settings.balance.clone());
         let rdma = rdma.unwrap_or_default();
-        let (is_logged, devices) = (config.log_failed_calls(), rdma.clone());
+        let devices = rdma.clone();
         let make = move |endpoint: &Endpoint| {
+            let config = |policy| {
+                let (settings, names) = (Arc::clone(&settings), names.clone());
+                ClientConfig { settings, policy, names }
+            };
             let channel = match endpoint.address.parse::<Address>() {
                 Ok(address) => {
-                    let mut rules = config.client(encryption.policy_of(&address, Some(&devices)));
-                    rules.names.clone_from(&names);
+                    let rules = config(encryption.policy_of(&address, Some(&devices)));
                     channel_to(&address, rules, &encryption)
                 }
-                Err(error) => channel_to_none(&endpoint.address, &error, &config),
+                // Calls are not sent there, since it never connects.
+                Err(error) => {
+                    let rules = config(UpgradePolicy::Never);
+                    refusing(&endpoint.address, rules, error.to_string())
+                }
             };
             channel.with_log_failed_calls(is_logged)
         };
@@ -432,7 +311,7 @@ impl ChannelBuilder {
             servers: Servers::Many(endpoints),
             rdma: Some(rdma),
             credentials,
-            attempts: attempts(service),
+            attempts: attempts(service.resolve().clone()),
             live,
         }
     }
@@ -475,7 +354,7 @@ impl ChannelBuilder {
 
     /// What is asked of the encryption of connections.
     fn encryption(&self) -> Encryption {
-        let required_by = if self.config.require_encryption() {
+        let required_by = if self.settings().require_encryption {
             Some(RequiredBy::Setting)
         } else if self.credentials.are_there() && !self.are_credentials_shown {
             Some(RequiredBy::Credentials)
@@ -487,26 +366,33 @@ impl ChannelBuilder {
 
     /// The names in the service config, which all connections of the channel share.
     fn names(&self) -> Option<Arc<ConfiguredNames>> {
-        let shared = self.live.as_ref().and_then(Live::names);
-        shared.or_else(|| Some(Arc::new(ConfiguredNames::new(&self.service))))
+        let shared = self.live_part().and_then(|live| live.names());
+        shared.or_else(|| Some(Arc::new(ConfiguredNames::new(self.service.resolve()))))
+    }
+
+    /// The channel's part in the target of settings that may change.
+    fn live_part(&self) -> Option<Live> {
+        let target = Arc::clone(self.live.as_ref()?);
+        let attempts = match self.service.code {
+            Some(_) => AttemptsOf::Code,
+            None => AttemptsOf::Target,
+        };
+        Some(Live::new(target, self.layers.code.clone(), attempts))
     }
 
     /// What the connector needs, and what is left for the channel.
     fn prepare(self) -> (ClientConfig, Prepared) {
-        let (encryption, names) = (self.encryption(), self.names());
-        let Self { address, config, rdma, calls, live, credentials, service, .. } = self;
-        let calls = if live.is_some() { CallRules::default() } else { calls };
+        let (encryption, names, live) = (self.encryption(), self.names(), self.live_part());
+        let Self { address, layers, rdma, credentials, service, .. } = self;
+        let settings = Arc::new(layers.resolve());
         let rdma = match address {
             Address::Auto(_) | Address::Rdma(_) => Some(rdma.unwrap_or_default()),
             _ => None,
         };
-        let is_logged = config.log_failed_calls();
         let policy = encryption.policy_of(&address, rdma.as_ref());
-        let rules = ClientConfig { names, ..config.client(policy) };
-        (
-            rules,
-            Prepared { address, rdma, encryption, credentials, calls, live, service, is_logged },
-        )
+        let rules = ClientConfig { settings: Arc::clone(&settings), policy, names };
+        let service = service.resolve().clone();
+        (rules, Prepared { address, settings, rdma, encryption, credentials, live, service })
     }
 }
 
@@ -528,12 +414,6 @@ fn channel_to(
     )
 }
 
-/// A channel to an endpoint whose address is none. Calls are not sent there, since it never
-/// connects.
-fn channel_to_none(address: &str, error: &AddressError, config: &Config) -> rpc_core::Channel {
-    refusing(address, config.client(UpgradePolicy::Never), error.to_string())
-}
-
 /// A channel whose attempts to connect fail with `reason`.
 fn refusing(address: &str, rules: ClientConfig, reason: String) -> rpc_core::Channel {
     rpc_core::Channel::new(refuse(address, rules, reason))
@@ -551,20 +431,23 @@ fn refuse(address: &str, rules: ClientConfig, reason: String) -> impl Connect {
 /// A builder without what its connector has.
 struct Prepared {
     address: Address,
+    settings: Arc<ChannelSettings>,
     rdma: Option<Rdma>,
     encryption: Encryption,
     credentials: Credentials,
-    calls: CallRules,
     live: Option<Live>,
     service: ServiceConfig,
-    /// Whether each call that fails has a line in the log.
-    is_logged: bool,
 }
 
 impl Prepared {
     fn finish(self, mut core: rpc_core::Channel) -> Channel {
-        let Self { rdma, credentials, calls, live, service, is_logged, .. } = self;
-        core = core.with_readiness(calls.readiness).with_log_failed_calls(is_logged);
+        let Self { settings, rdma, credentials, live, service, .. } = self;
+        let calls = match live {
+            Some(_) => CallRules::default(),
+            None => CallRules::new(&settings),
+        };
+        core = core.with_readiness(calls.readiness);
+        core = core.with_log_failed_calls(settings.log_failed_calls);
         if let Some(timeout) = calls.timeout {
             core = core.with_timeout(timeout);
         }

@@ -4,8 +4,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use rpc_core::client::ConfiguredNames;
 use rpc_core::client::attempts::PolicyAttempts;
+use rpc_core::client::{ChannelSettings, ConfiguredNames};
+use rpc_core::overlays::ChannelSettingsOverlay;
 use tokio::sync::watch;
 
 use crate::balance::Endpoint;
@@ -20,6 +21,29 @@ pub(super) struct CallRules {
     pub(super) timeout: Option<Duration>,
     pub(super) unary_timeout: Option<Duration>,
     pub(super) readiness: Readiness,
+}
+
+impl CallRules {
+    pub(super) fn new(settings: &ChannelSettings) -> Self {
+        Self {
+            timeout: settings.timeout,
+            unary_timeout: settings.unary_timeout,
+            readiness: readiness(settings.wait_for_ready),
+        }
+    }
+
+    /// Lays what the program sets in code over these rules.
+    fn under(self, code: &ChannelSettingsOverlay) -> Self {
+        Self {
+            timeout: code.timeout.unwrap_or(self.timeout),
+            unary_timeout: code.unary_timeout.unwrap_or(self.unary_timeout),
+            readiness: code.wait_for_ready.map_or(self.readiness, readiness),
+        }
+    }
+}
+
+fn readiness(wait_for_ready: bool) -> Readiness {
+    if wait_for_ready { Readiness::WaitForReady } else { Readiness::FailFast }
 }
 
 /// The attempts at calls by a service config; `None` where it sets nothing.
@@ -54,11 +78,19 @@ impl LiveTarget {
     pub(super) fn rules(&self) -> Arc<TargetRules> {
         Arc::clone(&self.rules.read().unwrap_or_else(PoisonError::into_inner))
     }
+
+    /// What tells the target's servers, and tells them anew when the address changes.
+    pub(super) fn resolver(&self) -> impl Resolve {
+        let mut address = self.address.subscribe();
+        let resolver_of = self.resolver_of;
+        let inner = resolver_of(&address.borrow_and_update());
+        TargetResolver { name: self.name.clone(), address, resolver_of, inner }
+    }
 }
 
 /// Which service config a channel's calls are made by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum AttemptsOf {
+pub(super) enum AttemptsOf {
     Target,
     /// The program has set one.
     Code,
@@ -68,35 +100,32 @@ enum AttemptsOf {
 #[derive(Debug, Clone)]
 pub(super) struct Live {
     target: Arc<LiveTarget>,
-    timeout: Option<Duration>,
-    unary_timeout: Option<Duration>,
-    readiness: Option<Readiness>,
+    code: Arc<ChannelSettingsOverlay>,
     attempts: AttemptsOf,
 }
 
 impl Live {
-    pub(super) fn new(target: Arc<LiveTarget>) -> Self {
-        let attempts = AttemptsOf::Target;
-        Self { target, timeout: None, unary_timeout: None, readiness: None, attempts }
+    pub(super) fn new(
+        target: Arc<LiveTarget>,
+        code: ChannelSettingsOverlay,
+        attempts: AttemptsOf,
+    ) -> Self {
+        Self { target, code: Arc::new(code), attempts }
     }
 
     pub(super) fn with_timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
+        Arc::make_mut(&mut self.code).timeout = Some(Some(timeout));
         self
     }
 
     pub(super) fn with_unary_timeout(mut self, timeout: Duration) -> Self {
-        self.unary_timeout = Some(timeout);
+        Arc::make_mut(&mut self.code).unary_timeout = Some(Some(timeout));
         self
     }
 
     pub(super) fn with_readiness(mut self, readiness: Readiness) -> Self {
-        self.readiness = Some(readiness);
-        self
-    }
-
-    pub(super) fn with_attempts_of_code(mut self) -> Self {
-        self.attempts = AttemptsOf::Code;
+        let waits = readiness == Readiness::WaitForReady;
+        Arc::make_mut(&mut self.code).wait_for_ready = Some(waits);
         self
     }
 
@@ -111,24 +140,12 @@ impl Live {
         of_code: Option<&Arc<PolicyAttempts>>,
     ) -> (CallRules, Option<Arc<PolicyAttempts>>) {
         let rules = self.target.rules();
-        let calls = CallRules {
-            timeout: self.timeout.or(rules.calls.timeout),
-            unary_timeout: self.unary_timeout.or(rules.calls.unary_timeout),
-            readiness: self.readiness.unwrap_or(rules.calls.readiness),
-        };
+        let calls = rules.calls.under(&self.code);
         let attempts = match self.attempts {
             AttemptsOf::Code => of_code,
             AttemptsOf::Target => rules.attempts.as_ref(),
         };
         (calls, attempts.cloned())
-    }
-
-    /// What tells the target's servers, and tells them anew when the address changes.
-    pub(super) fn resolver(&self) -> impl Resolve {
-        let mut address = self.target.address.subscribe();
-        let resolver_of = self.target.resolver_of;
-        let inner = resolver_of(&address.borrow_and_update());
-        TargetResolver { name: self.target.name.clone(), address, resolver_of, inner }
     }
 }
 

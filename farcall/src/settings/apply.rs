@@ -1,16 +1,13 @@
 //! From tables to what builders take.
 
 use rpc_core::InvalidSetting;
+use rpc_core::settings::Settings as _;
 
 use super::compression::method_compression;
 use super::invalid::{Conflicts, set};
 use super::methods::service_config;
 use super::tables::{ServerTable, TargetTable};
-use crate::balance::BalanceConfig;
-use crate::{
-    Backoff, ChannelBuilder, Compression, ConnectBackoff, Keepalive, Limits, Readiness,
-    ReplayLimits, ServerBuilder,
-};
+use crate::{Address, ChannelBuilder, Compression, Keepalive, Limits, ServerBuilder};
 
 /// Settings, if those of several keys can be together.
 fn checked<T>(
@@ -21,33 +18,13 @@ fn checked<T>(
 }
 
 impl TargetTable {
-    /// What a channel's builder has from this table, its address apart.
-    pub(super) fn apply(&self, builder: ChannelBuilder, all: &mut Conflicts) -> ChannelBuilder {
-        let wait = self.wait_for_ready.unwrap_or(false);
-        let readiness = if wait { Readiness::WaitForReady } else { Readiness::FailFast };
-        let builder = builder
-            .limits(all.value_of(checked(self.limits.settings(), Limits::check)))
-            .compression(all.value_of(checked(self.compression.settings(), Compression::check)))
-            .keepalive(
-                all.value_of(checked(self.keepalive.settings(), Keepalive::check)).when_enabled(),
-            )
-            .connect_backoff(
-                all.value_of(checked(self.connect_backoff.settings(), ConnectBackoff::check)),
-            )
-            .path_backoff(all.value_of(checked(self.path_backoff.settings(), Backoff::check)))
-            .replays(all.value_of(checked(self.replays.settings(), ReplayLimits::check)))
-            .balance(all.value_of(checked(self.balance.settings(), BalanceConfig::check)))
-            .service_config(service_config(&self.methods, &self.retry_budget, all))
-            .readiness(readiness);
-        set! { builder,
-            self.timeout.flatten() => timeout;
-            self.unary_timeout.flatten() => unary_timeout;
-            self.handshake_timeout => handshake_timeout;
-            self.progress_timeout => progress_timeout;
-            self.log_failed_calls => log_failed_calls;
-            self.require_encryption => require_encryption;
-        }
-        builder
+    /// Returns a builder of a channel to `address`, with this table as the layer of its file.
+    pub(super) fn builder(&self, address: Address, all: &mut Conflicts) -> ChannelBuilder {
+        let file = self.settings().clone();
+        all.0.extend(file.settings().faults().into_iter().map(Into::into));
+        let calls = self.calls();
+        let service = service_config(&calls.methods, &calls.retry_budget, all);
+        ChannelBuilder::with_file(address, file, service)
     }
 }
 

@@ -183,6 +183,22 @@ macro_rules! define_settings {
             fn check_all(&self) -> Result<(), $crate::settings::InvalidSetting> {
                 <$name>::check(self)
             }
+
+            fn faults(&self) -> Vec<$crate::settings::InvalidSetting> {
+                let each = [
+                    $(
+                        $crate::settings::table::check::<$crate::settings::format::$format, $type>(
+                            $crate::setting_name!($path $key),
+                            &self.$key,
+                            $range,
+                            $reason,
+                        ),
+                    )*
+                    $($($crate::settings::Settings::check_all(&self.$group),)*)?
+                ];
+                let found: Vec<_> = each.into_iter().filter_map(Result::err).collect();
+                if found.is_empty() { self.check_all().err().into_iter().collect() } else { found }
+            }
         }
     };
     (@example) => { None };

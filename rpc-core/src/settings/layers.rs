@@ -24,6 +24,9 @@ pub trait Settings: Clone + Debug {
     ///
     /// Returns the first value that cannot be.
     fn check_all(&self) -> Result<(), InvalidSetting>;
+
+    /// Returns the fault of each value and of each group.
+    fn faults(&self) -> Vec<InvalidSetting>;
 }
 
 /// What is set of some settings, by the place that sets it. Code takes precedence, key by key.
