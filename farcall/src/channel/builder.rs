@@ -9,7 +9,10 @@ use std::io;
 use std::sync::Arc;
 
 use rpc_core::client::endpoints::Endpoints;
-use rpc_core::client::{ChannelSettings, ConfiguredNames, Connect};
+use rpc_core::client::{
+    CallRules, ChannelParts, ChannelSettings, ConfiguredNames, Credentials, Subchannel, Target,
+    TargetRules, Watched,
+};
 use rpc_core::connect::{ClientConfig, UpgradePolicy};
 use rpc_core::inproc::InprocConnector;
 use rpc_core::settings::{Layers, expect_valid};
@@ -19,10 +22,9 @@ use rpc_transport_tcp::{StreamConnector, TcpConnector, UnixConnector};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use super::credentials::Credentials;
+use super::Channel;
 use super::encryption::{Encryption, RequiredBy};
-use super::live::{AttemptsOf, CallRules, Live, LiveTarget, attempts};
-use super::{Channel, Servers};
+use super::live::{LiveTarget, attempts};
 use crate::balance::Endpoint;
 use crate::rdma::Rdma;
 use crate::resolve::Resolve;
@@ -38,7 +40,8 @@ use crate::{Address, Config, ConnectError, Limits};
 ///
 /// ```no_run
 /// # fn example() -> Result<(), farcall::AddressError> {
-/// ///
+/// use std::time::Duration;
+///
 /// let channel = farcall::Channel::builder("auto://inventory:7000")?
 ///     .max_message_len(64 << 20)
 ///     .timeout(Duration::from_secs(2))
@@ -72,49 +75,6 @@ impl ServiceLayers {
     fn resolve(&self) -> &ServiceConfig {
         self.code.as_ref().unwrap_or(&self.file)
     }
-}
-
-/// The connector for the address of one server, given to an expression that is generic over
-/// connectors. What is made for the address of many servers stands beside it.
-macro_rules! with_connector {
-    (
-        $address:expr, $rules:expr, $encryption:expr,
-        |$connector:ident| $made:expr, many: $many:expr
-    ) => {
-        match &$address {
-            Address::Inproc(name) => {
-                let $connector = InprocConnector::new(name.clone(), $rules);
-                $made
-            }
-            Address::Unix(name) => {
-                let $connector = UnixConnector::new(name.clone(), $rules);
-                $made
-            }
-            Address::Auto(authority) | Address::Rdma(authority) | Address::Tcp(authority) => {
-                let connector = TcpConnector::new(authority.clone(), $rules);
-                let connector = connector.with_name($address.to_string());
-                let $connector = $encryption.apply(connector);
-                $made
-            }
-            #[cfg(feature = "grpc")]
-            Address::Grpc(authority) | Address::Grpcs(authority) => {
-                let (rules, scheme) = ($rules, scheme(&$address));
-                let streams = TcpConnector::new(authority.clone(), rules.clone());
-                let streams = tls::for_grpc($encryption.apply(streams));
-                let named = $encryption.request_authority(authority);
-                let connector = GrpcConnector::new(scheme, named, streams, rules);
-                let $connector = connector.with_name($address.to_string());
-                $made
-            }
-            #[cfg(not(feature = "grpc"))]
-            Address::Grpc(_) | Address::Grpcs(_) => {
-                let reason = "this program was built without farcall's feature `grpc`".to_owned();
-                let $connector = refuse(&$address.to_string(), $rules, reason);
-                $made
-            }
-            Address::Dns(_) | Address::Etcd(_) | Address::Xds(_) | Address::List(_) => $many,
-        }
-    };
 }
 
 /// Whether there is TLS around HTTP/2.
@@ -213,19 +173,13 @@ impl ChannelBuilder {
             let resolver = target.resolver();
             return self.connect_with_resolver(resolver);
         }
-        match self.address.clone() {
-            address if address.names_many() => {
-                self.connect_with_resolver(Self::resolver_of(&address))
-            }
-            address if self.settings().balance.connections > 1 => {
-                self.connect_with_resolver(Self::resolver_of(&address))
-            }
-            _ => {
-                let (rules, made) = self.prepare();
-                let channel = channel_to(&made.address, rules, &made.encryption);
-                made.finish(channel)
-            }
+        if self.is_balanced() {
+            let resolver = Self::resolver_of(&self.address);
+            return self.connect_with_resolver(resolver);
         }
+        let (rules, made) = self.prepare();
+        let subchannel = subchannel_to(&made.address, rules, &made.encryption);
+        made.finish(subchannel)
     }
 
     /// Connects now; to many servers, until one is connected.
@@ -239,29 +193,16 @@ impl ChannelBuilder {
     ///
     /// This method is cancel safe: cancelled, it closes what it has opened.
     pub async fn connect(self) -> Result<Channel, ConnectError> {
-        let is_of_many = self.address.names_many();
-        if self.live.is_some() || is_of_many || self.settings().balance.connections > 1 {
-            let address = self.address.to_string();
-            let channel = self.connect_lazy();
-            let Servers::Many(endpoints) = &channel.servers else { return Ok(channel) };
-            let connected = endpoints.connected().await;
-            let failed =
-                |reason: Arc<str>| ConnectError::Address { address, reason: reason.to_string() };
-            return connected.map(|()| channel).map_err(failed);
+        let address = self.address.to_string();
+        if self.live.is_none()
+            && !self.is_balanced()
+            && let Some(reason) = self.encryption().refusal(&self.address)
+        {
+            return Err(ConnectError::Address { address, reason: reason.to_owned() });
         }
-        let (rules, made) = self.prepare();
-        if let Some(reason) = made.encryption.refusal(&made.address) {
-            let (address, reason) = (made.address.to_string(), reason.to_owned());
-            return Err(ConnectError::Address { address, reason });
-        }
-        let channel = with_connector!(
-            made.address,
-            rules,
-            made.encryption,
-            |connector| rpc_core::Channel::connect(connector).await?,
-            many: channel_to(&made.address, rules, &made.encryption)
-        );
-        Ok(made.finish(channel))
+        let channel = self.connect_lazy();
+        channel.0.connected(&address).await?;
+        Ok(channel)
     }
 
     /// Makes a channel to the servers that `resolver` tells, each call to one of them. The
@@ -271,49 +212,27 @@ impl ChannelBuilder {
     /// The channel resolves and connects at its first call.
     #[must_use]
     pub fn connect_with_resolver(self, resolver: impl Resolve) -> Channel {
-        let (encryption, names, live) = (self.encryption(), self.names(), self.live_part());
-        let Self { layers, rdma, credentials, service, .. } = self;
-        let settings = Arc::new(layers.resolve());
-        let calls = match live {
-            Some(_) => CallRules::default(),
-            None => CallRules::new(&settings),
-        };
-        let (is_logged, balance) = (settings.log_failed_calls, settings.balance.clone());
-        let rdma = rdma.unwrap_or_default();
-        let devices = rdma.clone();
+        let (encryption, names, parts) = (self.encryption(), self.names(), self.parts());
+        let settings = Arc::new(self.settings());
+        let (rdma, balance) = (self.rdma.unwrap_or_default(), settings.balance.clone());
         let make = move |endpoint: &Endpoint| {
             let config = |policy| {
                 let (settings, names) = (Arc::clone(&settings), names.clone());
                 ClientConfig { settings, policy, names }
             };
-            let channel = match endpoint.address.parse::<Address>() {
+            match endpoint.address.parse::<Address>() {
                 Ok(address) => {
-                    let rules = config(encryption.policy_of(&address, Some(&devices)));
-                    channel_to(&address, rules, &encryption)
+                    let config = config(encryption.policy_of(&address, Some(&rdma)));
+                    subchannel_to(&address, config, &encryption)
                 }
                 // Calls are not sent there, since it never connects.
                 Err(error) => {
-                    let rules = config(UpgradePolicy::Never);
-                    refusing(&endpoint.address, rules, error.to_string())
+                    refusing(&endpoint.address, config(UpgradePolicy::Never), error.to_string())
                 }
-            };
-            channel.with_log_failed_calls(is_logged)
+            }
         };
-        let mut endpoints = Endpoints::new(resolver, balance, make);
-        endpoints = endpoints.with_readiness(calls.readiness);
-        if let Some(timeout) = calls.timeout {
-            endpoints = endpoints.with_timeout(timeout);
-        }
-        if let Some(timeout) = calls.unary_timeout {
-            endpoints = endpoints.with_unary_timeout(timeout);
-        }
-        Channel {
-            servers: Servers::Many(endpoints),
-            rdma: Some(rdma),
-            credentials,
-            attempts: attempts(service.resolve().clone()),
-            live,
-        }
+        let target = Target::Balanced(Endpoints::new(resolver, balance, make));
+        Channel(rpc_core::Channel::from_parts(target, parts))
     }
 
     /// Makes a channel whose connections are the byte streams that `open` opens, one at each
@@ -345,11 +264,16 @@ impl ChannelBuilder {
     {
         let (rules, made) = self.prepare();
         let address = made.address.to_string();
-        let channel = match made.encryption.refusal_of_streams() {
+        let subchannel = match made.encryption.refusal_of_streams() {
             Some(reason) => refusing(&address, rules, reason.to_owned()),
-            None => rpc_core::Channel::new(StreamConnector::new(address, rules, open)),
+            None => Subchannel::new(StreamConnector::new(address, rules, open)),
         };
-        made.finish(channel)
+        made.finish(subchannel)
+    }
+
+    /// Returns true if calls go to many servers, or over several connections.
+    fn is_balanced(&self) -> bool {
+        self.address.names_many() || self.settings().balance.connections > 1
     }
 
     /// What is asked of the encryption of connections.
@@ -366,96 +290,93 @@ impl ChannelBuilder {
 
     /// The names in the service config, which all connections of the channel share.
     fn names(&self) -> Option<Arc<ConfiguredNames>> {
-        let shared = self.live_part().and_then(|live| live.names());
-        shared.or_else(|| Some(Arc::new(ConfiguredNames::new(self.service.resolve()))))
+        Some(match (&self.live, &self.service.code) {
+            (Some(target), None) => Arc::clone(&target.names),
+            _ => Arc::new(ConfiguredNames::new(self.service.resolve())),
+        })
     }
 
-    /// The channel's part in the target of settings that may change.
-    fn live_part(&self) -> Option<Live> {
-        let target = Arc::clone(self.live.as_ref()?);
-        let attempts = match self.service.code {
-            Some(_) => AttemptsOf::Code,
-            None => AttemptsOf::Target,
+    /// Returns the parts of the channel beside its target.
+    fn parts(&self) -> ChannelParts {
+        let calls = CallRules::new(&self.settings());
+        let watched = |target: &Arc<LiveTarget>| Watched {
+            code: Arc::new(self.layers.code.clone()),
+            has_own_policies: self.service.code.is_some(),
+            ..Watched::new(Arc::clone(&target.rules), Arc::clone(target) as _)
         };
-        Some(Live::new(target, self.layers.code.clone(), attempts))
+        ChannelParts {
+            rules: TargetRules { calls, policies: attempts(self.service.resolve().clone()) },
+            watched: self.live.as_ref().map(watched),
+            credentials: self.credentials.clone(),
+        }
     }
 
     /// What the connector needs, and what is left for the channel.
     fn prepare(self) -> (ClientConfig, Prepared) {
-        let (encryption, names, live) = (self.encryption(), self.names(), self.live_part());
-        let Self { address, layers, rdma, credentials, service, .. } = self;
-        let settings = Arc::new(layers.resolve());
+        let (encryption, names, parts) = (self.encryption(), self.names(), self.parts());
+        let settings = Arc::new(self.settings());
+        let Self { address, rdma, .. } = self;
         let rdma = match address {
             Address::Auto(_) | Address::Rdma(_) => Some(rdma.unwrap_or_default()),
             _ => None,
         };
         let policy = encryption.policy_of(&address, rdma.as_ref());
-        let rules = ClientConfig { settings: Arc::clone(&settings), policy, names };
-        let service = service.resolve().clone();
-        (rules, Prepared { address, settings, rdma, encryption, credentials, live, service })
+        let rules = ClientConfig { settings, policy, names };
+        (rules, Prepared { address, encryption, parts })
     }
 }
 
-/// A channel to one server, which connects at its first call.
-fn channel_to(
-    address: &Address,
-    rules: ClientConfig,
-    encryption: &Encryption,
-) -> rpc_core::Channel {
+/// Returns the subchannel to one server, which connects at its first call.
+fn subchannel_to(address: &Address, rules: ClientConfig, encryption: &Encryption) -> Subchannel {
     if let Some(reason) = encryption.refusal(address) {
         return refusing(&address.to_string(), rules, reason.to_owned());
     }
-    with_connector!(
-        address,
-        rules,
-        encryption,
-        |connector| rpc_core::Channel::new(connector),
-        many: refusing(&address.to_string(), rules, "it names several servers".to_owned())
-    )
+    match address {
+        Address::Inproc(name) => Subchannel::new(InprocConnector::new(name.clone(), rules)),
+        Address::Unix(name) => Subchannel::new(UnixConnector::new(name.clone(), rules)),
+        Address::Auto(authority) | Address::Rdma(authority) | Address::Tcp(authority) => {
+            let connector = TcpConnector::new(authority.clone(), rules);
+            let connector = connector.with_name(address.to_string());
+            Subchannel::new(encryption.apply(connector))
+        }
+        #[cfg(feature = "grpc")]
+        Address::Grpc(authority) | Address::Grpcs(authority) => {
+            let streams = TcpConnector::new(authority.clone(), rules.clone());
+            let streams = tls::for_grpc(encryption.apply(streams));
+            let named = encryption.request_authority(authority);
+            let connector = GrpcConnector::new(scheme(address), named, streams, rules);
+            Subchannel::new(connector.with_name(address.to_string()))
+        }
+        #[cfg(not(feature = "grpc"))]
+        Address::Grpc(_) | Address::Grpcs(_) => {
+            let reason = "this program was built without farcall's feature `grpc`".to_owned();
+            refusing(&address.to_string(), rules, reason)
+        }
+        Address::Dns(_) | Address::Etcd(_) | Address::Xds(_) | Address::List(_) => {
+            refusing(&address.to_string(), rules, "it names several servers".to_owned())
+        }
+    }
 }
 
-/// A channel whose attempts to connect fail with `reason`.
-fn refusing(address: &str, rules: ClientConfig, reason: String) -> rpc_core::Channel {
-    rpc_core::Channel::new(refuse(address, rules, reason))
-}
-
-/// A connector whose attempts fail with `reason`.
-fn refuse(address: &str, rules: ClientConfig, reason: String) -> impl Connect {
+/// Returns a subchannel whose attempts to connect fail with `reason`.
+fn refusing(address: &str, rules: ClientConfig, reason: String) -> Subchannel {
     let refuse = move || {
         let reason = io::Error::new(io::ErrorKind::InvalidInput, reason.clone());
         std::future::ready(Err::<TcpStream, _>(reason))
     };
-    StreamConnector::new(address.to_owned(), rules, refuse)
+    Subchannel::new(StreamConnector::new(address.to_owned(), rules, refuse))
 }
 
 /// A builder without what its connector has.
 struct Prepared {
     address: Address,
-    settings: Arc<ChannelSettings>,
-    rdma: Option<Rdma>,
     encryption: Encryption,
-    credentials: Credentials,
-    live: Option<Live>,
-    service: ServiceConfig,
+    parts: ChannelParts,
 }
 
 impl Prepared {
-    fn finish(self, mut core: rpc_core::Channel) -> Channel {
-        let Self { settings, rdma, credentials, live, service, .. } = self;
-        let calls = match live {
-            Some(_) => CallRules::default(),
-            None => CallRules::new(&settings),
-        };
-        core = core.with_readiness(calls.readiness);
-        core = core.with_log_failed_calls(settings.log_failed_calls);
-        if let Some(timeout) = calls.timeout {
-            core = core.with_timeout(timeout);
-        }
-        if let Some(timeout) = calls.unary_timeout {
-            core = core.with_unary_timeout(timeout);
-        }
-        let (servers, attempts) = (Servers::One(core), attempts(service));
-        Channel { servers, rdma, credentials, attempts, live }
+    fn finish(self, subchannel: Subchannel) -> Channel {
+        Channel(rpc_core::Channel::from_parts(Target::Direct(subchannel), self.parts))
     }
 }
 
@@ -518,20 +439,5 @@ mod tests {
     async fn a_lazy_channel_is_not_connected_and_says_so() {
         let channel = Channel::builder("tcp://127.0.0.1:1").unwrap().connect_lazy();
         assert_eq!(channel.path().to_string(), "not connected");
-    }
-
-    #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
-    #[test]
-    fn a_channel_gives_its_handle_back_where_its_address_asks_for_rdma() {
-        let rdma = Rdma::new(crate::RdmaConfig::default().with_lanes(7));
-        let made = |address: &str, rdma: Option<&Rdma>| {
-            let builder = Channel::builder(address).unwrap();
-            let builder = rdma.into_iter().fold(builder, ChannelBuilder::rdma);
-            builder.connect_lazy().rdma().map(|rdma| rdma.config().lanes)
-        };
-        assert_eq!(made("auto://127.0.0.1:1", Some(&rdma)), Some(7));
-        assert_eq!(made("rdma://127.0.0.1:1", Some(&rdma)), Some(7));
-        assert_eq!(made("rdma://127.0.0.1:1", None), Some(1));
-        assert_eq!(made("tcp://127.0.0.1:1", Some(&rdma)), None);
     }
 }

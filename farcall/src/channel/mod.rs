@@ -2,30 +2,22 @@
 
 mod builder;
 mod calls;
-mod credentials;
 mod encryption;
 #[cfg_attr(not(feature = "settings"), expect(dead_code, reason = "settings alone change"))]
 mod live;
 mod resolvers;
 
-use std::borrow::Cow;
-use std::sync::Arc;
 use std::time::Duration;
 
 pub use builder::ChannelBuilder;
-pub use credentials::CallCredentials;
-use credentials::Credentials;
-use live::Live;
 #[cfg(feature = "settings")]
 pub(crate) use live::LiveTarget;
-use rpc_core::client::attempts::PolicyAttempts;
-use rpc_core::client::endpoints::Endpoints;
-use rpc_core::client::{CallDefaults, Intercepted, LayeredChannel};
+pub use rpc_core::client::CallCredentials;
+use rpc_core::client::{Intercepted, LayeredChannel};
 use tonic::service::Interceptor;
 use tower::Layer;
 
 use crate::balance::{Connectivity, EndpointStatus};
-use crate::rdma::Rdma;
 use crate::{
     AddressError, Buffer, ConnectError, ConnectionInfo, IntoAddress, Path, PathCounts, Readiness,
 };
@@ -66,56 +58,7 @@ use crate::{
 /// # }
 /// ```
 #[derive(Debug, Clone)]
-pub struct Channel {
-    servers: Servers,
-    /// `None` where the address asks for no RDMA.
-    rdma: Option<Rdma>,
-    credentials: Credentials,
-    /// What the service config says; absent where there is none.
-    attempts: Option<Arc<PolicyAttempts>>,
-    /// The target of settings that may change, in the place of the rules of calls.
-    live: Option<Live>,
-}
-
-/// Where calls go.
-#[derive(Debug, Clone)]
-enum Servers {
-    /// To the server at an address.
-    One(rpc_core::Channel),
-    /// Each to one of many.
-    Many(Endpoints),
-}
-
-impl Servers {
-    /// The channel to the one server, or to the first of many that is connected.
-    fn connected(&self) -> Option<Cow<'_, rpc_core::Channel>> {
-        match self {
-            Self::One(channel) => Some(Cow::Borrowed(channel)),
-            Self::Many(endpoints) => endpoints.first_connected().map(Cow::Owned),
-        }
-    }
-
-    /// What the channel gives the calls that set nothing themselves.
-    fn defaults(&self) -> &CallDefaults {
-        match self {
-            Self::One(channel) => channel.defaults(),
-            Self::Many(endpoints) => endpoints.defaults(),
-        }
-    }
-}
-
-/// The same servers, with a setting of the channel that has the same name for one and for many.
-macro_rules! with_setting {
-    ($channel:expr, $setter:ident, $value:expr) => {{
-        let Channel { servers, rdma, credentials, attempts, live } = $channel;
-        let servers = match servers {
-            Servers::One(channel) => Servers::One(channel.$setter($value)),
-            Servers::Many(endpoints) => Servers::Many(endpoints.$setter($value)),
-        };
-        let live = live.map(|live| live.$setter($value));
-        Channel { servers, rdma, credentials, attempts, live }
-    }};
-}
+pub struct Channel(rpc_core::Channel);
 
 impl Channel {
     /// Connects to `address` under the default rules.
@@ -148,7 +91,10 @@ impl Channel {
     /// [`crate::Deadline::detached`].
     #[must_use]
     pub fn with_timeout(self, timeout: Duration) -> Self {
-        with_setting!(self, with_timeout, timeout)
+        Self(self.0.with_changed_rules(|rules, watched| {
+            rules.timeout = Some(timeout);
+            watched.into_iter().for_each(|it| it.code_mut().timeout = Some(Some(timeout)));
+        }))
     }
 
     /// The same channel with a timeout for unary calls that set none themselves, and none for calls
@@ -157,14 +103,21 @@ impl Channel {
     /// ends every such call at once.
     #[must_use]
     pub fn with_unary_timeout(self, timeout: Duration) -> Self {
-        with_setting!(self, with_unary_timeout, timeout)
+        Self(self.0.with_changed_rules(|rules, watched| {
+            rules.unary_timeout = Some(timeout);
+            watched.into_iter().for_each(|it| it.code_mut().unary_timeout = Some(Some(timeout)));
+        }))
     }
 
     /// The same channel with another rule for calls that are made while there is no connection and
     /// the channel backs off; [`Readiness::FailFast`] by default.
     #[must_use]
     pub fn with_readiness(self, readiness: Readiness) -> Self {
-        with_setting!(self, with_readiness, readiness)
+        Self(self.0.with_changed_rules(|rules, watched| {
+            rules.wait_for_ready = readiness == Readiness::WaitForReady;
+            let waits = rules.wait_for_ready;
+            watched.into_iter().for_each(|it| it.code_mut().wait_for_ready = Some(waits));
+        }))
     }
 
     /// Puts a tower layer around calls of every kind; [`LayeredChannel`] tells how it is used. The
@@ -202,11 +155,7 @@ impl Channel {
     /// ```
     #[must_use]
     pub fn layer<L: Layer<Self>>(self, layer: L) -> LayeredChannel<L::Service> {
-        let servers = match self.servers {
-            Servers::One(channel) => Servers::One(channel.always_ready()),
-            many @ Servers::Many(_) => many,
-        };
-        LayeredChannel::new(layer.layer(Self { servers, ..self }))
+        LayeredChannel::new(layer.layer(Self(self.0.always_ready())))
     }
 
     /// Shows every request to one of tonic's interceptors before the call is made.
@@ -251,16 +200,13 @@ impl Channel {
     /// }
     /// ```
     pub async fn buffer(&self, len: usize) -> Buffer {
-        match self.servers.connected() {
-            Some(channel) => channel.buffer(len).await,
-            None => crate::buffer(len).await,
-        }
+        self.0.buffer(len).await
     }
 
     /// The present connection: its transport, addresses and counters. `None` when there is none.
     #[must_use]
     pub fn info(&self) -> Option<ConnectionInfo> {
-        self.servers.connected()?.info()
+        self.0.info()
     }
 
     /// Which path calls take at this moment, and why not RDMA.
@@ -282,24 +228,14 @@ impl Channel {
     /// ```
     #[must_use]
     pub fn path(&self) -> Path {
-        match (self.servers.connected(), &self.servers) {
-            (Some(channel), _) => channel.path(),
-            (None, Servers::One(_)) => Path::Disconnected { reason: None, retry_in: None },
-            (None, Servers::Many(endpoints)) => {
-                let reason = endpoints.failure().map(|reason| reason.to_string());
-                Path::Disconnected { reason, retry_in: endpoints.retry_in() }
-            }
-        }
+        self.0.path()
     }
 
     /// Where the channel stands, by gRPC's states. That of a channel with many endpoints is the
     /// best of theirs, and `TransientFailure` before the first answer of its resolver.
     #[must_use]
     pub fn connectivity(&self) -> Connectivity {
-        match &self.servers {
-            Servers::One(channel) => channel.connectivity(),
-            Servers::Many(endpoints) => endpoints.connectivity(),
-        }
+        self.0.connectivity()
     }
 
     /// Waits until [`connectivity`](Self::connectivity) is another than `state`, and returns it. A
@@ -327,27 +263,13 @@ impl Channel {
     /// }
     /// ```
     pub async fn connectivity_changed(&self, state: Connectivity) -> Connectivity {
-        match &self.servers {
-            Servers::One(channel) => channel.connectivity_changed(state).await,
-            Servers::Many(endpoints) => endpoints.connectivity_changed(state).await,
-        }
-    }
-
-    /// The handle to the RDMA devices that the channel uses: the one that its builder was given, or
-    /// the process-wide one. `None` where the address asks for no RDMA.
-    #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
-    #[must_use]
-    pub fn rdma(&self) -> Option<&Rdma> {
-        self.rdma.as_ref()
+        self.0.connectivity_changed(state).await
     }
 
     /// How often RDMA has failed under this channel and come back.
     #[must_use]
     pub fn path_counts(&self) -> PathCounts {
-        match &self.servers {
-            Servers::One(channel) => channel.path_counts(),
-            Servers::Many(endpoints) => endpoints.path_counts(),
-        }
+        self.0.path_counts()
     }
 
     /// What the channel knows of each of its endpoints, in the order of its address's list, or of
@@ -355,10 +277,7 @@ impl Channel {
     /// resolver.
     #[must_use]
     pub fn endpoints(&self) -> Vec<EndpointStatus> {
-        match &self.servers {
-            Servers::One(_) => Vec::new(),
-            Servers::Many(endpoints) => endpoints.status(),
-        }
+        self.0.endpoints()
     }
 }
 
@@ -366,13 +285,7 @@ impl Channel {
 #[doc(hidden)]
 impl From<rpc_core::Channel> for Channel {
     fn from(channel: rpc_core::Channel) -> Self {
-        Self {
-            servers: Servers::One(channel),
-            rdma: None,
-            credentials: Credentials::default(),
-            attempts: None,
-            live: None,
-        }
+        Self(channel)
     }
 }
 

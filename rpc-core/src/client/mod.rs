@@ -13,15 +13,18 @@ mod method_table;
 pub mod mock;
 mod session;
 mod settings;
+mod subchannel;
 
 pub use crate::stream::StreamPart;
-pub use call::begun::CallDefaults;
+pub use call::rules::CallRules;
 pub use call::{
     Call, CallDeadline, ClientCall, ClientReply, client_streaming, server_streaming, streaming,
     unary, untyped, untyped_unary,
 };
 pub use caller::{Caller, DynCaller};
-pub use channel::{Channel, ChannelCall};
+pub use channel::{
+    CallCredentials, Channel, ChannelParts, Credentials, Target, TargetRules, Watched, WatchedRules,
+};
 pub use connection::{
     ClientSetup, Connection, EncodedCalls, Established, Outgoing, Reply, SessionCalls, Started,
 };
@@ -34,3 +37,4 @@ pub(crate) use session::Session;
 pub use settings::ChannelSettings;
 #[doc(hidden)]
 pub use settings::ChannelSettingsOverlay;
+pub use subchannel::Subchannel;

@@ -4,8 +4,8 @@ use std::future::poll_fn;
 use std::time::Duration;
 
 use futures::future::join_all;
-use rpc_core::client::{Caller, ClientCall, LayeredChannel};
-use rpc_core::{Channel, Code, NotExecuted, Readiness, Server};
+use rpc_core::client::{CallRules, Caller, ClientCall, LayeredChannel};
+use rpc_core::{Channel, Code, NotExecuted, Server};
 use tower::balance::p2c::Balance;
 use tower::discover::ServiceList;
 use tower::load::{CompleteOnResponse, PendingRequestsDiscover};
@@ -134,7 +134,8 @@ async fn layers_of_one_channel_do_not_make_its_calls_wait() {
         assert_eq!(status.code(), Code::Unavailable, "{status}");
         assert!(NotExecuted::is_said_by(&status));
     }
-    let patient = NumbersStub(dead.with_readiness(Readiness::WaitForReady).layer(layers()));
+    let rules = CallRules { wait_for_ready: true, ..CallRules::DEFAULT };
+    let patient = NumbersStub(dead.with_rules(rules).layer(layers()));
     let late = async {
         tokio::time::sleep(LONGEST_BACKOFF).await;
         Serving::start_at("layers-of-one-channel".to_owned(), server())
@@ -150,7 +151,8 @@ async fn plain_calls_do_not_ask_whether_the_channel_is_ready() {
     assert!(!is_ready(&mut dead));
     let status = NumbersStub(dead.clone()).double(4).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status}");
-    let patient = NumbersStub(dead.with_readiness(Readiness::WaitForReady));
+    let rules = CallRules { wait_for_ready: true, ..CallRules::DEFAULT };
+    let patient = NumbersStub(dead.with_rules(rules));
     let late = async {
         tokio::time::sleep(LONGEST_BACKOFF).await;
         Serving::start_at("plain-calls".to_owned(), server())

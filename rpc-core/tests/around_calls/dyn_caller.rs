@@ -2,8 +2,8 @@
 
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
-use rpc_core::client::DynCaller;
 use rpc_core::client::mock::MockChannel;
+use rpc_core::client::{CallRules, DynCaller};
 use rpc_core::layer::TraceLayer;
 use rpc_core::{Code, Request, Response, Server, Status};
 use tower::timeout::TimeoutLayer;
@@ -90,7 +90,8 @@ async fn statuses_and_trailers_come_through() {
     assert_eq!(collect(&mut messages).await.0, [0, 1]);
     let trailers = messages.trailers().await.unwrap().unwrap();
     assert_eq!(trailers.get("x-end").unwrap(), "yes");
-    let impatient = channel.with_timeout(STEP * 5 / 2);
+    let rules = CallRules { timeout: Some(STEP * 5 / 2), ..CallRules::DEFAULT };
+    let impatient = channel.with_rules(rules);
     let stub = NumbersStub(DynCaller::new(impatient.layer(TimeoutLayer::new(4 * STEP))));
     assert_eq!(stub.wait().await.unwrap_err().code(), Code::DeadlineExceeded);
     let mut messages = stub.count(10).await.unwrap();

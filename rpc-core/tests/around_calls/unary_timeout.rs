@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rpc_core::client::Caller;
+use rpc_core::client::{CallRules, Caller};
 use rpc_core::{Code, Deadline, Request, Server};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
@@ -49,7 +49,8 @@ async fn the_earlier_of_a_servers_timeout_and_the_deadline_counts() {
     let server = Server::builder().add_service(numbers).unary_timeout(2 * STEP);
     let serving = Serving::start(server.build());
     for (timeout, expected) in [(STEP, STEP), (4 * STEP, 2 * STEP)] {
-        let (stub, start) = (NumbersStub(serving.channel().with_timeout(timeout)), Instant::now());
+        let rules = CallRules { timeout: Some(timeout), ..CallRules::DEFAULT };
+        let (stub, start) = (NumbersStub(serving.channel().with_rules(rules)), Instant::now());
         let status = stub.wait().await.unwrap_err();
         assert_eq!((status.code(), start.elapsed()), (Code::DeadlineExceeded, expected));
     }
@@ -65,7 +66,8 @@ fn a_servers_timeout_of_zero_is_refused_where_it_is_set() {
 async fn a_channels_unary_timeout_ends_unary_calls_and_no_streams() {
     let (numbers, mut dropped) = Numbers::new();
     let serving = Serving::start(Server::builder().add_service(numbers).build());
-    let channel = serving.channel().with_unary_timeout(2 * STEP);
+    let rules = CallRules { unary_timeout: Some(2 * STEP), ..CallRules::DEFAULT };
+    let channel = serving.channel().with_rules(rules);
     check_unary(&NumbersStub(channel.clone()), &mut dropped).await;
     check_streams(&NumbersStub(channel.clone())).await;
     // Through layers it is the channel's, too.
@@ -79,7 +81,9 @@ async fn each_kind_of_call_has_its_own_timeout() {
     let (numbers, mut dropped) = Numbers::new();
     let serving = Serving::start(Server::builder().add_service(numbers).build());
     for (unary, all) in [(2 * STEP, 4 * STEP), (2 * STEP, STEP)] {
-        let channel = serving.channel().with_timeout(all).with_unary_timeout(unary);
+        let (timeout, unary_timeout) = (Some(all), Some(unary));
+        let rules = CallRules { timeout, unary_timeout, ..CallRules::DEFAULT };
+        let channel = serving.channel().with_rules(rules);
         let stub = NumbersStub(channel);
         check_unary(&stub, &mut dropped).await;
         let start = Instant::now();
@@ -94,7 +98,8 @@ async fn each_kind_of_call_has_its_own_timeout() {
 async fn a_calls_own_deadline_takes_the_place_of_the_unary_timeout() {
     let (numbers, _dropped) = Numbers::new();
     let serving = Serving::start(Server::builder().add_service(numbers).build());
-    let channel = serving.channel().with_unary_timeout(Duration::ZERO);
+    let rules = CallRules { unary_timeout: Some(Duration::ZERO), ..CallRules::DEFAULT };
+    let channel = serving.channel().with_rules(rules);
     let mut request = Request::new(4);
     request.extensions_mut().insert(Deadline::after(Instant::now(), STEP));
     let stub = NumbersStub(channel);
@@ -107,7 +112,8 @@ async fn a_calls_own_deadline_takes_the_place_of_the_unary_timeout() {
 async fn under_layers_a_channels_timeout_counts_beside_an_inherited_deadline() {
     let (numbers, _dropped) = Numbers::new();
     let serving = Serving::start(Server::builder().add_service(numbers).build());
-    let channel = serving.channel().with_timeout(2 * STEP);
+    let rules = CallRules { timeout: Some(2 * STEP), ..CallRules::DEFAULT };
+    let channel = serving.channel().with_rules(rules);
     let stub = NumbersStub(channel.layer(tower::layer::util::Identity::new()));
     let (start, inherited) = (Instant::now(), Deadline::after(Instant::now(), 10 * STEP));
     let status = Deadline::scope(Some(inherited), stub.wait()).await.unwrap_err();
@@ -124,7 +130,8 @@ async fn under_layers_a_channels_timeout_counts_beside_an_inherited_deadline() {
 async fn a_stream_that_is_over_its_time_names_the_timeout() {
     let (numbers, _dropped) = Numbers::new();
     let serving = Serving::start(Server::builder().add_service(numbers).build());
-    let stub = NumbersStub(serving.channel().with_timeout(3 * STEP));
+    let rules = CallRules { timeout: Some(3 * STEP), ..CallRules::DEFAULT };
+    let stub = NumbersStub(serving.channel().with_rules(rules));
     let (_, status) = collect(stub.count(COUNT).await.unwrap()).await;
     let words = "the call did not end within 3s (the channel's timeout)";
     assert_eq!(status.unwrap().message(), words);

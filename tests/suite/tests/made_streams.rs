@@ -10,8 +10,9 @@ use farcall_suite::proto::{DownloadRequest, EchoRequest, ParkRequest, ProduceReq
 use farcall_suite::{Event, Probe, Watch, payload};
 use futures::stream;
 use rpc_core::Channel;
+use rpc_core::Limits;
+use rpc_core::client::CallRules;
 use rpc_core::connect::ClientConfig;
-use rpc_core::{Limits, Readiness};
 use rpc_transport_tcp::{StreamConnector, StreamListener};
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
@@ -66,7 +67,8 @@ impl Rig {
         });
         let channel = Channel::connect(connector).await.expect("a server accepts");
         assert_eq!(channel.info().expect("a connection").transport, "stream");
-        let stub = ProbeStub::new(channel.with_readiness(Readiness::WaitForReady));
+        let rules = CallRules { wait_for_ready: true, ..CallRules::DEFAULT };
+        let stub = ProbeStub::new(channel.with_rules(rules));
         Self { stub, server, watch, pipes, _serving: AbortOnDropHandle::new(serving) }
     }
 

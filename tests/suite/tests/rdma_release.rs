@@ -24,6 +24,7 @@ struct Rig {
     network: SimNetwork,
     device: SimDevice,
     channel: Channel,
+    client: Rdma,
     _server: Rdma,
 }
 
@@ -39,7 +40,7 @@ impl Rig {
         let address = listener.local_address().to_string();
         tokio::spawn(listener.serve());
         let channel = Channel::builder(&address).unwrap().rdma(&client).connect().await.unwrap();
-        Self { network, device, channel, _server: server }
+        Self { network, device, channel, client, _server: server }
     }
 
     async fn until(&self, what: &str, holds: impl Fn() -> bool) {
@@ -70,8 +71,7 @@ async fn a_message_that_is_kept_keeps_the_device_and_is_told_of() {
     let request = ProduceRequest { seed: 1, len: 100_000 };
     let kept = stub.produce(request).await.unwrap().into_inner().payload;
     rig.until("the word on the lease", || {
-        let rdma = rig.channel.rdma().unwrap();
-        rdma.lanes().iter().any(|lane| lane.leases.overdue_count == 1)
+        rig.client.lanes().iter().any(|lane| lane.leases.overdue_count == 1)
     })
     .await;
     rig.device.lose(SimLoss::Flushed);

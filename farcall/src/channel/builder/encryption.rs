@@ -3,7 +3,8 @@
 use super::ChannelBuilder;
 #[cfg(feature = "settings")]
 use crate::Address;
-use crate::channel::credentials::{CallCredentials, Credentials};
+use rpc_core::client::{CallCredentials, Credentials};
+
 #[cfg(any(feature = "settings", feature = "tls"))]
 use crate::tls::ClientTls;
 

@@ -1,15 +1,15 @@
 //! A target of the settings: the handle that it shares, and a reload.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
-use rpc_core::client::ConfiguredNames;
 use rpc_core::client::attempts::PolicyAttempts;
+use rpc_core::client::{CallRules, ConfiguredNames, TargetRules, WatchedRules};
 use rpc_core::overlays::ChannelSettingsOverlay;
 use tokio::sync::watch;
 
 use super::ChannelBuilder;
 use crate::Address;
-use crate::channel::live::{CallRules, LiveTarget, TargetRules, attempts};
+use crate::channel::live::{LiveTarget, attempts};
 use crate::rdma::Rdma;
 use crate::resolve::Scheme;
 use crate::retry::ServiceConfig;
@@ -45,12 +45,12 @@ impl LiveTarget {
     fn new(name: String, builder: &ChannelBuilder) -> Self {
         let rules = TargetRules {
             calls: CallRules::new(&builder.settings()),
-            attempts: attempts(builder.service.resolve().clone()),
+            policies: attempts(builder.service.resolve().clone()),
         };
         Self {
             name,
             address: watch::Sender::new(builder.address().clone()),
-            rules: RwLock::new(Arc::new(rules)),
+            rules: Arc::new(WatchedRules::new(rules)),
             names: Arc::new(ConfiguredNames::new(builder.service.resolve())),
             resolver_of: ChannelBuilder::resolver_of,
             tls: builder.tls.clone(),
@@ -82,16 +82,15 @@ impl LiveTarget {
     /// Takes what `builder` has, apart from what is held back.
     pub(crate) fn update(&self, builder: &ChannelBuilder) {
         let held_back = self.held_back(builder);
-        let old = self.rules();
+        let old = self.rules.load();
         let is_same = |old: &&Arc<PolicyAttempts>| old.config() == builder.service.resolve();
         // The budget of a service config goes on where the config stays.
-        let is_other = old.attempts.as_ref().is_none_or(|old| !is_same(&old));
-        let attempts = match old.attempts.as_ref().filter(is_same) {
+        let is_other = old.policies.as_ref().is_none_or(|old| !is_same(&old));
+        let policies = match old.policies.as_ref().filter(is_same) {
             Some(old) => Some(Arc::clone(old)),
             None => attempts(builder.service.resolve().clone()),
         };
-        let rules = Arc::new(TargetRules { calls: CallRules::new(&builder.settings()), attempts });
-        *self.rules.write().unwrap_or_else(PoisonError::into_inner) = rules;
+        self.rules.store(TargetRules { calls: CallRules::new(&builder.settings()), policies });
         #[cfg(feature = "tls")]
         if let (Some(old), Some(new)) = (&self.tls, &builder.tls) {
             old.replace(new);

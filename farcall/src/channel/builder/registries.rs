@@ -4,6 +4,8 @@
 use std::time::Duration;
 
 #[cfg(feature = "xds")]
+use rpc_core::client::Subchannel;
+#[cfg(feature = "xds")]
 use rpc_transport_grpc::{GrpcConnector, Scheme};
 #[cfg(feature = "xds")]
 use rpc_transport_tcp::UnixConnector;
@@ -97,7 +99,7 @@ fn channel_to(control_plane: &XdsControlPlane) -> Result<Channel, ResolveError> 
             let streams = UnixConnector::new(path.clone(), rules.clone());
             let connector = GrpcConnector::new(Scheme::Plain, "localhost", streams, rules);
             let connector = connector.with_name(format!("unix://{path}"));
-            Ok(made.finish(rpc_core::Channel::new(connector)))
+            Ok(made.finish(Subchannel::new(connector)))
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rpc_core::client::CallRules;
 use rpc_core::connect::ClientConfig;
 use rpc_core::inproc::{InprocConnector, InprocListener};
 use rpc_core::{Channel, Server, Service};
@@ -12,5 +13,6 @@ pub(crate) fn serve(name: &str, service: impl Service) -> Channel {
     let server = Server::builder().add_service(service).build();
     tokio::spawn(async move { server.serve(listener).await });
     let channel = Channel::new(InprocConnector::new(name, ClientConfig::default()));
-    channel.with_timeout(Duration::from_secs(10))
+    let timeout = Some(Duration::from_secs(10));
+    channel.with_rules(CallRules { timeout, ..CallRules::DEFAULT })
 }

@@ -26,7 +26,7 @@ pub use self::config::{MethodConfig, Repetition, ServiceConfig};
 pub use self::json::ServiceConfigError;
 use super::call::deadline::SetBy;
 use super::endpoints::Tried;
-use super::{Call, CallDefaults, Caller, ClientReply};
+use super::{Call, CallRules, Caller, ClientReply};
 use crate::call::message_limits::MessageLimits;
 use crate::policy::retry::Failure;
 use crate::policy::retry::codes::Codes;
@@ -55,7 +55,7 @@ impl PolicyAttempts {
         &self.config
     }
 
-    /// Makes a call through `caller`, whose own settings are `defaults`, as the config says of its
+    /// Makes a call through `caller`, whose own rules are `rules`, as the config says of its
     /// method.
     ///
     /// # Errors
@@ -69,15 +69,17 @@ impl PolicyAttempts {
     pub async fn call<C: Caller>(
         &self,
         caller: &C,
-        defaults: &CallDefaults,
+        rules: &CallRules,
         mut call: Call<'_>,
     ) -> Result<ClientReply, Status> {
         let Some(config) = self.config.of(call.method().path()) else {
             return caller.call(call).await;
         };
         config.apply(&mut call);
-        // All attempts share the call's time.
-        call.settle_limit(defaults.timeout_of(call.method().kind()));
+        // All attempts share the call's time. A method whose kind is not known yet is called once.
+        if call.method().is_described() {
+            call.settle_limit(rules.timeout_of(call.method().kind()));
+        }
         let has_promise = call.method().idempotency() != Idempotency::Unknown;
         let is_idempotent = config.is_idempotent() || has_promise;
         let is_repeatable = call.is_repeatable();

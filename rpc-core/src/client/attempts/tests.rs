@@ -79,12 +79,12 @@ impl Caller for Scripted {
 struct Client {
     attempts: PolicyAttempts,
     channel: Scripted,
-    defaults: CallDefaults,
+    rules: CallRules,
 }
 
 impl Caller for Client {
     async fn call(&self, call: Call<'_>) -> Result<ClientReply, Status> {
-        self.attempts.call(&self.channel, &self.defaults, call).await
+        self.attempts.call(&self.channel, &self.rules, call).await
     }
 }
 
@@ -101,7 +101,7 @@ impl Client {
             attempts: Mutex::default(),
             running: AtomicU32::new(0),
         };
-        Self { attempts: PolicyAttempts::new(config), channel, defaults: CallDefaults::default() }
+        Self { attempts: PolicyAttempts::new(config), channel, rules: CallRules::DEFAULT }
     }
 
     fn retrying(policy: RetryPolicy) -> Self {
@@ -247,7 +247,7 @@ async fn the_timeout_counts_for_all_attempts_and_a_reason_is_not_waited_away() {
 async fn a_timeout_of_the_request_or_the_channel_counts_once_too() {
     let mut client = Client::retrying(RetryPolicy::new());
     client.answer(|_| at_once(Err(unavailable())));
-    client.defaults.timeout = Some(150 * MS);
+    client.rules.timeout = Some(150 * MS);
     let start = Instant::now();
     client.get().await.unwrap_err();
     assert!(start.elapsed() < 150 * MS);

@@ -1,39 +1,20 @@
 //! A call that a channel has begun, from its caller's request to its end.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::time::Instant;
 use tonic::Status;
 
 use crate::call::deadline::take_grpc_timeout;
-use crate::call::log::{CallLog, FailedCall};
+use crate::call::log::FailedCall;
 use crate::call::message_limits::MessageLimits;
 use crate::call::refusal;
 use crate::client::call::deadline::SetBy;
+use crate::client::call::rules::CallRules;
 use crate::client::connection_manager::ConnectionManager;
 use crate::client::{Call, CallDeadline};
 use crate::stream::Receiving;
-use crate::{CallKind, Deadline, Method};
-
-/// What a channel gives the calls that set nothing themselves.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct CallDefaults {
-    /// The timeout of calls of every kind.
-    pub(in crate::client) timeout: Option<Duration>,
-    /// The timeout of unary calls, in place of the other.
-    pub(in crate::client) unary_timeout: Option<Duration>,
-    /// Which calls have a line in the log.
-    pub(in crate::client) log: CallLog,
-}
-
-impl CallDefaults {
-    pub(in crate::client) fn timeout_of(&self, kind: CallKind) -> Option<(Duration, SetBy)> {
-        let of_unary = self.unary_timeout.filter(|_| kind == CallKind::Unary);
-        let of_unary = of_unary.map(|timeout| (timeout, SetBy::UnaryTimeout));
-        of_unary.or_else(|| self.timeout.map(|timeout| (timeout, SetBy::Timeout)))
-    }
-}
+use crate::{Deadline, Method};
 
 /// What is known of a call from its beginning on.
 #[derive(Debug, Clone, Copy)]
@@ -71,16 +52,16 @@ pub(in crate::client) struct BegunWithin {
 impl Begun {
     /// Begins `call`, whose timeout it takes out of the metadata.
     ///
-    /// The earliest counts of what the call says, or the channel where it says nothing, of what is
+    /// The earliest counts of what the call says, or `rules` where it says nothing, of what is
     /// inherited, and of the layers' limit. The clock is looked at only where there is one, or
     /// where the call's end may be logged.
-    pub(in crate::client) fn new(defaults: &CallDefaults, call: &mut Call<'_>) -> Self {
-        let (kind, at) = (call.method().kind(), defaults.log.begin());
+    pub(in crate::client) fn new(rules: &CallRules, call: &mut Call<'_>) -> Self {
+        let (kind, at) = (call.method().kind(), rules.log().begin());
         let limits = MessageLimits::of(call.extensions());
         let explicit = call.extensions().get::<Deadline>().copied();
         let own = take_grpc_timeout(call.metadata_mut()).map(|own| (own, SetBy::Request));
-        let default_timeout = || defaults.timeout_of(kind).filter(|_| explicit.is_none());
-        let timeout = own.or_else(default_timeout);
+        let is_default = explicit.is_none() && !call.is_settled();
+        let timeout = own.or_else(|| rules.timeout_of(kind).filter(|_| is_default));
         let deadline = CallDeadline::of_call(call.layers_limit(), timeout, explicit, at);
         Self { at, deadline, limits }
     }

@@ -12,6 +12,7 @@ pub(in crate::client) mod download;
 mod kinds;
 mod parts;
 mod reply;
+pub(in crate::client) mod rules;
 mod untyped;
 pub(in crate::client) mod upload;
 
@@ -121,6 +122,12 @@ impl<'a> Call<'a> {
         let own = take_grpc_timeout(&mut self.parts.metadata).map(|own| (own, SetBy::Request));
         let timeout = own.or_else(|| default.filter(|_| explicit.is_none()));
         self.parts.limit = CallDeadline::of_call(self.parts.limit, timeout, explicit, None);
+        self.parts.is_settled = true;
+    }
+
+    /// Returns true if its time limit counts for all attempts at it, and no default adds to it.
+    pub(super) fn is_settled(&self) -> bool {
+        self.parts.is_settled
     }
 
     /// The same call for one of several attempts, each to another server.
@@ -188,7 +195,8 @@ impl<'a> Call<'a> {
 
     /// Whether its caller sets a time limit of its own, which takes the place of a channel's.
     pub(super) fn has_own_limit(&self) -> bool {
-        self.parts.extensions.get::<Deadline>().is_some()
+        self.parts.is_settled
+            || self.parts.extensions.get::<Deadline>().is_some()
             || grpc_timeout(&self.parts.metadata).is_some()
     }
 

@@ -16,12 +16,14 @@ pub(in crate::client) struct RequestParts {
     /// The earliest of what layers say and, once the call owns its request, of what its caller
     /// says and of what it inherits.
     pub(in crate::client) limit: Option<CallDeadline>,
+    /// Set once `limit` counts for all attempts. The timeout of a channel adds nothing then.
+    pub(in crate::client) is_settled: bool,
 }
 
 impl RequestParts {
     /// What a stub is given.
     pub(super) fn new(metadata: MetadataMap, extensions: Extensions) -> Self {
-        Self { metadata, extensions, limit: None }
+        Self { metadata, extensions, limit: None, is_settled: false }
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::sleep;
 use tonic::{Code, Request, Status, Streaming};
 
-use crate::client::{Channel, server_streaming};
+use crate::client::{Caller, server_streaming};
 use crate::{CallKind, Detach, Idempotency, MethodDescriptor};
 
 static WATCH: MethodDescriptor = MethodDescriptor {
@@ -88,12 +88,12 @@ impl HealthWatch {
     /// # Cancel safety
     ///
     /// This method is cancel safe: the stream stays.
-    pub(super) async fn changed(&self, channel: &Channel, known: Health) {
+    pub(super) async fn changed(&self, caller: &impl Caller, known: Health) {
         let mut stream = self.stream.lock().await;
         while self.health() == known {
             let said = match &mut *stream {
                 Some(responses) => responses.message().await,
-                None => match self.watch(channel).await {
+                None => match self.watch(caller).await {
                     Ok(responses) => {
                         *stream = Some(responses);
                         continue;
@@ -124,9 +124,9 @@ impl HealthWatch {
         }
     }
 
-    async fn watch(&self, channel: &Channel) -> Result<Streaming<HealthCheckResponse>, Status> {
+    async fn watch(&self, caller: &impl Caller) -> Result<Streaming<HealthCheckResponse>, Status> {
         let request = HealthCheckRequest { service: (*self.service).to_owned() };
-        let response = server_streaming(channel, &WATCH, Request::new(request)).await?;
+        let response = server_streaming(caller, &WATCH, Request::new(request)).await?;
         Ok(response.into_inner())
     }
 }

@@ -1,4 +1,4 @@
-//! The channel to one endpoint, as the driver sees it.
+//! The subchannel to one endpoint, as the driver sees it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,29 +8,32 @@ use super::driver::{Backoff, Link};
 use super::health::{Health, HealthWatch};
 use super::shared::now;
 use crate::balance::Connectivity;
-use crate::client::Channel;
+use crate::client::CallRules;
+use crate::client::subchannel::{Replays, Subchannel};
 
 /// The pause after an attempt that cannot succeed in this process: the list may change.
 const HOPELESS_PAUSE: Duration = Duration::from_secs(60);
 
-/// The channel to an endpoint, and what its server says of itself where that is asked for.
+/// Rules of the health watch. A server without the service has no line in the log for it.
+const WATCH_RULES: CallRules = CallRules { log_failures: false, ..CallRules::DEFAULT };
+
+/// The subchannel to an endpoint, and what its server says of itself where that is asked for.
 #[derive(Debug, Clone)]
 pub(super) struct EndpointLink {
-    pub(super) channel: Channel,
+    pub(super) subchannel: Subchannel,
     watch: Option<HealthWatch>,
 }
 
 impl EndpointLink {
-    pub(super) fn new(channel: Channel, health_check: Option<&str>) -> Self {
-        Self { channel: channel.of_endpoint(), watch: health_check.map(HealthWatch::new) }
+    pub(super) fn new(subchannel: Subchannel, health_check: Option<&str>) -> Self {
+        Self { subchannel, watch: health_check.map(HealthWatch::new) }
     }
 
     /// Waits until the server says something else of itself; for ever where it is not asked.
     async fn health_changed(&self) {
         let Some(watch) = &self.watch else { return std::future::pending().await };
-        // A server without the service has no line in the log for it.
-        let channel = self.channel.clone().with_log_failed_calls(false);
-        watch.changed(&channel, watch.health()).await;
+        let route = self.subchannel.route(&WATCH_RULES, Replays::ByEndpoints);
+        watch.changed(&route, watch.health()).await;
     }
 }
 
@@ -39,7 +42,7 @@ impl Link for EndpointLink {
         if let Some(watch) = &self.watch {
             watch.reset().await;
         }
-        let manager = &self.channel.manager;
+        let manager = &self.subchannel.manager;
         if backoff == Backoff::Reset {
             manager.reset_backoff();
         }
@@ -52,7 +55,7 @@ impl Link for EndpointLink {
     }
 
     fn state(&self) -> Connectivity {
-        let Some(info) = self.channel.info() else { return Connectivity::Idle };
+        let Some(info) = self.subchannel.manager.info() else { return Connectivity::Idle };
         match self.watch.as_ref().map_or(Health::Serves, HealthWatch::health) {
             Health::Unknown => Connectivity::Connecting,
             Health::Serves => Connectivity::Ready { is_upgraded: info.is_upgraded },
@@ -61,20 +64,20 @@ impl Link for EndpointLink {
     }
 
     fn disconnect(&self) {
-        if let Some(connection) = self.channel.manager.open() {
+        if let Some(connection) = self.subchannel.manager.open() {
             connection.retire();
         }
     }
 
     fn set_alternatives(&self, alternatives: &Arc<[SocketAddr]>) {
-        self.channel.manager.set_alternatives(alternatives);
+        self.subchannel.manager.set_alternatives(alternatives);
     }
 
     async fn left(&self, state: Connectivity) {
         loop {
             // Before the look, so that no connection made after it is missed.
-            let connected = self.channel.manager.connected();
-            let Some(connection) = self.channel.manager.open() else { return };
+            let connected = self.subchannel.manager.connected();
+            let Some(connection) = self.subchannel.manager.open() else { return };
             if self.state() != state {
                 return;
             }

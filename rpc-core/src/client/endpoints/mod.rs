@@ -23,10 +23,8 @@ use link::EndpointLink;
 pub use resolve::{Refresh, Resolve, ResolveError, StaticEndpoints};
 use shared::{Counted, Shared, now};
 
-use super::channel::log_replay;
-use super::{
-    Call, CallDeadline, CallDefaults, Caller, Channel, ClientCall, ClientReply, PathCounts,
-};
+use super::subchannel::{Replays, Subchannel, log_replay};
+use super::{Call, CallDeadline, CallRules, Caller, ClientReply, PathCounts};
 use crate::balance::{
     BalanceConfig, Connectivity, Endpoint, EndpointId, EndpointStatus, Pick, Roster,
 };
@@ -50,8 +48,7 @@ const ATTEMPTS_MAX: usize = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HashKey(pub u64);
 
-/// A cheap handle that makes calls to many servers of the same services, each call to one. Clones
-/// share the connections.
+/// Many servers of the same services, each call to one. Clones share the connections.
 ///
 /// A call that no endpoint has executed goes to another one, three endpoints at most, unless its
 /// requests are a stream. One that may have been executed goes to another one once, if its method
@@ -64,9 +61,6 @@ pub struct HashKey(pub u64);
 #[derive(Clone, Debug)]
 pub struct Endpoints {
     inner: Arc<Inner>,
-    /// What calls have that set nothing themselves.
-    defaults: CallDefaults,
-    readiness: Readiness,
 }
 
 #[derive(Debug)]
@@ -84,13 +78,13 @@ impl Drop for Inner {
 }
 
 impl Endpoints {
-    /// A channel to the endpoints that `resolver` tells. `make` makes the channel to one of them.
+    /// Returns the endpoints that `resolver` lists. `make` makes the subchannel to one of them.
     /// Nothing is resolved before the first call.
     #[must_use]
     pub fn new(
         resolver: impl Resolve,
         config: BalanceConfig,
-        make: impl Fn(&Endpoint) -> Channel + Send + 'static,
+        make: impl Fn(&Endpoint) -> Subchannel + Send + 'static,
     ) -> Self {
         let name = resolver.name().into();
         let health_check = config.health_check.clone();
@@ -99,40 +93,12 @@ impl Endpoints {
         let roster = Roster::new(config, fastrand::u64(..), now());
         let shared = Arc::new(Shared::new(roster, Box::new(Driver::new(Box::new(resolver), make))));
         let inner = Arc::new(Inner { name, shared, gone: CancellationToken::new() });
-        Self { inner, defaults: CallDefaults::default(), readiness: Readiness::default() }
+        Self { inner }
     }
 
-    /// As [`Channel::with_timeout`]; the time counts for all attempts at a call together.
-    #[must_use]
-    pub fn with_timeout(mut self, timeout: Duration) -> Self {
-        self.defaults.timeout = Some(timeout);
-        self
-    }
-
-    /// As [`Channel::with_unary_timeout`]; the time counts for all attempts at a call together.
-    #[must_use]
-    pub fn with_unary_timeout(mut self, timeout: Duration) -> Self {
-        self.defaults.unary_timeout = Some(timeout);
-        self
-    }
-
-    /// As [`Channel::with_readiness`], for calls that are made while no endpoint is connected.
-    #[must_use]
-    pub fn with_readiness(mut self, readiness: Readiness) -> Self {
-        self.readiness = readiness;
-        self
-    }
-
-    /// What the channel gives the calls that set nothing themselves.
-    #[must_use]
-    pub fn defaults(&self) -> &CallDefaults {
-        &self.defaults
-    }
-
-    /// The channel to the first endpoint of the list that is connected.
-    #[must_use]
-    pub fn first_connected(&self) -> Option<Channel> {
-        self.inner.shared.first_connected().map(|link| link.channel)
+    /// Returns the first endpoint of the list that is connected.
+    pub(super) fn first_connected(&self) -> Option<Subchannel> {
+        self.inner.shared.first_connected().map(|link| link.subchannel)
     }
 
     /// How often the upgraded paths of the endpoints in the list have failed and come back.
@@ -140,7 +106,7 @@ impl Endpoints {
     pub fn path_counts(&self) -> PathCounts {
         let mut sum = PathCounts::default();
         self.inner.shared.look(|state| {
-            for counts in state.roster.handles().map(|link| link.channel.path_counts()) {
+            for counts in state.roster.handles().map(|link| link.subchannel.manager.path_counts()) {
                 sum.failovers += counts.failovers;
                 sum.failbacks += counts.failbacks;
             }
@@ -184,7 +150,7 @@ impl Endpoints {
         self.inner.shared.look(|state| {
             let mut status = state.roster.status();
             for (status, link) in status.iter_mut().zip(state.roster.handles()) {
-                status.path = link.channel.path();
+                status.path = link.subchannel.manager.path();
             }
             status
         })
@@ -215,24 +181,15 @@ impl Endpoints {
         }
     }
 
-    /// Makes a call of layers.
-    ///
-    /// # Errors
-    ///
-    /// With the status of the call.
-    pub async fn call_owned(self, call: ClientCall) -> Result<ClientReply, Status> {
-        self.call(call.into_call()).await
-    }
-
     /// Starts the driver, unless it runs. False if the current runtime has ended.
     fn start(&self) -> bool {
         driver::start(&self.inner.shared, &self.inner.gone)
     }
 
-    fn wish(&self, call: &Call<'_>) -> Wish {
+    fn wish(rules: &CallRules, call: &Call<'_>) -> Wish {
         Wish {
             key: call.extensions().get().map(|HashKey(key)| *key),
-            readiness: call.extensions().get().copied().unwrap_or(self.readiness),
+            readiness: call.extensions().get().copied().unwrap_or_else(|| rules.readiness()),
             deadline: call.layers_limit(),
         }
     }
@@ -242,14 +199,14 @@ impl Endpoints {
         &self,
         wish: Wish,
         tried: &[EndpointId],
-    ) -> Result<(Counted<EndpointLink>, Channel), Status> {
+    ) -> Result<(Counted<EndpointLink>, Subchannel), Status> {
         let mut changes = None;
         loop {
             let (shared, now) = (&self.inner.shared, now());
             match shared.picker().pick(fastrand::u64(..), wish.key, tried, now) {
                 Pick::Endpoint { candidate, .. } => {
-                    let channel = candidate.handle.channel.clone();
-                    return Ok((Counted::new(shared, candidate, now), channel));
+                    let subchannel = candidate.handle.subchannel.clone();
+                    return Ok((Counted::new(shared, candidate, now), subchannel));
                 }
                 Pick::Fail if !self.waits(wish) => return Err(self.unavailable()),
                 Pick::Wait | Pick::Fail => {}
@@ -298,28 +255,34 @@ impl Endpoints {
     }
 }
 
-// Not listed at the trait, which farcall's users read: their channel is farcall's.
-#[doc(hidden)]
-impl Caller for Endpoints {
-    async fn call(&self, mut call: Call<'_>) -> Result<ClientReply, Status> {
-        call.settle_limit(self.defaults.timeout_of(call.method().kind()));
-        let (wish, shared_tried) = (self.wish(&call), call.extensions().get::<Tried>().cloned());
+impl Endpoints {
+    /// Makes a call, at one endpoint or, as far as it may be repeated, at one after another.
+    pub(super) async fn call(
+        &self,
+        rules: &CallRules,
+        mut call: Call<'_>,
+    ) -> Result<ClientReply, Status> {
+        call.settle_limit(rules.timeout_of(call.method().kind()));
+        let shared_tried = call.extensions().get::<Tried>().cloned();
+        let wish = Self::wish(rules, &call);
+        // Another endpoint is better than the connection of a picked one that has just gone.
+        let rules = CallRules { wait_for_ready: false, ..*rules };
         let mut tried = shared_tried.as_ref().map_or_else(Vec::new, Tried::list);
         let mut left = ATTEMPTS_MAX;
-        // Another endpoint is better than the connection of a picked one that has just gone.
         if wish.readiness == Readiness::WaitForReady {
             call.extensions_mut().insert(Readiness::FailFast);
         }
         let mut is_ambiguous = false;
         loop {
-            let (mut counted, channel) = self.pick(wish, &tried).await?;
+            let (mut counted, subchannel) = self.pick(wish, &tried).await?;
             tried.push(counted.id());
             if let Some(shared) = &shared_tried {
                 shared.push(counted.id());
             }
             left -= 1;
             let is_repeatable = call.is_repeatable() && left > 0;
-            let reply = channel.call(call.attempt()).await;
+            let route = subchannel.route(&rules, Replays::ByEndpoints);
+            let reply = route.call(call.attempt()).await;
             let status = match reply {
                 Ok(reply) => {
                     counted.answered(now());
@@ -342,7 +305,7 @@ impl Caller for Endpoints {
                 && MayHaveExecuted::is_said_by(&status)
                 && call.method().idempotency() != Idempotency::Unknown;
             // The budget of the endpoint that failed.
-            if is_replayable && channel.manager.take_replay() {
+            if is_replayable && subchannel.manager.take_replay() {
                 log_replay(call.method(), &status);
                 is_ambiguous = true;
                 continue;

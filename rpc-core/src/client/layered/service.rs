@@ -18,7 +18,8 @@ impl Service<ClientCall> for Channel {
     type Error = Status;
     type Future = BoxFuture<'static, Result<ClientReply, Status>>;
 
-    /// Ready while there is a connection; a call waits for the server's limit by itself.
+    /// Ready while there is a connection; a call waits for the server's limit by itself. A channel
+    /// to many servers chooses by itself, and is always ready.
     ///
     /// Without a connection it is pending, and connects: at once the first time and after a
     /// connection that was of use, else when the backoff is over, as often as it takes. It wakes
@@ -37,7 +38,7 @@ impl Service<ClientCall> for Channel {
         let channel = self.clone();
         Box::pin(async move {
             let reply = Caller::call(&channel, call.into_call()).await;
-            record_transport(channel.manager.transport());
+            record_transport(channel.transport());
             reply
         })
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::shared::Shared;
-use crate::client::{ClientSetup, Established, OneConnection, Session};
+use crate::client::{CallRules, ClientSetup, Established, OneConnection, Session};
 use crate::connect::{Gateway, OtherProtocol, Replayed};
 use crate::inproc::InprocTransport;
 use crate::memory::MemoryShare;
@@ -67,7 +67,7 @@ pub(in crate::server) fn gateway(
     );
     // The session logs calls that fail.
     let channel = Channel::new(OneConnection::new(name, Established::Session(client)))
-        .with_log_failed_calls(false);
+        .with_rules(CallRules { log_failures: false, ..CallRules::DEFAULT });
     protocol.serve(Gateway {
         stream,
         channel,

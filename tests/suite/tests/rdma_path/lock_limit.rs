@@ -3,7 +3,7 @@
 
 use std::process::{Command, ExitCode, Stdio};
 
-use farcall::{ChannelBuilder, Code, RdmaConfig};
+use farcall::{ChannelBuilder, Code, Rdma, RdmaConfig};
 use farcall_suite::Failure;
 use farcall_suite::proto::ParkRequest;
 use farcall_suite::proto::probe_rpc::ProbeStub;
@@ -97,7 +97,8 @@ pub(crate) fn too_little(rig: &Rig) -> Result<(), Failure> {
 
 /// Small and large calls both ways, more of them at a time than there is memory for.
 async fn call_under_limit(authority: &str) -> Result<(), Failure> {
-    let channel = patient("rdma", authority)?.connect().await?;
+    let rdma = Rdma::default();
+    let channel = patient("rdma", authority)?.rdma(&rdma).connect().await?;
     let stub = ProbeStub::new(channel.clone());
     for seed in 0..20 {
         echo(&stub, seed, 1000).await?;
@@ -122,7 +123,7 @@ async fn call_under_limit(authority: &str) -> Result<(), Failure> {
     for call in calls.collect::<Vec<_>>() {
         call.await.expect("it does not panic")?;
     }
-    println!("{:?}", channel.rdma().map(lane));
+    println!("{:?}", lane(&rdma));
     let payload = vec![0; 16 << 20].into();
     let too_large = ParkRequest { payload, ..Default::default() };
     let refused = stub.park(too_large).await.expect_err("16 MiB do not fit 8");

@@ -1,11 +1,13 @@
-//! What each call carries to show who makes it: tokens in its metadata.
+//! Credentials of calls: tokens in their metadata.
 
 use std::fmt;
 use std::sync::Arc;
 
+use tonic::Status;
+use tonic::metadata::MetadataMap;
+
+use crate::Method;
 use crate::client::Call;
-use crate::metadata::MetadataMap;
-use crate::{Method, Status};
 
 /// Adds to the metadata of every call of a channel what shows who makes it, such as a token. A
 /// closure that takes a method and metadata is one.
@@ -54,14 +56,17 @@ where
 
 /// The credentials of a channel, if it has any. Nothing of them is ever shown.
 #[derive(Clone, Default)]
-pub(super) struct Credentials(Option<Arc<dyn CallCredentials>>);
+pub struct Credentials(Option<Arc<dyn CallCredentials>>);
 
 impl Credentials {
-    pub(super) fn new(credentials: impl CallCredentials) -> Self {
+    /// Returns the credentials of a channel.
+    pub fn new(credentials: impl CallCredentials) -> Self {
         Self(Some(Arc::new(credentials)))
     }
 
-    pub(super) fn are_there(&self) -> bool {
+    /// Returns true if calls carry credentials.
+    #[must_use]
+    pub fn are_there(&self) -> bool {
         self.0.is_some()
     }
 

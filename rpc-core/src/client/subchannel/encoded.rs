@@ -8,7 +8,7 @@ use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 use tonic::Status;
 
-use super::Channel;
+use super::Route;
 use super::retry::TransparentRetries;
 use crate::call::message_limits::MessageLimit;
 use crate::client::call::begun::{Begun, BegunWithin};
@@ -17,10 +17,11 @@ use crate::client::{Call, ClientReply, EncodedBody, EncodedCall, EncodedReply};
 use crate::stream::StreamPart;
 use crate::{Deadline, NotExecuted, Readiness};
 
-impl Channel {
+impl Route<'_> {
     /// Makes a call over a connection of another protocol.
-    pub(super) async fn call_encoded(&self, mut call: Call<'_>) -> Result<ClientReply, Status> {
-        let begun = Begun::new(&self.defaults, &mut call);
+    pub(super) async fn call_encoded(self, mut call: Call<'_>) -> Result<ClientReply, Status> {
+        let manager = &self.subchannel.manager;
+        let begun = Begun::new(self.rules, &mut call);
         let (readiness, deadline) = (self.readiness_of(&call), begun.deadline().copied());
         let method = call.method().clone();
         let call = checked(call.into_encoded(deadline), begun.limits().of_requests());
@@ -31,30 +32,31 @@ impl Channel {
             EncodedReply::Message { message, .. } => limit.check(message.len()).map(|()| reply),
             EncodedReply::Stream { .. } => Ok(reply),
         });
-        Ok(match begun.finish(&method, &self.manager, made)? {
+        Ok(match begun.finish(&method, manager, made)? {
             EncodedReply::Message { initial, trailers, message } => {
                 ClientReply::with_message(initial, trailers, message)
             }
-            EncodedReply::Stream { initial, parts } => ClientReply::with_stream(
-                initial,
-                bounded(parts, begun.within(&method, &self.manager)),
-            ),
+            EncodedReply::Stream { initial, parts } => {
+                ClientReply::with_stream(initial, bounded(parts, begun.within(&method, manager)))
+            }
         })
     }
 
     /// Makes a call, again if it may be retried, until its first answer.
     async fn make_encoded(
-        &self,
+        self,
         mut call: EncodedCall,
         readiness: Readiness,
     ) -> Result<EncodedReply, Status> {
         let (method, limit) = (call.method.clone(), call.limit);
+        let Self { subchannel, replays, .. } = self;
+        let is_repeatable = call.is_repeatable();
         let mut retries =
-            TransparentRetries::of(&self.manager, self.replays, &method, call.is_repeatable());
+            TransparentRetries::of(&subchannel.manager, replays, &method, is_repeatable);
         loop {
-            let connection = match self.manager.open() {
+            let connection = match subchannel.manager.open() {
                 Some(connection) => Ok(connection),
-                None => self.connection(readiness, limit.as_ref()).await,
+                None => subchannel.connection(readiness, limit.as_ref()).await,
             };
             let connection = connection.map_err(|status| retries.final_status(status))?;
             match connection.into_encoded()?.call(call.attempt()).await {

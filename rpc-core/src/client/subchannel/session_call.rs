@@ -1,10 +1,9 @@
-//! One call through a channel, from its attempts to its first answer.
+//! One call over a subchannel, from its attempts to its first answer.
 //!
 //! A future is moved where it is returned and where it is awaited, all of it, room for later states
 //! included. So a call is one future from the stub to its connection; what most calls do not need
 //! has memory of its own.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -12,8 +11,8 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use tonic::Status;
 
-use super::Channel;
-use super::retry::TransparentRetries;
+use super::retry::{Replays, TransparentRetries};
+use super::{Route, Subchannel};
 use crate::client::call::begun::Begun;
 use crate::client::call::deadline::within;
 use crate::client::call::download::{download, headers};
@@ -26,52 +25,36 @@ use crate::{CallKind, NotExecuted, Readiness};
 /// one more.
 const ATTEMPTS_MAX: u32 = 3;
 
-/// A call that a channel makes over its session, or one that is made in another way, `F`: one
-/// future for both, because one around two futures would move each call once more.
+/// A stub's call over a session, or any other, `F`. One type for both, because a future around two
+/// futures would move each call once more.
 #[must_use]
-pub struct ChannelCall<'c, 'r, F>(Way<'c, 'r, F>);
-
-enum Way<'c, 'r, F> {
-    Session { channel: &'c Channel, call: Call<'r>, begun: Begun, readiness: Readiness },
-    Other(Pin<Box<F>>),
+pub(in crate::client) enum CallFuture<'c, 'r, F> {
+    Direct {
+        subchannel: &'c Subchannel,
+        call: Call<'r>,
+        begun: Begun,
+        readiness: Readiness,
+        replays: Replays,
+    },
+    Boxed(Pin<Box<F>>),
 }
 
-impl<F> fmt::Debug for ChannelCall<'_, '_, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let method = match &self.0 {
-            Way::Session { call, .. } => Some(call.method().path()),
-            Way::Other(_) => None,
-        };
-        f.debug_struct("ChannelCall").field("over_session", &method).finish_non_exhaustive()
-    }
-}
-
-impl<'c, 'r, F> ChannelCall<'c, 'r, F>
+impl<'c, 'r, F> CallFuture<'c, 'r, F>
 where
     F: Future<Output = Result<ClientReply, Status>> + Send,
 {
-    /// A call that `channel` makes, or that is made `otherwise` if there is none, or it has no
-    /// session for it. It begins here, and not with its first poll.
+    /// A stub's call over a session. It begins here, and not with its first poll.
     #[inline]
-    pub fn new(
-        channel: Option<&'c Channel>,
-        call: Call<'r>,
-        otherwise: impl FnOnce(Call<'r>) -> F,
-    ) -> Self {
-        match channel {
-            Some(channel) if !call.is_untyped() && !channel.is_encoded => {
-                Self::over_session(channel, call)
-            }
-            _ => Self(Way::Other(Box::pin(otherwise(call)))),
-        }
+    pub(in crate::client) fn over_session(route: Route<'c>, mut call: Call<'r>) -> Self {
+        let Route { subchannel, rules, replays } = route;
+        let begun = Begun::new(rules, &mut call);
+        let readiness = route.readiness_of(&call);
+        Self::Direct { subchannel, call, begun, readiness, replays }
     }
 
-    /// A call of a stub that `channel` makes over its session.
-    #[inline]
-    pub(super) fn over_session(channel: &'c Channel, mut call: Call<'r>) -> Self {
-        let begun = Begun::new(&channel.defaults, &mut call);
-        let readiness = channel.readiness_of(&call);
-        Self(Way::Session { channel, call, begun, readiness })
+    /// A call that is made in another way.
+    pub(in crate::client) fn boxed(call: F) -> Self {
+        Self::Boxed(Box::pin(call))
     }
 
     /// Makes the call, up to its first answer.
@@ -84,14 +67,15 @@ where
     ///
     /// Dropping the future cancels the call on the server.
     // Not `async`: the future would have room for the call twice.
-    pub fn make(self) -> impl Future<Output = Result<ClientReply, Status>> + Send {
-        let Self(mut way) = self;
+    pub(in crate::client) fn make(
+        mut self,
+    ) -> impl Future<Output = Result<ClientReply, Status>> + Send {
         async move {
-            let (channel, call, begun, readiness) = match &mut way {
-                Way::Session { channel, call, begun, readiness } => {
-                    (*channel, call, &*begun, *readiness)
+            let (subchannel, call, begun, readiness, replays) = match &mut self {
+                Self::Direct { subchannel, call, begun, readiness, replays } => {
+                    (*subchannel, call, &*begun, *readiness, *replays)
                 }
-                Way::Other(call) => return call.await,
+                Self::Boxed(call) => return call.await,
             };
             let (deadline, limits) = (begun.deadline(), begun.limits());
             let (method, metadata, sent) = call.as_sent();
@@ -100,13 +84,13 @@ where
                 Sent::Stream(stream) => (None, Some(stream)),
             };
             let call = Outgoing { method, metadata, deadline, readiness, limits, message };
-            let made = pin!(channel.make(&call, stream, begun));
-            begun.finish(method, &channel.manager, within(deadline, made).await)
+            let made = pin!(subchannel.make(&call, stream, begun, replays));
+            begun.finish(method, &subchannel.manager, within(deadline, made).await)
         }
     }
 }
 
-/// What became of a call that was to be started at once.
+/// The result of a non-blocking start attempt.
 enum Tried {
     Started(Started),
     /// It has to wait, and may meet so many closed connections.
@@ -115,14 +99,14 @@ enum Tried {
     },
 }
 
-/// What an answer that is one message has become.
+/// A unary reply: finished, or still to be decompressed.
 enum Answered {
     Ended(Result<ClientReply, Status>),
     /// Its message has to be inflated first.
     Inflating(BoxFuture<'static, Result<ClientReply, Status>>),
 }
 
-impl Channel {
+impl Subchannel {
     /// Makes a call, again if it may be retried, until its first answer.
     #[expect(clippy::manual_async_fn, reason = "its future would have room for arguments twice")]
     fn make<'a>(
@@ -130,9 +114,10 @@ impl Channel {
         call: &'a Outgoing<'a>,
         mut stream: Option<&'a mut (dyn RequestStream + 'static)>,
         begun: &'a Begun,
+        replays: Replays,
     ) -> impl Future<Output = Result<ClientReply, Status>> + Send + use<'a> {
         async move {
-            let mut retries = TransparentRetries::new(&self.manager, self.replays, call);
+            let mut retries = TransparentRetries::new(&self.manager, replays, call);
             loop {
                 let started = match self.try_start(call) {
                     Ok(Tried::Started(started)) => Ok(started),
