@@ -32,7 +32,7 @@ use crate::retry::ServiceConfig;
 #[cfg(feature = "grpc")]
 use crate::tls;
 use crate::tls::ClientTls;
-use crate::{Address, Config, ConnectError, Limits};
+use crate::{Address, ConnectError, Limits};
 
 /// The settings of a channel; made by [`Channel::builder`].
 ///
@@ -108,21 +108,6 @@ impl ChannelBuilder {
     #[must_use]
     pub fn settings(&self) -> ChannelSettings {
         self.layers.resolve()
-    }
-
-    /// Sets the rules that `config` has, in the place of all that were set before.
-    #[track_caller]
-    pub fn config(self, config: &Config) -> Self {
-        self.limits(config.limits())
-            .compression(config.compression())
-            .handshake_timeout(config.handshake_timeout())
-            .keepalive(config.keepalive())
-            .progress_timeout(config.progress_timeout())
-            .path_backoff(config.path_backoff())
-            .connect_backoff(config.connect_backoff())
-            .replays(config.replays())
-            .log_failed_calls(config.log_failed_calls())
-            .require_encryption(config.require_encryption())
     }
 
     /// Uses the RDMA devices of this handle, which other channels and servers may share. Without

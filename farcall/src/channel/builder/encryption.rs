@@ -22,6 +22,13 @@ impl ChannelBuilder {
         self.tls = Some(tls.clone());
         self
     }
+
+    /// Returns the handle of [`tls`](Self::tls), or that of a settings file, to reload its files.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls_handle(&self) -> Option<&ClientTls> {
+        self.tls.as_ref()
+    }
 }
 
 impl ChannelBuilder {
