@@ -40,13 +40,6 @@ pub use store::{Change, Found, Store};
 /// The longest message that server and clients accept: a value of 64 MiB, and what belongs to it.
 pub const MESSAGE_LEN_MAX: u64 = 80 << 20;
 
-/// The rules of server and clients.
-#[must_use]
-pub fn config() -> farcall::Config {
-    let limits = farcall::Limits::new().with_max_message_len(MESSAGE_LEN_MAX);
-    farcall::Config::default().with_limits(limits)
-}
-
 /// Prints farcall's log lines: warnings, or what `RUST_LOG` asks for.
 #[cfg(feature = "programs")]
 pub fn log_to_stderr() {

@@ -10,9 +10,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use farcall::sim::{SimDevice, SimFaults, SimNetwork};
 use farcall::{Channel, Code, Rdma, RdmaConfig, Server};
-use farcall_examples::Kv;
 use farcall_examples::proto::etcdserverpb::kv_rpc::{KvService, KvStub};
 use farcall_examples::proto::etcdserverpb::{PutRequest, RangeRequest};
+use farcall_examples::{Kv, MESSAGE_LEN_MAX};
 
 /// Long enough for a slow machine; nothing here waits for long.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -27,12 +27,12 @@ fn network() -> (SimNetwork, SimDevice) {
 /// Serves the service on the device and connects to it. `rdma://` never falls back to TCP.
 async fn serve(network: &SimNetwork) -> anyhow::Result<KvStub> {
     let rdma = Rdma::simulated(network, RdmaConfig::default());
-    let builder = Server::builder().config(&farcall_examples::config()).rdma(&rdma);
+    let builder = Server::builder().max_message_len(MESSAGE_LEN_MAX).rdma(&rdma);
     let builder = builder.add_service(KvService::new(Kv::default()));
     let listener = builder.bind("rdma://127.0.0.1:0").await?;
     let address = listener.local_address().clone();
     tokio::spawn(listener.serve());
-    let builder = Channel::builder(address)?.config(&farcall_examples::config()).rdma(&rdma);
+    let builder = Channel::builder(address)?.max_message_len(MESSAGE_LEN_MAX).rdma(&rdma);
     Ok(KvStub::new(builder.connect().await?))
 }
 

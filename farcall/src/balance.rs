@@ -20,7 +20,7 @@
 //! ```
 
 pub use rpc_core::balance::{
-    BalanceConfig, Connectivity, Endpoint, EndpointId, EndpointStatus, FailurePercentage,
-    OutlierDetection, Policy, SlowStart, Standing,
+    BalanceConfig, Connectivity, Endpoint, EndpointId, EndpointStatus, OutlierDetection, Policy,
+    SlowStart, Standing,
 };
 pub use rpc_core::client::endpoints::HashKey;

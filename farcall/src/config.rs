@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rpc_core::connect::{ClientConfig, OtherProtocol, UpgradePolicy};
+use rpc_core::client::ChannelSettings;
+use rpc_core::connect::OtherProtocol;
 use rpc_core::server::ListenerSettings;
 use rpc_core::settings::{check_timeout, expect_valid};
 use rpc_core::{
@@ -41,14 +42,14 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        let client = ClientConfig::default();
+        let client = ChannelSettings::default();
         Self {
             limits: client.limits,
             compression: client.compression,
             handshake_timeout: client.handshake_timeout,
-            keepalive: client.keepalive,
+            keepalive: client.keepalive.when_enabled(),
             progress_timeout: client.progress_timeout,
-            path_backoff: client.backoff,
+            path_backoff: client.path_backoff,
             connect_backoff: client.connect_backoff,
             replays: client.replays,
             log_failed_calls: true,
@@ -409,22 +410,6 @@ impl Config {
     /// Mode and owner of the file of a Unix socket.
     pub(crate) fn socket_access(&self) -> &SocketAccess {
         &self.socket_access
-    }
-
-    /// What a channel's connector has.
-    pub(crate) fn client(&self, policy: UpgradePolicy) -> ClientConfig {
-        ClientConfig {
-            limits: self.limits,
-            compression: self.compression,
-            policy,
-            handshake_timeout: self.handshake_timeout,
-            keepalive: self.keepalive,
-            progress_timeout: self.progress_timeout,
-            backoff: self.path_backoff,
-            connect_backoff: self.connect_backoff,
-            replays: self.replays,
-            names: None,
-        }
     }
 }
 

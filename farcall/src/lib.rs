@@ -62,7 +62,7 @@ pub use settings::{
     Misplaced, Reload, Reloader, SettingChange, Settings, SettingsError, TakesEffect,
 };
 
-pub use rpc_core::client::{DynCaller, Path, PathCounts, mock};
+pub use rpc_core::client::{ChannelSettings, DynCaller, Path, PathCounts, mock};
 pub use rpc_core::codegen::{Detached, Detacher};
 pub use rpc_core::connect::{ConnectError, ConnectionInfo};
 pub use rpc_core::policy::progress::Stalled;

@@ -43,7 +43,7 @@ fn every_setter_of_a_builder_has_a_getter() {
         "on_drain",
     ];
     let page = page();
-    for builder in ["ServerBuilder", "ChannelBuilder"] {
+    for builder in ["ServerBuilder"] {
         let section = section(&page, builder);
         let names: Vec<&str> = functions(section).map(|(name, _)| name).collect();
         let is_setter = |head: &str| head.contains("(self") && head.contains("-> Self");
@@ -56,6 +56,21 @@ fn every_setter_of_a_builder_has_a_getter() {
             assert!(names.contains(&getter.as_str()), "{builder} has no {getter}");
         }
     }
+}
+
+#[test]
+fn settings_of_a_channel_have_a_setter_each() {
+    let page = page();
+    let builder = section(&page, "ChannelBuilder");
+    let names: Vec<&str> = functions(builder).map(|(name, _)| name).collect();
+    let settings = section(&page, "ChannelSettings");
+    let fields = settings.lines().filter_map(|line| line.strip_prefix("    pub "));
+    let fields: Vec<&str> = fields.filter_map(|field| field.split(':').next()).collect();
+    assert!(fields.len() > 10, "{fields:?}");
+    for field in fields {
+        assert!(names.contains(&field), "ChannelBuilder has no {field}");
+    }
+    assert!(names.iter().all(|name| !name.starts_with("get_")), "{names:?}");
 }
 
 #[test]

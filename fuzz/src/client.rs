@@ -223,7 +223,10 @@ async fn open(link: &Scripted, limits: Limits, compression: Compression) -> Esta
     let incoming = hello::encode(&server).expect("a short Hello encodes");
     let incoming = std::io::Cursor::new(incoming);
     let bootstrap = Box::new(ScriptedBootstrap { incoming, link: link.clone() });
-    let config = ClientConfig { limits, compression, ..ClientConfig::default() };
+    let config = ClientConfig::with_settings(|settings| {
+        settings.limits = limits;
+        settings.compression = compression;
+    });
     connect(bootstrap, &"scripted".into(), &config, Wanted::Best)
         .await
         .expect("the server's Hello is good")

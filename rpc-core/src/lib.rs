@@ -60,6 +60,9 @@ pub use transport::byte_budget;
 /// The tables of a settings file, which are declared with their types.
 #[doc(hidden)]
 pub mod overlays {
+    pub use crate::balance::BalanceOverlay;
+    pub use crate::client::ChannelSettingsOverlay;
+    pub use crate::compression::CompressionOverlay;
     pub use crate::limits::connection::LimitsOverlay;
     pub use crate::policy::breaker::BackoffOverlay;
     pub use crate::policy::keepalive::KeepaliveOverlay;

@@ -7,8 +7,8 @@ use farcall::{Channel, ConnectionInfo, ServeError, Server, TransportStats};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use farcall_examples::Kv;
 use farcall_examples::proto::etcdserverpb::kv_rpc::KvService;
+use farcall_examples::{Kv, MESSAGE_LEN_MAX};
 
 /// A connection that is not in the server's list by then never will be.
 const LISTED_LIMIT: Duration = Duration::from_secs(10);
@@ -36,7 +36,7 @@ impl Pair {
     ///
     /// Cancelled, the server ends with the runtime.
     pub(crate) async fn start(address: &str) -> Result<Self> {
-        let builder = Server::builder().config(&farcall_examples::config());
+        let builder = Server::builder().max_message_len(MESSAGE_LEN_MAX);
         let listener = builder.add_service(KvService::new(Kv::default())).bind(address).await?;
         let (address, server) = (listener.local_address().to_string(), listener.server().clone());
         let (shutdown, shut_down) = oneshot::channel::<()>();
@@ -45,7 +45,7 @@ impl Pair {
         });
         // A configuration of its own: two processes would share nothing either.
         let channel =
-            Channel::builder(&address)?.config(&farcall_examples::config()).connect().await?;
+            Channel::builder(&address)?.max_message_len(MESSAGE_LEN_MAX).connect().await?;
         let pair = Self { server, channel, shutdown, serving };
         let listed = tokio::time::timeout(LISTED_LIMIT, pair.listed()).await;
         listed.context("the server does not know of its connection")?;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clap::{Parser, Subcommand};
-use farcall_examples::prefix_end;
 use farcall_examples::proto::etcdserverpb::kv_rpc::KvStub;
 use farcall_examples::proto::etcdserverpb::{DeleteRangeRequest, PutRequest, RangeRequest};
+use farcall_examples::{MESSAGE_LEN_MAX, prefix_end};
 
 /// Calls a server of etcd's key-value service.
 #[derive(Debug, Parser)]
@@ -48,7 +48,7 @@ async fn main() -> anyhow::Result<()> {
     farcall_examples::log_to_stderr();
     let Arguments { address, command } = Arguments::parse();
     let channel =
-        farcall::Channel::builder(&address)?.config(&farcall_examples::config()).connect().await?;
+        farcall::Channel::builder(&address)?.max_message_len(MESSAGE_LEN_MAX).connect().await?;
     let stub = KvStub::new(channel.with_timeout(Duration::from_secs(30)));
     match command {
         Command::Put { key, value } => {

@@ -2,8 +2,8 @@
 #![forbid(unsafe_code)]
 
 use clap::Parser;
-use farcall_examples::Kv;
 use farcall_examples::proto::etcdserverpb::kv_rpc::KvService;
+use farcall_examples::{Kv, MESSAGE_LEN_MAX};
 
 /// Serves etcd's key-value service from memory until it is interrupted.
 #[derive(Debug, Parser)]
@@ -16,7 +16,7 @@ struct Arguments {
 async fn main() -> anyhow::Result<()> {
     farcall_examples::log_to_stderr();
     let Arguments { address } = Arguments::parse();
-    let builder = farcall::Server::builder().config(&farcall_examples::config());
+    let builder = farcall::Server::builder().max_message_len(MESSAGE_LEN_MAX);
     let listener = builder.add_service(KvService::new(Kv::default())).bind(&address).await?;
     println!("serving {}", listener.local_address());
     let interrupted = async {

@@ -1,22 +1,21 @@
 //! The settings of a channel.
 
 mod encryption;
-mod getters;
 #[cfg(feature = "settings")]
 mod live;
 mod registries;
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rpc_core::client::endpoints::Endpoints;
 use rpc_core::client::{
-    CallRules, ChannelParts, ConfiguredNames, Credentials, Subchannel, Target, TargetRules, Watched,
+    CallRules, ChannelParts, ChannelSettings, ConfiguredNames, Credentials, Subchannel, Target,
+    TargetRules, Watched,
 };
 use rpc_core::connect::{ClientConfig, UpgradePolicy};
 use rpc_core::inproc::InprocConnector;
-use rpc_core::settings::expect_valid;
+use rpc_core::settings::{Layers, expect_valid};
 #[cfg(feature = "grpc")]
 use rpc_transport_grpc::{GrpcConnector, Scheme};
 use rpc_transport_tcp::{StreamConnector, TcpConnector, UnixConnector};
@@ -25,18 +24,15 @@ use tokio::net::TcpStream;
 
 use super::Channel;
 use super::encryption::{Encryption, RequiredBy};
-use super::live::{Live, attempts};
-use crate::balance::{BalanceConfig, Endpoint};
+use super::live::{LiveTarget, attempts};
+use crate::balance::Endpoint;
 use crate::rdma::Rdma;
 use crate::resolve::Resolve;
 use crate::retry::ServiceConfig;
 #[cfg(feature = "grpc")]
 use crate::tls;
 use crate::tls::ClientTls;
-use crate::{
-    Address, AddressError, Backoff, Compression, Config, ConnectBackoff, ConnectError, Keepalive,
-    Limits, Readiness, ReplayLimits,
-};
+use crate::{Address, ConnectError, Limits};
 
 /// The settings of a channel; made by [`Channel::builder`].
 ///
@@ -57,17 +53,28 @@ use crate::{
 #[must_use]
 pub struct ChannelBuilder {
     address: Address,
-    config: Config,
+    layers: Layers<ChannelSettings>,
     rdma: Option<Rdma>,
     tls: Option<ClientTls>,
     credentials: Credentials,
     /// Whether they may go over connections that are not encrypted.
     are_credentials_shown: bool,
-    calls: CallRules,
-    /// The target of settings that may change, in the place of `address` and `calls`.
-    live: Option<Live>,
-    balance: BalanceConfig,
-    service: ServiceConfig,
+    /// The target of settings that may change, in the place of `address` and of the file's layer.
+    live: Option<Arc<LiveTarget>>,
+    service: ServiceLayers,
+}
+
+/// What applies to calls by their method, by the place that sets it. Code takes precedence.
+#[derive(Debug, Clone, Default)]
+struct ServiceLayers {
+    file: ServiceConfig,
+    code: Option<ServiceConfig>,
+}
+
+impl ServiceLayers {
+    fn resolve(&self) -> &ServiceConfig {
+        self.code.as_ref().unwrap_or(&self.file)
+    }
 }
 
 /// Whether there is TLS around HTTP/2.
@@ -82,60 +89,33 @@ fn scheme(address: &Address) -> Scheme {
 impl ChannelBuilder {
     /// The default settings of a channel to `address`; [`Channel::builder`] takes text, too.
     pub fn new(address: Address) -> Self {
-        let (config, calls) = (Config::default(), CallRules::default());
-        let credentials = Credentials::default();
         Self {
             address,
-            config,
+            layers: Layers::default(),
             rdma: None,
             tls: None,
-            credentials,
+            credentials: Credentials::default(),
             are_credentials_shown: false,
-            calls,
             live: None,
-            balance: BalanceConfig::default(),
-            service: ServiceConfig::default(),
+            service: ServiceLayers::default(),
         }
     }
 
-    /// Sets the rules that `config` has, in the place of all that were set before.
-    pub fn config(mut self, config: &Config) -> Self {
-        self.config = config.clone();
-        self
+    rpc_core::channel_settings! { rpc_core::builder_setters [layers.code] }
+
+    /// Returns the settings: what the setters set, over what a settings file says, over the
+    /// defaults.
+    #[must_use]
+    pub fn settings(&self) -> ChannelSettings {
+        self.layers.resolve()
     }
 
     /// Uses the RDMA devices of this handle, which other channels and servers may share. Without
-    /// one the channel makes its own, with pinned memory of its own: see [`Rdma`]. An address that
-    /// asks for no RDMA leaves the handle alone.
+    /// one the channel uses the process-wide handle, [`Rdma::default`]. An address that asks for no
+    /// RDMA leaves the handle alone.
     #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
     pub fn rdma(mut self, rdma: &Rdma) -> Self {
         self.rdma = Some(rdma.clone());
-        self
-    }
-
-    /// Sets what this side accepts from the server.
-    ///
-    /// # Panics
-    ///
-    /// When a limit is out of its range: see [`Limits::check`].
-    #[track_caller]
-    pub fn limits(mut self, limits: Limits) -> Self {
-        self.config = self.config.with_limits(limits);
-        self
-    }
-
-    /// Sets what is done with compressed messages; nothing by default. Requests are compressed
-    /// where the server accepts it, and its responses where this side says so and the server
-    /// compresses. A stub's `compress_from`, or a method's in
-    /// [`service_config`](Self::service_config), comes before what is said here of requests. It
-    /// holds over TCP, and never over RDMA.
-    ///
-    /// # Panics
-    ///
-    /// When the setting needs farcall's feature `compression`: see [`Compression::check`].
-    #[track_caller]
-    pub fn compression(mut self, compression: Compression) -> Self {
-        self.config = self.config.with_compression(compression);
         self
     }
 
@@ -144,137 +124,11 @@ impl ChannelBuilder {
     ///
     /// # Panics
     ///
-    /// When `bytes` is 0.
+    /// Panics if `bytes` is 0.
     #[track_caller]
-    pub fn max_message_len(self, bytes: u64) -> Self {
-        let limits = self.config.limits().with_max_message_len(bytes);
-        self.limits(limits)
-    }
-
-    /// Sets how a server that is gone is found; `None` leaves that to the operating system, which
-    /// may take hours. On by default.
-    ///
-    /// At `grpc://` and `grpcs://` the default is an interval of 5 minutes, as gRPC's servers ask
-    /// for, and there are no pings without calls. Each end of a connection for too many pings
-    /// doubles the interval of its channel.
-    ///
-    /// # Panics
-    ///
-    /// When a time is out of its range: see [`Keepalive::check`].
-    #[track_caller]
-    pub fn keepalive(mut self, keepalive: impl Into<Option<Keepalive>>) -> Self {
-        self.config = self.config.with_keepalive(keepalive);
-        self
-    }
-
-    /// Sets the bound on opening a connection, upgrade included; 10 s by default.
-    ///
-    /// # Panics
-    ///
-    /// Unless the timeout is from 1 ms to 365 days.
-    #[track_caller]
-    pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
-        self.config = self.config.with_handshake_timeout(timeout);
-        self
-    }
-
-    /// Sets how long the server may take nothing of the requests that wait for it, or send nothing
-    /// more of a large frame that it has begun, before the connection is ended; 60 s by default,
-    /// never with `None`.
-    ///
-    /// # Panics
-    ///
-    /// Unless the timeout is from 1 ms to 365 days.
-    #[track_caller]
-    pub fn progress_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
-        self.config = self.config.with_progress_timeout(timeout);
-        self
-    }
-
-    /// Sets the delays before the channel connects again to a server that cannot be reached, or
-    /// whose connections are of no use; gRPC's by default.
-    ///
-    /// # Panics
-    ///
-    /// When a value is out of its range: see [`ConnectBackoff::check`].
-    #[track_caller]
-    pub fn connect_backoff(mut self, backoff: ConnectBackoff) -> Self {
-        self.config = self.config.with_connect_backoff(backoff);
-        self
-    }
-
-    /// Sets the delays before an RDMA path that has failed is tried again.
-    ///
-    /// # Panics
-    ///
-    /// When a delay is out of its range: see [`Backoff::check`].
-    #[track_caller]
-    pub fn path_backoff(mut self, backoff: Backoff) -> Self {
-        self.config = self.config.with_path_backoff(backoff);
-        self
-    }
-
-    /// Sets the bound on the idempotent calls that the channel makes once more after their
-    /// connection ended under them.
-    ///
-    /// # Panics
-    ///
-    /// When a value is out of its range: see [`ReplayLimits::check`].
-    #[track_caller]
-    pub fn replays(mut self, replays: ReplayLimits) -> Self {
-        self.config = self.config.with_replays(replays);
-        self
-    }
-
-    /// Sets a timeout for calls of every kind that set none themselves, streams included, as
-    /// [`Channel::with_timeout`]; none by default.
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.calls.timeout = Some(timeout);
-        self.change_watched(|watched| watched.timeout = Some(timeout));
-        self
-    }
-
-    /// Sets a timeout for unary calls that set none themselves, as
-    /// [`Channel::with_unary_timeout`]; none by default.
-    pub fn unary_timeout(mut self, timeout: Duration) -> Self {
-        self.calls.unary_timeout = Some(timeout);
-        self.change_watched(|watched| watched.unary_timeout = Some(timeout));
-        self
-    }
-
-    /// Sets what becomes of calls that are made while the channel backs off, as
-    /// [`Channel::with_readiness`].
-    pub fn readiness(mut self, readiness: Readiness) -> Self {
-        let waits = readiness == Readiness::WaitForReady;
-        self.calls.wait_for_ready = waits;
-        self.change_watched(|watched| watched.wait_for_ready = Some(waits));
-        self
-    }
-
-    /// Sets whether each call that fails has a line in the log; on by default. The line has the
-    /// target `farcall::call`, and names the method, the server's address as it was written, the
-    /// status and how long the call took.
-    ///
-    /// It is WARN where something does not work (`UNKNOWN`, `DEADLINE_EXCEEDED`,
-    /// `RESOURCE_EXHAUSTED`, `UNIMPLEMENTED`, `INTERNAL`, `UNAVAILABLE`, `DATA_LOSS`): of each of
-    /// these statuses ten lines at once, then one every ten seconds with a count of those that were
-    /// left out. Any other status is an answer of the application, and its line is DEBUG. A call
-    /// that the program gives up has no line, and neither has one that a layer of its own answers.
-    pub fn log_failed_calls(mut self, is_logged: bool) -> Self {
-        self.config = self.config.with_log_failed_calls(is_logged);
-        self
-    }
-
-    /// Sets how the endpoint of each call is chosen, where the channel has many. A channel to one
-    /// server has no use for it.
-    ///
-    /// # Panics
-    ///
-    /// When a value is out of its range: see [`BalanceConfig::check`].
-    #[track_caller]
-    pub fn balance(mut self, balance: BalanceConfig) -> Self {
-        expect_valid(balance.check());
-        self.balance = balance;
+    pub fn max_message_len(mut self, bytes: u64) -> Self {
+        expect_valid(Limits::new().with_max_message_len(bytes).check());
+        self.layers.code.limits.max_message_len = Some(bytes);
         self
     }
 
@@ -287,8 +141,7 @@ impl ChannelBuilder {
     #[track_caller]
     pub fn service_config(mut self, config: ServiceConfig) -> Self {
         expect_valid(config.check());
-        self.service = config;
-        self.change_watched(|watched| watched.has_own_policies = true);
+        self.service.code = Some(config);
         self
     }
 
@@ -301,8 +154,8 @@ impl ChannelBuilder {
     /// Makes a channel that connects at its first call.
     #[must_use]
     pub fn connect_lazy(self) -> Channel {
-        if let Some(live) = &self.live {
-            let resolver = live.resolver();
+        if let Some(target) = &self.live {
+            let resolver = target.resolver();
             return self.connect_with_resolver(resolver);
         }
         if self.is_balanced() {
@@ -345,15 +198,23 @@ impl ChannelBuilder {
     #[must_use]
     pub fn connect_with_resolver(self, resolver: impl Resolve) -> Channel {
         let (encryption, names, parts) = (self.encryption(), self.names(), self.parts());
-        let Self { config, rdma, balance, .. } = self;
-        let rdma = rdma.unwrap_or_default();
-        let make = move |endpoint: &Endpoint| match endpoint.address.parse::<Address>() {
-            Ok(address) => {
-                let mut rules = config.client(encryption.policy_of(&address, Some(&rdma)));
-                rules.names.clone_from(&names);
-                subchannel_to(&address, rules, &encryption)
+        let settings = Arc::new(self.settings());
+        let (rdma, balance) = (self.rdma.unwrap_or_default(), settings.balance.clone());
+        let make = move |endpoint: &Endpoint| {
+            let config = |policy| {
+                let (settings, names) = (Arc::clone(&settings), names.clone());
+                ClientConfig { settings, policy, names }
+            };
+            match endpoint.address.parse::<Address>() {
+                Ok(address) => {
+                    let config = config(encryption.policy_of(&address, Some(&rdma)));
+                    subchannel_to(&address, config, &encryption)
+                }
+                // Calls are not sent there, since it never connects.
+                Err(error) => {
+                    refusing(&endpoint.address, config(UpgradePolicy::Never), error.to_string())
+                }
             }
-            Err(error) => subchannel_to_none(&endpoint.address, &error, &config),
         };
         let target = Target::Balanced(Endpoints::new(resolver, balance, make));
         Channel(rpc_core::Channel::from_parts(target, parts))
@@ -397,19 +258,12 @@ impl ChannelBuilder {
 
     /// Returns true if calls go to many servers, or over several connections.
     fn is_balanced(&self) -> bool {
-        self.address.names_many() || self.balance.connections > 1
-    }
-
-    /// Changes what the program sets in code beside the rules of a watched target.
-    fn change_watched(&mut self, change: impl FnOnce(&mut Watched)) {
-        if let Some(live) = &mut self.live {
-            change(&mut live.watched);
-        }
+        self.address.names_many() || self.settings().balance.connections > 1
     }
 
     /// What is asked of the encryption of connections.
     fn encryption(&self) -> Encryption {
-        let required_by = if self.config.require_encryption() {
+        let required_by = if self.settings().require_encryption {
             Some(RequiredBy::Setting)
         } else if self.credentials.are_there() && !self.are_credentials_shown {
             Some(RequiredBy::Credentials)
@@ -421,16 +275,23 @@ impl ChannelBuilder {
 
     /// The names in the service config, which all connections of the channel share.
     fn names(&self) -> Option<Arc<ConfiguredNames>> {
-        let shared = self.live.as_ref().and_then(Live::names);
-        shared.or_else(|| Some(Arc::new(ConfiguredNames::new(&self.service))))
+        Some(match (&self.live, &self.service.code) {
+            (Some(target), None) => Arc::clone(&target.names),
+            _ => Arc::new(ConfiguredNames::new(self.service.resolve())),
+        })
     }
 
     /// Returns the parts of the channel beside its target.
     fn parts(&self) -> ChannelParts {
-        let calls = CallRules { log_failures: self.config.log_failed_calls(), ..self.calls };
+        let calls = CallRules::new(&self.settings());
+        let watched = |target: &Arc<LiveTarget>| Watched {
+            code: Arc::new(self.layers.code.clone()),
+            has_own_policies: self.service.code.is_some(),
+            ..Watched::new(Arc::clone(&target.rules), Arc::clone(target) as _)
+        };
         ChannelParts {
-            rules: TargetRules { calls, policies: attempts(self.service.clone()) },
-            watched: self.live.as_ref().map(|live| live.watched.clone()),
+            rules: TargetRules { calls, policies: attempts(self.service.resolve().clone()) },
+            watched: self.live.as_ref().map(watched),
             credentials: self.credentials.clone(),
         }
     }
@@ -438,13 +299,14 @@ impl ChannelBuilder {
     /// What the connector needs, and what is left for the channel.
     fn prepare(self) -> (ClientConfig, Prepared) {
         let (encryption, names, parts) = (self.encryption(), self.names(), self.parts());
-        let Self { address, config, rdma, .. } = self;
+        let settings = Arc::new(self.settings());
+        let Self { address, rdma, .. } = self;
         let rdma = match address {
             Address::Auto(_) | Address::Rdma(_) => Some(rdma.unwrap_or_default()),
             _ => None,
         };
         let policy = encryption.policy_of(&address, rdma.as_ref());
-        let rules = ClientConfig { names, ..config.client(policy) };
+        let rules = ClientConfig { settings, policy, names };
         (rules, Prepared { address, encryption, parts })
     }
 }
@@ -479,12 +341,6 @@ fn subchannel_to(address: &Address, rules: ClientConfig, encryption: &Encryption
             refusing(&address.to_string(), rules, "it names several servers".to_owned())
         }
     }
-}
-
-/// Returns a subchannel to an endpoint whose address is none. Calls are not sent there, since it
-/// never connects.
-fn subchannel_to_none(address: &str, error: &AddressError, config: &Config) -> Subchannel {
-    refusing(address, config.client(UpgradePolicy::Never), error.to_string())
 }
 
 /// Returns a subchannel whose attempts to connect fail with `reason`.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use rpc_core::client::attempts::PolicyAttempts;
-use rpc_core::client::{ConfiguredNames, Watched, WatchedRules};
+use rpc_core::client::{ConfiguredNames, WatchedRules};
 use tokio::sync::watch;
 
 use crate::Address;
@@ -34,31 +34,13 @@ pub(crate) struct LiveTarget {
     pub(super) requires_encryption: bool,
 }
 
-/// A channel's part in a target that may change.
-#[derive(Debug, Clone)]
-pub(super) struct Live {
-    target: Arc<LiveTarget>,
-    /// The target's rules, and those that the program sets in code.
-    pub(super) watched: Watched,
-}
-
-impl Live {
-    pub(super) fn new(target: Arc<LiveTarget>) -> Self {
-        let watched = Watched::new(Arc::clone(&target.rules), Arc::clone(&target) as _);
-        Self { target, watched }
-    }
-
-    /// The names in the target's service config; absent where the program has set its own.
-    pub(super) fn names(&self) -> Option<Arc<ConfiguredNames>> {
-        (!self.watched.has_own_policies).then(|| Arc::clone(&self.target.names))
-    }
-
+impl LiveTarget {
     /// What tells the target's servers, and tells them anew when the address changes.
-    pub(super) fn resolver(&self) -> impl Resolve {
-        let mut address = self.target.address.subscribe();
-        let resolver_of = self.target.resolver_of;
+    pub(super) fn resolver(&self) -> impl Resolve + use<> {
+        let mut address = self.address.subscribe();
+        let resolver_of = self.resolver_of;
         let inner = resolver_of(&address.borrow_and_update());
-        TargetResolver { name: self.target.name.clone(), address, resolver_of, inner }
+        TargetResolver { name: self.name.clone(), address, resolver_of, inner }
     }
 }
 

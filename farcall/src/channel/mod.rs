@@ -93,7 +93,7 @@ impl Channel {
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self(self.0.with_changed_rules(|rules, watched| {
             rules.timeout = Some(timeout);
-            watched.into_iter().for_each(|it| it.timeout = Some(timeout));
+            watched.into_iter().for_each(|it| it.code_mut().timeout = Some(Some(timeout)));
         }))
     }
 
@@ -105,7 +105,7 @@ impl Channel {
     pub fn with_unary_timeout(self, timeout: Duration) -> Self {
         Self(self.0.with_changed_rules(|rules, watched| {
             rules.unary_timeout = Some(timeout);
-            watched.into_iter().for_each(|it| it.unary_timeout = Some(timeout));
+            watched.into_iter().for_each(|it| it.code_mut().unary_timeout = Some(Some(timeout)));
         }))
     }
 
@@ -115,7 +115,8 @@ impl Channel {
     pub fn with_readiness(self, readiness: Readiness) -> Self {
         Self(self.0.with_changed_rules(|rules, watched| {
             rules.wait_for_ready = readiness == Readiness::WaitForReady;
-            watched.into_iter().for_each(|it| it.wait_for_ready = Some(rules.wait_for_ready));
+            let waits = rules.wait_for_ready;
+            watched.into_iter().for_each(|it| it.code_mut().wait_for_ready = Some(waits));
         }))
     }
 

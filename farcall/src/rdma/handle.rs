@@ -1,7 +1,7 @@
 //! The handle to open RDMA devices.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rpc_core::connect::Upgrade;
 use rpc_core::settings::expect_valid;
@@ -13,10 +13,14 @@ use super::refusal::Refusal;
 /// same handle.
 ///
 /// Channels and servers take it from [`ChannelBuilder::rdma`](crate::ChannelBuilder::rdma) and
-/// [`ServerBuilder::rdma`](crate::ServerBuilder::rdma). One that is given none makes its own. A
-/// process with several of them should give all the same: each handle opens a device once more,
+/// [`ServerBuilder::rdma`](crate::ServerBuilder::rdma). All that are given none share the
+/// process-wide handle, [`Rdma::default`]. Each handle of [`Rdma::new`] opens a device once more,
 /// with lanes (a task and a completion queue each) and pinned memory of its own, 5.4 MiB at least.
 /// Under a memlock limit of 8 MiB, Debian's default, there is memory for one.
+///
+/// A lane's task runs in the tokio runtime of the connection that came first. A program with
+/// several runtimes that end at different times gives the channels and servers of each a handle of
+/// its own: the connections on a lane end with its runtime.
 ///
 /// Nothing is opened before a connection asks for RDMA. A device stays open for the connections to
 /// come, until the handle and all that was made with it are gone, or the device is. Its counters
@@ -54,14 +58,46 @@ struct Shared {
 }
 
 impl Default for Rdma {
-    /// A handle to this machine's devices under [`RdmaConfig::default`].
+    /// The process-wide handle: this machine's devices under [`RdmaConfig::default`]. Its devices
+    /// close with the last channel, server and handle that uses them; the next use opens them
+    /// again.
     fn default() -> Self {
-        Self::new(RdmaConfig::default())
+        let config = RdmaConfig::default();
+        let devices = PROCESS_WIDE.get_or_open(|| host_devices(&config));
+        Self { shared: Arc::new(Shared { config, devices }) }
+    }
+}
+
+/// The devices of the process-wide handle.
+static PROCESS_WIDE: WeakDevices = WeakDevices::new();
+
+/// Devices that live as long as something uses them.
+struct WeakDevices(Mutex<Weak<RdmaUpgrade>>);
+
+impl WeakDevices {
+    const fn new() -> Self {
+        Self(Mutex::new(Weak::new()))
+    }
+
+    /// Returns the devices in use, or those that `open` makes.
+    fn get_or_open(
+        &self,
+        open: impl FnOnce() -> Option<Arc<RdmaUpgrade>>,
+    ) -> Option<Arc<RdmaUpgrade>> {
+        // Held while it opens them: two callers would otherwise have devices of their own.
+        let mut used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(devices) = used.upgrade() {
+            return Some(devices);
+        }
+        let devices = open()?;
+        *used = Arc::downgrade(&devices);
+        Some(devices)
     }
 }
 
 impl Rdma {
-    /// A handle to this machine's devices. It opens none before a connection asks for RDMA.
+    /// A handle of its own to this machine's devices. It opens none before a connection asks for
+    /// RDMA.
     ///
     /// # Panics
     ///
@@ -126,6 +162,12 @@ impl Rdma {
         self.shared.devices.as_ref().map_or_else(Vec::new, |devices| devices.lanes())
     }
 
+    /// The process-wide handle if it has these settings, and one of its own otherwise.
+    #[cfg(feature = "settings")]
+    pub(crate) fn with_config(config: RdmaConfig) -> Self {
+        if config == RdmaConfig::default() { Self::default() } else { Self::new(config) }
+    }
+
     /// The path that connections are offered.
     pub(crate) fn upgrade(&self) -> Arc<dyn Upgrade> {
         match &self.shared.devices {
@@ -168,5 +210,73 @@ mod tests {
     fn a_handle_that_is_not_used_has_opened_nothing() {
         let rdma = Rdma::new(RdmaConfig::default().with_lanes(3));
         assert_eq!((rdma.devices(), rdma.lanes(), rdma.config().lanes), (vec![], vec![], 3));
+    }
+
+    #[cfg(feature = "rdma")]
+    #[test]
+    fn servers_share_the_process_wide_devices() {
+        let devices = |rdma: &Rdma| Arc::as_ptr(rdma.shared.devices.as_ref().unwrap());
+        let rdma = Rdma::default();
+        let servers = [(); 2].map(|()| crate::Server::builder().build());
+        for server in &servers {
+            assert_eq!(devices(server.rdma()), devices(&rdma));
+        }
+        assert_ne!(devices(&Rdma::new(RdmaConfig::default())), devices(&rdma));
+    }
+
+    #[cfg(feature = "settings")]
+    #[cfg(feature = "rdma")]
+    #[test]
+    fn settings_share_the_process_wide_devices_unless_configured() {
+        let devices = |text: &str| {
+            let settings = crate::Settings::parse("farcall.toml", text).unwrap();
+            (Arc::as_ptr(settings.rdma().shared.devices.as_ref().unwrap()), settings)
+        };
+        let rdma = Rdma::default();
+        let shared = Arc::as_ptr(rdma.shared.devices.as_ref().unwrap());
+        assert_eq!(devices("[rdma]\nlanes = 1").0, shared);
+        assert_ne!(devices("[rdma]\nlanes = 2").0, shared);
+    }
+
+    #[cfg(feature = "sim")]
+    #[tokio::test]
+    async fn one_opening_serves_all_and_closes_with_the_last_user() {
+        use crate::{Channel, Server};
+
+        let network = crate::sim::SimNetwork::new(1);
+        network.add_device("sim0", &["127.0.0.1".parse().unwrap()]);
+        let cell = WeakDevices::new();
+        let open = || {
+            let (config, provider) = (RdmaConfig::default(), Box::new(network.provider()));
+            Some(Arc::new(RdmaUpgrade::with_provider(provider, config)))
+        };
+        let handle = || {
+            let (config, devices) = (RdmaConfig::default(), cell.get_or_open(open));
+            Rdma { shared: Arc::new(Shared { config, devices }) }
+        };
+        for _ in 0..2 {
+            let mut served = Vec::new();
+            let mut channels = Vec::new();
+            for _ in 0..2 {
+                let server = Server::builder().rdma(&handle()).build();
+                let listener = server.bind("rdma://127.0.0.1:0").await.unwrap();
+                let address = listener.local_address().clone();
+                served.push(tokio::spawn(listener.serve()));
+                let channel = Channel::builder(address).unwrap().rdma(&handle());
+                channels.push(channel.connect().await.unwrap());
+            }
+            assert_eq!(network.census().contexts, 1);
+            drop(channels);
+            for served in served {
+                served.abort();
+                let _ = served.await;
+            }
+            let closed = async {
+                while network.census().contexts > 0 {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(std::time::Duration::from_secs(60), closed).await.unwrap();
+        }
     }
 }

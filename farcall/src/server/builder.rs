@@ -161,8 +161,8 @@ impl ServerBuilder {
     }
 
     /// Uses the RDMA devices of this handle, which other servers and channels may share. Without
-    /// one the server makes its own, with pinned memory of its own: see [`Rdma`]. Devices are
-    /// opened only where the server listens at an `auto://` or `rdma://` address.
+    /// one the server uses the process-wide handle, [`Rdma::default`]. Devices are opened only
+    /// where the server listens at an `auto://` or `rdma://` address.
     #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
     #[must_use]
     pub fn rdma(mut self, rdma: &Rdma) -> Self {

@@ -152,7 +152,7 @@ impl Server {
         }
     }
 
-    /// Returns the handle to the server's RDMA devices: its builder's, or its own.
+    /// Returns the handle to the server's RDMA devices: its builder's, or the process-wide one.
     #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
     #[must_use]
     pub fn rdma(&self) -> &Rdma {

@@ -1,15 +1,13 @@
 //! From tables to what builders take.
 
 use rpc_core::InvalidSetting;
+use rpc_core::settings::Settings as _;
 
 use super::compression::method_compression;
 use super::invalid::{Conflicts, set};
 use super::methods::service_config;
-use super::tables::{KeepaliveTable, ServerTable, TargetTable};
-use crate::{
-    Backoff, ChannelBuilder, ConnectBackoff, Keepalive, Limits, Readiness, ReplayLimits,
-    ServerBuilder,
-};
+use super::tables::{ServerTable, TargetTable};
+use crate::{Address, ChannelBuilder, Compression, Keepalive, Limits, ServerBuilder};
 
 /// Settings, if those of several keys can be together.
 fn checked<T>(
@@ -19,39 +17,14 @@ fn checked<T>(
     check(&settings).map(|()| settings)
 }
 
-fn keepalive(
-    KeepaliveTable { 0: switch, 1: times }: &KeepaliveTable,
-) -> Result<Option<Keepalive>, InvalidSetting> {
-    let keepalive = checked(times.settings(), Keepalive::check)?;
-    Ok(switch.enabled.unwrap_or(true).then_some(keepalive))
-}
-
 impl TargetTable {
-    /// What a channel's builder has from this table, its address apart.
-    pub(super) fn apply(&self, builder: ChannelBuilder, all: &mut Conflicts) -> ChannelBuilder {
-        let wait = self.wait_for_ready.unwrap_or(false);
-        let readiness = if wait { Readiness::WaitForReady } else { Readiness::FailFast };
-        let builder = builder
-            .limits(all.value_of(checked(self.limits.settings(), Limits::check)))
-            .compression(all.value_of(self.compression.compression()))
-            .keepalive(all.value_of(keepalive(&self.keepalive)))
-            .connect_backoff(
-                all.value_of(checked(self.connect_backoff.settings(), ConnectBackoff::check)),
-            )
-            .path_backoff(all.value_of(checked(self.path_backoff.settings(), Backoff::check)))
-            .replays(all.value_of(checked(self.replays.settings(), ReplayLimits::check)))
-            .balance(all.value_of(self.balance.config()))
-            .service_config(service_config(&self.methods, &self.retry_budget, all))
-            .readiness(readiness);
-        set! { builder,
-            self.timeout.flatten() => timeout;
-            self.unary_timeout.flatten() => unary_timeout;
-            self.handshake_timeout => handshake_timeout;
-            self.progress_timeout => progress_timeout;
-            self.log_failed_calls => log_failed_calls;
-            self.require_encryption => require_encryption;
-        }
-        builder
+    /// Returns a builder of a channel to `address`, with this table as the layer of its file.
+    pub(super) fn builder(&self, address: Address, all: &mut Conflicts) -> ChannelBuilder {
+        let file = self.settings().clone();
+        all.0.extend(file.settings().faults().into_iter().map(Into::into));
+        let calls = self.calls();
+        let service = service_config(&calls.methods, &calls.retry_budget, all);
+        ChannelBuilder::with_file(address, file, service)
     }
 }
 
@@ -61,9 +34,11 @@ impl ServerTable {
         let count = |it: u64| usize::try_from(it).unwrap_or(usize::MAX);
         let builder = builder
             .limits(all.value_of(checked(self.limits.settings(), Limits::check)))
-            .compression(all.value_of(self.compression.compression()))
+            .compression(all.value_of(checked(self.compression.settings(), Compression::check)))
             .method_compression(method_compression(&self.methods, all))
-            .keepalive(all.value_of(keepalive(&self.keepalive)));
+            .keepalive(
+                all.value_of(checked(self.keepalive.settings(), Keepalive::check)).when_enabled(),
+            );
         set! { builder,
             self.drain_timeout => drain_timeout;
             self.unary_timeout => unary_timeout;

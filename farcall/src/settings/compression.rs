@@ -1,24 +1,11 @@
-//! What a side does with compressed messages: its keys, and what builders take.
+//! Compressed messages of a server by method: keys, and what its builder takes.
 
-use rpc_core::InvalidSetting;
 use rpc_core::settings::define_overlay;
 
 use super::checks::SERVED;
 use super::invalid::{Conflicts, Invalid};
 use super::table::Named;
-use crate::{Compression, MethodCompression};
-
-define_overlay! {
-    /// Compressed messages over TCP; never over RDMA. Where farcall is built without its feature
-    /// `compression`, it is an error to switch them on.
-    pub(super) CompressionTable {
-        /// Whether compressed messages are accepted from the other side.
-        accept: bool as Plain = "false", Live, .., "";
-        /// From which length on messages are compressed, where the other side accepts it; "off" is
-        /// never.
-        min_len: Option<u64> as SizeOrOff = "\"off\"", Live, 1.., SERVED;
-    } tables {}
-}
+use crate::MethodCompression;
 
 define_overlay! {
     /// What applies to a method of the server, "/shop.Catalog/Get", or to all of a service,
@@ -34,18 +21,6 @@ define_overlay! {
 pub(super) fn compressed_from(bytes: Option<u64>) -> u32 {
     // None is as long as the greatest length: as with "off", nothing is compressed.
     bytes.map_or(u32::MAX, |bytes| u32::try_from(bytes).unwrap_or(u32::MAX))
-}
-
-impl CompressionTable {
-    pub(super) fn compression(&self) -> Result<Compression, InvalidSetting> {
-        let compression = Compression::OFF;
-        let compression = compression.with_accept(self.accept.unwrap_or(false));
-        let compression = match self.min_len {
-            Some(min_len) => compression.with_min_len(compressed_from(min_len)),
-            None => compression,
-        };
-        compression.check().map(|()| compression)
-    }
 }
 
 /// What a server has by method.

@@ -69,7 +69,7 @@ impl Root {
     /// The files of all tables `tls` that are in use.
     pub(super) fn tls_files(&self) -> BTreeSet<PathBuf> {
         let targets = self.targets.0.values().flat_map(|target| {
-            let tls = target.tls.clone().or(&self.defaults.target.tls);
+            let tls = target.place().tls.clone().or(&self.defaults.target.place().tls);
             let is_on = tls.switch().is_some();
             [tls.ca, tls.cert, tls.key].into_iter().flatten().filter(move |_| is_on)
         });

@@ -107,21 +107,23 @@ impl Loaded {
         let target: TargetTable = target.clone().or(&self.root.defaults.target);
         let tables: [&[&str]; 2] = [&["targets", name], &["defaults", "target"]];
         let gaps = left_out.within(&tables);
-        let address = target.address.clone().unwrap_or_else(no_address);
+        let place = target.place();
+        let address = place.address.clone().unwrap_or_else(no_address);
         let mut found = Conflicts::default();
-        let builder = target.apply(ChannelBuilder::new(address), &mut found);
+        let builder = target.builder(address, &mut found);
         let mut mistakes = self.conflicts(&tables, &gaps, found.0);
-        let tls = target.tls.tls().map_err(|all| mistakes.extend(self.wrong(&tables, &gaps, all)));
+        let tls = place.tls.tls().map_err(|all| mistakes.extend(self.wrong(&tables, &gaps, all)));
         // What is left out is known to be wrong, and so is not what it makes of the rest.
         let is_whole = !gaps.touch(&["address", "tls", "require_encryption"]);
-        if target.address.is_none() && !gaps.explain(&["address"]) {
+        if place.address.is_none() && !gaps.explain(&["address"]) {
             mistakes.push(self.missing(format!("targets.{name} has no `address`")));
         }
         let Ok(tls) = tls else { return Err(mistakes) };
         let builder = builder.set_tls(tls);
-        if let Some(message) = builder.refusal().filter(|_| is_whole && target.address.is_some()) {
-            let required = target.require_encryption.filter(|it| *it).map(|_| "require_encryption");
-            let key = target.tls.switch().or(required).unwrap_or("address");
+        if let Some(message) = builder.refusal().filter(|_| is_whole && place.address.is_some()) {
+            let required =
+                target.settings().require_encryption.filter(|it| *it).map(|_| "require_encryption");
+            let key = place.tls.switch().or(required).unwrap_or("address");
             mistakes.extend(self.wrong(&tables, &gaps, [Wrong::new(key, message)]));
         }
         if mistakes.is_empty() { Ok(builder) } else { Err(mistakes) }

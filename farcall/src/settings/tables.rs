@@ -3,30 +3,18 @@
 use std::time::Duration;
 
 use rpc_core::overlays::{
-    BackoffOverlay, ConnectBackoffOverlay, KeepaliveOverlay, LimitsOverlay, ReplayLimitsOverlay,
+    ChannelSettingsOverlay, CompressionOverlay, KeepaliveOverlay, LimitsOverlay,
 };
 use rpc_core::settings::{COMPUTED, Checked, NO_TIME, check_memory, define_overlay};
 
-use super::balance::BalanceTable;
 use super::checks::{PERIOD, SERVED, TIMEOUT, proxy_networks, web_origins};
-use super::compression::{CompressionTable, ServerMethodTable};
+use super::compression::ServerMethodTable;
 use super::methods::{MethodTable, RetryBudgetTable};
 use super::rdma::RdmaTable;
 use super::table::{Joined, Named};
 use super::value::{Requirement, SocketMode};
 use crate::Address;
 use crate::config::check_socket_mode;
-
-define_overlay! {
-    /// How a peer that is gone is found.
-    pub(super) KeepaliveSwitch {
-        /// Without it, finding out is left to the operating system, which may take hours.
-        enabled: bool as Plain = "true", Live, .., "";
-    } tables {}
-}
-
-/// Keepalive, and whether there is any.
-pub(super) type KeepaliveTable = Joined<KeepaliveSwitch, KeepaliveOverlay>;
 
 define_overlay! {
     /// TLS to a server. The table is an error where calls do not go over TCP, and where farcall is
@@ -75,38 +63,39 @@ define_overlay! {
 
 define_overlay! {
     /// A target: a server that this program calls, by a name of its own choice.
-    pub(super) TargetTable {
+    pub(super) TargetPlace {
         /// Where the server is. Its scheme decides what calls travel over: auto://host:port is RDMA
         /// when both sides can and TCP otherwise, rdma:// is RDMA or an error, tcp://,
         /// unix:///path, inproc://name. Servers of gRPC are at grpc://host:port, and with TLS at
         /// grpcs://host:port; all those of a name are at dns+grpc:///name:port.
         address: Address as Plain = "\"auto://127.0.0.1:7000\"", Live, .., "";
-        /// For calls that set no timeout themselves. A stream ends then, too.
-        timeout: Option<Duration> as OrOff = "\"off\"", Live, TIMEOUT, NO_TIME;
-        /// For unary calls in its place. Streams have none by this.
-        unary_timeout: Option<Duration> as OrOff = "\"off\"", Live, TIMEOUT, NO_TIME;
-        /// Whether calls wait while the server cannot be reached; else they fail at once.
-        wait_for_ready: bool as Plain = "false", Live, .., "";
-        /// How long opening a connection may take, RDMA included.
-        handshake_timeout: Duration as Plain = "\"10s\"", Start, TIMEOUT, NO_TIME;
-        /// How long the server may take nothing of what waits for it before the connection ends.
-        progress_timeout: Option<Duration> as OrOff = "\"60s\"", Start, TIMEOUT, NO_TIME;
-        /// Whether each call that fails has a line in the log.
-        log_failed_calls: bool as Plain = "true", Start, .., "";
-        /// Whether connections that leave the host have to be encrypted: they need `tls` then, and
-        /// RDMA, which is not encrypted, is not used.
-        require_encryption: bool as Plain = "false", Start, .., "";
     } tables {
         tls: TargetTlsTable = "tls", Live;
-        limits: LimitsOverlay = "limits", Start;
-        compression: CompressionTable = "compression", Start;
-        keepalive: KeepaliveTable = "keepalive", Start;
-        connect_backoff: ConnectBackoffOverlay = "connect_backoff", Start;
-        path_backoff: BackoffOverlay = "path_backoff", Start;
-        replays: ReplayLimitsOverlay = "replays", Start;
-        balance: BalanceTable = "balance", Start;
+    }
+}
+
+define_overlay! {
+    /// The rules for the calls of a target.
+    pub(super) TargetCalls {} tables {
         methods: Named<MethodTable> = "methods.\"/shop.Catalog/Get\"", Live;
         retry_budget: RetryBudgetTable = "retry_budget", Live;
+    }
+}
+
+/// A target: its place, the settings of its channels, and the rules for its calls.
+pub(super) type TargetTable = Joined<TargetPlace, Joined<ChannelSettingsOverlay, TargetCalls>>;
+
+impl TargetTable {
+    pub(super) const fn place(&self) -> &TargetPlace {
+        &self.0
+    }
+
+    pub(super) const fn settings(&self) -> &ChannelSettingsOverlay {
+        &self.1.0
+    }
+
+    pub(super) const fn calls(&self) -> &TargetCalls {
+        &self.1.1
     }
 }
 
@@ -178,9 +167,9 @@ define_overlay! {
         tls: ServerTlsTable = "tls", Live;
         proxy_protocol: ProxyProtocolTable = "proxy_protocol", Start;
         limits: LimitsOverlay = "limits", Live;
-        compression: CompressionTable = "compression", Live;
+        compression: CompressionOverlay = "compression", Live;
         methods: Named<ServerMethodTable> = "methods.\"/shop.Catalog/Get\"", Live;
-        keepalive: KeepaliveTable = "keepalive", Live;
+        keepalive: KeepaliveOverlay = "keepalive", Live;
     }
 }
 

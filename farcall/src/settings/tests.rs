@@ -4,8 +4,6 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rpc_core::connect::UpgradePolicy;
-
 use super::*;
 use crate::balance::Policy;
 use crate::retry::{
@@ -39,12 +37,12 @@ fn a_target_has_its_own_settings_and_the_defaults_of_the_others() {
     let inventory = settings.channel_builder("inventory").unwrap();
     let billing = settings.channel_builder("billing").unwrap();
     let of = |builder: &ChannelBuilder| {
-        let limits = builder.get_limits();
+        let limits = builder.settings().limits;
         (limits.max_calls, limits.max_message_len)
     };
     assert_eq!((of(&inventory), of(&billing)), ((7, 64 << 20), (7, 4 << 20)));
-    assert_eq!(inventory.get_timeout(), Some(Duration::from_secs(3)));
-    assert_eq!(billing.get_timeout(), None);
+    assert_eq!(inventory.settings().timeout, Some(Duration::from_secs(3)));
+    assert_eq!(billing.settings().timeout, None);
 }
 
 #[test]
@@ -59,7 +57,7 @@ fn the_environment_replaces_what_the_file_says() {
     let settings = read(&format!("{TWO}\n[targets.empty]\n"), &environment).unwrap();
     let inventory = settings.channel_builder("inventory").unwrap();
     assert_eq!(inventory.address(), &Address::Auto("10.0.0.1:7000".to_owned()));
-    assert_eq!(inventory.get_limits().max_calls, 9);
+    assert_eq!(inventory.settings().limits.max_calls, 9);
     assert_eq!(settings.targets().count(), 3);
     #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
     assert_eq!(
@@ -301,9 +299,8 @@ fn the_reference_is_the_file_in_docs_and_its_defaults_are_the_defaults() {
         Settings::parse("nothing", "[targets.inventory]\naddress = \"tcp://h:1\"").unwrap();
     let [said, unsaid] = [&said, &unsaid].map(|it| it.channel_builder("inventory").unwrap());
     let rules = |it: &ChannelBuilder| {
-        let rules = it.get_config().client(UpgradePolicy::Never);
-        let (balance, service) = (it.get_balance(), it.get_service_config());
-        format!("{rules:?} {:?} {balance:?} {:?}", it.get_timeout(), service.budget())
+        let (settings, service) = (it.settings(), it.service());
+        format!("{settings:?} {:?}", service.budget())
     };
     assert_eq!(rules(&said), rules(&unsaid));
 }
@@ -342,11 +339,11 @@ hedging = { max_attempts = 3, hedging_delay = "20ms" }
         .with_default(MethodConfig::new().with_timeout(ms(2000)).with_retries(retries))
         .with_method("/shop.Cart/Get", get.with_hedging(hedging))
         .with_budget(RetryBudget::Rate(RetryRate::new().with_min_per_second(3)));
-    assert_eq!(builder.get_service_config(), &expected);
-    let balance = builder.get_balance();
+    assert_eq!(builder.service(), &expected);
+    let balance = builder.settings().balance;
     assert_eq!(balance.policy, Policy::RoundRobin);
     assert_eq!(balance.slow_start.window, ms(5000));
-    assert_eq!(balance.outlier_detection.failure_percentage, None);
+    assert_eq!(balance.outlier_detection.by_percentage, false);
 }
 
 /// A server whose key has this value.

@@ -53,7 +53,7 @@ async fn deadlines(told: &mut Told) {
     let layered = channel.layer(tower::timeout::TimeoutLayer::new(SOON));
     say(told, "a layer of tower's: a timeout of 50 ms", &failure(&layered, "Wait", "").await);
     let nowhere = Channel::builder("tcp://127.0.0.1:1").unwrap();
-    let nowhere = nowhere.readiness(farcall::Readiness::WaitForReady).timeout(SOON).connect_lazy();
+    let nowhere = nowhere.wait_for_ready(true).timeout(SOON).connect_lazy();
     let status = failure(&nowhere, "Echo", "").await;
     say(told, "a call that waits for a connection, within a timeout of 50 ms", &status);
 }

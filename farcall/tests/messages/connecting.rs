@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use farcall::{Channel, Config, ConnectError, Rdma, Server};
+use farcall::{Channel, ConnectError, Rdma, Server};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -20,8 +20,8 @@ pub(crate) async fn tell(told: &mut Told) {
     fallbacks(told).await;
 }
 
-async fn refused(address: &str, config: &Config) -> ConnectError {
-    let builder = Channel::builder(address).expect("an address").config(config);
+async fn refused(address: &str) -> ConnectError {
+    let builder = Channel::builder(address).expect("an address");
     builder.connect().await.expect_err("there is no connection")
 }
 
@@ -48,12 +48,11 @@ async fn addresses(told: &mut Told) {
 }
 
 async fn nothing_there(told: &mut Told) {
-    let config = Config::default();
     let unix = format!("unix:///tmp/farcall-messages-{}", std::process::id());
     for address in ["tcp://127.0.0.1:1", "auto://127.0.0.1:1", "rdma://127.0.0.1:1", &unix] {
-        told.say(&format!("no server at {address}"), refused(address, &config).await);
+        told.say(&format!("no server at {address}"), refused(address).await);
     }
-    told.say("no server at inproc://none", refused("inproc://none", &config).await);
+    told.say("no server at inproc://none", refused("inproc://none").await);
     let channel = Channel::builder("rdma://127.0.0.1:1").unwrap().connect_lazy();
     told.say("a call to no server", failure(&channel, "Echo", "").await.message());
     told.say("the next call, while the channel backs off", {
@@ -88,14 +87,14 @@ async fn other_protocols(told: &mut Told) {
             b"" => closing().await,
             first => answering(first).await,
         };
-        let error = refused(&address, &Config::default()).await;
+        let error = refused(&address).await;
         told.say(&format!("the server speaks {name}"), error);
     }
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("tcp://{}", silent.local_addr().unwrap());
     let timeout = std::time::Duration::from_millis(50);
-    let config = Config::default().with_handshake_timeout(timeout);
-    told.say("the server says nothing", refused(&address, &config).await);
+    let builder = Channel::builder(&address).unwrap().handshake_timeout(timeout);
+    told.say("the server says nothing", builder.connect().await.unwrap_err());
 }
 
 /// A server that closes each connection, once it has read what the client says first.

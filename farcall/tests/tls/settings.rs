@@ -45,7 +45,7 @@ async fn a_server_and_a_target_of_a_file_have_mutual_tls() {
     );
     let settings = Settings::parse("client.toml", &of_client).unwrap();
     let builder = settings.channel_builder("inventory").unwrap();
-    assert!(builder.get_tls().is_some() && builder.get_require_encryption());
+    assert!(builder.tls_handle().is_some() && builder.settings().require_encryption);
     let channel = settings.channel("inventory").unwrap();
     assert_eq!(who(&channel).await.unwrap(), "orders.example");
     #[cfg(feature = "grpc")]

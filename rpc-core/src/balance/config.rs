@@ -2,7 +2,14 @@
 
 use std::time::Duration;
 
-use crate::settings::{InvalidSetting, check_period, check_timeout, ensure};
+use crate::settings::format::{Format as _, OrOff};
+use crate::settings::{
+    Checked, InvalidSetting, Mismatch, NO_TIME, Raw, TIMEOUTS, Units, Value, check_period,
+    define_settings,
+};
+
+/// The reason for the range of percentages.
+const A_PERCENTAGE: &str = "it is a percentage";
 
 /// By which rule a call's endpoint is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -31,53 +38,45 @@ crate::setting_words! {
     }
 }
 
-/// The settings of a channel with many endpoints.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct BalanceConfig {
-    /// By which rule a call's endpoint is chosen. [`Policy::LeastLoaded`] by default.
-    pub policy: Policy,
-    /// When an endpoint that fails is left out.
-    pub outlier_detection: OutlierDetection,
-    /// How an endpoint that has just come gets its share.
-    pub slow_start: SlowStart,
-    /// Whether endpoints over RDMA are preferred to those over TCP. False by default: one endpoint
-    /// with RDMA among many without would have all calls.
-    pub prefer_upgraded: bool,
-    /// After how long a measured latency or failure counts e times less. From 1 ms to a year.
-    ///
-    /// 10 s by default, Finagle's and tower's value for the same average.
-    pub latency_decay: Duration,
-    /// How many connections the channel makes to each endpoint. From 1 to 64; 1 by default.
-    ///
-    /// One connection is one task on either side, and one congestion window: several have more
-    /// cores and more of a long network. Calls are shared among them as among endpoints, and
-    /// outlier detection counts each by itself. Under [`Policy::PickFirst`] the others stand in for
-    /// the first.
-    pub connections: u16,
-    /// The service whose health is asked of each endpoint, by gRPC's health service; an empty name
-    /// stands for the whole server. `None` by default: a connection is enough.
-    ///
-    /// An endpoint gets calls while it says that it serves, and keeps its connection otherwise. One
-    /// that has no health service is taken as serving.
-    pub health_check: Option<String>,
-}
-
 /// The most connections to an endpoint. More of them have nothing to gain: each has its own buffers
 /// on both sides.
 const MAX_CONNECTIONS: u16 = 64;
 
-impl Default for BalanceConfig {
-    fn default() -> Self {
-        Self {
-            policy: Policy::default(),
-            outlier_detection: OutlierDetection::default(),
-            slow_start: SlowStart::default(),
-            prefer_upgraded: false,
-            latency_decay: Duration::from_secs(10),
-            connections: 1,
-            health_check: None,
-        }
+define_settings! {
+    /// How calls are shared among servers, where the address names several.
+    BalanceConfig, BalanceOverlay, "balance", [], derive(PartialEq) {
+        /// "least_loaded" of two, "round_robin", "pick_first", or "consistent_hash" by a key.
+        policy, with_policy: Policy as Plain = Policy::LeastLoaded, Start, .., "";
+        /// Whether servers over RDMA are preferred to those over TCP.
+        ///
+        /// False by default: one endpoint with RDMA among many without would have all calls.
+        prefer_upgraded, with_prefer_upgraded: bool as Plain = false, Start, .., "";
+        /// After how long a measured latency or failure counts e times less.
+        ///
+        /// From 1 ms to a year. 10 s by default, Finagle's and tower's value for the same average.
+        latency_decay, with_latency_decay: Duration as Plain = Duration::from_secs(10), Start,
+            TIMEOUTS, NO_TIME;
+        /// How many connections the channel makes to each server. From 1 to 64.
+        ///
+        /// 1 by default. One connection is one task on either side, and one congestion window:
+        /// several have more cores and more of a long network. Calls are shared among them as among
+        /// endpoints, and outlier detection counts each by itself. Under [`Policy::PickFirst`] the
+        /// others stand in for the first.
+        connections, with_connections: u16 as Plain = 1, Start,
+            1..=MAX_CONNECTIONS, "each has buffers of its own";
+        /// The service whose health is asked of each server, by gRPC's health service: its name, ""
+        /// for the whole server, or "off".
+        ///
+        /// `None` by default: a connection is enough. An endpoint gets calls while it says that it
+        /// serves, and keeps its connection otherwise. One that has no health service is taken as
+        /// serving.
+        health_check: Option<String> as OrOff = None, Start, .., "";
+        /// How long a server that has just come takes to have its whole share.
+        slow_start, with_slow_start: SlowStart as Plain = SlowStart::new(Duration::ZERO), Start,
+            Checked(SlowStart::check), "";
+    } groups {
+        /// When a server that fails is left out.
+        outlier_detection, with_outlier_detection: OutlierDetection, OutlierDetectionOverlay, Live;
     }
 }
 
@@ -86,48 +85,6 @@ impl BalanceConfig {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// Sets [`policy`](Self::policy).
-    #[must_use]
-    pub fn with_policy(mut self, policy: Policy) -> Self {
-        self.policy = policy;
-        self
-    }
-
-    /// Sets [`outlier_detection`](Self::outlier_detection).
-    #[must_use]
-    pub fn with_outlier_detection(mut self, rules: OutlierDetection) -> Self {
-        self.outlier_detection = rules;
-        self
-    }
-
-    /// Sets [`slow_start`](Self::slow_start).
-    #[must_use]
-    pub fn with_slow_start(mut self, rules: SlowStart) -> Self {
-        self.slow_start = rules;
-        self
-    }
-
-    /// Sets [`prefer_upgraded`](Self::prefer_upgraded).
-    #[must_use]
-    pub fn with_prefer_upgraded(mut self, is_preferred: bool) -> Self {
-        self.prefer_upgraded = is_preferred;
-        self
-    }
-
-    /// Sets [`latency_decay`](Self::latency_decay).
-    #[must_use]
-    pub fn with_latency_decay(mut self, period: Duration) -> Self {
-        self.latency_decay = period;
-        self
-    }
-
-    /// Sets [`connections`](Self::connections).
-    #[must_use]
-    pub fn with_connections(mut self, count: u16) -> Self {
-        self.connections = count;
-        self
     }
 
     /// Sets [`health_check`](Self::health_check).
@@ -143,92 +100,62 @@ impl BalanceConfig {
     ///
     /// The first that is not.
     pub fn check(&self) -> Result<(), InvalidSetting> {
-        check_timeout("balance.latency_decay", self.latency_decay)?;
-        let (count, rule) = (self.connections, "from 1 to 64, since each has buffers of its own");
-        ensure((1..=MAX_CONNECTIONS).contains(&count), "balance.connections", count, rule)?;
-        self.slow_start.check()?;
-        self.outlier_detection.check()
+        self.check_each()
     }
 }
 
-/// When an endpoint that fails is left out: gRPC's outlier detection (A50), by its names, and
-/// Envoy's count of consecutive failures.
-///
-/// An ejection lasts [`base_ejection_time`](Self::base_ejection_time) times the number of ejections
-/// in a row. An ejected endpoint is picked only while no other lives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct OutlierDetection {
-    /// After how many failures in a row an endpoint is ejected at once; 0 switches that off.
-    /// Failures are `UNAVAILABLE`, `INTERNAL`, `UNKNOWN`, `DATA_LOSS` and `DEADLINE_EXCEEDED`, a
-    /// handler's own among them, and a limit that the server has met.
+define_settings! {
+    /// When a server that fails is left out.
     ///
-    /// 5 by default, as Envoy's `consecutive_5xx`.
-    pub consecutive_failures: u32,
-    /// When the share of failures ejects an endpoint; `None` switches that off.
-    pub failure_percentage: Option<FailurePercentage>,
-    /// How often shares are looked at and ejected endpoints may return. From 1 ms to a year; 10 s
-    /// by default, as A50.
-    pub interval: Duration,
-    /// How long the first ejection lasts. From 1 ms to a year; 30 s by default, as A50.
-    pub base_ejection_time: Duration,
-    /// How long any ejection lasts at most. From 1 ms to a year; 300 s by default, as A50. Less
-    /// than the base counts as the base.
-    pub max_ejection_time: Duration,
-    /// While more than this share of the endpoints is ejected, no further one is. From 0 to 100
-    /// percent.
-    ///
-    /// 50 by default, so that a failing half is left out. A50's and Envoy's 10 would eject one of a
-    /// handful; they need that for want of the rule that ejected endpoints are the last resort.
-    pub max_ejection_percent: u32,
-}
-
-/// The share of failures that ejects an endpoint, as A50's `failure_percentage_ejection`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct FailurePercentage {
-    /// More than this share of failures in an interval ejects. From 0 to 100 percent; 85 by
-    /// default.
-    pub threshold: u32,
-    /// No endpoint is ejected for its share unless this many have had
-    /// [`request_volume`](Self::request_volume) calls. 5 by default.
-    pub minimum_hosts: u32,
-    /// An endpoint with fewer calls than this in an interval is not looked at. 50 by default.
-    pub request_volume: u32,
-}
-
-impl FailurePercentage {
-    /// A50's values.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self { threshold: 85, minimum_hosts: 5, request_volume: 50 }
-    }
-
-    /// Sets [`threshold`](Self::threshold).
-    #[must_use]
-    pub const fn with_threshold(mut self, percent: u32) -> Self {
-        self.threshold = percent;
-        self
-    }
-
-    /// Sets [`minimum_hosts`](Self::minimum_hosts).
-    #[must_use]
-    pub const fn with_minimum_hosts(mut self, count: u32) -> Self {
-        self.minimum_hosts = count;
-        self
-    }
-
-    /// Sets [`request_volume`](Self::request_volume).
-    #[must_use]
-    pub const fn with_request_volume(mut self, count: u32) -> Self {
-        self.request_volume = count;
-        self
-    }
-}
-
-impl Default for FailurePercentage {
-    fn default() -> Self {
-        Self::new()
+    /// That is gRPC's outlier detection (A50), by its names, and Envoy's count of consecutive
+    /// failures. An ejection lasts [`base_ejection_time`](Self::base_ejection_time) times the number
+    /// of ejections in a row. An ejected endpoint is picked only while no other lives.
+    OutlierDetection, OutlierDetectionOverlay, "balance.outlier_detection", [const],
+    derive(Copy, PartialEq, Eq) {
+        /// Failures in a row after which it is left out at once; 0 switches that off.
+        ///
+        /// Failures are `UNAVAILABLE`, `INTERNAL`, `UNKNOWN`, `DATA_LOSS` and `DEADLINE_EXCEEDED`,
+        /// a handler's own among them, and a limit that the server has met. 5 by default, as
+        /// Envoy's `consecutive_5xx`.
+        consecutive_failures, with_consecutive_failures: u32 as Plain = 5, Start, .., "";
+        /// Whether its share of failures counts, too.
+        ///
+        /// True by default, as A50's `failure_percentage_ejection`.
+        by_percentage, with_by_percentage: bool as Plain = true, Start, .., "";
+        /// The percentage of failures in an interval that is too much.
+        ///
+        /// From 0 to 100 percent; 85 by default, as A50.
+        threshold, with_threshold: u32 as Plain = 85, Start, 0..=100, A_PERCENTAGE;
+        /// Shares count only if so many servers have had enough calls.
+        ///
+        /// 5 by default, as A50.
+        minimum_hosts, with_minimum_hosts: u32 as Plain = 5, Start, .., "";
+        /// Calls in an interval that are enough.
+        ///
+        /// An endpoint with fewer is not looked at. 50 by default, as A50.
+        request_volume, with_request_volume: u32 as Plain = 50, Start, .., "";
+        /// How often shares are looked at, and servers may return.
+        ///
+        /// From 1 ms to a year; 10 s by default, as A50.
+        interval, with_interval: Duration as Plain = Duration::from_secs(10), Start,
+            TIMEOUTS, NO_TIME;
+        /// How long a server is left out the first time; each time in a row adds as much.
+        ///
+        /// From 1 ms to a year; 30 s by default, as A50.
+        base_ejection_time, with_base_ejection_time: Duration as Plain = Duration::from_secs(30),
+            Start, TIMEOUTS, NO_TIME;
+        /// How long at most.
+        ///
+        /// From 1 ms to a year; 300 s by default, as A50. Less than the base counts as the base.
+        max_ejection_time, with_max_ejection_time: Duration as Plain = Duration::from_secs(300),
+            Start, TIMEOUTS, NO_TIME;
+        /// While a greater percentage of the servers is left out, no further one is.
+        ///
+        /// From 0 to 100 percent. 50 by default, so that a failing half is left out. A50's and
+        /// Envoy's 10 would eject one of a handful; they need that for want of the rule that
+        /// ejected endpoints are the last resort.
+        max_ejection_percent, with_max_ejection_percent: u32 as Plain = 50, Start,
+            0..=100, A_PERCENTAGE;
     }
 }
 
@@ -236,62 +163,13 @@ impl OutlierDetection {
     /// The default rules.
     #[must_use]
     pub const fn new() -> Self {
-        Self {
-            consecutive_failures: 5,
-            failure_percentage: Some(FailurePercentage::new()),
-            interval: Duration::from_secs(10),
-            base_ejection_time: Duration::from_secs(30),
-            max_ejection_time: Duration::from_secs(300),
-            max_ejection_percent: 50,
-        }
+        Self::DEFAULTS
     }
 
     /// Rules that eject nothing.
     #[must_use]
     pub const fn off() -> Self {
-        Self { consecutive_failures: 0, failure_percentage: None, ..Self::new() }
-    }
-
-    /// Sets [`consecutive_failures`](Self::consecutive_failures).
-    #[must_use]
-    pub const fn with_consecutive_failures(mut self, count: u32) -> Self {
-        self.consecutive_failures = count;
-        self
-    }
-
-    /// Sets [`failure_percentage`](Self::failure_percentage).
-    #[must_use]
-    pub const fn with_failure_percentage(mut self, rule: Option<FailurePercentage>) -> Self {
-        self.failure_percentage = rule;
-        self
-    }
-
-    /// Sets [`interval`](Self::interval).
-    #[must_use]
-    pub const fn with_interval(mut self, period: Duration) -> Self {
-        self.interval = period;
-        self
-    }
-
-    /// Sets [`base_ejection_time`](Self::base_ejection_time).
-    #[must_use]
-    pub const fn with_base_ejection_time(mut self, period: Duration) -> Self {
-        self.base_ejection_time = period;
-        self
-    }
-
-    /// Sets [`max_ejection_time`](Self::max_ejection_time).
-    #[must_use]
-    pub const fn with_max_ejection_time(mut self, period: Duration) -> Self {
-        self.max_ejection_time = period;
-        self
-    }
-
-    /// Sets [`max_ejection_percent`](Self::max_ejection_percent).
-    #[must_use]
-    pub const fn with_max_ejection_percent(mut self, percent: u32) -> Self {
-        self.max_ejection_percent = percent;
-        self
+        Self::DEFAULTS.with_consecutive_failures(0).with_by_percentage(false)
     }
 
     /// Checks that the values are in their ranges.
@@ -300,26 +178,12 @@ impl OutlierDetection {
     ///
     /// The first that is not.
     pub fn check(&self) -> Result<(), InvalidSetting> {
-        check_timeout("balance.outlier_detection.interval", self.interval)?;
-        check_timeout("balance.outlier_detection.base_ejection_time", self.base_ejection_time)?;
-        check_timeout("balance.outlier_detection.max_ejection_time", self.max_ejection_time)?;
-        let check_percent = |name, percent| {
-            ensure(percent <= 100, name, percent, "from 0 to 100, since it is a percentage")
-        };
-        check_percent("balance.outlier_detection.max_ejection_percent", self.max_ejection_percent)?;
-        let threshold = self.failure_percentage.map_or(0, |rule| rule.threshold);
-        check_percent("balance.outlier_detection.failure_percentage.threshold", threshold)
+        self.check_each()
     }
 
     /// Whether any rule can eject.
     pub(super) fn is_on(&self) -> bool {
-        self.consecutive_failures > 0 || self.failure_percentage.is_some()
-    }
-}
-
-impl Default for OutlierDetection {
-    fn default() -> Self {
-        Self::new()
+        self.consecutive_failures > 0 || self.by_percentage
     }
 }
 
@@ -355,6 +219,19 @@ impl SlowStart {
     }
 }
 
+#[doc(hidden)]
+impl Value for SlowStart {
+    fn read(raw: &Raw<'_>, units: &Units) -> Result<Self, Mismatch> {
+        let window: Option<Duration> = OrOff::read(raw, units)?;
+        Ok(Self::new(window.unwrap_or_default()))
+    }
+
+    fn write(&self) -> String {
+        let window = Some(self.window).filter(|window| !window.is_zero());
+        OrOff::write(&window).unwrap_or_default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -384,12 +261,8 @@ mod tests {
                 "balance.outlier_detection.interval is 0ns: from 1 ms",
             ),
             (
-                BalanceConfig::new().with_outlier_detection(
-                    rules.with_failure_percentage(Some(
-                        FailurePercentage::new().with_threshold(200),
-                    )),
-                ),
-                "balance.outlier_detection.failure_percentage.threshold is 200: from 0 to 100",
+                BalanceConfig::new().with_outlier_detection(rules.with_threshold(200)),
+                "balance.outlier_detection.threshold is 200: from 0 to 100",
             ),
         ];
         for (config, message) in table {
@@ -402,20 +275,23 @@ mod tests {
     }
     #[test]
     fn each_setter_sets_its_own_value_and_leaves_the_others() {
-        let rule =
-            FailurePercentage::new().with_threshold(1).with_minimum_hosts(2).with_request_volume(3);
-        assert_eq!(rule, FailurePercentage { threshold: 1, minimum_hosts: 2, request_volume: 3 });
         let seconds = Duration::from_secs;
         let rules = OutlierDetection::new()
             .with_consecutive_failures(4)
-            .with_failure_percentage(Some(rule))
+            .with_by_percentage(false)
+            .with_threshold(1)
+            .with_minimum_hosts(2)
+            .with_request_volume(3)
             .with_interval(seconds(5))
             .with_base_ejection_time(seconds(6))
             .with_max_ejection_time(seconds(7))
             .with_max_ejection_percent(8);
         let expected = OutlierDetection {
             consecutive_failures: 4,
-            failure_percentage: Some(rule),
+            by_percentage: false,
+            threshold: 1,
+            minimum_hosts: 2,
+            request_volume: 3,
             interval: seconds(5),
             base_ejection_time: seconds(6),
             max_ejection_time: seconds(7),
@@ -447,16 +323,13 @@ mod tests {
         let off = OutlierDetection::off();
         assert!(!off.is_on());
         assert!(off.with_consecutive_failures(1).is_on());
-        assert!(off.with_failure_percentage(Some(FailurePercentage::new())).is_on());
+        assert!(off.with_by_percentage(true).is_on());
         assert!(OutlierDetection::new().is_on());
     }
 
     #[test]
     fn the_ends_of_the_ranges_are_in_them() {
-        let all = FailurePercentage::new().with_threshold(100);
-        let rules = OutlierDetection::new()
-            .with_max_ejection_percent(100)
-            .with_failure_percentage(Some(all));
+        let rules = OutlierDetection::new().with_max_ejection_percent(100).with_threshold(100);
         for connections in [1, MAX_CONNECTIONS] {
             let config =
                 BalanceConfig::new().with_connections(connections).with_outlier_detection(rules);

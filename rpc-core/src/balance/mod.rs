@@ -32,7 +32,9 @@ mod roster_tests;
 #[cfg(test)]
 mod schedule_tests;
 
-pub use config::{BalanceConfig, FailurePercentage, OutlierDetection, Policy, SlowStart};
+pub use config::{BalanceConfig, OutlierDetection, Policy, SlowStart};
+#[doc(hidden)]
+pub use config::{BalanceOverlay, OutlierDetectionOverlay};
 pub use endpoint::{Connectivity, Endpoint, EndpointId, EndpointStatus, Standing};
 pub use load::{CallEnd, Load, Suspicion};
 pub use picker::{Candidate, Pick, Picker};

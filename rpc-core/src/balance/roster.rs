@@ -285,9 +285,10 @@ impl<T: Clone> Roster<T> {
     fn failing(&self) -> Vec<EndpointId> {
         let counts = self.members.iter().map(|member| (member, member.load.take_interval()));
         let counts: Vec<_> = counts.collect();
-        let Some(rule) = self.config.outlier_detection.failure_percentage else {
+        let rule = &self.config.outlier_detection;
+        if !rule.by_percentage {
             return Vec::new();
-        };
+        }
         let total = |(answers, failures): (u32, u32)| u64::from(answers) + u64::from(failures);
         let enough = u64::from(rule.request_volume.max(1));
         let looked_at: Vec<_> =

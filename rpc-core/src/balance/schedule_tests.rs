@@ -21,10 +21,11 @@ struct World {
 impl World {
     fn new(seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
-        let volume = FailurePercentage::new().with_request_volume(3).with_minimum_hosts(2);
         let rules = OutlierDetection::new()
             .with_consecutive_failures(random.u32(0..4))
-            .with_failure_percentage(random.bool().then_some(volume))
+            .with_by_percentage(random.bool())
+            .with_request_volume(3)
+            .with_minimum_hosts(2)
             .with_max_ejection_percent([0, 10, 50, 100][random.usize(..4)]);
         let config = BalanceConfig::new()
             .with_policy(POLICIES[random.usize(..4)])

@@ -12,6 +12,7 @@ mod layered;
 mod method_table;
 pub mod mock;
 mod session;
+mod settings;
 mod subchannel;
 
 pub use crate::stream::StreamPart;
@@ -33,4 +34,7 @@ pub use encoded::{EncodedBody, EncodedCall, EncodedReply};
 pub use layered::{Intercepted, LayeredChannel};
 pub use method_table::{ConfiguredNames, MethodTable};
 pub(crate) use session::Session;
+pub use settings::ChannelSettings;
+#[doc(hidden)]
+pub use settings::ChannelSettingsOverlay;
 pub use subchannel::Subchannel;

@@ -29,6 +29,8 @@ pub use negotiated::Negotiated;
 pub(crate) use negotiated::is_due;
 #[cfg(not(feature = "compression"))]
 pub(crate) use not_built_in::{deflate, inflate};
+#[doc(hidden)]
+pub use settings::CompressionOverlay;
 pub use settings::{Compression, check_min_len};
 
 /// What is compressed or inflated at a time, in bytes. It takes about 1 ms to compress and 0.2 ms

@@ -1,36 +1,7 @@
 //! What one side does with compressed messages.
 
 use crate::InvalidSetting;
-use crate::settings::ensure;
-
-/// What one side of a connection does with compressed messages. Off by default.
-///
-/// The two directions are apart: a side says whether it accepts compressed messages, and from which
-/// length on it compresses its own, for a peer that accepts them. With a peer that says nothing of
-/// it, an older version for example, messages go as they are. The encoding is deflate.
-///
-/// It holds over TCP and over byte streams that a program makes. Connections over RDMA, Unix
-/// sockets and within a process carry messages as they are, whatever this says: there, copying the
-/// bytes takes less time than compressing them.
-///
-/// It needs farcall's feature `compression`; without it everything but [`Compression::OFF`] is
-/// refused by [`check`](Self::check).
-///
-/// # Examples
-///
-/// ```
-/// use farcall::Compression;
-///
-/// // Accepts, and compresses messages of 16 KiB and more.
-/// const COMPRESSION: Compression = Compression::ON.with_min_len(16 << 10);
-/// assert_eq!(COMPRESSION.min_len(), Some(16 << 10));
-/// assert_eq!(Compression::default(), Compression::OFF);
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Compression {
-    is_accepted: bool,
-    min_len: u32,
-}
+use crate::settings::{check, define_settings, ensure};
 
 /// The length that no message is compared with: none is compressed.
 pub(super) const NEVER: u32 = u32::MAX;
@@ -39,35 +10,60 @@ pub(super) const NEVER: u32 = u32::MAX;
 /// as it is, so that a shorter one would cross the network no sooner.
 const DEFAULT_MIN_LEN: u32 = 1 << 10;
 
+/// The reason for the shortest length.
+const EMPTY: &str = "an empty message cannot become shorter";
+
+define_settings! {
+    /// Compressed messages over TCP; never over RDMA. Where farcall is built without its feature
+    /// `compression`, it is an error to switch them on.
+    ///
+    /// Off by default. The two directions are apart: a side says whether it accepts compressed
+    /// messages, and from which length on it compresses its own, for a peer that accepts them. With
+    /// a peer that says nothing of it, an older version for example, messages go as they are. The
+    /// encoding is deflate.
+    ///
+    /// It holds over TCP and over byte streams that a program makes. Connections over RDMA, Unix
+    /// sockets and within a process carry messages as they are, whatever this says: there, copying
+    /// the bytes takes less time than compressing them.
+    ///
+    /// It needs farcall's feature `compression`; without it everything but [`Compression::OFF`] is
+    /// refused by [`check`](Self::check).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use farcall::Compression;
+    ///
+    /// // Accepts, and compresses messages of 16 KiB and more.
+    /// const COMPRESSION: Compression = Compression::ON.with_min_len(16 << 10);
+    /// assert_eq!(COMPRESSION.min_len(), Some(16 << 10));
+    /// assert_eq!(Compression::default(), Compression::OFF);
+    /// ```
+    Compression, CompressionOverlay, "compression", [const], derive(Copy, PartialEq, Eq) {
+        /// Whether compressed messages are accepted from the other side.
+        accept, with_accept: bool as Plain = false, Live, .., "";
+        /// From which length on messages are compressed, where the other side accepts it; "off" is
+        /// never.
+        ///
+        /// In bytes of the encoding: from 1 to 4,294,967,294, and 4,294,967,295 for never.
+        min_len, with_min_len: u32 as SizeOrNever = NEVER, Live, 1.., EMPTY;
+    }
+}
+
 impl Compression {
     /// Nothing is accepted, and nothing compressed.
-    pub const OFF: Self = Self { is_accepted: false, min_len: NEVER };
+    pub const OFF: Self = Self::DEFAULTS;
 
     /// Compressed messages are accepted, and none is compressed.
-    pub const ACCEPT: Self = Self { is_accepted: true, min_len: NEVER };
+    pub const ACCEPT: Self = Self { accept: true, min_len: NEVER };
 
     /// Compressed messages are accepted, and those of 1 KiB and more are compressed.
-    pub const ON: Self = Self { is_accepted: true, min_len: DEFAULT_MIN_LEN };
-
-    /// Sets whether compressed messages are accepted.
-    #[must_use]
-    pub const fn with_accept(mut self, is_accepted: bool) -> Self {
-        self.is_accepted = is_accepted;
-        self
-    }
-
-    /// Sets the length from which on messages are compressed, in bytes of their encoding: from 1
-    /// to 4,294,967,294, and 4,294,967,295 for none.
-    #[must_use]
-    pub const fn with_min_len(mut self, bytes: u32) -> Self {
-        self.min_len = bytes;
-        self
-    }
+    pub const ON: Self = Self { accept: true, min_len: DEFAULT_MIN_LEN };
 
     /// Whether compressed messages are accepted.
     #[must_use]
     pub const fn is_accepted(&self) -> bool {
-        self.is_accepted
+        self.accept
     }
 
     /// From which length on messages are compressed, in bytes; `None` where none is.
@@ -90,7 +86,7 @@ impl Compression {
         if *self == Self::OFF {
             return Ok(());
         }
-        check_min_len("compression.min_len", self.min_len)?;
+        self.check_each()?;
         ensure(
             cfg!(feature = "compression"),
             "compression",
@@ -106,13 +102,7 @@ impl Compression {
 ///
 /// When it is 0.
 pub fn check_min_len(name: &'static str, bytes: u32) -> Result<(), InvalidSetting> {
-    ensure(bytes >= 1, name, bytes, "at least 1, since an empty message cannot become shorter")
-}
-
-impl Default for Compression {
-    fn default() -> Self {
-        Self::OFF
-    }
+    check(name, &bytes, 1.., EMPTY)
 }
 
 #[cfg(test)]

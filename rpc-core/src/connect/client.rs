@@ -1,7 +1,6 @@
 //! The client's side of the handshake.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::handshake::{self, HandshakeError};
 use super::path_binding::{End, PathBinding};
@@ -9,61 +8,39 @@ use super::reasons::{Failures, Fallback};
 use super::{
     Bootstrap, Candidate, ConnectError, Declined, Obstacle, PendingOffer, Upgrade, upgrade,
 };
-use crate::client::{ClientSetup, ConfiguredNames, Established, Session};
+use crate::Negotiated;
+use crate::client::{ChannelSettings, ClientSetup, ConfiguredNames, Established, Session};
 use crate::memory::MemoryCharge;
 use crate::policy::failover::Wanted;
-use crate::policy::progress::PROGRESS_TIMEOUT;
 use crate::transport::Addresses;
 use crate::wire::PeerText;
 use crate::wire::hello::{self, Hello, Offer, PREFIX_LEN, Verdict};
-use crate::{Backoff, Compression, ConnectBackoff, Keepalive, Limits, Negotiated, ReplayLimits};
 
 /// How a client connects.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct ClientConfig {
-    /// What this side accepts.
-    pub limits: Limits,
-    /// What it does with compressed messages.
-    pub compression: Compression,
+    /// The settings of its channel.
+    pub settings: Arc<ChannelSettings>,
     /// Which upgraded paths to try.
     pub policy: UpgradePolicy,
-    /// The bound on the whole handshake, upgrade included.
-    ///
-    /// 10 s by default: gRPC's servers give a connection 20 s for less, and a lossy link may
-    /// stall a queue pair's first message for half a second a retry.
-    pub handshake_timeout: Duration,
-    /// How a server that is gone is found; `None` leaves that to the operating system, which may
-    /// take hours.
-    pub keepalive: Option<Keepalive>,
-    /// How long a server may take nothing of the requests that wait for it, or send nothing more
-    /// of a large frame that it has begun, before the connection is ended. `None` waits for ever.
-    ///
-    /// 60 s by default, for the reasons of [`PROGRESS_TIMEOUT`].
-    pub progress_timeout: Option<Duration>,
-    /// How soon an upgraded path that has failed is retried.
-    pub backoff: Backoff,
-    /// How soon a channel connects again after it could not, or after a connection of no use.
-    pub connect_backoff: ConnectBackoff,
-    /// How many calls a channel may make once more after their connection ended under them.
-    pub replays: ReplayLimits,
     /// The names that are compared with the methods of the first server.
     pub names: Option<Arc<ConfiguredNames>>,
 }
 
-impl Default for ClientConfig {
-    fn default() -> Self {
-        Self {
-            limits: Limits::default(),
-            compression: Compression::OFF,
-            policy: UpgradePolicy::Never,
-            handshake_timeout: Duration::from_secs(10),
-            keepalive: Some(Keepalive::default()),
-            progress_timeout: Some(PROGRESS_TIMEOUT),
-            backoff: Backoff::default(),
-            connect_backoff: ConnectBackoff::default(),
-            replays: ReplayLimits::default(),
-            names: None,
-        }
+impl ClientConfig {
+    /// Connects without upgraded paths, by the default settings after `change`.
+    #[must_use]
+    pub fn with_settings(change: impl FnOnce(&mut ChannelSettings)) -> Self {
+        let mut settings = ChannelSettings::default();
+        change(&mut settings);
+        settings.into()
+    }
+}
+
+impl From<ChannelSettings> for ClientConfig {
+    /// Connects without upgraded paths.
+    fn from(settings: ChannelSettings) -> Self {
+        Self { settings: Arc::new(settings), ..Self::default() }
     }
 }
 
@@ -148,10 +125,10 @@ pub async fn connect(
     wanted: Wanted,
 ) -> Result<Established, ConnectError> {
     let handshake = negotiate(bootstrap, config, wanted, server);
-    match tokio::time::timeout(config.handshake_timeout, handshake).await {
+    match tokio::time::timeout(config.settings.handshake_timeout, handshake).await {
         Ok(outcome) => outcome,
         Err(_) => {
-            let (address, timeout) = (server.to_string(), config.handshake_timeout);
+            let (address, timeout) = (server.to_string(), config.settings.handshake_timeout);
             Err(ConnectError::TimedOut { address, timeout })
         }
     }
@@ -171,8 +148,8 @@ async fn negotiate(
     if let (Wanted::Bootstrap(reason), UpgradePolicy::Prefer(_)) = (&wanted, &config.policy) {
         offers.skip(reason);
     }
-    let mut hello = Hello::new(&config.limits);
-    hello.encodings = bootstrap.accepted_encodings(config.compression);
+    let mut hello = Hello::new(&config.settings.limits);
+    hello.encodings = bootstrap.accepted_encodings(config.settings.compression);
     let offer = |(name, offer): &(&'static str, Box<dyn PendingOffer>)| Offer {
         name: (*name).to_owned(),
         blob: offer.blob().into(),
@@ -213,14 +190,14 @@ async fn negotiate(
     };
     let addresses = bootstrap.addresses();
     let setup = ClientSetup {
-        limits: config.limits,
+        limits: config.settings.limits,
         compression: match candidate {
             // An upgraded path carries messages as they are.
             Some(_) => Negotiated::default(),
-            None => bootstrap.negotiated(config.compression, answer.encodings),
+            None => bootstrap.negotiated(config.settings.compression, answer.encodings),
         },
-        keepalive: config.keepalive,
-        progress_timeout: config.progress_timeout,
+        keepalive: config.settings.keepalive.when_enabled(),
+        progress_timeout: config.settings.progress_timeout,
         peer: answer,
         server: Arc::clone(server),
         addresses,

@@ -17,14 +17,16 @@ use crate::settings::{InvalidSetting, MAX_DURATION, MIN_TIMEOUT, define_settings
 use crate::wire::ProtocolError;
 
 define_settings! {
-    /// The detection of a silent peer.
+    /// The detection of a peer that is gone.
     ///
-    /// A peer that is gone is found at most twice `interval` and `timeout` after the last thing
-    /// that it sent.
+    /// Such a peer is found at most twice `interval` and `timeout` after the last thing that it
+    /// sent.
     ///
     /// [`check`](Self::check) says whether the times are in range. The setters that take a
     /// `Keepalive` check it, and panic.
     Keepalive, KeepaliveOverlay, "keepalive", [const], derive(Copy, PartialEq, Eq) {
+        /// Without it, finding out is left to the operating system, which may take hours.
+        enabled, with_enabled: bool as Plain = true, Live, .., "";
         /// How long nothing may come in before a ping asks for something. At grpc:// the default is
         /// 5m, and a channel pings during calls alone.
         ///
@@ -52,7 +54,13 @@ impl Keepalive {
     /// A peer that is silent for `interval` is sent a ping, and has `timeout` to be heard.
     #[must_use]
     pub const fn new(interval: Duration, timeout: Duration) -> Self {
-        Self { interval, timeout, is_for_tests: false }
+        Self { enabled: true, interval, timeout, is_for_tests: false }
+    }
+
+    /// Returns the times unless it is switched off.
+    #[must_use]
+    pub const fn when_enabled(self) -> Option<Self> {
+        if self.enabled { Some(self) } else { None }
     }
 
     /// As [`new`](Self::new), with an `interval` that may be as short as 1 ms, for tests that count
@@ -60,7 +68,7 @@ impl Keepalive {
     #[doc(hidden)]
     #[must_use]
     pub const fn for_tests(interval: Duration, timeout: Duration) -> Self {
-        Self { interval, timeout, is_for_tests: true }
+        Self { enabled: true, interval, timeout, is_for_tests: true }
     }
 
     /// Checks that both times are in their ranges.
@@ -73,6 +81,13 @@ impl Keepalive {
             return self.with_interval(self.interval.max(MIN_INTERVAL)).check_each();
         }
         self.check_each()
+    }
+}
+
+impl From<Option<Self>> for Keepalive {
+    /// Switches it off for `None`.
+    fn from(keepalive: Option<Self>) -> Self {
+        keepalive.unwrap_or(Self::DEFAULTS.with_enabled(false))
     }
 }
 

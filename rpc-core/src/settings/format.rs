@@ -103,6 +103,12 @@ pub trait Format<V> {
 #[derive(Debug)]
 pub struct Plain;
 
+/// True or false.
+pub type Switch = Plain;
+
+/// A list of texts.
+pub type Texts = Plain;
+
 /// A value that may be absent, for which a file has no word.
 #[derive(Debug)]
 pub struct Optional;
@@ -118,6 +124,10 @@ pub struct Size;
 /// A number of bytes, or "off".
 #[derive(Debug)]
 pub struct SizeOrOff;
+
+/// A number of bytes, or "off" for the greatest number.
+#[derive(Debug)]
+pub struct SizeOrNever;
 
 /// A count, or "off".
 #[derive(Debug)]
@@ -251,6 +261,24 @@ impl Format<Option<u64>> for SizeOrOff {
 
     fn write(value: &Option<u64>) -> Option<String> {
         Some(value.map_or_else(|| format!("{OFF:?}"), written_bytes))
+    }
+}
+
+impl Format<u32> for SizeOrNever {
+    type Inner = u32;
+
+    fn inner(value: &u32) -> Option<&u32> {
+        Some(value)
+    }
+
+    fn read(raw: &Raw<'_>, units: &Units) -> Result<u32, Mismatch> {
+        // Nothing has the greatest length, so that it is as good as none.
+        let bytes = SizeOrOff::read(raw, units)?;
+        Ok(bytes.map_or(u32::MAX, |bytes| u32::try_from(bytes).unwrap_or(u32::MAX)))
+    }
+
+    fn write(value: &u32) -> Option<String> {
+        SizeOrOff::write(&(*value < u32::MAX).then_some(u64::from(*value)))
     }
 }
 

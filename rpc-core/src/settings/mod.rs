@@ -9,22 +9,29 @@
 //! default, effect, range and reason stand there with the documentation. The type, its setters, its
 //! check and its [`Table`] of a settings file derive from that. [`range`] has the ranges and their
 //! text, [`mod@format`] reads and writes values, and [`table`] is what a file's reader sees.
+//!
+//! A builder keeps [`Layers`]: what a file sets, and what the program's code sets. Its setters come
+//! from the same declaration, by [`builder_setters`].
 
 mod define;
 pub mod format;
+mod layers;
 pub mod range;
+mod setters;
 #[cfg(unix)]
 mod small_file;
 pub mod table;
 
 use std::borrow::Cow;
 use std::fmt::Debug;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use thiserror::Error;
 
-pub use crate::{define_overlay, define_settings};
+pub use crate::{builder_setters, define_overlay, define_settings};
 pub use format::{Mismatch, Raw, Units, Value};
+pub use layers::{Layers, Settings};
 pub use range::{Checked, Whole, check};
 #[cfg(unix)]
 pub use small_file::read_small_file;
@@ -83,6 +90,9 @@ pub const MIN_TIMEOUT: Duration = Duration::from_millis(1);
 /// The longest duration of any setting: a year keeps every sum of instants in range.
 pub const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 3600);
 
+/// The range of timeouts, in which something has to happen.
+pub const TIMEOUTS: RangeInclusive<Duration> = MIN_TIMEOUT..=MAX_DURATION;
+
 /// The longest delay between attempts. A client that comes back after more than a day is a new one.
 pub const MAX_DELAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -116,7 +126,7 @@ pub fn ensure(
 ///
 /// When it is shorter or longer.
 pub fn check_timeout(name: &'static str, timeout: Duration) -> Result<(), InvalidSetting> {
-    check(name, &timeout, MIN_TIMEOUT..=MAX_DURATION, NO_TIME)
+    check(name, &timeout, TIMEOUTS, NO_TIME)
 }
 
 /// Checks a period in which something may still go on; zero ends it at once. At most a year.

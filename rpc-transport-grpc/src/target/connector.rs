@@ -43,7 +43,7 @@ impl GrpcConnector {
     ) -> Self {
         let authority = authority.into();
         let name = format!("{}://{authority}", scheme.of_address()).into();
-        let pace = Arc::new(PingPace::new(config.keepalive));
+        let pace = Arc::new(PingPace::new(config.settings.keepalive.when_enabled()));
         Self { authority, name, scheme, streams: Arc::new(streams), pace, config }
     }
 
@@ -73,7 +73,7 @@ impl GrpcConnector {
             server: Arc::clone(&self.name),
             scheme: self.scheme,
             authority: self.authority.clone(),
-            limits: self.config.limits,
+            limits: self.config.settings.limits,
         }));
         match first.await {
             Ok(Ok(())) => Ok(Established::Encoded(guard.disarm())),
@@ -83,7 +83,7 @@ impl GrpcConnector {
     }
 
     fn builder(&self) -> http2::Builder<TokioExecutor> {
-        let limits = &self.config.limits;
+        let limits = &self.config.settings.limits;
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder
             .timer(TokioTimer::new())
@@ -189,7 +189,7 @@ impl Connect for GrpcConnector {
 
     fn connect(&self, _: Wanted) -> BoxFuture<'_, Result<Established, ConnectError>> {
         Box::pin(async {
-            let timeout = self.config.handshake_timeout;
+            let timeout = self.config.settings.handshake_timeout;
             let handshake = |stream| -> Connecting<'_> { Box::pin(self.handshake(stream)) };
             let connecting = self.streams.connect_by(&self.name, &handshake);
             let opened = tokio::time::timeout(timeout, connecting).await;
@@ -216,7 +216,7 @@ mod tests {
     async fn silent(handshake_timeout: Duration) -> (TcpListener, GrpcConnector) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let authority = listener.local_addr().unwrap().to_string();
-        let config = ClientConfig { handshake_timeout, ..ClientConfig::default() };
+        let config = ClientConfig::with_settings(|it| it.handshake_timeout = handshake_timeout);
         (listener, connector(authority, config))
     }
 

@@ -38,7 +38,7 @@ define_settings! {
     ///
     /// One lane has one of each queue below. [`check`](Self::check) says whether connections can
     /// work with the configuration; `farcall::Rdma::new` checks it, and panics.
-    RdmaConfig, RdmaOverlay, "rdma", [], derive() {
+    RdmaConfig, RdmaOverlay, "rdma", [], derive(PartialEq) {
         /// The devices or ports that may be used, as "mlx5_0" or "mlx5_1:2"; all if none is named.
         devices, with_devices: Vec<String> as Plain = Vec::new(), Start, .., "";
         /// The port that serves a connection: the one with its local "address", or the "nearest".

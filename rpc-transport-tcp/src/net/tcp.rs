@@ -246,7 +246,8 @@ impl TcpConnector {
 impl OpenStream for TcpConnector {
     fn open_stream(&self) -> BoxFuture<'_, io::Result<Box<dyn Bootstrap>>> {
         Box::pin(async {
-            let opened = tokio::time::timeout(self.config.handshake_timeout, self.open()).await;
+            let opened =
+                tokio::time::timeout(self.config.settings.handshake_timeout, self.open()).await;
             self.start(opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?)
         })
     }
@@ -269,7 +270,7 @@ impl OpenStream for TcpConnector {
                 let connected = happy_eyeballs::connect(addresses, open, finish).await;
                 connected.map_err(|error| error.unwrap_or_else(|| unreachable(without_address())))
             };
-            let timeout = self.config.handshake_timeout;
+            let timeout = self.config.settings.handshake_timeout;
             let connected = tokio::time::timeout(timeout, connected).await;
             connected.unwrap_or_else(|_| {
                 let address = server.to_owned();
@@ -363,7 +364,7 @@ mod tests {
     async fn an_address_that_accepts_in_silence_does_not_hide_a_live_one() {
         let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let live = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let config = ClientConfig { handshake_timeout: HOUR, ..ClientConfig::default() };
+        let config = ClientConfig::with_settings(|it| it.handshake_timeout = HOUR);
         let connector = TcpConnector::new(silent.local_addr().unwrap().to_string(), config);
         OpenStream::set_alternatives(&connector, &Arc::from([live.local_addr().unwrap()]));
         let server = rpc_core::Server::builder().build();

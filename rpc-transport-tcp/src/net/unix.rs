@@ -146,7 +146,8 @@ impl UnixConnector {
 impl OpenStream for UnixConnector {
     fn open_stream(&self) -> BoxFuture<'_, io::Result<Box<dyn Bootstrap>>> {
         Box::pin(async {
-            let opened = tokio::time::timeout(self.config.handshake_timeout, self.open()).await;
+            let opened =
+                tokio::time::timeout(self.config.settings.handshake_timeout, self.open()).await;
             let stream = opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
             Ok(Box::new(bootstrap(stream, &self.name)) as Box<dyn Bootstrap>)
         })

@@ -19,6 +19,7 @@ mod interop;
 mod payload;
 pub mod raw_peer;
 pub mod scenario;
+mod shared_settings;
 pub mod soak;
 
 /// What is generated from gRPC's own `.proto` files for interoperability tests.
@@ -39,3 +40,4 @@ pub use harness::running::Running;
 pub use harness::{Harness, Path};
 pub use interop::{interop_servers, ping_pong};
 pub use payload::payload;
+pub use shared_settings::SharedSettings;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use farcall::{
-    Channel, Code, Compression, Config, ConnectionInfo, Limits, MethodCompression, Server, Status,
+    Channel, Code, Compression, ConnectionInfo, Limits, MethodCompression, Server, Status,
 };
 use farcall_suite::Probe;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
@@ -250,13 +250,13 @@ async fn nothing_is_compressed_over_rdma() -> Result<(), Failure> {
     network.add_device("sim0", &[std::net::Ipv4Addr::LOCALHOST.into()]);
     let config = farcall::RdmaConfig::default().with_allow_untrusted_reads(true);
     let [ours, theirs] = [config.clone(), config].map(|it| farcall::Rdma::simulated(&network, it));
-    let on = Config::default().with_compression(Compression::ON.with_min_len(1));
-    let builder = Server::builder().config(&on).rdma(&theirs);
+    let on = Compression::ON.with_min_len(1);
+    let builder = Server::builder().compression(on).rdma(&theirs);
     let builder = builder.add_service(ProbeService::new(Probe::new().0));
     let listener = builder.bind("rdma://127.0.0.1:0").await?;
     let address = listener.local_address().to_string();
     let _task = AbortOnDropHandle::new(tokio::spawn(listener.serve()));
-    let channel = Channel::builder(&address)?.config(&on).rdma(&ours).connect().await?;
+    let channel = Channel::builder(&address)?.compression(on).rdma(&ours).connect().await?;
     let stub = ProbeStub::new(channel.clone()).compress_from(1);
     // A small message in a SEND, and a large one that is read.
     for len in [1000, 500_000] {

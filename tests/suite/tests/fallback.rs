@@ -96,8 +96,7 @@ async fn a_call_on_a_channel_that_requires_rdma_is_unavailable_and_says_why() ->
     let _alone = ALONE.lock().await;
     let authority = serve("auto").await?;
     let address = format!("rdma://{authority}").parse().expect("an address");
-    let stub =
-        ProbeStub::new(ChannelBuilder::new(address).config(&Config::default()).connect_lazy());
+    let stub = ProbeStub::new(ChannelBuilder::new(address).connect_lazy());
     let status = stub.echo(EchoRequest::default()).await.expect_err("there is no device");
     assert_eq!(status.code(), farcall::Code::Unavailable);
     let is_said = |reason: &&str| status.message().contains(reason.trim_start_matches("rdma: "));

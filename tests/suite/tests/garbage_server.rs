@@ -4,9 +4,7 @@ use std::error::Error;
 use std::io;
 use std::time::Duration;
 
-use farcall::{
-    Channel, ChannelBuilder, CloseReason, Code, Config, ConnectError, MayHaveExecuted, Status,
-};
+use farcall::{Channel, ChannelBuilder, CloseReason, Code, ConnectError, MayHaveExecuted, Status};
 use farcall_suite::payload;
 use farcall_suite::proto::probe_rpc::{ProbeStub, SERVICE};
 use farcall_suite::proto::{DownloadRequest, EchoRequest};
@@ -67,10 +65,10 @@ async fn status_of(answer: Answer, call: impl AsyncFnOnce(ProbeStub) -> Option<S
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback can be listened on");
     let address = format!("tcp://{}", listener.local_addr().expect("it has an address"));
     let handshake = if matches!(answer, Answer::Silence) { SILENCE } else { LIMIT };
-    let config = Config::default().with_handshake_timeout(handshake);
     let server = tokio::spawn(serve(listener, answer));
     let address = address.parse().expect("the address is one");
-    let stub = ProbeStub::new(ChannelBuilder::new(address).config(&config).connect_lazy());
+    let builder = ChannelBuilder::new(address).handshake_timeout(handshake);
+    let stub = ProbeStub::new(builder.connect_lazy());
     let called = tokio::time::timeout(2 * LIMIT, call(stub)).await;
     let status = called.expect("the call ends in time").expect("the call fails");
     let served = tokio::time::timeout(LIMIT, server).await.expect("the client closes in time");

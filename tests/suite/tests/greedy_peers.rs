@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
-use farcall::{Channel, Config, Limits, ServeError, Server, ServerBuilder, Status};
+use farcall::{Channel, Limits, ServeError, Server, ServerBuilder, Status};
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub, SERVICE};
 use farcall_suite::proto::{EchoRequest, ParkRequest, ProduceRequest};
 use farcall_suite::raw_peer::{RawPeer, frame, hello_with, record};
@@ -31,7 +31,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
 const WHOLE: u8 = 1;
 
 struct Rig {
-    config: Config,
+    limits: Limits,
     server: Server,
     serving: JoinHandle<Result<(), ServeError>>,
     watch: Watch,
@@ -40,20 +40,19 @@ struct Rig {
 
 impl Rig {
     async fn start(limits: Limits, rules: impl FnOnce(ServerBuilder) -> ServerBuilder) -> Self {
-        let config = Config::default().with_limits(limits);
-        let config = config.with_handshake_timeout(HANDSHAKE_TIMEOUT);
         let (probe, watch) = Probe::new();
-        let builder =
-            rules(Server::builder().config(&config)).add_service(ProbeService::new(probe));
+        let builder = rules(Server::builder().limits(limits).handshake_timeout(HANDSHAKE_TIMEOUT))
+            .add_service(ProbeService::new(probe));
         let server = builder.build();
         let listener = server.bind("tcp://127.0.0.1:0").await.expect("a port");
         let address = listener.local_address().to_string();
         let serving = tokio::spawn(listener.serve());
-        Self { config, server, serving, watch, address }
+        Self { limits, server, serving, watch, address }
     }
 
     async fn honest(&self) -> Result<ProbeStub, Failure> {
-        let connecting = Channel::builder(&self.address)?.config(&self.config).connect();
+        let builder = Channel::builder(&self.address)?.limits(self.limits);
+        let connecting = builder.handshake_timeout(HANDSHAKE_TIMEOUT).connect();
         Ok(ProbeStub::new(within("an honest connection", connecting).await?))
     }
 

@@ -57,7 +57,7 @@ impl Rig {
         let serving = tokio::spawn(server.serve_incoming(listener));
         let pipes = Arc::new(Mutex::new(JoinSet::new()));
         let led = Arc::clone(&pipes);
-        let config = ClientConfig { limits: limits(), ..ClientConfig::default() };
+        let config = ClientConfig::with_settings(|it| it.limits = limits());
         let connector = StreamConnector::new("pipe", config, move || {
             let (ours, near) = tokio::io::duplex(PIPE_LEN);
             let (far, theirs) = tokio::io::duplex(PIPE_LEN);

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use farcall::{Channel, Code, Config, Limits, NotExecuted, ServeError, Server, Status, Streaming};
+use farcall::{Channel, Code, Limits, NotExecuted, ServeError, Server, Status, Streaming};
 use farcall_suite::Probe;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub, SERVICE};
 use farcall_suite::proto::{EchoReply, EchoRequest, ProduceRequest};
@@ -44,7 +44,6 @@ const WHOLE: u8 = 1;
 const FIRST: u8 = 2;
 
 struct Rig {
-    config: Config,
     address: String,
     server: Server,
     _serving: AbortOnDropHandle<Result<(), ServeError>>,
@@ -52,18 +51,17 @@ struct Rig {
 
 impl Rig {
     async fn start() -> Result<Self, Failure> {
-        let config = Config::default();
-        let builder = Server::builder().config(&config).max_memory(MAX_MEMORY);
+        let builder = Server::builder().max_memory(MAX_MEMORY);
         let builder = builder.add_service(ProbeService::new(Probe::new().0));
         let server = builder.build();
         let listener = server.bind("tcp://127.0.0.1:0").await?;
         let address = listener.local_address().to_string();
         let serving = tokio::spawn(listener.serve());
-        Ok(Self { config, address, server, _serving: AbortOnDropHandle::new(serving) })
+        Ok(Self { address, server, _serving: AbortOnDropHandle::new(serving) })
     }
 
     async fn honest(&self) -> Result<ProbeStub, Failure> {
-        Ok(ProbeStub::new(Channel::builder(&self.address)?.config(&self.config).connect().await?))
+        Ok(ProbeStub::new(Channel::builder(&self.address)?.connect().await?))
     }
 
     /// Connections that have sent `bytes` and read nothing, when the server has read all of it.

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use farcall::{Channel, Config, Limits, ServeError, Server, Status};
+use farcall::{Channel, Limits, ServeError, Server, Status};
 use farcall_suite::Probe;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub, SERVICE};
 use farcall_suite::proto::{EchoRequest, ProduceRequest};
@@ -34,7 +34,6 @@ const SILENT_COUNT: usize = 600;
 const WHOLE: u8 = 1;
 
 struct Rig {
-    config: Config,
     address: String,
     server: Server,
     _serving: AbortOnDropHandle<Result<(), ServeError>>,
@@ -42,18 +41,17 @@ struct Rig {
 
 impl Rig {
     async fn start() -> Result<Self, Failure> {
-        let config = Config::default();
-        let builder = Server::builder().config(&config).max_memory(MAX_MEMORY);
+        let builder = Server::builder().max_memory(MAX_MEMORY);
         let server = builder.add_service(ProbeService::new(Probe::new().0)).build();
         let listener = server.bind("tcp://127.0.0.1:0").await?;
         let address = listener.local_address().to_string();
         let serving = tokio::spawn(listener.serve());
-        Ok(Self { config, address, server, _serving: AbortOnDropHandle::new(serving) })
+        Ok(Self { address, server, _serving: AbortOnDropHandle::new(serving) })
     }
 
     /// Connects from 127.0.0.1, as clients do.
     async fn honest(&self) -> Result<ProbeStub, Failure> {
-        let connecting = Channel::builder(&self.address)?.config(&self.config).connect();
+        let connecting = Channel::builder(&self.address)?.connect();
         Ok(ProbeStub::new(within("an honest connection", connecting).await?))
     }
 

@@ -12,7 +12,7 @@ mod noticing;
 use std::time::Duration;
 
 use cable::Cable;
-use farcall::{Channel, Code, Config, Keepalive, Rdma, RdmaConfig, ServeError, Server, Status};
+use farcall::{Channel, Code, Keepalive, Rdma, RdmaConfig, ServeError, Server, Status};
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::{Probe, Watch};
@@ -36,21 +36,19 @@ struct Rig {
     serving: JoinHandle<Result<(), ServeError>>,
     watch: Watch,
     address: String,
-    config: Config,
     rdma: Rdma,
 }
 
 impl Rig {
     async fn start(host: String) -> Self {
-        let config = Config::default().with_keepalive(KEEPALIVE);
         let rdma = || Rdma::new(RdmaConfig::default().with_allow_untrusted_reads(true));
         let (probe, watch) = Probe::new();
-        let builder = Server::builder().config(&config).rdma(&rdma());
+        let builder = Server::builder().keepalive(KEEPALIVE).rdma(&rdma());
         let server = builder.add_service(ProbeService::new(probe)).build();
         let listener = server.bind(&format!("rdma://{host}:0")).await.expect("a place to listen");
         let address = listener.local_address().to_string();
         let serving = tokio::spawn(listener.serve());
-        Self { host, server, serving, watch, address, config, rdma: rdma() }
+        Self { host, server, serving, watch, address, rdma: rdma() }
     }
 
     /// A new connection over RDMA that works. A cable that was mended takes a moment.
@@ -59,7 +57,7 @@ impl Rig {
             loop {
                 match Channel::builder(&self.address)
                     .expect("an address")
-                    .config(&self.config)
+                    .keepalive(KEEPALIVE)
                     .rdma(&self.rdma)
                     .connect()
                     .await

@@ -6,7 +6,7 @@ mod noticing;
 
 use std::time::{Duration, Instant};
 
-use farcall::{Channel, Code, Config, Keepalive, ServeError, Server, Status};
+use farcall::{Channel, Code, Keepalive, ServeError, Server, Status};
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::{Probe, Watch};
@@ -33,9 +33,8 @@ struct Rig {
 
 impl Rig {
     async fn start() -> Self {
-        let config = Config::default().with_keepalive(KEEPALIVE);
         let (probe, watch) = Probe::new();
-        let builder = Server::builder().config(&config).add_service(ProbeService::new(probe));
+        let builder = Server::builder().keepalive(KEEPALIVE).add_service(ProbeService::new(probe));
         let server = builder.build();
         let listener = server.bind("tcp://127.0.0.1:0").await.expect("a port");
         let authority = listener.local_address().to_string().replace("tcp://", "");
@@ -44,7 +43,7 @@ impl Rig {
         let address = format!("tcp://{}", hop.authority);
         let channel = Channel::builder(&address)
             .expect("the address is one")
-            .config(&config)
+            .keepalive(KEEPALIVE)
             .connect()
             .await
             .expect("a connection");

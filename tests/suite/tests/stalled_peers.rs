@@ -4,11 +4,11 @@ mod log;
 
 use std::time::Duration;
 
-use farcall::{Channel, Code, Config, Limits, Server};
-use farcall_suite::Probe;
+use farcall::{Channel, Code, Limits, Server};
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub, SERVICE};
 use farcall_suite::proto::{EchoRequest, ProduceRequest};
 use farcall_suite::raw_peer::{RawPeer, frame, hello_with, record};
+use farcall_suite::{Probe, SharedSettings};
 use log::Log;
 use prost::Message;
 use rpc_core::wire::{FrameHeader, FrameKind};
@@ -40,8 +40,11 @@ const LIMITS: Limits = Limits::new()
     .with_max_stream_messages(16)
     .with_max_stream_bytes(1 << 20);
 
-fn config() -> Config {
-    Config::default().with_limits(LIMITS).with_progress_timeout(PROGRESS_TIMEOUT)
+fn settings() -> SharedSettings {
+    SharedSettings::new(|settings| {
+        settings.limits = LIMITS;
+        settings.progress_timeout = Some(PROGRESS_TIMEOUT);
+    })
 }
 
 async fn within<T>(what: &str, waited: impl Future<Output = T>) -> T {
@@ -59,7 +62,7 @@ fn request(name: &str, message: &[u8]) -> Vec<u8> {
 async fn cut_after(bytes: Vec<u8>) -> Result<Vec<String>, Failure> {
     let (log, _capturing) = Log::capture();
     let builder =
-        Server::builder().config(&config()).add_service(ProbeService::new(Probe::new().0));
+        settings().server(Server::builder()).add_service(ProbeService::new(Probe::new().0));
     let server = builder.build();
     let listener = server.bind("tcp://127.0.0.1:0").await?;
     let address = listener.local_address().to_string();
@@ -77,7 +80,7 @@ async fn cut_after(bytes: Vec<u8>) -> Result<Vec<String>, Failure> {
         }
     };
     within("the end of the connection", cut).await;
-    let honest = ProbeStub::new(Channel::builder(&address)?.config(&config()).connect().await?);
+    let honest = ProbeStub::new(settings().channel(Channel::builder(&address)?).connect().await?);
     within("an honest call", honest.echo(EchoRequest::default())).await?;
     Ok(log.take_lines())
 }
@@ -110,8 +113,8 @@ async fn a_client_that_stops_inside_a_large_frame_is_cut() -> Result<(), Failure
 async fn a_server_that_takes_no_requests_is_left() -> Result<(), Failure> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = format!("tcp://{}", listener.local_addr()?);
-    let config = config().with_keepalive(None);
-    let channel = Channel::builder(address)?.config(&config).connect_lazy();
+    let builder = settings().channel(Channel::builder(address)?);
+    let channel = builder.keepalive(None).connect_lazy();
     let payload = vec![7; LONG_LEN].into();
     let echo = EchoRequest { payload, ..EchoRequest::default() };
     let stub = ProbeStub::new(channel);

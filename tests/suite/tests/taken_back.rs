@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use farcall::{ChannelBuilder, Config, Limits};
+use farcall::{ChannelBuilder, Limits};
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeStub, SERVICE};
 use farcall_suite::raw_peer::{RawPeer, hello_with, record};
@@ -72,8 +72,7 @@ async fn a_large_request_that_is_given_up_while_it_waits_is_not_sent() -> Result
     let limits = Limits::new().with_max_message_len(128 << 20);
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = format!("tcp://{}", listener.local_addr()?).parse()?;
-    let config = Config::default().with_limits(limits).with_keepalive(None);
-    let channel = ChannelBuilder::new(address).config(&config).connect_lazy();
+    let channel = ChannelBuilder::new(address).limits(limits).keepalive(None).connect_lazy();
     let stub = ProbeStub::new(channel.clone());
     let blocking = stub.clone();
     let blocking = tokio::spawn(async move { blocking.echo(request(BLOCKING_LEN)).await });

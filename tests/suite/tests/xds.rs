@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use farcall::balance::Connectivity;
-use farcall::{Channel, Code, Listener, Readiness, Request, Server};
+use farcall::{Channel, Code, Listener, Request, Server};
 use farcall_suite::Probe;
 use farcall_suite::control_plane::{ControlPlane, Health, Service};
 use farcall_suite::proto::EchoRequest;
@@ -74,7 +74,7 @@ fn service<'a>(servers: impl IntoIterator<Item = &'a Running>) -> Service {
 fn channel(control_plane: SocketAddr) -> Channel {
     let address = format!("xds+tcp://{control_plane}/{NAME}");
     let builder = Channel::builder(address.as_str()).expect("an address");
-    builder.readiness(Readiness::WaitForReady).connect_lazy()
+    builder.wait_for_ready(true).connect_lazy()
 }
 
 async fn echo(channel: &Channel) -> Result<(), farcall::Status> {
@@ -243,7 +243,7 @@ const WANTED: &str = "FARCALL_TEST_XDS_SERVER";
 async fn in_a_pod_a_service_is_found_by_its_name() {
     let wanted = std::env::var(WANTED).expect("the other test says it");
     let channel = Channel::builder(format!("xds+tcp:///{NAME}").as_str()).unwrap();
-    let channel = channel.readiness(Readiness::WaitForReady).connect_lazy();
+    let channel = channel.wait_for_ready(true).connect_lazy();
     echo(&channel).await.unwrap();
     assert_eq!(known(&channel), [wanted]);
 }

@@ -23,26 +23,11 @@ impl ChannelBuilder {
         self
     }
 
-    /// The handle of [`tls`](Self::tls), to reload its files.
+    /// Returns the handle of [`tls`](Self::tls), or that of a settings file, to reload its files.
     #[cfg(feature = "tls")]
     #[must_use]
-    pub fn get_tls(&self) -> Option<&ClientTls> {
+    pub fn tls_handle(&self) -> Option<&ClientTls> {
         self.tls.as_ref()
-    }
-
-    /// Sets whether the channel makes encrypted connections only, where they leave the host; off by
-    /// default. Without `tls` it does not connect then. RDMA, which is not encrypted, is refused
-    /// with that reason: at `auto://` calls stay on TCP, and at `rdma://` the channel does not
-    /// connect. Unix sockets and connections inside the process are left alone.
-    pub fn require_encryption(mut self, is_required: bool) -> Self {
-        self.config = self.config.with_require_encryption(is_required);
-        self
-    }
-
-    /// Whether the channel makes encrypted connections only, where they leave the host.
-    #[must_use]
-    pub fn get_require_encryption(&self) -> bool {
-        self.config.require_encryption()
     }
 }
 
@@ -62,12 +47,6 @@ impl ChannelBuilder {
     pub fn allow_unencrypted_credentials(mut self, are_allowed: bool) -> Self {
         self.are_credentials_shown = are_allowed;
         self
-    }
-
-    /// Whether calls may carry credentials over connections that are not encrypted.
-    #[must_use]
-    pub fn get_allow_unencrypted_credentials(&self) -> bool {
-        self.are_credentials_shown
     }
 }
 

@@ -3,16 +3,36 @@
 use std::sync::Arc;
 
 use rpc_core::client::attempts::PolicyAttempts;
-use rpc_core::client::{ConfiguredNames, TargetRules, WatchedRules};
+use rpc_core::client::{CallRules, ConfiguredNames, TargetRules, WatchedRules};
+use rpc_core::overlays::ChannelSettingsOverlay;
 use tokio::sync::watch;
 
 use super::ChannelBuilder;
 use crate::Address;
-use crate::channel::live::{Live, LiveTarget, attempts};
+use crate::channel::live::{LiveTarget, attempts};
 use crate::rdma::Rdma;
 use crate::resolve::Scheme;
+use crate::retry::ServiceConfig;
 
 impl ChannelBuilder {
+    /// Returns a builder with the layer of a settings file.
+    pub(crate) fn with_file(
+        address: Address,
+        file: ChannelSettingsOverlay,
+        service: ServiceConfig,
+    ) -> Self {
+        let mut builder = Self::new(address);
+        builder.layers.file = file;
+        builder.service.file = service;
+        builder
+    }
+
+    /// What applies to calls by their method.
+    #[cfg(test)]
+    pub(crate) fn service(&self) -> &ServiceConfig {
+        self.service.resolve()
+    }
+
     /// The same builder with the handle of its settings.
     pub(crate) fn set_rdma(mut self, rdma: &Rdma) -> Self {
         self.rdma = Some(rdma.clone());
@@ -24,17 +44,17 @@ impl LiveTarget {
     /// A target as the settings have it, before the program changes the builder.
     fn new(name: String, builder: &ChannelBuilder) -> Self {
         let rules = TargetRules {
-            calls: builder.calls,
-            policies: attempts(builder.get_service_config().clone()),
+            calls: CallRules::new(&builder.settings()),
+            policies: attempts(builder.service.resolve().clone()),
         };
         Self {
             name,
             address: watch::Sender::new(builder.address().clone()),
             rules: Arc::new(WatchedRules::new(rules)),
-            names: Arc::new(ConfiguredNames::new(builder.get_service_config())),
+            names: Arc::new(ConfiguredNames::new(builder.service.resolve())),
             resolver_of: ChannelBuilder::resolver_of,
             tls: builder.tls.clone(),
-            requires_encryption: builder.get_require_encryption(),
+            requires_encryption: builder.settings().require_encryption,
         }
     }
 
@@ -43,7 +63,7 @@ impl LiveTarget {
     /// address waits where encryption does.
     pub(crate) fn held_back(&self, builder: &ChannelBuilder) -> &'static [&'static str] {
         let is_encrypted_anew = self.tls.is_some() != builder.tls.is_some()
-            || self.requires_encryption != builder.get_require_encryption();
+            || self.requires_encryption != builder.settings().require_encryption;
         let (old, new) = (self.address.borrow(), builder.address());
         // Certificates, and requests over HTTP/2, are for the name of a name's address.
         let is_named = |address: &Address| {
@@ -63,20 +83,20 @@ impl LiveTarget {
     pub(crate) fn update(&self, builder: &ChannelBuilder) {
         let held_back = self.held_back(builder);
         let old = self.rules.load();
-        let is_same = |old: &&Arc<PolicyAttempts>| old.config() == builder.get_service_config();
+        let is_same = |old: &&Arc<PolicyAttempts>| old.config() == builder.service.resolve();
         // The budget of a service config goes on where the config stays.
         let is_other = old.policies.as_ref().is_none_or(|old| !is_same(&old));
         let policies = match old.policies.as_ref().filter(is_same) {
             Some(old) => Some(Arc::clone(old)),
-            None => attempts(builder.get_service_config().clone()),
+            None => attempts(builder.service.resolve().clone()),
         };
-        self.rules.store(TargetRules { calls: builder.calls, policies });
+        self.rules.store(TargetRules { calls: CallRules::new(&builder.settings()), policies });
         #[cfg(feature = "tls")]
         if let (Some(old), Some(new)) = (&self.tls, &builder.tls) {
             old.replace(new);
         }
         if is_other {
-            self.names.replace(builder.get_service_config());
+            self.names.replace(builder.service.resolve());
         }
         // Last: the connections to new servers have the TLS that came with their address.
         if !held_back.contains(&"address") {
@@ -94,7 +114,7 @@ impl ChannelBuilder {
     /// program sets from here on stays.
     pub(crate) fn live(mut self, name: String) -> (Self, Arc<LiveTarget>) {
         let target = Arc::new(LiveTarget::new(name, &self));
-        self.live = Some(Live::new(Arc::clone(&target)));
+        self.live = Some(Arc::clone(&target));
         (self, target)
     }
 }

@@ -33,7 +33,8 @@ impl ServerBuilder {
         &self.config
     }
 
-    /// The handle of [`rdma`](Self::rdma); `None` where the server will make its own.
+    /// The handle of [`rdma`](Self::rdma); `None` where the server uses the process-wide
+    /// one.
     #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
     #[must_use]
     pub fn get_rdma(&self) -> Option<&crate::Rdma> {

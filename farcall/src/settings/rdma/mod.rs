@@ -12,7 +12,8 @@ pub(super) fn faults(table: &RdmaTable) -> Vec<InvalidSetting> {
     table.settings().faults()
 }
 
-/// Makes the handle to the devices that the table describes.
+/// Returns the handle to the devices that the table describes. A table of defaults describes those
+/// of the process-wide handle.
 pub(super) fn handle(table: &RdmaTable, _: &Places) -> Rdma {
-    Rdma::new(table.settings())
+    Rdma::with_config(table.settings())
 }

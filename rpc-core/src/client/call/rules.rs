@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::call::log::CallLog;
 use crate::client::call::deadline::SetBy;
+use crate::client::{ChannelSettings, ChannelSettingsOverlay};
 use crate::{CallKind, Readiness};
 
 /// Rules for calls that set nothing themselves.
@@ -23,6 +24,27 @@ impl CallRules {
     /// No timeouts. Calls do not wait, and those that fail are logged.
     pub const DEFAULT: Self =
         Self { timeout: None, unary_timeout: None, wait_for_ready: false, log_failures: true };
+
+    /// Returns the rules of a channel with these settings.
+    #[must_use]
+    pub const fn new(settings: &ChannelSettings) -> Self {
+        Self {
+            timeout: settings.timeout,
+            unary_timeout: settings.unary_timeout,
+            wait_for_ready: settings.wait_for_ready,
+            log_failures: settings.log_failed_calls,
+        }
+    }
+
+    /// Lays the settings in code over these rules.
+    pub(in crate::client) fn under(self, code: &ChannelSettingsOverlay) -> Self {
+        Self {
+            timeout: code.timeout.unwrap_or(self.timeout),
+            unary_timeout: code.unary_timeout.unwrap_or(self.unary_timeout),
+            wait_for_ready: code.wait_for_ready.unwrap_or(self.wait_for_ready),
+            log_failures: code.log_failed_calls.unwrap_or(self.log_failures),
+        }
+    }
 
     /// Returns the timeout of a call of this kind.
     pub(in crate::client) fn timeout_of(&self, kind: CallKind) -> Option<(Duration, SetBy)> {

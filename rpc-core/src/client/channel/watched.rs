@@ -2,10 +2,10 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
+use crate::client::ChannelSettingsOverlay;
 use crate::client::attempts::PolicyAttempts;
 use crate::client::call::rules::CallRules;
 
@@ -48,12 +48,8 @@ pub struct Watched {
     pub target: Arc<WatchedRules>,
     /// The target, which its owner keeps up to date for as long as a channel holds it.
     pub owner: Arc<dyn Any + Send + Sync>,
-    /// Timeout of calls of every kind, if set in code.
-    pub timeout: Option<Duration>,
-    /// Timeout of unary calls, if set in code.
-    pub unary_timeout: Option<Duration>,
-    /// Readiness of calls, if set in code.
-    pub wait_for_ready: Option<bool>,
+    /// The settings in code.
+    pub code: Arc<ChannelSettingsOverlay>,
     /// Set if the policies are those in code.
     pub has_own_policies: bool,
 }
@@ -62,26 +58,20 @@ impl Watched {
     /// Returns watched rules of which the program overrides none.
     #[must_use]
     pub fn new(target: Arc<WatchedRules>, owner: Arc<dyn Any + Send + Sync>) -> Self {
-        Self {
-            target,
-            owner,
-            timeout: None,
-            unary_timeout: None,
-            wait_for_ready: None,
-            has_own_policies: false,
-        }
+        Self { target, owner, code: Arc::default(), has_own_policies: false }
+    }
+
+    /// Returns the settings in code, to change them.
+    pub fn code_mut(&mut self) -> &mut ChannelSettingsOverlay {
+        Arc::make_mut(&mut self.code)
     }
 
     /// Returns the rules of a call that begins now. `own` are those that the channel was made with:
     /// its policies count if they were set in code, and its log does not change.
     pub(super) fn now(&self, own: &TargetRules) -> TargetRules {
         let target = self.target.0.load();
-        let calls = CallRules {
-            timeout: self.timeout.or(target.calls.timeout),
-            unary_timeout: self.unary_timeout.or(target.calls.unary_timeout),
-            wait_for_ready: self.wait_for_ready.unwrap_or(target.calls.wait_for_ready),
-            log_failures: own.calls.log_failures,
-        };
+        let calls = target.calls.under(&self.code);
+        let calls = CallRules { log_failures: own.calls.log_failures, ..calls };
         let policies = if self.has_own_policies { &own.policies } else { &target.policies };
         TargetRules { calls, policies: policies.clone() }
     }
@@ -89,6 +79,8 @@ impl Watched {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -105,12 +97,14 @@ mod tests {
         own.calls.log_failures = false;
         let now = watched.now(&own).calls;
         assert_eq!((now.timeout, now.log_failures), (Some(SECOND), false));
-        watched.timeout = Some(2 * SECOND);
+        watched.code_mut().timeout = Some(Some(2 * SECOND));
         target.store(rules(Some(3 * SECOND), Some(4 * SECOND)));
         let now = watched.now(&own).calls;
         assert_eq!((now.timeout, now.unary_timeout), (Some(2 * SECOND), Some(4 * SECOND)));
         assert!(!now.wait_for_ready);
-        watched.wait_for_ready = Some(true);
-        assert!(watched.now(&own).calls.wait_for_ready);
+        watched.code_mut().wait_for_ready = Some(true);
+        watched.code_mut().unary_timeout = Some(None);
+        let now = watched.now(&own).calls;
+        assert_eq!((now.wait_for_ready, now.unary_timeout), (true, None));
     }
 }

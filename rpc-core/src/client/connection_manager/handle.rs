@@ -56,8 +56,8 @@ fn failover(config: &ClientConfig) -> Failover<Established> {
         UpgradePolicy::Require(_) => (FirstAttempt::AtOnce, WhileBroken::Wait),
         UpgradePolicy::Never => (FirstAttempt::Delayed, WhileBroken::Wait),
     };
-    let breaker = Breaker::new(config.backoff, first, fastrand::u64(..));
-    let reconnect = Reconnect::new(config.connect_backoff, fastrand::u64(..));
+    let breaker = Breaker::new(config.settings.path_backoff, first, fastrand::u64(..));
+    let reconnect = Reconnect::new(config.settings.connect_backoff, fastrand::u64(..));
     Failover::new(while_broken, breaker, reconnect)
 }
 
@@ -68,7 +68,7 @@ impl ConnectionManager {
         let (asked, requests) = watch::channel(Requests::default());
         let log = LogLimit::default();
         let driver = Driver::new(Arc::clone(&connector), writer, requests, log.clone());
-        let retry_budget = Mutex::new(RetryBudget::new(connector.config().replays, now()));
+        let retry_budget = Mutex::new(RetryBudget::new(connector.config().settings.replays, now()));
         let parked = Arc::new(Parked::new(driver));
         Self { connector, snapshot, asked, parked, retry_budget, log }
     }

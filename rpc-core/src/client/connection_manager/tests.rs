@@ -122,7 +122,7 @@ async fn a_path_says_why_the_last_attempt_failed_until_another_succeeds() {
 #[tokio::test(start_paused = true)]
 async fn an_attempt_outlives_the_call_that_asked_for_it() {
     let no_delay = ConnectBackoff { max_delay: Duration::ZERO, ..ConnectBackoff::default() };
-    let config = ClientConfig { connect_backoff: no_delay, ..ClientConfig::default() };
+    let config = ClientConfig::with_settings(|it| it.connect_backoff = no_delay);
     let connect = Failing { config, ..Failing::default() };
     let manager = manager(&connect);
     for _ in 0..8 {

@@ -5,8 +5,8 @@ use tonic::metadata::MetadataMap;
 
 use super::request::Request;
 use super::*;
+use crate::Limits;
 use crate::call::message_limits::MessageLimits;
-use crate::connect::ClientConfig;
 use crate::payload::encode::Split;
 use crate::transport::{Addresses, OutFrame, TransportStats};
 use crate::wire::HEADER_LEN;
@@ -76,7 +76,7 @@ fn call(metadata: &MetadataMap) -> Outgoing<'_> {
 }
 
 fn session(transport: Cut) -> Arc<Session> {
-    let limits = ClientConfig::default().limits;
+    let limits = Limits::default();
     let mut peer = Hello::new(&limits);
     peer.methods = [METHOD.path().to_owned()].into();
     let setup = ClientSetup {

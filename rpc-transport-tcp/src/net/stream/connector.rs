@@ -64,7 +64,8 @@ impl Connect for StreamConnector {
 
     fn connect(&self, wanted: Wanted) -> BoxFuture<'_, Result<Established, ConnectError>> {
         Box::pin(async move {
-            let opened = tokio::time::timeout(self.config.handshake_timeout, (self.open)()).await;
+            let opened =
+                tokio::time::timeout(self.config.settings.handshake_timeout, (self.open)()).await;
             let opened = opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
             let bootstrap = opened.map_err(|reason| {
                 let address = self.name.to_string();
@@ -98,8 +99,8 @@ mod tests {
     where
         Fut: Future<Output = io::Result<DuplexStream>> + Send + 'static,
     {
-        let handshake_timeout = Duration::from_millis(1);
-        let config = ClientConfig { handshake_timeout, ..ClientConfig::default() };
+        let timeout = Duration::from_millis(1);
+        let config = ClientConfig::with_settings(|it| it.handshake_timeout = timeout);
         let connector = StreamConnector::new("backend", config, open);
         Channel::connect(connector).await.unwrap_err().to_string()
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use farcall::{Channel, Config};
+use farcall::Channel;
 use tokio::runtime::Handle;
 
 use super::AttackError;
@@ -13,7 +13,7 @@ use super::serve::short_keepalive;
 use super::tally::{Group, SharedTally};
 use crate::proto::EchoRequest;
 use crate::proto::probe_rpc::ProbeStub;
-use crate::{Failure, payload};
+use crate::{Failure, SharedSettings, payload};
 
 /// Connections that stay, and the calls in flight on each: enough that some are always under way,
 /// and few enough that two processors are mostly idle.
@@ -56,14 +56,13 @@ pub struct CallPlan {
 /// When the first connections cannot be made, and when it is asked something that it does not know.
 pub fn call(runtime: &Handle, plan: &CallPlan) -> Result<(), AttackError> {
     log_to_stderr();
-    let config = plan.keepalive_ms.map(short_keepalive).into_iter();
-    let config = config.fold(Config::default(), Config::with_keepalive);
+    let settings = short_keepalive(plan.keepalive_ms);
     let address = format!("tcp://{}", plan.authority);
     let tally = SharedTally::default();
     let deadline = Duration::from_millis(plan.deadline_ms);
     let mut channels: Vec<Channel> = Vec::new();
     for _ in 0..CHANNELS {
-        let builder = Channel::builder(&address).map_err(Failure::from)?.config(&config);
+        let builder = settings.channel(Channel::builder(&address).map_err(Failure::from)?);
         let channel = runtime.block_on(builder.connect()).map_err(Failure::from)?;
         let stub = ProbeStub::new(channel.clone().with_timeout(deadline));
         for _ in 0..CALLS_EACH {
@@ -71,13 +70,13 @@ pub fn call(runtime: &Handle, plan: &CallPlan) -> Result<(), AttackError> {
         }
         channels.push(channel);
     }
-    runtime.spawn(keep_coming(address, config.clone(), tally.clone()));
+    runtime.spawn(keep_coming(address, settings.clone(), tally.clone()));
     println!("calling");
     let mut exposed = plan.exposure.map(|exposure| Exposed {
         exposure,
         hostile: plan.hostile.clone(),
         honest: channels.swap_remove(0),
-        config,
+        settings,
         tally: tally.clone(),
     });
     answer_until_end(|words| match words {
@@ -99,11 +98,11 @@ async fn keep_calling(stub: ProbeStub, tally: SharedTally) {
     }
 }
 
-async fn keep_coming(address: String, config: Config, tally: SharedTally) {
+async fn keep_coming(address: String, settings: SharedSettings, tally: SharedTally) {
     loop {
         let newcomer = async {
             let builder = Channel::builder(&address).map_err(|error| error.to_string())?;
-            let channel = builder.config(&config).connect().await;
+            let channel = settings.channel(builder).connect().await;
             let stub = ProbeStub::new(channel.map_err(|error| error.to_string())?);
             echo(&stub).await
         };

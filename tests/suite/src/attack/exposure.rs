@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use farcall::resolve::{Dns, DnsName, Scheme};
-use farcall::{Address, Channel, ChannelBuilder, Config};
+use farcall::{Address, Channel, ChannelBuilder};
 use farcall_testkit::name_server::resolver_at;
 
 use super::tally::{Group, SharedTally};
+use crate::SharedSettings;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::relay_rpc::RelayStub;
 use crate::proto::{DownloadRequest, EchoRequest};
@@ -63,7 +64,7 @@ pub(super) struct Exposed {
     pub(super) hostile: String,
     /// A connection to the honest server, with calls of its own.
     pub(super) honest: Channel,
-    pub(super) config: Config,
+    pub(super) settings: SharedSettings,
     pub(super) tally: SharedTally,
 }
 
@@ -83,7 +84,8 @@ impl Exposed {
     }
 
     async fn keep_calling(self, scheme: fn(String) -> Address) {
-        let channel = ChannelBuilder::new(scheme(self.hostile)).config(&self.config).connect_lazy();
+        let channel =
+            self.settings.channel(ChannelBuilder::new(scheme(self.hostile))).connect_lazy();
         let stub = ProbeStub::new(channel.with_timeout(LIMIT));
         loop {
             let call = async { to_result(stub.echo(EchoRequest::default()).await) };
@@ -93,7 +95,7 @@ impl Exposed {
     }
 
     async fn keep_calling_proxy(self) {
-        let builder = ChannelBuilder::new(Address::Grpc(self.hostile)).config(&self.config);
+        let builder = self.settings.channel(ChannelBuilder::new(Address::Grpc(self.hostile)));
         let stub = ProbeStub::new(builder.connect_lazy().with_timeout(LIMIT));
         loop {
             let call = async {
@@ -112,7 +114,7 @@ impl Exposed {
         let resolver = self.hostile.parse().map_err(io::Error::other).and_then(resolver_at);
         let Ok(resolver) = resolver else { return };
         let dns = Dns::with_resolver(resolver, DnsName::new(NAME, port, Scheme::Tcp));
-        let channel = ChannelBuilder::new(Address::Tcp(self.hostile)).config(&self.config);
+        let channel = self.settings.channel(ChannelBuilder::new(Address::Tcp(self.hostile)));
         let stub = ProbeStub::new(channel.connect_with_resolver(dns).with_timeout(LIMIT));
         let call = async { to_result(stub.echo(EchoRequest::default()).await) };
         self.tally.count(Group::Exposed, call).await;
@@ -123,9 +125,8 @@ impl Exposed {
 
     async fn keep_connecting(self) {
         loop {
-            let channel = ChannelBuilder::new(Address::Auto(self.hostile.clone()))
-                .config(&self.config)
-                .connect_lazy();
+            let builder = ChannelBuilder::new(Address::Auto(self.hostile.clone()));
+            let channel = self.settings.channel(builder).connect_lazy();
             let stub = ProbeStub::new(channel.with_timeout(LIMIT));
             let call = async { to_result(stub.echo(EchoRequest::default()).await) };
             self.tally.count(Group::Exposed, call).await;
@@ -135,7 +136,7 @@ impl Exposed {
 
     async fn download(self) {
         let stub = ProbeStub::new(
-            ChannelBuilder::new(Address::Tcp(self.hostile)).config(&self.config).connect_lazy(),
+            self.settings.channel(ChannelBuilder::new(Address::Tcp(self.hostile))).connect_lazy(),
         );
         let mut stream = None;
         let begin = async {

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use farcall::server::ServerBuilder;
-use farcall::{Config, Keepalive, Server};
+use farcall::{Keepalive, Server};
 use tokio::runtime::Handle;
 
 use super::AttackError;
 use super::control::{answer_until_end, line, log_to_stderr, misunderstood};
 use super::message::{REPORT, Standing};
 use crate::proto::probe_rpc::ProbeService;
-use crate::{Failure, Probe};
+use crate::{Failure, Probe, SharedSettings};
 use farcall_probe::relay::relay;
 
 /// What differs from the default rules.
@@ -31,9 +31,12 @@ pub struct ServePlan {
 }
 
 /// Keepalive with a short interval, so that a row need not last half a minute.
-pub(super) fn short_keepalive(interval_ms: u64) -> Keepalive {
-    let interval = Duration::from_millis(interval_ms);
-    Keepalive::new(interval, 2 * interval)
+pub(super) fn short_keepalive(interval_ms: Option<u64>) -> SharedSettings {
+    SharedSettings::new(|settings| {
+        if let Some(interval) = interval_ms.map(Duration::from_millis) {
+            settings.keepalive = Keepalive::new(interval, 2 * interval);
+        }
+    })
 }
 
 /// Serves on loopback and prints where, answers questions, and ends with its standard input.
@@ -43,8 +46,6 @@ pub(super) fn short_keepalive(interval_ms: u64) -> Keepalive {
 /// When it cannot listen, and when it is asked something that it does not know.
 pub fn serve(runtime: &Handle, plan: &ServePlan) -> Result<(), AttackError> {
     log_to_stderr();
-    let config = plan.keepalive_ms.map(short_keepalive).into_iter();
-    let config = config.fold(Config::default(), Config::with_keepalive);
     let (probe, _watch) = Probe::new();
     let block = Duration::from_millis(plan.block_ms);
     let blocking = relay(move |_| async move {
@@ -52,7 +53,7 @@ pub fn serve(runtime: &Handle, plan: &ServePlan) -> Result<(), AttackError> {
         std::thread::sleep(block);
         Ok(())
     });
-    let builder = Server::builder().config(&config);
+    let builder = short_keepalive(plan.keepalive_ms).server(Server::builder());
     let builder = builder.add_service(ProbeService::new(probe)).add_service(blocking);
     let connections = plan.connections.into_iter();
     let builder = connections.fold(builder, ServerBuilder::max_connections);

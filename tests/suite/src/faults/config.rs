@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use farcall::{Config, ConnectBackoff, Keepalive, Rdma, RdmaConfig};
+use farcall::{Keepalive, Rdma, RdmaConfig};
+
+use crate::SharedSettings;
 
 /// The address of the first of two machines, where the server is.
 pub(super) const FAR_SERVER: &str = "10.0.2.1";
@@ -25,11 +27,12 @@ const PATIENT_TIMEOUT: u8 = 17;
 const CONNECT_DELAY_MAX: Duration = Duration::from_secs(1);
 
 /// The rules of both sides.
-pub(super) fn config() -> Config {
-    let config = Config::default();
-    let config = config.with_keepalive(KEEPALIVE).with_handshake_timeout(HANDSHAKE_TIMEOUT);
-    let backoff = ConnectBackoff::new().with_max_delay(CONNECT_DELAY_MAX);
-    config.with_connect_backoff(backoff)
+pub(super) fn settings() -> SharedSettings {
+    SharedSettings::new(|settings| {
+        settings.keepalive = KEEPALIVE;
+        settings.handshake_timeout = HANDSHAKE_TIMEOUT;
+        settings.connect_backoff.max_delay = CONNECT_DELAY_MAX;
+    })
 }
 
 /// Devices for a client of the server at an address, or for the server.

@@ -16,7 +16,7 @@ use super::FaultError;
 use super::call::{Caller, End, Kind};
 use super::column::Column;
 use super::command::until;
-use super::config::{config, rdma};
+use super::config::{rdma, settings};
 use super::sample::Sample;
 use crate::proto::probe_rpc::ProbeStub;
 
@@ -147,7 +147,7 @@ pub(super) fn channel(column: Column, authority: &str) -> Result<Channel, FaultE
     let address: Address = address
         .parse()
         .map_err(|_| FaultError::Words { role: "server", words: authority.to_owned() })?;
-    let builder = ChannelBuilder::new(address).config(&config()).rdma(&rdma(authority));
+    let builder = settings().channel(ChannelBuilder::new(address)).rdma(&rdma(authority));
     Ok(builder.connect_lazy())
 }
 

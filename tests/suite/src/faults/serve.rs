@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::FaultError;
 use super::cancellations::Cancellations;
-use super::config::{config, rdma};
+use super::config::{rdma, settings};
 use crate::conductor::process::SHUTDOWN;
 use crate::proto::probe_rpc::ProbeService;
 use crate::{Failure, Probe};
@@ -81,7 +81,7 @@ impl Report {
 /// When it cannot listen there.
 pub fn serve(runtime: &Handle, authority: &str) -> Result<(), FaultError> {
     let (probe, _watch) = Probe::new();
-    let builder = Server::builder().config(&config()).rdma(&rdma(authority));
+    let builder = settings().server(Server::builder()).rdma(&rdma(authority));
     let builder = builder.drain_timeout(DRAIN_TIMEOUT);
     let server = builder.add_service(ProbeService::new(probe)).build();
     let (shutdown, told) = oneshot::channel::<()>();

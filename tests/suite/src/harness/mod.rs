@@ -18,10 +18,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use farcall::sim::{SimCensus, SimNetwork};
-use farcall::{Compression, Config, Limits, Rdma, RdmaConfig, RkeyScope};
+use farcall::{Compression, Limits, Rdma, RdmaConfig, RkeyScope};
 
-use crate::Failure;
 use crate::harness::failure::{Cause, check_eq};
+use crate::{Failure, SharedSettings};
 
 /// Large enough for the largest payload that the suite sends, 64 MiB, and its fields.
 const MESSAGE_LEN_MAX: u64 = 80 << 20;
@@ -143,7 +143,7 @@ impl fmt::Display for Path {
 /// What one side of a connection goes by.
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
-    pub(crate) config: Config,
+    pub(crate) settings: SharedSettings,
     /// A side's own, so that two sides share nothing that two hosts would not.
     pub(crate) rdma: Rdma,
 }
@@ -201,15 +201,15 @@ impl Harness {
 
     /// The rules of one side, unless a behaviour is about them, with RDMA devices of its own.
     pub(crate) fn rules(&self) -> Rules {
-        let config = Config::default().with_limits(Self::limits());
-        let config = match self.patience {
-            Some(patience) => config.with_handshake_timeout(patience),
-            None => config,
-        };
-        let config = match self.path {
-            Path::Compressed => config.with_compression(Compression::ON.with_min_len(1)),
-            _ => config,
-        };
+        let settings = SharedSettings::new(|settings| {
+            settings.limits = Self::limits();
+            if let Some(patience) = self.patience {
+                settings.handshake_timeout = patience;
+            }
+            if self.path == Path::Compressed {
+                settings.compression = Compression::ON.with_min_len(1);
+            }
+        });
         // The suite checks every byte itself, on whatever kernel it runs.
         let rdma = self.patience.map(patient).unwrap_or_default().with_allow_untrusted_reads(true);
         let rdma = match &self.network {
@@ -219,7 +219,7 @@ impl Harness {
             }
             None => Rdma::new(rdma),
         };
-        Rules { config, rdma }
+        Rules { settings, rdma }
     }
 
     /// Checks that the simulated device, if there is one, was used as devices may be, and that

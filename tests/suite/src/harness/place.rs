@@ -32,8 +32,8 @@ enum Listener {
 impl Place {
     /// Listens on `address` for `path`.
     pub(crate) async fn bind(path: &Path, address: &str, rules: &Rules) -> Result<Self, Failure> {
-        let Rules { config, rdma } = rules;
-        let mut builder = Server::builder().config(config).rdma(rdma);
+        let Rules { settings, rdma } = rules;
+        let mut builder = settings.server(Server::builder()).rdma(rdma);
         if *path == Path::Tls {
             builder = builder.tls(&certificates().server);
         }
@@ -67,7 +67,8 @@ pub(crate) async fn connect(path: &Path, address: &str, rules: &Rules) -> Result
         Path::GrpcToPort => &*address.replacen("tcp://", "grpc://", 1),
         _ => address,
     };
-    let mut builder = Channel::builder(address)?.config(&rules.config).rdma(&rules.rdma);
+    let builder = rules.settings.channel(Channel::builder(address)?);
+    let mut builder = builder.rdma(&rules.rdma);
     if *path == Path::Tls {
         builder = builder.tls(&certificates().client);
     }

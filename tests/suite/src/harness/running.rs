@@ -59,8 +59,8 @@ impl Harness {
     ///
     /// As [`Harness::serve`].
     pub async fn serve_under(&self, limits: Limits) -> Result<Running, Failure> {
-        let Rules { config, rdma } = self.rules();
-        let rules = Rules { config: config.with_limits(limits), rdma };
+        let Rules { settings, rdma } = self.rules();
+        let rules = Rules { settings: settings.changed(|it| it.limits = limits), rdma };
         Running::start(&self.path.address(), rules, self).await
     }
 
@@ -188,8 +188,8 @@ impl Running {
     ///
     /// As [`Running::channel`].
     pub async fn channel_under(&self, limits: Limits) -> Result<Channel, Failure> {
-        let Rules { config, rdma } = self.client_rules.clone();
-        let rules = Rules { config: config.with_limits(limits), rdma };
+        let Rules { settings, rdma } = self.client_rules.clone();
+        let rules = Rules { settings: settings.changed(|it| it.limits = limits), rdma };
         let channel = connect(&self.path, &self.address, &rules).await?;
         self.check_transport(&channel)?;
         Ok(channel)
@@ -200,8 +200,8 @@ impl Running {
         &self,
         keepalive: Keepalive,
     ) -> Result<Channel, Failure> {
-        let Rules { config, rdma } = self.client_rules.clone();
-        let rules = Rules { config: config.with_keepalive(keepalive), rdma };
+        let Rules { settings, rdma } = self.client_rules.clone();
+        let rules = Rules { settings: settings.changed(|it| it.keepalive = keepalive), rdma };
         let channel = connect(&self.path, &self.address, &rules).await?;
         self.check_transport(&channel)?;
         Ok(channel)

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use farcall::resolve::EtcdRegistration;
 use farcall::tls::{ServerTls, ServerTlsConfig};
-use farcall::{Channel, Readiness, Server};
+use farcall::{Channel, Server};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -54,7 +54,7 @@ impl ServePlan {
         let Some(etcd) = &self.etcd else { return Ok(None) };
         let builder = Channel::builder(etcd.as_str()).map_err(Failure::from)?;
         // etcd may still be starting.
-        let channel = builder.readiness(Readiness::WaitForReady).connect_lazy();
+        let channel = builder.wait_for_ready(true).connect_lazy();
         let ttl = Duration::from_secs(TTL_SECONDS);
         let entry = EtcdRegistration::new(channel, PREFIX, local, ttl).await;
         Ok(Some(entry.map_err(Failure::from)?))

@@ -181,9 +181,9 @@ impl Worker {
         let mut seen = Churn::default();
         while Instant::now() < until {
             let is_own = self.payloads.random.u64(..OWN_DEVICES_SHARE) == 0;
-            let Rules { config, rdma } = if is_own { &self.own } else { &self.shared };
+            let Rules { settings, rdma } = if is_own { &self.own } else { &self.shared };
             let builder = Channel::builder(&self.address).expect("the server has said it");
-            match builder.config(config).rdma(rdma).connect().await {
+            match settings.channel(builder).rdma(rdma).connect().await {
                 Ok(channel) => {
                     seen.connections += 1;
                     self.use_up(ProbeStub::new(channel), &mut seen).await;

@@ -88,8 +88,11 @@ impl Rig {
     ) -> Self {
         let detour = Detour::default();
         let served = Served::start(name, &detour);
-        let policy = policy(&detour);
-        let config = ClientConfig { policy, backoff: BACKOFF, replays, ..Default::default() };
+        let config = ClientConfig::with_settings(|settings| {
+            settings.path_backoff = BACKOFF;
+            settings.replays = replays;
+        });
+        let config = ClientConfig { policy: policy(&detour), ..config };
         let channel = rpc_core::Channel::connect(InprocConnector::new(name, config)).await;
         let channel = Channel::from(channel.expect("the server is there"));
         let stub = ProbeStub::new(channel.clone());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use farcall::{Config, Keepalive, Server};
+use farcall::{Keepalive, Server};
 use farcall_suite::interop_proto::Empty;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -37,8 +37,7 @@ async fn idle_connections_count_what_they_hold() {
 #[tokio::test]
 async fn a_client_that_answers_no_pings_is_found() {
     let keepalive = Keepalive::new(Duration::from_millis(100), Duration::from_millis(400));
-    let config = Config::default().with_keepalive(keepalive);
-    let running = serve(Server::builder().config(&config)).await;
+    let running = serve(Server::builder().keepalive(keepalive)).await;
     let raw = running.raw_client().await;
     for _ in 0..3 {
         let mut gone = within(TcpStream::connect(&running.authority)).await.unwrap();

@@ -192,7 +192,8 @@ async fn scenario(seed: u64, network: &SimNetwork, size: Size) -> Tally {
         (severity == Severity::Violent).then(|| tokio::spawn(faults::pester(device.clone(), seed)));
     let channel = || {
         let policy = UpgradePolicy::Require(upgrades[1].clone());
-        let config = ClientConfig { policy, limits, ..ClientConfig::default() };
+        let config = ClientConfig::with_settings(|it| it.limits = limits);
+        let config = ClientConfig { policy, ..config };
         rpc_core::Channel::new(InprocConnector::new(&name, config))
     };
     let stubs = (0..size.clients).map(|_| ProbeStub::new(channel().into())).collect();

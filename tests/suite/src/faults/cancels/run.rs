@@ -17,7 +17,7 @@ use crate::conductor::watchdog::Watchdog;
 use crate::faults::FaultError;
 use crate::faults::cancellations::Cancellations;
 use crate::faults::command::until;
-use crate::faults::config::{config, rdma};
+use crate::faults::config::{rdma, settings};
 use crate::faults::device::{Resources, queue_pairs};
 use crate::faults::lab::Lab;
 use crate::proto::probe_rpc::ProbeStub;
@@ -172,8 +172,9 @@ fn ends(channel: &Channel) -> Option<String> {
 fn connect(plan: &CancelPlan, lab: &Lab) -> Result<Vec<Line>, FaultError> {
     let address = format!("rdma://{}", lab.authority);
     let connecting = (0..plan.connections).map(|_| async {
-        let (config, rdma) = (config().with_handshake_timeout(CONNECT_LIMIT), rdma(&lab.authority));
-        let builder = Channel::builder(&address)?.config(&config).rdma(&rdma);
+        let builder = settings().channel(Channel::builder(&address)?);
+        let rdma = rdma(&lab.authority);
+        let builder = builder.handshake_timeout(CONNECT_LIMIT).rdma(&rdma);
         Ok::<_, Failure>(Line { channel: builder.connect().await?, rdma })
     });
     Ok(lab.runtime.block_on(try_join_all(connecting))?)
