@@ -4,7 +4,7 @@ mod encryption;
 mod getters;
 #[cfg(feature = "settings")]
 mod live;
-mod registries;
+mod schemes;
 
 use std::io;
 use std::sync::Arc;
@@ -22,12 +22,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::credentials::Credentials;
-use super::encryption::{Encryption, RequiredBy};
+use super::encryption::{Encryption, RequiredBy, ServiceName};
 use super::live::{CallRules, Live, attempts};
+use super::resolvers::resolver_of;
 use super::{Channel, Servers};
 use crate::balance::{BalanceConfig, Endpoint};
 use crate::rdma::Rdma;
-use crate::resolve::Resolve;
+use crate::resolve::{CustomSchemes, Resolve};
 use crate::retry::ServiceConfig;
 #[cfg(feature = "grpc")]
 use crate::tls;
@@ -67,6 +68,8 @@ pub struct ChannelBuilder {
     live: Option<Live>,
     balance: BalanceConfig,
     service: ServiceConfig,
+    /// The schemes of addresses beside farcall's own.
+    schemes: CustomSchemes,
 }
 
 /// The connector for the address of one server, given to an expression that is generic over
@@ -107,7 +110,7 @@ macro_rules! with_connector {
                 let $connector = refuse(&$address.to_string(), $rules, reason);
                 $made
             }
-            Address::Dns(_) | Address::Etcd(_) | Address::Xds(_) | Address::List(_) => $many,
+            Address::Dns(_) | Address::Custom(_) | Address::List(_) => $many,
         }
     };
 }
@@ -137,6 +140,7 @@ impl ChannelBuilder {
             live: None,
             balance: BalanceConfig::default(),
             service: ServiceConfig::default(),
+            schemes: CustomSchemes::default(),
         }
     }
 
@@ -343,15 +347,13 @@ impl ChannelBuilder {
     #[must_use]
     pub fn connect_lazy(self) -> Channel {
         if let Some(live) = &self.live {
-            let resolver = live.resolver();
+            let resolver = live.resolver(&self.schemes);
             return self.connect_with_resolver(resolver);
         }
         match self.address.clone() {
-            address if address.names_many() => {
-                self.connect_with_resolver(Self::resolver_of(&address))
-            }
-            address if self.balance.connections > 1 => {
-                self.connect_with_resolver(Self::resolver_of(&address))
+            address if address.names_many() || self.balance.connections > 1 => {
+                let resolver = resolver_of(&address, &self.schemes);
+                self.connect_with_resolver(resolver)
             }
             _ => {
                 let (rules, made) = self.prepare();
@@ -439,7 +441,8 @@ impl ChannelBuilder {
 
     /// Makes a channel whose connections are the byte streams that `open` opens, one at each
     /// attempt to connect: through a proxy, by TLS, to a virtual socket or in memory. The address
-    /// is what messages call the server. Under `auto://` and `rdma://` a stream that is a
+    /// is what messages call the server. Under `grpc://` and `grpcs://` the streams carry gRPC over
+    /// HTTP/2; the program encrypts those of `grpcs://`. Under `auto://` and `rdma://` a stream that is a
     /// `TcpStream` of tokio is upgraded to RDMA as the address says; any other has no addresses,
     /// and under `rdma://` that is an error.
     ///
@@ -466,9 +469,21 @@ impl ChannelBuilder {
     {
         let (rules, made) = self.prepare();
         let address = made.address.to_string();
-        let channel = match made.encryption.refusal_of_streams() {
-            Some(reason) => refusing(&address, rules, reason.to_owned()),
-            None => rpc_core::Channel::new(StreamConnector::new(address, rules, open)),
+        let channel = match (made.encryption.refusal_of_streams(), &made.address) {
+            (Some(reason), _) => refusing(&address, rules, reason.to_owned()),
+            #[cfg(feature = "grpc")]
+            (None, Address::Grpc(authority) | Address::Grpcs(authority)) => {
+                let streams = StreamConnector::new(address.clone(), rules.clone(), open);
+                let scheme = scheme(&made.address);
+                let connector = GrpcConnector::new(scheme, authority.as_str(), streams, rules);
+                rpc_core::Channel::new(connector.with_name(address))
+            }
+            #[cfg(not(feature = "grpc"))]
+            (None, Address::Grpc(_) | Address::Grpcs(_)) => {
+                let reason = "this program was built without farcall's feature `grpc`".to_owned();
+                refusing(&address, rules, reason)
+            }
+            (None, _) => rpc_core::Channel::new(StreamConnector::new(address, rules, open)),
         };
         made.finish(channel)
     }
@@ -482,7 +497,8 @@ impl ChannelBuilder {
         } else {
             None
         };
-        Encryption::new(required_by, self.tls.clone(), &self.address)
+        let name = ServiceName::new(&self.address, &self.schemes);
+        Encryption::new(required_by, self.tls.clone(), name)
     }
 
     /// The names in the service config, which all connections of the channel share.
@@ -524,8 +540,18 @@ fn channel_to(
         rules,
         encryption,
         |connector| rpc_core::Channel::new(connector),
-        many: refusing(&address.to_string(), rules, "it names several servers".to_owned())
+        many: refusing(&address.to_string(), rules, no_server(address).to_owned())
     )
+}
+
+/// The reason why `address` is not one server's.
+fn no_server(address: &Address) -> &'static str {
+    match address {
+        Address::Custom(_) => {
+            "its scheme is none of auto, rdma, tcp, unix, inproc, grpc and grpcs, which servers have"
+        }
+        _ => "it names several servers",
+    }
 }
 
 /// A channel to an endpoint whose address is none. Calls are not sent there, since it never

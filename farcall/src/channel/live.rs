@@ -8,8 +8,9 @@ use rpc_core::client::ConfiguredNames;
 use rpc_core::client::attempts::PolicyAttempts;
 use tokio::sync::watch;
 
+use super::resolvers::resolver_of;
 use crate::balance::Endpoint;
-use crate::resolve::{Refresh, Resolve, ResolveError};
+use crate::resolve::{CustomSchemes, Refresh, Resolve, ResolveError};
 use crate::retry::ServiceConfig;
 use crate::tls::ClientTls;
 use crate::{Address, Readiness};
@@ -44,8 +45,8 @@ pub(crate) struct LiveTarget {
     pub(super) rules: RwLock<Arc<TargetRules>>,
     /// The names of `methods`, which the connections of all its channels share.
     pub(super) names: Arc<ConfiguredNames>,
-    /// What tells the servers of an address.
-    pub(super) resolver_of: fn(&Address) -> Box<dyn Resolve>,
+    /// The schemes of the settings.
+    pub(super) schemes: CustomSchemes,
     pub(super) tls: Option<ClientTls>,
     pub(super) requires_encryption: bool,
 }
@@ -123,12 +124,12 @@ impl Live {
         (calls, attempts.cloned())
     }
 
-    /// What tells the target's servers, and tells them anew when the address changes.
-    pub(super) fn resolver(&self) -> impl Resolve {
+    /// Returns a resolver that follows the target's address when that changes.
+    pub(super) fn resolver(&self, schemes: &CustomSchemes) -> impl Resolve {
         let mut address = self.target.address.subscribe();
-        let resolver_of = self.target.resolver_of;
-        let inner = resolver_of(&address.borrow_and_update());
-        TargetResolver { name: self.target.name.clone(), address, resolver_of, inner }
+        let inner = resolver_of(&address.borrow_and_update(), schemes);
+        let (name, schemes) = (self.target.name.clone(), schemes.clone());
+        TargetResolver { name, address, schemes, inner }
     }
 }
 
@@ -136,7 +137,7 @@ impl Live {
 struct TargetResolver {
     name: String,
     address: watch::Receiver<Address>,
-    resolver_of: fn(&Address) -> Box<dyn Resolve>,
+    schemes: CustomSchemes,
     /// That of the address as it is now.
     inner: Box<dyn Resolve>,
 }
@@ -160,7 +161,7 @@ impl Resolve for TargetResolver {
                 }
                 // The first list of a resolver is there at once, or as soon as its name is
                 // resolved. Until then the endpoints of the old address are kept.
-                self.inner = (self.resolver_of)(&self.address.borrow_and_update());
+                self.inner = resolver_of(&self.address.borrow_and_update(), &self.schemes);
             }
         })
     }

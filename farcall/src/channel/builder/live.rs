@@ -8,6 +8,7 @@ use tokio::sync::watch;
 
 use super::ChannelBuilder;
 use crate::Address;
+use crate::channel::encryption::ServiceName;
 use crate::channel::live::{Live, LiveTarget, TargetRules, attempts};
 use crate::rdma::Rdma;
 use crate::resolve::Scheme;
@@ -32,7 +33,7 @@ impl LiveTarget {
             address: watch::Sender::new(builder.address().clone()),
             rules: RwLock::new(Arc::new(rules)),
             names: Arc::new(ConfiguredNames::new(builder.get_service_config())),
-            resolver_of: ChannelBuilder::resolver_of,
+            schemes: builder.schemes().clone(),
             tls: builder.tls.clone(),
             requires_encryption: builder.get_require_encryption(),
         }
@@ -48,7 +49,8 @@ impl LiveTarget {
         // Certificates, and requests over HTTP/2, are for the name of a name's address.
         let is_named = |address: &Address| {
             let is_grpc = address.scheme().is_some_and(Scheme::is_grpc);
-            matches!(address, Address::Dns(_) | Address::Xds(_)) && (self.tls.is_some() || is_grpc)
+            let has_name = ServiceName::new(address, &self.schemes).is_some();
+            has_name && (self.tls.is_some() || is_grpc)
         };
         if is_encrypted_anew {
             &["tls", "require_encryption", "address"]

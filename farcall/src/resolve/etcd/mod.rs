@@ -2,6 +2,7 @@
 
 mod api;
 mod registration;
+mod scheme;
 #[cfg(all(test, feature = "testing"))]
 mod tests;
 
@@ -16,6 +17,7 @@ use tokio::time::{Instant, sleep_until};
 use tonic::{Status, Streaming};
 
 pub use registration::EtcdRegistration;
+pub(super) use scheme::scheme;
 
 use self::api::{DELETED, Event, WatchRequest, WatchResponse};
 use super::{Refresh, Resolve, ResolveError, Scheme};
@@ -95,7 +97,7 @@ impl Etcd {
     }
 
     /// The same under another name in error messages.
-    pub(crate) fn named(self, name: String) -> Self {
+    fn named(self, name: String) -> Self {
         Self { name, ..self }
     }
 

@@ -1,6 +1,7 @@
 //! xDS: the servers that a control plane tells for a service, as gRPC's clients ask for them.
 //!
 //! ```text
+//!   scheme            `xds://`, and the channel to the control plane
 //!   bootstrap, node   which control plane, and who asks
 //!   session           what is asked for, told, accepted and rejected   (pure)
 //!   resource          what is read of a resource: route, assignment   (pure)
@@ -20,6 +21,7 @@ mod follow;
 mod node;
 mod resource;
 mod route;
+mod scheme;
 mod session;
 mod shares;
 #[cfg(all(test, feature = "testing"))]
@@ -38,6 +40,7 @@ use tonic::{Status, Streaming};
 
 pub use bootstrap::{XdsBootstrap, XdsControlPlane, XdsCredentials};
 pub use node::XdsNode;
+pub(super) use scheme::scheme;
 
 use self::api::{DiscoveryRequest, DiscoveryResponse};
 use self::follow::{Outcome, Patience, follow};
@@ -164,7 +167,7 @@ impl Xds {
     }
 
     /// The same under another name in messages.
-    pub(crate) fn named(self, name: String) -> Self {
+    fn named(self, name: String) -> Self {
         Self { name, ..self }
     }
 
