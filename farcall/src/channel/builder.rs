@@ -4,12 +4,14 @@ mod encryption;
 mod getters;
 #[cfg(feature = "settings")]
 mod live;
+mod methods;
 mod schemes;
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rpc_core::client::attempts::ServiceConfig;
 use rpc_core::client::endpoints::Endpoints;
 use rpc_core::client::{ConfiguredNames, Connect};
 use rpc_core::connect::{ClientConfig, UpgradePolicy};
@@ -29,7 +31,6 @@ use super::{Channel, Servers};
 use crate::balance::{BalanceConfig, Endpoint};
 use crate::rdma::Rdma;
 use crate::resolve::{CustomSchemes, Resolve};
-use crate::retry::ServiceConfig;
 #[cfg(feature = "grpc")]
 use crate::tls;
 use crate::tls::ClientTls;
@@ -172,8 +173,8 @@ impl ChannelBuilder {
 
     /// Sets what is done with compressed messages; nothing by default. Requests are compressed
     /// where the server accepts it, and its responses where this side says so and the server
-    /// compresses. A stub's `compress_from`, or a method's in
-    /// [`service_config`](Self::service_config), comes before what is said here of requests. It
+    /// compresses. A stub's `compress_from`, or that of its
+    /// [`method`](Self::method), comes before what is said here of requests. It
     /// holds over TCP, and never over RDMA.
     ///
     /// # Panics
@@ -320,20 +321,6 @@ impl ChannelBuilder {
     pub fn balance(mut self, balance: BalanceConfig) -> Self {
         expect_valid(balance.check());
         self.balance = balance;
-        self
-    }
-
-    /// Sets what applies to calls by their method: timeouts, retries and hedging. Nothing by
-    /// default.
-    ///
-    /// # Panics
-    ///
-    /// When a value is out of its range: see [`ServiceConfig::check`].
-    #[track_caller]
-    pub fn service_config(mut self, config: ServiceConfig) -> Self {
-        expect_valid(config.check());
-        self.service = config;
-        self.live = self.live.map(Live::with_attempts_of_code);
         self
     }
 

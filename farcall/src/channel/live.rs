@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use rpc_core::client::ConfiguredNames;
-use rpc_core::client::attempts::PolicyAttempts;
+use rpc_core::client::attempts::{PolicyAttempts, ServiceConfig};
 use tokio::sync::watch;
 
 use super::resolvers::resolver_of;
 use crate::balance::Endpoint;
 use crate::resolve::{CustomSchemes, Refresh, Resolve, ResolveError};
-use crate::retry::ServiceConfig;
 use crate::tls::ClientTls;
 use crate::{Address, Readiness};
 

@@ -41,7 +41,7 @@ impl TargetTable {
             .path_backoff(all.value_of(checked(self.path_backoff.settings(), Backoff::check)))
             .replays(all.value_of(checked(self.replays.settings(), ReplayLimits::check)))
             .balance(all.value_of(self.balance.config()))
-            .service_config(service_config(&self.methods, &self.retry_budget, all))
+            .set_service_config(service_config(&self.methods, &self.retry_budget, all))
             .readiness(readiness);
         set! { builder,
             self.timeout.flatten() => timeout;

@@ -180,7 +180,7 @@ impl Settings {
 
     /// The same settings with a scheme that the addresses of targets may have, in the place of
     /// another one of its name: `with_scheme(farcall_etcd::scheme())` for `etcd://`. It holds for
-    /// all clones, and for a file that is reloaded.
+    /// all clones, and for the channels that are made later, also when the file is reloaded.
     ///
     /// # Examples
     ///

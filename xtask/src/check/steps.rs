@@ -326,7 +326,18 @@ const PEERS: &[&str] = &["--manifest-path", bench::PEERS];
 const TEST: &[&str] = &["test", "--no-fail-fast"];
 
 /// The crates that users need, as they have them by default.
-const FOR_USERS: &[&str] = &["--package", "farcall", "--package", "rpc-codegen"];
+const FOR_USERS: &[&str] = &[
+    "--package",
+    "farcall",
+    "--package",
+    "farcall-etcd",
+    "--package",
+    "farcall-service-config",
+    "--package",
+    "farcall-xds",
+    "--package",
+    "rpc-codegen",
+];
 
 /// Linux targets that farcall supports, beside x86-64 with glibc. `rpc-codegen` has no code for an
 /// architecture or a C library, so its checks for macOS and Windows cover these too.

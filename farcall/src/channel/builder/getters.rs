@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::ChannelBuilder;
 use crate::balance::BalanceConfig;
-use crate::retry::ServiceConfig;
 use crate::{
     Backoff, Compression, Config, ConnectBackoff, Keepalive, Limits, Readiness, ReplayLimits,
 };
@@ -46,12 +45,6 @@ impl ChannelBuilder {
     #[must_use]
     pub fn get_balance(&self) -> &BalanceConfig {
         &self.balance
-    }
-
-    /// What applies to calls by their method.
-    #[must_use]
-    pub fn get_service_config(&self) -> &ServiceConfig {
-        &self.service
     }
 
     /// How a server that is gone is found, if at all.

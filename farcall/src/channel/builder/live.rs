@@ -26,13 +26,13 @@ impl LiveTarget {
     fn new(name: String, builder: &ChannelBuilder) -> Self {
         let rules = TargetRules {
             calls: builder.calls,
-            attempts: attempts(builder.get_service_config().clone()),
+            attempts: attempts(builder.service_config().clone()),
         };
         Self {
             name,
             address: watch::Sender::new(builder.address().clone()),
             rules: RwLock::new(Arc::new(rules)),
-            names: Arc::new(ConfiguredNames::new(builder.get_service_config())),
+            names: Arc::new(ConfiguredNames::new(builder.service_config())),
             schemes: builder.schemes().clone(),
             tls: builder.tls.clone(),
             requires_encryption: builder.get_require_encryption(),
@@ -65,12 +65,12 @@ impl LiveTarget {
     pub(crate) fn update(&self, builder: &ChannelBuilder) {
         let held_back = self.held_back(builder);
         let old = self.rules();
-        let is_same = |old: &&Arc<PolicyAttempts>| old.config() == builder.get_service_config();
+        let is_same = |old: &&Arc<PolicyAttempts>| old.config() == builder.service_config();
         // The budget of a service config goes on where the config stays.
         let is_other = old.attempts.as_ref().is_none_or(|old| !is_same(&old));
         let attempts = match old.attempts.as_ref().filter(is_same) {
             Some(old) => Some(Arc::clone(old)),
-            None => attempts(builder.get_service_config().clone()),
+            None => attempts(builder.service_config().clone()),
         };
         let rules = Arc::new(TargetRules { calls: builder.calls, attempts });
         *self.rules.write().unwrap_or_else(PoisonError::into_inner) = rules;
@@ -79,7 +79,7 @@ impl LiveTarget {
             old.replace(new);
         }
         if is_other {
-            self.names.replace(builder.get_service_config());
+            self.names.replace(builder.service_config());
         }
         // Last: the connections to new servers have the TLS that came with their address.
         if !held_back.contains(&"address") {

@@ -36,3 +36,33 @@ impl ChannelBuilder {
         self
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Channel;
+    use crate::resolve::StaticEndpoints;
+
+    #[tokio::test]
+    async fn an_unregistered_scheme_is_named_with_its_crate() {
+        for (address, reason) in [
+            ("etcd+tcp://127.0.0.1:2379/shop", "etcd:// needs the crate farcall-etcd: "),
+            ("xds:///inventory", "xds:// needs the crate farcall-xds: "),
+            ("tpc://host:1", "its scheme is none of auto, rdma, tcp, unix, inproc, grpc, "),
+        ] {
+            let error = Channel::connect(address).await.unwrap_err().to_string();
+            let expected = format!("cannot connect to {address}: ");
+            assert!(error.starts_with(&expected) && error.contains(reason), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_endpoint_of_a_resolver_is_a_server() {
+        let scheme = CustomScheme::new("rack", |_| {
+            Ok(StaticEndpoints::new([crate::balance::Endpoint::new("rack://7")]))
+        });
+        let builder = Channel::builder("rack://7").unwrap().scheme(scheme);
+        let error = builder.connect().await.unwrap_err().to_string();
+        assert!(error.contains("its scheme is none of auto, rdma, tcp, unix, "), "{error}");
+    }
+}

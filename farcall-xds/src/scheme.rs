@@ -3,14 +3,14 @@
 use std::io;
 use std::time::Duration;
 
+use farcall::balance::Endpoint;
+use farcall::resolve::{CustomAddress, CustomScheme, Refresh, Resolve, ResolveError};
+use farcall::{Address, AddressError, Channel, ChannelBuilder, ConnectBackoff};
 use futures::future::BoxFuture;
 use tokio::net::UnixStream;
 
-use crate::balance::Endpoint;
-use crate::resolve::{CustomAddress, CustomScheme, Refresh, Resolve, ResolveError};
-use crate::{Address, AddressError, Channel, ChannelBuilder, ConnectBackoff};
-
-use super::{Xds, XdsBootstrap, XdsControlPlane, XdsCredentials};
+use crate::bootstrap::{XdsBootstrap, XdsControlPlane, XdsCredentials};
+use crate::resolver::Xds;
 
 /// Returns the scheme `xds:///name`: the servers that a control plane names for a service. gRPC's
 /// bootstrap file ([`XdsBootstrap`]) names the control plane; `xds://host:port/name` is the one at
@@ -18,7 +18,7 @@ use super::{Xds, XdsBootstrap, XdsControlPlane, XdsCredentials};
 ///
 /// [`Xds`] takes a channel to the control plane with settings of its own, and a node.
 #[must_use]
-pub(crate) fn scheme() -> CustomScheme {
+pub fn scheme() -> CustomScheme {
     CustomScheme::new("xds", resolver).with_service_name(service_name)
 }
 
@@ -137,7 +137,7 @@ fn over_tls(
     ca: Option<&str>,
     cert: Option<&(String, String)>,
 ) -> Result<Channel, ResolveError> {
-    use crate::tls::{ClientTls, ClientTlsConfig};
+    use farcall::tls::{ClientTls, ClientTlsConfig};
 
     let mut config = ClientTlsConfig::default();
     if let Some(ca) = ca {
@@ -158,7 +158,7 @@ fn over_tls(
     _: Option<&str>,
     _: Option<&(String, String)>,
 ) -> Result<Channel, ResolveError> {
-    let words = "its credentials are tls, and this program was built without farcall's feature";
+    let words = "its credentials are tls, and this program was built without farcall-xds' feature";
     Err(ResolveError::new(format!("the control plane {authority}: {words} `tls`")))
 }
 
@@ -207,10 +207,10 @@ mod tls_tests {
     use farcall_testkit::certificates::{Authority as Issuer, Leaf, Wanted};
 
     use super::*;
-    use crate::client::unary;
-    use crate::codegen::{HandlerFuture, ServerCall};
-    use crate::tls::{Pem, ServerTls, ServerTlsConfig};
-    use crate::{
+    use farcall::client::unary;
+    use farcall::codegen::{HandlerFuture, ServerCall};
+    use farcall::tls::{Pem, ServerTls, ServerTlsConfig};
+    use farcall::{
         CallKind, Code, Detach, Idempotency, MethodDescriptor, Request, Response, Server, Service,
         ServiceDescriptor, Status,
     };

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::resolve::{CustomAddress, CustomScheme};
-use crate::{Address, AddressError, Channel, ConnectBackoff};
+use farcall::resolve::{CustomAddress, CustomScheme};
+use farcall::{Address, AddressError, Channel, ConnectBackoff};
 
-use super::Etcd;
+use crate::resolver::Etcd;
 
 /// The host and port of etcd where an address names none.
 const ENDPOINT: &str = "127.0.0.1:2379";
@@ -16,7 +16,7 @@ const ENDPOINT: &str = "127.0.0.1:2379";
 ///
 /// [`Etcd`] takes a channel to etcd with settings of its own, such as TLS.
 #[must_use]
-pub(crate) fn scheme() -> CustomScheme {
+pub fn scheme() -> CustomScheme {
     CustomScheme::new("etcd", resolver)
 }
 
@@ -45,7 +45,7 @@ fn resolver(address: &CustomAddress) -> Result<Etcd, AddressError> {
 
 #[cfg(test)]
 mod tests {
-    use crate::resolve::Resolve as _;
+    use farcall::resolve::Resolve as _;
 
     use super::*;
 
