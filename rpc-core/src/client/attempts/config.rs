@@ -202,10 +202,14 @@ impl MethodConfig {
     ///
     /// Returns an error if it is none of them.
     pub fn check_name(name: &str) -> Result<(), InvalidSetting> {
-        let slashes = name.strip_prefix('/').unwrap_or(name).matches('/').count();
-        let is_service = !name.contains('/') && name.len() > 2;
+        let method = name.strip_prefix('/').unwrap_or(name).split_once('/');
+        let is_valid = match method {
+            Some((service, method)) => {
+                !service.is_empty() && !method.is_empty() && !method.contains('/')
+            }
+            None => !name.is_empty() && !name.starts_with('/'),
+        };
         let rule = "a service's full name, as shop.Catalog, or a method's, as /shop.Catalog/Get";
-        let is_valid = name == "*" || is_service || (slashes == 1 && name.len() > 2);
         ensure(is_valid, "methods", name, rule)
     }
 
@@ -261,12 +265,12 @@ mod tests {
     #[test]
     fn names_and_values_are_checked() {
         let plain = MethodConfig::new;
-        for name in ["", "/", "*/", "Ge", "/shop.Cart", "/shop/Cart/Get", "shop/Cart/Get"] {
+        for name in ["", "/", "//", "*/", "/shop.Cart", "/shop.Cart/", "shop/Cart/Get"] {
             let error = MethodConfig::check_name(name).unwrap_err();
             assert_eq!(error.name(), "methods", "{name}");
             assert!(ServiceConfig::new().with_method(name, plain()).check().is_err(), "{name}");
         }
-        for name in ["*", "shop.Cart", "shop.Cart/Get", "/shop.Cart/Get"] {
+        for name in ["*", "Cart", "shop.Cart", "shop.Cart/Get", "/shop.Cart/Get"] {
             assert_eq!(ServiceConfig::new().with_method(name, plain()).check(), Ok(()), "{name}");
         }
         let wrong = plain().with_retry(RetryPolicy::new().with_max_attempts(1));
