@@ -10,7 +10,7 @@ use http::uri::Authority;
 use rpc_core::connect::ConnectError;
 use thiserror::Error;
 
-use crate::resolve::{DnsName, EtcdName, Scheme, XdsName};
+use crate::resolve::{CustomAddress, DnsName, Scheme, is_own};
 
 /// Where to listen or to connect to, and by which path calls may travel.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,12 +35,10 @@ pub enum Address {
     Grpcs(String),
     /// `dns:///name:port`: every server that a name stands for. A channel's address alone.
     Dns(DnsName),
-    /// `etcd://host:port/prefix`: every server that is registered with etcd under a prefix. A
-    /// channel's address alone.
-    Etcd(EtcdName),
-    /// `xds:///name` or `xds://host:port/name`: every server that a control plane tells for a
-    /// service. A channel's address alone.
-    Xds(XdsName),
+    /// An address of a scheme that the program registers
+    /// ([`ChannelBuilder::scheme`](crate::ChannelBuilder::scheme)), as `etcd://host:port/prefix`:
+    /// every server that its resolver finds. A channel's address alone.
+    Custom(CustomAddress),
     /// `tcp://a:7000,b:7000`: several servers, at least two. A channel's address alone.
     List(Vec<Self>),
 }
@@ -54,6 +52,19 @@ pub struct AddressError {
 }
 
 rpc_core::readable_debug!(AddressError);
+
+impl AddressError {
+    /// An error that says why `text` is not an address.
+    #[must_use]
+    pub fn new(text: impl Into<String>, reason: impl Into<Cow<'static, str>>) -> Self {
+        Self { text: text.into(), reason: reason.into() }
+    }
+
+    /// Returns the reason without the text.
+    pub(crate) fn reason(&self) -> &str {
+        &self.reason
+    }
+}
 
 impl From<AddressError> for ConnectError {
     fn from(AddressError { text, reason }: AddressError) -> Self {
@@ -165,27 +176,19 @@ impl FromStr for Address {
     }
 }
 
+/// The reason why a server cannot listen at an address of a registered scheme.
+pub(crate) const NO_SOCKET_SCHEME: &str =
+    "a server listens at auto, rdma, tcp, unix or inproc, and its scheme is none of these";
+
 fn parse(text: &str) -> Result<Address, Cow<'static, str>> {
     let (scheme, rest) = text.split_once("://").ok_or_else(|| without_scheme(text))?;
     let scheme = scheme.to_ascii_lowercase();
-    // A comma is a character of paths.
-    if text.contains(',') && scheme != "unix" {
+    // A comma is a character of paths, and of addresses that their scheme's own factory reads.
+    if text.contains(',') && scheme != "unix" && is_own(&scheme) {
         return parse_list(&scheme, text).map(Address::List);
     }
     if let Some(name) = DnsName::parse(&scheme, rest) {
         return name.map(Address::Dns);
-    }
-    if let Some(name) = EtcdName::parse(&scheme, rest) {
-        let name = name?;
-        authority(&scheme, &name.endpoint)?;
-        return Ok(Address::Etcd(name));
-    }
-    if let Some(name) = XdsName::parse(&scheme, rest) {
-        let name = name?;
-        if let Some(control_plane) = &name.control_plane {
-            authority(&scheme, control_plane)?;
-        }
-        return Ok(Address::Xds(name));
     }
     match scheme.as_str() {
         "auto" => authority(&scheme, rest).map(Address::Auto),
@@ -216,15 +219,7 @@ fn parse(text: &str) -> Result<Address, Cow<'static, str>> {
              tcp://{rest}. Set `tls` for it (feature `tls`)"
         )
         .into()),
-        _ => match scheme.split_once('+') {
-            Some((path, registry @ ("dns" | "etcd" | "xds"))) => {
-                Err(format!("{registry} stands before the plus sign: {registry}+{path}://").into())
-            }
-            _ => {
-                let schemes = "auto, rdma, tcp, unix, inproc, grpc, grpcs, dns, etcd and xds";
-                Err(format!("its scheme is none of {schemes}").into())
-            }
-        },
+        _ => CustomAddress::parse(&scheme, rest).map(Address::Custom),
     }
 }
 
@@ -237,8 +232,10 @@ fn parse_list(scheme: &str, text: &str) -> Result<Vec<Address>, Cow<'static, str
         };
         match address {
             Address::Dns(_) => Err("a list has servers, and dns:// names many".into()),
-            Address::Etcd(_) => Err("a list has servers, and etcd:// names many".into()),
-            Address::Xds(_) => Err("a list has servers, and xds:// names many".into()),
+            Address::Custom(CustomAddress { name, .. }) => {
+                let schemes = "auto, rdma, tcp, unix, inproc, grpc and grpcs";
+                Err(format!("a list has servers, and {name}:// is none of {schemes}").into())
+            }
             address => Ok(address),
         }
     };
@@ -312,15 +309,14 @@ impl Address {
             Self::Grpc(_) => Some(Scheme::Grpc),
             Self::Grpcs(_) => Some(Scheme::Grpcs),
             Self::Dns(name) => Some(name.scheme),
-            Self::Etcd(name) => Some(name.scheme),
-            Self::Xds(name) => Some(name.scheme),
+            Self::Custom(address) => Some(address.scheme),
             Self::Unix(_) | Self::Inproc(_) | Self::List(_) => None,
         }
     }
 
     /// Whether a channel to it chooses among servers.
     pub(crate) fn names_many(&self) -> bool {
-        matches!(self, Self::Dns(_) | Self::Etcd(_) | Self::Xds(_) | Self::List(_))
+        matches!(self, Self::Dns(_) | Self::Custom(_) | Self::List(_))
     }
 
     /// The same path with another host and port.
@@ -333,7 +329,7 @@ impl Address {
             Self::Grpcs(_) => Self::Grpcs(authority),
             Self::Unix(_) => Self::Unix(authority),
             Self::Inproc(_) => Self::Inproc(authority),
-            Self::Dns(_) | Self::Etcd(_) | Self::Xds(_) | Self::List(_) => self.clone(),
+            Self::Dns(_) | Self::Custom(_) | Self::List(_) => self.clone(),
         }
     }
 }
@@ -349,8 +345,7 @@ impl fmt::Display for Address {
             Self::Unix(rest) => write!(f, "unix://{rest}"),
             Self::Inproc(rest) => write!(f, "inproc://{rest}"),
             Self::Dns(name) => name.fmt(f),
-            Self::Etcd(name) => name.fmt(f),
-            Self::Xds(name) => name.fmt(f),
+            Self::Custom(address) => address.fmt(f),
             Self::List(addresses) => {
                 for (index, address) in addresses.iter().enumerate() {
                     write!(f, "{}{address}", if index > 0 { "," } else { "" })?;
@@ -383,6 +378,7 @@ mod tests {
             "grpc://a:1,grpc://b:1",
             "xds:///inventory.shop.svc.cluster.local:7000",
             "xds+tcp://127.0.0.1:18000/inventory",
+            "consul.v2://a:1,b:2/x y?z#1",
             "unix:///run/x.sock",
             "unix://./relative/path",
             "unix://../path",
@@ -441,7 +437,11 @@ mod tests {
             ("::1:7000", "stands in brackets: auto://[::1]:7000"),
             ("tcp://[::1]", "no port"),
             ("tcp://", "not host:port"),
-            ("udp://host:1", "scheme is none of"),
+            ("u_p://host:1", "scheme is none of"),
+            ("7dp://host:1", "scheme is none of"),
+            ("tcp+grpc://host:1", "scheme is none of"),
+            ("://host:1", "scheme is none of"),
+            ("consul://shop\n", "a control character"),
             ("dns+grpc://inventory:1", "write dns+grpc:///inventory:1"),
             ("dns+auto:///inventory:1", "dns+ is followed by rdma, tcp, grpc or grpcs"),
             ("dns+http:///inventory:1", "dns+ is followed by rdma, tcp, grpc or grpcs"),
@@ -452,9 +452,8 @@ mod tests {
             ("auto:///inventory:1", "write auto://inventory:1, or dns:///inventory:1 for all"),
             ("grpc://a:1,dns+grpc:///b:1", "a list has servers, and dns:// names many"),
             ("dns+grpc:///a:1,b:1", "a list has servers, and dns:// names many"),
-            ("xds://inventory", "write xds:///inventory"),
-            ("xds+rdma:///", "needs a name, as xds+rdma:///inventory:7000"),
-            ("xds://control-plane/inventory", "no port"),
+            ("tcp+consul://inventory", "consul stands before the plus sign: consul+tcp://"),
+            ("grpc://a:1,xds:///b", "a list has servers, and xds:// is none of auto, rdma, "),
             ("tcp://host", "no port"),
             ("tcp://host:99999", "no port"),
             ("tcp://a b:1", "not host:port"),

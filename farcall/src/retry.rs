@@ -18,20 +18,19 @@
 //! ```
 //! # fn example() -> Result<(), farcall::AddressError> {
 //! use farcall::Code;
-//! use farcall::retry::{MethodConfig, RetryPolicy, ServiceConfig};
+//! use farcall::retry::{MethodConfig, RetryPolicy};
 //!
 //! let policy = RetryPolicy::new().with_retryable_codes([Code::Unavailable, Code::Aborted]);
-//! let config = ServiceConfig::new()
-//!     .with_service("shop.Catalog", MethodConfig::new().with_retries(policy));
-//! let channel =
-//!     farcall::Channel::builder("auto://shop:7000")?.service_config(config).connect_lazy();
+//! let channel = farcall::Channel::builder("auto://shop:7000")?
+//!     .method("shop.Catalog", MethodConfig::new().with_retry(policy))
+//!     .connect_lazy();
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! The crate `farcall-service-config` reads gRPC's service config, which is JSON.
 
-#[cfg(feature = "service-config")]
-pub use rpc_core::client::attempts::ServiceConfigError;
-pub use rpc_core::client::attempts::{MethodConfig, Repetition, ServiceConfig};
+pub use rpc_core::client::attempts::MethodConfig;
 pub use rpc_core::policy::retry::codes::Codes;
 pub use rpc_core::policy::retry::config::{
     HedgingPolicy, RetryBudget, RetryPolicy, RetryRate, RetryThrottling,

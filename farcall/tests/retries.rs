@@ -8,7 +8,7 @@ use std::time::Duration;
 use farcall::balance::{BalanceConfig, Policy};
 use farcall::client::unary;
 use farcall::codegen::{HandlerFuture, ServerCall};
-use farcall::retry::{HedgingPolicy, MethodConfig, RetryPolicy, ServiceConfig};
+use farcall::retry::{HedgingPolicy, MethodConfig, RetryPolicy};
 use farcall::{
     CallKind, Caller, Channel, ChannelBuilder, Code, Detach, Idempotency, MethodDescriptor,
     Request, Response, Server, Service, ServiceDescriptor, Status,
@@ -75,8 +75,8 @@ fn patient() -> RetryPolicy {
 }
 
 fn retrying(address: &str, policy: RetryPolicy) -> ChannelBuilder {
-    let config = ServiceConfig::new().with_default(MethodConfig::new().with_retries(policy));
-    Channel::builder(address).expect("it is an address").service_config(config)
+    let config = MethodConfig::new().with_retry(policy);
+    Channel::builder(address).expect("it is an address").method("*", config)
 }
 
 async fn get(caller: &impl Caller) -> Result<String, Status> {
@@ -118,8 +118,7 @@ async fn a_server_that_does_not_answer_is_hedged_by_another_one() {
     let ((stuck, first), (healthy, second)) = (server(0, 0).await, server(0, 8).await);
     let policy = HedgingPolicy::new().with_hedging_delay(Duration::from_millis(1));
     let config = MethodConfig::new().with_hedging(policy.with_max_attempts(2));
-    let config = ServiceConfig::new().with_service("t.Flaky", config);
-    let builder = Channel::builder(format!("{first},{second}")).unwrap().service_config(config);
+    let builder = Channel::builder(format!("{first},{second}")).unwrap().method("t.Flaky", config);
     let balance = BalanceConfig::new().with_policy(Policy::RoundRobin);
     let channel = builder.balance(balance).connect().await.unwrap();
     for _ in 0..8 {
@@ -133,8 +132,7 @@ async fn a_server_that_does_not_answer_is_hedged_by_another_one() {
 async fn a_timeout_of_the_service_config_is_named() {
     let (_stuck, address) = server(0, 0).await;
     let config = MethodConfig::new().with_timeout(Duration::from_millis(20));
-    let config = ServiceConfig::new().with_method("t.Flaky/Get", config);
-    let channel = Channel::builder(address).unwrap().service_config(config).connect_lazy();
+    let channel = Channel::builder(address).unwrap().method("t.Flaky/Get", config).connect_lazy();
     let status = get(&channel).await.unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded);
     let words = "(the timeout of the channel's service config)";

@@ -14,6 +14,8 @@ mod interceptors;
 mod layers;
 mod lent_buffers;
 mod replicas;
+mod schemes;
+mod service_config;
 mod shutdown;
 mod uds;
 

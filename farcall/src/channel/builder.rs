@@ -3,11 +3,13 @@
 mod encryption;
 #[cfg(feature = "settings")]
 mod live;
-mod registries;
+mod methods;
+mod schemes;
 
 use std::io;
 use std::sync::Arc;
 
+use rpc_core::client::attempts::ServiceConfig;
 use rpc_core::client::endpoints::Endpoints;
 use rpc_core::client::{
     CallRules, ChannelParts, ChannelSettings, ConfiguredNames, Credentials, Subchannel, Target,
@@ -23,12 +25,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::Channel;
-use super::encryption::{Encryption, RequiredBy};
+use super::encryption::{Encryption, RequiredBy, ServiceName};
 use super::live::{LiveTarget, attempts};
+use super::resolvers::resolver_of;
 use crate::balance::Endpoint;
 use crate::rdma::Rdma;
-use crate::resolve::Resolve;
-use crate::retry::ServiceConfig;
+use crate::resolve::{CustomSchemes, Resolve};
 #[cfg(feature = "grpc")]
 use crate::tls;
 use crate::tls::ClientTls;
@@ -62,6 +64,8 @@ pub struct ChannelBuilder {
     /// The target of settings that may change, in the place of `address` and of the file's layer.
     live: Option<Arc<LiveTarget>>,
     service: ServiceLayers,
+    /// The schemes of addresses beside farcall's own.
+    schemes: CustomSchemes,
 }
 
 /// What applies to calls by their method, by the place that sets it. Code takes precedence.
@@ -74,6 +78,12 @@ struct ServiceLayers {
 impl ServiceLayers {
     fn resolve(&self) -> &ServiceConfig {
         self.code.as_ref().unwrap_or(&self.file)
+    }
+
+    /// Changes the layer of code, which begins with what the file has.
+    fn change(&mut self, change: impl FnOnce(ServiceConfig) -> ServiceConfig) {
+        let service = self.code.take().unwrap_or_else(|| self.file.clone());
+        self.code = Some(change(service));
     }
 }
 
@@ -98,6 +108,7 @@ impl ChannelBuilder {
             are_credentials_shown: false,
             live: None,
             service: ServiceLayers::default(),
+            schemes: CustomSchemes::default(),
         }
     }
 
@@ -132,19 +143,6 @@ impl ChannelBuilder {
         self
     }
 
-    /// Sets what applies to calls by their method: timeouts, retries and hedging. Nothing by
-    /// default.
-    ///
-    /// # Panics
-    ///
-    /// When a value is out of its range: see [`ServiceConfig::check`].
-    #[track_caller]
-    pub fn service_config(mut self, config: ServiceConfig) -> Self {
-        expect_valid(config.check());
-        self.service.code = Some(config);
-        self
-    }
-
     /// The address that the channel will connect to.
     #[must_use]
     pub fn address(&self) -> &Address {
@@ -155,11 +153,11 @@ impl ChannelBuilder {
     #[must_use]
     pub fn connect_lazy(self) -> Channel {
         if let Some(target) = &self.live {
-            let resolver = target.resolver();
+            let resolver = target.resolver(&self.schemes);
             return self.connect_with_resolver(resolver);
         }
         if self.is_balanced() {
-            let resolver = Self::resolver_of(&self.address);
+            let resolver = resolver_of(&self.address, &self.schemes);
             return self.connect_with_resolver(resolver);
         }
         let (rules, made) = self.prepare();
@@ -222,7 +220,8 @@ impl ChannelBuilder {
 
     /// Makes a channel whose connections are the byte streams that `open` opens, one at each
     /// attempt to connect: through a proxy, by TLS, to a virtual socket or in memory. The address
-    /// is what messages call the server. Under `auto://` and `rdma://` a stream that is a
+    /// is what messages call the server. Under `grpc://` and `grpcs://` the streams carry gRPC over
+    /// HTTP/2; the program encrypts those of `grpcs://`. Under `auto://` and `rdma://` a stream that is a
     /// `TcpStream` of tokio is upgraded to RDMA as the address says; any other has no addresses,
     /// and under `rdma://` that is an error.
     ///
@@ -249,9 +248,21 @@ impl ChannelBuilder {
     {
         let (rules, made) = self.prepare();
         let address = made.address.to_string();
-        let subchannel = match made.encryption.refusal_of_streams() {
-            Some(reason) => refusing(&address, rules, reason.to_owned()),
-            None => Subchannel::new(StreamConnector::new(address, rules, open)),
+        let subchannel = match (made.encryption.refusal_of_streams(), &made.address) {
+            (Some(reason), _) => refusing(&address, rules, reason.to_owned()),
+            #[cfg(feature = "grpc")]
+            (None, Address::Grpc(authority) | Address::Grpcs(authority)) => {
+                let streams = StreamConnector::new(address.clone(), rules.clone(), open);
+                let scheme = scheme(&made.address);
+                let connector = GrpcConnector::new(scheme, authority.as_str(), streams, rules);
+                Subchannel::new(connector.with_name(address))
+            }
+            #[cfg(not(feature = "grpc"))]
+            (None, Address::Grpc(_) | Address::Grpcs(_)) => {
+                let reason = "this program was built without farcall's feature `grpc`".to_owned();
+                refusing(&address, rules, reason)
+            }
+            (None, _) => Subchannel::new(StreamConnector::new(address, rules, open)),
         };
         made.finish(subchannel)
     }
@@ -270,7 +281,8 @@ impl ChannelBuilder {
         } else {
             None
         };
-        Encryption::new(required_by, self.tls.clone(), &self.address)
+        let name = ServiceName::new(&self.address, &self.schemes);
+        Encryption::new(required_by, self.tls.clone(), name)
     }
 
     /// The names in the service config, which all connections of the channel share.
@@ -337,7 +349,12 @@ fn subchannel_to(address: &Address, rules: ClientConfig, encryption: &Encryption
             let reason = "this program was built without farcall's feature `grpc`".to_owned();
             refusing(&address.to_string(), rules, reason)
         }
-        Address::Dns(_) | Address::Etcd(_) | Address::Xds(_) | Address::List(_) => {
+        Address::Custom(_) => {
+            let reason = "its scheme is none of auto, rdma, tcp, unix, inproc, grpc and grpcs, \
+                          which servers have";
+            refusing(&address.to_string(), rules, reason.to_owned())
+        }
+        Address::Dns(_) | Address::List(_) => {
             refusing(&address.to_string(), rules, "it names several servers".to_owned())
         }
     }

@@ -9,7 +9,7 @@ use rpc_transport_tcp::TcpConnector;
 
 use crate::Address;
 use crate::rdma::{Rdma, Refusal};
-use crate::resolve::Scheme;
+use crate::resolve::{CustomSchemes, Scheme};
 use crate::tls::{self, ClientTls};
 
 /// The name that the certificates of a name's servers are for: `inventory.example` of
@@ -24,7 +24,7 @@ fn host_of(name: &str) -> &str {
 
 /// A name that stands for all servers of a channel.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct ServiceName {
+pub(super) struct ServiceName {
     /// The name that the servers' certificates are for.
     host: String,
     /// The authority of requests over HTTP/2, as gRPC's clients have it: proxies choose by it.
@@ -33,23 +33,25 @@ struct ServiceName {
 }
 
 impl ServiceName {
-    fn from_address(address: &Address) -> Option<Self> {
-        match address {
-            Address::Dns(name) => {
-                let host = host_of(&name.name).to_owned();
-                let authority = match name.port {
-                    Some(port) => format!("{host}:{port}"),
-                    None => host.clone(),
-                };
-                Some(Self { host, authority: Some(authority) })
-            }
-            // The control plane tells addresses, for which no certificate is issued.
-            Address::Xds(name) => {
-                let authority = Authority::from_str(&name.name).ok().map(|it| it.to_string());
-                Some(Self { host: host_of(name.host()).to_owned(), authority })
-            }
-            _ => None,
+    /// The name of the servers of `address`, if they have one.
+    pub(super) fn new(address: &Address, schemes: &CustomSchemes) -> Option<Self> {
+        if let Address::Dns(name) = address {
+            let host = host_of(&name.name).to_owned();
+            let authority = match name.port {
+                Some(port) => format!("{host}:{port}"),
+                None => host.clone(),
+            };
+            return Some(Self { host, authority: Some(authority) });
         }
+        // A registry tells addresses, for which no certificate is issued.
+        schemes.service_name(address).map(|name| {
+            let host = match name.rsplit_once(':') {
+                Some((host, port)) if port.parse::<u16>().is_ok() => host,
+                _ => &name,
+            };
+            let authority = Authority::from_str(&name).ok().map(|it| it.to_string());
+            Self { host: host_of(host).to_owned(), authority }
+        })
     }
 }
 
@@ -72,13 +74,13 @@ pub(super) struct Encryption {
 }
 
 impl Encryption {
-    /// For a channel to `address`.
+    /// For a channel to the servers of a name, or to others.
     pub(super) fn new(
         required_by: Option<RequiredBy>,
         tls: Option<ClientTls>,
-        address: &Address,
+        name: Option<ServiceName>,
     ) -> Self {
-        Self { tls, required_by, name: ServiceName::from_address(address) }
+        Self { tls, required_by, name }
     }
 
     /// The authority of requests over HTTP/2 to the server at `authority`.
@@ -147,30 +149,40 @@ impl Encryption {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resolve::{CustomScheme, StaticEndpoints};
+
+    fn schemes() -> CustomSchemes {
+        let scheme = CustomScheme::new("found", |_| Ok(StaticEndpoints::new([])));
+        let mut schemes = CustomSchemes::default();
+        schemes.register(scheme.with_service_name(|address| Some(address.rest.clone())));
+        schemes
+    }
 
     #[test]
     fn requests_to_the_servers_of_a_name_name_it() {
-        for (address, authority) in [
-            ("dns+grpc:///inventory.example.:50051", Some("inventory.example:50051")),
-            ("dns+grpc:///inventory.example", Some("inventory.example")),
-            ("xds+grpc:///inventory.shop:7000", Some("inventory.shop:7000")),
-            ("xds+grpc:///shop/inventory", None),
+        for (address, host, authority) in [
+            ("dns+grpc:///a.example.:50051", "a.example", Some("a.example:50051")),
+            ("dns+grpc:///a.example", "a.example", Some("a.example")),
+            ("found+grpc://a.shop:7000", "a.shop", Some("a.shop:7000")),
+            ("found+grpc://shop/a:v2", "shop/a:v2", None),
         ] {
-            let name = ServiceName::from_address(&address.parse().unwrap()).unwrap();
-            assert_eq!(name.authority.as_deref(), authority, "{address}");
+            let name = ServiceName::new(&address.parse().unwrap(), &schemes()).unwrap();
+            assert_eq!((&*name.host, name.authority.as_deref()), (host, authority), "{address}");
         }
-        assert_eq!(ServiceName::from_address(&"grpc://a:1,b:1".parse().unwrap()), None);
+        for address in ["grpc://a:1,b:1", "unregistered+grpc://a:1"] {
+            assert_eq!(ServiceName::new(&address.parse().unwrap(), &schemes()), None);
+        }
     }
 
     #[test]
     fn a_name_of_servers_with_tls_needs_tls() {
         for address in ["dns+grpcs:///a:1", "etcd+grpcs:///a", "xds+grpcs:///a", "grpcs://a:1"] {
             let address = address.parse().unwrap();
-            let refusal = Encryption::new(None, None, &address).refusal(&address);
+            let refusal = Encryption::new(None, None, None).refusal(&address);
             assert!(refusal.is_some_and(|it| it.starts_with("grpcs:// is with TLS")), "{address}");
         }
         let plain = "dns+grpc:///a:1".parse().unwrap();
-        assert_eq!(Encryption::new(None, None, &plain).refusal(&plain), None);
+        assert_eq!(Encryption::new(None, None, None).refusal(&plain), None);
     }
 
     #[test]

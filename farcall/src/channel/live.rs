@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use rpc_core::client::attempts::PolicyAttempts;
+use rpc_core::client::attempts::{PolicyAttempts, ServiceConfig};
 use rpc_core::client::{ConfiguredNames, WatchedRules};
 use tokio::sync::watch;
 
+use super::resolvers::resolver_of;
 use crate::Address;
 use crate::balance::Endpoint;
-use crate::resolve::{Refresh, Resolve, ResolveError};
-use crate::retry::ServiceConfig;
+use crate::resolve::{CustomSchemes, Refresh, Resolve, ResolveError};
 use crate::tls::ClientTls;
 
 /// Returns the attempts at calls by a service config; `None` where it sets nothing.
@@ -28,19 +28,19 @@ pub(crate) struct LiveTarget {
     pub(super) rules: Arc<WatchedRules>,
     /// The names of `methods`, which the connections of all its channels share.
     pub(super) names: Arc<ConfiguredNames>,
-    /// What tells the servers of an address.
-    pub(super) resolver_of: fn(&Address) -> Box<dyn Resolve>,
+    /// The schemes of the settings.
+    pub(super) schemes: CustomSchemes,
     pub(super) tls: Option<ClientTls>,
     pub(super) requires_encryption: bool,
 }
 
 impl LiveTarget {
-    /// What tells the target's servers, and tells them anew when the address changes.
-    pub(super) fn resolver(&self) -> impl Resolve + use<> {
+    /// Returns a resolver that follows the target's address when that changes.
+    pub(super) fn resolver(&self, schemes: &CustomSchemes) -> impl Resolve + use<> {
         let mut address = self.address.subscribe();
-        let resolver_of = self.resolver_of;
-        let inner = resolver_of(&address.borrow_and_update());
-        TargetResolver { name: self.name.clone(), address, resolver_of, inner }
+        let inner = resolver_of(&address.borrow_and_update(), schemes);
+        let (name, schemes) = (self.name.clone(), schemes.clone());
+        TargetResolver { name, address, schemes, inner }
     }
 }
 
@@ -48,7 +48,7 @@ impl LiveTarget {
 struct TargetResolver {
     name: String,
     address: watch::Receiver<Address>,
-    resolver_of: fn(&Address) -> Box<dyn Resolve>,
+    schemes: CustomSchemes,
     /// That of the address as it is now.
     inner: Box<dyn Resolve>,
 }
@@ -72,7 +72,7 @@ impl Resolve for TargetResolver {
                 }
                 // The first list of a resolver is there at once, or as soon as its name is
                 // resolved. Until then the endpoints of the old address are kept.
-                self.inner = (self.resolver_of)(&self.address.borrow_and_update());
+                self.inner = resolver_of(&self.address.borrow_and_update(), &self.schemes);
             }
         })
     }

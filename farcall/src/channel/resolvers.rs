@@ -4,13 +4,16 @@ use futures::future::BoxFuture;
 
 use crate::Address;
 use crate::balance::Endpoint;
-use crate::resolve::{DnsName, Refresh, Resolve, ResolveError, StaticEndpoints};
+use crate::resolve::{CustomSchemes, DnsName, Refresh, Resolve, ResolveError, StaticEndpoints};
 
-/// What tells the servers of `address` without a channel to ask: of DNS's name, of a list, or the
-/// one that it is.
-pub(super) fn resolver_of(address: &Address) -> Box<dyn Resolve> {
+/// Makes the resolver of `address`, which finds the servers of a name or of a registered scheme,
+/// those of a list, or the one that it is.
+pub(super) fn resolver_of(address: &Address, schemes: &CustomSchemes) -> Box<dyn Resolve> {
     match address {
         Address::Dns(name) => resolver_of_name(name),
+        Address::Custom(custom) => schemes.resolver(custom).unwrap_or_else(|error| {
+            unresolvable(address.to_string(), ResolveError::new(error.reason()))
+        }),
         Address::List(addresses) => Box::new(endpoints_of(addresses)),
         one => Box::new(endpoints_of(std::slice::from_ref(one))),
     }
@@ -32,7 +35,7 @@ fn resolver_of_name(name: &DnsName) -> Box<dyn Resolve> {
 }
 
 /// A name that cannot be resolved in this program.
-pub(super) fn unresolvable(name: String, error: ResolveError) -> Box<dyn Resolve> {
+fn unresolvable(name: String, error: ResolveError) -> Box<dyn Resolve> {
     Box::new(Unresolvable { name, error })
 }
 

@@ -1,4 +1,5 @@
-//! The names of targets that stand for several servers: of DNS, of etcd and of xDS.
+//! Addresses that stand for several servers: names of DNS, and those of schemes that the program
+//! registers.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -46,7 +47,7 @@ impl Scheme {
         matches!(self, Self::Grpc | Self::Grpcs)
     }
 
-    /// The scheme of an address whose servers `registry` tells: `dns`, `etcd` or `xds`.
+    /// The scheme of an address whose servers `registry` tells, such as `dns`.
     fn with_registry(self, registry: &str) -> String {
         match self {
             Self::Auto => registry.to_owned(),
@@ -138,115 +139,60 @@ impl fmt::Display for DnsName {
     }
 }
 
-/// Where etcd listens unless it is told otherwise.
-const ETCD_ENDPOINT: &str = "127.0.0.1:2379";
+/// Schemes of farcall's own, and those that it refuses with a reason.
+const OWN: [&str; 10] =
+    ["auto", "rdma", "tcp", "unix", "inproc", "grpc", "grpcs", "dns", "http", "https"];
 
-/// A prefix of etcd's keys under which servers register: `etcd://host:port/prefix`, or
-/// `etcd:///prefix` for an etcd at port 2379 of this host.
+/// Returns true if the part of `scheme` before a plus sign is a scheme of farcall's own.
+pub(crate) fn is_own(scheme: &str) -> bool {
+    OWN.contains(&scheme.split('+').next().unwrap_or(scheme))
+}
+
+/// Returns true if `name` can be a scheme by RFC 3986. A plus sign is left to the servers' protocol.
+pub(super) fn is_scheme_name(name: &str) -> bool {
+    let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
+    name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(is_allowed)
+}
+
+/// An address of a scheme that the program registers: `consul://rest`, or `consul+tcp://rest`.
+///
+/// It stands for several servers, which the resolver of its [`CustomScheme`] finds.
+///
+/// [`CustomScheme`]: crate::resolve::CustomScheme
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct EtcdName {
-    /// The host and port of etcd.
-    pub endpoint: String,
-    /// The prefix, which begins and ends with a slash: `/services/inventory/`.
-    pub prefix: String,
-    /// The protocol and path by which the servers are called.
-    pub scheme: Scheme,
-}
-
-impl EtcdName {
-    /// Reads what follows the `://` of an address whose scheme is `scheme`; `None` where the scheme
-    /// is not one of etcd.
-    pub(crate) fn parse(scheme: &str, rest: &str) -> Option<Result<Self, Cow<'static, str>>> {
-        let scheme = match Scheme::parse("etcd", scheme)? {
-            Ok(scheme) => scheme,
-            Err(reason) => return Some(Err(reason)),
-        };
-        let (endpoint, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-        let prefix = prefix.trim_end_matches('/');
-        if prefix.is_empty() {
-            let words = "etcd:// needs a prefix of keys, as etcd://10.0.0.9:2379/services/shop";
-            return Some(Err(words.into()));
-        }
-        let endpoint = if endpoint.is_empty() { ETCD_ENDPOINT } else { endpoint };
-        let (endpoint, prefix) = (endpoint.to_owned(), format!("/{prefix}/"));
-        Some(Ok(Self { endpoint, prefix, scheme }))
-    }
-}
-
-impl fmt::Display for EtcdName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let prefix = self.prefix.trim_end_matches('/');
-        write!(f, "{}://{}{prefix}", self.scheme.with_registry("etcd"), self.endpoint)
-    }
-}
-
-/// A service that a control plane knows by xDS: `xds:///name` by the control plane that gRPC's
-/// bootstrap file names, or `xds://host:port/name` by the one at `host:port`, without TLS.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct XdsName {
-    /// The host and port of the control plane; `None` where the bootstrap file names it.
-    pub control_plane: Option<String>,
-    /// The service, as the control plane calls it: `inventory.shop.svc.cluster.local:7000`.
+pub struct CustomAddress {
+    /// Name of the scheme in lower case, without a plus sign: `consul`.
     pub name: String,
     /// The protocol and path by which the servers are called.
     pub scheme: Scheme,
+    /// Text behind `://`, as it was written.
+    pub rest: String,
 }
 
-impl XdsName {
-    /// Reads what follows the `://` of an address whose scheme is `scheme`; `None` where the scheme
-    /// is not one of xDS.
-    pub(crate) fn parse(scheme: &str, rest: &str) -> Option<Result<Self, Cow<'static, str>>> {
-        let scheme = Scheme::parse("xds", scheme)?;
-        Some(scheme.and_then(|scheme| Self::parse_name(scheme, rest)))
-    }
-
-    /// The name without its port: what a server's certificate has to be for.
-    pub(crate) fn host(&self) -> &str {
-        match self.name.rsplit_once(':') {
-            Some((host, port)) if port.parse::<u16>().is_ok() => host,
-            _ => &self.name,
+impl CustomAddress {
+    /// Reads an address whose scheme, in lower case, is none of farcall's own.
+    pub(crate) fn parse(scheme: &str, rest: &str) -> Result<Self, Cow<'static, str>> {
+        let (name, path) = scheme.split_once('+').unwrap_or((scheme, ""));
+        let is_path = Scheme::NAMED.into_iter().any(|it| it.of_address() == path);
+        if is_own(name) && is_scheme_name(path) && !is_path {
+            return Err(format!("{path} stands before the plus sign: {path}+{name}://").into());
         }
-    }
-
-    fn parse_name(scheme: Scheme, rest: &str) -> Result<Self, Cow<'static, str>> {
-        let prefix = scheme.with_registry("xds");
-        let Some((control_plane, name)) = rest.split_once('/') else {
-            return Err(format!(
-                "{prefix}:// is followed by a slash and the name, or by the host and port of the \
-                 control plane before them: write {prefix}:///{rest}"
-            )
-            .into());
-        };
-        if name.is_empty() || name.chars().any(|c| c.is_control() || c.is_whitespace()) {
-            return Err(format!("{prefix}:/// needs a name, as {prefix}:///inventory:7000").into());
+        let scheme = Scheme::parse(name, scheme).filter(|_| !is_own(name) && is_scheme_name(name));
+        let scheme = scheme.ok_or(UNKNOWN_SCHEME)??;
+        if rest.chars().any(char::is_control) {
+            return Err("it has a control character".into());
         }
-        let control_plane = (!control_plane.is_empty()).then(|| control_plane.to_owned());
-        Ok(Self { control_plane, name: name.to_owned(), scheme })
+        Ok(Self { name: name.to_owned(), scheme, rest: rest.to_owned() })
     }
 }
 
-impl fmt::Display for XdsName {
+/// The reason of an address whose scheme is neither farcall's nor a name that can be registered.
+pub(super) const UNKNOWN_SCHEME: &str =
+    "its scheme is none of auto, rdma, tcp, unix, inproc, grpc, grpcs, dns, etcd and xds";
+
+impl fmt::Display for CustomAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let control_plane = self.control_plane.as_deref().unwrap_or_default();
-        write!(f, "{}://{control_plane}/{}", self.scheme.with_registry("xds"), self.name)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn certificates_are_for_a_service_without_its_port() {
-        for (rest, host) in [
-            ("/inventory.shop:7000", "inventory.shop"),
-            ("10.0.0.9:18000/inventory", "inventory"),
-            ("/shop/inventory:v2", "shop/inventory:v2"),
-        ] {
-            let name = XdsName::parse("xds", rest).unwrap().unwrap();
-            assert_eq!(name.host(), host);
-        }
+        write!(f, "{}://{}", self.scheme.with_registry(&self.name), self.rest)
     }
 }

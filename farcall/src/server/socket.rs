@@ -10,6 +10,7 @@ use rpc_core::server::Listen as _;
 use rpc_transport_tcp::{SocketAccess, TcpListener, UnixListener};
 
 use crate::Address;
+use crate::address::NO_SOCKET_SCHEME;
 
 /// A listening socket that the program made: a `TcpListener` or `UnixListener` of tokio or the
 /// standard library.
@@ -90,7 +91,8 @@ impl Socket {
                 let message = format!("it is a channel's address: listen at tcp://{authority}");
                 Err(invalid(message))
             }
-            Address::Dns(_) | Address::Etcd(_) | Address::Xds(_) | Address::List(_) => {
+            Address::Custom(_) => Err(invalid(NO_SOCKET_SCHEME.to_owned())),
+            Address::Dns(_) | Address::List(_) => {
                 let message = "it names several servers, which a channel chooses among";
                 Err(invalid(message.to_owned()))
             }

@@ -14,6 +14,7 @@ use super::places::{Places, dotted};
 use super::rdma;
 use super::table::unknown;
 use super::tables::{Root, ServerTable, TargetTable};
+use crate::address::NO_SOCKET_SCHEME;
 use crate::rdma::Rdma;
 use crate::{Address, ChannelBuilder, Server, ServerBuilder};
 
@@ -165,8 +166,17 @@ impl Loaded {
         let refused = refused.filter(|_| !gaps.touch(&["tls", "require_encryption"]));
         let conflict = builder.refusal_of_proxies(&address);
         let conflict = conflict.map(|message| Wrong::new("proxy_protocol.from", message));
-        mistakes.extend(self.wrong(&tables, &gaps, refused.into_iter().chain(conflict)));
+        let unknown = matches!(address, Address::Custom(_));
+        let unknown = unknown.then(|| Wrong::new("address", NO_SOCKET_SCHEME));
+        let wrong = refused.into_iter().chain(conflict).chain(unknown);
+        mistakes.extend(self.wrong(&tables, &gaps, wrong));
         if mistakes.is_empty() { Ok((address, builder)) } else { Err(mistakes) }
+    }
+
+    /// An error that says why the channels of a target cannot have its address.
+    pub(super) fn misplaced_address(&self, target: &str, reason: String) -> SettingsError {
+        let tables: [&[&str]; 2] = [&["targets", target], &["defaults", "target"]];
+        self.misplaced(&tables, &["address"], reason)
     }
 
     /// A method or a service that is named in the settings of a server that does not have it.

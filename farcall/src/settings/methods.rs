@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rpc_core::InvalidSetting;
+use rpc_core::client::attempts::ServiceConfig;
 use rpc_core::settings::{COMPUTED, Checked, NO_TIME, define_overlay};
 
 use super::checks::{PERIOD, SERVED, TIMEOUT};
@@ -10,9 +11,7 @@ use super::compression::compressed_from;
 use super::invalid::{Conflicts, Invalid, set};
 use super::table::Named;
 use super::value::CodeName;
-use crate::retry::{
-    Codes, HedgingPolicy, MethodConfig, RetryBudget, RetryPolicy, RetryRate, ServiceConfig,
-};
+use crate::retry::{Codes, HedgingPolicy, MethodConfig, RetryBudget, RetryPolicy, RetryRate};
 
 const RETRY: RetryPolicy = RetryPolicy::new();
 const HEDGING: HedgingPolicy = HedgingPolicy::new();
@@ -162,21 +161,11 @@ impl MethodTable {
             self.max_response_len.and_then(len) => with_max_response_len;
             self.compress_from.map(compressed_from) => with_compress_from;
         }
-        let tables = ["methods", name];
-        let retry = all.value_within(&tables, self.retry.policy());
-        match (retry, all.value_within(&tables, self.hedging.policy())) {
-            (Some(_), Some(policy)) => all.value_within(
-                &tables,
-                Err(InvalidSetting::new(
-                    "hedging.max_attempts",
-                    policy.max_attempts,
-                    "\"off\", since the method has retries: one or the other is possible",
-                )),
-            ),
-            (Some(policy), None) => config.with_retries(policy),
-            (None, Some(policy)) => config.with_hedging(policy),
-            (None, None) => config,
-        }
+        let (mut config, tables) = (config, ["methods", name]);
+        config.retry = all.value_within(&tables, self.retry.policy());
+        config.hedging = all.value_within(&tables, self.hedging.policy());
+        // Each value is in its range. Two of them may exclude each other.
+        all.value_within(&tables, config.check().map(|()| config))
     }
 }
 
@@ -200,15 +189,9 @@ pub(super) fn service_config(
 ) -> ServiceConfig {
     let mut all = ServiceConfig::new().with_budget(budget.budget());
     for (name, table) in &methods.0 {
-        let (before, config) = (all.clone(), table.config(name, conflicts));
-        let with_name = match name.as_str() {
-            "*" => before.with_default(config),
-            name if name.contains('/') => before.with_method(name, config),
-            name => before.with_service(name, config),
-        };
-        // What came before is right, and so are the values of this table: its name is not.
-        match with_name.check() {
-            Ok(()) => all = with_name,
+        let config = table.config(name, conflicts);
+        match MethodConfig::check_name(name) {
+            Ok(()) => all = all.with_method(name, config),
             Err(error) => conflicts.0.push(Invalid {
                 key: vec!["methods".to_owned(), name.clone()],
                 value: error.value().to_owned(),

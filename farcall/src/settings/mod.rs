@@ -42,6 +42,7 @@ use self::loaded::Loaded;
 use self::reload::Shared;
 use self::tables::Root;
 use crate::rdma::Rdma;
+use crate::resolve::CustomScheme;
 use crate::{Address, Channel, ChannelBuilder, ServerBuilder};
 
 /// Servers and targets by name, with their settings, from a file and the environment.
@@ -176,6 +177,24 @@ impl Settings {
         self.shared.loaded().root.log.filter.clone()
     }
 
+    /// The same settings with a scheme that the addresses of targets may have, in the place of
+    /// another one of its name: `with_scheme(farcall_etcd::scheme())` for `etcd://`. It holds for
+    /// all clones, and for the channels that are made later, also when the file is reloaded.
+    ///
+    /// # Examples
+    ///
+    /// With the crate `farcall-etcd`:
+    ///
+    /// ```ignore
+    /// let settings = farcall::Settings::load("farcall.toml")?.with_scheme(farcall_etcd::scheme());
+    /// let channel = settings.channel("inventory")?;
+    /// ```
+    #[must_use]
+    pub fn with_scheme(self, scheme: CustomScheme) -> Self {
+        self.shared.register(scheme);
+        self
+    }
+
     /// The same settings with the RDMA devices of another handle, in the place of those that the
     /// table `rdma` describes: one that the program shares with others, or a simulated one.
     #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
@@ -196,7 +215,8 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// When there is no such target.
+    /// Returns [`SettingsError`] if there is no such target, or if no scheme like that of its
+    /// address is registered.
     pub fn channel(&self, name: &str) -> Result<Channel, SettingsError> {
         self.channel_builder(name).map(ChannelBuilder::connect_lazy)
     }
@@ -206,7 +226,8 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// When there is no such target.
+    /// Returns [`SettingsError`] if there is no such target, or if no scheme like that of its
+    /// address is registered.
     pub fn channel_builder(&self, name: &str) -> Result<ChannelBuilder, SettingsError> {
         Ok(self.shared.target(name)?.set_rdma(&self.rdma))
     }

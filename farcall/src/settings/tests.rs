@@ -4,12 +4,13 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rpc_core::client::attempts::ServiceConfig;
+
 use super::*;
 use crate::balance::Policy;
-use crate::retry::{
-    HedgingPolicy, MethodConfig, RetryBudget, RetryPolicy, RetryRate, ServiceConfig,
-};
-use crate::{Address, Path as CallPath};
+use crate::resolve::{CustomScheme, StaticEndpoints};
+use crate::retry::{HedgingPolicy, MethodConfig, RetryBudget, RetryPolicy, RetryRate};
+use crate::{Address, AddressError, Path as CallPath};
 
 fn read(text: &str, environment: &[(&str, &str)]) -> Result<Settings, SettingsError> {
     let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
@@ -299,7 +300,7 @@ fn the_reference_is_the_file_in_docs_and_its_defaults_are_the_defaults() {
         Settings::parse("nothing", "[targets.inventory]\naddress = \"tcp://h:1\"").unwrap();
     let [said, unsaid] = [&said, &unsaid].map(|it| it.channel_builder("inventory").unwrap());
     let rules = |it: &ChannelBuilder| {
-        let (settings, service) = (it.settings(), it.service());
+        let (settings, service) = (it.settings(), it.service_config());
         format!("{settings:?} {:?}", service.budget())
     };
     assert_eq!(rules(&said), rules(&unsaid));
@@ -336,14 +337,56 @@ hedging = { max_attempts = 3, hedging_delay = "20ms" }
     let hedging = HedgingPolicy::new().with_max_attempts(3).with_hedging_delay(ms(20));
     let get = MethodConfig::new().with_idempotent(true).with_max_response_len(1 << 20);
     let expected = ServiceConfig::new()
-        .with_default(MethodConfig::new().with_timeout(ms(2000)).with_retries(retries))
+        .with_method("*", MethodConfig::new().with_timeout(ms(2000)).with_retry(retries))
         .with_method("/shop.Cart/Get", get.with_hedging(hedging))
         .with_budget(RetryBudget::Rate(RetryRate::new().with_min_per_second(3)));
-    assert_eq!(builder.service(), &expected);
+    assert_eq!(builder.service_config(), &expected);
     let balance = builder.settings().balance;
     assert_eq!(balance.policy, Policy::RoundRobin);
     assert_eq!(balance.slow_start.window, ms(5000));
     assert_eq!(balance.outlier_detection.by_percentage, false);
+}
+
+#[test]
+fn a_scheme_that_is_not_registered_is_named_at_its_line() {
+    let text = "[targets.a]\naddress = \"etcd://127.0.0.1:2379/shop\"\n\
+                [targets.b]\naddress = \"tpc://b:1\"\n\
+                [targets.c]\naddress = \"rack+tcp://7\"\n\
+                [targets.d]\naddress = \"rack://seven\"\n";
+    let settings = read(text, &[]).unwrap();
+    let error = |name: &str| settings.channel(name).unwrap_err().to_string();
+    for (name, line, reason) in [
+        ("a", 2, "etcd:// needs the crate farcall-etcd: register farcall_etcd::scheme() by "),
+        (
+            "b",
+            4,
+            "its scheme is none of auto, rdma, tcp, unix, inproc, grpc, grpcs, dns, etcd and ",
+        ),
+        ("c", 6, "its scheme is none of "),
+    ] {
+        let error = error(name);
+        let start = format!("farcall.toml:{line}:11: targets.{name}.address: {reason}");
+        assert!(error.starts_with(&start), "{error}");
+    }
+    let rack = CustomScheme::new("rack", |address| match address.rest.parse::<u8>() {
+        Ok(_) => Ok(StaticEndpoints::new([])),
+        Err(_) => Err(AddressError::new(address.to_string(), "rack:// is followed by a number")),
+    });
+    let _ = settings.clone().with_scheme(rack);
+    assert!(settings.channel("c").is_ok());
+    let error = error("d");
+    let start = "farcall.toml:8:11: targets.d.address: rack:// is followed by a number";
+    assert!(error.starts_with(start), "{error}");
+}
+
+#[test]
+fn a_server_at_a_scheme_of_targets_is_refused() {
+    for address in ["tpc://0.0.0.0:1", "etcd://127.0.0.1:2379/shop"] {
+        let text = format!("[servers.orders]\naddress = \"{address}\"\n");
+        let error = read(&text, &[]).unwrap_err().to_string();
+        let start = "farcall.toml:2:11: servers.orders.address: a server listens at auto, rdma, ";
+        assert!(error.starts_with(start), "{error}");
+    }
 }
 
 /// A server whose key has this value.

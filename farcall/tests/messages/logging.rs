@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use farcall::client::{client_streaming, server_streaming, unary};
-use farcall::retry::{MethodConfig, ServiceConfig};
-use farcall::{Channel, Rdma, RdmaConfig, Request, Server};
+use farcall::retry::MethodConfig;
+use farcall::{Channel, ChannelBuilder, Rdma, RdmaConfig, Request, Server};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -242,15 +242,13 @@ async fn without_rdma(told: &mut Told, log: &Log) {
 /// Names in `methods` that no server has, before any call. One line each, however many servers.
 async fn names(told: &mut Told, log: &Log) {
     let [(one, _), (other, _)] = [demo(Server::builder()).await, demo(Server::builder()).await];
-    let config = ServiceConfig::new()
-        .with_service("demo.Demo", MethodConfig::new())
-        .with_service("demo.Dema", MethodConfig::new())
-        .with_method("/demo.Demo/Ecko", MethodConfig::new());
+    let names = ["demo.Demo", "demo.Dema", "/demo.Demo/Ecko"];
     for (cause, address) in [("one server", one.clone()), ("two servers", format!("{one},{other}"))]
     {
         log.clear();
-        let channel = Channel::builder(address).unwrap().service_config(config.clone());
-        let channel = channel.connect().await.unwrap();
+        let builder = Channel::builder(address).unwrap();
+        let set = |builder: ChannelBuilder, name| builder.method(name, MethodConfig::new());
+        let channel = names.into_iter().fold(builder, set).connect().await.unwrap();
         let line = log.line(&["farcall::settings", "Ecko"]).await;
         told.say(&format!("an unknown method in `methods` of a target of {cause}"), line);
         let line = log.line(&["farcall::settings", "Dema"]).await;

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use farcall::Channel;
+use farcall::balance::Endpoint;
+use farcall::resolve::{CustomAddress, CustomScheme, StaticEndpoints};
+use farcall::{AddressError, Channel};
 
 use crate::file::{File, Reports, keys};
 use crate::service::{Named, name, serve, wait};
@@ -82,4 +84,45 @@ async fn a_target_that_comes_can_be_called() {
     assert_eq!(keys(&reloader.reload().unwrap()), ["targets.t.address"]);
     assert_eq!(settings.targets().collect::<Vec<_>>(), ["t"]);
     assert_eq!(name(&settings.channel("t").unwrap()).await.unwrap(), "new");
+}
+
+/// `port://7000` is the server at that port of loopback.
+fn port(address: &CustomAddress) -> Result<StaticEndpoints, AddressError> {
+    let port: u16 = address
+        .rest
+        .parse()
+        .map_err(|_| AddressError::new(address.to_string(), "port:// is followed by a number"))?;
+    Ok(StaticEndpoints::new([Endpoint::new(format!("tcp://127.0.0.1:{port}"))]))
+}
+
+#[tokio::test]
+async fn a_target_goes_to_a_registered_scheme_and_back() {
+    let (at_a, at_b) = (serve(Named::new("a")).await, serve(Named::new("b")).await);
+    let target = |address: &str| format!("[targets.t]\naddress = \"{address}\"\n");
+    let (tcp, custom) = (target(&format!("tcp://127.0.0.1:{at_a}")), format!("port://{at_b}"));
+    let file = File::new("scheme", &tcp);
+    let settings = file.load();
+    let reloader = settings.watch().unwrap();
+    let channel = settings.channel("t").unwrap();
+    calls_reach(&channel, &["a"]).await;
+
+    file.replace(&target(&custom));
+    let error = reloader.reload().unwrap_err().to_string();
+    let place = "farcall.toml:2:11: targets.t.address: its scheme is none of auto, ";
+    assert!(error.contains(place) && error.contains("`port` is not registered"), "{error}");
+    calls_reach(&channel, &["a"]).await;
+
+    // Of channels that were made before nothing changes: they have the schemes of their time.
+    let settings = settings.with_scheme(CustomScheme::new("port", port));
+    let channel = settings.channel("t").unwrap();
+    file.replace(&target("port://seven"));
+    let error = reloader.reload().unwrap_err().to_string();
+    let place = "farcall.toml:2:11: targets.t.address: port:// is followed by a number";
+    assert!(error.contains(place), "{error}");
+    file.replace(&target(&custom));
+    assert_eq!(keys(&reloader.reload().unwrap()), ["targets.t.address"]);
+    calls_reach(&channel, &["b"]).await;
+    file.replace(&tcp);
+    assert_eq!(keys(&reloader.reload().unwrap()), ["targets.t.address"]);
+    calls_reach(&channel, &["a"]).await;
 }

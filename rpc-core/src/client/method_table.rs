@@ -126,8 +126,8 @@ mod tests {
         let config = methods.iter().fold(ServiceConfig::new(), |config, &name| {
             config.with_method(name, MethodConfig::new())
         });
-        let config = config.with_default(MethodConfig::new());
-        services.iter().fold(config, |it, &name| it.with_service(name, MethodConfig::new()))
+        let config = config.with_method("*", MethodConfig::new());
+        services.iter().fold(config, |it, &name| it.with_method(name, MethodConfig::new()))
     }
 
     #[test]

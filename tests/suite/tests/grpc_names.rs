@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use farcall::balance::{BalanceConfig, Connectivity, Policy};
 use farcall::resolve::{Dns, DnsName, Scheme};
-use farcall::retry::{MethodConfig, RetryPolicy, ServiceConfig};
+use farcall::retry::{MethodConfig, RetryPolicy};
 use farcall::tls::{ClientTls, ClientTlsConfig, Pem};
 use farcall::{Channel, ChannelBuilder, Code, Request, Response, Status, async_trait};
 use farcall_suite::control_plane::{ControlPlane, Service};
@@ -136,10 +136,9 @@ fn builder(address: &str) -> ChannelBuilder {
     let balance =
         BalanceConfig::new().with_policy(Policy::RoundRobin).with_health_check(SERVICE.to_owned());
     let retries = RetryPolicy::new().with_retryable_codes([Code::Unavailable]);
-    let method = MethodConfig::new().with_retries(retries).with_idempotent(true);
-    let service = ServiceConfig::new().with_service(SERVICE, method);
+    let method = MethodConfig::new().with_retry(retries).with_idempotent(true);
     let builder = Channel::builder(address).expect("an address");
-    builder.balance(balance).service_config(service)
+    builder.balance(balance).method(SERVICE, method).scheme(farcall_xds::scheme())
 }
 
 async fn call(channel: &Channel) -> Result<(), Status> {

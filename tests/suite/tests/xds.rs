@@ -74,6 +74,7 @@ fn service<'a>(servers: impl IntoIterator<Item = &'a Running>) -> Service {
 fn channel(control_plane: SocketAddr) -> Channel {
     let address = format!("xds+tcp://{control_plane}/{NAME}");
     let builder = Channel::builder(address.as_str()).expect("an address");
+    let builder = builder.scheme(farcall_xds::scheme());
     builder.wait_for_ready(true).connect_lazy()
 }
 
@@ -224,7 +225,8 @@ async fn a_control_plane_that_is_not_there_is_named() {
     let address = listener.local_addr().unwrap();
     drop(listener);
     let target = format!("xds+tcp://{address}/{NAME}");
-    let channel = Channel::builder(target.as_str()).unwrap().connect_lazy();
+    let builder = Channel::builder(target.as_str()).unwrap();
+    let channel = builder.scheme(farcall_xds::scheme()).connect_lazy();
     let status = echo(&channel).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
     let words = [target, format!("grpc://{address}")];
@@ -243,6 +245,7 @@ const WANTED: &str = "FARCALL_TEST_XDS_SERVER";
 async fn in_a_pod_a_service_is_found_by_its_name() {
     let wanted = std::env::var(WANTED).expect("the other test says it");
     let channel = Channel::builder(format!("xds+tcp:///{NAME}").as_str()).unwrap();
+    let channel = channel.scheme(farcall_xds::scheme());
     let channel = channel.wait_for_ready(true).connect_lazy();
     echo(&channel).await.unwrap();
     assert_eq!(known(&channel), [wanted]);

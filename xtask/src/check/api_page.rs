@@ -1,4 +1,5 @@
-//! The public interface of farcall as one page of text, `docs/api.md`, made of rustdoc's pages.
+//! The public interface of farcall and the crates beside it as one page of text, `docs/api.md`,
+//! made of rustdoc's pages.
 //!
 //! The page is held by the step `doc`, so that a change of the interface is seen in a review.
 //! Another version of rustdoc may write other pages: then nothing is compared.
@@ -20,8 +21,15 @@ const PAGE: &str = "docs/api.md";
 const WRITE: &str = "FARCALL_WRITE_GOLDEN";
 
 /// The folders whose source text is ours; of other crates' items the page has the names.
-const OURS: &[&str] =
-    &["src/farcall/", "src/rpc_core/", "src/rpc_transport_grpc/", "src/rpc_transport_rdma/"];
+const OURS: &[&str] = &[
+    "src/farcall/",
+    "src/farcall_etcd/",
+    "src/farcall_service_config/",
+    "src/farcall_xds/",
+    "src/rpc_core/",
+    "src/rpc_transport_grpc/",
+    "src/rpc_transport_rdma/",
+];
 
 /// Compares the page with what rustdoc has just written, or writes it if the environment says so.
 ///
@@ -31,8 +39,7 @@ const OURS: &[&str] =
 pub(super) fn check() -> Result<()> {
     let version = bounded::output(Command::new("rustdoc").arg("--version"), LIMIT)?;
     let version = version.split_whitespace().nth(1).unwrap_or_default();
-    let folder = user_docs::pages();
-    let page = page(&folder, version)?;
+    let page = page(version)?;
     if std::env::var_os(WRITE).is_some() {
         std::fs::write(PAGE, &page).with_context(|| format!("writing {PAGE}"))?;
     }
@@ -55,29 +62,19 @@ fn made_by(version: &str) -> String {
 }
 
 /// The whole page.
-fn page(folder: &Path, version: &str) -> Result<String> {
+fn page(version: &str) -> Result<String> {
     let mut text = "# The public interface of farcall\n\n".to_owned();
     let written = "`FARCALL_WRITE_GOLDEN=1 cargo xtask test --only doc` writes this page from";
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{written} {}'s pages.\n", made_by(version));
     let command = "cargo doc --open --no-deps --all-features -p farcall";
     let _ = writeln!(text, "With every feature. `{command}` has the words to it.");
-    let (mut pages, mut others) = (user_docs::html_below(folder)?, Vec::new());
-    pages.sort();
-    let mut ours: Vec<Item> = Vec::new();
-    for path in pages {
-        let name = path.strip_prefix(folder).unwrap_or(&path).display().to_string();
-        let Some(item) = item_of(&name) else { continue };
-        let html = std::fs::read_to_string(&path)?;
-        // The way to an item from the private module that it is written in.
-        if html.contains("http-equiv=\"refresh\"") {
-            continue;
-        }
-        let declared = declarations(&html);
-        match declared.is_empty() {
-            true => others.push(format!("`{item}`")),
-            false => add(&mut ours, item, declared.join("\n")),
-        }
+    let (mut ours, mut others) = (Vec::new(), Vec::new());
+    for name in user_docs::CRATES {
+        let folder = user_docs::pages(name);
+        // The paths of farcall's own items do without its name.
+        let prefix = if *name == "farcall" { String::new() } else { format!("{name}::") };
+        collect(&folder, &prefix, &mut ours, &mut others)?;
     }
     for Item { path, others, declared } in ours {
         let _ = write!(text, "\n## `{path}`\n\n");
@@ -88,6 +85,32 @@ fn page(folder: &Path, version: &str) -> Result<String> {
     }
     let _ = write!(text, "\n## Of other crates\n\n{}\n", others.join(", "));
     Ok(text)
+}
+
+/// Adds the items of a crate's pages: ours, and the names of those of other crates.
+fn collect(
+    folder: &Path,
+    prefix: &str,
+    ours: &mut Vec<Item>,
+    others: &mut Vec<String>,
+) -> Result<()> {
+    let mut pages = user_docs::html_below(folder)?;
+    pages.sort();
+    for path in pages {
+        let name = path.strip_prefix(folder).unwrap_or(&path).display().to_string();
+        let Some(item) = item_of(&name).map(|item| format!("{prefix}{item}")) else { continue };
+        let html = std::fs::read_to_string(&path)?;
+        // The way to an item from the private module that it is written in.
+        if html.contains("http-equiv=\"refresh\"") {
+            continue;
+        }
+        let declared = declarations(&html);
+        match declared.is_empty() {
+            true => others.push(format!("`{item}`")),
+            false => add(ours, item, declared.join("\n")),
+        }
+    }
+    Ok(())
 }
 
 /// An item of ours.

@@ -206,10 +206,12 @@ impl Runner {
         left_out.extend(self.other_systems(step)?);
         let oldest = rust::add_oldest();
         if oldest.is_ok() {
-            let mut command = rust::with_oldest("cargo");
-            command.arg("check").args(FOR_USERS);
-            println!("{}", command_line(&command));
-            bounded::run(&mut command, step.limit())?;
+            for packages in [FOR_USERS, BESIDE_FARCALL] {
+                let mut command = rust::with_oldest("cargo");
+                command.arg("check").args(packages);
+                println!("{}", command_line(&command));
+                bounded::run(&mut command, step.limit())?;
+            }
         }
         let has_oldest = oldest.is_ok();
         left_out.extend(oldest.err().map(|error| format!("{error:#}")));
@@ -239,9 +241,10 @@ impl Runner {
         let mut left_out = Vec::new();
         match rust::add_target(MACOS) {
             Ok(()) => {
-                self.cargo(step, &[&["check", "--target", MACOS], FOR_USERS].concat(), &[])?;
-                let arguments = [&["check", "--target", MACOS], WITHOUT_RDMA].concat();
-                self.cargo(step, &arguments, &[])?;
+                for packages in [FOR_USERS, BESIDE_FARCALL, WITHOUT_RDMA] {
+                    let arguments = [&["check", "--target", MACOS], packages].concat();
+                    self.cargo(step, &arguments, &[])?;
+                }
             }
             Err(error) => left_out.push(format!("{error:#}")),
         }
@@ -327,6 +330,16 @@ const TEST: &[&str] = &["test", "--no-fail-fast"];
 
 /// The crates that users need, as they have them by default.
 const FOR_USERS: &[&str] = &["--package", "farcall", "--package", "rpc-codegen"];
+
+/// The crates beside farcall. Checked with it, they would give it their features.
+const BESIDE_FARCALL: &[&str] = &[
+    "--package",
+    "farcall-etcd",
+    "--package",
+    "farcall-service-config",
+    "--package",
+    "farcall-xds",
+];
 
 /// Linux targets that farcall supports, beside x86-64 with glibc. `rpc-codegen` has no code for an
 /// architecture or a C library, so its checks for macOS and Windows cover these too.

@@ -8,10 +8,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 
-/// The folder with farcall's pages.
-pub(super) fn pages() -> PathBuf {
+/// The crates that users depend on at run time, by the names of their libraries: farcall, and those
+/// beside it.
+pub(super) const CRATES: &[&str] =
+    &["farcall", "farcall_etcd", "farcall_service_config", "farcall_xds"];
+
+/// The folder with a crate's pages.
+pub(super) fn pages(name: &str) -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
-    Path::new(&target).join("doc/farcall")
+    Path::new(&target).join("doc").join(name)
 }
 
 /// Removes the pages, so that none is left of what is gone. rustdoc then writes all of them anew.
@@ -20,13 +25,10 @@ pub(super) fn pages() -> PathBuf {
 ///
 /// When there are some, and they cannot be removed.
 pub(super) fn clear() -> Result<()> {
-    let pages = pages();
-    match pages.exists() {
-        true => {
-            std::fs::remove_dir_all(&pages).with_context(|| format!("removing {}", pages.display()))
-        }
-        false => Ok(()),
+    for pages in CRATES.iter().map(|name| pages(name)).filter(|pages| pages.exists()) {
+        std::fs::remove_dir_all(&pages).with_context(|| format!("removing {}", pages.display()))?;
     }
+    Ok(())
 }
 
 /// Reads all pages.
@@ -35,15 +37,17 @@ pub(super) fn clear() -> Result<()> {
 ///
 /// When one names what farcall does not export, or there are none.
 pub(super) fn check() -> Result<()> {
-    let folder = pages();
     let (mut count, mut faults) = (0, Vec::new());
-    for path in html_below(&folder)? {
-        let text = std::fs::read_to_string(&path)?;
-        let name = path.strip_prefix(&folder).unwrap_or(&path).display().to_string();
-        faults.extend(faults_of(&text).into_iter().map(|fault| format!("{name}: {fault}")));
-        count += 1;
+    for name in CRATES {
+        let folder = pages(name);
+        for path in html_below(&folder)? {
+            let text = std::fs::read_to_string(&path)?;
+            let page = path.strip_prefix(&folder).unwrap_or(&path).display();
+            faults.extend(faults_of(&text).iter().map(|fault| format!("{name}/{page}: {fault}")));
+            count += 1;
+        }
     }
-    ensure!(count > 50, "only {count} pages of documentation are in {}", folder.display());
+    ensure!(count > 50, "only {count} pages of documentation are there");
     faults.sort();
     faults.dedup();
     ensure!(faults.is_empty(), "farcall's documentation names:\n{}", faults.join("\n"));

@@ -13,6 +13,8 @@ const CRATES: &[&str] = &[
     "rpc-transport-tcp/src/",
     "rpc-transport-rdma/src/",
     "farcall/src/",
+    "farcall-etcd/src/",
+    "farcall-xds/src/",
 ];
 
 /// What writes lines, as words and signs with blanks between.

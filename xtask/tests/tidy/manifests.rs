@@ -10,6 +10,9 @@ use crate::workspace::Package;
 /// The folders of the crates that users need.
 const PUBLISHED: &[&str] = &[
     "farcall",
+    "farcall-etcd",
+    "farcall-service-config",
+    "farcall-xds",
     "rpc-codegen",
     "rpc-core",
     "rpc-transport-grpc",

@@ -11,8 +11,13 @@ use crate::fault::Fault;
 use crate::source::Source;
 
 /// Where errors are that users meet.
-const PLACES: &[&str] =
-    &["farcall/src/", "rpc-core/src/", "rpc-codegen/src/", "rpc-transport-rdma/src/config/"];
+const PLACES: &[&str] = &[
+    "farcall/src/",
+    "farcall-service-config/src/",
+    "rpc-core/src/",
+    "rpc-codegen/src/",
+    "rpc-transport-rdma/src/config/",
+];
 
 /// Errors that derive `Debug`.
 pub(crate) fn check(source: &Source) -> Vec<Fault> {

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 
 use super::ChannelBuilder;
 use crate::Address;
+use crate::channel::encryption::ServiceName;
 use crate::channel::live::{LiveTarget, attempts};
 use crate::rdma::Rdma;
 use crate::resolve::Scheme;
@@ -27,12 +28,6 @@ impl ChannelBuilder {
         builder
     }
 
-    /// What applies to calls by their method.
-    #[cfg(test)]
-    pub(crate) fn service(&self) -> &ServiceConfig {
-        self.service.resolve()
-    }
-
     /// The same builder with the handle of its settings.
     pub(crate) fn set_rdma(mut self, rdma: &Rdma) -> Self {
         self.rdma = Some(rdma.clone());
@@ -45,14 +40,14 @@ impl LiveTarget {
     fn new(name: String, builder: &ChannelBuilder) -> Self {
         let rules = TargetRules {
             calls: CallRules::new(&builder.settings()),
-            policies: attempts(builder.service.resolve().clone()),
+            policies: attempts(builder.service_config().clone()),
         };
         Self {
             name,
             address: watch::Sender::new(builder.address().clone()),
             rules: Arc::new(WatchedRules::new(rules)),
-            names: Arc::new(ConfiguredNames::new(builder.service.resolve())),
-            resolver_of: ChannelBuilder::resolver_of,
+            names: Arc::new(ConfiguredNames::new(builder.service_config())),
+            schemes: builder.schemes().clone(),
             tls: builder.tls.clone(),
             requires_encryption: builder.settings().require_encryption,
         }
@@ -68,7 +63,8 @@ impl LiveTarget {
         // Certificates, and requests over HTTP/2, are for the name of a name's address.
         let is_named = |address: &Address| {
             let is_grpc = address.scheme().is_some_and(Scheme::is_grpc);
-            matches!(address, Address::Dns(_) | Address::Xds(_)) && (self.tls.is_some() || is_grpc)
+            let has_name = ServiceName::new(address, &self.schemes).is_some();
+            has_name && (self.tls.is_some() || is_grpc)
         };
         if is_encrypted_anew {
             &["tls", "require_encryption", "address"]
@@ -83,12 +79,12 @@ impl LiveTarget {
     pub(crate) fn update(&self, builder: &ChannelBuilder) {
         let held_back = self.held_back(builder);
         let old = self.rules.load();
-        let is_same = |old: &&Arc<PolicyAttempts>| old.config() == builder.service.resolve();
+        let is_same = |old: &&Arc<PolicyAttempts>| old.config() == builder.service_config();
         // The budget of a service config goes on where the config stays.
         let is_other = old.policies.as_ref().is_none_or(|old| !is_same(&old));
         let policies = match old.policies.as_ref().filter(is_same) {
             Some(old) => Some(Arc::clone(old)),
-            None => attempts(builder.service.resolve().clone()),
+            None => attempts(builder.service_config().clone()),
         };
         self.rules.store(TargetRules { calls: CallRules::new(&builder.settings()), policies });
         #[cfg(feature = "tls")]
@@ -96,7 +92,7 @@ impl LiveTarget {
             old.replace(new);
         }
         if is_other {
-            self.names.replace(builder.service.resolve());
+            self.names.replace(builder.service_config());
         }
         // Last: the connections to new servers have the TLS that came with their address.
         if !held_back.contains(&"address") {

@@ -10,6 +10,7 @@ use rpc_core::settings::read_small_file;
 
 use super::changes::{HeldBack, LogFilter, Reload, changes};
 use crate::channel::LiveTarget;
+use crate::resolve::{CustomScheme, CustomSchemes};
 use crate::server::{LiveServer, Origin};
 use crate::settings::error::SettingsError;
 use crate::settings::loaded::{Built, Loaded};
@@ -44,6 +45,8 @@ pub(crate) struct Shared {
 struct State {
     loaded: Arc<Loaded>,
     uses: Uses,
+    /// The schemes that the addresses of targets may have beside farcall's own.
+    schemes: CustomSchemes,
 }
 
 /// What was made of the settings.
@@ -107,7 +110,8 @@ impl Registry {
 
 impl Shared {
     pub(crate) fn new(loaded: Loaded, path: Option<&Path>) -> Self {
-        let state = State { loaded: Arc::new(loaded), uses: Uses::None };
+        let (uses, schemes) = (Uses::None, CustomSchemes::default());
+        let state = State { loaded: Arc::new(loaded), uses, schemes };
         Self { path: path.map(Path::to_owned), state: Mutex::new(state) }
     }
 
@@ -121,11 +125,24 @@ impl Shared {
         Arc::clone(&self.state().loaded)
     }
 
+    /// Registers a scheme for all targets.
+    pub(crate) fn register(&self, scheme: CustomScheme) {
+        self.state().schemes.register(scheme);
+    }
+
     /// A builder of a channel to a target, which is watched where the settings are. The lock is
     /// held while it is made: a reload would find it in neither of its states.
     pub(crate) fn target(&self, name: &str) -> Result<ChannelBuilder, SettingsError> {
+        let (loaded, schemes) = {
+            let state = self.state();
+            (Arc::clone(&state.loaded), state.schemes.clone())
+        };
+        // A factory is the program's, which may make another channel of these settings.
+        if let Some(reason) = schemes.refusal(loaded.channel_builder(name)?.address()) {
+            return Err(loaded.misplaced_address(name, reason));
+        }
         let mut state = self.state();
-        let builder = state.loaded.channel_builder(name)?;
+        let builder = state.loaded.channel_builder(name)?.set_schemes(schemes);
         let Uses::Watched(registry) = &mut state.uses else {
             state.uses = Uses::Unwatched;
             return Ok(builder);
@@ -190,11 +207,29 @@ impl Shared {
         })
     }
 
+    /// Checks that the targets in use can have the addresses that `built`, which `new` made, gives
+    /// them.
+    pub(super) fn check_addresses(&self, new: &Loaded, built: &Built) -> Result<(), SettingsError> {
+        let (schemes, names) = {
+            let state = self.state();
+            let Uses::Watched(registry) = &state.uses else { return Ok(()) };
+            let names: BTreeSet<_> = registry.targets().map(|(name, _)| name.to_owned()).collect();
+            (state.schemes.clone(), names)
+        };
+        names.iter().try_for_each(|name| {
+            let address = built.targets.get(name).map(ChannelBuilder::address);
+            match address.and_then(|address| schemes.refusal(address)) {
+                Some(reason) => Err(new.misplaced_address(name, reason)),
+                None => Ok(()),
+            }
+        })
+    }
+
     /// Puts `new`, which was checked by making `built`, in the place of what was read before.
     pub(super) fn apply(&self, new: Loaded, built: &Built, log_filter: LogFilter) -> Reload {
         let mut state = self.state();
         let mut none = Registry::default();
-        let State { loaded, uses } = &mut *state;
+        let State { loaded, uses, .. } = &mut *state;
         let registry = match uses {
             Uses::Watched(registry) => registry,
             Uses::None | Uses::Unwatched => &mut none,
@@ -236,7 +271,7 @@ impl Origin for Registration {
 
     fn register(self: Box<Self>, server: &Server, in_code: Vec<LiveSetting>) {
         let mut state = self.shared.state();
-        let State { loaded, uses } = &mut *state;
+        let State { loaded, uses, .. } = &mut *state;
         let Uses::Watched(registry) = uses else { return };
         registry.prune();
         let live = LiveServer::new(server, self.tls, in_code);

@@ -260,6 +260,7 @@ impl Work {
         let new = read(&self.path)?;
         let built = new.build()?;
         self.shared.check_methods(&new, &built)?;
+        self.shared.check_addresses(&new, &built)?;
         let (old, filter) = (self.shared.loaded(), &new.root.log.filter);
         let log_filter = match &self.log_filter {
             None => LogFilter::ReadAtStart,

@@ -11,35 +11,17 @@ use crate::settings::{InvalidSetting, check_timeout, ensure};
 
 /// Settings by method, as gRPC's service config has them: timeouts, retries and hedging.
 ///
-/// Of several that fit a method, one applies, and whole: its own, else its service's, else the
-/// default.
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-///
-/// use farcall::retry::{HedgingPolicy, MethodConfig, RetryPolicy, ServiceConfig};
-///
-/// # fn example() -> Result<(), farcall::AddressError> {
-/// let retried = MethodConfig::new().with_retries(RetryPolicy::new().with_max_attempts(4));
-/// let hedged = HedgingPolicy::new().with_hedging_delay(Duration::from_millis(20));
-/// let config = ServiceConfig::new()
-///     .with_default(retried)
-///     .with_method("/shop.Catalog/Get", MethodConfig::new().with_hedging(hedged));
-/// let channel =
-///     farcall::Channel::builder("auto://shop:7000")?.service_config(config).connect_lazy();
-/// # Ok(())
-/// # }
-/// ```
+/// Of several that fit a method, one applies, and whole: its own, else its service's, else that of
+/// `*`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ServiceConfig {
-    default: Option<MethodConfig>,
-    services: HashMap<String, MethodConfig>,
-    /// By path, with its first slash.
+    /// By the path of a method with its first slash, by a service's full name, or by `*`.
     methods: HashMap<String, MethodConfig>,
     budget: RetryBudget,
 }
+
+/// The name for all methods that no other one fits.
+const ALL: &str = "*";
 
 impl ServiceConfig {
     /// A config that sets nothing.
@@ -48,27 +30,14 @@ impl ServiceConfig {
         Self::default()
     }
 
-    /// Sets what applies to methods that nothing else names.
-    #[must_use]
-    pub fn with_default(mut self, config: MethodConfig) -> Self {
-        self.default = Some(config);
-        self
-    }
-
-    /// Sets what applies to the methods of a service, by its full name: `shop.Catalog`.
-    #[must_use]
-    pub fn with_service(mut self, name: impl Into<String>, config: MethodConfig) -> Self {
-        self.services.insert(name.into(), config);
-        self
-    }
-
-    /// Sets what applies to a method, by its full name: `/shop.Catalog/Get`, with its first slash
-    /// or without.
+    /// Sets what applies to a method, `/shop.Catalog/Get` with its first slash or without, to the
+    /// methods of a service, `shop.Catalog`, or to all that nothing else names, `*`.
     #[must_use]
     pub fn with_method(mut self, name: impl Into<String>, config: MethodConfig) -> Self {
         let name = name.into();
-        let path = if name.starts_with('/') { name } else { format!("/{name}") };
-        self.methods.insert(path, config);
+        let is_bare = name.contains('/') && !name.starts_with('/');
+        let name = if is_bare { format!("/{name}") } else { name };
+        self.methods.insert(name, config);
         self
     }
 
@@ -86,34 +55,24 @@ impl ServiceConfig {
         self.budget
     }
 
-    /// Returns the settings of the method at `path`: its own, else its service's, else the default.
+    /// Returns the settings of the method at `path`: its own, else its service's, else those of all.
     #[must_use]
     pub fn of(&self, path: &str) -> Option<&MethodConfig> {
         let own = self.methods.get(path);
-        let service = || self.services.get(split_path(path).0);
-        own.or_else(service).or(self.default.as_ref())
+        let service = || self.methods.get(split_path(path).0);
+        own.or_else(service).or_else(|| self.methods.get(ALL))
     }
 
     /// The methods and services with settings of their own: methods by their paths, which begin
     /// with a slash, and services by their full names.
     pub(in crate::client) fn names(&self) -> impl Iterator<Item = &str> {
-        self.methods.keys().chain(self.services.keys()).map(String::as_str)
+        self.methods.keys().map(String::as_str).filter(|name| *name != ALL)
     }
 
     /// Whether no method has any settings.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.default.is_none() && self.services.is_empty() && self.methods.is_empty()
-    }
-
-    /// Whether a method or service of that name has settings of its own.
-    #[cfg(feature = "service-config")]
-    pub(super) fn has(&self, name: &Name) -> bool {
-        match name {
-            Name::Default => self.default.is_some(),
-            Name::Service(name) => self.services.contains_key(name),
-            Name::Method(path) => self.methods.contains_key(path),
-        }
+        self.methods.is_empty()
     }
 
     /// Checks that the values are in their ranges.
@@ -122,156 +81,102 @@ impl ServiceConfig {
     ///
     /// The first that is not.
     pub fn check(&self) -> Result<(), InvalidSetting> {
-        let configs = self.methods.values().chain(self.services.values());
-        configs.chain(&self.default).try_for_each(MethodConfig::check)?;
-        let names = self.methods.keys().map(|path| (path.as_str(), path.matches('/').count() == 2));
-        let services = self.services.keys().map(|name| (name.as_str(), !name.contains('/')));
-        for (name, is_valid) in names.chain(services) {
-            let rule = "a service's full name, as shop.Catalog, or a method's, as \
-                        /shop.Catalog/Get";
-            ensure(is_valid && name.len() > 2, "service_config.name", name, rule)?;
+        for (name, config) in &self.methods {
+            MethodConfig::check_name(name)?;
+            config.check()?;
         }
         self.budget.check()
     }
 }
 
-/// Whose settings a part of a service config has.
-#[cfg(feature = "service-config")]
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Name {
-    Default,
-    Service(String),
-    /// With its first slash.
-    Method(String),
-}
-
-/// How a call is repeated.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Repetition {
-    /// Never, beyond what the channel does by itself.
-    Never,
-    /// After a failure.
-    Retries(RetryPolicy),
-    /// Before one.
-    Hedging(HedgingPolicy),
-}
-
-/// What applies to the calls of a method.
-#[derive(Debug, Clone, PartialEq)]
+/// Settings of the calls of a method.
+#[derive(Debug, Clone, PartialEq, Default)]
+#[non_exhaustive]
 pub struct MethodConfig {
-    timeout: Option<Duration>,
-    is_wait_for_ready: bool,
-    is_idempotent: bool,
-    max_request_len: Option<usize>,
-    max_response_len: Option<usize>,
-    compress_from: Option<u32>,
-    repetition: Repetition,
-}
-
-impl Default for MethodConfig {
-    fn default() -> Self {
-        Self::new()
-    }
+    /// Time after which calls end, all attempts together, whatever they set that is later. None by
+    /// default; from 1 ms to a year.
+    pub timeout: Option<Duration>,
+    /// Lets calls wait while no server is connected, unless they say otherwise
+    /// ([`crate::Readiness`]). Off by default.
+    pub wait_for_ready: bool,
+    /// Says that the method may be called twice, though its `.proto` does not. A call that may have
+    /// been executed is then repeated. Off by default.
+    pub idempotent: bool,
+    /// Longest request, in bytes of its encoding. None by default.
+    pub max_request_len: Option<usize>,
+    /// Longest response, in bytes of its encoding. None by default.
+    pub max_response_len: Option<usize>,
+    /// Shortest request that is compressed, in bytes of its encoding, where the server accepts it;
+    /// `u32::MAX` compresses none. At least 1. A stub's own `compress_from` comes before it, and
+    /// the channel's [`Compression`](crate::Compression) behind it.
+    pub compress_from: Option<u32>,
+    /// Attempts one after another. None by default; not together with `hedging`.
+    pub retry: Option<RetryPolicy>,
+    /// Attempts side by side. None by default; not together with `retry`.
+    pub hedging: Option<HedgingPolicy>,
 }
 
 impl MethodConfig {
     /// A config that sets nothing.
     #[must_use]
-    pub const fn new() -> Self {
-        Self {
-            timeout: None,
-            is_wait_for_ready: false,
-            is_idempotent: false,
-            max_request_len: None,
-            max_response_len: None,
-            compress_from: None,
-            repetition: Repetition::Never,
-        }
+    pub fn new() -> Self {
+        Self::default()
     }
 
-    /// Ends calls after this, all attempts together, whatever they set that is later. From 1 ms to
-    /// a year.
+    /// Sets [`timeout`](Self::timeout).
     #[must_use]
     pub const fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Lets calls wait while no server is connected, unless they say otherwise
-    /// ([`crate::Readiness`]).
+    /// Sets [`wait_for_ready`](Self::wait_for_ready).
     #[must_use]
     pub const fn with_wait_for_ready(mut self, waits: bool) -> Self {
-        self.is_wait_for_ready = waits;
+        self.wait_for_ready = waits;
         self
     }
 
-    /// Says that the method may be called twice, though its `.proto` does not. A call that may have
-    /// been executed is then repeated.
+    /// Sets [`idempotent`](Self::idempotent).
     #[must_use]
     pub const fn with_idempotent(mut self, is_idempotent: bool) -> Self {
-        self.is_idempotent = is_idempotent;
+        self.idempotent = is_idempotent;
         self
     }
 
-    /// Refuses requests that are longer, in bytes of their encoding.
+    /// Sets [`max_request_len`](Self::max_request_len).
     #[must_use]
     pub const fn with_max_request_len(mut self, bytes: usize) -> Self {
         self.max_request_len = Some(bytes);
         self
     }
 
-    /// Refuses responses that are longer, in bytes of their encoding.
+    /// Sets [`max_response_len`](Self::max_response_len).
     #[must_use]
     pub const fn with_max_response_len(mut self, bytes: usize) -> Self {
         self.max_response_len = Some(bytes);
         self
     }
 
-    /// Compresses requests from that length on, in bytes of their encoding, where the server
-    /// accepts it; `u32::MAX` compresses none. A stub's own `compress_from` comes before it, and
-    /// the channel's [`Compression`](crate::Compression) behind it. At least 1.
+    /// Sets [`compress_from`](Self::compress_from).
     #[must_use]
     pub const fn with_compress_from(mut self, bytes: u32) -> Self {
         self.compress_from = Some(bytes);
         self
     }
 
-    /// Makes calls again that have failed. It takes the place of a hedging policy.
+    /// Sets [`retry`](Self::retry).
     #[must_use]
-    pub const fn with_retries(mut self, policy: RetryPolicy) -> Self {
-        self.repetition = Repetition::Retries(policy);
+    pub const fn with_retry(mut self, policy: RetryPolicy) -> Self {
+        self.retry = Some(policy);
         self
     }
 
-    /// Makes calls several times, side by side. It takes the place of a retry policy.
+    /// Sets [`hedging`](Self::hedging).
     #[must_use]
     pub const fn with_hedging(mut self, policy: HedgingPolicy) -> Self {
-        self.repetition = Repetition::Hedging(policy);
+        self.hedging = Some(policy);
         self
-    }
-
-    /// After what calls end.
-    #[must_use]
-    pub const fn timeout(&self) -> Option<Duration> {
-        self.timeout
-    }
-
-    /// Whether calls wait while no server is connected.
-    #[must_use]
-    pub const fn is_wait_for_ready(&self) -> bool {
-        self.is_wait_for_ready
-    }
-
-    /// Whether the method may be called twice, though its `.proto` does not say so.
-    #[must_use]
-    pub const fn is_idempotent(&self) -> bool {
-        self.is_idempotent
-    }
-
-    /// How calls are repeated.
-    #[must_use]
-    pub const fn repetition(&self) -> &Repetition {
-        &self.repetition
     }
 
     /// The limits on its messages, and from where on they are compressed, if it says anything.
@@ -290,6 +195,24 @@ impl MethodConfig {
         (limits != MessageLimits::NONE).then_some(limits)
     }
 
+    /// Checks the name that a config is for: `/shop.Catalog/Get`, with its first slash or without,
+    /// `shop.Catalog`, or `*`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if it is none of them.
+    pub fn check_name(name: &str) -> Result<(), InvalidSetting> {
+        let method = name.strip_prefix('/').unwrap_or(name).split_once('/');
+        let is_valid = match method {
+            Some((service, method)) => {
+                !service.is_empty() && !method.is_empty() && !method.contains('/')
+            }
+            None => !name.is_empty() && !name.starts_with('/'),
+        };
+        let rule = "a service's full name, as shop.Catalog, or a method's, as /shop.Catalog/Get";
+        ensure(is_valid, "methods", name, rule)
+    }
+
     /// Checks that the values are in their ranges.
     ///
     /// # Errors
@@ -297,15 +220,20 @@ impl MethodConfig {
     /// The first that is not.
     pub fn check(&self) -> Result<(), InvalidSetting> {
         if let Some(timeout) = self.timeout {
-            check_timeout("service_config.timeout", timeout)?;
+            check_timeout("methods.timeout", timeout)?;
         }
         if let Some(bytes) = self.compress_from {
-            check_min_len("service_config.compress_from", bytes)?;
+            check_min_len("methods.compress_from", bytes)?;
         }
-        match &self.repetition {
-            Repetition::Never => Ok(()),
-            Repetition::Retries(policy) => policy.check(),
-            Repetition::Hedging(policy) => policy.check(),
+        match (&self.retry, &self.hedging) {
+            (Some(_), Some(hedging)) => Err(InvalidSetting::new(
+                "hedging.max_attempts",
+                hedging.max_attempts,
+                "\"off\", since the method has retries: one or the other is possible",
+            )),
+            (Some(policy), None) => policy.check(),
+            (None, Some(policy)) => policy.check(),
+            (None, None) => Ok(()),
         }
     }
 }
@@ -318,32 +246,39 @@ mod tests {
     fn the_nearest_config_applies_and_whole() {
         let seconds = |count| MethodConfig::new().with_timeout(Duration::from_secs(count));
         let config = ServiceConfig::new()
-            .with_service("shop.Cart", seconds(2))
+            .with_method("shop.Cart", seconds(2))
             .with_method("shop.Cart/Get", seconds(1));
         let timeout = |config: &ServiceConfig, path| {
-            config.of(path).and_then(MethodConfig::timeout).map(|it| it.as_secs())
+            config.of(path).and_then(|config| config.timeout).map(|it| it.as_secs())
         };
         assert_eq!(timeout(&config, "/shop.Cart/Get"), Some(1));
         assert_eq!(timeout(&config, "/shop.Cart/Put"), Some(2));
         assert_eq!(timeout(&config, "/shop.Carts/Get"), None);
-        let config = config.with_default(seconds(3));
+        let config = config.with_method("*", seconds(3));
         assert_eq!(timeout(&config, "/shop.Carts/Get"), Some(3));
         assert_eq!(config.check(), Ok(()));
+        let mut names: Vec<_> = config.names().collect();
+        names.sort_unstable();
+        assert_eq!(names, ["/shop.Cart/Get", "shop.Cart"]);
     }
 
     #[test]
     fn names_and_values_are_checked() {
         let plain = MethodConfig::new;
-        let of_method = |name: &str| ServiceConfig::new().with_method(name, plain()).check();
-        for name in ["", "/", "Get", "/shop.Cart", "/shop/Cart/Get"] {
-            assert_eq!(of_method(name).unwrap_err().name(), "service_config.name", "{name}");
+        for name in ["", "/", "//", "*/", "/shop.Cart", "/shop.Cart/", "shop/Cart/Get"] {
+            let error = MethodConfig::check_name(name).unwrap_err();
+            assert_eq!(error.name(), "methods", "{name}");
+            assert!(ServiceConfig::new().with_method(name, plain()).check().is_err(), "{name}");
         }
-        let service = ServiceConfig::new().with_service("shop.Cart/Get", plain()).check();
-        assert_eq!(service.unwrap_err().name(), "service_config.name");
-        let retries = plain().with_retries(RetryPolicy::new().with_max_attempts(1));
-        let config = ServiceConfig::new().with_default(retries);
-        assert_eq!(config.check().unwrap_err().name(), "retry.max_attempts");
-        let config = ServiceConfig::new().with_default(plain().with_timeout(Duration::ZERO));
-        assert_eq!(config.check().unwrap_err().name(), "service_config.timeout");
+        for name in ["*", "Cart", "shop.Cart", "shop.Cart/Get", "/shop.Cart/Get"] {
+            assert_eq!(ServiceConfig::new().with_method(name, plain()).check(), Ok(()), "{name}");
+        }
+        let wrong = plain().with_retry(RetryPolicy::new().with_max_attempts(1));
+        assert_eq!(wrong.check().unwrap_err().name(), "retry.max_attempts");
+        let wrong = plain().with_timeout(Duration::ZERO);
+        assert_eq!(wrong.check().unwrap_err().name(), "methods.timeout");
+        let both = plain().with_retry(RetryPolicy::new()).with_hedging(HedgingPolicy::new());
+        let config = ServiceConfig::new().with_method("*", both);
+        assert_eq!(config.check().unwrap_err().name(), "hedging.max_attempts");
     }
 }

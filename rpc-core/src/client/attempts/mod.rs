@@ -8,8 +8,6 @@
 mod budget;
 mod config;
 mod hedging;
-#[cfg(feature = "service-config")]
-mod json;
 mod retrying;
 #[cfg(test)]
 mod tests;
@@ -21,9 +19,7 @@ use tonic::Status;
 use tonic::metadata::MetadataValue;
 
 use self::budget::Budget;
-pub use self::config::{MethodConfig, Repetition, ServiceConfig};
-#[cfg(feature = "service-config")]
-pub use self::json::ServiceConfigError;
+pub use self::config::{MethodConfig, ServiceConfig};
 use super::call::deadline::SetBy;
 use super::endpoints::Tried;
 use super::{Call, CallRules, Caller, ClientReply};
@@ -81,15 +77,15 @@ impl PolicyAttempts {
             call.settle_limit(rules.timeout_of(call.method().kind()));
         }
         let has_promise = call.method().idempotency() != Idempotency::Unknown;
-        let is_idempotent = config.is_idempotent() || has_promise;
+        let is_idempotent = config.idempotent || has_promise;
         let is_repeatable = call.is_repeatable();
-        match config.repetition() {
-            Repetition::Retries(policy) if is_repeatable => {
+        match (&config.retry, &config.hedging) {
+            (Some(policy), None) if is_repeatable => {
                 self.budget.called();
                 call.extensions_mut().insert(Tried::default());
                 retrying::call(caller, call, policy, is_idempotent, &self.budget).await
             }
-            Repetition::Hedging(policy) if is_repeatable && is_idempotent => {
+            (None, Some(policy)) if is_repeatable && is_idempotent => {
                 self.budget.called();
                 call.extensions_mut().insert(Tried::default());
                 hedging::call(caller, call, policy, &self.budget).await
@@ -102,10 +98,10 @@ impl PolicyAttempts {
 impl MethodConfig {
     /// Gives a call what the config sets, where the call and its stub say nothing stricter.
     fn apply(&self, call: &mut Call<'_>) {
-        if let Some(timeout) = self.timeout() {
+        if let Some(timeout) = self.timeout {
             call.limit_to(timeout, SetBy::MethodConfig);
         }
-        if self.is_wait_for_ready() && call.extensions().get::<Readiness>().is_none() {
+        if self.wait_for_ready && call.extensions().get::<Readiness>().is_none() {
             call.extensions_mut().insert(Readiness::WaitForReady);
         }
         let limits = self.message_limits();

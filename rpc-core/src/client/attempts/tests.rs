@@ -105,11 +105,11 @@ impl Client {
     }
 
     fn retrying(policy: RetryPolicy) -> Self {
-        Self::new(ServiceConfig::new().with_default(MethodConfig::new().with_retries(policy)))
+        Self::new(ServiceConfig::new().with_method("*", MethodConfig::new().with_retry(policy)))
     }
 
     fn hedging(policy: HedgingPolicy) -> Self {
-        Self::new(ServiceConfig::new().with_default(MethodConfig::new().with_hedging(policy)))
+        Self::new(ServiceConfig::new().with_method("*", MethodConfig::new().with_hedging(policy)))
     }
 
     /// Sets the answers to attempts, by their number from 0 on, and after how long each comes.
@@ -178,8 +178,8 @@ async fn a_call_that_may_have_been_executed_is_not_repeated_unless_it_is_idempot
     assert_eq!(client.put().await.unwrap_err().code(), Code::Unavailable);
     assert_eq!(client.made(), 1);
     // By its service config.
-    let policy = MethodConfig::new().with_retries(RetryPolicy::new()).with_idempotent(true);
-    let client = Client::new(ServiceConfig::new().with_service("shop.Cart", policy));
+    let policy = MethodConfig::new().with_retry(RetryPolicy::new()).with_idempotent(true);
+    let client = Client::new(ServiceConfig::new().with_method("shop.Cart", policy));
     client.answer(|_| at_once(Err(unavailable())));
     assert_eq!(client.put().await.unwrap_err().code(), Code::Unavailable);
     assert_eq!(client.made(), 3);
@@ -228,9 +228,9 @@ async fn a_server_says_when_and_whether() {
 #[tokio::test(start_paused = true)]
 async fn the_timeout_counts_for_all_attempts_and_a_reason_is_not_waited_away() {
     let policy = RetryPolicy::new().with_max_attempts(5).with_initial_backoff(1000 * MS);
-    let config = MethodConfig::new().with_retries(policy.with_max_backoff(1000 * MS));
+    let config = MethodConfig::new().with_retry(policy.with_max_backoff(1000 * MS));
     let config = config.with_timeout(2500 * MS);
-    let client = Client::new(ServiceConfig::new().with_default(config));
+    let client = Client::new(ServiceConfig::new().with_method("*", config));
     client.answer(|_| at_once(Err(unavailable())));
     let start = Instant::now();
     let status = client.get().await.unwrap_err();
@@ -319,10 +319,10 @@ async fn the_budget_ends_repetitions_of_both_kinds() {
     let none = RetryBudget::Rate(RetryRate::new().with_ratio(0.0).with_min_per_second(0));
     let tokens = RetryBudget::Tokens(RetryThrottling::new(2, 0.5));
     for budget in [none, tokens] {
-        let retries = MethodConfig::new().with_retries(RetryPolicy::new());
+        let retries = MethodConfig::new().with_retry(RetryPolicy::new());
         let hedging = MethodConfig::new().with_hedging(HedgingPolicy::new().with_max_attempts(3));
         for config in [retries, hedging] {
-            let config = ServiceConfig::new().with_default(config).with_budget(budget);
+            let config = ServiceConfig::new().with_method("*", config).with_budget(budget);
             let client = Client::new(config);
             client.answer(|_| at_once(Err(unavailable())));
             assert_eq!(client.get().await.unwrap_err().code(), Code::Unavailable);

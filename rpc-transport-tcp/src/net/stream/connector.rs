@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use rpc_core::client::{Connect, Established};
-use rpc_core::connect::{self, Bootstrap, ClientConfig, ConnectError, Wanted};
+use rpc_core::connect::{self, Bootstrap, ClientConfig, ConnectError, OpenStream, Wanted};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::accepted::bootstrap;
@@ -53,6 +53,17 @@ impl StreamConnector {
     }
 }
 
+/// For protocols of other libraries over the program's streams.
+impl OpenStream for StreamConnector {
+    fn open_stream(&self) -> BoxFuture<'_, io::Result<Box<dyn Bootstrap>>> {
+        Box::pin(async {
+            let timeout = self.config.settings.handshake_timeout;
+            let opened = tokio::time::timeout(timeout, (self.open)()).await;
+            opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+        })
+    }
+}
+
 impl Connect for StreamConnector {
     fn config(&self) -> &ClientConfig {
         &self.config
@@ -64,10 +75,7 @@ impl Connect for StreamConnector {
 
     fn connect(&self, wanted: Wanted) -> BoxFuture<'_, Result<Established, ConnectError>> {
         Box::pin(async move {
-            let opened =
-                tokio::time::timeout(self.config.settings.handshake_timeout, (self.open)()).await;
-            let opened = opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-            let bootstrap = opened.map_err(|reason| {
+            let bootstrap = self.open_stream().await.map_err(|reason| {
                 let address = self.name.to_string();
                 ConnectError::Unreachable { address, reason }
             })?;

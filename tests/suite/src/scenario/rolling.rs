@@ -117,6 +117,7 @@ async fn channel(cluster: &Cluster, found: &Found) -> Result<Channel, ScenarioEr
         }
     };
     let builder = Channel::builder(address.as_str()).map_err(Failure::from)?;
+    let builder = builder.scheme(farcall_etcd::scheme()).scheme(farcall_xds::scheme());
     Ok(match found {
         Found::ByAddresses | Found::InEtcd(_) | Found::ByControlPlane(_) => builder.connect_lazy(),
         Found::ByName => builder.connect_with_resolver(servers_by_name(cluster.port()).await?),

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use farcall::resolve::EtcdRegistration;
 use farcall::tls::{ServerTls, ServerTlsConfig};
 use farcall::{Channel, Server};
+use farcall_etcd::EtcdRegistration;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use farcall::balance::Endpoint;
+use farcall::resolve::Scheme;
+
 use super::resource::{Kind, Resource};
 use super::route::{Listener, Routes, WeightedCluster};
 use super::session::{Known, Session};
 use super::shares;
-use crate::balance::Endpoint;
-use crate::resolve::Scheme;
 
 /// What a listener leads to by what is known.
 #[derive(Debug, PartialEq)]
@@ -158,8 +159,8 @@ mod tests {
     use prost::bytes::Bytes;
 
     use super::*;
-    use crate::resolve::xds::XdsNode;
-    use crate::resolve::xds::api;
+    use crate::api;
+    use crate::node::XdsNode;
 
     const MANAGER: &str = "type.googleapis.com/envoy.extensions.filters.network.\
                            http_connection_manager.v3.HttpConnectionManager";

@@ -1,50 +1,22 @@
-//! xDS: the servers that a control plane tells for a service, as gRPC's clients ask for them.
-//!
-//! ```text
-//!   bootstrap, node   which control plane, and who asks
-//!   session           what is asked for, told, accepted and rejected   (pure)
-//!   resource          what is read of a resource: route, assignment   (pure)
-//!   follow, shares    from a listener to weighted endpoints            (pure)
-//!   here              the stream
-//! ```
-//!
-//! The crate `xds-client` has such a session. Its streams are tonic's own alone (the trait is
-//! sealed), so that it brings a second HTTP/2 client with settings of its own beside `grpc://`; it
-//! keeps every resource that a control plane sends, asked for or not; and its caller does not learn
-//! why a stream has failed.
-
-mod api;
-mod assignment;
-mod bootstrap;
-mod follow;
-mod node;
-mod resource;
-mod route;
-mod session;
-mod shares;
-#[cfg(all(test, feature = "testing"))]
-mod tests;
+//! The stream to a control plane.
 
 use std::fmt;
 use std::time::Duration;
 
+use farcall::balance::Endpoint;
+use farcall::resolve::{Refresh, Resolve, ResolveError, Scheme};
+use farcall::{Channel, Status, Streaming};
 use futures::channel::mpsc;
 use futures::future::BoxFuture;
 use futures::{FutureExt, SinkExt, StreamExt};
 use rpc_core::limited_log;
 use rpc_core::limits::log::LogLimit;
 use tokio::time::{Instant, sleep_until, timeout};
-use tonic::{Status, Streaming};
 
-pub use bootstrap::{XdsBootstrap, XdsControlPlane, XdsCredentials};
-pub use node::XdsNode;
-
-use self::api::{DiscoveryRequest, DiscoveryResponse};
-use self::follow::{Outcome, Patience, follow};
-use self::session::Session;
-use super::{Refresh, Resolve, ResolveError, Scheme};
-use crate::Channel;
-use crate::balance::Endpoint;
+use crate::api::{self, DiscoveryRequest, DiscoveryResponse};
+use crate::follow::{Outcome, Patience, follow};
+use crate::node::XdsNode;
+use crate::session::Session;
 
 /// The shortest time between two streams, so that a control plane that ends each at once is not
 /// asked without a pause.
@@ -52,7 +24,7 @@ const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// After how long a resource that was asked for and has not come does not exist: a control plane
 /// has no word for that. So long it may be silent, too. gRPC's clients wait as long.
-const MISSING_AFTER: Duration = Duration::from_secs(15);
+pub(crate) const MISSING_AFTER: Duration = Duration::from_secs(15);
 
 /// Requests that wait for the connection. Each response is answered with one, so that what a
 /// control plane sends is not read while it reads nothing itself.
@@ -68,14 +40,16 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(15);
 /// the first one for all calls is read, and endpoints that are unhealthy or draining are left out.
 /// Where the stream ends, it is opened again, and meanwhile the servers stay as they are.
 ///
-/// `xds:///name` finds the control plane by gRPC's bootstrap file ([`XdsBootstrap`]);
-/// `docs/many-servers.md` says what is read of its resources and what is not.
+/// `xds:///name` finds the control plane by gRPC's bootstrap file
+/// ([`XdsBootstrap`](crate::XdsBootstrap)); `docs/many-servers.md` says what is read of its resources
+/// and what is not.
 ///
 /// # Examples
 ///
 /// ```
 /// use farcall::Channel;
-/// use farcall::resolve::{Scheme, Xds, XdsNode};
+/// use farcall::resolve::Scheme;
+/// use farcall_xds::{Xds, XdsNode};
 ///
 /// # fn example() -> Result<(), farcall::AddressError> {
 /// let control_plane = Channel::builder("grpc://10.0.0.9:18000")?.connect_lazy();

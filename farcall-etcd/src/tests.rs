@@ -1,7 +1,6 @@
 //! Resolver and registration against an etcd of the tests' own; `cargo xtask scenario` has a real
 //! one.
 
-#[cfg(feature = "grpc")]
 mod grpc;
 
 use std::collections::BTreeMap;
@@ -9,27 +8,25 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, Once};
 use std::time::Duration;
 
+use farcall::balance::Endpoint;
+use farcall::codegen::{HandlerFuture, ServerCall};
+use farcall::resolve::{Refresh, Resolve, ResolveError, Scheme};
+use farcall::testing::{Direction, TestServer};
+use farcall::{
+    CallKind, Code, Detach, Idempotency, Keepalive, MethodDescriptor, Request, Response, Server,
+    Service, ServiceDescriptor, Status, Streaming,
+};
 use futures::{StreamExt, stream};
-use rpc_core::codegen::{HandlerFuture, ServerCall};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
-use tonic::{Request, Response, Streaming};
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use super::api::ANSWER_TIMEOUT;
-use super::api::{
-    Event, Header, KeyValue, Lease, LeaseId, LeaseKeys, LeaseQuery, LeaseState, PutRequest,
-    RangeRequest, RangeResponse, WatchRequest, WatchResponse,
+use crate::api::{
+    ANSWER_TIMEOUT, DELETED, Event, Header, KeyValue, Lease, LeaseId, LeaseKeys, LeaseQuery,
+    LeaseState, PutRequest, RangeRequest, RangeResponse, WatchRequest, WatchResponse,
 };
-use super::{Etcd, EtcdRegistration, api};
-use crate::balance::Endpoint;
-use crate::resolve::{Refresh, Resolve, ResolveError, Scheme};
-use crate::testing::{Direction, TestServer};
-use crate::{
-    CallKind, Code, Detach, Idempotency, Keepalive, MethodDescriptor, Server, Service,
-    ServiceDescriptor, Status,
-};
+use crate::{Etcd, EtcdRegistration, api};
 
 const fn method(path: &'static str, kind: CallKind) -> MethodDescriptor {
     MethodDescriptor { path, kind, idempotency: Idempotency::Unknown, detach: Detach::NONE }
@@ -91,7 +88,7 @@ impl Fake {
     fn delete(&self, key: &str) {
         self.store().keys.remove(key.as_bytes());
         let kv = KeyValue { key: key.into(), value: Vec::new() };
-        let events = vec![Event { kind: super::DELETED, kv: Some(kv) }];
+        let events = vec![Event { kind: DELETED, kv: Some(kv) }];
         self.happens(WatchResponse { canceled: false, events });
     }
 

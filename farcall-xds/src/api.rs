@@ -1,16 +1,16 @@
 //! The part of Envoy's API that is read and written: its messages, and the one call that is made.
 //!
-//! Written down by hand, field by field, as etcd's is. A list that a control plane can make long
+//! Written down by hand, field by field. A list that a control plane can make long
 //! with a few bytes an entry is kept as the entries' bytes (`bytes` is `message` on the wire), and
 //! each is decoded when its turn comes: an entry of two bytes would otherwise take a hundred.
 
+use farcall::client::streaming;
+use farcall::{
+    CallKind, Channel, Detach, Idempotency, MethodDescriptor, Request, Status, Streaming,
+};
 use futures::Stream;
 use prost::bytes::Bytes;
 use prost::{Message, Oneof};
-use tonic::{Request, Status, Streaming};
-
-use crate::client::streaming;
-use crate::{CallKind, Channel, Detach, Idempotency, MethodDescriptor};
 
 static AGGREGATED: MethodDescriptor = MethodDescriptor {
     path: "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources",

@@ -6,14 +6,15 @@
 
 use std::time::Duration;
 
+use farcall::client::{streaming, unary};
+use farcall::metadata::MetadataValue;
+use farcall::{
+    CallKind, Channel, Code, Detach, Idempotency, MethodDescriptor, Request, Response, Status,
+    Streaming,
+};
 use futures::Stream;
 use prost::Message;
 use tokio::time::timeout;
-use tonic::metadata::MetadataValue;
-use tonic::{Code, Request, Response, Status, Streaming};
-
-use crate::client::{streaming, unary};
-use crate::{CallKind, Channel, Detach, Idempotency, MethodDescriptor};
 
 /// How long etcd may take for the answer to a unary call, and for the first one of a stream, which
 /// it gives at once. A list of 10,000 entries takes it some milliseconds. An etcd that has hung

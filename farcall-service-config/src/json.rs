@@ -1,19 +1,18 @@
 //! gRPC's service config as it is written for its other clients: JSON.
 
+use std::fmt;
 use std::time::Duration;
 
+use farcall::retry::{
+    Codes, HedgingPolicy, MethodConfig, RetryBudget, RetryPolicy, RetryThrottling,
+};
+use farcall::{Code, InvalidSetting};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use super::config::Name;
-use super::{MethodConfig, ServiceConfig};
-use crate::policy::retry::codes::{Codes, code_of_name, code_of_number};
-use crate::policy::retry::config::{
-    HedgingPolicy, MAX_ATTEMPTS, RetryBudget, RetryPolicy, RetryThrottling,
-};
-use crate::settings::InvalidSetting;
+use crate::ServiceConfig;
 
-/// Why a text is no service config. It names the place in the text.
+/// Reason why a text is no service config. It names the place in the text.
 #[derive(Clone, PartialEq, Eq, Error)]
 #[error("service config: {place}{problem}")]
 pub struct ServiceConfigError {
@@ -22,77 +21,62 @@ pub struct ServiceConfigError {
     problem: String,
 }
 
-crate::readable_debug!(ServiceConfigError);
+/// The error's text: what a `main` that returns it prints.
+impl fmt::Debug for ServiceConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
 
 type Result<T> = std::result::Result<T, ServiceConfigError>;
 
-impl ServiceConfig {
-    /// Reads gRPC's service config: `methodConfig` with `name`, `timeout`, `waitForReady`,
-    /// `maxRequestMessageBytes`, `maxResponseMessageBytes`, `retryPolicy` and `hedgingPolicy`, and
-    /// `retryThrottling`.
-    ///
-    /// Other keys belong to other clients and are left alone, load balancing among them: it is
-    /// [`crate::balance::BalanceConfig`] here. More than five attempts count as five, as in gRPC.
-    /// Without `retryThrottling` the default [`RetryBudget`] applies.
-    ///
-    /// # Errors
-    ///
-    /// When the text is not JSON, a value has another type or is out of its range, or two parts
-    /// name the same method. The error names the place.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use farcall::retry::ServiceConfig;
-    ///
-    /// let config = ServiceConfig::from_json(
-    ///     r#"{"methodConfig": [{
-    ///         "name": [{"service": "shop.Catalog"}],
-    ///         "timeout": "2s",
-    ///         "retryPolicy": {
-    ///             "maxAttempts": 3,
-    ///             "initialBackoff": "0.1s",
-    ///             "maxBackoff": "1s",
-    ///             "backoffMultiplier": 2,
-    ///             "retryableStatusCodes": ["UNAVAILABLE"]
-    ///         }
-    ///     }]}"#,
-    /// );
-    /// assert!(config.is_ok());
-    /// ```
-    pub fn from_json(text: &str) -> Result<Self> {
-        let value: Value = serde_json::from_str(text).map_err(|error| ServiceConfigError {
-            place: String::new(),
-            problem: format!("it is not JSON: {error}"),
-        })?;
-        let root = At { place: String::new(), value: &value };
-        let fields = root.object()?;
-        let mut config = Self::new();
-        for part in fields.list("methodConfig")? {
-            config = config.with_part(&part)?;
-        }
-        if let Some(throttling) = fields.get("retryThrottling") {
-            config = config.with_budget(RetryBudget::Tokens(throttling.throttling()?));
-        }
-        let checked = config.check();
-        root.checked(config, checked)
-    }
+/// The most attempts at one call that a policy of farcall makes, as in gRPC.
+const MAX_ATTEMPTS: u32 = 5;
 
-    fn with_part(mut self, part: &At<'_>) -> Result<Self> {
-        let config = part.method_config()?;
+/// The status codes by their names, each at the index that is its number.
+const CODES: [(&str, Code); 17] = [
+    ("OK", Code::Ok),
+    ("CANCELLED", Code::Cancelled),
+    ("UNKNOWN", Code::Unknown),
+    ("INVALID_ARGUMENT", Code::InvalidArgument),
+    ("DEADLINE_EXCEEDED", Code::DeadlineExceeded),
+    ("NOT_FOUND", Code::NotFound),
+    ("ALREADY_EXISTS", Code::AlreadyExists),
+    ("PERMISSION_DENIED", Code::PermissionDenied),
+    ("RESOURCE_EXHAUSTED", Code::ResourceExhausted),
+    ("FAILED_PRECONDITION", Code::FailedPrecondition),
+    ("ABORTED", Code::Aborted),
+    ("OUT_OF_RANGE", Code::OutOfRange),
+    ("UNIMPLEMENTED", Code::Unimplemented),
+    ("INTERNAL", Code::Internal),
+    ("UNAVAILABLE", Code::Unavailable),
+    ("DATA_LOSS", Code::DataLoss),
+    ("UNAUTHENTICATED", Code::Unauthenticated),
+];
+
+/// Reads a service config; [`ServiceConfig::from_json`] says of what.
+pub(crate) fn read(text: &str) -> Result<ServiceConfig> {
+    let value: Value = serde_json::from_str(text).map_err(|error| ServiceConfigError {
+        place: String::new(),
+        problem: format!("it is not JSON: {error}"),
+    })?;
+    let root = At { place: String::new(), value: &value };
+    let fields = root.object()?;
+    let mut config = ServiceConfig::default();
+    for part in fields.list("methodConfig")? {
+        let method = part.method_config()?;
         for at in part.object()?.list("name")? {
             let name = at.name()?;
-            if self.has(&name) {
+            if config.methods.iter().any(|(other, _)| *other == name) {
                 return Err(at.error("another part has the same name"));
             }
-            self = match name {
-                Name::Default => self.with_default(config.clone()),
-                Name::Service(name) => self.with_service(name, config.clone()),
-                Name::Method(path) => self.with_method(path, config.clone()),
-            };
+            config.methods.push((name, method.clone()));
         }
-        Ok(self)
     }
+    if let Some(throttling) = fields.get("retryThrottling") {
+        config.retry_budget = Some(RetryBudget::Tokens(throttling.throttling()?));
+    }
+    Ok(config)
 }
 
 /// A value and its place in the text.
@@ -186,21 +170,33 @@ impl<'a> At<'a> {
         self.list()?.iter().map(At::code).collect()
     }
 
-    fn code(&self) -> Result<tonic::Code> {
-        let of_number = self.value.as_i64().and_then(code_of_number);
-        let found = of_number.or_else(|| self.value.as_str().and_then(code_of_name));
-        found.ok_or_else(|| self.mistyped("a status code, as \"UNAVAILABLE\" or 14"))
+    fn code(&self) -> Result<Code> {
+        let number = self.value.as_i64().and_then(|number| usize::try_from(number).ok());
+        let is_name = |it: &(&str, Code)| {
+            self.value.as_str().is_some_and(|text| text.eq_ignore_ascii_case(it.0))
+        };
+        let named = || CODES.iter().find(|it| is_name(it));
+        let found = number.and_then(|number| CODES.get(number)).or_else(named);
+        found
+            .map(|(_, code)| *code)
+            .ok_or_else(|| self.mistyped("a status code, as \"UNAVAILABLE\" or 14"))
     }
 
-    fn name(&self) -> Result<Name> {
+    /// A name as `ChannelBuilder::method` takes it.
+    fn name(&self) -> Result<String> {
         let fields = self.object()?;
         let text = |key| fields.get(key).map_or(Ok(""), |at| at.text());
-        match (text("service")?, text("method")?) {
-            ("", "") => Ok(Name::Default),
-            ("", _) => Err(self.error("it names a method without its service")),
-            (service, "") => Ok(Name::Service(service.to_owned())),
-            (service, method) => Ok(Name::Method(format!("/{service}/{method}"))),
-        }
+        let name = match (text("service")?, text("method")?) {
+            ("", "") => return Ok("*".to_owned()),
+            ("", _) => return Err(self.error("it names a method without its service")),
+            (service, _) if service.contains('/') || service == "*" => {
+                return Err(self.error(format!("{service:?} is not a service's full name")));
+            }
+            (service, "") => service.to_owned(),
+            (service, method) => format!("/{service}/{method}"),
+        };
+        self.checked((), MethodConfig::check_name(&name))?;
+        Ok(name)
     }
 
     fn method_config(&self) -> Result<MethodConfig> {
@@ -224,7 +220,7 @@ impl<'a> At<'a> {
                 Err(self
                     .error("it has a retryPolicy and a hedgingPolicy, of which one is possible"))
             }
-            (Some(at), None) => Ok(config.with_retries(at.retry_policy()?)),
+            (Some(at), None) => Ok(config.with_retry(at.retry_policy()?)),
             (None, Some(at)) => Ok(config.with_hedging(at.hedging_policy()?)),
             (None, None) => Ok(config),
         }
@@ -282,12 +278,8 @@ fn seconds(text: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tonic::Code;
 
     use super::*;
-    use crate::client::attempts::Repetition;
-
-    const GET: &str = "/shop.Cart/Get";
 
     #[test]
     fn all_keys_are_read() {
@@ -334,13 +326,24 @@ mod tests {
             .with_max_response_len(2048)
             .with_hedging(hedging);
         let retries = RetryPolicy::new().with_max_attempts(4).with_backoff_multiplier(1.5);
-        let expected = ServiceConfig::new()
-            .with_method("/shop.Cart/Get", hedged.clone())
-            .with_default(hedged)
-            .with_service("shop.Cart", MethodConfig::new().with_retries(retries))
-            .with_budget(RetryBudget::Tokens(RetryThrottling::new(10, 0.1)));
-        assert_eq!(config, expected);
-        assert_eq!(config.check(), Ok(()));
+        let expected = [
+            ("/shop.Cart/Get", hedged.clone()),
+            ("*", hedged),
+            ("shop.Cart", MethodConfig::new().with_retry(retries)),
+        ];
+        assert_eq!(config.methods, expected.map(|(name, config)| (name.to_owned(), config)));
+        let budget = RetryBudget::Tokens(RetryThrottling::new(10, 0.1));
+        assert_eq!(config.retry_budget, Some(budget));
+        let channel = farcall::Channel::builder("tcp://127.0.0.1:1").unwrap();
+        drop(config.apply(channel));
+    }
+
+    #[test]
+    fn names_of_codes_are_those_of_farcall() {
+        for (number, (name, code)) in CODES.into_iter().enumerate() {
+            assert_eq!(code as usize, number);
+            assert_eq!(format!("{:?}", Codes::from([code])), format!("[{name:?}]"));
+        }
     }
 
     #[test]
@@ -447,9 +450,10 @@ mod tests {
                     "backoffMultiplier": {multiplier}, "retryableStatusCodes": [{code}]}}}}]}}"#
             );
             if let Ok(config) = ServiceConfig::from_json(&text) {
-                prop_assert_eq!(config.check(), Ok(()));
-                let repetition = config.of(GET).unwrap().repetition();
-                prop_assert!(matches!(repetition, Repetition::Retries(_)));
+                let (name, method) = &config.methods[0];
+                prop_assert_eq!(name, "*");
+                prop_assert!(method.retry.is_some() && method.check().is_ok());
+                drop(config.apply(farcall::Channel::builder("tcp://127.0.0.1:1").unwrap()));
             }
             let _ = ServiceConfig::from_json(&tail);
             let _ = ServiceConfig::from_json(&format!("{text}{tail}"));

@@ -18,7 +18,7 @@ const MAX_DEPTH: usize = 32;
 /// # Examples
 ///
 /// ```
-/// use farcall::resolve::XdsNode;
+/// use farcall_xds::XdsNode;
 ///
 /// let node = XdsNode::new("shop-7d4b9").with_cluster("shop");
 /// # drop(node);

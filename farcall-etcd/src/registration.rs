@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use farcall::{Channel, Code, Status};
 use futures::StreamExt;
 use futures::channel::mpsc;
 use rpc_core::limited_log;
@@ -9,11 +10,9 @@ use rpc_core::limits::log::LogLimit;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use tonic::{Code, Status};
 
-use super::api::{self, LeaseId, PutRequest};
-use super::within;
-use crate::Channel;
+use crate::api::{self, LeaseId, PutRequest};
+use crate::resolver::within;
 
 /// The shortest life of an entry without a sign of its server's; etcd counts in seconds.
 const MIN_TTL: Duration = Duration::from_secs(2);
@@ -35,7 +34,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// # use farcall::{Channel, Server, Service};
 /// use std::time::Duration;
 ///
-/// use farcall::resolve::EtcdRegistration;
+/// use farcall_etcd::EtcdRegistration;
 ///
 /// # async fn example(service: impl Service) -> Result<(), Box<dyn std::error::Error>> {
 /// let listener = Server::builder().add_service(service).bind("auto://10.0.0.1:7000").await?;

@@ -4,20 +4,22 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use farcall::codegen::{HandlerFuture, ServerCall};
+use farcall::resolve::{Refresh, Resolve, ResolveError, Scheme};
+use farcall::testing::TestServer;
+use farcall::{
+    CallKind, Code, Detach, Idempotency, MethodDescriptor, Request, Response, Server, Service,
+    ServiceDescriptor, Status, Streaming,
+};
 use futures::channel::mpsc;
 use futures::{Stream, StreamExt};
 use prost::Message;
 use prost::bytes::Bytes;
-use rpc_core::codegen::{HandlerFuture, ServerCall};
 use tokio::time::{Instant, timeout};
-use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::api::{self, DiscoveryRequest, DiscoveryResponse};
+use super::resolver::{MISSING_AFTER, Xds};
 use super::resource::Kind;
-use super::{MISSING_AFTER, Xds};
-use crate::resolve::{Refresh, Resolve, ResolveError, Scheme};
-use crate::testing::TestServer;
-use crate::{CallKind, Detach, Idempotency, MethodDescriptor, Server, Service, ServiceDescriptor};
 
 static SERVICE: ServiceDescriptor = ServiceDescriptor {
     name: "envoy.service.discovery.v3.AggregatedDiscoveryService",

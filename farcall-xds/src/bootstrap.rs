@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::{env, fs};
 
+use farcall::resolve::ResolveError;
 use serde_json::{Map, Value};
 
-use super::XdsNode;
 use super::api::Locality;
-use crate::resolve::ResolveError;
+use super::node::XdsNode;
 
 /// Names the file.
 const FILE_VARIABLE: &str = "GRPC_XDS_BOOTSTRAP";
@@ -108,7 +108,7 @@ impl XdsBootstrap {
     /// # Examples
     ///
     /// ```
-    /// use farcall::resolve::XdsBootstrap;
+    /// use farcall_xds::XdsBootstrap;
     ///
     /// let bootstrap = XdsBootstrap::from_json(
     ///     "bootstrap.json",
@@ -233,8 +233,10 @@ fn read_server(server: &At<'_>) -> Result<XdsControlPlane, String> {
         };
     }
     let authority = text.strip_prefix("dns:///").unwrap_or(text);
-    match format!("grpc://{authority}").parse::<crate::Address>() {
-        Ok(crate::Address::Grpc(authority)) => Ok(XdsControlPlane::Tcp { authority, credentials }),
+    match format!("grpc://{authority}").parse::<farcall::Address>() {
+        Ok(farcall::Address::Grpc(authority)) => {
+            Ok(XdsControlPlane::Tcp { authority, credentials })
+        }
         _ => Err(format!(
             "{}: `{text}` is not host:port, dns:///host:port or unix:///path",
             uri.place

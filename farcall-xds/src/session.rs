@@ -14,8 +14,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::XdsNode;
 use super::api::{DiscoveryRequest, DiscoveryResponse, ErrorDetail};
+use super::node::XdsNode;
 use super::resource::{self, Kind, Resource};
 
 /// `google.rpc.Code.INVALID_ARGUMENT`.
@@ -238,7 +238,7 @@ mod tests {
     use prost::bytes::Bytes;
 
     use super::*;
-    use crate::resolve::xds::api;
+    use crate::api;
 
     fn session() -> Session {
         Session::new(XdsNode::new("node"), "shop".to_owned())

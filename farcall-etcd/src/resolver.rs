@@ -1,26 +1,18 @@
 //! etcd: the servers that have registered under a prefix of its keys.
 
-mod api;
-mod registration;
-#[cfg(all(test, feature = "testing"))]
-mod tests;
-
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use farcall::balance::Endpoint;
+use farcall::resolve::{Refresh, Resolve, ResolveError, Scheme};
+use farcall::{Address, Channel, Status, Streaming};
 use futures::channel::mpsc;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use tokio::time::{Instant, sleep_until};
-use tonic::{Status, Streaming};
 
-pub use registration::EtcdRegistration;
-
-use self::api::{DELETED, Event, WatchRequest, WatchResponse};
-use super::{Refresh, Resolve, ResolveError, Scheme};
-use crate::balance::Endpoint;
-use crate::{Address, Channel};
+use crate::api::{self, DELETED, Event, WatchRequest, WatchResponse};
 
 /// The shortest time between two lists, so that an etcd which ends each watch at once is not asked
 /// without a pause.
@@ -37,11 +29,11 @@ const MAX_ENTRIES: usize = 10_000;
 ///
 /// An answer that does not come within 10 s is an error. A watch is silent for as long as nothing
 /// changes: that its etcd is gone is found by the channel's keepalive
-/// ([`ChannelBuilder::keepalive`](crate::ChannelBuilder::keepalive)), which is on by default, and
+/// ([`ChannelBuilder::keepalive`](farcall::ChannelBuilder::keepalive)), which is on by default, and
 /// within 5 minutes and 20 s then.
 ///
 /// A value is an address: `10.0.0.1:7000`, which is called by the resolver's [`Scheme`], or one
-/// with a scheme, `tcp://10.0.0.1:7000`. [`EtcdRegistration`] writes such values. An entry that is
+/// with a scheme, `tcp://10.0.0.1:7000`. [`EtcdRegistration`](crate::EtcdRegistration) writes such values. An entry that is
 /// no address is left out. A prefix without servers is an error, and the channel keeps the servers
 /// that it has: an etcd that has lost all leases does not take them away.
 ///
@@ -49,7 +41,8 @@ const MAX_ENTRIES: usize = 10_000;
 ///
 /// ```
 /// use farcall::Channel;
-/// use farcall::resolve::{Etcd, Scheme};
+/// use farcall::resolve::Scheme;
+/// use farcall_etcd::Etcd;
 ///
 /// # fn example() -> Result<(), farcall::AddressError> {
 /// let etcd = Channel::builder("grpc://10.0.0.9:2379")?.connect_lazy();
@@ -63,7 +56,7 @@ pub struct Etcd {
     /// What error messages call it.
     name: String,
     channel: Channel,
-    prefix: String,
+    pub(crate) prefix: String,
     scheme: Scheme,
     listed_at: Option<Instant>,
     watch: Option<Watch>,
@@ -194,7 +187,7 @@ impl Watch {
 }
 
 /// A prefix with its last slash: `/shop` is not the beginning of `/shopping/`.
-fn within(prefix: &str) -> String {
+pub(crate) fn within(prefix: &str) -> String {
     format!("{}/", prefix.trim_end_matches('/'))
 }
 

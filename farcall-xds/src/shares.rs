@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use farcall::balance::Endpoint;
+use farcall::resolve::Scheme;
+
 use super::assignment::{Assignment, Locality, MAX_ENDPOINTS};
-use crate::balance::Endpoint;
-use crate::resolve::Scheme;
 
 /// The greatest weight where shares stand in no ratio of small integers.
 const MAX_WEIGHT: f64 = 1000.0;
@@ -80,7 +81,7 @@ fn weights(shares: impl Iterator<Item = f64> + Clone) -> Vec<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resolve::xds::assignment::WeightedEndpoint;
+    use crate::assignment::WeightedEndpoint;
 
     fn locality(priority: u32, weight: u32, endpoints: &[(u8, u32)]) -> Locality {
         let endpoints = endpoints.iter().map(|&(last, weight)| {
