@@ -383,7 +383,6 @@ const IN_MIRI: &[&str] = &[
     "--lib",
     "--",
     "sim::",
-    "verbs::simulated",
     "verbs::queue_pair",
     "verbs::shared_receive_queue",
 ];

@@ -71,8 +71,8 @@ fn is_root(file: &str) -> bool {
     ["lib.rs", "main.rs"].contains(&file)
 }
 
-/// The top-level folder of a file, or the name of one that stands beside the folders. A module whose
-/// file stands beside its folder is one with it.
+/// The top-level folder of a file, or the name of one that stands beside the folders. A module
+/// whose file stands beside its folder is one with it.
 fn folder_of(file: &str) -> &str {
     file.split_once('/').map_or_else(|| file.trim_end_matches(".rs"), |(folder, _)| folder)
 }
