@@ -17,29 +17,55 @@
 /// }
 /// ```
 ///
-/// The path stands before the names in errors. Setters are `const` where that is said. A key has a
-/// name, its setter's name, its type and [`Format`](crate::settings::format::Format), the default
-/// (with `=> "3"` an example if a file cannot say the default), an
-/// [`Effect`](crate::settings::Effect), a range and its reason. Groups are settings of their own.
-/// Private fields have no setter.
+/// The path stands before the names in errors. Setters are `const` where that is said; with
+/// `[builder]` the type has none, since [`builder_setters`](crate::builder_setters) gives them to a
+/// builder. A key has a name, its setter's name, its type and
+/// [`Format`](crate::settings::format::Format), the default (with `=> "3"` an example if a file
+/// cannot say the default), an [`Effect`](crate::settings::Effect), a range and its reason. Groups
+/// are [`Settings`](crate::settings::Settings) of their own, with their heading in the reference if
+/// it is not their name. Private fields have no setter and no key.
 ///
-/// `DEFAULTS` has the defaults, and `check_each` checks every range: the type's `check` adds the
-/// rules for several keys together. The overlay's `settings` lays it over the defaults.
+/// `DEFAULTS` has the defaults, and `check_each` checks every range. The type's `check`, which is
+/// written by hand, adds the rules for several keys together. The overlay's `settings` lays it over
+/// the defaults.
+///
+/// # Lists for several macros
+///
+/// Settings of a builder stand in a list macro, which hands the same declaration to each macro that
+/// is named, with what that macro has to know before it:
+///
+/// ```text
+/// #[macro_export]
+/// macro_rules! server_settings {
+///     ($($macro:ident)::+ $([$($argument:tt)*])?) => {
+///         $($macro)::+! {
+///             $([$($argument)*])?
+///             /// Settings of a server.
+///             ServerSettings, ServerOverlay, "server", [builder], derive(PartialEq) {
+///                 /// Maximum number of calls that run at a time.
+///                 max_calls: u32 as Plain = 65_536, Live, 1.., "no call would ever run";
+///             }
+///         }
+///     };
+/// }
+/// server_settings! { crate::define_settings }
+/// ```
 #[macro_export]
 macro_rules! define_settings {
     (
         $(#[doc = $about:literal])*
-        $name:ident, $overlay:ident, $path:literal, $const:tt, derive($($derive:ident),*) {
+        $name:ident, $overlay:ident, $path:literal, $setters:tt, derive($($derive:ident),*) {
             $(
                 $(#[doc = $doc:literal])*
-                $key:ident, $setter:ident: $type:ty as $format:ident
+                $key:ident $(, $setter:ident)?: $type:ty as $format:ident
                     = $default:expr $(=> $example:literal)?, $effect:ident,
                     $range:expr, $reason:expr;
             )*
         } $(groups {
             $(
                 $(#[doc = $group_doc:literal])*
-                $group:ident, $group_setter:ident: $inner:ty, $inner_overlay:ty, $within:ident;
+                $group:ident $(, $group_setter:ident)?: $inner:ty, $inner_overlay:ty, $within:ident
+                    $(, $heading:literal)?;
             )*
         })? $(private {
             $(
@@ -71,12 +97,12 @@ macro_rules! define_settings {
             #[doc(hidden)]
             pub const DEFAULTS: Self = Self {
                 $($key: $default,)*
-                $($($group: <$inner>::DEFAULTS,)*)?
+                $($($group: <$inner as $crate::settings::Settings>::DEFAULTS,)*)?
                 $($($hidden: $hidden_default,)*)?
             };
 
-            $($crate::define_setter! { $const $key, $setter: $type })*
-            $($($crate::define_setter! { $const $group, $group_setter: $inner })*)?
+            $($($crate::define_setter! { $setters $key, $setter: $type })?)*
+            $($($($crate::define_setter! { $setters $group, $group_setter: $inner })?)*)?
 
             /// Checks that each value is in its range.
             fn check_each(&self) -> Result<(), $crate::settings::InvalidSetting> {
@@ -88,7 +114,7 @@ macro_rules! define_settings {
                         $reason,
                     )?;
                 )*
-                $($(self.$group.check()?;)*)?
+                $($($crate::settings::Settings::check_all(&self.$group)?;)*)?
                 Ok(())
             }
         }
@@ -111,7 +137,12 @@ macro_rules! define_settings {
                     $effect, $range, $reason;
                 )*
             } tables {
-                $($($group: $inner_overlay = stringify!($group), $within;)*)?
+                $($(
+                    $group: $inner_overlay
+                        = $crate::define_settings!(@heading $group $($heading)?), $within;
+                )*)?
+            } private {
+                $($($hidden: $hidden_type;)*)?
             }
         }
 
@@ -121,20 +152,50 @@ macro_rules! define_settings {
             pub fn settings(&self) -> $name {
                 $name {
                     $($key: self.$key.clone().unwrap_or($default),)*
-                    $($($group: self.$group.settings(),)*)?
-                    $($($hidden: $hidden_default,)*)?
+                    $($(
+                        $group: <$inner as $crate::settings::Settings>::resolve(&self.$group),
+                    )*)?
+                    $($($hidden: self.$hidden.clone().unwrap_or($hidden_default),)*)?
                 }
+            }
+        }
+
+        impl From<$name> for $overlay {
+            /// Sets every key.
+            fn from(settings: $name) -> Self {
+                Self {
+                    $($key: Some(settings.$key),)*
+                    $($($group: settings.$group.into(),)*)?
+                    $($($hidden: Some(settings.$hidden),)*)?
+                }
+            }
+        }
+
+        impl $crate::settings::Settings for $name {
+            type Overlay = $overlay;
+
+            const DEFAULTS: Self = <$name>::DEFAULTS;
+
+            fn resolve(overlay: &$overlay) -> Self {
+                overlay.settings()
+            }
+
+            fn check_all(&self) -> Result<(), $crate::settings::InvalidSetting> {
+                <$name>::check(self)
             }
         }
     };
     (@example) => { None };
     (@example $example:literal) => { Some($example) };
+    (@heading $group:ident) => { stringify!($group) };
+    (@heading $group:ident $heading:literal) => { $heading };
 }
 
 /// Declares the setter of a field.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! define_setter {
+    ([builder] $($setter:tt)*) => {};
     ([$($const:ident)?] $key:ident, $setter:ident: $type:ty) => {
         #[doc = concat!("Sets [`", stringify!($key), "`](Self::", stringify!($key), ").")]
         #[must_use]
@@ -161,7 +222,9 @@ macro_rules! define_overlay {
             )*
         } tables {
             $($table:ident: $inner:ty = $heading:expr, $within:ident;)*
-        }
+        } $(private {
+            $($hidden:ident: $hidden_type:ty;)*
+        })?
     ) => {
         $(#[doc = $about])*
         #[doc(hidden)]
@@ -175,6 +238,7 @@ macro_rules! define_overlay {
                 /// A table within it.
                 $visible $table: $inner,
             )*
+            $($($hidden: Option<$hidden_type>,)*)?
         }
 
         impl $crate::settings::Slots for $name {
@@ -212,6 +276,7 @@ macro_rules! define_overlay {
                 Self {
                     $($key: self.$key.or_else(|| defaults.$key.clone()),)*
                     $($table: $crate::settings::Table::or(self.$table, &defaults.$table),)*
+                    $($($hidden: self.$hidden.or_else(|| defaults.$hidden.clone()),)*)?
                 }
             }
 

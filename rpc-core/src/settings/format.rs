@@ -103,6 +103,12 @@ pub trait Format<V> {
 #[derive(Debug)]
 pub struct Plain;
 
+/// True or false.
+pub type Switch = Plain;
+
+/// A list of texts.
+pub type Texts = Plain;
+
 /// A value that may be absent, for which a file has no word.
 #[derive(Debug)]
 pub struct Optional;

@@ -9,10 +9,15 @@
 //! default, effect, range and reason stand there with the documentation. The type, its setters, its
 //! check and its [`Table`] of a settings file derive from that. [`range`] has the ranges and their
 //! text, [`mod@format`] reads and writes values, and [`table`] is what a file's reader sees.
+//!
+//! A builder keeps [`Layers`]: what a file sets, and what the program's code sets. Its setters come
+//! from the same declaration, by [`builder_setters`].
 
 mod define;
 pub mod format;
+mod layers;
 pub mod range;
+mod setters;
 #[cfg(unix)]
 mod small_file;
 pub mod table;
@@ -23,8 +28,9 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-pub use crate::{define_overlay, define_settings};
+pub use crate::{builder_setters, define_overlay, define_settings};
 pub use format::{Mismatch, Raw, Units, Value};
+pub use layers::{Layers, Settings};
 pub use range::{Checked, Whole, check};
 #[cfg(unix)]
 pub use small_file::read_small_file;

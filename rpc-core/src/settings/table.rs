@@ -211,6 +211,12 @@ mod tests {
         }
     }
 
+    impl Outer {
+        fn check(&self) -> Result<(), InvalidSetting> {
+            self.check_each()
+        }
+    }
+
     const UNITS: Units = Units { duration: |_| None, size: |_| None };
 
     fn read(table: &mut dyn Slots, name: &str, raw: &Raw<'_>) -> Result<(), Mismatch> {
