@@ -1,15 +1,11 @@
 //! How to connect and to serve, apart from the address.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use rpc_core::connect::{ClientConfig, OtherProtocol, UpgradePolicy};
-use rpc_core::server::ListenerSettings;
+use rpc_core::connect::{ClientConfig, UpgradePolicy};
+use rpc_core::server::ServerOverlay;
 use rpc_core::settings::{check_timeout, expect_valid};
-use rpc_core::{
-    Backoff, Compression, ConnectBackoff, InvalidSetting, Keepalive, Limits, ReplayLimits,
-};
-use rpc_transport_tcp::{ProxyNetworks, SocketAccess};
+use rpc_core::{Backoff, Compression, ConnectBackoff, Keepalive, Limits, ReplayLimits};
 
 /// The rules for connections, on either side: a plain value, which channels and servers take from
 /// their builder's `config`. How RDMA is used is the business of the handle to its devices:
@@ -29,14 +25,7 @@ pub struct Config {
     connect_backoff: ConnectBackoff,
     replays: ReplayLimits,
     log_failed_calls: bool,
-    rdma_required: bool,
     require_encryption: bool,
-    socket_access: SocketAccess,
-    proxies: ProxyNetworks,
-    #[cfg(feature = "grpc")]
-    grpc_clients: bool,
-    #[cfg(feature = "grpc")]
-    grpc_web_origins: rpc_transport_grpc::WebOrigins,
 }
 
 impl Default for Config {
@@ -52,14 +41,7 @@ impl Default for Config {
             connect_backoff: client.connect_backoff,
             replays: client.replays,
             log_failed_calls: true,
-            rdma_required: true,
             require_encryption: false,
-            socket_access: SocketAccess::default(),
-            proxies: ProxyNetworks::default(),
-            #[cfg(feature = "grpc")]
-            grpc_clients: true,
-            #[cfg(feature = "grpc")]
-            grpc_web_origins: rpc_transport_grpc::WebOrigins::default(),
         }
     }
 }
@@ -243,77 +225,6 @@ impl Config {
         self.log_failed_calls
     }
 
-    /// Sets whether a server at an `rdma://` address fails to start where RDMA is impossible; on by
-    /// default. See [`ServerBuilder::rdma_required`](crate::ServerBuilder::rdma_required).
-    #[must_use]
-    pub fn with_rdma_required(mut self, is_required: bool) -> Self {
-        self.rdma_required = is_required;
-        self
-    }
-
-    /// Sets whether clients of gRPC may call a server at its TCP and Unix addresses; they may by
-    /// default. They call the same services, and the limits of every other client hold for them.
-    /// With it off their connections are refused in the handshake, as without the feature.
-    #[cfg(feature = "grpc")]
-    #[must_use]
-    pub fn with_grpc_clients(mut self, may_call: bool) -> Self {
-        self.grpc_clients = may_call;
-        self
-    }
-
-    /// Whether clients of gRPC may call a server.
-    #[cfg(feature = "grpc")]
-    #[must_use]
-    pub fn grpc_clients(&self) -> bool {
-        self.grpc_clients
-    }
-
-    /// Sets the origins whose pages may call a server by grpc-web; none by default. See
-    /// [`ServerBuilder::grpc_web_origins`](crate::ServerBuilder::grpc_web_origins).
-    ///
-    /// # Panics
-    ///
-    /// When a browser would send no such origin, or `*` stands beside others.
-    #[cfg(feature = "grpc")]
-    #[must_use]
-    #[track_caller]
-    pub fn with_grpc_web_origins<T: Into<String>>(
-        mut self,
-        origins: impl IntoIterator<Item = T>,
-    ) -> Self {
-        let origins = rpc_transport_grpc::WebOrigins::new(origins);
-        expect_valid(origins.map(|origins| self.grpc_web_origins = origins));
-        self
-    }
-
-    /// The origins whose pages may call a server by grpc-web.
-    #[cfg(feature = "grpc")]
-    #[must_use]
-    pub fn grpc_web_origins(&self) -> &[String] {
-        self.grpc_web_origins.as_slice()
-    }
-
-    /// The protocols beside farcall's own at a server's sockets.
-    pub(crate) fn protocols(&self) -> Vec<Arc<dyn OtherProtocol>> {
-        #[cfg(feature = "grpc")]
-        if self.grpc_clients {
-            use rpc_transport_grpc::{GrpcPort, Http1Port};
-            let (port, http1) = (GrpcPort::default(), Http1Port::default());
-            let origins = &self.grpc_web_origins;
-            return vec![
-                Arc::new(port.with_web_origins(origins)),
-                Arc::new(http1.with_web_origins(origins)),
-            ];
-        }
-        Vec::new()
-    }
-
-    /// Whether a server at an `rdma://` address fails to start where RDMA is impossible.
-    #[must_use]
-    pub fn rdma_required(&self) -> bool {
-        self.rdma_required
-    }
-
     /// Sets whether only encrypted connections are made and accepted between hosts; off by default.
     /// See [`ChannelBuilder::require_encryption`](crate::ChannelBuilder::require_encryption) and
     /// [`ServerBuilder::require_encryption`](crate::ServerBuilder::require_encryption).
@@ -329,86 +240,27 @@ impl Config {
         self.require_encryption
     }
 
-    /// Sets the networks whose connections begin with a PROXY header; none by default. See
-    /// [`ServerBuilder::proxy_protocol`](crate::ServerBuilder::proxy_protocol).
-    ///
-    /// # Panics
-    ///
-    /// Panics if a text is neither a network nor an address.
-    #[must_use]
-    #[track_caller]
-    pub fn with_proxy_protocol<T: Into<String>>(
-        mut self,
-        from: impl IntoIterator<Item = T>,
-    ) -> Self {
-        expect_valid(ProxyNetworks::new(from).map(|proxies| self.proxies = proxies));
-        self
-    }
-
-    /// The networks whose connections begin with a PROXY header.
-    #[must_use]
-    pub fn proxy_protocol(&self) -> &[String] {
-        self.proxies.as_slice()
-    }
-
-    /// The same networks, as a listener takes them.
-    pub(crate) fn proxies(&self) -> &ProxyNetworks {
-        &self.proxies
-    }
-
-    /// What an endpoint brings to its server, its path apart.
-    pub(crate) fn server(&self) -> ListenerSettings {
-        let mut settings = ListenerSettings::default();
-        settings.limits = Some(self.limits);
-        settings.compression = Some(self.compression);
-        settings.handshake_timeout = Some(self.handshake_timeout);
-        settings.keepalive = Some(self.keepalive);
-        settings.progress_timeout = Some(self.progress_timeout);
-        settings
-    }
-
-    /// Sets the mode of the file of a Unix socket. See
-    /// [`ServerBuilder::socket_mode`](crate::ServerBuilder::socket_mode).
-    ///
-    /// # Panics
-    ///
-    /// Panics if the mode is more than `0o777`.
-    #[must_use]
-    #[track_caller]
-    pub fn with_socket_mode(mut self, mode: u32) -> Self {
-        expect_valid(check_socket_mode(mode));
-        self.socket_access.mode = Some(mode);
-        self
-    }
-
-    /// Sets the owner of the file of a Unix socket. See
-    /// [`ServerBuilder::socket_owner`](crate::ServerBuilder::socket_owner).
-    #[must_use]
-    pub fn with_socket_owner(mut self, owner: impl Into<String>) -> Self {
-        self.socket_access.owner = Some(owner.into());
-        self
-    }
-
-    /// Returns the mode of the file of a Unix socket, if one is set.
-    #[must_use]
-    pub fn socket_mode(&self) -> Option<u32> {
-        self.socket_access.mode
-    }
-
-    /// Returns the owner of the file of a Unix socket, if one is set.
-    #[must_use]
-    pub fn socket_owner(&self) -> Option<&str> {
-        self.socket_access.owner.as_deref()
-    }
-
-    pub(crate) fn with_socket_access(mut self, access: SocketAccess) -> Self {
-        self.socket_access = access;
-        self
-    }
-
-    /// Mode and owner of the file of a Unix socket.
-    pub(crate) fn socket_access(&self) -> &SocketAccess {
-        &self.socket_access
+    /// What a server's builder has: the settings that are not at their default.
+    pub(crate) fn server(&self) -> ServerOverlay {
+        let (mut server, default) = (ServerOverlay::default(), Self::default());
+        macro_rules! set {
+            ($($setting:ident),*) => {$(
+                if self.$setting != default.$setting {
+                    server.$setting = Some(self.$setting);
+                }
+            )*};
+        }
+        set! { handshake_timeout, progress_timeout, log_failed_calls, require_encryption }
+        if self.limits != default.limits {
+            server.limits = self.limits.into();
+        }
+        if self.compression != default.compression {
+            server.compression = self.compression.into();
+        }
+        if self.keepalive != default.keepalive {
+            server.keepalive = self.keepalive.into();
+        }
+        server
     }
 
     /// What a channel's connector has.
@@ -424,17 +276,6 @@ impl Config {
             connect_backoff: self.connect_backoff,
             replays: self.replays,
             names: None,
-        }
-    }
-}
-
-/// Checks the permissions of a file.
-pub(crate) fn check_socket_mode(mode: u32) -> Result<(), InvalidSetting> {
-    match mode {
-        0..=0o777 => Ok(()),
-        _ => {
-            let rule = "at most 0o777, since a socket has permissions alone";
-            Err(InvalidSetting::new("socket_mode", format_args!("{mode:#o}"), rule))
         }
     }
 }

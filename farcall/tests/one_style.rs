@@ -1,7 +1,8 @@
 //! All settings have one style, read from the page of the public interface, `docs/api.md`.
 //!
 //! A value (`Limits`) is `#[non_exhaustive]` and has fields that are read, and `with_` for each. A
-//! builder has a setter by a setting's name, and `get_` for what it is, as tonic's `Endpoint`.
+//! builder has a setter by a setting's name. `ServerBuilder::settings` returns what they come to; a
+//! channel's builder has `get_` for each, as tonic's `Endpoint`.
 #![allow(clippy::unwrap_used, reason = "a failed test is how these tests report")]
 
 /// The items of the page whose path ends with `name`: their declarations.
@@ -29,33 +30,40 @@ fn functions(section: &str) -> impl Iterator<Item = (&str, &str)> {
 }
 
 #[test]
-fn every_setter_of_a_builder_has_a_getter() {
+fn setter_of_a_channels_builder_has_a_getter() {
     // What is added can be added again, and is no setting; and what is code has no value to read.
-    let additions = [
-        "add_service",
-        "add_optional_service",
-        "add_grpc_methods",
-        "add_grpc_service",
-        "add_grpc_routes",
-        "authorize",
-        "call_credentials",
-        "layer",
-        "on_drain",
-    ];
+    let additions = ["call_credentials", "layer"];
     let page = page();
-    for builder in ["ServerBuilder", "ChannelBuilder"] {
-        let section = section(&page, builder);
-        let names: Vec<&str> = functions(section).map(|(name, _)| name).collect();
-        let is_setter = |head: &str| head.contains("(self") && head.contains("-> Self");
-        let setters = functions(section).filter(|(_, head)| is_setter(head));
-        let setters: Vec<&str> =
-            setters.map(|(name, _)| name).filter(|name| !additions.contains(name)).collect();
-        assert!(setters.len() > 10, "{setters:?}");
-        for setter in setters {
-            let getter = format!("get_{setter}");
-            assert!(names.contains(&getter.as_str()), "{builder} has no {getter}");
-        }
+    let section = section(&page, "ChannelBuilder");
+    let names: Vec<&str> = functions(section).map(|(name, _)| name).collect();
+    let is_setter = |head: &str| head.contains("(self") && head.contains("-> Self");
+    let setters = functions(section).filter(|(_, head)| is_setter(head));
+    let setters: Vec<&str> =
+        setters.map(|(name, _)| name).filter(|name| !additions.contains(name)).collect();
+    assert!(setters.len() > 10, "{setters:?}");
+    for setter in setters {
+        let getter = format!("get_{setter}");
+        assert!(names.contains(&getter.as_str()), "there is no {getter}");
     }
+}
+
+/// The fields of a struct, with its types.
+fn fields(section: &str) -> Vec<&str> {
+    let fields = section.lines().filter_map(|line| line.strip_prefix("    pub "));
+    fields.filter_map(|field| field.split(':').next()).collect()
+}
+
+#[test]
+fn setting_of_a_server_has_a_setter_of_its_name() {
+    let page = page();
+    let names: Vec<&str> =
+        functions(section(&page, "ServerBuilder")).map(|(name, _)| name).collect();
+    let fields = fields(section(&page, "ServerSettings"));
+    assert!(fields.len() > 5, "{fields:?}");
+    for field in fields.iter().filter(|field| **field != "base") {
+        assert!(names.contains(field), "there is no setter {field}");
+    }
+    assert!(names.contains(&"settings") && names.iter().all(|name| !name.starts_with("get_")));
 }
 
 #[test]
@@ -73,8 +81,7 @@ fn every_field_of_a_value_has_a_setter_and_others_may_follow() {
         let section = section(&page, value);
         assert!(section.contains("#[non_exhaustive]"), "{value}");
         let names: Vec<&str> = functions(section).map(|(name, _)| name).collect();
-        let fields = section.lines().filter_map(|line| line.strip_prefix("    pub "));
-        let fields: Vec<&str> = fields.filter_map(|field| field.split(':').next()).collect();
+        let fields = fields(section);
         assert!(fields.len() > 1, "{value}: {fields:?}");
         for field in fields {
             let setter = format!("with_{field}");

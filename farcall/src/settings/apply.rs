@@ -1,29 +1,20 @@
 //! From tables to what builders take.
 
 use rpc_core::InvalidSetting;
+use rpc_core::overlays::MethodCompressionOverlay;
+use rpc_core::settings::{Named, Settings};
 
-use super::compression::method_compression;
-use super::invalid::{Conflicts, set};
+use super::invalid::{Conflicts, Invalid, set};
 use super::methods::service_config;
-use super::tables::{KeepaliveTable, ServerTable, TargetTable};
-use crate::{
-    Backoff, ChannelBuilder, ConnectBackoff, Keepalive, Limits, Readiness, ReplayLimits,
-    ServerBuilder,
-};
+use super::tables::TargetTable;
+use crate::server::ServerSettings;
+use crate::server::settings::ServerOverlay;
+use crate::{ChannelBuilder, Keepalive, MethodCompression, Readiness};
 
-/// Settings, if those of several keys can be together.
-fn checked<T>(
-    settings: T,
-    check: impl FnOnce(&T) -> Result<(), InvalidSetting>,
-) -> Result<T, InvalidSetting> {
-    check(&settings).map(|()| settings)
-}
-
-fn keepalive(
-    KeepaliveTable { 0: switch, 1: times }: &KeepaliveTable,
-) -> Result<Option<Keepalive>, InvalidSetting> {
-    let keepalive = checked(times.settings(), Keepalive::check)?;
-    Ok(switch.enabled.unwrap_or(true).then_some(keepalive))
+/// The settings of a table, if they can be together.
+fn resolved<T: Settings>(overlay: &T::Overlay) -> Result<T, InvalidSetting> {
+    let settings = T::resolve(overlay);
+    settings.check_all().map(|()| settings)
 }
 
 impl TargetTable {
@@ -32,14 +23,12 @@ impl TargetTable {
         let wait = self.wait_for_ready.unwrap_or(false);
         let readiness = if wait { Readiness::WaitForReady } else { Readiness::FailFast };
         let builder = builder
-            .limits(all.value_of(checked(self.limits.settings(), Limits::check)))
-            .compression(all.value_of(self.compression.compression()))
-            .keepalive(all.value_of(keepalive(&self.keepalive)))
-            .connect_backoff(
-                all.value_of(checked(self.connect_backoff.settings(), ConnectBackoff::check)),
-            )
-            .path_backoff(all.value_of(checked(self.path_backoff.settings(), Backoff::check)))
-            .replays(all.value_of(checked(self.replays.settings(), ReplayLimits::check)))
+            .limits(all.value_of(resolved(&self.limits)))
+            .compression(all.value_of(resolved(&self.compression)))
+            .keepalive(all.value_of(resolved::<Option<Keepalive>>(&self.keepalive)))
+            .connect_backoff(all.value_of(resolved(&self.connect_backoff)))
+            .path_backoff(all.value_of(resolved(&self.path_backoff)))
+            .replays(all.value_of(resolved(&self.replays)))
             .balance(all.value_of(self.balance.config()))
             .service_config(service_config(&self.methods, &self.retry_budget, all))
             .readiness(readiness);
@@ -55,44 +44,25 @@ impl TargetTable {
     }
 }
 
-impl ServerTable {
-    /// What a server's builder has from this table, its address apart.
-    pub(super) fn apply(&self, builder: ServerBuilder, all: &mut Conflicts) -> ServerBuilder {
-        let count = |it: u64| usize::try_from(it).unwrap_or(usize::MAX);
-        let builder = builder
-            .limits(all.value_of(checked(self.limits.settings(), Limits::check)))
-            .compression(all.value_of(self.compression.compression()))
-            .method_compression(method_compression(&self.methods, all))
-            .keepalive(all.value_of(keepalive(&self.keepalive)));
-        set! { builder,
-            self.drain_timeout => drain_timeout;
-            self.unary_timeout => unary_timeout;
-            self.idle_timeout => idle_timeout;
-            self.max_connection_age => max_connection_age;
-            self.max_connection_age_grace => max_connection_age_grace;
-            self.max_calls.map(|it| count(it.into())) => max_calls;
-            self.max_calls_per_peer.map(|it| it.map(count)) => max_calls_per_peer;
-            self.max_connections.map(|it| count(it.into())) => max_connections;
-            self.max_connections_per_peer.map(|it| it.map(count)) => max_connections_per_peer;
-            self.max_memory => max_memory;
-            self.handshake_timeout => handshake_timeout;
-            self.progress_timeout => progress_timeout;
-            self.rdma_required => rdma_required;
-            self.log_failed_calls => log_failed_calls;
-            self.access_log => access_log;
-            self.require_encryption => require_encryption;
-            self.socket_mode.map(|it| it.0) => socket_mode;
-            self.socket_owner.clone() => socket_owner;
-            self.proxy_protocol.from.clone() => proxy_protocol;
+/// Checks the settings of a server, each group of them apart.
+pub(super) fn check_server(server: &ServerOverlay, all: &mut Conflicts) {
+    check_methods(&server.base.methods, all);
+    let faults = ServerSettings::resolve(server).faults();
+    // Those of methods are known with their names.
+    let others = faults.into_iter().filter(|fault| !fault.name().starts_with("methods."));
+    all.0.extend(others.map(Into::into));
+}
+
+/// Checks the name and the length of each method and service.
+fn check_methods(methods: &MethodCompressionOverlay, all: &mut Conflicts) {
+    for (name, table) in &methods.0 {
+        let alone = Named([(name.clone(), table.clone())].into());
+        if let Err(error) = MethodCompression::resolve(&alone).check() {
+            all.0.push(Invalid {
+                key: ["methods", name, "compress_from"].map(ToOwned::to_owned).to_vec(),
+                value: error.value().to_owned(),
+                rule: error.rule().to_owned(),
+            });
         }
-        #[cfg(feature = "grpc")]
-        set! { builder, self.grpc_web_origins.clone() => grpc_web_origins; }
-        #[cfg(not(feature = "grpc"))]
-        if let Some(origins) = self.grpc_web_origins.as_ref().filter(|it| !it.is_empty()) {
-            // Pages would ask for leave in vain.
-            let rule = "[]: this program was built without farcall's feature `grpc`";
-            all.value_of::<()>(Err(InvalidSetting::new("grpc_web_origins", origins, rule)));
-        }
-        builder
     }
 }

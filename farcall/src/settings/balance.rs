@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use rpc_core::InvalidSetting;
-use rpc_core::settings::{COMPUTED, Checked, define_overlay};
+use rpc_core::settings::{COMPUTED, Checked, PERIOD, define_overlay};
 
-use super::checks::PERIOD;
 use super::invalid::set;
 use crate::balance::{BalanceConfig, FailurePercentage, OutlierDetection, Policy, SlowStart};
 

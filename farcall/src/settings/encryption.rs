@@ -74,7 +74,7 @@ impl Root {
             [tls.ca, tls.cert, tls.key].into_iter().flatten().filter(move |_| is_on)
         });
         let servers = self.servers.0.values().flat_map(|server| {
-            let tls = server.tls.clone().or(&self.defaults.server.tls);
+            let tls = server.0.tls.clone().or(&self.defaults.server.0.tls);
             let is_on = tls.switch().is_some();
             [tls.client_ca, tls.cert, tls.key].into_iter().flatten().filter(move |_| is_on)
         });

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use rpc_core::server::NotServed;
-use rpc_core::settings::Table as _;
+use rpc_core::settings::{Joined, Table as _};
 
+use super::apply::check_server;
 use super::encryption::Wrong;
 use super::error::SettingsError;
 use super::invalid::{Conflicts, Invalid};
@@ -15,7 +16,7 @@ use super::rdma;
 use super::table::unknown;
 use super::tables::{Root, ServerTable, TargetTable};
 use crate::rdma::Rdma;
-use crate::{Address, ChannelBuilder, Server, ServerBuilder};
+use crate::{Address, ChannelBuilder, ServerBuilder};
 
 /// A file and an environment that were read.
 #[derive(Debug)]
@@ -146,20 +147,21 @@ impl Loaded {
             return Err(vec![self.missing(unknown("server", name, known))]);
         };
         let server: ServerTable = server.clone().or(&self.root.defaults.server);
+        let Joined(place, settings) = server;
         let tables: [&[&str]; 2] = [&["servers", name], &["defaults", "server"]];
         let gaps = left_out.within(&tables);
         let mut found = Conflicts::default();
-        let builder = server.apply(Server::builder(), &mut found);
+        check_server(&settings, &mut found);
         let mut mistakes = self.conflicts(&tables, &gaps, found.0);
-        let tls = server.tls.tls().map_err(|all| mistakes.extend(self.wrong(&tables, &gaps, all)));
-        if server.address.is_none() && !gaps.explain(&["address"]) {
+        let tls = place.tls.tls().map_err(|all| mistakes.extend(self.wrong(&tables, &gaps, all)));
+        if place.address.is_none() && !gaps.explain(&["address"]) {
             mistakes.push(self.missing(format!("servers.{name} has no `address`")));
         }
-        let (Ok(tls), Some(address)) = (tls, server.address.clone()) else { return Err(mistakes) };
-        let builder = builder.set_tls(tls).by_settings();
-        let refused = builder.refusal(&address).map(|message| {
-            Wrong::new(server.tls.switch().unwrap_or("require_encryption"), message)
-        });
+        let (Ok(tls), Some(address)) = (tls, place.address) else { return Err(mistakes) };
+        let builder = ServerBuilder::with_file(settings).set_tls(tls);
+        let refused = builder
+            .refusal(&address)
+            .map(|message| Wrong::new(place.tls.switch().unwrap_or("require_encryption"), message));
         let refused = refused.filter(|_| !gaps.touch(&["tls", "require_encryption"]));
         let conflict = builder.refusal_of_proxies(&address);
         let conflict = conflict.map(|message| Wrong::new("proxy_protocol.from", message));

@@ -60,9 +60,6 @@ async fn without_rdma(told: &mut Told) {
     told.say("rdma:// at loopback, where no device of hardware is", message);
     let optional = on(&without_device()).rdma_required(false);
     optional.bind("rdma://127.0.0.1:0").await.expect("it serves TCP");
-    let optional = Config::default().with_rdma_required(false);
-    let server = on(&without_device()).config(&optional);
-    server.bind("rdma://127.0.0.1:0").await.expect("it serves TCP");
     on(&without_device()).bind("auto://127.0.0.1:0").await.expect("it serves TCP");
 }
 

@@ -18,6 +18,7 @@ mod message;
 mod negotiated;
 #[cfg(not(feature = "compression"))]
 mod not_built_in;
+mod overlay;
 mod settings;
 
 #[cfg(feature = "compression")]
@@ -29,6 +30,7 @@ pub use negotiated::Negotiated;
 pub(crate) use negotiated::is_due;
 #[cfg(not(feature = "compression"))]
 pub(crate) use not_built_in::{deflate, inflate};
+pub use overlay::{CompressionOverlay, compressed_from};
 pub use settings::{Compression, check_min_len};
 
 /// What is compressed or inflated at a time, in bytes. It takes about 1 ms to compress and 0.2 ms

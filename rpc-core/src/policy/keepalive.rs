@@ -13,7 +13,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::settings::{InvalidSetting, MAX_DURATION, MIN_TIMEOUT, define_settings};
+use crate::settings::{
+    InvalidSetting, Joined, MAX_DURATION, MIN_TIMEOUT, Settings, define_overlay, define_settings,
+};
 use crate::wire::ProtocolError;
 
 define_settings! {
@@ -73,6 +75,39 @@ impl Keepalive {
             return self.with_interval(self.interval.max(MIN_INTERVAL)).check_each();
         }
         self.check_each()
+    }
+}
+
+define_overlay! {
+    /// How a peer that is gone is found.
+    pub KeepaliveSwitch {
+        /// Without it, finding out is left to the operating system, which may take hours.
+        enabled: bool as Plain = "true", Live, .., "";
+    } tables {}
+}
+
+/// The keys of keepalive that may be off.
+#[doc(hidden)]
+pub type OptionalKeepalive = Joined<KeepaliveSwitch, KeepaliveOverlay>;
+
+impl From<Option<Keepalive>> for OptionalKeepalive {
+    fn from(keepalive: Option<Keepalive>) -> Self {
+        let enabled = Some(keepalive.is_some());
+        Self(KeepaliveSwitch { enabled }, keepalive.map(Into::into).unwrap_or_default())
+    }
+}
+
+impl Settings for Option<Keepalive> {
+    type Overlay = OptionalKeepalive;
+
+    const DEFAULTS: Self = Some(Keepalive::DEFAULTS);
+
+    fn resolve(Joined(switch, times): &OptionalKeepalive) -> Self {
+        switch.enabled.unwrap_or(true).then(|| times.settings())
+    }
+
+    fn check_all(&self) -> Result<(), InvalidSetting> {
+        self.as_ref().map_or(Ok(()), Keepalive::check)
     }
 }
 

@@ -18,7 +18,7 @@ use farcall_probe::relay::relay;
 pub struct ServePlan {
     /// The most connections at a time.
     #[arg(long)]
-    connections: Option<usize>,
+    connections: Option<u32>,
     /// The most memory that clients can make the server keep, in MiB.
     #[arg(long)]
     memory_mib: Option<u64>,
