@@ -29,7 +29,6 @@ mod channel;
 pub mod client;
 #[doc(hidden)]
 pub mod codegen;
-mod config;
 #[cfg(feature = "tonic-connect-info")]
 mod connect_info;
 #[cfg(feature = "grpc")]
@@ -53,7 +52,6 @@ mod tls;
 
 pub use address::{Address, AddressError, IntoAddress};
 pub use channel::{CallCredentials, Channel, ChannelBuilder};
-pub use config::Config;
 #[cfg(feature = "tonic-connect-info")]
 pub use connect_info::tonic_connect_info;
 pub use server::{BindError, Listener, Serve, ServeError, Server, ServerBuilder};

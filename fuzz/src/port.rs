@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use futures::stream;
 use rpc_core::connect::OtherProtocol;
-use rpc_core::server::{HandlerFuture, ListenerSettings, ServerCall};
+use rpc_core::server::{HandlerFuture, Offers, ServerCall, ServerParts, ServerSettings};
 use rpc_core::wire::hello::{self, Hello};
 use rpc_core::wire::{MAGIC, Spoken};
-use rpc_core::{Limits, Request, Response, Server, Service, ServiceDescriptor, Status};
+use rpc_core::{Limits, Request, Response, Service, ServiceDescriptor, Status};
 use rpc_transport_grpc::{GrpcPort, Http1Port};
 use rpc_transport_tcp::StreamListener;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadHalf, duplex};
@@ -62,14 +62,15 @@ async fn trial(manner: u8, bytes: &[u8], limits: Limits) {
     let (step, closes) = (usize::from(manner >> 1) + 1, manner & 1 == 1);
     let protocols: [Arc<dyn OtherProtocol>; 2] =
         [Arc::new(GrpcPort::default()), Arc::new(Http1Port::default())];
-    let mut settings = ListenerSettings::default();
-    settings.limits = Some(limits);
-    settings.protocols = protocols.into();
+    let mut offers = Offers::default();
+    offers.protocols = protocols.into();
+    let mut settings = ServerSettings::default();
+    settings.limits = limits;
     let mut heap = Heap::new("port", &limits);
-    let server = Server::builder().add_service(Echo).build();
+    let server = ServerParts::default().add_service(Echo).build(settings);
     let (client, ours) = heap.apart(|| duplex(PIPE_LEN));
     let incoming = stream::iter([Ok::<_, std::io::Error>(ours)]);
-    let listener = StreamListener::new(incoming).with_settings(settings);
+    let listener = StreamListener::new(incoming).with_offers(offers);
     let serving = server.clone();
     let serving = tokio::spawn(async move { serving.serve(listener).await });
     let (reading, mut writing) = tokio::io::split(client);

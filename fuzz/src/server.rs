@@ -14,13 +14,11 @@ use arbitrary::{Arbitrary, Unstructured};
 use futures::future::BoxFuture;
 use futures::{FutureExt, Stream, StreamExt, stream};
 use rpc_core::connect::Bootstrap;
-use rpc_core::server::{HandlerFuture, Listen, ServerCall};
+use rpc_core::server::{HandlerFuture, Listen, ServerCall, ServerParts, ServerSettings};
 use rpc_core::transport::CloseReason;
 use rpc_core::wire::FrameKind;
 use rpc_core::wire::hello::{self, Hello};
-use rpc_core::{
-    CallKind, Request, Response, Server, Service, ServiceDescriptor, Status, Streaming,
-};
+use rpc_core::{CallKind, Request, Response, Service, ServiceDescriptor, Status, Streaming};
 use tokio::sync::oneshot;
 
 use crate::client::METHODS;
@@ -198,9 +196,10 @@ async fn script(bytes: &[u8]) {
     let service = Asked::default();
     let running = Arc::clone(&service.running);
     let compression = compression_of(bytes);
-    let builder = Server::builder().add_service(service).limits(limits).compression(compression);
-    let builder = builder.max_memory(MEMORY_MAX);
-    let server = builder.drain_timeout(DRAIN_TIMEOUT).build();
+    let mut settings = ServerSettings::default();
+    (settings.limits, settings.compression) = (limits, compression);
+    (settings.max_memory, settings.drain_timeout) = (Some(MEMORY_MAX), DRAIN_TIMEOUT);
+    let server = ServerParts::default().add_service(service).build(settings);
     let mut hello = Hello::new(&limits);
     hello.encodings = if compression.is_accepted() { hello::DEFLATE } else { 0 };
     let hello = hello::encode(&hello).expect("a short Hello encodes");

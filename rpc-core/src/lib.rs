@@ -62,12 +62,14 @@ pub use transport::byte_budget;
 pub mod overlays {
     pub use crate::balance::BalanceOverlay;
     pub use crate::client::ChannelSettingsOverlay;
-    pub use crate::compression::CompressionOverlay;
+    pub use crate::compression::{CompressionOverlay, compressed_from};
     pub use crate::limits::connection::LimitsOverlay;
     pub use crate::policy::breaker::BackoffOverlay;
-    pub use crate::policy::keepalive::KeepaliveOverlay;
+    pub use crate::policy::keepalive::OptionalKeepalive;
     pub use crate::policy::reconnect::ConnectBackoffOverlay;
     pub use crate::policy::retry_budget::ReplayLimitsOverlay;
+    pub use crate::server::ServerOverlay;
+    pub use crate::server::method_compression::{MethodCompressionOverlay, MethodOverlay};
 }
 
 pub use tonic::{Code, Extensions, Request, Response, Status, Streaming, async_trait, metadata};

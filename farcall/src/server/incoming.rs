@@ -72,7 +72,7 @@ where
 
     fn into_incoming(self, server: &Server) -> Result<StreamListener, BindError> {
         check_streams(server)?;
-        Ok(StreamListener::new(self).with_settings(server.config.server()))
+        Ok(StreamListener::new(self))
     }
 }
 
@@ -89,11 +89,11 @@ impl<L: Listen> IntoIncoming<kind::Own> for L {
 
 /// Rejects settings that do not hold for byte streams of the program.
 fn check_streams(server: &Server) -> Result<(), BindError> {
-    let config = &server.config;
-    if server.tls.is_some() || config.require_encryption() {
+    let settings = &server.settings;
+    if server.tls.is_some() || settings.base.require_encryption {
         return Err(BindError::Streams);
     }
-    match config.proxy_protocol() {
+    match settings.proxy_protocol.from[..] {
         [] => Ok(()),
         _ => Err(BindError::ProxiedStreams),
     }
@@ -159,10 +159,9 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let listener = server().bind_listener(listener).unwrap();
         assert!(listener.local_address().to_string().starts_with("auto://127.0.0.1:"));
-        let settings = listener.into_incoming().settings();
-        let upgrades: Vec<_> = settings.upgrades.iter().map(|upgrade| upgrade.name()).collect();
+        let offers = listener.into_incoming().offers();
+        let upgrades: Vec<_> = offers.upgrades.iter().map(|upgrade| upgrade.name()).collect();
         assert_eq!(upgrades, ["rdma"]);
-        assert!(settings.limits.is_some());
     }
 
     #[test]

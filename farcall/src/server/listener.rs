@@ -4,12 +4,14 @@ use std::io;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use rpc_core::connect::{self, Bootstrap, Declined};
-use rpc_core::server::{Listen, ListenerSettings};
+use rpc_core::InvalidSetting;
+use rpc_core::connect::{self, Bootstrap, Declined, OtherProtocol};
+use rpc_core::server::{Listen, Offers};
+use rpc_transport_tcp::{ProxyNetworks, SocketAccess};
 
 use super::offer::Offer;
 use super::socket::{Socket, SocketListener};
-use super::{BindError, Serve, ServeError, Server};
+use super::{BindError, Serve, ServeError, Server, ServerSettings};
 use crate::rdma::Refusal;
 use crate::{Address, tls};
 
@@ -44,12 +46,15 @@ pub struct Listener {
 
 impl Listener {
     pub(super) async fn bind(server: Server, requested: Address) -> Result<Self, BindError> {
-        let bound = Socket::bind(&requested, server.config.socket_access()).await;
+        let settings = &server.settings;
+        let owner = settings.socket_owner.clone();
+        let access = SocketAccess { mode: settings.socket_mode, owner };
+        let bound = Socket::bind(&requested, &access).await;
         let (address, socket) = match bound {
             Ok(bound) => bound,
             Err(reason) => return Err(BindError::Refused { address: requested, reason }),
         };
-        let is_required = matches!(address, Address::Rdma(_)) && server.config.rdma_required();
+        let is_required = matches!(address, Address::Rdma(_)) && settings.base.rdma_required;
         let mut listener = Self::new(server, &requested, address, socket)?;
         if is_required && let Some(offer) = &listener.offer {
             let refused =
@@ -77,19 +82,20 @@ impl Listener {
         address: Address,
         socket: Socket,
     ) -> Result<Self, BindError> {
-        let (config, is_tcp) = (&server.config, matches!(socket, Socket::Tcp(_)));
-        if !is_tcp && !config.proxy_protocol().is_empty() {
+        let (settings, is_tcp) = (&server.settings, matches!(socket, Socket::Tcp(_)));
+        let is_encrypted = settings.base.require_encryption;
+        if !is_tcp && !settings.proxy_protocol.from.is_empty() {
             let (address, reason) = (requested.clone(), PROXIES_WITHOUT_TCP);
             return Err(BindError::ProxyProtocol { address, reason });
         }
-        if let Some(reason) = refusal(is_tcp, server.tls.is_some(), config.require_encryption()) {
+        if let Some(reason) = refusal(is_tcp, server.tls.is_some(), is_encrypted) {
             return Err(BindError::Encryption { address: requested.clone(), reason });
         }
         let offers_rdma = matches!(address, Address::Auto(_) | Address::Rdma(_));
         let offer = offers_rdma.then(|| Offer {
             address: address.clone(),
             local: socket.local_ip(),
-            upgrade: match config.require_encryption() {
+            upgrade: match is_encrypted {
                 true => Arc::new(Refusal::by_setting()),
                 false => server.rdma.upgrade(),
             },
@@ -125,10 +131,10 @@ impl Listener {
     #[doc(hidden)]
     #[must_use]
     pub fn into_incoming(self) -> Incoming {
-        let Self { server: Server { config, tls, .. }, address, socket, offer, is_announced } =
+        let Self { server: Server { settings, tls, .. }, address, socket, offer, is_announced } =
             self;
-        let mut settings = config.server();
-        settings.upgrades.extend(offer.as_ref().map(|offer| Arc::clone(&offer.upgrade)));
+        let mut offers = Offers::default();
+        offers.upgrades.extend(offer.as_ref().map(|offer| Arc::clone(&offer.upgrade)));
         match offer {
             None => connect::announce(&address, None),
             Some(_) if is_announced => {}
@@ -136,17 +142,41 @@ impl Listener {
         }
         // No client of gRPC comes from inside the process.
         if !matches!(socket, Socket::Inproc(_)) {
-            settings.protocols = config.protocols();
+            offers.protocols = protocols(&settings);
         }
         let socket = match socket {
             Socket::Tcp(listener) => {
-                let listener = listener.with_proxies(config.proxies().clone());
-                Socket::Tcp(tls::listener(listener, tls, &settings.protocols))
+                let proxies = checked(ProxyNetworks::new(&settings.proxy_protocol.from));
+                let listener = listener.with_proxies(proxies);
+                Socket::Tcp(tls::listener(listener, tls, &offers.protocols))
             }
             socket => socket,
         };
-        Incoming { socket, settings }
+        Incoming { socket, offers }
     }
+}
+
+/// Returns a setting that was checked when it was set.
+fn checked<T>(setting: Result<T, InvalidSetting>) -> T {
+    setting.unwrap_or_else(|error| unreachable!("it was checked: {error}"))
+}
+
+/// Returns the protocols beside farcall's own.
+#[cfg(feature = "grpc")]
+fn protocols(settings: &ServerSettings) -> Vec<Arc<dyn OtherProtocol>> {
+    use rpc_transport_grpc::{GrpcPort, Http1Port, WebOrigins};
+
+    if !settings.grpc_clients {
+        return Vec::new();
+    }
+    let origins = checked(WebOrigins::new(&settings.grpc_web_origins));
+    let (port, http1) = (GrpcPort::default(), Http1Port::default());
+    vec![Arc::new(port.with_web_origins(&origins)), Arc::new(http1.with_web_origins(&origins))]
+}
+
+#[cfg(not(feature = "grpc"))]
+fn protocols(_: &ServerSettings) -> Vec<Arc<dyn OtherProtocol>> {
+    Vec::new()
 }
 
 /// The reason why connections that do not come over TCP cannot have a proxy's header.
@@ -166,11 +196,11 @@ pub(super) fn refusal(is_tcp: bool, has_tls: bool, is_required: bool) -> Option<
     }
 }
 
-/// A socket with the settings of its server.
+/// A socket with what its clients may ask for.
 #[derive(Debug)]
 pub struct Incoming {
     socket: Socket,
-    settings: ListenerSettings,
+    offers: Offers,
 }
 
 impl Listen for Incoming {
@@ -178,8 +208,8 @@ impl Listen for Incoming {
         self.socket.accept()
     }
 
-    fn settings(&self) -> ListenerSettings {
-        self.settings.clone()
+    fn offers(&self) -> Offers {
+        self.offers.clone()
     }
 }
 

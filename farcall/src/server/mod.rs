@@ -6,6 +6,7 @@ mod incoming;
 mod listener;
 mod offer;
 mod serve;
+pub(crate) mod settings;
 mod socket;
 
 pub use builder::ServerBuilder;
@@ -22,11 +23,14 @@ pub use rpc_core::server::{
     layered, layered_methods,
 };
 pub use serve::Serve;
+pub use settings::{ProxyProtocol, ServerSettings};
 pub use socket::SocketListener;
+
+use std::sync::Arc;
 
 use crate::rdma::Rdma;
 use crate::tls::ServerTls;
-use crate::{Config, ConnectionInfo, IntoAddress};
+use crate::{ConnectionInfo, IntoAddress};
 
 /// A set of services and the rules under which they are served. Clones are the same server.
 ///
@@ -36,7 +40,8 @@ use crate::{Config, ConnectionInfo, IntoAddress};
 #[derive(Debug, Clone)]
 pub struct Server {
     core: rpc_core::Server,
-    config: Config,
+    /// Those that it was built with.
+    settings: Arc<ServerSettings>,
     rdma: Rdma,
     tls: Option<ServerTls>,
     /// A setting that names a method or a service that the server does not have. The server cannot

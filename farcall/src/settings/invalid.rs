@@ -38,12 +38,8 @@ impl Invalid {
 pub(super) struct Conflicts(pub(super) Vec<Invalid>);
 
 impl Conflicts {
-    /// Returns the value, or the default in the place of one that cannot be.
-    pub(super) fn value_of<T: Default>(&mut self, checked: Result<T, InvalidSetting>) -> T {
-        self.value_within(&[], checked)
-    }
-
-    /// The same for a value in a table within that of the target or server.
+    /// Returns the value in a table within that of the target or server, or the default in the
+    /// place of one that cannot be.
     pub(super) fn value_within<T: Default>(
         &mut self,
         tables: &[&str],

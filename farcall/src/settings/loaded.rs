@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use rpc_core::server::NotServed;
-use rpc_core::settings::Table as _;
+use rpc_core::settings::{Joined, Table as _};
 
+use super::apply::{self, check_server};
 use super::encryption::Wrong;
 use super::error::SettingsError;
 use super::invalid::{Conflicts, Invalid};
@@ -16,7 +17,7 @@ use super::table::unknown;
 use super::tables::{Root, ServerTable, TargetTable};
 use crate::address::NO_SOCKET_SCHEME;
 use crate::rdma::Rdma;
-use crate::{Address, ChannelBuilder, Server, ServerBuilder};
+use crate::{Address, ChannelBuilder, ServerBuilder};
 
 /// A file and an environment that were read.
 #[derive(Debug)]
@@ -106,12 +107,13 @@ impl Loaded {
             return Err(vec![self.missing(unknown("target", name, known))]);
         };
         let target: TargetTable = target.clone().or(&self.root.defaults.target);
+        let Joined(place, Joined(settings, calls)) = target;
         let tables: [&[&str]; 2] = [&["targets", name], &["defaults", "target"]];
         let gaps = left_out.within(&tables);
-        let place = target.place();
         let address = place.address.clone().unwrap_or_else(no_address);
         let mut found = Conflicts::default();
-        let builder = target.builder(address, &mut found);
+        let requires_encryption = settings.require_encryption;
+        let builder = apply::channel(address, (settings, &calls), &mut found);
         let mut mistakes = self.conflicts(&tables, &gaps, found.0);
         let tls = place.tls.tls().map_err(|all| mistakes.extend(self.wrong(&tables, &gaps, all)));
         // What is left out is known to be wrong, and so is not what it makes of the rest.
@@ -122,8 +124,7 @@ impl Loaded {
         let Ok(tls) = tls else { return Err(mistakes) };
         let builder = builder.set_tls(tls);
         if let Some(message) = builder.refusal().filter(|_| is_whole && place.address.is_some()) {
-            let required =
-                target.settings().require_encryption.filter(|it| *it).map(|_| "require_encryption");
+            let required = requires_encryption.filter(|it| *it).map(|_| "require_encryption");
             let key = place.tls.switch().or(required).unwrap_or("address");
             mistakes.extend(self.wrong(&tables, &gaps, [Wrong::new(key, message)]));
         }
@@ -149,20 +150,21 @@ impl Loaded {
             return Err(vec![self.missing(unknown("server", name, known))]);
         };
         let server: ServerTable = server.clone().or(&self.root.defaults.server);
+        let Joined(place, settings) = server;
         let tables: [&[&str]; 2] = [&["servers", name], &["defaults", "server"]];
         let gaps = left_out.within(&tables);
         let mut found = Conflicts::default();
-        let builder = server.apply(Server::builder(), &mut found);
+        check_server(&settings, &mut found);
         let mut mistakes = self.conflicts(&tables, &gaps, found.0);
-        let tls = server.tls.tls().map_err(|all| mistakes.extend(self.wrong(&tables, &gaps, all)));
-        if server.address.is_none() && !gaps.explain(&["address"]) {
+        let tls = place.tls.tls().map_err(|all| mistakes.extend(self.wrong(&tables, &gaps, all)));
+        if place.address.is_none() && !gaps.explain(&["address"]) {
             mistakes.push(self.missing(format!("servers.{name} has no `address`")));
         }
-        let (Ok(tls), Some(address)) = (tls, server.address.clone()) else { return Err(mistakes) };
-        let builder = builder.set_tls(tls).by_settings();
-        let refused = builder.refusal(&address).map(|message| {
-            Wrong::new(server.tls.switch().unwrap_or("require_encryption"), message)
-        });
+        let (Ok(tls), Some(address)) = (tls, place.address) else { return Err(mistakes) };
+        let builder = ServerBuilder::with_file(settings).set_tls(tls);
+        let refused = builder
+            .refusal(&address)
+            .map(|message| Wrong::new(place.tls.switch().unwrap_or("require_encryption"), message));
         let refused = refused.filter(|_| !gaps.touch(&["tls", "require_encryption"]));
         let conflict = builder.refusal_of_proxies(&address);
         let conflict = conflict.map(|message| Wrong::new("proxy_protocol.from", message));

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use rpc_core::InvalidSetting;
 use rpc_core::client::attempts::ServiceConfig;
-use rpc_core::settings::{COMPUTED, Checked, NO_TIME, define_overlay};
+use rpc_core::overlays::compressed_from;
+use rpc_core::settings::{
+    COMPUTED, Checked, NO_TIME, Named, PERIOD, SERVED, TIMEOUT, define_overlay,
+};
 
-use super::checks::{PERIOD, SERVED, TIMEOUT};
-use super::compression::compressed_from;
 use super::invalid::{Conflicts, Invalid, set};
-use super::table::Named;
 use super::value::CodeName;
 use crate::retry::{Codes, HedgingPolicy, MethodConfig, RetryBudget, RetryPolicy, RetryRate};
 

@@ -2,14 +2,12 @@
 //!
 //! [`layers`] joins the file and the environment, and [`reader`] reads the values of their keys.
 //! [`strays`] finds variables that would set nothing, and [`places`] says where each value came
-//! from. Types of the program declare their keys where they are (`rpc_core::settings`). [`tables`],
-//! [`compression`] and [`methods`] declare all others, with ranges of [`checks`] and
-//! types of [`value`]. [`apply`] gives values to the builders, which [`loaded`] makes. [`reload`]
-//! reads the file again while the program runs.
+//! from. Types of the program declare their keys where they are (`rpc_core::settings`). [`tables`]
+//! and [`methods`] declare all others, with types of [`value`]. [`apply`] checks the values, and
+//! gives them to the builders, which [`loaded`] makes. [`reload`] reads the file again while the
+//! program runs.
 
 mod apply;
-mod checks;
-mod compression;
 mod encryption;
 mod error;
 mod invalid;

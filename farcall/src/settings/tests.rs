@@ -403,7 +403,7 @@ fn with_origins(origins: &str) -> Result<crate::ServerBuilder, String> {
 #[test]
 fn origins_of_pages_are_checked_where_they_are_set() {
     let builder = with_origins("[\"https://app.example\"]").unwrap();
-    assert_eq!(builder.get_grpc_web_origins(), ["https://app.example"]);
+    assert_eq!(builder.settings().grpc_web_origins, ["https://app.example"]);
     let error = with_origins("[\"https://app.example/\"]").unwrap_err();
     let expected = "farcall.toml:3:20: servers.orders.grpc_web_origins: it is \
                     \"https://app.example/\": it has to be \"*\" alone, or scheme://host[:port]";
@@ -431,7 +431,7 @@ fn networks_of_proxies_are_checked_where_they_are_set() {
         server.map(|(_, builder)| builder).map_err(|error| error.to_string())
     };
     let builder = server("tcp://127.0.0.1:0", "[\"10.0.0.0/24\", \"::1\"]").unwrap();
-    assert_eq!(builder.get_proxy_protocol(), ["10.0.0.0/24", "::1"]);
+    assert_eq!(builder.settings().proxy_protocol.from, ["10.0.0.0/24", "::1"]);
     let error = server("tcp://127.0.0.1:0", "[\"10.0.0.0/99\"]").unwrap_err();
     let expected = "farcall.toml:3:23: servers.orders.proxy_protocol.from: it is \"10.0.0.0/99\": \
                     it has to be a network, as \"10.0.0.0/8\"";

@@ -14,19 +14,6 @@ pub(super) const UNITS: Units = Units {
     size: |text| text.parse::<ByteSize>().ok().map(|size| size.as_u64()),
 };
 
-/// Permissions of a file in octal digits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct SocketMode(pub(super) u32);
-
-impl FromStr for SocketMode {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let mode = u32::from_str_radix(text.trim_start_matches("0o"), 8).map(Self);
-        mode.map_err(|_| format!("`{text}` is no mode of a file: write \"0660\" or such"))
-    }
-}
-
 /// A status code by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CodeName(pub(super) Code);
@@ -58,7 +45,6 @@ macro_rules! text {
 
 text! {
     crate::Address: "an address, as \"auto://host:7000\"";
-    SocketMode: "octal digits in quotes, as \"0660\"";
     CodeName: "the name of a status code, as \"UNAVAILABLE\"";
 }
 

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::panic::catch_unwind;
 use std::time::Duration;
 
-use farcall::{Config, Keepalive, Limits, MethodCompression, Rdma, RdmaConfig, Server};
+use farcall::{Keepalive, Limits, MethodCompression, Rdma, RdmaConfig, Server};
 
 use crate::service::{on, with_device, with_device_under, without_device};
 use crate::told::Told;
@@ -60,9 +60,6 @@ async fn without_rdma(told: &mut Told) {
     told.say("rdma:// at loopback, where no device of hardware is", message);
     let optional = on(&without_device()).rdma_required(false);
     optional.bind("rdma://127.0.0.1:0").await.expect("it serves TCP");
-    let optional = Config::default().with_rdma_required(false);
-    let server = on(&without_device()).config(&optional);
-    server.bind("rdma://127.0.0.1:0").await.expect("it serves TCP");
     on(&without_device()).bind("auto://127.0.0.1:0").await.expect("it serves TCP");
 }
 
@@ -78,12 +75,12 @@ fn panics(told: &mut Told) {
     say("Server::builder().unary_timeout(Duration::ZERO)", || {
         drop(Server::builder().unary_timeout(Duration::ZERO));
     });
-    say("Config::default().with_limits(..max_message_len: 0)", || {
-        drop(Config::default().with_limits(Limits::default().with_max_message_len(0)));
+    say("Server::builder().limits(..max_message_len: 0)", || {
+        drop(Server::builder().limits(Limits::default().with_max_message_len(0)));
     });
-    say("Config::default().with_keepalive(..interval: 1 ms)", || {
+    say("Server::builder().keepalive(..interval: 1 ms)", || {
         let keepalive = Keepalive::default().with_interval(Duration::from_millis(1));
-        drop(Config::default().with_keepalive(keepalive));
+        drop(Server::builder().keepalive(keepalive));
     });
     say("Rdma::new(..lanes: 0)", || {
         drop(Rdma::new(RdmaConfig::default().with_lanes(0)));

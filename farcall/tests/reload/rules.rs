@@ -128,6 +128,29 @@ async fn what_a_server_has_from_code_stays() {
     assert_eq!(first.await.unwrap().unwrap(), "s");
 }
 
+/// A limit that the program sets leaves the others to the file.
+#[tokio::test]
+async fn limit_of_the_code_leaves_other_limits_live() {
+    let set = |builder: ServerBuilder| builder.max_message_len(1 << 20);
+    let served = Served::new("one-limit", "limits.max_message_len = 1", set).await;
+    let limits = "limits.max_message_len = 2\nlimits.max_calls = 1";
+    assert_eq!(served.set(limits).len(), 2);
+    let channel = served.connect().await;
+    assert_eq!(name(&channel).await.unwrap(), "s");
+    let first = begin(&channel);
+    served.service.has_begun().await;
+    let second = begin(&channel);
+    assert_eq!(
+        served.set("limits.max_calls = 2"),
+        ["servers.s.limits.max_message_len", "servers.s.limits.max_calls",]
+    );
+    served.service.answers.add_permits(1);
+    assert_eq!(first.await.unwrap().unwrap(), "s");
+    served.service.has_begun().await;
+    served.service.answers.add_permits(1);
+    assert_eq!(second.await.unwrap().unwrap(), "s");
+}
+
 /// Makes a call that has no answer and ends by its timeout, which has to be long enough for the
 /// call to reach its handler.
 async fn time_out(channel: &Channel, service: &Named) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::settings::format::{Format as _, OrOff};
 use crate::settings::{
-    Checked, InvalidSetting, Mismatch, NO_TIME, Raw, TIMEOUTS, Units, Value, check_period,
+    Checked, InvalidSetting, Mismatch, NO_TIME, Raw, TIMEOUT, Units, Value, check_period,
     define_settings,
 };
 
@@ -55,7 +55,7 @@ define_settings! {
         ///
         /// From 1 ms to a year. 10 s by default, Finagle's and tower's value for the same average.
         latency_decay, with_latency_decay: Duration as Plain = Duration::from_secs(10), Start,
-            TIMEOUTS, NO_TIME;
+            TIMEOUT, NO_TIME;
         /// How many connections the channel makes to each server. From 1 to 64.
         ///
         /// 1 by default. One connection is one task on either side, and one congestion window:
@@ -138,17 +138,17 @@ define_settings! {
         ///
         /// From 1 ms to a year; 10 s by default, as A50.
         interval, with_interval: Duration as Plain = Duration::from_secs(10), Start,
-            TIMEOUTS, NO_TIME;
+            TIMEOUT, NO_TIME;
         /// How long a server is left out the first time; each time in a row adds as much.
         ///
         /// From 1 ms to a year; 30 s by default, as A50.
         base_ejection_time, with_base_ejection_time: Duration as Plain = Duration::from_secs(30),
-            Start, TIMEOUTS, NO_TIME;
+            Start, TIMEOUT, NO_TIME;
         /// How long at most.
         ///
         /// From 1 ms to a year; 300 s by default, as A50. Less than the base counts as the base.
         max_ejection_time, with_max_ejection_time: Duration as Plain = Duration::from_secs(300),
-            Start, TIMEOUTS, NO_TIME;
+            Start, TIMEOUT, NO_TIME;
         /// While a greater percentage of the servers is left out, no further one is.
         ///
         /// From 0 to 100 percent. 50 by default, so that a failing half is left out. A50's and

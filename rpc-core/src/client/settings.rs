@@ -19,12 +19,12 @@ macro_rules! channel_settings {
                 /// None by default. Calls that a handler makes end with the handler's own call at
                 /// the latest: see `Deadline::detached`.
                 timeout: Option<::std::time::Duration> as OrOff = None, Live,
-                    $crate::settings::TIMEOUTS, $crate::settings::NO_TIME;
+                    $crate::settings::TIMEOUT, $crate::settings::NO_TIME;
                 /// For unary calls in its place. Streams have none by this.
                 ///
                 /// None by default.
                 unary_timeout: Option<::std::time::Duration> as OrOff = None, Live,
-                    $crate::settings::TIMEOUTS, $crate::settings::NO_TIME;
+                    $crate::settings::TIMEOUT, $crate::settings::NO_TIME;
                 /// Whether calls wait while the server cannot be reached; else they fail at once.
                 ///
                 /// They fail at once by default, as with gRPC.
@@ -37,7 +37,7 @@ macro_rules! channel_settings {
                 /// `auto://` falls back to TCP after 3 s.
                 handshake_timeout: ::std::time::Duration as Plain
                     = ::std::time::Duration::from_secs(10), Start,
-                    $crate::settings::TIMEOUTS, $crate::settings::NO_TIME;
+                    $crate::settings::TIMEOUT, $crate::settings::NO_TIME;
                 /// How long the server may take nothing of what waits for it before the connection
                 /// ends.
                 ///
@@ -45,7 +45,7 @@ macro_rules! channel_settings {
                 /// begun. 60 s by default; never with `None`.
                 progress_timeout: Option<::std::time::Duration> as OrOff
                     = Some($crate::policy::progress::PROGRESS_TIMEOUT), Start,
-                    $crate::settings::TIMEOUTS, $crate::settings::NO_TIME;
+                    $crate::settings::TIMEOUT, $crate::settings::NO_TIME;
                 /// Whether each call that fails has a line in the log.
                 ///
                 /// On by default. The line has the target `farcall::call`, and names the method,
@@ -81,7 +81,7 @@ macro_rules! channel_settings {
                 /// `grpcs://` the default is an interval of 5 minutes, as gRPC's servers ask for,
                 /// and there are no pings without calls. Each end of a connection for too many
                 /// pings doubles the interval of its channel.
-                keepalive: $crate::Keepalive, $crate::overlays::KeepaliveOverlay, Start;
+                keepalive: Option<$crate::Keepalive>, $crate::overlays::OptionalKeepalive, Start;
                 /// Delays before the channel connects again to a server that cannot be reached, or
                 /// whose connections are of no use; gRPC's by default.
                 connect_backoff: $crate::ConnectBackoff, $crate::overlays::ConnectBackoffOverlay,

@@ -29,9 +29,9 @@ pub use negotiated::Negotiated;
 pub(crate) use negotiated::is_due;
 #[cfg(not(feature = "compression"))]
 pub(crate) use not_built_in::{deflate, inflate};
-#[doc(hidden)]
-pub use settings::CompressionOverlay;
 pub use settings::{Compression, check_min_len};
+#[doc(hidden)]
+pub use settings::{CompressionOverlay, compressed_from};
 
 /// What is compressed or inflated at a time, in bytes. It takes about 1 ms to compress and 0.2 ms
 /// to inflate as much, which a connection's driver can wait for; longer messages yield.

@@ -96,6 +96,13 @@ impl Compression {
     }
 }
 
+/// Returns the length from which on messages are compressed, as [`Compression`] has it.
+#[must_use]
+pub fn compressed_from(bytes: Option<u64>) -> u32 {
+    // None is as long as the greatest length: as with "off", nothing is compressed.
+    bytes.map_or(NEVER, |bytes| u32::try_from(bytes).unwrap_or(NEVER))
+}
+
 /// Checks the length from which on messages are compressed.
 ///
 /// # Errors

@@ -196,7 +196,7 @@ async fn negotiate(
             Some(_) => Negotiated::default(),
             None => bootstrap.negotiated(config.settings.compression, answer.encodings),
         },
-        keepalive: config.settings.keepalive.when_enabled(),
+        keepalive: config.settings.keepalive,
         progress_timeout: config.settings.progress_timeout,
         peer: answer,
         server: Arc::clone(server),

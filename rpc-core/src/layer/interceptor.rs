@@ -33,7 +33,6 @@ pub trait RequestHead {
 /// # Examples
 ///
 /// ```
-/// # extern crate rpc_core as farcall;
 /// use farcall::layer::InterceptorLayer;
 /// use farcall::{Request, Server, Status};
 ///

@@ -13,20 +13,20 @@
 
 use std::time::{Duration, Instant};
 
-use crate::settings::{InvalidSetting, MAX_DURATION, MIN_TIMEOUT, define_settings};
+use crate::settings::{
+    InvalidSetting, Joined, MAX_DURATION, MIN_TIMEOUT, Settings, define_overlay, define_settings,
+};
 use crate::wire::ProtocolError;
 
 define_settings! {
-    /// The detection of a peer that is gone.
+    /// The detection of a silent peer.
     ///
-    /// Such a peer is found at most twice `interval` and `timeout` after the last thing that it
-    /// sent.
+    /// A peer that is gone is found at most twice `interval` and `timeout` after the last thing
+    /// that it sent.
     ///
     /// [`check`](Self::check) says whether the times are in range. The setters that take a
     /// `Keepalive` check it, and panic.
     Keepalive, KeepaliveOverlay, "keepalive", [const], derive(Copy, PartialEq, Eq) {
-        /// Without it, finding out is left to the operating system, which may take hours.
-        enabled, with_enabled: bool as Plain = true, Live, .., "";
         /// How long nothing may come in before a ping asks for something. At grpc:// the default is
         /// 5m, and a channel pings during calls alone.
         ///
@@ -54,13 +54,7 @@ impl Keepalive {
     /// A peer that is silent for `interval` is sent a ping, and has `timeout` to be heard.
     #[must_use]
     pub const fn new(interval: Duration, timeout: Duration) -> Self {
-        Self { enabled: true, interval, timeout, is_for_tests: false }
-    }
-
-    /// Returns the times unless it is switched off.
-    #[must_use]
-    pub const fn when_enabled(self) -> Option<Self> {
-        if self.enabled { Some(self) } else { None }
+        Self { interval, timeout, is_for_tests: false }
     }
 
     /// As [`new`](Self::new), with an `interval` that may be as short as 1 ms, for tests that count
@@ -68,7 +62,7 @@ impl Keepalive {
     #[doc(hidden)]
     #[must_use]
     pub const fn for_tests(interval: Duration, timeout: Duration) -> Self {
-        Self { enabled: true, interval, timeout, is_for_tests: true }
+        Self { interval, timeout, is_for_tests: true }
     }
 
     /// Checks that both times are in their ranges.
@@ -84,10 +78,36 @@ impl Keepalive {
     }
 }
 
-impl From<Option<Self>> for Keepalive {
-    /// Switches it off for `None`.
-    fn from(keepalive: Option<Self>) -> Self {
-        keepalive.unwrap_or(Self::DEFAULTS.with_enabled(false))
+define_overlay! {
+    /// How a peer that is gone is found.
+    pub KeepaliveSwitch {
+        /// Without it, finding out is left to the operating system, which may take hours.
+        enabled: bool as Plain = "true", Live, .., "";
+    } tables {}
+}
+
+/// The keys of keepalive that may be off.
+#[doc(hidden)]
+pub type OptionalKeepalive = Joined<KeepaliveSwitch, KeepaliveOverlay>;
+
+impl From<Option<Keepalive>> for OptionalKeepalive {
+    fn from(keepalive: Option<Keepalive>) -> Self {
+        let enabled = Some(keepalive.is_some());
+        Self(KeepaliveSwitch { enabled }, keepalive.map(Into::into).unwrap_or_default())
+    }
+}
+
+impl Settings for Option<Keepalive> {
+    type Overlay = OptionalKeepalive;
+
+    const DEFAULTS: Self = Some(Keepalive::DEFAULTS);
+
+    fn resolve(Joined(switch, times): &OptionalKeepalive) -> Self {
+        switch.enabled.unwrap_or(true).then(|| times.settings())
+    }
+
+    fn check_all(&self) -> Result<(), InvalidSetting> {
+        self.as_ref().map_or(Ok(()), Keepalive::check)
     }
 }
 

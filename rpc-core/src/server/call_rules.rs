@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::ServerSettings;
 use crate::call::log::CallLog;
 
 /// The rules that every call looks at. A look is one relaxed load: each rule stands alone, and
@@ -31,7 +32,14 @@ impl CallRules {
         (nanos > 0).then(|| Duration::from_nanos(nanos))
     }
 
-    pub(super) fn set_unary_timeout(&self, timeout: Option<Duration>) {
+    /// Takes what calls look at of `settings`.
+    pub(super) fn set(&self, settings: &ServerSettings) {
+        self.set_unary_timeout(settings.unary_timeout);
+        let (failures, access) = (settings.log_failed_calls, settings.access_log);
+        self.set_log(CallLog { failures, access });
+    }
+
+    fn set_unary_timeout(&self, timeout: Option<Duration>) {
         // The longest is 365 days, which are 2^55 ns.
         let nanos = timeout.map_or(0, |it| u64::try_from(it.as_nanos()).unwrap_or(u64::MAX));
         self.unary_timeout.store(nanos, Ordering::Relaxed);
@@ -42,7 +50,7 @@ impl CallRules {
         CallLog { failures: bits & FAILURES != 0, access: bits & ACCESS != 0 }
     }
 
-    pub(super) fn set_log(&self, CallLog { failures, access }: CallLog) {
+    fn set_log(&self, CallLog { failures, access }: CallLog) {
         let bits = if failures { FAILURES } else { 0 } | if access { ACCESS } else { 0 };
         self.log.store(bits, Ordering::Relaxed);
     }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::compression::check_min_len;
-use crate::settings::ensure;
+use crate::compression::{check_min_len, compressed_from};
+use crate::settings::{Named, SERVED, Settings, define_overlay, ensure};
 use crate::{Compression, InvalidSetting, MethodDescriptor, ServiceDescriptor};
 
 /// From which length on a server compresses its responses, by method or by service.
@@ -135,6 +135,50 @@ impl MethodCompression {
             len.or(others.min_len()).unwrap_or(u32::MAX)
         };
         methods.map(len).collect()
+    }
+}
+
+define_overlay! {
+    /// What applies to a method of the server, "/shop.Catalog/Get", or to all of a service,
+    /// "shop.Catalog". It is an error to name one that the server does not have.
+    pub MethodOverlay {
+        /// From which length on responses are compressed, where the client accepts it; "off" is
+        /// never. Unless it is set, the server's `compression.min_len` says.
+        compress_from: Option<u64> as SizeOrOff = "\"off\"", Live, 1.., SERVED;
+    } tables {}
+}
+
+/// The tables of a server's methods and services, by name.
+#[doc(hidden)]
+pub type MethodCompressionOverlay = Named<MethodOverlay>;
+
+impl From<MethodCompression> for MethodCompressionOverlay {
+    fn from(MethodCompression { services, methods }: MethodCompression) -> Self {
+        let all = services.into_iter().chain(methods);
+        let table = |bytes| MethodOverlay { compress_from: Some(Some(u64::from(bytes))) };
+        Self(all.map(|(name, bytes)| (name, table(bytes))).collect())
+    }
+}
+
+impl Settings for MethodCompression {
+    type Overlay = MethodCompressionOverlay;
+
+    const DEFAULTS: Self = Self { services: BTreeMap::new(), methods: BTreeMap::new() };
+
+    fn resolve(overlay: &MethodCompressionOverlay) -> Self {
+        let set = |(name, table): (&String, &MethodOverlay)| {
+            Some((name.clone(), compressed_from(table.compress_from?)))
+        };
+        overlay.0.iter().filter_map(set).fold(Self::new(), |all, (name, bytes)| {
+            match name.contains('/') {
+                true => all.with_method(name, bytes),
+                false => all.with_service(name, bytes),
+            }
+        })
+    }
+
+    fn check_all(&self) -> Result<(), InvalidSetting> {
+        self.check()
     }
 }
 

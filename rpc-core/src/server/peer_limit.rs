@@ -20,7 +20,7 @@ pub(super) struct PeerLimit {
 pub(super) const CONNECTIONS_FLOOR: u64 = 64;
 
 impl PeerLimit {
-    pub(super) fn on_calls(max: usize, per_peer: Option<usize>) -> Self {
+    pub(super) fn on_calls(max: u32, per_peer: Option<u32>) -> Self {
         let names = Names {
             what: "running calls",
             setting: "server.max_calls",
@@ -30,7 +30,7 @@ impl PeerLimit {
         Self::new(names, max, per_peer)
     }
 
-    pub(super) fn on_connections(max: usize, per_peer: Option<usize>) -> Self {
+    pub(super) fn on_connections(max: u32, per_peer: Option<u32>) -> Self {
         let names = Names {
             what: "connections",
             setting: "server.max_connections",
@@ -40,16 +40,16 @@ impl PeerLimit {
         Self::new(names, max, per_peer)
     }
 
-    fn new(names: Names, max: usize, per_peer: Option<usize>) -> Self {
-        let per_peer = AtomicU64::new(per_peer.map_or(0, |count| count as u64));
-        Self { limit: SharedLimit::new(names, max as u64), per_peer }
+    fn new(names: Names, max: u32, per_peer: Option<u32>) -> Self {
+        let per_peer = AtomicU64::new(per_peer.map_or(0, u64::from));
+        Self { limit: SharedLimit::new(names, max.into()), per_peer }
     }
 
     /// Makes it another limit. What peers have beyond it stays theirs; the share of a peer is
     /// another from its next connection on.
-    pub(super) fn set(&self, max: usize, per_peer: Option<usize>) {
-        self.limit.set_max(max as u64);
-        self.per_peer.store(per_peer.map_or(0, |count| count as u64), Ordering::Relaxed);
+    pub(super) fn set(&self, max: u32, per_peer: Option<u32>) {
+        self.limit.set_max(max.into());
+        self.per_peer.store(per_peer.map_or(0, u64::from), Ordering::Relaxed);
     }
 
     /// What all peers have.

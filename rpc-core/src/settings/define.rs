@@ -13,6 +13,8 @@
 ///         connect, with_connect: ConnectOptions, ConnectOptionsOverlay, Start;
 ///     } private {
 ///         has_rules: bool = true;
+///     } flat {
+///         base: Others, OthersOverlay;
 ///     }
 /// }
 /// ```
@@ -23,7 +25,8 @@
 /// [`Format`](crate::settings::format::Format), the default (with `=> "3"` an example if a file
 /// cannot say the default), an [`Effect`](crate::settings::Effect), a range and its reason. Groups
 /// are [`Settings`](crate::settings::Settings) of their own, with their heading in the reference if
-/// it is not their name. Private fields have no setter and no key.
+/// it is not their name. Private fields have no setter and no key. A flat field has settings whose
+/// keys stand in the same table: before its own keys, and with their tables after its own.
 ///
 /// `DEFAULTS` has the defaults, and `check_each` checks every range. The type's `check`, which is
 /// written by hand, adds the rules for several keys together. The overlay's `settings` lays it over
@@ -72,6 +75,9 @@ macro_rules! define_settings {
                 $(#[doc = $hidden_doc:literal])*
                 $hidden:ident: $hidden_type:ty = $hidden_default:expr;
             )*
+        })? $(flat {
+            $(#[doc = $flat_doc:literal])*
+            $flat:ident: $flat_type:ty, $flat_overlay:ty;
         })?
     ) => {
         $(#[doc = $about])*
@@ -90,6 +96,10 @@ macro_rules! define_settings {
                 $(#[doc = $hidden_doc])*
                 $hidden: $hidden_type,
             )*)?
+            $(
+                $(#[doc = $flat_doc])*
+                pub $flat: $flat_type,
+            )?
         }
 
         impl $name {
@@ -99,6 +109,7 @@ macro_rules! define_settings {
                 $($key: $default,)*
                 $($($group: <$inner as $crate::settings::Settings>::DEFAULTS,)*)?
                 $($($hidden: $hidden_default,)*)?
+                $($flat: <$flat_type as $crate::settings::Settings>::DEFAULTS,)?
             };
 
             $($($crate::define_setter! { $setters $key, $setter: $type })?)*
@@ -115,6 +126,7 @@ macro_rules! define_settings {
                     )?;
                 )*
                 $($($crate::settings::Settings::check_all(&self.$group)?;)*)?
+                $($crate::settings::Settings::check_all(&self.$flat)?;)?
                 Ok(())
             }
         }
@@ -143,7 +155,9 @@ macro_rules! define_settings {
                 )*)?
             } private {
                 $($($hidden: $hidden_type;)*)?
-            }
+            } $(flat {
+                $flat: $flat_overlay;
+            })?
         }
 
         impl $overlay {
@@ -156,6 +170,7 @@ macro_rules! define_settings {
                         $group: <$inner as $crate::settings::Settings>::resolve(&self.$group),
                     )*)?
                     $($($hidden: self.$hidden.clone().unwrap_or($hidden_default),)*)?
+                    $($flat: <$flat_type as $crate::settings::Settings>::resolve(&self.$flat),)?
                 }
             }
         }
@@ -167,6 +182,7 @@ macro_rules! define_settings {
                     $($key: Some(settings.$key),)*
                     $($($group: settings.$group.into(),)*)?
                     $($($hidden: Some(settings.$hidden),)*)?
+                    $($flat: settings.$flat.into(),)?
                 }
             }
         }
@@ -185,19 +201,12 @@ macro_rules! define_settings {
             }
 
             fn faults(&self) -> Vec<$crate::settings::InvalidSetting> {
-                let each = [
-                    $(
-                        $crate::settings::table::check::<$crate::settings::format::$format, $type>(
-                            $crate::setting_name!($path $key),
-                            &self.$key,
-                            $range,
-                            $reason,
-                        ),
-                    )*
-                    $($($crate::settings::Settings::check_all(&self.$group),)*)?
+                let parts: &[Vec<$crate::settings::InvalidSetting>] = &[
+                    $($($crate::settings::Settings::faults(&self.$group),)*)?
+                    $($crate::settings::Settings::faults(&self.$flat),)?
                 ];
-                let found: Vec<_> = each.into_iter().filter_map(Result::err).collect();
-                if found.is_empty() { self.check_all().err().into_iter().collect() } else { found }
+                let faults = parts.concat();
+                if faults.is_empty() { self.check_all().err().into_iter().collect() } else { faults }
             }
         }
     };
@@ -252,6 +261,8 @@ macro_rules! define_overlay {
             $($table:ident: $inner:ty = $heading:expr, $within:ident;)*
         } $(private {
             $($hidden:ident: $hidden_type:ty;)*
+        })? $(flat {
+            $flat:ident: $flat_type:ty;
         })?
     ) => {
         $(#[doc = $about])*
@@ -267,6 +278,10 @@ macro_rules! define_overlay {
                 $visible $table: $inner,
             )*
             $($($hidden: Option<$hidden_type>,)*)?
+            $(
+                /// Keys of the same table.
+                $visible $flat: $flat_type,
+            )?
         }
 
         impl $crate::settings::Slots for $name {
@@ -293,7 +308,12 @@ macro_rules! define_overlay {
                         }
                     )*
                     $(stringify!($table) => Some(Slot::Table(&mut self.$table)),)*
-                    _ => None,
+                    _ => {
+                        $(if true {
+                            return self.$flat.slot(name);
+                        })?
+                        None
+                    }
                 }
             }
         }
@@ -305,6 +325,7 @@ macro_rules! define_overlay {
                     $($key: self.$key.or_else(|| defaults.$key.clone()),)*
                     $($table: $crate::settings::Table::or(self.$table, &defaults.$table),)*
                     $($($hidden: self.$hidden.or_else(|| defaults.$hidden.clone()),)*)?
+                    $($flat: $crate::settings::Table::or(self.$flat, &defaults.$flat),)?
                 }
             }
 
@@ -322,7 +343,7 @@ macro_rules! define_overlay {
                     )*
                 ];
                 keys.retain(|key| key.effect != Effect::CodeOnly);
-                let groups: Vec<Group> = vec![
+                let mut groups: Vec<Group> = vec![
                     $(
                         Group {
                             name: stringify!($table),
@@ -332,6 +353,12 @@ macro_rules! define_overlay {
                         },
                     )*
                 ];
+                let _ = &mut groups;
+                $(
+                    let flat = <$flat_type as $crate::settings::Table>::describe();
+                    keys.splice(0..0, flat.keys);
+                    groups.extend(flat.groups);
+                )?
                 Description { docs: &[$($about),*], keys, groups }
             }
 
@@ -345,6 +372,7 @@ macro_rules! define_overlay {
                 use $crate::settings::Effect;
 
                 let _ = (new, effect, &path, &visit);
+                $($crate::settings::Table::each_change(&self.$flat, &new.$flat, effect, path, visit);)?
                 $(
                     if self.$key != new.$key {
                         path.push(stringify!($key).to_owned());
@@ -369,6 +397,7 @@ macro_rules! define_overlay {
             fn each_key(&self, path: &mut Vec<String>, visit: &mut dyn FnMut(&[String])) {
                 use $crate::settings::Effect;
 
+                $($crate::settings::Table::each_key(&self.$flat, path, visit);)?
                 $(
                     if Effect::$effect != Effect::CodeOnly {
                         path.push(stringify!($key).to_owned());

@@ -117,9 +117,20 @@ pub struct Optional;
 #[derive(Debug)]
 pub struct OrOff;
 
+/// A text that may be absent.
+pub type Text = Optional;
+
+/// Permissions of a file in octal digits, which may be absent.
+#[derive(Debug)]
+pub struct OptionalMode;
+
 /// A number of bytes.
 #[derive(Debug)]
 pub struct Size;
+
+/// A number of bytes that may be absent, for which a file has no word.
+#[derive(Debug)]
+pub struct OptionalSize;
 
 /// A number of bytes, or "off".
 #[derive(Debug)]
@@ -162,6 +173,26 @@ impl<V: Value> Format<Option<V>> for Optional {
 
     fn write(value: &Option<V>) -> Option<String> {
         value.as_ref().map(V::write)
+    }
+}
+
+impl Format<Option<u32>> for OptionalMode {
+    type Inner = u32;
+
+    fn inner(value: &Option<u32>) -> Option<&u32> {
+        value.as_ref()
+    }
+
+    fn read(raw: &Raw<'_>, _: &Units) -> Result<Option<u32>, Mismatch> {
+        let Raw::Text(text) = raw else {
+            return Err(Mismatch::of_type(raw, "octal digits in quotes, as \"0660\""));
+        };
+        let mode = u32::from_str_radix(text.trim_start_matches("0o"), 8).map(Some);
+        mode.map_err(|_| format!("`{text}` is no mode of a file: write \"0660\" or such").into())
+    }
+
+    fn write(value: &Option<u32>) -> Option<String> {
+        value.map(|mode| format!("\"{mode:04o}\""))
     }
 }
 
@@ -244,6 +275,22 @@ impl Format<u32> for Size {
     }
 }
 
+impl Format<Option<u64>> for OptionalSize {
+    type Inner = u64;
+
+    fn inner(value: &Option<u64>) -> Option<&u64> {
+        value.as_ref()
+    }
+
+    fn read(raw: &Raw<'_>, units: &Units) -> Result<Option<u64>, Mismatch> {
+        Size::read(raw, units).map(Some)
+    }
+
+    fn write(value: &Option<u64>) -> Option<String> {
+        value.map(written_bytes)
+    }
+}
+
 impl Format<Option<u64>> for SizeOrOff {
     type Inner = u64;
 
@@ -302,6 +349,24 @@ impl Format<Option<u64>> for CountOrOff {
 
     fn write(value: &Option<u64>) -> Option<String> {
         Some(value.map_or_else(|| format!("{OFF:?}"), |count| count.to_string()))
+    }
+}
+
+/// A greater count is the greatest: it bounds nothing either.
+impl Format<Option<u32>> for CountOrOff {
+    type Inner = u32;
+
+    fn inner(value: &Option<u32>) -> Option<&u32> {
+        value.as_ref()
+    }
+
+    fn read(raw: &Raw<'_>, units: &Units) -> Result<Option<u32>, Mismatch> {
+        let count: Option<u64> = Self::read(raw, units)?;
+        Ok(count.map(|count| u32::try_from(count).unwrap_or(u32::MAX)))
+    }
+
+    fn write(value: &Option<u32>) -> Option<String> {
+        Self::write(&value.map(u64::from))
     }
 }
 

@@ -25,8 +25,10 @@ pub trait Settings: Clone + Debug {
     /// Returns the first value that cannot be.
     fn check_all(&self) -> Result<(), InvalidSetting>;
 
-    /// Returns the fault of each value and of each group.
-    fn faults(&self) -> Vec<InvalidSetting>;
+    /// Returns the first value that cannot be of each group, or else of the whole.
+    fn faults(&self) -> Vec<InvalidSetting> {
+        self.check_all().err().into_iter().collect()
+    }
 }
 
 /// What is set of some settings, by the place that sets it. Code takes precedence, key by key.

@@ -13,6 +13,7 @@
 //! A builder keeps [`Layers`]: what a file sets, and what the program's code sets. Its setters come
 //! from the same declaration, by [`builder_setters`].
 
+mod composed;
 mod define;
 pub mod format;
 mod layers;
@@ -24,12 +25,13 @@ pub mod table;
 
 use std::borrow::Cow;
 use std::fmt::Debug;
-use std::ops::RangeInclusive;
+use std::ops::{RangeInclusive, RangeToInclusive};
 use std::time::Duration;
 
 use thiserror::Error;
 
 pub use crate::{builder_setters, define_overlay, define_settings};
+pub use composed::{Joined, Named};
 pub use format::{Mismatch, Raw, Units, Value};
 pub use layers::{Layers, Settings};
 pub use range::{Checked, Whole, check};
@@ -90,11 +92,14 @@ pub const MIN_TIMEOUT: Duration = Duration::from_millis(1);
 /// The longest duration of any setting: a year keeps every sum of instants in range.
 pub const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// The range of timeouts, in which something has to happen.
-pub const TIMEOUTS: RangeInclusive<Duration> = MIN_TIMEOUT..=MAX_DURATION;
-
 /// The longest delay between attempts. A client that comes back after more than a day is a new one.
 pub const MAX_DELAY: Duration = Duration::from_secs(24 * 3600);
+
+/// Durations in which something has to happen.
+pub const TIMEOUT: RangeInclusive<Duration> = MIN_TIMEOUT..=MAX_DURATION;
+
+/// Durations in which something may go on; zero ends it at once.
+pub const PERIOD: RangeToInclusive<Duration> = ..=MAX_DURATION;
 
 /// The reason for the shortest timeout.
 pub const NO_TIME: &str = "nothing happens in no time";
@@ -102,9 +107,16 @@ pub const NO_TIME: &str = "nothing happens in no time";
 /// The reason for the longest period; zero ends it at once.
 pub const COMPUTED: &str = ", so that its end can be computed; 0 means at once";
 
+/// The reason for counts of one at least.
+pub const SERVED: &str = "nothing would be served";
+
 /// The least memory budget of a server, in bytes: what one handshake may hold. That is the longest
 /// Hello of a client, 64 KiB, and as much again for what it is decoded to.
 pub const MIN_MEMORY: u64 = 128 << 10;
+
+/// The least memory budget of a server, and the reason for it.
+pub const LEAST_MEMORY: &str =
+    "at least 131072 (128 KiB), since a client's handshake may take as much";
 
 /// Returns the error for `name` unless `is_valid`.
 ///
@@ -126,7 +138,7 @@ pub fn ensure(
 ///
 /// When it is shorter or longer.
 pub fn check_timeout(name: &'static str, timeout: Duration) -> Result<(), InvalidSetting> {
-    check(name, &timeout, TIMEOUTS, NO_TIME)
+    check(name, &timeout, MIN_TIMEOUT..=MAX_DURATION, NO_TIME)
 }
 
 /// Checks a period in which something may still go on; zero ends it at once. At most a year.
@@ -136,25 +148,6 @@ pub fn check_timeout(name: &'static str, timeout: Duration) -> Result<(), Invali
 /// When it is longer.
 pub fn check_period(name: &'static str, period: Duration) -> Result<(), InvalidSetting> {
     check(name, &period, ..=MAX_DURATION, COMPUTED)
-}
-
-/// Checks how many of something a server may have: at least one.
-///
-/// # Errors
-///
-/// When there could be none.
-pub fn check_count(name: &'static str, count: usize) -> Result<(), InvalidSetting> {
-    check(name, &count, 1.., "nothing would be served")
-}
-
-/// Checks a server's memory budget in bytes: at least 128 KiB.
-///
-/// # Errors
-///
-/// When it is less.
-pub fn check_memory(name: &'static str, bytes: u64) -> Result<(), InvalidSetting> {
-    let rule = "at least 131072 (128 KiB), since a client's handshake may take as much";
-    ensure(bytes >= MIN_MEMORY, name, bytes, rule)
 }
 
 /// Panics at the caller's line when a setting that is set in code cannot have its value.
@@ -179,15 +172,11 @@ mod tests {
     fn values_out_of_range_are_named_with_their_range() {
         let timeout = "from 1 ms to 365 days, since nothing happens in no time";
         let period = "at most 365 days, so that its end can be computed; 0 means at once";
-        let count = "at least 1, since nothing would be served";
-        let memory = "at least 131072 (128 KiB), since a client's handshake may take as much";
         let table = [
             (check_timeout("a", Duration::ZERO), "0ns", timeout),
             (check_timeout("a", MIN_TIMEOUT / 2), "500µs", timeout),
             (check_timeout("a", 366 * DAY), "31622400s", timeout),
             (check_period("a", 366 * DAY), "31622400s", period),
-            (check_count("a", 0), "0", count),
-            (check_memory("a", 131_071), "131071", memory),
         ];
         for (checked, value, rule) in table {
             let error = checked.expect_err("the value is out of range");
@@ -203,10 +192,6 @@ mod tests {
             check_timeout("a", 365 * DAY),
             check_period("a", Duration::ZERO),
             check_period("a", 365 * DAY),
-            check_count("a", 1),
-            check_count("a", usize::MAX),
-            check_memory("a", 131_072),
-            check_memory("a", u64::MAX),
         ];
         for checked in table {
             assert_eq!(checked, Ok(()));

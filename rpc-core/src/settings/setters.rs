@@ -30,14 +30,11 @@ macro_rules! builder_setters {
                 $group:ident $(, $group_setter:ident)?: $inner:ty, $inner_overlay:ty, $within:ident
                     $(, $heading:literal)?;
             )*
-        })? $(private { $($hidden:tt)* })?
+        })? $(private { $($hidden:tt)* })? $(flat { $($flat:tt)* })?
     ) => {
         $($crate::builder_setter! {
             $format: [$($setter)? $key] $type, $layer $key, [
-                #[doc = concat!(
-                    "Sets [`", stringify!($key), "`](", stringify!($name), "::", stringify!($key),
-                    ")."
-                )]
+                #[doc = concat!("Sets `", stringify!($key), "`.")]
                 #[doc = ""]
                 $(#[doc = $doc])*
             ], |value: &$type| $crate::settings::table::check::<$crate::settings::format::$format, $type>(
@@ -49,10 +46,7 @@ macro_rules! builder_setters {
         })*
         $($($crate::builder_setter! {
             Group: [$($group_setter)? $group] $inner, $layer $group, [
-                #[doc = concat!(
-                    "Sets [`", stringify!($group), "`](", stringify!($name), "::",
-                    stringify!($group), "), with all that it has."
-                )]
+                #[doc = concat!("Sets `", stringify!($group), "`, with all that it has.")]
                 #[doc = ""]
                 $(#[doc = $group_doc])*
             ], |value: &$inner| <$inner as $crate::settings::Settings>::check_all(value)
@@ -77,6 +71,9 @@ macro_rules! builder_setter {
         $crate::builder_setter! {
             @panics $name [impl IntoIterator<Item: Into<String>>] [$type] collect Some, $($rest)*
         }
+    };
+    (Text: $name:tt $type:ty, $($rest:tt)*) => {
+        $crate::builder_setter! { @panics $name [impl Into<String>] [$type] some Some, $($rest)* }
     };
     (Group: $name:tt $type:ty, $($rest:tt)*) => {
         $crate::builder_setter! {
@@ -121,6 +118,7 @@ macro_rules! builder_setter {
         }
     };
     (@convert same $key:ident) => { $key };
+    (@convert some $key:ident) => { Some($key.into()) };
     (@convert into $key:ident) => { $key.into() };
     (@convert collect $key:ident) => { $key.into_iter().map(Into::into).collect() };
 }

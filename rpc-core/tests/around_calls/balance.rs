@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use rpc_core::client::{CallRules, Caller, ClientCall, LayeredChannel};
-use rpc_core::{Channel, Code, NotExecuted, Server};
+use rpc_core::server::ServerParts;
+use rpc_core::{Channel, Code, NotExecuted};
 use tower::balance::p2c::Balance;
 use tower::discover::ServiceList;
 use tower::load::{CompleteOnResponse, PendingRequestsDiscover};
@@ -21,8 +22,8 @@ fn serve() -> Serving {
     Serving::start(server())
 }
 
-fn server() -> Server {
-    Server::builder().add_service(Numbers::new().0).build()
+fn server() -> ServerParts {
+    ServerParts::default().add_service(Numbers::new().0)
 }
 
 fn balanced(channels: Vec<Channel>) -> NumbersStub<impl Caller + Clone> {

@@ -5,7 +5,8 @@ use futures::{FutureExt, StreamExt};
 use rpc_core::client::mock::MockChannel;
 use rpc_core::client::{CallRules, DynCaller};
 use rpc_core::layer::TraceLayer;
-use rpc_core::{Code, Request, Response, Server, Status};
+use rpc_core::server::ServerParts;
+use rpc_core::{Code, Request, Response, Status};
 use tower::timeout::TimeoutLayer;
 
 use crate::numbers::{Numbers, NumbersStub, SERVICE, STEP, at_once, collect};
@@ -29,7 +30,7 @@ impl Calculator {
 }
 
 fn serve() -> Serving {
-    Serving::start(Server::builder().add_service(Numbers::new().0).build())
+    Serving::start(ServerParts::default().add_service(Numbers::new().0))
 }
 
 fn mock() -> MockChannel {
@@ -103,7 +104,7 @@ async fn statuses_and_trailers_come_through() {
 #[tokio::test]
 async fn dropping_a_call_cancels_it() {
     let (numbers, mut dropped) = Numbers::new();
-    let serving = Serving::start(Server::builder().add_service(numbers).build());
+    let serving = Serving::start(ServerParts::default().add_service(numbers));
     let stub = NumbersStub(DynCaller::new(serving.channel()));
     // Connected, and the handler of a call that is polled once more has begun.
     stub.double(1).await.unwrap();

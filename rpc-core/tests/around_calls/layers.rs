@@ -6,8 +6,10 @@ use futures::StreamExt;
 use rpc_core::client::{Caller, ClientCall, unary};
 use rpc_core::layer::for_methods;
 use rpc_core::metadata::MetadataMap;
-use rpc_core::server::{ServerRequest, Service, intercepted, layered, layered_methods};
-use rpc_core::{Code, Request, Response, Server, Status};
+use rpc_core::server::{
+    ServerParts, ServerRequest, Service, intercepted, layered, layered_methods,
+};
+use rpc_core::{Code, Request, Response, Status};
 use tower::ServiceBuilder;
 use tower::layer::util::{Identity, Stack};
 use tower::limit::ConcurrencyLimitLayer;
@@ -57,7 +59,7 @@ async fn double(stub: &NumbersStub<impl Caller>) -> String {
 }
 
 fn serve(service: impl Service) -> Serving {
-    Serving::start(Server::builder().add_service(service).build())
+    Serving::start(ServerParts::default().add_service(service))
 }
 
 /// A layer that changes nothing.
@@ -78,10 +80,10 @@ async fn check_every_kind(stub: &NumbersStub<impl Caller>) {
 
 #[tokio::test]
 async fn a_layer_of_one_service_leaves_the_others_alone() {
-    let server = Server::builder()
+    let server = ServerParts::default()
         .add_service(layered(numbers(), on_server("numbers")))
         .add_service(Others(numbers()));
-    let serving = Serving::start(server.build());
+    let serving = Serving::start(server);
     let channel = serving.channel();
     assert_eq!(double(&NumbersStub(channel.clone())).await, "numbers");
     assert_eq!(passed(unary(&channel, &OTHERS.methods[0], Request::new(4_u64)).await), "");
@@ -96,8 +98,8 @@ async fn layers_of_servers_services_and_methods_nest() {
         Ok(request)
     });
     let service = layered(service, on_server("outermost"));
-    let server = Server::builder().add_service(service).layer(on_server("server"));
-    let serving = Serving::start(server.build());
+    let server = ServerParts::default().add_service(service).layer(on_server("server"));
+    let serving = Serving::start(server);
     let stub = NumbersStub(serving.channel());
     assert_eq!(double(&stub).await, "server outermost interceptor service method");
     check_every_kind(&stub).await;
@@ -108,14 +110,14 @@ async fn layers_of_servers_services_and_methods_nest() {
 async fn each_of_nested_layers_can_end_a_stream() {
     let timeout = || TimeoutLayer::new(STEP * 5 / 2);
     let all = [
-        Server::builder().add_service(layered(numbers(), timeout())),
-        Server::builder().add_service(layered(layered(numbers(), timeout()), nothing())),
-        Server::builder().add_service(layered(layered(numbers(), nothing()), timeout())),
-        Server::builder().add_service(layered(numbers(), timeout())).layer(nothing()),
-        Server::builder().add_service(layered(numbers(), nothing())).layer(timeout()),
+        ServerParts::default().add_service(layered(numbers(), timeout())),
+        ServerParts::default().add_service(layered(layered(numbers(), timeout()), nothing())),
+        ServerParts::default().add_service(layered(layered(numbers(), nothing()), timeout())),
+        ServerParts::default().add_service(layered(numbers(), timeout())).layer(nothing()),
+        ServerParts::default().add_service(layered(numbers(), nothing())).layer(timeout()),
     ];
     for server in all {
-        let serving = Serving::start(server.build());
+        let serving = Serving::start(server);
         let stub = NumbersStub(serving.channel());
         let (messages, status) = collect(stub.count(10).await.unwrap()).await;
         assert_eq!(messages, [0, 1]);

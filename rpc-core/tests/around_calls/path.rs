@@ -2,7 +2,8 @@
 
 use futures::poll;
 use rpc_core::client::{ClientCall, Path};
-use rpc_core::{Channel, Request, Server};
+use rpc_core::server::ServerParts;
+use rpc_core::{Channel, Request};
 use tower::ServiceExt;
 
 use crate::numbers::{Numbers, NumbersStub};
@@ -18,7 +19,7 @@ async fn lose(serving: Serving, channel: &Channel) {
 
 #[tokio::test(start_paused = true)]
 async fn a_path_says_why_the_last_connection_failed() {
-    let serving = Serving::start(Server::builder().add_service(Numbers::new().0).build());
+    let serving = Serving::start(ServerParts::default().add_service(Numbers::new().0));
     let channel = serving.channel();
     NumbersStub(channel.clone()).double_request(Request::new(4)).await.unwrap();
     assert_eq!(channel.path(), Path::Direct { transport: "inproc" });
@@ -30,7 +31,7 @@ async fn a_path_says_why_the_last_connection_failed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_channel_whose_connection_went_before_tower_asked_again_is_not_ready() {
-    let serving = Serving::start(Server::builder().add_service(Numbers::new().0).build());
+    let serving = Serving::start(ServerParts::default().add_service(Numbers::new().0));
     let channel = serving.channel();
     let mut asked = channel.clone();
     let is_pending = poll!(ServiceExt::<ClientCall>::ready(&mut asked)).is_pending();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rpc_core::Channel;
 use rpc_core::connect::{ClientConfig, UpgradePolicy};
 use rpc_core::inproc::{InprocConnector, InprocListener};
-use rpc_core::server::Server;
+use rpc_core::server::{Server, ServerParts, ServerSettings};
 use tokio_util::task::AbortOnDropHandle;
 
 /// A server that runs until this is dropped, and the name that it listens at.
@@ -17,13 +17,22 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    pub(crate) fn start(server: Server) -> Self {
+    pub(crate) fn start(server: ServerParts) -> Self {
+        Self::start_with(server, ServerSettings::default())
+    }
+
+    pub(crate) fn start_with(server: ServerParts, settings: ServerSettings) -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
-        Self::start_at(format!("around-calls-{}", COUNT.fetch_add(1, Ordering::Relaxed)), server)
+        let name = format!("around-calls-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        Self::serve(name, server.build(settings))
     }
 
     /// Starts a server at the name of one that has ended.
-    pub(crate) fn start_at(name: String, server: Server) -> Self {
+    pub(crate) fn start_at(name: String, server: ServerParts) -> Self {
+        Self::serve(name, server.build(ServerSettings::default()))
+    }
+
+    fn serve(name: String, server: Server) -> Self {
         let listener = InprocListener::bind(name.clone()).unwrap();
         let serving = server.clone();
         let task = tokio::spawn(async move { serving.serve(listener).await });

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use rpc_core::client::{CallRules, Caller};
-use rpc_core::{Code, Deadline, Request, Server};
+use rpc_core::server::{ServerParts, ServerSettings};
+use rpc_core::{Code, Deadline, Request};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
 
@@ -30,11 +31,17 @@ async fn check_unary(stub: &NumbersStub<impl Caller>, dropped: &mut UnboundedRec
     assert_eq!(stub.double(4).await.unwrap(), 8);
 }
 
+/// Serves with a timeout of two steps.
+fn serving(numbers: Numbers) -> Serving {
+    let mut settings = ServerSettings::default();
+    settings.unary_timeout = Some(2 * STEP);
+    Serving::start_with(ServerParts::default().add_service(numbers), settings)
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_servers_timeout_ends_unary_calls_and_no_streams() {
     let (numbers, mut dropped) = Numbers::new();
-    let server = Server::builder().add_service(numbers).unary_timeout(2 * STEP);
-    let serving = Serving::start(server.build());
+    let serving = serving(numbers);
     let stub = NumbersStub(serving.channel());
     check_unary(&stub, &mut dropped).await;
     let status = stub.wait().await.unwrap_err();
@@ -46,8 +53,7 @@ async fn a_servers_timeout_ends_unary_calls_and_no_streams() {
 #[tokio::test(start_paused = true)]
 async fn the_earlier_of_a_servers_timeout_and_the_deadline_counts() {
     let (numbers, _dropped) = Numbers::new();
-    let server = Server::builder().add_service(numbers).unary_timeout(2 * STEP);
-    let serving = Serving::start(server.build());
+    let serving = serving(numbers);
     for (timeout, expected) in [(STEP, STEP), (4 * STEP, 2 * STEP)] {
         let rules = CallRules { timeout: Some(timeout), ..CallRules::DEFAULT };
         let (stub, start) = (NumbersStub(serving.channel().with_rules(rules)), Instant::now());
@@ -56,16 +62,10 @@ async fn the_earlier_of_a_servers_timeout_and_the_deadline_counts() {
     }
 }
 
-#[test]
-#[should_panic(expected = "server.unary_timeout is 0ns")]
-fn a_servers_timeout_of_zero_is_refused_where_it_is_set() {
-    let _ = Server::builder().unary_timeout(Duration::ZERO);
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_channels_unary_timeout_ends_unary_calls_and_no_streams() {
     let (numbers, mut dropped) = Numbers::new();
-    let serving = Serving::start(Server::builder().add_service(numbers).build());
+    let serving = Serving::start(ServerParts::default().add_service(numbers));
     let rules = CallRules { unary_timeout: Some(2 * STEP), ..CallRules::DEFAULT };
     let channel = serving.channel().with_rules(rules);
     check_unary(&NumbersStub(channel.clone()), &mut dropped).await;
@@ -79,7 +79,7 @@ async fn a_channels_unary_timeout_ends_unary_calls_and_no_streams() {
 #[tokio::test(start_paused = true)]
 async fn each_kind_of_call_has_its_own_timeout() {
     let (numbers, mut dropped) = Numbers::new();
-    let serving = Serving::start(Server::builder().add_service(numbers).build());
+    let serving = Serving::start(ServerParts::default().add_service(numbers));
     for (unary, all) in [(2 * STEP, 4 * STEP), (2 * STEP, STEP)] {
         let (timeout, unary_timeout) = (Some(all), Some(unary));
         let rules = CallRules { timeout, unary_timeout, ..CallRules::DEFAULT };
@@ -97,7 +97,7 @@ async fn each_kind_of_call_has_its_own_timeout() {
 #[tokio::test(start_paused = true)]
 async fn a_calls_own_deadline_takes_the_place_of_the_unary_timeout() {
     let (numbers, _dropped) = Numbers::new();
-    let serving = Serving::start(Server::builder().add_service(numbers).build());
+    let serving = Serving::start(ServerParts::default().add_service(numbers));
     let rules = CallRules { unary_timeout: Some(Duration::ZERO), ..CallRules::DEFAULT };
     let channel = serving.channel().with_rules(rules);
     let mut request = Request::new(4);
@@ -111,7 +111,7 @@ async fn a_calls_own_deadline_takes_the_place_of_the_unary_timeout() {
 #[tokio::test(start_paused = true)]
 async fn under_layers_a_channels_timeout_counts_beside_an_inherited_deadline() {
     let (numbers, _dropped) = Numbers::new();
-    let serving = Serving::start(Server::builder().add_service(numbers).build());
+    let serving = Serving::start(ServerParts::default().add_service(numbers));
     let rules = CallRules { timeout: Some(2 * STEP), ..CallRules::DEFAULT };
     let channel = serving.channel().with_rules(rules);
     let stub = NumbersStub(channel.layer(tower::layer::util::Identity::new()));
@@ -129,7 +129,7 @@ async fn under_layers_a_channels_timeout_counts_beside_an_inherited_deadline() {
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_is_over_its_time_names_the_timeout() {
     let (numbers, _dropped) = Numbers::new();
-    let serving = Serving::start(Server::builder().add_service(numbers).build());
+    let serving = Serving::start(ServerParts::default().add_service(numbers));
     let rules = CallRules { timeout: Some(3 * STEP), ..CallRules::DEFAULT };
     let stub = NumbersStub(serving.channel().with_rules(rules));
     let (_, status) = collect(stub.count(COUNT).await.unwrap()).await;

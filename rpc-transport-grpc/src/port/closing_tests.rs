@@ -8,10 +8,9 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, pending, ready};
 use rpc_core::connect::{Bootstrap, OtherProtocol};
-use rpc_core::server::{HandlerFuture, Listen, ListenerSettings, ServerCall};
+use rpc_core::server::{HandlerFuture, Listen, Offers, ServerCall, ServerParts, ServerSettings};
 use rpc_core::{
-    CallKind, Detach, Idempotency, MethodDescriptor, Request, Response, Server, Service,
-    ServiceDescriptor,
+    CallKind, Detach, Idempotency, MethodDescriptor, Request, Response, Service, ServiceDescriptor,
 };
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::io::{DuplexStream, duplex};
@@ -59,12 +58,12 @@ impl Listen for OneStream {
         }
     }
 
-    fn settings(&self) -> ListenerSettings {
-        let mut settings = ListenerSettings::default();
+    fn offers(&self) -> Offers {
+        let mut offers = Offers::default();
         let protocols: [Arc<dyn OtherProtocol>; 2] =
             [Arc::new(GrpcPort::default()), Arc::new(Http1Port::default())];
-        settings.protocols = protocols.into();
-        settings
+        offers.protocols = protocols.into();
+        offers
     }
 }
 
@@ -167,8 +166,10 @@ impl Rig {
     fn start() -> (Self, DuplexStream) {
         let (ours, theirs) = duplex(1 << 20);
         let (shutdown, shut_down) = oneshot::channel();
-        let builder = Server::builder().add_service(Echo).keepalive(None).progress_timeout(None);
-        let server = builder.drain_timeout(HOUR).handshake_timeout(HOUR).build();
+        let mut settings = ServerSettings::default();
+        (settings.keepalive, settings.progress_timeout) = (None, None);
+        (settings.drain_timeout, settings.handshake_timeout) = (HOUR, HOUR);
+        let server = ServerParts::default().add_service(Echo).build(settings);
         let serving = tokio::spawn(async move {
             let shutdown = async { drop(shut_down.await) };
             let served = server.serve_until(OneStream(Some(theirs)), shutdown).await;

@@ -43,7 +43,7 @@ impl GrpcConnector {
     ) -> Self {
         let authority = authority.into();
         let name = format!("{}://{authority}", scheme.of_address()).into();
-        let pace = Arc::new(PingPace::new(config.settings.keepalive.when_enabled()));
+        let pace = Arc::new(PingPace::new(config.settings.keepalive));
         Self { authority, name, scheme, streams: Arc::new(streams), pace, config }
     }
 

@@ -367,7 +367,8 @@ mod tests {
         let config = ClientConfig::with_settings(|it| it.handshake_timeout = HOUR);
         let connector = TcpConnector::new(silent.local_addr().unwrap().to_string(), config);
         OpenStream::set_alternatives(&connector, &Arc::from([live.local_addr().unwrap()]));
-        let server = rpc_core::Server::builder().build();
+        let server = rpc_core::server::ServerParts::default()
+            .build(rpc_core::server::ServerSettings::default());
         let serving = server.serve(TcpListener::from(live));
         let connecting = Connect::connect(&connector, Wanted::Best);
         tokio::select! {

@@ -1,6 +1,6 @@
 //! Settings that the channels and the server of a test share.
 
-use farcall::{ChannelBuilder, ChannelSettings, ServerBuilder};
+use farcall::{ChannelBuilder, ChannelSettings, Server, ServerBuilder};
 
 /// Settings of both sides. A channel's alone have no effect on the server.
 #[derive(Debug, Clone, Default)]
@@ -32,14 +32,17 @@ impl SharedSettings {
             .connect_backoff(settings.connect_backoff)
     }
 
-    /// Sets those of both sides on the builder of a server.
-    pub fn server(&self, builder: ServerBuilder) -> ServerBuilder {
-        let settings = &self.0;
+    /// Sets those of both sides on the builder of a server, where it has the defaults.
+    pub fn server(&self, mut builder: ServerBuilder) -> ServerBuilder {
+        let (set, default) = (builder.settings().base, Server::builder().settings().base);
+        macro_rules! set {
+            ($($setting:ident),*) => {$(
+                if set.$setting == default.$setting {
+                    builder = builder.$setting(self.0.$setting);
+                }
+            )*};
+        }
+        set! { limits, compression, keepalive, handshake_timeout, progress_timeout }
         builder
-            .limits(settings.limits)
-            .compression(settings.compression)
-            .keepalive(settings.keepalive.when_enabled())
-            .handshake_timeout(settings.handshake_timeout)
-            .progress_timeout(settings.progress_timeout)
     }
 }

@@ -3,7 +3,7 @@
 
 mod log;
 
-use farcall::{Channel, ChannelBuilder, Config, ConnectError, Server};
+use farcall::{Channel, ChannelBuilder, ConnectError, Server};
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::{Failure, Probe, payload};
@@ -30,10 +30,9 @@ fn is_reason(reason: &str, expected: &[&str]) -> bool {
 
 /// Starts a server and gives its host and port. It starts at `rdma://` without a device, too.
 async fn serve(scheme: &str) -> Result<String, Failure> {
-    let config = Config::default().with_rdma_required(false);
     let address = format!("{scheme}://127.0.0.1:0");
     let (probe, _watch) = Probe::new();
-    let builder = Server::builder().config(&config).add_service(ProbeService::new(probe));
+    let builder = Server::builder().rdma_required(false).add_service(ProbeService::new(probe));
     let listener = builder.bind(&address).await?;
     let address = listener.local_address().to_string();
     tokio::spawn(listener.serve());

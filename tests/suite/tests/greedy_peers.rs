@@ -114,8 +114,9 @@ async fn echo(stub: &ProbeStub) -> Result<(), Status> {
 /// frame at a time.
 #[tokio::test]
 async fn a_peer_that_reads_no_answers_holds_no_permits() -> Result<(), Failure> {
-    const CALLS: usize = 8;
-    let mut rig = Rig::start(Limits::default(), |builder| builder.max_calls(CALLS)).await;
+    const MAX_CALLS: u32 = 8;
+    const CALLS: usize = MAX_CALLS as usize;
+    let mut rig = Rig::start(Limits::default(), |builder| builder.max_calls(MAX_CALLS)).await;
     let honest = rig.honest().await?;
     let limits = Limits::new().with_max_receiving_bytes(1);
     let mut greedy = rig.greeted(&limits).await?;
@@ -147,10 +148,11 @@ async fn a_peer_that_reads_no_answers_holds_no_permits() -> Result<(), Failure> 
 /// The handlers run and run, on as many connections as the peer likes.
 #[tokio::test]
 async fn one_address_gets_half_of_the_running_calls() -> Result<(), Failure> {
-    const CALLS: usize = 64;
+    const MAX_CALLS: u32 = 64;
+    const CALLS: usize = MAX_CALLS as usize;
     let (log, _capturing) = Log::capture();
     let limits = Limits::new().with_max_calls(8);
-    let mut rig = Rig::start(limits, |builder| builder.max_calls(CALLS)).await;
+    let mut rig = Rig::start(limits, |builder| builder.max_calls(MAX_CALLS)).await;
     let honest = rig.honest().await?;
     let mut greedy = Vec::new();
     for _ in 0..2 * CALLS / 8 {
@@ -203,10 +205,12 @@ async fn one_address_leaves_connections_to_others() -> Result<(), Failure> {
 /// A proxy's address is everybody's.
 #[tokio::test]
 async fn the_share_of_an_address_can_be_set() -> Result<(), Failure> {
-    const CALLS: usize = 64;
+    const MAX_CALLS: u32 = 64;
+    const CALLS: usize = MAX_CALLS as usize;
     let limits = Limits::new().with_max_calls(8);
-    for (per_peer, expected_count) in [(CALLS, CALLS), (3, 3)] {
-        let rules = |builder: ServerBuilder| builder.max_calls(CALLS).max_calls_per_peer(per_peer);
+    for (per_peer, expected_count) in [(MAX_CALLS, CALLS), (3, 3)] {
+        let rules =
+            |builder: ServerBuilder| builder.max_calls(MAX_CALLS).max_calls_per_peer(per_peer);
         let mut rig = Rig::start(limits, rules).await;
         let mut proxies = Vec::new();
         for _ in 0..CALLS / 8 {

@@ -9,9 +9,7 @@ use bytes::Bytes;
 use farcall::grpc::GrpcOver;
 use farcall::prost::Message;
 use farcall::server::ServerRequest;
-use farcall::{
-    Channel, Code, Config, PeerInfo, Request, Response, Server, Status, Streaming, async_trait,
-};
+use farcall::{Channel, Code, PeerInfo, Request, Response, Server, Status, Streaming, async_trait};
 use farcall_suite::interop_proto::test_service_client::TestServiceClient;
 use farcall_suite::interop_proto::test_service_rpc::{TestServiceService, TestServiceStub};
 use farcall_suite::interop_proto::test_service_server::TestService;
@@ -361,8 +359,8 @@ async fn requests_that_are_no_calls_are_refused_in_http() {
 #[tokio::test]
 async fn a_server_may_take_no_clients_of_grpc() {
     let (service, _seen) = Waiting::new();
-    let config = Config::default().with_grpc_clients(false);
-    let builder = Server::builder().config(&config).add_service(TestServiceService::new(service));
+    let builder = Server::builder().grpc_clients(false);
+    let builder = builder.add_service(TestServiceService::new(service));
     let running = serve(builder).await;
     let refused = within(Channel::connect(format!("grpc://{}", running.authority))).await;
     let words = refused.unwrap_err().to_string();

@@ -8,8 +8,8 @@ use std::time::Duration;
 use farcall::metadata::{AsciiMetadataValue, MetadataMap};
 use farcall::tls::{ClientTls, ClientTlsConfig, Pem, ServerTls, ServerTlsConfig};
 use farcall::{
-    Channel, Code, Config, Identity, Method, PeerInfo, Request, Response, Server, ServerBuilder,
-    Status, async_trait,
+    Channel, Code, Identity, Method, PeerInfo, Request, Response, Server, ServerBuilder, Status,
+    async_trait,
 };
 use farcall_suite::interop_proto::test_service_client::TestServiceClient;
 use farcall_suite::interop_proto::test_service_rpc::{TestServiceService, TestServiceStub};
@@ -313,8 +313,7 @@ async fn a_channel_to_grpcs_reads_its_files_again() {
 #[tokio::test]
 async fn a_server_with_tls_and_no_grpc_is_told_by_name() {
     let authority = Authority::new();
-    let config = Config::default().with_grpc_clients(false);
-    let running = serve(Server::builder().config(&config).tls(&authority.server())).await;
+    let running = serve(Server::builder().grpc_clients(false).tls(&authority.server())).await;
     let words = refused(&format!("grpcs://{}", running.authority), &authority.client()).await;
     assert!(words.ends_with("the server speaks TLS, and not gRPC over it (ALPN h2)"), "{words}");
     // A server of gRPC where one of farcall is expected.

@@ -136,7 +136,7 @@ impl Scene {
 
     fn channel(&self) -> ProbeStub {
         let policy = UpgradePolicy::Require(self.client.clone());
-        let config = ClientConfig::with_settings(|it| it.keepalive.enabled = false);
+        let config = ClientConfig::with_settings(|it| it.keepalive = None);
         let config = ClientConfig { policy, ..config };
         ProbeStub::new(rpc_core::Channel::new(InprocConnector::new(&self.name, config)).into())
     }

@@ -20,30 +20,6 @@ impl ServerBuilder {
         self.tls = Some(tls.clone());
         self
     }
-
-    /// Whether only encrypted connections are accepted from other hosts; off by default. The
-    /// server does not start without `tls` then, and RDMA, which is not encrypted, is refused with
-    /// that reason: clients at `auto://` stay on TCP, and at `rdma://` the server does not start
-    /// unless [`rdma_required`](Self::rdma_required) is off. Unix sockets and connections inside
-    /// the process do not leave the host, and are left alone.
-    #[must_use]
-    pub fn require_encryption(mut self, is_required: bool) -> Self {
-        self.require_encryption = Some(is_required);
-        self
-    }
-
-    /// The handle of [`tls`](Self::tls), if there is one.
-    #[cfg(feature = "tls")]
-    #[must_use]
-    pub fn get_tls(&self) -> Option<&ServerTls> {
-        self.tls.as_ref()
-    }
-
-    /// Whether only encrypted connections are accepted from other hosts.
-    #[must_use]
-    pub fn get_require_encryption(&self) -> bool {
-        self.require_encryption.unwrap_or_else(|| self.config.require_encryption())
-    }
 }
 
 #[cfg(feature = "settings")]
@@ -54,8 +30,15 @@ impl ServerBuilder {
         self
     }
 
-    /// Why the server could not listen at `address`, by what is asked of its encryption.
+    /// Returns the reason why the server could not listen at `address` with its encryption.
     pub(crate) fn refusal(&self, address: &Address) -> Option<&'static str> {
-        listener::refusal(!address.is_local(), self.tls.is_some(), self.get_require_encryption())
+        let is_required = self.settings().base.require_encryption;
+        listener::refusal(!address.is_local(), self.tls.is_some(), is_required)
+    }
+
+    /// Returns the reason why the server could not listen at `address` with its proxies.
+    pub(crate) fn refusal_of_proxies(&self, address: &Address) -> Option<&'static str> {
+        let are_named = !self.settings().proxy_protocol.from.is_empty();
+        (are_named && address.is_local()).then_some(listener::PROXIES_WITHOUT_TCP)
     }
 }

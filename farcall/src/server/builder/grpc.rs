@@ -1,43 +1,12 @@
 //! Services of tonic's on a farcall server.
 
-use rpc_core::settings::expect_valid;
-use rpc_transport_grpc::{HttpService, Served, WebOrigins};
+use rpc_transport_grpc::{HttpService, Served};
 use tonic::server::NamedService;
 
 use super::ServerBuilder;
 use crate::CallKind;
 
 impl ServerBuilder {
-    /// The origins whose pages may call by grpc-web; none by default. Each is
-    /// `scheme://host[:port]` as browsers send it, or `*` alone stands for all. A browser asks the
-    /// port for leave (CORS) before it makes a call of a page that comes from elsewhere.
-    ///
-    /// Leave is for requests without credentials: the browser sends no cookies and no certificate.
-    /// Metadata of any name may be sent and read, `authorization` included. Other clients need no
-    /// leave: who may call is decided by [`authorize`](Self::authorize).
-    ///
-    /// # Panics
-    ///
-    /// When a browser would send no such origin, or `*` stands beside others.
-    #[must_use]
-    #[track_caller]
-    pub fn grpc_web_origins<T: Into<String>>(
-        mut self,
-        origins: impl IntoIterator<Item = T>,
-    ) -> Self {
-        let origins = WebOrigins::new(origins);
-        expect_valid(
-            origins.map(|origins| self.grpc_web_origins = Some(origins.as_slice().to_vec())),
-        );
-        self
-    }
-
-    /// The origins whose pages may call by grpc-web.
-    #[must_use]
-    pub fn get_grpc_web_origins(&self) -> &[String] {
-        self.grpc_web_origins.as_deref().unwrap_or_else(|| self.config.grpc_web_origins())
-    }
-
     /// Adds a service of tonic's: what tonic has generated (`GreeterServer`), tonic-health's or
     /// tonic-reflection's, also under a tower layer for HTTP. It is served over every transport.
     ///

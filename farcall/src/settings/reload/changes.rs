@@ -3,11 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use rpc_core::settings::{Effect, Table as _};
+use rpc_core::settings::{Effect, Named, Table as _};
 
 use crate::settings::loaded::Loaded;
 use crate::settings::places::dotted;
-use crate::settings::table::Named;
 use crate::settings::tables::Root;
 
 /// What a reload has found and done.

@@ -5,12 +5,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use rpc_core::server::{LiveSetting, NotServed};
+use rpc_core::server::NotServed;
 use rpc_core::settings::read_small_file;
 
 use super::changes::{HeldBack, LogFilter, Reload, changes};
 use crate::channel::LiveTarget;
 use crate::resolve::{CustomScheme, CustomSchemes};
+use crate::server::settings::ServerOverlay;
 use crate::server::{LiveServer, Origin};
 use crate::settings::error::SettingsError;
 use crate::settings::loaded::{Built, Loaded};
@@ -199,10 +200,10 @@ impl Shared {
             Uses::Watched(registry) => registry.servers.iter(),
             Uses::None | Uses::Unwatched => [].iter(),
         }
-        .filter_map(|(name, it)| Some((name.clone(), it.with_rules_of(built.servers.get(name)?)?)))
+        .filter_map(|(name, it)| Some((name.clone(), it.resolved(built.servers.get(name)?)?)))
         .collect();
-        servers.iter().try_for_each(|(name, (server, rules))| {
-            let checked = server.check_methods(rules);
+        servers.iter().try_for_each(|(name, (server, settings))| {
+            let checked = server.check_methods(&settings.base);
             checked.map_err(|error| new.not_served(name, &error))
         })
     }
@@ -269,12 +270,12 @@ impl Origin for Registration {
         self.loaded.not_served(&self.name, error).to_string()
     }
 
-    fn register(self: Box<Self>, server: &Server, in_code: Vec<LiveSetting>) {
+    fn register(self: Box<Self>, server: &Server, code: ServerOverlay) {
         let mut state = self.shared.state();
         let State { loaded, uses, .. } = &mut *state;
         let Uses::Watched(registry) = uses else { return };
         registry.prune();
-        let live = LiveServer::new(server, self.tls, in_code);
+        let live = LiveServer::new(server, self.tls, code);
         // A reload came between: what it has read was checked then. A file of TLS that was damaged
         // since is the next reload's to tell.
         if !Arc::ptr_eq(loaded, &self.loaded)

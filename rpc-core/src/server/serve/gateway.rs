@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use super::rules::Rules;
 use super::shared::Shared;
 use crate::client::{CallRules, ClientSetup, Established, OneConnection, Session};
 use crate::connect::{Gateway, OtherProtocol, Replayed};
 use crate::inproc::InprocTransport;
 use crate::memory::MemoryShare;
-use crate::server::builder::rules::Rules;
 use crate::server::{Admission, ServerConnection, ServerSession, ServerSetup};
 use crate::wire::hello::Hello;
 use crate::{Channel, Limits, Negotiated};

@@ -6,6 +6,7 @@ pub(in crate::server) mod gateway;
 pub(in crate::server) mod life;
 pub(in crate::server) mod memory;
 mod relief;
+mod rules;
 pub(in crate::server) mod run;
 pub(in crate::server) mod shared;
 pub(in crate::server) mod slots;

@@ -17,16 +17,15 @@ use crate::limits::log::LogLimit;
 use crate::limits::memory::MemoryShare;
 use crate::limits::peer_key::PeerKey;
 use crate::limits::quota::Charge;
-use crate::server::builder::rules::Rules;
-use crate::server::live_rules::LiveRules;
 use crate::server::peer_limit::CONNECTIONS_FLOOR;
 use crate::server::serve::connections::Registered;
 use crate::server::serve::gateway::gateway;
 use crate::server::serve::life;
 use crate::server::serve::relief::relieve;
+use crate::server::serve::rules::Rules;
 use crate::server::serve::shared::Shared;
 use crate::server::serve::slots::{Slot, Slots};
-use crate::server::{Listen, ListenerSettings, ServerConnection, ServerSession, ServerSetup};
+use crate::server::{Listen, Offers, ServerConnection, ServerSession, ServerSettings, ServerSetup};
 use crate::transport::Addresses;
 
 /// The pause after an accept that failed, for example for want of descriptors: long enough not
@@ -82,15 +81,15 @@ async fn accept_until(
     mut listener: impl Listen,
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
-    let (settings, mut rules_changed) = (listener.settings(), shared.rules.subscribe());
+    let (offers, mut settings_changed) = (listener.offers(), shared.settings.subscribe());
     let draining = CancellationToken::new();
-    let mut rules = rules_of(&shared, &settings, &draining);
+    let mut rules = rules_of(&shared, &offers, &draining);
     let tasks = TaskTracker::new();
     // Dropped with this future, so that cancelling it closes every connection.
     let stop = CancellationToken::new();
     let abort = stop.clone().drop_guard();
     let drain = CancellationToken::new();
-    let (slots, mut limit_changed) = (Arc::default(), shared.rules.subscribe());
+    let (slots, mut limit_changed) = (Arc::default(), shared.settings.subscribe());
     let mut shutdown = pin!(async {
         shutdown.await;
         begin_drain(&shared, &draining).await;
@@ -114,9 +113,9 @@ async fn accept_until(
                     continue;
                 }
                 // The server, which this task shares, has the sender.
-                if rules_changed.has_changed().unwrap_or(false) {
-                    rules_changed.mark_unchanged();
-                    rules = rules_of(&shared, &settings, &draining);
+                if settings_changed.has_changed().unwrap_or(false) {
+                    settings_changed.mark_unchanged();
+                    rules = rules_of(&shared, &offers, &draining);
                 }
                 let (shared, rules) = (Arc::clone(&shared), Arc::clone(&rules));
                 let connection = live(shared, rules, bootstrap, permit, drain.clone());
@@ -164,13 +163,9 @@ async fn accept_until(
 }
 
 /// The rules of this moment, for connections that come from now on.
-fn rules_of(
-    shared: &Shared,
-    settings: &ListenerSettings,
-    draining: &CancellationToken,
-) -> Arc<Rules> {
+fn rules_of(shared: &Shared, offers: &Offers, draining: &CancellationToken) -> Arc<Rules> {
     let draining = draining.clone();
-    Arc::new(Rules { draining, ..Rules::new(shared, settings.clone()) })
+    Arc::new(Rules { draining, ..Rules::new(shared, offers) })
 }
 
 /// Whether an accept failed for a reason that is gone with the connection: also errors of the
@@ -195,9 +190,9 @@ async fn next(
     shared: &Shared,
     listener: &mut impl Listen,
     slots: &Arc<Slots>,
-    limit_changed: &mut watch::Receiver<LiveRules>,
+    limit_changed: &mut watch::Receiver<Arc<ServerSettings>>,
 ) -> io::Result<Option<(Box<dyn Bootstrap>, Slot)>> {
-    let take = |changed: &mut watch::Receiver<LiveRules>| {
+    let take = |changed: &mut watch::Receiver<Arc<ServerSettings>>| {
         slots.try_take(changed.borrow_and_update().max_connections)
     };
     let mut slot = take(limit_changed);
@@ -389,8 +384,13 @@ mod tests {
     use super::*;
     use crate::Server;
     use crate::limits::captured_log::CapturedLog;
+    use crate::server::ServerParts;
     use futures::future::BoxFuture;
     use tokio::sync::Notify;
+
+    fn server() -> Server {
+        ServerParts::default().build(ServerSettings::default())
+    }
 
     /// Fails as it is told, and then has no connection.
     #[derive(Debug)]
@@ -425,7 +425,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_without_connections_ends_with_its_listener() {
-        Server::builder().build().serve(Ended).await.unwrap();
+        server().serve(Ended).await.unwrap();
     }
 
     /// A program that tells its watchers, and gives them time, loses no client meanwhile.
@@ -433,10 +433,10 @@ mod tests {
     async fn a_server_accepts_until_what_comes_before_its_drain_is_done() {
         let (told, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let (tell, wait) = (Arc::clone(&told), Arc::clone(&go_on));
-        let server = Server::builder()
+        let server = ServerParts::default()
             .on_drain(async move { tell.notify_one() })
             .on_drain(async move { wait.notified().await })
-            .build();
+            .build(ServerSettings::default());
         let is_through = Arc::new(Notify::new());
         let listener = Failing { errors: VecDeque::new(), is_through: Arc::clone(&is_through) };
         let serving = tokio::spawn({
@@ -458,7 +458,7 @@ mod tests {
         let is_through = Arc::new(Notify::new());
         let errors = errors.into_iter().map(Into::into).collect();
         let listener = Failing { errors, is_through: Arc::clone(&is_through) };
-        let (server, start) = (Server::builder().build(), Instant::now());
+        let (server, start) = (server(), Instant::now());
         tokio::select! {
             result = server.serve(listener) => panic!("the server has ended: {result:?}"),
             () = is_through.notified() => start.elapsed(),

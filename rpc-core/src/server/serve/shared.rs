@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use crate::connect::Upgrade;
 use crate::limits::log::LogLimit;
-use crate::server::live_rules::LiveRules;
+use crate::server::ServerSettings;
 use crate::server::peer_limit::PeerLimit;
 use crate::server::router::Router;
 use crate::server::serve::connections::Connections;
@@ -16,9 +17,10 @@ use crate::server::serve::memory::ServerMemory;
 #[derive(Debug)]
 pub(in crate::server) struct Shared {
     pub(in crate::server) router: Arc<Router>,
-    /// Those that the builder was given, and that may change. They take precedence over a
-    /// listener's.
-    pub(in crate::server) rules: watch::Sender<LiveRules>,
+    /// The upgraded paths that clients may ask for at every listener.
+    pub(in crate::server) upgrades: Vec<Arc<dyn Upgrade>>,
+    /// The settings of this moment.
+    pub(in crate::server) settings: watch::Sender<Arc<ServerSettings>>,
     pub(in crate::server) before_drain: BeforeDrain,
     pub(in crate::server) calls_limit: PeerLimit,
     pub(in crate::server) connections_limit: PeerLimit,

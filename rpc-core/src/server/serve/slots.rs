@@ -2,14 +2,14 @@
 //! a semaphore's cannot: it forgets no permit that is out.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use tokio::sync::Notify;
 
 /// The slots that are taken.
 #[derive(Debug, Default)]
 pub(in crate::server) struct Slots {
-    taken: AtomicUsize,
+    taken: AtomicU32,
     freed: Notify,
 }
 
@@ -20,7 +20,7 @@ pub(in crate::server) struct Slot(Arc<Slots>);
 impl Slots {
     /// Takes a slot if fewer than `max` are taken. Only the accept loop of the listener takes
     /// slots, so that no other task is between its look and its count.
-    pub(in crate::server) fn try_take(self: &Arc<Self>, max: usize) -> Option<Slot> {
+    pub(in crate::server) fn try_take(self: &Arc<Self>, max: u32) -> Option<Slot> {
         if self.taken.load(Ordering::Relaxed) >= max {
             return None;
         }

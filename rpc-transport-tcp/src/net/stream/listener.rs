@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, Stream, StreamExt as _};
 use rpc_core::connect::Bootstrap;
-use rpc_core::server::{Listen, ListenerSettings};
+use rpc_core::server::{Listen, Offers};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::accepted::bootstrap;
@@ -37,7 +37,7 @@ const NAME: &str = "stream";
 /// handshake or a broken stream, and after 50 ms otherwise. None ends the server.
 pub struct StreamListener {
     streams: BoxStream<'static, io::Result<Box<dyn Bootstrap>>>,
-    settings: ListenerSettings,
+    offers: Offers,
 }
 
 impl StreamListener {
@@ -66,13 +66,13 @@ impl StreamListener {
             let peer = peer(&stream);
             bootstrap(stream, NAME, peer)
         });
-        Self { streams: streams.fuse().boxed(), settings: ListenerSettings::default() }
+        Self { streams: streams.fuse().boxed(), offers: Offers::default() }
     }
 
     /// Sets what the listener brings to its server.
     #[must_use]
-    pub fn with_settings(self, settings: ListenerSettings) -> Self {
-        Self { settings, ..self }
+    pub fn with_offers(self, offers: Offers) -> Self {
+        Self { offers, ..self }
     }
 }
 
@@ -98,14 +98,14 @@ impl Listen for StreamListener {
         Box::pin(async { self.streams.next().await.transpose() })
     }
 
-    fn settings(&self) -> ListenerSettings {
-        self.settings.clone()
+    fn offers(&self) -> Offers {
+        self.offers.clone()
     }
 }
 
 impl fmt::Debug for StreamListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StreamListener").field("settings", &self.settings).finish_non_exhaustive()
+        f.debug_struct("StreamListener").field("offers", &self.offers).finish_non_exhaustive()
     }
 }
 
@@ -115,11 +115,16 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use rpc_core::connect::ClientConfig;
+    use rpc_core::server::{ServerParts, ServerSettings};
     use rpc_core::{Channel, Server};
     use tokio::net::{TcpListener, TcpStream, UnixStream};
 
     use super::*;
     use crate::StreamConnector;
+
+    fn server() -> Server {
+        ServerParts::default().build(ServerSettings::default())
+    }
 
     /// A channel over `stream`, and none once that has ended.
     async fn channel<IO>(stream: IO) -> Channel
@@ -139,7 +144,7 @@ mod tests {
     where
         IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let server = Server::builder().build();
+        let server = server();
         let incoming = futures::stream::iter([Ok::<_, io::Error>(ours)]);
         let peer = "10.0.0.1:7".parse().unwrap();
         let listener = StreamListener::with_peers(incoming, move |_| Some(peer));
@@ -180,7 +185,7 @@ mod tests {
         let (client, ours) = tokio::io::duplex(100);
         let broken = io::Error::from(io::ErrorKind::BrokenPipe);
         let listener = StreamListener::new(futures::stream::iter([Err(broken), Ok(ours)]));
-        let server = Server::builder().build();
+        let server = server();
         let serving = tokio::spawn(async move { server.serve(listener).await });
         drop(channel(client).await);
         serving.await.unwrap().unwrap();
@@ -200,7 +205,7 @@ mod tests {
             }
         });
         let listener = StreamListener::new(failing.take(ERROR_COUNT));
-        let server = Server::builder().build();
+        let server = server();
         let shutdown = async {
             let _ = stopped.await;
         };

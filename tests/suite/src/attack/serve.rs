@@ -18,7 +18,7 @@ use farcall_probe::relay::relay;
 pub struct ServePlan {
     /// The most connections at a time.
     #[arg(long)]
-    connections: Option<usize>,
+    connections: Option<u32>,
     /// The most memory that clients can make the server keep, in MiB.
     #[arg(long)]
     memory_mib: Option<u64>,
@@ -34,7 +34,7 @@ pub struct ServePlan {
 pub(super) fn short_keepalive(interval_ms: Option<u64>) -> SharedSettings {
     SharedSettings::new(|settings| {
         if let Some(interval) = interval_ms.map(Duration::from_millis) {
-            settings.keepalive = Keepalive::new(interval, 2 * interval);
+            settings.keepalive = Some(Keepalive::new(interval, 2 * interval));
         }
     })
 }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use farcall::{Code, NotExecuted, Response, ServeError, Server, Status};
 use futures::future::BoxFuture;
 use rpc_core::connect::Bootstrap;
-use rpc_core::server::{Listen, ListenerSettings};
+use rpc_core::server::{Listen, Offers};
 use tokio::sync::{Mutex, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -37,13 +37,13 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 #[derive(Debug, Clone)]
 pub(super) struct Shared {
     place: Arc<Mutex<Place>>,
-    settings: ListenerSettings,
+    offers: Offers,
 }
 
 impl Shared {
     pub(super) fn new(place: Place) -> Self {
-        let settings = place.settings();
-        Self { place: Arc::new(Mutex::new(place)), settings }
+        let offers = place.offers();
+        Self { place: Arc::new(Mutex::new(place)), offers }
     }
 }
 
@@ -52,8 +52,8 @@ impl Listen for Shared {
         Box::pin(async { self.place.lock().await.accept().await })
     }
 
-    fn settings(&self) -> ListenerSettings {
-        self.settings.clone()
+    fn offers(&self) -> Offers {
+        self.offers.clone()
     }
 }
 
@@ -113,8 +113,9 @@ pub(super) async fn shutting_down_under_load_loses_no_call(
     harness: &Harness,
 ) -> Result<(), Failure> {
     let (place, address) = harness.place().await?;
-    let builder = || Server::builder().add_service(ProbeService::new(Probe::new().0));
-    let server = || builder().build();
+    let settings = harness.rules().settings;
+    let builder = || settings.server(Server::builder());
+    let server = || builder().add_service(ProbeService::new(Probe::new().0)).build();
     // Made beforehand: the endpoint is the present server's for as long as that serves.
     let servers: Vec<_> = (0..ROUND_COUNT).map(|_| server()).collect();
     let first = server();

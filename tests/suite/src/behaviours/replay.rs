@@ -43,8 +43,8 @@ pub(super) async fn idempotent_calls_are_replayed_when_their_connection_dies(
 ) -> Result<(), Failure> {
     let (place, address) = harness.place().await?;
     let serve = |probe| {
-        let builder = Server::builder().add_service(ProbeService::new(probe));
-        builder.build()
+        let builder = harness.rules().settings.server(Server::builder());
+        builder.add_service(ProbeService::new(probe)).build()
     };
     let ((first, mut first_watch), (second, mut second_watch)) = (Probe::new(), Probe::new());
     let (first, second) = (serve(first), serve(second));

@@ -7,7 +7,7 @@ use farcall::{Address, Channel, Server};
 use futures::future::BoxFuture;
 use futures::stream::unfold;
 use rpc_core::connect::Bootstrap;
-use rpc_core::server::{Listen, ListenerSettings};
+use rpc_core::server::{Listen, Offers};
 use rpc_transport_tcp::StreamListener;
 use tokio::net::UnixStream;
 use tower::ServiceExt as _;
@@ -85,12 +85,12 @@ pub(crate) async fn connect(path: &Path, address: &str, rules: &Rules) -> Result
 
 /// What `listener` accepts, without its being known for sockets: boxed, they are byte streams.
 fn streams(listener: impl Listen) -> StreamListener {
-    let settings = listener.settings();
+    let offers = listener.offers();
     let accepted = unfold(listener, |mut listener| async {
         let accepted: io::Result<Box<dyn Bootstrap>> = listener.accept().await.transpose()?;
         Some((accepted, listener))
     });
-    StreamListener::new(accepted).with_settings(settings)
+    StreamListener::new(accepted).with_offers(offers)
 }
 
 impl Listen for Place {
@@ -101,10 +101,10 @@ impl Listen for Place {
         }
     }
 
-    fn settings(&self) -> ListenerSettings {
+    fn offers(&self) -> Offers {
         match &self.listener {
-            Listener::Address(listener) => listener.settings(),
-            Listener::Streams(streams) => streams.settings(),
+            Listener::Address(listener) => listener.offers(),
+            Listener::Streams(streams) => streams.offers(),
         }
     }
 }

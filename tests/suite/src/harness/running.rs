@@ -141,7 +141,7 @@ impl Running {
         let address = place.address().to_string();
         let (probe, watch) = Probe::new();
         let interop = Interop::beside(&probe);
-        let server = build(probe, interop).build();
+        let server = rules.settings.server(build(probe, interop)).build();
         let (shutdown, shut_down) = oneshot::channel();
         let serving = server.serve_incoming(place);
         let serving = serving.with_graceful_shutdown(async { drop(shut_down.await) });
@@ -201,7 +201,7 @@ impl Running {
         keepalive: Keepalive,
     ) -> Result<Channel, Failure> {
         let Rules { settings, rdma } = self.client_rules.clone();
-        let rules = Rules { settings: settings.changed(|it| it.keepalive = keepalive), rdma };
+        let rules = Rules { settings: settings.changed(|it| it.keepalive = Some(keepalive)), rdma };
         let channel = connect(&self.path, &self.address, &rules).await?;
         self.check_transport(&channel)?;
         Ok(channel)

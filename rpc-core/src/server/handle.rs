@@ -1,0 +1,167 @@
+//! `Server`, and the handle that does not keep it.
+
+use std::io;
+use std::sync::{Arc, Weak};
+
+use super::method_compression::NotServed;
+use super::serve::run;
+use super::serve::shared::Shared;
+use super::{Listen, ServerSettings};
+use crate::connect::ConnectionInfo;
+
+/// A set of services and the settings under which they are served.
+/// [`ServerParts`](super::ServerParts) makes it.
+#[derive(Debug, Clone)]
+pub struct Server {
+    shared: Arc<Shared>,
+}
+
+impl Server {
+    pub(super) fn new(shared: Shared) -> Self {
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Serves the connections of `listener` for ever.
+    ///
+    /// # Errors
+    ///
+    /// When the listener can never accept again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelled, no connection is accepted any more; those that are open are closed at once.
+    pub async fn serve(&self, listener: impl Listen) -> io::Result<()> {
+        self.serve_until(listener, std::future::pending()).await
+    }
+
+    /// Serves the connections of `listener` until `shutdown` is ready; then refuses new calls,
+    /// gives those in flight the drain timeout, and closes. Clients are told to make
+    /// their calls elsewhere; a call that they had sent already comes back marked as not executed,
+    /// and they start it again by themselves where they can (see [`crate::NotExecuted`]).
+    ///
+    /// # Errors
+    ///
+    /// When the listener can never accept again.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Server::serve`].
+    pub async fn serve_until(
+        &self,
+        listener: impl Listen,
+        shutdown: impl Future<Output = ()> + Send,
+    ) -> io::Result<()> {
+        run::serve(Arc::clone(&self.shared), listener, shutdown).await
+    }
+
+    /// The calls that count towards [`ServerSettings::max_calls`] now: those of which the handlers
+    /// have not ended.
+    #[must_use]
+    pub fn calls_running(&self) -> u64 {
+        self.shared.calls_limit.limit.total()
+    }
+
+    /// The bytes that count towards [`ServerSettings::max_memory`] now.
+    #[must_use]
+    pub fn memory_held(&self) -> u64 {
+        self.shared.memory.held()
+    }
+
+    /// Returns the settings that hold now.
+    #[must_use]
+    pub fn settings(&self) -> Arc<ServerSettings> {
+        Arc::clone(&self.shared.settings.borrow())
+    }
+
+    /// Checks that the server has every method and service that `settings` name.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first that it does not have, with those that it has.
+    pub fn check_methods(&self, settings: &ServerSettings) -> Result<(), NotServed> {
+        let served: Vec<_> = self.shared.router.services().collect();
+        settings.methods.check_served(&served)
+    }
+
+    /// Gives the server other settings while it serves. A name that
+    /// [`check_methods`](Self::check_methods) refuses means nothing. Limits on all calls,
+    /// connections and memory hold from the next one on, and so does `unary_timeout`; a share for
+    /// each peer holds from the peer's next connection on. All others hold for connections that are
+    /// accepted from now on. What is beyond a limit already stays.
+    pub fn update(&self, settings: Arc<ServerSettings>) {
+        let shared = &self.shared;
+        shared.router.rules.set(&settings);
+        shared.calls_limit.set(settings.max_calls, settings.max_calls_per_peer);
+        shared.connections_limit.set(settings.max_connections, settings.max_connections_per_peer);
+        shared.memory.set_max(settings.max_memory);
+        // Last, since it wakes the accept loops, which look at the limits.
+        shared.settings.send_replace(settings);
+    }
+
+    /// Returns a handle that does not keep the server.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakServer {
+        WeakServer { shared: Arc::downgrade(&self.shared) }
+    }
+
+    /// What every open connection says of itself.
+    #[must_use]
+    pub fn connections(&self) -> Vec<ConnectionInfo> {
+        self.shared.connections.infos()
+    }
+}
+
+/// A handle to a [`Server`] that does not keep it.
+#[derive(Debug, Clone)]
+pub struct WeakServer {
+    shared: Weak<Shared>,
+}
+
+impl WeakServer {
+    /// Whether there is still a server.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        self.shared.strong_count() > 0
+    }
+
+    /// The server, while it serves or a handle to it is there.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<Server> {
+        self.shared.upgrade().map(|shared| Server { shared })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::server::ServerParts;
+
+    #[test]
+    fn updated_settings_hold_from_now_on() {
+        let server = ServerParts::default().build(ServerSettings::default());
+        let seconds = Duration::from_secs(5);
+        let later = ServerSettings {
+            max_calls: 3,
+            max_memory: Some(1 << 20),
+            unary_timeout: Some(seconds),
+            access_log: true,
+            ..ServerSettings::default()
+        };
+        server.update(Arc::new(later.clone()));
+        assert_eq!(*server.settings(), later);
+        assert_eq!(server.shared.calls_limit.limit.max(), 3);
+        let rules = &server.shared.router.rules;
+        assert_eq!((rules.unary_timeout(), rules.log().access), (Some(seconds), true));
+    }
+
+    #[test]
+    fn weak_handle_ends_with_the_server() {
+        let server = ServerParts::default().build(ServerSettings::default());
+        let weak = server.downgrade();
+        assert!(weak.is_alive() && weak.upgrade().is_some());
+        drop(server);
+        assert!(!weak.is_alive() && weak.upgrade().is_none());
+    }
+}
