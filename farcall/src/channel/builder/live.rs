@@ -13,7 +13,7 @@ use crate::channel::encryption::ServiceName;
 use crate::channel::live::{LiveTarget, attempts};
 use crate::rdma::Rdma;
 use crate::resolve::Scheme;
-use crate::retry::ServiceConfig;
+use rpc_core::client::attempts::ServiceConfig;
 
 impl ChannelBuilder {
     /// Returns a builder with the layer of a settings file.
