@@ -226,24 +226,42 @@ impl ChannelBuilder {
         self
     }
 
-    /// Sets a timeout for calls of every kind that set none themselves, streams included, as
-    /// [`Channel::with_timeout`]; none by default.
+    /// Sets a timeout for calls of every kind that set none themselves; none by default. A stream
+    /// that is still open then ends with `DEADLINE_EXCEEDED`; [`unary_timeout`](Self::unary_timeout)
+    /// leaves streams alone. Zero ends every such call at once. Calls that a handler makes end with
+    /// the handler's own call at the latest, see [`crate::Deadline::detached`]. A stub's
+    /// `with_timeout` precedes it.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.calls.timeout = Some(timeout);
         self.change_watched(|watched| watched.timeout = Some(timeout));
         self
     }
 
-    /// Sets a timeout for unary calls that set none themselves, as
-    /// [`Channel::with_unary_timeout`]; none by default.
+    /// Sets a timeout for unary calls that set none themselves, and none for calls with a stream in
+    /// either direction; none by default. For unary calls it takes the place of
+    /// [`timeout`](Self::timeout), so that the two together give each kind its own. Zero ends every
+    /// such call at once.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use farcall::{AddressError, Channel};
+    ///
+    /// /// A lookup is a matter of seconds, and a subscription may go on for ever.
+    /// fn patient(address: &str) -> Result<Channel, AddressError> {
+    ///     Ok(Channel::builder(address)?.unary_timeout(Duration::from_secs(5)).connect_lazy())
+    /// }
+    /// ```
     pub fn unary_timeout(mut self, timeout: Duration) -> Self {
         self.calls.unary_timeout = Some(timeout);
         self.change_watched(|watched| watched.unary_timeout = Some(timeout));
         self
     }
 
-    /// Sets what becomes of calls that are made while the channel backs off, as
-    /// [`Channel::with_readiness`].
+    /// Sets a rule for calls that are made while there is no connection and the channel backs off;
+    /// [`Readiness::FailFast`] by default. A stub's `with_wait_for_ready` precedes it.
     pub fn readiness(mut self, readiness: Readiness) -> Self {
         let waits = readiness == Readiness::WaitForReady;
         self.calls.wait_for_ready = waits;

@@ -84,7 +84,7 @@ impl Exposed {
 
     async fn keep_calling(self, scheme: fn(String) -> Address) {
         let channel = ChannelBuilder::new(scheme(self.hostile)).config(&self.config).connect_lazy();
-        let stub = ProbeStub::new(channel.with_timeout(LIMIT));
+        let stub = ProbeStub::new(channel).with_timeout(LIMIT);
         loop {
             let call = async { to_result(stub.echo(EchoRequest::default()).await) };
             self.tally.count(Group::Exposed, call).await;
@@ -94,7 +94,7 @@ impl Exposed {
 
     async fn keep_calling_proxy(self) {
         let builder = ChannelBuilder::new(Address::Grpc(self.hostile)).config(&self.config);
-        let stub = ProbeStub::new(builder.connect_lazy().with_timeout(LIMIT));
+        let stub = ProbeStub::new(builder.connect_lazy()).with_timeout(LIMIT);
         loop {
             let call = async {
                 match stub.echo(EchoRequest::default()).await {
@@ -113,7 +113,7 @@ impl Exposed {
         let Ok(resolver) = resolver else { return };
         let dns = Dns::with_resolver(resolver, DnsName::new(NAME, port, Scheme::Tcp));
         let channel = ChannelBuilder::new(Address::Tcp(self.hostile)).config(&self.config);
-        let stub = ProbeStub::new(channel.connect_with_resolver(dns).with_timeout(LIMIT));
+        let stub = ProbeStub::new(channel.connect_with_resolver(dns)).with_timeout(LIMIT);
         let call = async { to_result(stub.echo(EchoRequest::default()).await) };
         self.tally.count(Group::Exposed, call).await;
         // Kept, and not used.
@@ -126,7 +126,7 @@ impl Exposed {
             let channel = ChannelBuilder::new(Address::Auto(self.hostile.clone()))
                 .config(&self.config)
                 .connect_lazy();
-            let stub = ProbeStub::new(channel.with_timeout(LIMIT));
+            let stub = ProbeStub::new(channel).with_timeout(LIMIT);
             let call = async { to_result(stub.echo(EchoRequest::default()).await) };
             self.tally.count(Group::Exposed, call).await;
             tokio::time::sleep(CONNECTION_PAUSE).await;
@@ -152,7 +152,7 @@ impl Exposed {
     }
 
     async fn keep_blocking(self) {
-        let stub = RelayStub::new(self.honest.with_timeout(LIMIT));
+        let stub = RelayStub::new(self.honest).with_timeout(LIMIT);
         loop {
             let call = async { to_result(stub.ask(EchoRequest::default()).await) };
             self.tally.count(Group::Exposed, call).await;
