@@ -223,7 +223,12 @@ fn make_calls(budget: &Budget, count: u64) -> Result<f64> {
         let channel = Channel::builder(&address)?.rdma(&rdma).connect().await?;
         let stub = ProbeStub::new(channel.clone());
         let kernel_calls = || -> u64 {
-            let both = channel.info().into_iter().chain(server.connections());
+            let both = channel
+                .endpoints()
+                .into_iter()
+                .find_map(|it| it.info)
+                .into_iter()
+                .chain(server.connections());
             both.map(|info| info.stats.kernel_calls).sum()
         };
         work(budget.work, &stub, count / 10).await?;

@@ -1,11 +1,11 @@
 //! What generated code names; not meant to be used by hand.
 
 pub use rpc_core::codegen::{
-    Arc, BytesField, CallKind, Caller, Detach, Detached, Detacher, HandlerFuture, Idempotency,
-    Intercepted, Interceptor, IntoRequest, IntoStreamingRequest, MessageLimits, MethodDescriptor,
-    NESTING_MAX, NamedService, Request, Response, ServerCall, Service, ServiceDescriptor, Status,
-    Streaming, client_streaming, detach_longest, prost, server_streaming, streaming, tonic,
-    tonic_prost, unary,
+    Arc, BytesField, CallKind, CallOptions, Caller, Detach, Detached, Detacher, HandlerFuture,
+    Idempotency, Intercepted, Interceptor, IntoRequest, IntoStreamingRequest, MessageLimits,
+    MethodDescriptor, NESTING_MAX, NamedService, Request, Response, ServerCall, Service,
+    ServiceDescriptor, Status, Streaming, client_streaming, detach_longest, prost,
+    server_streaming, streaming, tonic, tonic_prost, unary,
 };
 
 pub use crate::{Channel, ConnectError, IntoAddress};

@@ -111,12 +111,14 @@ struct OfLayer;
 #[tokio::test]
 async fn statuses_say_nothing_twice() {
     let server = Server::builder().max_calls(1).add_service(Demo::default());
-    let channel = Channel::connect(serve(listen(server).await)).await.unwrap();
+    let address = serve(listen(server).await);
+    let channel = Channel::connect(&address).await.unwrap();
     let timeout = std::time::Duration::from_millis(1);
+    let impatient = Channel::builder(&address).unwrap().timeout(timeout).connect().await.unwrap();
     for status in [
         failure(&channel, "Panic", "").await,
         failure(&channel, "Fail", "").await,
-        failure(&channel.clone().with_timeout(timeout), "Wait", "").await,
+        failure(&impatient, "Wait", "").await,
         farcall::layer::into_status(OfLayer),
     ] {
         assert_ne!(status.code(), Code::Ok);

@@ -306,7 +306,11 @@ async fn the_a_and_aaaa_of_one_server_are_one_endpoint() {
         let status = &channel.endpoints()[0];
         let alternative = (Ipv4Addr::new(127, 0, 0, 13), port).into();
         assert_eq!(*status.endpoint.alternatives, [alternative]);
-        let peer = channel.info().and_then(|info| info.addresses.peer);
+        let peer = channel
+            .endpoints()
+            .into_iter()
+            .find_map(|it| it.info)
+            .and_then(|info| info.addresses.peer);
         assert_eq!(peer, Some(alternative));
     }
 }

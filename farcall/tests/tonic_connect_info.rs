@@ -49,7 +49,7 @@ async fn told(address: &str) -> (String, String) {
     let channel = Channel::connect(&address).await.expect("it works");
     let told: Response<String> =
         unary(&channel, &SERVICE.methods[0], Request::new(())).await.expect("it works");
-    let ours = channel.info().expect("it works").addresses;
+    let ours = channel.endpoints().into_iter().find_map(|it| it.info).expect("it works").addresses;
     serving.abort();
     (told.into_inner(), format!("{:?} {:?}", ours.local, ours.peer))
 }

@@ -51,7 +51,7 @@ async fn both_schemes_and_the_settings_name_the_reason() {
     let address = listener.local_address().to_string();
     tokio::spawn(listener.serve());
     let channel = Channel::connect(&address).await.unwrap();
-    let info = channel.info().unwrap();
+    let info = channel.endpoints().into_iter().find_map(|it| it.info).unwrap();
     assert_eq!(
         (info.transport, info.fallback),
         ("tcp", Some(format!("rdma: this host: {REASON}; not tried again on this connection")))

@@ -30,6 +30,8 @@ const STUB_FUNCTIONS: &[&str] = &[
     "max_decoding_message_len",
     "max_encoding_message_len",
     "compress_from",
+    "with_timeout",
+    "with_wait_for_ready",
 ];
 
 /// Names that the text of tonic's server module uses without a path, so that a trait of that name
@@ -156,6 +158,8 @@ mod tests {
         assert_eq!(tonic_client_method("connect", false), "connect");
         assert_eq!(stub_method("connect"), "connect");
         assert_eq!(stub_method("new"), "new_");
+        assert_eq!(stub_method("with_timeout"), "with_timeout_");
+        assert_eq!(stub_method("with_wait_for_ready"), "with_wait_for_ready_");
         assert_eq!(stub_method("r#type"), "r#type");
         assert_eq!(tonic_server("Option"), "OptionRpc");
         assert_eq!(tonic_server("Channel"), "Channel");

@@ -8,6 +8,7 @@ pub use tonic::{IntoRequest, IntoStreamingRequest, Request, Response, Status, St
 
 pub use {prost, tonic, tonic_prost};
 
+pub use crate::call::call_options::CallOptions;
 pub use crate::call::descriptor::{CallKind, Idempotency, MethodDescriptor, ServiceDescriptor};
 pub use crate::call::message_limits::MessageLimits;
 pub use crate::client::{

@@ -66,7 +66,11 @@ fn main() -> Result<()> {
     let measured = client.block_on(async {
         let builder = Channel::builder(&address)?.limits(limits()).rdma(&rdma);
         let channel = builder.connect().await?;
-        let info = channel.info().context("the connection is gone")?;
+        let info = channel
+            .endpoints()
+            .into_iter()
+            .find_map(|it| it.info)
+            .context("the connection is gone")?;
         println!("{} at {address}", info.transport);
         let stub = BenchStub::new(channel);
         for neighbour in [Neighbour::UnreadStream, Neighbour::LargeMessages] {

@@ -174,7 +174,7 @@ impl FarcallClient {
     /// The connection that it has now.
     #[must_use]
     pub fn info(&self) -> Option<farcall::ConnectionInfo> {
-        self.channel.info()
+        self.channel.endpoints().into_iter().find_map(|it| it.info)
     }
 }
 

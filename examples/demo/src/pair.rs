@@ -71,7 +71,11 @@ impl Pair {
     ///
     /// When it has ended.
     pub(crate) fn info(&self) -> Result<ConnectionInfo> {
-        self.channel.info().context("the connection has ended")
+        self.channel
+            .endpoints()
+            .into_iter()
+            .find_map(|it| it.info)
+            .context("the connection has ended")
     }
 
     /// What both sides have counted: the client's frames, and the bytes that either has copied.

@@ -33,7 +33,7 @@ const PREFIX: &str = "demo/";
 ///
 /// Cancelled, some keys may be left.
 pub(crate) async fn workload(pair: &Pair, value_len: usize, round_count: u64) -> Result<Row> {
-    let stub = KvStub::new(pair.channel().with_timeout(TIMEOUT));
+    let stub = KvStub::new(pair.channel()).with_timeout(TIMEOUT);
     let before = pair.stats()?;
     let mut latency = Histogram::new(3)?;
     let mut elapsed = Duration::ZERO;

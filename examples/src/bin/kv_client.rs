@@ -49,7 +49,7 @@ async fn main() -> anyhow::Result<()> {
     let Arguments { address, command } = Arguments::parse();
     let channel =
         farcall::Channel::builder(&address)?.max_message_len(MESSAGE_LEN_MAX).connect().await?;
-    let stub = KvStub::new(channel.with_timeout(Duration::from_secs(30)));
+    let stub = KvStub::new(channel).with_timeout(Duration::from_secs(30));
     match command {
         Command::Put { key, value } => {
             let request = PutRequest { key: key.into(), value: value.into(), ..Default::default() };

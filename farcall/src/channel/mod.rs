@@ -7,8 +7,6 @@ mod encryption;
 mod live;
 mod resolvers;
 
-use std::time::Duration;
-
 pub use builder::ChannelBuilder;
 #[cfg(feature = "settings")]
 pub(crate) use live::LiveTarget;
@@ -18,9 +16,7 @@ use tonic::service::Interceptor;
 use tower::Layer;
 
 use crate::balance::{Connectivity, EndpointStatus};
-use crate::{
-    AddressError, Buffer, ConnectError, ConnectionInfo, IntoAddress, Path, PathCounts, Readiness,
-};
+use crate::{AddressError, Buffer, ConnectError, IntoAddress, Path};
 
 /// A cheap handle that makes calls to one server, or each call to one of many
 /// ([`crate::balance`]); clones share its connections. A generated stub takes one.
@@ -33,7 +29,7 @@ use crate::{
 ///
 /// After an attempt that failed the channel backs off ([`crate::ConnectBackoff`]): calls fail at
 /// once with `UNAVAILABLE`, the reason of that attempt and the time of the next one, or wait
-/// ([`Readiness`]). A connection over which no call was answered counts as a failed attempt too,
+/// ([`crate::Readiness`]). A connection over which no call was answered counts as a failed attempt too,
 /// from the second in a row on.
 ///
 /// A server that shuts down, or that has had the connection for long enough, says so: calls in
@@ -84,42 +80,6 @@ impl Channel {
         Ok(ChannelBuilder::new(address.into_address()?))
     }
 
-    /// The same channel with a timeout for calls of every kind that set none themselves. A stream
-    /// that is still open then ends with `DEADLINE_EXCEEDED`;
-    /// [`with_unary_timeout`](Self::with_unary_timeout) leaves streams alone. Zero ends every such
-    /// call at once. Calls that a handler makes end with the handler's own call at the latest, see
-    /// [`crate::Deadline::detached`].
-    #[must_use]
-    pub fn with_timeout(self, timeout: Duration) -> Self {
-        Self(self.0.with_changed_rules(|rules, watched| {
-            rules.timeout = Some(timeout);
-            watched.into_iter().for_each(|it| it.code_mut().timeout = Some(Some(timeout)));
-        }))
-    }
-
-    /// The same channel with a timeout for unary calls that set none themselves, and none for calls
-    /// with a stream in either direction. For unary calls it takes the place of the timeout of
-    /// [`with_timeout`](Self::with_timeout), so that the two together give each kind its own. Zero
-    /// ends every such call at once.
-    #[must_use]
-    pub fn with_unary_timeout(self, timeout: Duration) -> Self {
-        Self(self.0.with_changed_rules(|rules, watched| {
-            rules.unary_timeout = Some(timeout);
-            watched.into_iter().for_each(|it| it.code_mut().unary_timeout = Some(Some(timeout)));
-        }))
-    }
-
-    /// The same channel with another rule for calls that are made while there is no connection and
-    /// the channel backs off; [`Readiness::FailFast`] by default.
-    #[must_use]
-    pub fn with_readiness(self, readiness: Readiness) -> Self {
-        Self(self.0.with_changed_rules(|rules, watched| {
-            rules.wait_for_ready = readiness == Readiness::WaitForReady;
-            let waits = rules.wait_for_ready;
-            watched.into_iter().for_each(|it| it.code_mut().wait_for_ready = Some(waits));
-        }))
-    }
-
     /// Puts a tower layer around calls of every kind; [`LayeredChannel`] tells how it is used. The
     /// outermost layer of a `tower::ServiceBuilder` is the one that is added first.
     ///
@@ -129,7 +89,7 @@ impl Channel {
     /// headers of a stream included.
     ///
     /// Under these layers the channel is always ready, connected or not: there is no other one to
-    /// choose, and its calls wait or fail as their [`Readiness`] says.
+    /// choose, and its calls wait or fail as their [`crate::Readiness`] says.
     ///
     /// # Examples
     ///
@@ -203,12 +163,6 @@ impl Channel {
         self.0.buffer(len).await
     }
 
-    /// The present connection: its transport, addresses and counters. `None` when there is none.
-    #[must_use]
-    pub fn info(&self) -> Option<ConnectionInfo> {
-        self.0.info()
-    }
-
     /// Which path calls take at this moment, and why not RDMA.
     ///
     /// # Examples
@@ -266,15 +220,23 @@ impl Channel {
         self.0.connectivity_changed(state).await
     }
 
-    /// How often RDMA has failed under this channel and come back.
-    #[must_use]
-    pub fn path_counts(&self) -> PathCounts {
-        self.0.path_counts()
-    }
-
-    /// What the channel knows of each of its endpoints, in the order of its address's list, or of
-    /// the resolver's. Empty for the channel to one server, and before the first answer of a
-    /// resolver.
+    /// Describes each server: its connection with counters, its path and state. In the order of the
+    /// address's list, or of the resolver's; one entry for the channel to one server. Empty before
+    /// the first answer of a resolver.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use farcall::Channel;
+    ///
+    /// fn report(channel: &Channel) {
+    ///     for server in channel.endpoints() {
+    ///         let Some(info) = server.info else { continue };
+    ///         let address = server.endpoint.address;
+    ///         println!("{address}: {} calls over {}", info.calls_in_flight, info.transport);
+    ///     }
+    /// }
+    /// ```
     #[must_use]
     pub fn endpoints(&self) -> Vec<EndpointStatus> {
         self.0.endpoints()

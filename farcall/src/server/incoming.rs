@@ -128,7 +128,7 @@ mod tests {
         let calling = async {
             let channel = Channel::connect(address).await.unwrap();
             stop.send(()).unwrap();
-            channel.info().unwrap().transport.to_owned()
+            channel.endpoints().remove(0).info.unwrap().transport.to_owned()
         };
         let (served, transport) = tokio::join!(serving, calling);
         served.unwrap();

@@ -42,9 +42,11 @@ async fn deadlines(told: &mut Told) {
     request.extensions_mut().insert(Deadline(Instant::now()));
     let status = failure_of(&channel, "Wait", request).await;
     say(told, "a Deadline among the request's extensions that has passed", &status);
-    let status = failure(&channel.clone().with_timeout(SOON), "Wait", "").await;
+    let impatient = Channel::builder(&address).unwrap().timeout(SOON).connect_lazy();
+    let status = failure(&impatient, "Wait", "").await;
     say(told, "the channel's timeout of 50 ms", &status);
-    let status = failure(&channel.clone().with_unary_timeout(SOON), "Wait", "").await;
+    let impatient = Channel::builder(&address).unwrap().unary_timeout(SOON).connect_lazy();
+    let status = failure(&impatient, "Wait", "").await;
     say(told, "the channel's unary_timeout of 50 ms", &status);
     let (limited, _) = demo(Server::builder().unary_timeout(SOON)).await;
     let limited = self::channel(&limited).await;
@@ -61,7 +63,7 @@ async fn deadlines(told: &mut Told) {
 /// A call that a handler makes has what is left of the handler's own.
 async fn inherited(told: &mut Told) {
     let (next, _) = demo(Server::builder()).await;
-    let next = channel(&next).await.with_timeout(LATE);
+    let next = Channel::builder(&next).unwrap().timeout(LATE).connect_lazy();
     let relay = Demo { next: Some(next), ..Demo::default() };
     let server = Server::builder().unary_timeout(SOON).add_service(relay);
     let relay = channel(&serve(listen(server).await)).await;
@@ -69,7 +71,7 @@ async fn inherited(told: &mut Told) {
     // The handler and the call that it makes run out of time at once.
     assert_eq!(status.code(), farcall::Code::DeadlineExceeded, "{status}");
     let (next, _) = demo(Server::builder()).await;
-    let next = channel(&next).await.with_timeout(LATE);
+    let next = Channel::builder(&next).unwrap().timeout(LATE).connect_lazy();
     let deadline = Deadline::after(Instant::now(), SOON);
     let inherits = Deadline::scope(Some(deadline), failure(&next, "Wait", ""));
     let status = inherits.await;

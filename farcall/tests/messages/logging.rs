@@ -89,7 +89,9 @@ async fn failing(told: &mut Told, log: &Log) {
         say(told, &format!("{cause}: the server's line"), line);
     }
     log.clear();
-    failure(&channel.clone().with_unary_timeout(SOON), "Wait", "").await;
+    let impatient = Channel::builder(format!("auto://localhost:{port}")).unwrap();
+    let impatient = impatient.rdma(&without_device()).unary_timeout(SOON).connect().await.unwrap();
+    failure(&impatient, "Wait", "").await;
     let line = log.line(&["farcall::call", "DEADLINE_EXCEEDED"]).await;
     say(told, "a timeout: the client's line", line);
     log.clear();
@@ -136,7 +138,8 @@ async fn silenced(log: &Log) {
 
 async fn access(told: &mut Told, log: &Log) {
     let (address, _) = demo(Server::builder().access_log(true)).await;
-    let channel = Channel::connect(&address).await.unwrap().with_timeout(Duration::from_secs(60));
+    let channel = Channel::builder(&address).unwrap().timeout(Duration::from_secs(60));
+    let channel = channel.connect().await.unwrap();
     for (cause, name) in [("a call", "Echo"), ("a call that fails", "Fail")] {
         log.clear();
         let request = Request::new("hello".to_owned());

@@ -56,7 +56,7 @@ async fn a_handler_and_the_list_of_connections_know_the_client() {
     assert_eq!(client.uris(), ["spiffe://example.org/billing"]);
     assert!(client.certificate().starts_with(&[0x30]), "it is DER");
     // The channel knows the server in the same way.
-    let info = channel.info().unwrap();
+    let info = channel.endpoints().into_iter().find_map(|it| it.info).unwrap();
     assert!(info.addresses.identity().unwrap().dns_names().is_empty(), "it has an address alone");
 }
 

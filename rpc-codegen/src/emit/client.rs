@@ -23,13 +23,13 @@ pub(crate) fn items(service: &ServiceModel, settings: &RpcSettings) -> TokenStre
         #[derive(Clone, Debug)]
         pub struct #name<C = #runtime::Channel> {
             caller: C,
-            limits: #runtime::MessageLimits,
+            options: #runtime::CallOptions,
         }
         #(#cfg)*
         impl<C: #runtime::Caller> #name<C> {
             /// Makes the calls through `caller`.
             pub fn new(caller: C) -> Self {
-                Self { caller, limits: #runtime::MessageLimits::NONE }
+                Self { caller, options: #runtime::CallOptions::NONE }
             }
 
             /// Shows each request to one of tonic's interceptors before the call is made.
@@ -38,10 +38,26 @@ pub(crate) fn items(service: &ServiceModel, settings: &RpcSettings) -> TokenStre
                 interceptor: F,
             ) -> #name<#runtime::Intercepted<C, F>> {
                 let caller = #runtime::Intercepted::new(self.caller, interceptor);
-                #name { caller, limits: self.limits }
+                #name { caller, options: self.options }
             }
 
             #limits
+
+            /// Sets a timeout for calls whose request sets none, in place of the channel's. A stream
+            /// that is still open then ends, too.
+            #[must_use]
+            pub fn with_timeout(mut self, timeout: ::core::time::Duration) -> Self {
+                self.options = self.options.with_timeout(timeout);
+                self
+            }
+
+            /// Sets whether calls wait while the channel cannot connect, or fail at once, in place
+            /// of what the channel says.
+            #[must_use]
+            pub fn with_wait_for_ready(mut self, waits: bool) -> Self {
+                self.options = self.options.with_wait_for_ready(waits);
+                self
+            }
 
             #(#methods)*
         }
@@ -49,8 +65,12 @@ pub(crate) fn items(service: &ServiceModel, settings: &RpcSettings) -> TokenStre
     }
 }
 
-const LIMITED: Side =
-    Side { name: "stub", takes: ("response", "channel"), sends: ("request", "server") };
+const LIMITED: Side = Side {
+    field: "options",
+    name: "stub",
+    takes: ("response", "channel"),
+    sends: ("request", "server"),
+};
 
 /// `connect`, as tonic's clients have it; not beside a method of that name.
 fn connect(service: &ServiceModel, settings: &RpcSettings) -> Option<TokenStream> {
@@ -89,7 +109,7 @@ fn stub_method(index: usize, method: &MethodModel, settings: &RpcSettings) -> To
             request: #argument,
         ) -> ::core::result::Result<#runtime::Response<#reply>, #runtime::Status> {
             let mut request = #conversion(request);
-            self.limits.apply(&mut request);
+            self.options.apply(&mut request);
             #runtime::#kind(&self.caller, &SERVICE.methods[#index], request).await
         }
     }

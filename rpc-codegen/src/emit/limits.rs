@@ -1,10 +1,12 @@
 //! The setters of what holds for messages, which services and stubs have alike.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote;
 
 /// What the documentation says of one side.
 pub(super) struct Side {
+    /// The field that has the settings.
+    pub(super) field: &'static str,
     /// What takes and sends messages: `stub` or `service`.
     pub(super) name: &'static str,
     /// What it takes, and whose own limit holds beside.
@@ -13,9 +15,10 @@ pub(super) struct Side {
     pub(super) sends: (&'static str, &'static str),
 }
 
-/// The setters, for an `impl` of a type with a field `limits`.
+/// The setters, for an `impl` of a type with that field.
 pub(super) fn setters(side: &Side) -> TokenStream {
-    let Side { name, takes: (taken, ours), sends: (sent, peers) } = side;
+    let Side { field, name, takes: (taken, ours), sends: (sent, peers) } = side;
+    let field = Ident::new(field, Span::call_site());
     let decoding = [
         format!(" Limits the length of each {taken} message that this {name} takes, in bytes. The"),
         format!(" {ours}'s own limit holds beside it, 4 MiB unless its builder says otherwise."),
@@ -33,21 +36,21 @@ pub(super) fn setters(side: &Side) -> TokenStream {
         #(#[doc = #decoding])*
         #[must_use]
         pub fn max_decoding_message_len(mut self, bytes: usize) -> Self {
-            self.limits = self.limits.with_max_decoding(bytes);
+            self.#field = self.#field.with_max_decoding(bytes);
             self
         }
 
         #(#[doc = #encoding])*
         #[must_use]
         pub fn max_encoding_message_len(mut self, bytes: usize) -> Self {
-            self.limits = self.limits.with_max_encoding(bytes);
+            self.#field = self.#field.with_max_encoding(bytes);
             self
         }
 
         #(#[doc = #compressing])*
         #[must_use]
         pub fn compress_from(mut self, bytes: usize) -> Self {
-            self.limits = self.limits.with_compress_from(bytes);
+            self.#field = self.#field.with_compress_from(bytes);
             self
         }
     }

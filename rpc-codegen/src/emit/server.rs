@@ -68,8 +68,12 @@ fn definition(service: &ServiceModel, settings: &RpcSettings) -> TokenStream {
     }
 }
 
-const LIMITED: Side =
-    Side { name: "service", takes: ("request", "server"), sends: ("response", "client") };
+const LIMITED: Side = Side {
+    field: "limits",
+    name: "service",
+    takes: ("request", "server"),
+    sends: ("response", "client"),
+};
 
 fn dispatch(service: &ServiceModel, settings: &RpcSettings) -> TokenStream {
     let runtime = &settings.runtime;

@@ -5,7 +5,8 @@ use core::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::policy::path::Path;
+use crate::connect::ConnectionInfo;
+use crate::policy::path::{Path, PathCounts};
 
 /// A server's address and what the resolver says of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -110,7 +111,7 @@ pub enum Standing {
 }
 
 /// What a channel knows of one endpoint, or of one of its connections where it has several.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct EndpointStatus {
     /// The endpoint.
@@ -127,4 +128,25 @@ pub struct EndpointStatus {
     pub in_flight: u32,
     /// The path that its calls take, and why not a better one.
     pub path: Path,
+    /// Counts of failures and returns of its upgraded path (RDMA).
+    pub path_counts: PathCounts,
+    /// The current connection: its transport, addresses and counters. `None` without one.
+    pub info: Option<ConnectionInfo>,
+}
+
+impl EndpointStatus {
+    /// Describes the one server of a channel.
+    pub(crate) fn single(endpoint: Endpoint, connectivity: Connectivity) -> Self {
+        Self {
+            endpoint,
+            id: EndpointId { endpoint: 0, connection: 0 },
+            connectivity,
+            standing: Standing::Healthy,
+            is_last_resort: false,
+            in_flight: 0,
+            path: Path::Disconnected { reason: None, retry_in: None },
+            path_counts: PathCounts::default(),
+            info: None,
+        }
+    }
 }

@@ -9,7 +9,6 @@ use super::endpoint::{Connectivity, Endpoint, EndpointId, EndpointStatus};
 use super::load::{Load, Suspicion};
 use super::picker::{Candidate, Picker, Tier};
 use super::ring::Ring;
-use crate::policy::path::Path;
 
 /// Time that an endpoint has under [`Policy::PickFirst`] before the next one is tried beside it:
 /// that of RFC 8305.
@@ -247,14 +246,12 @@ impl<T: Clone> Roster<T> {
     #[must_use]
     pub fn status(&self) -> Vec<EndpointStatus> {
         let status = |member: &Member<T>| EndpointStatus {
-            endpoint: member.endpoint.clone(),
             id: member.id,
-            connectivity: member.connectivity,
             standing: member.ejection.standing(),
             is_last_resort: self.picker.is_last_resort() && self.picker.is_candidate(member.id),
             in_flight: member.load.in_flight(),
-            // The channel knows it.
-            path: Path::Disconnected { reason: None, retry_in: None },
+            // Its subchannel knows the rest.
+            ..EndpointStatus::single(member.endpoint.clone(), member.connectivity)
         };
         self.members.iter().map(status).collect()
     }

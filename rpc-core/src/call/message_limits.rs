@@ -3,7 +3,7 @@
 //! They stand beside the limits of the connection, which both sides know and which bound memory
 //! before a message is received. These are checked where a message is encoded or decoded.
 
-use tonic::{Extensions, Request, Status};
+use tonic::Status;
 
 /// The longest messages of the calls of one stub, or of one service, in bytes of their encoding.
 ///
@@ -56,20 +56,6 @@ impl MessageLimits {
             max_encoding: self.max_encoding.min(other.max_encoding),
             compress_from: self.compress_from.or(other.compress_from),
         }
-    }
-
-    /// Puts the limits of a stub into a request's extensions, where the channel finds them. A stub
-    /// without limits leaves the extensions alone, since the first entry allocates.
-    #[inline]
-    pub fn apply<T>(self, request: &mut Request<T>) {
-        if self != Self::NONE {
-            request.extensions_mut().insert(self);
-        }
-    }
-
-    /// The limits that the stub has put into a request's extensions.
-    pub(crate) fn of(extensions: &Extensions) -> Self {
-        extensions.get().copied().unwrap_or(Self::NONE)
     }
 
     /// What a stub sends.
@@ -177,16 +163,6 @@ mod tests {
             assert_eq!(status.code(), Code::ResourceExhausted);
             assert!(status.message().contains(words), "{status}");
         }
-    }
-
-    #[test]
-    fn a_stub_without_limits_puts_nothing_into_its_requests() {
-        let mut request = Request::new(());
-        MessageLimits::NONE.apply(&mut request);
-        assert!(request.extensions().is_empty());
-        let limits = MessageLimits::NONE.with_max_decoding(7);
-        limits.apply(&mut request);
-        assert_eq!(MessageLimits::of(request.extensions()), limits);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What describes one call, on either side: its method, its deadline, and the marks on its status.
 
+pub(crate) mod call_options;
 pub(crate) mod deadline;
 pub(crate) mod descriptor;
 pub(crate) mod execution;
@@ -39,8 +40,8 @@ impl fmt::Debug for Trailers {
 
 /// What a call does while its channel has no connection and backs off: gRPC's wait-for-ready.
 ///
-/// The channel has one for all its calls (`Channel::with_readiness`); one in
-/// `request.extensions_mut()` takes its place for that call.
+/// The channel has one for all its calls (`ChannelBuilder::readiness`), and a stub for its own
+/// (`with_wait_for_ready`). One in `request.extensions_mut()` takes their place for that call.
 ///
 /// A call that finds an attempt to connect under way waits for it in either case. tower's balancers
 /// ask a channel before they make a call on it, and make none while it has no connection: see

@@ -7,4 +7,5 @@ mod layers;
 mod numbers;
 mod path;
 mod serving;
+mod stub_options;
 mod unary_timeout;

@@ -35,6 +35,7 @@ pub use behaviours::{Behaviour, behaviours};
 pub use farcall_probe::watch::{Event, Watch};
 pub use farcall_probe::{Probe, entries, proto, small_calls};
 pub use harness::failure::{Cause, Failure};
+pub use harness::one_server::OneServer;
 pub use harness::runner::{run, run_all};
 pub use harness::running::Running;
 pub use harness::{Harness, Path};

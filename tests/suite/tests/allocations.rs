@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use bytes::Bytes;
 use farcall::{Channel, Server, Status};
+use farcall_suite::OneServer as _;
 use farcall_suite::Probe;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::small_calls::{chat, requests, shared_payload, unary};

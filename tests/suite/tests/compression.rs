@@ -5,6 +5,7 @@ use std::time::Duration;
 use farcall::{
     Channel, Code, Compression, ConnectionInfo, Limits, MethodCompression, Server, Status,
 };
+use farcall_suite::OneServer as _;
 use farcall_suite::Probe;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::proto::{EchoReply, EchoRequest};

@@ -4,6 +4,7 @@
 mod log;
 
 use farcall::{Channel, ChannelBuilder, ConnectError, Server};
+use farcall_suite::OneServer as _;
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::{Failure, Probe, payload};

@@ -11,6 +11,7 @@ use farcall::{
     Channel, Code, Identity, Method, PeerInfo, Request, Response, Server, ServerBuilder, Status,
     async_trait,
 };
+use farcall_suite::OneServer as _;
 use farcall_suite::interop_proto::test_service_client::TestServiceClient;
 use farcall_suite::interop_proto::test_service_rpc::{TestServiceService, TestServiceStub};
 use farcall_suite::interop_proto::test_service_server::{TestService, TestServiceServer};

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use farcall::sim::SimNetwork;
 use farcall::{Channel, LaneInfo, Rdma, RdmaConfig, Server};
+use farcall_suite::OneServer as _;
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::{Probe, payload};

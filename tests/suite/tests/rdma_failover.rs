@@ -18,6 +18,7 @@ use farcall::{
     Backoff, Channel, Code, MayHaveExecuted, Path, Rdma, RdmaConfig, Response, ServeError, Server,
     Status,
 };
+use farcall_suite::OneServer as _;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::proto::{EchoReply, EchoRequest, ParkRequest, ProduceRequest};
 use farcall_suite::{Probe, payload};

@@ -8,6 +8,7 @@ use std::net::Ipv4Addr;
 
 use farcall::sim::SimNetwork;
 use farcall::{Channel, Rdma, RdmaConfig, Server};
+use farcall_suite::OneServer as _;
 use farcall_suite::Probe;
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use cable::Cable;
 use farcall::{Channel, Code, Keepalive, Rdma, RdmaConfig, ServeError, Server, Status};
+use farcall_suite::OneServer as _;
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::{Probe, Watch};

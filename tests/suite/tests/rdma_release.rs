@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use farcall::sim::{SimCensus, SimDevice, SimLoss, SimNetwork};
 use farcall::{Channel, Rdma, RdmaConfig, Server};
+use farcall_suite::OneServer as _;
 use farcall_suite::Probe;
 use farcall_suite::proto::ProduceRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};

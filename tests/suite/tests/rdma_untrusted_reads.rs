@@ -8,6 +8,7 @@ use std::net::Ipv4Addr;
 
 use farcall::sim::{SimDeviceConfig, SimFaults, SimNetwork};
 use farcall::{Channel, Rdma, RdmaConfig, Server};
+use farcall_suite::OneServer as _;
 use farcall_suite::proto::ProduceRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::{Probe, payload};

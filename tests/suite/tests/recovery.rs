@@ -16,6 +16,7 @@ use farcall::{
     Idempotency, MayHaveExecuted, MethodDescriptor, Path, Rdma, RdmaConfig, Request, Response,
     Server, Service, ServiceDescriptor, Status, WorkStatus,
 };
+use farcall_suite::OneServer as _;
 use tokio::task::JoinHandle;
 use tracing_subscriber::fmt::format::FmtSpan;
 

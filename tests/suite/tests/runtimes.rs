@@ -15,6 +15,7 @@ use farcall::{
     CallKind, Channel, Code, Detach, Idempotency, Listener, MethodDescriptor, Rdma, RdmaConfig,
     Request, Response, Server, Service, ServiceDescriptor, Status,
 };
+use farcall_suite::OneServer as _;
 use farcall_testkit::name_server::{Zone, address};
 use futures::FutureExt;
 use futures::future::BoxFuture;

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use farcall::{ChannelBuilder, Limits};
+use farcall_suite::OneServer as _;
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeStub, SERVICE};
 use farcall_suite::raw_peer::{RawPeer, hello_with, record};

@@ -143,7 +143,13 @@ async fn visit_over_farcall(address: &str) -> Result<String> {
     let channel = Channel::connect(address).await?;
     let visited = timeout(LIMIT, visit(GrpcOver::new(channel.clone()))).await;
     visited.with_context(|| address.to_owned())?.with_context(|| address.to_owned())?;
-    Ok(channel.info().context("the connection is gone")?.transport.to_owned())
+    Ok(channel
+        .endpoints()
+        .into_iter()
+        .find_map(|it| it.info)
+        .context("the connection is gone")?
+        .transport
+        .to_owned())
 }
 
 #[tokio::test]

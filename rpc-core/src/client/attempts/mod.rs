@@ -23,7 +23,6 @@ pub use self::config::{MethodConfig, ServiceConfig};
 use super::call::deadline::SetBy;
 use super::endpoints::Tried;
 use super::{Call, CallRules, Caller, ClientReply};
-use crate::call::message_limits::MessageLimits;
 use crate::policy::retry::Failure;
 use crate::policy::retry::codes::Codes;
 use crate::policy::retry::pushback::{ATTEMPTS_KEY, PUSHBACK_KEY, Pushback};
@@ -74,7 +73,7 @@ impl PolicyAttempts {
         config.apply(&mut call);
         // All attempts share the call's time. A method whose kind is not known yet is called once.
         if call.method().is_described() {
-            call.settle_limit(rules.timeout_of(call.method().kind()));
+            call.settle_limit(rules);
         }
         let has_promise = call.method().idempotency() != Idempotency::Unknown;
         let is_idempotent = config.idempotent || has_promise;
@@ -101,13 +100,15 @@ impl MethodConfig {
         if let Some(timeout) = self.timeout {
             call.limit_to(timeout, SetBy::MethodConfig);
         }
-        if self.wait_for_ready && call.extensions().get::<Readiness>().is_none() {
+        let options = call.options().copied().unwrap_or_default();
+        let is_silent =
+            options.wait_for_ready().is_none() && call.extensions().get::<Readiness>().is_none();
+        if self.wait_for_ready && is_silent {
             call.extensions_mut().insert(Readiness::WaitForReady);
         }
-        let limits = self.message_limits();
-        if let Some(limits) = limits {
-            let of_stub = MessageLimits::of(call.extensions());
-            call.extensions_mut().insert(of_stub.stricter(limits));
+        if let Some(limits) = self.message_limits() {
+            let limits = options.limits().stricter(limits);
+            call.extensions_mut().insert(options.with_limits(limits));
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tonic::Status;
 
+use crate::call::call_options::CallOptions;
 use crate::call::deadline::take_grpc_timeout;
 use crate::call::log::FailedCall;
 use crate::call::message_limits::MessageLimits;
@@ -56,12 +57,11 @@ impl Begun {
     /// inherited, and of the layers' limit. The clock is looked at only where there is one, or
     /// where the call's end may be logged.
     pub(in crate::client) fn new(rules: &CallRules, call: &mut Call<'_>) -> Self {
-        let (kind, at) = (call.method().kind(), rules.log().begin());
-        let limits = MessageLimits::of(call.extensions());
+        let at = rules.log().begin();
+        let limits = call.options().map_or(MessageLimits::NONE, CallOptions::limits);
         let explicit = call.extensions().get::<Deadline>().copied();
         let own = take_grpc_timeout(call.metadata_mut()).map(|own| (own, SetBy::Request));
-        let is_default = explicit.is_none() && !call.is_settled();
-        let timeout = own.or_else(|| rules.timeout_of(kind).filter(|_| is_default));
+        let timeout = own.or_else(|| call.default_timeout(rules));
         let deadline = CallDeadline::of_call(call.layers_limit(), timeout, explicit, at);
         Self { at, deadline, limits }
     }

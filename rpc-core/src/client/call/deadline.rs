@@ -1,6 +1,6 @@
 //! The deadline of a client's call, and what set it.
 //!
-//! A call can have up to three limits: its request's or its channel's, and that of the call whose
+//! A call can have up to three limits: its request's, its stub's or its channel's, and that of the call whose
 //! handler makes it. The earliest counts, and the status of a call that is over it names it.
 
 use std::future::Future;
@@ -17,6 +17,8 @@ use crate::call::refusal;
 pub(in crate::client) enum SetBy {
     /// The request: `Request::set_timeout`, or a [`Deadline`] among its extensions.
     Request,
+    /// The stub.
+    Stub,
     /// The channel's timeout for calls of every kind.
     Timeout,
     /// The channel's timeout for unary calls.
@@ -33,6 +35,7 @@ impl SetBy {
     fn words(self) -> &'static str {
         match self {
             Self::Request => "the request's timeout",
+            Self::Stub => "the stub's timeout",
             Self::Timeout => "the channel's timeout",
             Self::UnaryTimeout => "the channel's unary_timeout",
             Self::Inherited => "what was left to the call whose handler makes this one",

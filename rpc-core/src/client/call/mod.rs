@@ -35,11 +35,13 @@ pub use untyped::untyped;
 
 use self::deadline::SetBy;
 use self::parts::PartsOf;
+use self::rules::CallRules;
 use super::EncodedCall;
+use crate::call::call_options::CallOptions;
 use crate::call::deadline::{grpc_timeout, take_grpc_timeout};
 use crate::call::metadata_names::MetadataNames;
 use crate::layer::{Described, RequestHead};
-use crate::{Deadline, Method};
+use crate::{Deadline, Method, Readiness};
 
 /// A call on its way to the server, the types of its messages erased.
 ///
@@ -101,7 +103,8 @@ impl<'a> Call<'a> {
 
     /// The same, and what set it.
     pub(super) fn time_limit(&self) -> Option<CallDeadline> {
-        let timeout = grpc_timeout(&self.parts.metadata).map(|timeout| (timeout, SetBy::Request));
+        let own = grpc_timeout(&self.parts.metadata).map(|timeout| (timeout, SetBy::Request));
+        let timeout = own.or_else(|| self.stub_timeout());
         CallDeadline::of_call(self.parts.limit, timeout, self.parts.extensions.get().copied(), None)
     }
 
@@ -116,18 +119,45 @@ impl<'a> Call<'a> {
     }
 
     /// Turns the call's time limits into one instant, which counts for all attempts at it together.
-    /// `default` is the timeout of a call that sets none.
-    pub(super) fn settle_limit(&mut self, default: Option<(Duration, SetBy)>) {
+    pub(super) fn settle_limit(&mut self, rules: &CallRules) {
         let explicit = self.parts.extensions.get().copied();
         let own = take_grpc_timeout(&mut self.parts.metadata).map(|own| (own, SetBy::Request));
-        let timeout = own.or_else(|| default.filter(|_| explicit.is_none()));
+        let timeout = own.or_else(|| self.default_timeout(rules));
         self.parts.limit = CallDeadline::of_call(self.parts.limit, timeout, explicit, None);
         self.parts.is_settled = true;
     }
 
-    /// Returns true if its time limit counts for all attempts at it, and no default adds to it.
-    pub(super) fn is_settled(&self) -> bool {
-        self.parts.is_settled
+    /// Returns the options of its stub, if that sets any.
+    pub(super) fn options(&self) -> Option<&CallOptions> {
+        CallOptions::of(&self.parts.extensions)
+    }
+
+    /// Returns the timeout of a call whose request sets none: the stub's, or the channel's.
+    pub(super) fn default_timeout(&self, rules: &CallRules) -> Option<(Duration, SetBy)> {
+        if self.parts.is_settled || self.parts.extensions.get::<Deadline>().is_some() {
+            return None;
+        }
+        self.stub_timeout().or_else(|| rules.timeout_of(self.method.kind()))
+    }
+
+    /// Returns the timeout that the stub sets, where nothing precedes it.
+    fn stub_timeout(&self) -> Option<(Duration, SetBy)> {
+        let timeout = self.options()?.timeout()?;
+        let is_default =
+            !self.parts.is_settled && self.parts.extensions.get::<Deadline>().is_none();
+        is_default.then_some((timeout, SetBy::Stub))
+    }
+
+    /// Returns what it does while there is no connection.
+    pub(super) fn readiness(&self, rules: &CallRules) -> Readiness {
+        let of_request = self.parts.extensions.get().copied();
+        of_request.unwrap_or_else(|| {
+            let waits = self.options().and_then(CallOptions::wait_for_ready);
+            match waits.unwrap_or(rules.wait_for_ready) {
+                true => Readiness::WaitForReady,
+                false => Readiness::FailFast,
+            }
+        })
     }
 
     /// The same call for one of several attempts, each to another server.
@@ -197,6 +227,7 @@ impl<'a> Call<'a> {
     pub(super) fn has_own_limit(&self) -> bool {
         self.parts.is_settled
             || self.parts.extensions.get::<Deadline>().is_some()
+            || self.stub_timeout().is_some()
             || grpc_timeout(&self.parts.metadata).is_some()
     }
 

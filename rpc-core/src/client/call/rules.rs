@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use crate::CallKind;
 use crate::call::log::CallLog;
 use crate::client::call::deadline::SetBy;
 use crate::client::{ChannelSettings, ChannelSettingsOverlay};
-use crate::{CallKind, Readiness};
 
 /// Rules for calls that set nothing themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,14 +51,6 @@ impl CallRules {
         let of_unary = self.unary_timeout.filter(|_| kind == CallKind::Unary);
         let of_unary = of_unary.map(|timeout| (timeout, SetBy::UnaryTimeout));
         of_unary.or_else(|| self.timeout.map(|timeout| (timeout, SetBy::Timeout)))
-    }
-
-    /// Returns the readiness of a call that sets none.
-    pub(in crate::client) fn readiness(&self) -> Readiness {
-        match self.wait_for_ready {
-            true => Readiness::WaitForReady,
-            false => Readiness::FailFast,
-        }
     }
 
     /// Returns the calls that have a line in the log.

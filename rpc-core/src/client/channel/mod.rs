@@ -19,9 +19,7 @@ use self::target::RuledTarget;
 pub use self::target::Target;
 pub use self::watched::{TargetRules, Watched, WatchedRules};
 use super::subchannel::{CallFuture, Replays, Subchannel};
-use super::{
-    Call, CallRules, Caller, ClientReply, Connect, Intercepted, LayeredChannel, Path, PathCounts,
-};
+use super::{Call, CallRules, Caller, ClientReply, Connect, Intercepted, LayeredChannel, Path};
 use crate::balance::{Connectivity, EndpointStatus};
 use crate::connect::{ConnectError, ConnectionInfo};
 use crate::payload::buffer::buffer_of;
@@ -142,18 +140,6 @@ impl Channel {
         Self { state: Arc::new(state), ..self }
     }
 
-    /// Returns the same channel with its rules changed, and what the program sets beside watched
-    /// ones.
-    #[must_use]
-    pub fn with_changed_rules(
-        self,
-        change: impl FnOnce(&mut CallRules, Option<&mut Watched>),
-    ) -> Self {
-        let mut state = Arc::unwrap_or_clone(self.state);
-        change(&mut state.rules.calls, state.watched.as_mut());
-        Self { state: Arc::new(state), ..self }
-    }
-
     /// Puts a tower layer around calls of every kind; [`LayeredChannel`] tells how it is used. Under
     /// layers the channel is always ready.
     #[must_use]
@@ -231,19 +217,10 @@ impl Channel {
         self.state.target.connectivity_changed(state).await
     }
 
-    /// How often the upgraded path has failed and come back.
-    #[must_use]
-    pub fn path_counts(&self) -> PathCounts {
-        self.state.target.path_counts()
-    }
-
-    /// Describes each server of many, in the order of the list.
+    /// Describes each server, in the order of the list. Empty before the first answer of a resolver.
     #[must_use]
     pub fn endpoints(&self) -> Vec<EndpointStatus> {
-        match &self.state.target {
-            Target::Direct(_) => Vec::new(),
-            Target::Balanced(endpoints) => endpoints.status(),
-        }
+        self.state.target.status()
     }
 }
 

@@ -4,11 +4,11 @@ use std::borrow::Cow;
 
 use tonic::Status;
 
-use crate::balance::Connectivity;
+use crate::balance::{Connectivity, EndpointStatus};
 use crate::client::call::rules::CallRules;
 use crate::client::endpoints::Endpoints;
 use crate::client::subchannel::{Replays, Subchannel};
-use crate::client::{Call, Caller, ClientReply, Path, PathCounts};
+use crate::client::{Call, Caller, ClientReply, Path};
 use crate::connect::ConnectError;
 
 /// The servers that a channel calls.
@@ -52,11 +52,11 @@ impl Target {
         }
     }
 
-    /// Counts how often the upgraded paths have failed and come back.
-    pub(super) fn path_counts(&self) -> PathCounts {
+    /// Describes each server.
+    pub(super) fn status(&self) -> Vec<EndpointStatus> {
         match self {
-            Self::Direct(subchannel) => subchannel.manager.path_counts(),
-            Self::Balanced(endpoints) => endpoints.path_counts(),
+            Self::Direct(subchannel) => vec![subchannel.status()],
+            Self::Balanced(endpoints) => endpoints.status(),
         }
     }
 

@@ -24,7 +24,7 @@ pub use resolve::{Refresh, Resolve, ResolveError, StaticEndpoints};
 use shared::{Counted, Shared, now};
 
 use super::subchannel::{Replays, Subchannel, log_replay};
-use super::{Call, CallDeadline, CallRules, Caller, ClientReply, PathCounts};
+use super::{Call, CallDeadline, CallRules, Caller, ClientReply};
 use crate::balance::{
     BalanceConfig, Connectivity, Endpoint, EndpointId, EndpointStatus, Pick, Roster,
 };
@@ -101,19 +101,6 @@ impl Endpoints {
         self.inner.shared.first_connected().map(|link| link.subchannel)
     }
 
-    /// How often the upgraded paths of the endpoints in the list have failed and come back.
-    #[must_use]
-    pub fn path_counts(&self) -> PathCounts {
-        let mut sum = PathCounts::default();
-        self.inner.shared.look(|state| {
-            for counts in state.roster.handles().map(|link| link.subchannel.manager.path_counts()) {
-                sum.failovers += counts.failovers;
-                sum.failbacks += counts.failbacks;
-            }
-        });
-        sum
-    }
-
     /// Resolves and connects now, until one endpoint is connected.
     ///
     /// # Errors
@@ -150,7 +137,7 @@ impl Endpoints {
         self.inner.shared.look(|state| {
             let mut status = state.roster.status();
             for (status, link) in status.iter_mut().zip(state.roster.handles()) {
-                status.path = link.subchannel.manager.path();
+                link.subchannel.describe(status);
             }
             status
         })
@@ -189,7 +176,7 @@ impl Endpoints {
     fn wish(rules: &CallRules, call: &Call<'_>) -> Wish {
         Wish {
             key: call.extensions().get().map(|HashKey(key)| *key),
-            readiness: call.extensions().get().copied().unwrap_or_else(|| rules.readiness()),
+            readiness: call.readiness(rules),
             deadline: call.layers_limit(),
         }
     }
@@ -262,7 +249,7 @@ impl Endpoints {
         rules: &CallRules,
         mut call: Call<'_>,
     ) -> Result<ClientReply, Status> {
-        call.settle_limit(rules.timeout_of(call.method().kind()));
+        call.settle_limit(rules);
         let shared_tried = call.extensions().get::<Tried>().cloned();
         let wish = Self::wish(rules, &call);
         // Another endpoint is better than the connection of a picked one that has just gone.

@@ -22,7 +22,7 @@ impl Route<'_> {
     pub(super) async fn call_encoded(self, mut call: Call<'_>) -> Result<ClientReply, Status> {
         let manager = &self.subchannel.manager;
         let begun = Begun::new(self.rules, &mut call);
-        let (readiness, deadline) = (self.readiness_of(&call), begun.deadline().copied());
+        let (readiness, deadline) = (call.readiness(self.rules), begun.deadline().copied());
         let method = call.method().clone();
         let call = checked(call.into_encoded(deadline), begun.limits().of_requests());
         let made = async { self.make_encoded(call?, readiness).await };

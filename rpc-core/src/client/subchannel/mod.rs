@@ -17,6 +17,7 @@ use super::call::deadline::within;
 use super::call::rules::CallRules;
 use super::connection_manager::ConnectionManager;
 use super::{Call, CallDeadline, Caller, ClientReply, Connect, Established};
+use crate::balance::{Endpoint, EndpointStatus};
 use crate::connect::with_retry;
 use crate::{Deadline, NotExecuted, Readiness};
 
@@ -49,6 +50,23 @@ impl Subchannel {
         replays: Replays,
     ) -> Route<'a> {
         Route { subchannel: self, rules, replays }
+    }
+
+    /// Completes the status of an endpoint by what the connection says.
+    pub(in crate::client) fn describe(&self, status: &mut EndpointStatus) {
+        status.path = self.manager.path();
+        status.path_counts = self.manager.path_counts();
+        status.info = self.manager.info();
+    }
+
+    /// Describes its server as the only one of a channel.
+    pub(in crate::client) fn status(&self) -> EndpointStatus {
+        let endpoint = Endpoint::new(self.manager.address());
+        let mut status = EndpointStatus::single(endpoint, self.manager.connectivity());
+        self.describe(&mut status);
+        let in_flight = status.info.as_ref().map_or(0, |info| info.calls_in_flight);
+        status.in_flight = u32::try_from(in_flight).unwrap_or(u32::MAX);
+        status
     }
 
     /// Waits for a connection, for a call that found none.
@@ -118,7 +136,7 @@ impl Route<'_> {
             timeout.map(|(timeout, set_by)| CallDeadline::after(began, timeout, set_by))
         };
         // From here on it is an instant, which waiting for the message does not move.
-        call.settle_limit(None);
+        call.settle_limit(&CallRules::DEFAULT);
         let limits = [call.layers_limit(), default(call.method().kind())];
         let limit = CallDeadline::earliest(limits.into_iter().flatten());
         let typed = within(limit.as_ref(), self.make_typed(&mut call, limit.as_ref())).await;
@@ -142,16 +160,11 @@ impl Route<'_> {
         if !call.method().is_described() {
             let connection = match self.subchannel.manager.open() {
                 Some(connection) => connection,
-                None => self.subchannel.connection(self.readiness_of(call), limit).await?,
+                None => self.subchannel.connection(call.readiness(self.rules), limit).await?,
             };
             let described = connection.into_session()?.method(call.method().path());
             call.set_method(described.map_err(NotExecuted::mark)?);
         }
         call.make_typed().await
-    }
-
-    /// Returns what the call does while there is no connection.
-    fn readiness_of(self, call: &Call<'_>) -> Readiness {
-        call.extensions().get().copied().unwrap_or_else(|| self.rules.readiness())
     }
 }

@@ -48,7 +48,7 @@ where
     pub(in crate::client) fn over_session(route: Route<'c>, mut call: Call<'r>) -> Self {
         let Route { subchannel, rules, replays } = route;
         let begun = Begun::new(rules, &mut call);
-        let readiness = route.readiness_of(&call);
+        let readiness = call.readiness(rules);
         Self::Direct { subchannel, call, begun, readiness, replays }
     }
 

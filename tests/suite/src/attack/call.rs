@@ -64,7 +64,7 @@ pub fn call(runtime: &Handle, plan: &CallPlan) -> Result<(), AttackError> {
     for _ in 0..CHANNELS {
         let builder = settings.channel(Channel::builder(&address).map_err(Failure::from)?);
         let channel = runtime.block_on(builder.connect()).map_err(Failure::from)?;
-        let stub = ProbeStub::new(channel.clone().with_timeout(deadline));
+        let stub = ProbeStub::new(channel.clone()).with_timeout(deadline);
         for _ in 0..CALLS_EACH {
             runtime.spawn(keep_calling(stub.clone(), tally.clone()));
         }

@@ -86,7 +86,7 @@ impl Exposed {
     async fn keep_calling(self, scheme: fn(String) -> Address) {
         let channel =
             self.settings.channel(ChannelBuilder::new(scheme(self.hostile))).connect_lazy();
-        let stub = ProbeStub::new(channel.with_timeout(LIMIT));
+        let stub = ProbeStub::new(channel).with_timeout(LIMIT);
         loop {
             let call = async { to_result(stub.echo(EchoRequest::default()).await) };
             self.tally.count(Group::Exposed, call).await;
@@ -96,7 +96,7 @@ impl Exposed {
 
     async fn keep_calling_proxy(self) {
         let builder = self.settings.channel(ChannelBuilder::new(Address::Grpc(self.hostile)));
-        let stub = ProbeStub::new(builder.connect_lazy().with_timeout(LIMIT));
+        let stub = ProbeStub::new(builder.connect_lazy()).with_timeout(LIMIT);
         loop {
             let call = async {
                 match stub.echo(EchoRequest::default()).await {
@@ -115,7 +115,7 @@ impl Exposed {
         let Ok(resolver) = resolver else { return };
         let dns = Dns::with_resolver(resolver, DnsName::new(NAME, port, Scheme::Tcp));
         let channel = self.settings.channel(ChannelBuilder::new(Address::Tcp(self.hostile)));
-        let stub = ProbeStub::new(channel.connect_with_resolver(dns).with_timeout(LIMIT));
+        let stub = ProbeStub::new(channel.connect_with_resolver(dns)).with_timeout(LIMIT);
         let call = async { to_result(stub.echo(EchoRequest::default()).await) };
         self.tally.count(Group::Exposed, call).await;
         // Kept, and not used.
@@ -127,7 +127,7 @@ impl Exposed {
         loop {
             let builder = ChannelBuilder::new(Address::Auto(self.hostile.clone()));
             let channel = self.settings.channel(builder).connect_lazy();
-            let stub = ProbeStub::new(channel.with_timeout(LIMIT));
+            let stub = ProbeStub::new(channel).with_timeout(LIMIT);
             let call = async { to_result(stub.echo(EchoRequest::default()).await) };
             self.tally.count(Group::Exposed, call).await;
             tokio::time::sleep(CONNECTION_PAUSE).await;
@@ -153,7 +153,7 @@ impl Exposed {
     }
 
     async fn keep_blocking(self) {
-        let stub = RelayStub::new(self.honest.with_timeout(LIMIT));
+        let stub = RelayStub::new(self.honest).with_timeout(LIMIT);
         loop {
             let call = async { to_result(stub.ask(EchoRequest::default()).await) };
             self.tally.count(Group::Exposed, call).await;

@@ -8,6 +8,7 @@ use futures::future::try_join_all;
 use futures::stream;
 
 use super::echo::echo;
+use crate::OneServer as _;
 use crate::harness::failure::check_eq;
 use crate::harness::running::Running;
 use crate::payload::{check_payload, payload};

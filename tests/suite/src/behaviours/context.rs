@@ -6,6 +6,7 @@ use farcall::{CallContext, PeerExtensions, PeerInfo, Request, Server, Status};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use super::SOON;
+use crate::OneServer as _;
 use crate::harness::failure::{Cause, check, check_eq};
 use crate::harness::running::Running;
 use crate::proto::EchoRequest;

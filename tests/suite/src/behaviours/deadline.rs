@@ -64,17 +64,17 @@ pub(super) async fn a_handler_sees_what_is_left_of_the_deadline(
     check(bound.is_some(), "what is left of half an hour", left)
 }
 
-pub(super) async fn a_channel_may_have_a_timeout_of_its_own(
-    harness: &Harness,
-) -> Result<(), Failure> {
+pub(super) async fn a_stub_may_have_a_timeout_of_its_own(harness: &Harness) -> Result<(), Failure> {
     let mut server = harness.serve().await?;
-    let stub = ProbeStub::new(server.channel().await?.with_timeout(SOON));
+    let stub = ProbeStub::new(server.channel().await?).with_timeout(SOON);
     let request = ParkRequest { tag: 1, ..Default::default() };
     let status = refused("a call that waits for ever", stub.park(request).await)?;
     check_eq("the code", &status.code(), &Code::DeadlineExceeded)?;
+    let message = status.message();
+    check(message.ends_with("(the stub's timeout)"), "the status's message", message)?;
     check_eq("the handler", &server.event().await?, &Event::Entered(1))?;
     check_eq("the handler", &server.event().await?, &Event::Dropped(1))?;
-    // A call's own timeout takes the place of the channel's.
+    // A call's own timeout takes the place of the stub's.
     let mut request = Request::new(RemainingRequest {});
     request.set_timeout(Duration::from_secs(3600));
     let left = stub.remaining(request).await?.into_inner().remaining_us.unwrap_or_default();

@@ -14,6 +14,7 @@ use tokio::sync::{Mutex, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::echo::echo;
+use crate::OneServer as _;
 use crate::harness::failure::{check, check_eq, refused};
 use crate::harness::place::{Place, connect};
 use crate::payload::{check_payload, payload};

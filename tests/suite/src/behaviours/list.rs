@@ -98,7 +98,7 @@ list! {
         a_deadline_ends_the_call_and_drops_its_handler
         a_deadline_in_the_past_never_reaches_a_handler
         a_handler_sees_what_is_left_of_the_deadline
-        a_channel_may_have_a_timeout_of_its_own
+        a_stub_may_have_a_timeout_of_its_own
     }
     inherited {
         calls_of_a_handler_inherit_its_deadline

@@ -18,6 +18,7 @@ use super::column::Column;
 use super::command::until;
 use super::config::{rdma, settings};
 use super::sample::Sample;
+use crate::OneServer as _;
 use crate::proto::probe_rpc::ProbeStub;
 
 /// Beyond what any row allows.

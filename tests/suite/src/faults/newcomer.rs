@@ -7,6 +7,7 @@ use super::call::{Caller, End, Kind};
 use super::column::Column;
 use super::lab::Lab;
 use super::load::channel;
+use crate::OneServer as _;
 use crate::proto::probe_rpc::ProbeStub;
 
 /// What the reason has to name.

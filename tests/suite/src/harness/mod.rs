@@ -5,6 +5,8 @@ pub(crate) mod counterpart;
 pub(crate) mod either;
 pub(crate) mod failure;
 pub(crate) mod http_channel;
+
+pub(crate) mod one_server;
 pub(crate) mod place;
 pub(crate) mod report;
 pub(crate) mod runner;

@@ -7,6 +7,7 @@ use farcall::{Channel, ConnectionInfo, Keepalive, Limits, ServeError, Server};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use crate::OneServer as _;
 use crate::harness::Rules;
 use crate::harness::failure::Cause;
 use crate::harness::place::{Place, connect};

@@ -9,6 +9,7 @@ use futures::future::try_join_all;
 use super::call::{Caller, LEN_MAX};
 use super::memory::resident_kib;
 use super::tally::Tally;
+use crate::OneServer as _;
 use crate::harness::failure::check;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::{Failure, Harness};

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use detour::{CUT, PROOF_LIMIT};
 use farcall::{Code, MayHaveExecuted, NotExecuted, Path, ReplayLimits};
+use farcall_suite::OneServer as _;
 use farcall_suite::proto::ParkRequest;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 use log::Log;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farcall::{Backoff, Channel, ReplayLimits, Response, ServeError, Server, Status};
+use farcall_suite::OneServer as _;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::proto::{EchoReply, EchoRequest, ParkRequest};
 use farcall_suite::{Event, Probe, Watch};

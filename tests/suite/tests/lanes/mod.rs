@@ -2,6 +2,7 @@
 //! them, each lane works for its own, and calls of all sizes go on over all of them at once.
 
 use farcall::{Channel, LaneInfo, Rdma};
+use farcall_suite::OneServer as _;
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 use farcall_suite::{Failure, payload};

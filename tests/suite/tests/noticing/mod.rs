@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use farcall::{Channel, Server, Status};
+use farcall_suite::OneServer as _;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 use farcall_suite::proto::{DownloadRequest, ParkRequest, ProduceRequest};
 use farcall_suite::{Event, Watch};

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use farcall::{AsyncEventKind, Channel, Rdma};
 use farcall_suite::Failure;
+use farcall_suite::OneServer as _;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 
 use crate::cable::Cable;

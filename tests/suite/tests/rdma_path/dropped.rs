@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use farcall::Rdma;
 use farcall_suite::Failure;
+use farcall_suite::OneServer as _;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 
 use crate::rig::{

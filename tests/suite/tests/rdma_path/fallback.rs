@@ -2,6 +2,7 @@
 
 use farcall::{ConnectError, Rdma, RdmaConfig};
 use farcall_suite::Failure;
+use farcall_suite::OneServer as _;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 
 use crate::proxy::{Alter, Proxy};

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use farcall::{Channel, TransportStats};
+use farcall_suite::OneServer as _;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 use farcall_suite::proto::{EchoRequest, ParkRequest, ProduceRequest};
 use farcall_suite::{Failure, payload};

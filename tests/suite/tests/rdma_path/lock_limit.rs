@@ -5,6 +5,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use farcall::{ChannelBuilder, Code, Rdma, RdmaConfig};
 use farcall_suite::Failure;
+use farcall_suite::OneServer as _;
 use farcall_suite::proto::ParkRequest;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 

@@ -8,6 +8,7 @@ use farcall::{
     Channel, ChannelBuilder, ConnectionInfo, LaneInfo, Limits, Rdma, RdmaConfig, ServeError,
     Server, ServerBuilder,
 };
+use farcall_suite::OneServer as _;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::proto::{EchoRequest, ParkRequest, ProduceRequest};
 use farcall_suite::{Failure, Probe, Watch, payload};

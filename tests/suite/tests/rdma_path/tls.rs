@@ -5,6 +5,7 @@ use std::error::Error;
 use farcall::tls::{ClientTls, ClientTlsConfig, Pem, ServerTls, ServerTlsConfig};
 use farcall::{Channel, Rdma, Server, ServerBuilder};
 use farcall_suite::Failure;
+use farcall_suite::OneServer as _;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 use farcall_testkit::certificates::{Authority, CertificateError, Leaf, Wanted};
 

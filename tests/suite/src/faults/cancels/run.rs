@@ -13,6 +13,7 @@ use super::neighbour::Neighbour;
 use super::tally::{Moment, Tally};
 use super::victim::{LEN_MAX, Victim};
 use crate::Failure;
+use crate::OneServer as _;
 use crate::conductor::watchdog::Watchdog;
 use crate::faults::FaultError;
 use crate::faults::cancellations::Cancellations;
