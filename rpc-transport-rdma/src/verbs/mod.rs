@@ -1,7 +1,7 @@
 //! Verbs objects that own what their device uses.
 //!
-//! [`Provider`] and the `Raw*` traits are the seam; `Ibverbs` is the implementation over
-//! libibverbs, `simulated` one over the network of `sim`. Above it stand [`CompletionQueue`],
+//! [`Provider`] and the `Raw*` traits are the seam below; `Ibverbs` is the implementation over
+//! libibverbs, `sim` has one over a simulated network. Here stand [`CompletionQueue`],
 //! [`SharedReceiveQueue`] and [`QueuePair`], which are safe: buffers are moved into them and come
 //! back with completions.
 //!
@@ -24,8 +24,8 @@
 //!   after the completion of the last request, or after `destroy` succeeded: then the device has
 //!   forgotten the queue pair and with it every request, and completions that were queued before
 //!   match nothing, because they carry no pointer but a serial that is never used again. If
-//!   `destroy` failed, the memory is leaked, unless the kernel has taken the device away (`loss`):
-//!   then it has destroyed the queue pair itself.
+//!   `destroy` failed, the memory is leaked, unless the kernel has taken the device away
+//!   (`is_gone`): then it has destroyed the queue pair itself.
 //! - **V6 (receive slots).** The receive memory is kept by the raw shared receive queue until that
 //!   is destroyed. A slot is read only between its completion and its next post, and both need
 //!   `&mut` of the queue that owns the slot table. A slot that has not completed is posted again
