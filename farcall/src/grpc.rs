@@ -1,7 +1,7 @@
 //! gRPC, both ways. Feature `grpc`.
 //!
 //! - Clients of gRPC in any language call a [`Server`](crate::Server) at its TCP and Unix
-//!   addresses, over HTTP/2: [`Config::with_grpc_clients`](crate::Config::with_grpc_clients).
+//!   addresses, over HTTP/2: [`ServerBuilder::grpc_clients`](crate::ServerBuilder::grpc_clients).
 //! - A [`Channel`](crate::Channel) to `grpc://host:port` calls a server of gRPC, and one to
 //!   `grpcs://host:port` does so over TLS, which [`crate::tls`] sets.
 //! - A [`Channel`](crate::Channel), with layers or without, becomes what tonic's clients take by
