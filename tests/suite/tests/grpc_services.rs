@@ -505,7 +505,7 @@ async fn unknown_paths_take_nothing_from_other_calls() {
 #[tokio::test]
 async fn a_call_by_path_ends_with_its_deadline() {
     let channel = Channel::builder("inproc://grpc-no-server").unwrap();
-    let channel = channel.readiness(farcall::Readiness::WaitForReady).connect_lazy();
+    let channel = channel.wait_for_ready(true).connect_lazy();
     let mut client = TestServiceClient::new(GrpcOver::new(channel));
     let mut request = Request::new(SimpleRequest::default());
     request.set_timeout(Duration::from_millis(50));
