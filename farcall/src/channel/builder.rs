@@ -429,9 +429,10 @@ impl ChannelBuilder {
     /// Makes a channel whose connections are the byte streams that `open` opens, one at each
     /// attempt to connect: through a proxy, by TLS, to a virtual socket or in memory. The address
     /// is what messages call the server. Under `grpc://` and `grpcs://` the streams carry gRPC over
-    /// HTTP/2; the program encrypts those of `grpcs://`. Under `auto://` and `rdma://` a stream that is a
-    /// `TcpStream` of tokio is upgraded to RDMA as the address says; any other has no addresses,
-    /// and under `rdma://` that is an error.
+    /// HTTP/2; the program encrypts those of `grpcs://`.
+    ///
+    /// Under `auto://` and `rdma://` a stream that is a `TcpStream` of tokio is upgraded to RDMA as
+    /// the address says; any other has no addresses, and under `rdma://` that is an error.
     ///
     /// The channel connects at its first call. An attempt that is not over within the handshake
     /// timeout is dropped.
@@ -534,9 +535,7 @@ fn channel_to(
 /// The reason why `address` is not one server's.
 fn no_server(address: &Address) -> &'static str {
     match address {
-        Address::Custom(_) => {
-            "its scheme is none of auto, rdma, tcp, unix, inproc, grpc and grpcs, which servers have"
-        }
+        Address::Custom(_) => "its scheme is none of auto, rdma, tcp, unix, inproc, grpc and grpcs",
         _ => "it names several servers",
     }
 }
