@@ -9,7 +9,8 @@
 //! | address | servers are called over |
 //! |---|---|
 //! | `etcd://host:2379/prefix` | RDMA when both sides can, otherwise TCP |
-//! | `etcd+rdma://`, `etcd+tcp://`, `etcd+grpc://`, `etcd+grpcs://` | RDMA, TCP, gRPC, gRPC over TLS |
+//! | `etcd+rdma://`, `etcd+tcp://` | RDMA, TCP |
+//! | `etcd+grpc://`, `etcd+grpcs://` | gRPC, gRPC over TLS |
 //! | `etcd:///prefix` | the same, from an etcd at port 2379 of this host |
 //!
 //! # Examples

@@ -33,9 +33,9 @@ const MAX_ENTRIES: usize = 10_000;
 /// within 5 minutes and 20 s then.
 ///
 /// A value is an address: `10.0.0.1:7000`, which is called by the resolver's [`Scheme`], or one
-/// with a scheme, `tcp://10.0.0.1:7000`. [`EtcdRegistration`](crate::EtcdRegistration) writes such values. An entry that is
-/// no address is left out. A prefix without servers is an error, and the channel keeps the servers
-/// that it has: an etcd that has lost all leases does not take them away.
+/// with a scheme, `tcp://10.0.0.1:7000`. [`EtcdRegistration`](crate::EtcdRegistration) writes such
+/// values. An entry that is no address is left out. A prefix without servers is an error, and the
+/// channel keeps the servers that it has: an etcd that has lost all leases does not take them away.
 ///
 /// # Examples
 ///

@@ -41,8 +41,8 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(15);
 /// Where the stream ends, it is opened again, and meanwhile the servers stay as they are.
 ///
 /// `xds:///name` finds the control plane by gRPC's bootstrap file
-/// ([`XdsBootstrap`](crate::XdsBootstrap)); `docs/many-servers.md` says what is read of its resources
-/// and what is not.
+/// ([`XdsBootstrap`](crate::XdsBootstrap)); `docs/many-servers.md` says what is read of its
+/// resources and what is not.
 ///
 /// # Examples
 ///

@@ -200,7 +200,8 @@ mod tests {
     }
 }
 
-#[cfg(all(test, feature = "tls"))]
+#[cfg(feature = "tls")]
+#[cfg(test)]
 mod tls_tests {
     use std::path::PathBuf;
 

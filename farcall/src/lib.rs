@@ -15,8 +15,8 @@
 //! | `grpc://host:port` | a server of gRPC over HTTP/2; feature `grpc` |
 //! | `grpcs://host:port` | the same over TLS; features `grpc` and `tls` |
 //! | `dns:///name:7000` | the same with all servers of a name; feature `dns` |
-//! | `etcd://host:2379/prefix` | the same with all servers registered with etcd; crate `farcall-etcd` |
-//! | `xds:///name` | the same with all servers that a control plane names; crate `farcall-xds` |
+//! | `etcd://host:2379/prefix` | the same with all that registered with etcd: `farcall-etcd` |
+//! | `xds:///name` | the same with all that a control plane names: crate `farcall-xds` |
 //!
 //! [`Server::bind_listener`] serves listeners that the program made, and
 //! [`Server::serve_incoming`] byte streams.

@@ -221,9 +221,10 @@ impl ChannelBuilder {
     /// Makes a channel whose connections are the byte streams that `open` opens, one at each
     /// attempt to connect: through a proxy, by TLS, to a virtual socket or in memory. The address
     /// is what messages call the server. Under `grpc://` and `grpcs://` the streams carry gRPC over
-    /// HTTP/2; the program encrypts those of `grpcs://`. Under `auto://` and `rdma://` a stream that is a
-    /// `TcpStream` of tokio is upgraded to RDMA as the address says; any other has no addresses,
-    /// and under `rdma://` that is an error.
+    /// HTTP/2; the program encrypts those of `grpcs://`.
+    ///
+    /// Under `auto://` and `rdma://` a stream that is a `TcpStream` of tokio is upgraded to RDMA as
+    /// the address says; any other has no addresses, and under `rdma://` that is an error.
     ///
     /// The channel connects at its first call. An attempt that is not over within the handshake
     /// timeout is dropped.
@@ -350,8 +351,7 @@ fn subchannel_to(address: &Address, rules: ClientConfig, encryption: &Encryption
             refusing(&address.to_string(), rules, reason)
         }
         Address::Custom(_) => {
-            let reason = "its scheme is none of auto, rdma, tcp, unix, inproc, grpc and grpcs, \
-                          which servers have";
+            let reason = "its scheme is none of auto, rdma, tcp, unix, inproc, grpc and grpcs";
             refusing(&address.to_string(), rules, reason.to_owned())
         }
         Address::Dns(_) | Address::List(_) => {

@@ -148,7 +148,8 @@ pub(crate) fn is_own(scheme: &str) -> bool {
     OWN.contains(&scheme.split('+').next().unwrap_or(scheme))
 }
 
-/// Returns true if `name` can be a scheme by RFC 3986. A plus sign is left to the servers' protocol.
+/// Returns true if `name` can be a scheme by RFC 3986. A plus sign is left to the protocol of
+/// servers.
 pub(super) fn is_scheme_name(name: &str) -> bool {
     let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
     name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(is_allowed)

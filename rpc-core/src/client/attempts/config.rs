@@ -55,7 +55,8 @@ impl ServiceConfig {
         self.budget
     }
 
-    /// Returns the settings of the method at `path`: its own, else its service's, else those of all.
+    /// Returns the settings of the method at `path`: its own, else its service's, else those of
+    /// `*`.
     #[must_use]
     pub fn of(&self, path: &str) -> Option<&MethodConfig> {
         let own = self.methods.get(path);
