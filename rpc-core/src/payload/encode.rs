@@ -139,12 +139,12 @@ mod tests {
         detach_longest(fields)
     }
 
-    fn sample(first: usize, second: usize) -> Sample {
+    fn sample(first: usize, second: usize, plain: usize) -> Sample {
         Sample {
             first: vec![1; first].into(),
             name: "name".into(),
             second: Some(vec![2; second].into()),
-            plain: vec![4; 200_000],
+            plain: vec![4; plain],
         }
     }
 
@@ -158,15 +158,16 @@ mod tests {
 
     #[test]
     fn the_longest_field_comes_last_and_the_message_is_the_same() {
-        for (first, second, tail) in [
-            (DETACH_LEN_MIN, 10, Some(1)),
-            (DETACH_LEN_MIN, DETACH_LEN_MIN + 1, Some(2)),
-            (DETACH_LEN_MIN - 1, 0, None),
+        for (first, second, plain, tail) in [
+            (DETACH_LEN_MIN, 10, 10, Some(1)),
+            (DETACH_LEN_MIN, DETACH_LEN_MIN + 1, 10, Some(2)),
+            (DETACH_LEN_MIN, 10, DETACH_LEN_MIN + 1, Some(4)),
+            (DETACH_LEN_MIN - 1, 0, DETACH_LEN_MIN - 1, None),
         ] {
-            let message = sample(first, second);
+            let message = sample(first, second, plain);
             let detacher = Some(Detacher::new(detach));
             let split = Split::new(message.clone(), detacher);
-            assert_eq!(split.tail().map(|tail| tail[0]), tail, "{first} and {second} bytes");
+            assert_eq!(split.tail().map(|tail| tail[0]), tail, "{first}, {second}, {plain}");
             let bytes = encoded(&split);
             assert_eq!(bytes.len(), message.encoded_len());
             assert_eq!(Sample::decode(&*bytes).unwrap(), message);
@@ -175,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_message_without_a_tail_field_travels_as_prost_writes_it() {
-        let message = sample(DETACH_LEN_MIN, 0);
+        let message = sample(DETACH_LEN_MIN, 0, DETACH_LEN_MIN);
         let expected = message.encode_to_vec();
         assert_eq!(encoded(&Split::new(message, None)), expected);
         let other = "a message of another type".to_owned();

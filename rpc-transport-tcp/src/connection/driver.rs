@@ -7,7 +7,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use rpc_core::handoff::Resume;
 use rpc_core::transport::{CloseReason, Handler};
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::codec::decoder::Decoder;
 use crate::connection::shared::Shared;
@@ -68,6 +68,11 @@ impl<S: Socket> Driver<S> {
     pub(crate) fn new(shared: Arc<Shared<S>>, handler: Arc<dyn Handler>) -> Box<Self> {
         let decoder = Decoder::new(shared.pool.clone());
         Box::new(Self { shared, handler, runtime: Handle::current(), decoder })
+    }
+
+    /// Returns true if the tasks that a delivery wakes may run on other threads than this task.
+    pub(crate) fn is_on_several_threads(&self) -> bool {
+        self.runtime.runtime_flavor() == RuntimeFlavor::MultiThread
     }
 
     /// Reads, and writes what senders leave, until the connection has ended.

@@ -5,6 +5,7 @@ pub(crate) mod driver;
 mod linger;
 pub(crate) mod read;
 pub(crate) mod reserve;
+mod scratch;
 pub(crate) mod shared;
 pub(crate) mod socket;
 pub(crate) mod transport;

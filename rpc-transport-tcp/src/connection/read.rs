@@ -20,7 +20,7 @@ use crate::codec::decoder::{Decoder, Event};
 use crate::connection::driver::{Driver, Ended};
 use crate::connection::shared::Shared;
 use crate::connection::socket::{Moved, Socket};
-use crate::send::queue::Turn;
+use crate::send::turn::Turn;
 
 /// How much is read before other tasks have their turn: about 30 us.
 const TURN_BYTES: usize = 128 << 10;
@@ -192,8 +192,7 @@ impl<S: Socket> Shared<S> {
             // The ack costs nothing in a write that is made anyway.
             self.send_ack(decoder);
         }
-        let answered_count = self.uncork() as u64;
-        let woken_count = received.sum().saturating_sub(answered_count);
+        let woken_count = self.uncork_delivered(received.sum(), driver.is_on_several_threads());
         if woken_count > 1 {
             self.queue().cork();
         }
@@ -227,7 +226,7 @@ impl Received {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::future::Future as _;
     use std::io::{Read, Write};
     use std::pin::pin;
@@ -250,7 +249,7 @@ mod tests {
 
     /// Takes everything, and knows how many frames came whole.
     #[derive(Debug, Default)]
-    struct Taker(Mutex<usize>);
+    pub(in crate::connection) struct Taker(Mutex<usize>);
 
     impl Handler for Taker {
         fn handle_announced(

@@ -4,6 +4,8 @@
 //! lock. Large ones have permits, so that senders that wait are served in order, whatever the
 //! lengths of their frames.
 
+use std::sync::atomic::Ordering;
+
 use bytes::Bytes;
 use rpc_core::pool::PoolBuffer;
 use rpc_core::transport::{OutFrame, TransportError};
@@ -11,7 +13,6 @@ use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
 
 use crate::codec::record::SINGLE_LEN_MAX;
 use crate::connection::shared::Shared;
-use crate::send::batch::FreeList;
 use crate::send::frame::{FrameBuffer, LargeShare};
 
 impl<S> Shared<S> {
@@ -63,8 +64,7 @@ impl<S> Shared<S> {
     }
 
     fn try_small_memory(&self, len: usize) -> Result<Option<PoolBuffer>, TransportError> {
-        let memory_len = FrameBuffer::memory_len(len);
-        let kept = {
+        {
             let mut queue = self.queue();
             if let Some(reason) = queue.close_reason() {
                 return Err(TransportError::Closed { reason: reason.clone() });
@@ -73,9 +73,9 @@ impl<S> Shared<S> {
                 queue.await_room();
                 return Ok(None);
             }
-            queue.free_list.take(memory_len)
-        };
-        Ok(Some(kept.unwrap_or_else(|| FreeList::allocate(&self.pool, memory_len))))
+            self.is_full.store(false, Ordering::Relaxed);
+        }
+        Ok(Some(self.pool.take(FrameBuffer::memory_len(len))))
     }
 
     async fn small_memory(&self, len: usize) -> Result<PoolBuffer, TransportError> {

@@ -23,11 +23,14 @@ pub(crate) struct Shared<S> {
     pub(crate) counters: Counters,
     pub(crate) chunks_received: ChunksReceived,
     queue: Mutex<SendQueue>,
-    /// Locked while writing, never while waiting, and only by `try_lock`. Locked before `queue`
-    /// when both are, and unlocked before it.
+    /// Locked while writing, never while waiting, and only by `try_lock`, so that `queue` may be
+    /// locked before or after it. Unlocked before `queue`.
     pub(crate) scheduler: Mutex<WriteScheduler>,
     /// Tells the connection's task that it is its turn to write, or that all is drained.
     pub(crate) driver_wakeup: Notify,
+    /// Set by a sender of a short record that has filled the queue. The next sender looks whether
+    /// there is room, under the queue's lock, and resets it.
+    pub(crate) is_full: AtomicBool,
     /// Tells senders that there is room for small frames.
     pub(crate) room: Notify,
     pub(crate) large_budget: ByteBudget,
@@ -46,6 +49,7 @@ impl<S> Shared<S> {
             queue: Mutex::default(),
             scheduler: Mutex::default(),
             driver_wakeup: Notify::new(),
+            is_full: AtomicBool::new(false),
             room: Notify::new(),
             large_budget: ByteBudget::new(LARGE_BYTES_MAX as u64),
             memory: OnceLock::new(),

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use futures::future::BoxFuture;
 use rpc_core::memory::MemoryShare;
@@ -17,6 +18,7 @@ use rpc_core::wire::HEADER_LEN;
 
 use crate::codec::record::{RECORD_HEADER_LEN, RecordHeader, RecordKind};
 use crate::connection::driver::Driver;
+use crate::connection::scratch;
 use crate::connection::shared::Shared;
 use crate::connection::socket::Socket;
 use crate::send::frame::FrameBuffer;
@@ -59,6 +61,10 @@ impl<S: Socket> Transport for SocketTransport<S> {
     }
 
     fn try_send(&self, frame: OutFrame<'_>) -> Result<bool, TransportError> {
+        if scratch::fits(&frame) && !self.shared.is_full.load(Ordering::Relaxed) {
+            let sent = scratch::with_record(frame, |record| self.shared.push_record(record));
+            return sent.map(|()| true);
+        }
         let Some(buffer) = self.shared.try_buffer(&frame)? else { return Ok(false) };
         self.push(buffer, frame).map(|()| true)
     }

@@ -6,18 +6,21 @@
 //! so that neither a sender nor this thread's other tasks wait for them.
 
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, IoSlice};
+use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, TryLockError};
 use std::time::Instant;
 
-use rpc_core::handoff::yield_now;
+use rpc_core::handoff::{displace_lifo_slot, yield_now};
 use rpc_core::transport::{CloseReason, TransportError};
+use tokio::runtime::Handle;
 
 use crate::connection::shared::Shared;
 use crate::connection::socket::{Moved, Socket};
 use crate::send::pass::{Next, Pass, Writer};
-use crate::send::queue::{Blocked, SendQueue, Turn};
+use crate::send::queue::SendQueue;
 use crate::send::scheduler::WriteScheduler;
+use crate::send::turn::{Blocked, Turn};
 
 /// Whether a task wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,38 +36,122 @@ impl<S: Socket> Shared<S> {
         &self,
         queue: impl FnOnce(&mut SendQueue) -> bool,
     ) -> Result<(), TransportError> {
-        let (is_to_write, is_flooded) = {
+        let (is_to_write, is_flooded, is_deferred) = {
             let mut locked = self.queue();
             if let Some(reason) = locked.close_reason() {
                 return Err(TransportError::Closed { reason: reason.clone() });
             }
-            (queue(&mut locked), locked.is_flooded())
+            (queue(&mut locked), locked.is_flooded(), locked.takes_deferral())
         };
         if is_flooded {
             let message = "the peer goes on and does not read what it is answered";
             self.fail(CloseReason::Failed(message.into()));
         } else if is_to_write {
             self.flush(Writer::Sender);
+        } else if is_deferred {
+            self.defer();
         }
         Ok(())
     }
 
-    /// Lets out what has gathered while the queue was corked, and says how many small frames were
-    /// queued meanwhile.
-    pub(crate) fn uncork(&self) -> usize {
-        let (count, is_to_write) = self.queue().uncork();
+    /// Queues a short record, and writes if it is to be written here: one that is alone is written
+    /// from where it lies.
+    pub(crate) fn push_record(&self, record: &[u8]) -> Result<(), TransportError> {
+        let scheduler = {
+            let mut queue = self.queue();
+            if let Some(reason) = queue.close_reason() {
+                return Err(TransportError::Closed { reason: reason.clone() });
+            }
+            // The scheduler is only tried, so that the order of the locks does not matter.
+            match queue.is_idle().then(|| self.try_lock_scheduler()).flatten() {
+                Some(scheduler) => {
+                    queue.begin_alone(record.len());
+                    scheduler
+                }
+                None => {
+                    let is_to_write = queue.push_record(record);
+                    let is_deferred = queue.takes_deferral();
+                    if !queue.has_room() {
+                        self.is_full.store(true, Ordering::Relaxed);
+                    }
+                    drop(queue);
+                    if is_to_write {
+                        self.flush(Writer::Sender);
+                    } else if is_deferred {
+                        self.defer();
+                    }
+                    return Ok(());
+                }
+            }
+        };
+        self.write_alone(record, scheduler);
+        Ok(())
+    }
+
+    /// Writes a record before which nothing waits, and what other tasks have queued meanwhile.
+    fn write_alone(&self, record: &[u8], mut scheduler: MutexGuard<'_, WriteScheduler>) {
+        let mut pass = Pass::new(Writer::Sender);
+        let written = self.write(&[IoSlice::new(record)], &mut pass);
+        match written {
+            Ok(len) if len == record.len() && self.queue().end_alone(&pass) => {}
+            Ok(len) => {
+                scheduler.stage_rest(&record[len..]);
+                self.write_on(scheduler, pass);
+            }
+            Err(error) => {
+                drop(scheduler);
+                self.fail(CloseReason::Failed(error.into()));
+            }
+        }
+    }
+
+    /// Tells the connection's task that it writes what this task has queued.
+    #[cold]
+    fn defer(&self) {
+        self.driver_wakeup.notify_one();
+        // The notification may put the connection's task into this worker's LIFO slot, from which
+        // no other worker takes it: a sender that blocks its thread would keep its own frame.
+        if let Ok(runtime) = Handle::try_current() {
+            displace_lifo_slot(&runtime);
+        }
+    }
+
+    /// Lets out what has gathered while the queue was corked.
+    pub(crate) fn uncork(&self) {
+        let (_, is_to_write) = self.queue().uncork();
         if is_to_write {
             self.flush(Writer::Sender);
         }
-        count
+    }
+
+    /// Lets out what has gathered while `delivered_count` frames were delivered. Returns how many
+    /// of them have woken a task that has not answered yet. `is_shared` says that other threads may
+    /// run these tasks.
+    pub(crate) fn uncork_delivered(&self, delivered_count: u64, is_shared: bool) -> u64 {
+        let (woken_count, is_to_write) = {
+            let mut queue = self.queue();
+            let (answered_count, is_to_write) = queue.uncork();
+            let woken_count = delivered_count.saturating_sub(answered_count as u64);
+            queue.set_woken(if is_shared { woken_count } else { 0 });
+            (woken_count, is_to_write)
+        };
+        if is_to_write {
+            self.flush(Writer::Sender);
+        }
+        woken_count
     }
 
     /// Writes what is queued, unless another task is writing and sees it. A task that leaves
     /// something to the connection's task tells it.
     fn flush(&self, writer: Writer) -> Flushed {
-        // Dropped last, when nothing is locked.
-        let mut pass = Pass::new(writer);
-        let Some(mut scheduler) = self.try_lock_scheduler() else { return Flushed::Elsewhere };
+        let Some(scheduler) = self.try_lock_scheduler() else { return Flushed::Elsewhere };
+        self.write_on(scheduler, Pass::new(writer));
+        Flushed::Here
+    }
+
+    /// Writes until nothing is left, or what is left is another party's. `pass` is dropped last,
+    /// when nothing is locked.
+    fn write_on(&self, mut scheduler: MutexGuard<'_, WriteScheduler>, mut pass: Pass) {
         loop {
             let mut queue = self.queue();
             let next = queue.next(&mut scheduler, &mut pass, Instant::now);
@@ -77,31 +164,32 @@ impl<S: Socket> Shared<S> {
                 if next == Next::Yield {
                     self.driver_wakeup.notify_one();
                 }
-                return Flushed::Here;
+                return;
             }
             drop(queue);
             self.tell_waiters(has_made_room);
-            if let Err(error) = self.write(&mut scheduler, &mut pass) {
-                drop(scheduler);
-                self.fail(CloseReason::Failed(error.into()));
-                return Flushed::Here;
+            let written = self.write(&scheduler.slices(), &mut pass);
+            match written {
+                Ok(len) => scheduler.advance(len),
+                Err(error) => {
+                    drop(scheduler);
+                    return self.fail(CloseReason::Failed(error.into()));
+                }
             }
         }
     }
 
-    fn write(&self, scheduler: &mut WriteScheduler, pass: &mut Pass) -> io::Result<()> {
+    /// Writes once, and returns the number of bytes that the socket took.
+    fn write(&self, slices: &[IoSlice<'_>], pass: &mut Pass) -> io::Result<usize> {
         self.counters.kernel_calls.add(1);
-        let written = self.socket.try_write(&scheduler.slices());
-        match written {
-            Ok(Moved { len, is_exhausted }) => {
-                scheduler.advance(len);
-                self.counters.sent_bytes.add(len as u64);
-                pass.advance(len, is_exhausted);
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => pass.advance(0, true),
+        let (len, is_full) = match self.socket.try_write(slices) {
+            Ok(Moved { len, is_exhausted }) => (len, is_exhausted),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => (0, true),
             Err(error) => return Err(error),
-        }
-        Ok(())
+        };
+        self.counters.sent_bytes.add(len as u64);
+        pass.advance(len, is_full);
+        Ok(len)
     }
 
     fn tell_waiters(&self, has_made_room: bool) {
@@ -138,7 +226,7 @@ impl<S: Socket> Shared<S> {
                     self.driver_wakeup.notified().await;
                     continue;
                 }
-                Turn::Driver(Blocked::TurnOver) => yield_now().await,
+                Turn::Driver(Blocked::TurnOver | Blocked::Deferred) => yield_now().await,
                 Turn::Driver(Blocked::SocketFull) => {
                     let writable = poll_fn(|cx| self.socket.poll_writable(cx)).await;
                     if let Err(error) = writable {
@@ -171,14 +259,20 @@ mod tests {
     use std::future::Future as _;
     use std::pin::pin;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::AtomicBool;
     use std::task::{Context, Wake, Waker};
+    use std::time::Duration;
 
     use futures::FutureExt as _;
     use rpc_core::pool::Pool;
+    use rpc_core::transport::Transport as _;
+    use rpc_core::wire::{FrameHeader, FrameKind, HEADER_LEN};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::UnixStream;
 
     use super::*;
+    use crate::codec::record::{RECORD_HEADER_LEN, RecordHeader, RecordKind};
+    use crate::connection::read::tests::Taker;
     use crate::connection::transport::SocketTransport;
 
     struct Woken(AtomicBool);
@@ -215,5 +309,64 @@ mod tests {
         drop(another_task);
         shared.driver_wakeup.notify_one();
         assert!(polls.next().is_some(), "it is told when it can go on");
+    }
+    /// A transport whose last delivery has woken so many tasks that senders defer their writes.
+    async fn deferring() -> (SocketTransport<UnixStream>, UnixStream) {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let transport = SocketTransport::new(ours, Pool::new(0));
+        let frame = FrameHeader::bare(FrameKind::Pong, 0).to_bytes();
+        let record = RecordHeader::new(RecordKind::Single, HEADER_LEN).to_bytes();
+        theirs.write_all(&[&record[..], &frame].concat().repeat(9)).await.unwrap();
+        transport.start(Arc::new(Taker::default()));
+        while !transport.shared.queue().is_deferring() {
+            tokio::task::yield_now().await;
+        }
+        (transport, theirs)
+    }
+
+    /// Otherwise the frame of a sender that computes, or waits for another thread, waits with it.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn deferred_frame_goes_out_while_its_sender_blocks() {
+        for _ in 0..20 {
+            let (transport, mut theirs) = deferring().await;
+            let (heard, has_heard) = std::sync::mpsc::channel();
+            let sender = tokio::spawn(async move {
+                transport.send_control([7; HEADER_LEN]).unwrap();
+                // The thread waits until the peer has the frame.
+                has_heard.recv_timeout(Duration::from_secs(20))
+            });
+            let mut record = [0; RECORD_HEADER_LEN + HEADER_LEN];
+            theirs.read_exact(&mut record).await.unwrap();
+            heard.send(()).unwrap();
+            assert_eq!(sender.await.unwrap(), Ok(()));
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn deferred_frames_go_out_before_a_connection_closes() {
+        let (transport, mut theirs) = deferring().await;
+        transport.send_control([7; HEADER_LEN]).unwrap();
+        transport.close();
+        let mut received = Vec::new();
+        theirs.read_to_end(&mut received).await.unwrap();
+        assert_eq!(received.len(), RECORD_HEADER_LEN + HEADER_LEN);
+    }
+
+    #[tokio::test]
+    async fn record_that_the_socket_takes_in_part_is_written_whole() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let transport = SocketTransport::new(ours, Pool::new(0));
+        let record = [5; 2000];
+        let mut sent = 0;
+        while transport.shared.queue().turn() != Turn::Driver(Blocked::SocketFull) {
+            transport.shared.push_record(&record).unwrap();
+            sent += record.len();
+        }
+        let mut received = vec![0; sent];
+        tokio::select! {
+            () = transport.shared.drive_writes() => panic!("the connection is open"),
+            read = theirs.read_exact(&mut received) => drop(read.unwrap()),
+        }
+        assert!(received.iter().all(|byte| *byte == 5));
     }
 }

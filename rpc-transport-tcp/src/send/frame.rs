@@ -31,6 +31,15 @@ pub(crate) enum Frame {
     Large(LargeFrame),
 }
 
+/// The frames that were sent.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SentCounts {
+    pub(crate) small_count: u64,
+    pub(crate) large_count: u64,
+    /// The bytes that were written into memory of the transport.
+    pub(crate) bytes: u64,
+}
+
 impl FrameBuffer {
     /// The memory that `len` bytes of a frame need.
     pub(crate) fn memory_len(len: usize) -> usize {

@@ -5,3 +5,4 @@ pub(crate) mod frame;
 pub(crate) mod pass;
 pub(crate) mod queue;
 pub(crate) mod scheduler;
+pub(crate) mod turn;

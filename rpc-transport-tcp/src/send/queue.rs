@@ -2,23 +2,7 @@
 //!
 //! Free of I/O and of clocks; it stands behind a lock that is held for a few instructions at a
 //! time. A task that writes holds the [`WriteScheduler`] meanwhile, asks [`SendQueue::next`] before
-//! each write, and does what that says. [`Turn`] names the party that writes next:
-//!
-//! ```text
-//!          a frame is queued             all is written
-//!  Idle ──────────────────────▶ Anyone ──────────────────▶ Idle
-//!                                 │
-//!            ┌────────────────────┼─────────────────────┐
-//!   the socket is full      turn is over          window is full
-//!            ▼                    ▼                     ▼
-//!   Driver(SocketFull) ─▶ Driver(TurnOver) ◀─ Driver(WindowFull)
-//!                 writable        │        an ack
-//!                                 └─▶ any of them but Anyone
-//! ```
-//!
-//! Under `Anyone` a task has been told to write: a sender when it queued its frame, or the driver
-//! when it lifted the cork. At rest and uncorked the turn is never `Anyone`, else what is queued
-//! would wait for the next sender. Under `Driver` the connection's task goes on by itself.
+//! each write, and does what that says. [`Turn`] names the party that writes next.
 //!
 //! While the queue is *corked*, because frames of one read are being delivered, or the tasks that
 //! they woke have not run yet, frames gather and go out together.
@@ -30,13 +14,14 @@ use rpc_core::memory::{MemoryCharge, MemoryShare};
 use rpc_core::transport::CloseReason;
 use rpc_core::wire::ProtocolError;
 
-use crate::codec::record::{self, SINGLE_LEN_MAX};
+use crate::codec::record::{self, RECORD_HEADER_LEN, SINGLE_LEN_MAX};
 use crate::pacing::chunk_len::{CHUNK_LEN_MAX, ChunkLen};
 use crate::pacing::window::{SendWindow, WINDOW_MAX};
-use crate::send::batch::{FreeList, WriteBatch};
-use crate::send::frame::{Frame, LARGE_BYTES_MAX, LargeFrame};
+use crate::send::batch::WriteBatch;
+use crate::send::frame::{Frame, LARGE_BYTES_MAX, LargeFrame, SentCounts};
 use crate::send::pass::{Next, Pass, Writer};
 use crate::send::scheduler::WriteScheduler;
+use crate::send::turn::{Blocked, Turn};
 
 /// A window has room for all that may wait to be written.
 const _: () = assert!(WINDOW_MAX == LARGE_BYTES_MAX as u64);
@@ -67,28 +52,11 @@ const ABANDONED_MAX: usize = 1024;
 /// twice as fast.
 const CORKED_BYTES_MAX: usize = 3 << 10;
 
-/// The party that writes next.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
-    /// None: all that was queued is written.
-    #[default]
-    Idle,
-    /// The task that was told to, or one that is writing already.
-    Anyone,
-    /// The connection's task.
-    Driver(Blocked),
-}
-
-/// What the connection's task waits for until it writes what is left.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Blocked {
-    /// The socket takes no more; no other task writes.
-    SocketFull,
-    /// Other tasks have their turn; senders write small frames.
-    TurnOver,
-    /// The peer has enough chunks to read; senders write small frames.
-    WindowFull,
-}
+/// The number of tasks that a delivery has to wake for senders to defer their writes until the
+/// next one. The connection's task lets them run first, and then writes for all of them: 64 callers
+/// on two threads make 0.07 `send` calls per call this way, and 0.38 otherwise. With fewer callers
+/// the detour costs more than the writes: 20 % more CPU per call at 4 in flight.
+pub(crate) const DEFERRED_COUNT_MIN: u64 = 8;
 
 /// Which frames are taken, and which are written.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -110,21 +78,16 @@ enum Cork {
     In { frame_count: usize },
 }
 
-/// The frames that were sent.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SentCounts {
-    pub(crate) small_count: u64,
-    pub(crate) large_count: u64,
-    /// The bytes that were written into memory of the transport.
-    pub(crate) bytes: u64,
-}
-
 /// What senders touch.
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
     turn: Turn,
     phase: Phase,
     cork: Cork,
+    /// Set while senders leave writing to the connection's task.
+    defers: bool,
+    /// Set by the frame that the connection's task has not been told of.
+    is_driver_due: bool,
     small: WriteBatch,
     /// Large frames that have not begun.
     large: VecDeque<LargeFrame>,
@@ -142,8 +105,6 @@ pub(crate) struct SendQueue {
     backlog: MemoryCharge,
     /// Whether a sender waits for room.
     is_awaited: bool,
-    /// Memory for small frames.
-    pub(crate) free_list: FreeList,
 }
 
 impl SendQueue {
@@ -159,8 +120,7 @@ impl SendQueue {
         self.queued.bytes += written_len as u64;
         match frame {
             Frame::Small(record) => {
-                let memory = self.small.push(record);
-                memory.into_iter().for_each(|memory| self.free_list.keep(memory));
+                self.small.push(record);
                 self.pushed_small()
             }
             Frame::Large(frame) => {
@@ -169,6 +129,45 @@ impl SendQueue {
                 self.claim_turn() == Turn::Anyone && self.cork == Cork::Out
             }
         }
+    }
+
+    /// Adds a frame that is a short record; true when the sender is to write.
+    #[must_use]
+    pub(crate) fn push_record(&mut self, record: &[u8]) -> bool {
+        self.queued.bytes += frame_len(record.len());
+        self.push_bytes(record)
+    }
+
+    /// Returns true if nothing is queued or being written, and a sender would write at once.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.turn == Turn::Idle
+            && self.cork == Cork::Out
+            && !self.defers
+            && self.phase == Phase::Open
+    }
+
+    /// Records that a sender writes a record by itself. The queue has to be idle.
+    pub(crate) fn begin_alone(&mut self, record_len: usize) {
+        self.turn = Turn::Anyone;
+        self.queued.small_count += 1;
+        self.queued.bytes += frame_len(record_len);
+    }
+
+    /// Records that all of it is written. Returns false if the sender has to go on, because more
+    /// was queued meanwhile, or the connection's task has to look.
+    pub(crate) fn end_alone(&mut self, pass: &Pass) -> bool {
+        let is_alone = self.turn == Turn::Anyone
+            && self.phase == Phase::Open
+            && !pass.is_socket_full
+            && self.small.bytes() == 0
+            && self.large.is_empty()
+            && self.ack.is_none();
+        if is_alone {
+            self.turn = Turn::Idle;
+            self.sent = self.queued;
+            self.abandoned.clear();
+        }
+        is_alone
     }
 
     /// Adds a record that is short; true when the sender is to write.
@@ -212,15 +211,25 @@ impl SendQueue {
 
     fn pushed_small(&mut self) -> bool {
         self.queued.small_count += 1;
-        let is_full = self.claim_turn() == Turn::Driver(Blocked::SocketFull);
+        let is_long = self.small.bytes() >= CORKED_BYTES_MAX;
+        if self.defers && self.turn == Turn::Idle && self.cork == Cork::Out && !is_long {
+            (self.turn, self.is_driver_due) = (Turn::Driver(Blocked::Deferred), true);
+        }
+        let turn = self.claim_turn();
         self.charge_backlog();
+        let is_full = turn == Turn::Driver(Blocked::SocketFull);
         match &mut self.cork {
-            Cork::Out => !is_full,
+            Cork::Out => !is_full && (is_long || turn != Turn::Driver(Blocked::Deferred)),
             Cork::In { frame_count } => {
                 *frame_count += 1;
-                !is_full && self.small.bytes() >= CORKED_BYTES_MAX
+                !is_full && is_long
             }
         }
+    }
+
+    /// Returns true once after a frame was left to the connection's task, which the caller tells.
+    pub(crate) fn takes_deferral(&mut self) -> bool {
+        std::mem::take(&mut self.is_driver_due)
     }
 
     /// Sees that something queued is written: by anyone, unless it is another party's turn.
@@ -395,6 +404,17 @@ impl SendQueue {
         self.cork = Cork::In { frame_count: 0 };
     }
 
+    /// Returns true if a sender would leave its frame to the connection's task now.
+    #[cfg(test)]
+    pub(crate) fn is_deferring(&self) -> bool {
+        self.defers && self.cork == Cork::Out
+    }
+
+    /// Records how many tasks the last delivery has woken that other threads may run.
+    pub(crate) fn set_woken(&mut self, woken_count: u64) {
+        self.defers = woken_count >= DEFERRED_COUNT_MIN;
+    }
+
     /// Lets frames go out again. Says how many small ones have gathered, and whether the caller is
     /// to write.
     pub(crate) fn uncork(&mut self) -> (usize, bool) {
@@ -463,6 +483,11 @@ impl SendQueue {
     pub(crate) fn sent(&self) -> SentCounts {
         self.sent
     }
+}
+
+/// The length of the frame in a record.
+fn frame_len(record_len: usize) -> u64 {
+    (record_len - RECORD_HEADER_LEN) as u64
 }
 
 #[cfg(test)]

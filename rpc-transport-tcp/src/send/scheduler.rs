@@ -13,7 +13,7 @@ use arrayvec::ArrayVec;
 use crate::codec::record::{
     FRAME_LEN_LEN, RECORD_HEADER_LEN, RecordHeader, RecordKind, TRANSFERS_MAX,
 };
-use crate::send::batch::{Segment, WriteBatch};
+use crate::send::batch::{self, Segment, WriteBatch};
 use crate::send::frame::LargeFrame;
 
 /// The most slices of one write; more gain nothing measurable.
@@ -71,19 +71,23 @@ pub(crate) struct WriteScheduler {
     written: usize,
     /// The bytes of small frames that are staged.
     small_bytes: usize,
-    /// Memory in which written frames were gathered.
-    spent: Option<Vec<u8>>,
 }
 
 impl WriteScheduler {
     /// Stages the small frames of a batch, behind what is staged already.
     pub(crate) fn stage_small(&mut self, batch: &mut WriteBatch) {
-        if let Some(memory) = self.spent.take() {
-            batch.keep(memory);
-        }
         while let Some(segment) = batch.pop() {
             self.small_bytes += segment.bytes().len();
             self.small.push_back(segment);
+        }
+    }
+
+    /// Stages the rest of a record that was written in part, before all else. Nothing else may be
+    /// staged.
+    pub(crate) fn stage_rest(&mut self, rest: &[u8]) {
+        if !rest.is_empty() {
+            self.small_bytes += rest.len();
+            self.small.push_back(Segment::Gathered(rest.to_vec()));
         }
     }
 
@@ -153,7 +157,7 @@ impl WriteScheduler {
             self.written -= first_len;
             self.small_bytes -= first_len;
             if let Some(Segment::Gathered(memory)) = self.small.pop_front() {
-                self.spent = Some(memory);
+                batch::keep(memory);
             }
         }
     }
@@ -361,7 +365,7 @@ mod tests {
         sending.waiting.push_back(large(40, 100, 1));
         sending.stage_chunk();
         let mut batch = WriteBatch::default();
-        (0..70).for_each(|_| drop(batch.push(Pool::new(0).take(4 << 10))));
+        (0..70).for_each(|_| batch.push(Pool::new(0).take(4 << 10)));
         sending.scheduler.stage_small(&mut batch);
         assert_eq!(sending.scheduler.slices().len(), SLICES_MAX);
         sending.scheduler.advance(RECORD_HEADER_LEN + FRAME_LEN_LEN);

@@ -178,12 +178,14 @@ impl Responder {
         message: impl Encode + 'static,
     ) -> PendingReply {
         self.release_permit();
-        let Trailers(trailers) = extensions.remove::<Trailers>().unwrap_or_default();
-        let outcome = Outcome { metadata, result: Ok(trailers) };
+        let trailers = extensions.remove::<Trailers>().map(|Trailers(trailers)| trailers);
+        // Most replies have no metadata: their block is empty, and no map is made for it.
+        let outcome = (trailers.is_some() || !metadata.is_empty())
+            .then(|| Outcome { metadata, result: Ok(trailers.unwrap_or_default()) });
         if is_due(self.compress_from, || message.len()) {
             return PendingReply(Some(Box::pin(self.send_compressed(outcome, message))));
         }
-        let Answer { code, block, .. } = match self.answer(&outcome, Some(&message)) {
+        let Answer { code, block, .. } = match self.answer(outcome.as_ref(), Some(&message)) {
             Ok(answer) if self.sink.try_reply(self.id, &answer, &mut self.record) => {
                 return PendingReply::DONE;
             }
@@ -199,15 +201,15 @@ impl Responder {
     }
 
     /// Answers with one message, compressed if it becomes smaller by that.
-    async fn send_compressed(mut self, outcome: Outcome, message: impl Encode + 'static) {
+    async fn send_compressed(mut self, outcome: Option<Outcome>, message: impl Encode + 'static) {
         // What is too long is told before it is compressed.
-        let checked = self.answer(&outcome, Some(&message)).map(drop);
+        let checked = self.answer(outcome.as_ref(), Some(&message)).map(drop);
         if let Err(status) = checked {
             return self.fail(status).await;
         }
         let deflated = Deflated::of(&message).await;
         let sent = deflated.as_ref().map_or(&message as &dyn Encode, |deflated| deflated);
-        let answer = self.answer(&outcome, Some(sent));
+        let answer = self.answer(outcome.as_ref(), Some(sent));
         let answer = answer.map(|answer| Answer { is_deflated: deflated.is_some(), ..answer });
         match answer {
             Ok(answer) => {
@@ -241,7 +243,7 @@ impl Responder {
             return PendingReply::DONE;
         }
         let outcome = Outcome { metadata: MetadataMap::new(), result };
-        let answer = self.answer(&outcome, None).unwrap_or_else(|refused| {
+        let answer = self.answer(Some(&outcome), None).unwrap_or_else(|refused| {
             // The code is what the caller acts on: it is kept when the rest does not fit. The text
             // is what people read, and details go before it does.
             self.shortened(&outcome, &refused).unwrap_or_else(|| {
@@ -249,7 +251,7 @@ impl Responder {
                 let words = format!("(status left out: {})", refused.message());
                 let metadata = MetadataMap::new();
                 let brief = Outcome { metadata, result: Err(Status::new(code, words)) };
-                self.answer(&brief, None).unwrap_or(Answer::bare(code as u16, seq))
+                self.answer(Some(&brief), None).unwrap_or(Answer::bare(code as u16, seq))
             })
         });
         let is_not_executed = matches!(self.disposition, Disposition::Refused);
@@ -271,7 +273,7 @@ impl Responder {
         let bare = Status::with_metadata(status.code(), "", metadata.clone());
         let bare = Outcome { metadata: MetadataMap::new(), result: Err(bare) };
         // A status that is bare altogether has no block, whose lengths take this.
-        let bare_len = self.answer(&bare, None).ok()?.block.len().max(OUTCOME_LENGTHS);
+        let bare_len = self.answer(Some(&bare), None).ok()?.block.len().max(OUTCOME_LENGTHS);
         let max = self.sink.core().settled.peer_limits.max_metadata_len;
         let room = usize::try_from(max).unwrap_or(usize::MAX).checked_sub(bare_len)?;
         let mut text = status.message().to_owned();
@@ -284,7 +286,7 @@ impl Responder {
         }
         let status = Status::with_metadata(status.code(), text, metadata);
         let outcome = Outcome { metadata: MetadataMap::new(), result: Err(status) };
-        let Answer { code, block, .. } = self.answer(&outcome, None).ok()?;
+        let Answer { code, block, .. } = self.answer(Some(&outcome), None).ok()?;
         Some(Answer { block, ..Answer::bare(code, 0) })
     }
 
@@ -303,18 +305,21 @@ impl Responder {
         self.sink.reply(self.id, answer, &mut self.record).await;
     }
 
+    /// An answer with `outcome`; without one, a success that has no metadata.
     fn answer<'a>(
         &self,
-        outcome: &Outcome,
+        outcome: Option<&Outcome>,
         message: Option<&'a dyn Encode>,
     ) -> Result<Answer<'a>, Status> {
-        let mut block = Vec::new();
-        let encoded = outcome.encode(&mut block);
-        encoded.map_err(|error| refusal::unencodable("response", &error))?;
         let limits = &self.sink.core().settled.peer_limits;
-        refusal::check_metadata("response", block.len(), "client's", limits)?;
+        let mut block = Vec::new();
+        if let Some(outcome) = outcome {
+            let encoded = outcome.encode(&mut block);
+            encoded.map_err(|error| refusal::unencodable("response", &error))?;
+            refusal::check_metadata("response", block.len(), "client's", limits)?;
+        }
         let message_len = message.map_or(0, Encode::len) as u64;
         refusal::check_message("response", message_len, "client's", limits)?;
-        Ok(Answer { block, message, ..Answer::bare(outcome.code(), 0) })
+        Ok(Answer { block, message, ..Answer::bare(outcome.map_or(0, Outcome::code), 0) })
     }
 }

@@ -23,26 +23,19 @@ use crate::server::call::head::Head;
 use crate::server::call::reply::{Disposition, Responder};
 use crate::server::call::streams::CallStreams;
 use crate::server::call::time_limit::TimeLimit;
+use crate::server::session::route::Route;
 use crate::server::session::{Phase, ServerSession, State};
-use crate::server::{HandlerFuture, ServerCall, Service};
+use crate::server::{HandlerFuture, ServerCall};
 use crate::stream::{End, Item, RecvStream, SendStream, WindowMemory};
 use crate::transport::frames::{received, take_apart};
 use crate::transport::{Admission, CloseReason, Delivery, Handler, Withheld};
 use crate::wire::{FrameHeader, FrameKind, HEADER_LEN, ProtocolError};
-use crate::{CallKind, Deadline, limited_log};
+use crate::{Deadline, limited_log};
 
 /// From which length on a request that comes whole counts in the memory budget, in bytes. Shorter
 /// ones are not worth two atomic operations each: 65,536 of them, which is the default of
 /// `max_calls`, are 256 MiB.
 const COUNTED_LEN: u64 = 4 << 10;
-
-/// Where a request goes.
-struct Route<'a> {
-    service: &'a Arc<dyn Service>,
-    /// The method's index in its service.
-    method: usize,
-    kind: CallKind,
-}
 
 /// A request that is about to run.
 struct Admitted<'a> {
@@ -351,19 +344,6 @@ impl ServerSession {
         Ok(Verdict::Run(admitted))
     }
 
-    /// Whether a request may be run at all, as far as its header tells, and by which method.
-    /// The session is not locked meanwhile, because a limit that is reached is logged.
-    fn check_request(&self, header: &FrameHeader) -> Result<Route<'_>, Status> {
-        self.core.check(header)?;
-        // A client that keeps too much already gets nothing new.
-        self.core.memory.check(0)?;
-        self.calls.check(1)?;
-        let route = self.route(header)?;
-        let method = &route.service.descriptor().methods[route.method];
-        self.authorize(method)?;
-        Ok(route)
-    }
-
     /// Checks a request that has arrived, and takes its permit and its memory, if it is not
     /// counted already as `received`; `early` is the stream of its messages, if there is one.
     fn admit(
@@ -374,8 +354,9 @@ impl ServerSession {
     ) -> Result<Admitted<'_>, Status> {
         // An announced request was checked before, but no permit was taken for it: the limit on
         // calls may be reached by now.
-        let route = self.check_request(header)?;
+        self.check_limits(header)?;
         let permit = self.calls.try_take(1)?;
+        let route = self.allowed_route(header)?;
         let received = match received {
             None if header.frame_len() >= COUNTED_LEN => {
                 self.core.memory.try_take(header.frame_len())?
@@ -389,24 +370,6 @@ impl ServerSession {
         let send_stream = || Arc::new(SendStream::new(self.core.settled.peer_limits.window()));
         let send_stream = route.kind.has_response_stream().then(send_stream);
         Ok(Admitted { permit, received, route, streams: CallStreams { recv_stream, send_stream } })
-    }
-
-    /// The method that a request names, if it takes requests of that shape.
-    fn route(&self, header: &FrameHeader) -> Result<Route<'_>, Status> {
-        let Some((service, method)) = self.router.route(header.selector) else {
-            return Err(Status::unimplemented("no such method"));
-        };
-        let kind = service.descriptor().methods[method].kind;
-        // The two sides have different editions of the `.proto`, which is this call's affair.
-        match (header.is_streaming, kind.has_request_stream()) {
-            (true, false) => {
-                Err(Status::internal("the client sent a stream where one message is needed"))
-            }
-            (false, true) => {
-                Err(Status::internal("the client sent one message where a stream is needed"))
-            }
-            (true, true) | (false, false) => Ok(Route { service, method, kind }),
-        }
     }
 
     /// The stream of a request whose method takes one, with the memory that its window binds.

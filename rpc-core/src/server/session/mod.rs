@@ -5,6 +5,7 @@
 pub(crate) mod admission;
 mod incoming;
 mod response;
+mod route;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

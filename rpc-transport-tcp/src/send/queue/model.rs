@@ -26,6 +26,8 @@ enum Step {
     Ack,
     Cork,
     Uncork,
+    /// A delivery has woken so many tasks.
+    Woken(u64),
     /// Cancels the call of one of the large frames.
     Abandon(usize),
     /// One of the senders goes on.
@@ -48,6 +50,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Ack),
         2 => Just(Step::Cork),
         2 => Just(Step::Uncork),
+        2 => (0..2 * DEFERRED_COUNT_MIN).prop_map(Step::Woken),
         1 => any::<usize>().prop_map(Step::Abandon),
         12 => any::<usize>().prop_map(Step::Sender),
         6 => Just(Step::Driver),
@@ -196,6 +199,7 @@ impl Model {
                 self.is_corked = true;
             }
             Step::Uncork => self.uncork(),
+            Step::Woken(count) => self.queue.set_woken(count),
             Step::Abandon(index) if !self.large_ids.is_empty() => {
                 let id = self.large_ids[index % self.large_ids.len()];
                 self.queue.abandon(id);
@@ -257,6 +261,7 @@ impl Model {
     }
 
     fn add_sender(&mut self, is_to_write: bool) {
+        self.is_driver_told |= self.queue.takes_deferral();
         if is_to_write {
             self.senders.push(None);
         }
@@ -329,7 +334,7 @@ impl Model {
         self.driver = match self.queue.turn() {
             _ if self.queue.is_over() => Driver::Over,
             Turn::Idle | Turn::Anyone | Turn::Driver(Blocked::WindowFull) => Driver::Asleep,
-            Turn::Driver(Blocked::TurnOver) => Driver::Yielding,
+            Turn::Driver(Blocked::TurnOver | Blocked::Deferred) => Driver::Yielding,
             Turn::Driver(Blocked::SocketFull) => Driver::AwaitingSocket,
         };
     }
@@ -377,7 +382,7 @@ impl Model {
                 assert!(self.scheduler.is_at_boundary());
                 assert_eq!(self.queue.small_bytes(), 0);
             }
-            Turn::Driver(Blocked::TurnOver) => assert!(is_driver_up),
+            Turn::Driver(Blocked::TurnOver | Blocked::Deferred) => assert!(is_driver_up),
             Turn::Driver(Blocked::SocketFull) => {
                 assert!(is_driver_up || self.driver == Driver::AwaitingSocket);
             }

@@ -25,6 +25,29 @@ fn a_corked_queue_gathers_within_bounds() {
 }
 
 #[test]
+fn after_many_wake_ups_senders_leave_writing_to_the_driver() {
+    let mut queue = SendQueue::default();
+    queue.set_woken(DEFERRED_COUNT_MIN - 1);
+    assert!(push(&mut queue, 100) && !queue.takes_deferral());
+    let mut queue = SendQueue::default();
+    queue.set_woken(DEFERRED_COUNT_MIN);
+    assert!(!push(&mut queue, 100));
+    assert_eq!(queue.turn(), Turn::Driver(Blocked::Deferred));
+    assert!(queue.takes_deferral() && !queue.takes_deferral(), "the driver is told once");
+    assert!(!push(&mut queue, 100) && !queue.takes_deferral());
+    queue.set_woken(0);
+    assert!(!push(&mut queue, 100), "the driver is under way");
+    assert!(push(&mut queue, CORKED_BYTES_MAX), "it is too much to wait");
+    let mut pass = Pass::new(Writer::Sender);
+    let mut scheduler = WriteScheduler::default();
+    assert_eq!(queue.next(&mut scheduler, &mut pass, Instant::now), Next::Write);
+    let len = scheduler.slices().iter().map(|slice| slice.len()).sum();
+    scheduler.advance(len);
+    assert_eq!(queue.next(&mut scheduler, &mut pass, Instant::now), Next::Done);
+    assert_eq!(queue.turn(), Turn::Idle);
+}
+
+#[test]
 fn no_task_writes_to_a_full_socket_and_small_frames_go_between_turns() {
     let turn = Turn::Driver(Blocked::SocketFull);
     let mut queue = SendQueue { turn, ..SendQueue::default() };
