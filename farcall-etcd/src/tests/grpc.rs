@@ -120,7 +120,8 @@ async fn servers_of_grpc_under_a_prefix_share_calls() {
         while found.len() < 2 {
             found.insert(ask().await);
         }
-        assert_eq!(channel.info().map(|info| info.transport), Some("grpc"));
+        let info = channel.endpoints().into_iter().find_map(|it| it.info);
+        assert_eq!(info.map(|info| info.transport), Some("grpc"));
         fake.delete("/shop/1");
         let mut in_a_row = 0;
         while in_a_row < 20 {

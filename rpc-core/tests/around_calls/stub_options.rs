@@ -8,7 +8,8 @@ use rpc_core::codegen::CallOptions;
 use rpc_core::connect::ClientConfig;
 use rpc_core::inproc::InprocConnector;
 use rpc_core::policy::retry::config::RetryPolicy;
-use rpc_core::{Channel, Code, Readiness, Request, Response, Server, Status};
+use rpc_core::server::ServerParts;
+use rpc_core::{Channel, Code, Readiness, Request, Response, Status};
 use tokio::time::Instant;
 use tower::layer::util::Identity;
 
@@ -18,7 +19,7 @@ use crate::serving::{Serving, channel};
 const IMPATIENT: CallRules = CallRules { timeout: Some(STEP), ..CallRules::DEFAULT };
 
 fn serve() -> Serving {
-    Serving::start(Server::builder().add_service(Numbers::new().0).build())
+    Serving::start(ServerParts::default().add_service(Numbers::new().0))
 }
 
 /// Calls a method that never answers.
@@ -34,8 +35,8 @@ fn over(limit: &str) -> String {
 
 /// A channel whose service config retries, and whose timeout is one step.
 fn retrying(serving: &Serving) -> Channel {
-    let method = MethodConfig::new().with_retries(RetryPolicy::new());
-    let policies = PolicyAttempts::new(ServiceConfig::new().with_default(method));
+    let method = MethodConfig::new().with_retry(RetryPolicy::new());
+    let policies = PolicyAttempts::new(ServiceConfig::new().with_method("*", method));
     let rules = TargetRules { calls: IMPATIENT, policies: Some(Arc::new(policies)) };
     let connector = InprocConnector::new(serving.name(), ClientConfig::default());
     let parts = ChannelParts { rules, ..ChannelParts::default() };
