@@ -64,6 +64,7 @@ impl ChannelBuilder {
     }
 
     /// Settings by method.
+    #[cfg(any(test, feature = "settings"))]
     pub(crate) fn service_config(&self) -> &ServiceConfig {
         &self.service
     }
