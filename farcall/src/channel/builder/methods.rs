@@ -1,5 +1,6 @@
 //! Settings of calls by their method.
 
+#[cfg(any(test, feature = "settings"))]
 use rpc_core::client::attempts::ServiceConfig;
 use rpc_core::settings::expect_valid;
 
