@@ -74,7 +74,7 @@ fn page(version: &str) -> Result<String> {
         let folder = user_docs::pages(name);
         // The paths of farcall's own items do without its name.
         let prefix = if *name == "farcall" { String::new() } else { format!("{name}::") };
-        collect(&folder, &prefix, &mut ours, &mut others)?;
+        ours.extend(collect(&folder, &prefix, &mut others)?);
     }
     for Item { path, others, declared } in ours {
         let _ = write!(text, "\n## `{path}`\n\n");
@@ -87,14 +87,9 @@ fn page(version: &str) -> Result<String> {
     Ok(text)
 }
 
-/// Adds the items of a crate's pages: ours, and the names of those of other crates.
-fn collect(
-    folder: &Path,
-    prefix: &str,
-    ours: &mut Vec<Item>,
-    others: &mut Vec<String>,
-) -> Result<()> {
-    let mut pages = user_docs::html_below(folder)?;
+/// Returns the items of a crate's pages that are ours, and adds the names of other crates' items.
+fn collect(folder: &Path, prefix: &str, others: &mut Vec<String>) -> Result<Vec<Item>> {
+    let (mut ours, mut pages) = (Vec::new(), user_docs::html_below(folder)?);
     pages.sort();
     for path in pages {
         let name = path.strip_prefix(folder).unwrap_or(&path).display().to_string();
@@ -107,10 +102,10 @@ fn collect(
         let declared = declarations(&html);
         match declared.is_empty() {
             true => others.push(format!("`{item}`")),
-            false => add(ours, item, declared.join("\n")),
+            false => add(&mut ours, item, declared.join("\n")),
         }
     }
-    Ok(())
+    Ok(ours)
 }
 
 /// An item of ours.

@@ -1,5 +1,6 @@
 //! Settings of calls by their method.
 
+#[cfg(any(test, feature = "settings"))]
 use rpc_core::client::attempts::ServiceConfig;
 use rpc_core::settings::expect_valid;
 
@@ -61,6 +62,7 @@ impl ChannelBuilder {
     }
 
     /// What applies to calls by their method.
+    #[cfg(any(test, feature = "settings"))]
     pub(crate) fn service_config(&self) -> &ServiceConfig {
         self.service.resolve()
     }

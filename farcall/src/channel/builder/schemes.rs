@@ -1,7 +1,9 @@
 //! Schemes of addresses that the program registers.
 
 use super::ChannelBuilder;
-use crate::resolve::{CustomScheme, CustomSchemes};
+use crate::resolve::CustomScheme;
+#[cfg(feature = "settings")]
+use crate::resolve::CustomSchemes;
 
 impl ChannelBuilder {
     /// Registers a scheme of addresses, in the place of another one of its name: the channel's
