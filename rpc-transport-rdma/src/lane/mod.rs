@@ -37,8 +37,7 @@ use crate::proto::flow::window::HeldQuota;
 use crate::quota::half_open::{HalfOpen, OverShare};
 use crate::quota::semaphore::FairSemaphore;
 use crate::quota::slots::{BASE, Full, SharedQuota};
-use crate::stats::lane::ActivityCounters;
-use crate::stats::lane::Cancellations;
+use crate::stats::lane::{ActivityCounters, Cancellations};
 use crate::verbs::Attachment;
 
 /// A worker that misses this part of its receive slots gets no new connections.

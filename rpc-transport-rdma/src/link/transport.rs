@@ -14,8 +14,7 @@ use rpc_core::wire::HEADER_LEN;
 use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
 
 use crate::connection::Connection;
-use crate::connection::buffers::RndvPayload;
-use crate::connection::buffers::{Outgoing, State};
+use crate::connection::buffers::{Outgoing, RndvPayload, State};
 use crate::link::oob::watch;
 use crate::memory::{PoolError, Slot};
 use crate::proto::wire::{MESSAGE_HEADER_LEN, RTS_EXTRA_LEN};

@@ -16,8 +16,7 @@ use rpc_core::transport::{Addresses, CloseReason, Counters, Transport};
 
 use crate::connection::buffers::State;
 use crate::connection::live::Live;
-use crate::connection::queue_pairs::QueuePairs;
-use crate::connection::queue_pairs::ReadQueues;
+use crate::connection::queue_pairs::{QueuePairs, ReadQueues};
 use crate::connection::{Connection, ConnectionLimits};
 use crate::device::open::{Devices, OnLost};
 use crate::device::quirks;

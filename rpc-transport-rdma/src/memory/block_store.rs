@@ -13,12 +13,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::memory::Region;
 use crate::memory::memlock::Memlock;
 use crate::memory::slabs::{Block, SizeClass, SlabTable};
-use crate::memory::{Binding, Window};
-use crate::provider::Access;
-use crate::provider::{Device, RemoteMemory};
+use crate::memory::{Binding, Region, Window};
+use crate::provider::{Access, Device, RemoteMemory};
 use crate::quota::semaphore::FairPermit;
 
 /// The memlock arbiter: pools that make way for each other when `RLIMIT_MEMLOCK` is met.

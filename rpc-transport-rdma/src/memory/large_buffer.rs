@@ -11,12 +11,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::memory::Region;
 use crate::memory::block_store::{BlockStore, Placed};
 use crate::memory::slabs::SizeClass;
-use crate::memory::{Binding, Window};
-use crate::provider::Access;
-use crate::provider::{RawSegment, RemoteMemory};
+use crate::memory::{Binding, Region, Window};
+use crate::provider::{Access, RawSegment, RemoteMemory};
 
 /// A large registered buffer; back in its pool when dropped.
 pub struct LargeBuffer {

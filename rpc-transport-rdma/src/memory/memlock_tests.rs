@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::memory::{Handout, MemlockArbiter, PoolRules, RegionPool};
-use crate::provider::Access;
-use crate::provider::Device;
+use crate::provider::{Access, Device};
 use crate::sim::{SimDevice, SimFaults, SimNetwork};
 
 const MIB: usize = 1 << 20;

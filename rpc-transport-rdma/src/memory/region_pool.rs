@@ -33,8 +33,7 @@ use super::{Access, Handout, LargeBuffer, Lent, LentBuffer, MemlockArbiter, Page
 use crate::memory::block_store::{BlockStore, Placed};
 use crate::memory::handout::hand_out;
 use crate::memory::slabs::{SMALLEST_BYTES, SizeClass};
-use crate::provider::page_len;
-use crate::provider::{Device, VerbsError};
+use crate::provider::{Device, VerbsError, page_len};
 use crate::quota::semaphore::{FairSemaphore, PeerShare, TooMuch};
 
 /// How long to wait for a buffer, unless a pool is told otherwise.

@@ -24,8 +24,9 @@ use std::sync::Arc;
 use slab::Slab;
 
 use crate::memory::Region;
-use crate::provider::QueueIdentity;
-use crate::provider::{Device, RawBind, RawMemoryWindow, RemoteKey, RemoteMemory, VerbsError};
+use crate::provider::{
+    Device, QueueIdentity, RawBind, RawMemoryWindow, RemoteKey, RemoteMemory, VerbsError,
+};
 
 /// A memory window that opens nothing.
 pub struct Window {

@@ -15,10 +15,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::AsyncEventKind;
-use crate::provider::{Access, Mapping};
 use crate::provider::{
-    DeviceAttributes, DeviceInfo, GidEntry, PathAttributes, PortAttributes, Quirks, RawCompletion,
-    RemoteKey, RemoteMemory, VerbsError,
+    Access, DeviceAttributes, DeviceInfo, GidEntry, Mapping, PathAttributes, PortAttributes,
+    Quirks, RawCompletion, RemoteKey, RemoteMemory, VerbsError,
 };
 
 /// A source of RDMA devices.

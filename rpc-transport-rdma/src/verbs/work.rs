@@ -4,8 +4,7 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::memory::MemoryWindows;
-use crate::memory::{Sink, Slot};
+use crate::memory::{MemoryWindows, Sink, Slot};
 use crate::verbs::{
     Binding, CompletionError, RawOperation, RawSegment, RemoteKey, RemoteMemory, WorkId, WorkKind,
 };

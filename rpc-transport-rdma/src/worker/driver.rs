@@ -21,8 +21,7 @@ use crate::quota::slots::SlotQuota;
 use crate::verbs::{
     Completion, CompletionQueue, ReceiveError, SharedReceiveQueue, VerbsError, WorkKind,
 };
-use crate::worker::srq::Watermark;
-use crate::worker::srq::{REPLENISH_AFTER, Replenish, ReplenishStalled};
+use crate::worker::srq::{REPLENISH_AFTER, Replenish, ReplenishStalled, Watermark};
 
 /// How often the queue is found empty in a row before the worker looks at the clock, and other
 /// tasks of the thread, and the runtime's look for I/O, get their turn.

@@ -39,8 +39,7 @@ use crate::verbs::{
     CompletionQueue, Device, SharedReceiveQueue, SharedReceiveQueueConfig, VerbsError,
 };
 use crate::worker::driver::Driver;
-use crate::worker::srq::Replenish;
-use crate::worker::srq::Watermark;
+use crate::worker::srq::{Replenish, Watermark};
 use crate::{RdmaConfig, RkeyScope};
 
 /// What connections and a worker's task share.

@@ -14,8 +14,7 @@ use tokio::time::Instant;
 use crate::proto::clock::Clock;
 use crate::proto::flow::credits::Credits;
 use crate::proto::wire::{Grant, MessageKind};
-use crate::quota::slots::WINDOW_MIN;
-use crate::quota::slots::{Full, SharedQuota, SlotQuota};
+use crate::quota::slots::{Full, SharedQuota, SlotQuota, WINDOW_MIN};
 use crate::stats::lane::ActivityCounters;
 
 /// Receive slots that a connection holds: the base, and what its window has grown by.

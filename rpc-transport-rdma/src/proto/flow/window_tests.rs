@@ -5,8 +5,7 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 
 use super::*;
-use crate::quota::slots::BASE;
-use crate::quota::slots::RESERVE;
+use crate::quota::slots::{BASE, RESERVE};
 use crate::testing::jain;
 
 /// The window that the peers of a worker promise back.

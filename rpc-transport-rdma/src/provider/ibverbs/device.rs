@@ -4,21 +4,19 @@ use std::any::Any;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
-use crate::AsyncEventKind;
 use crate::provider::ibverbs::completion_queue::IbvCompletionQueue;
 use crate::provider::ibverbs::context::{Context, ProtectionDomain};
-use crate::provider::ibverbs::memory::IbvMemoryRegion;
-use crate::provider::ibverbs::memory::IbvMemoryWindow;
+use crate::provider::ibverbs::memory::{IbvMemoryRegion, IbvMemoryWindow};
 use crate::provider::ibverbs::queue_pair::IbvQueuePair;
 use crate::provider::ibverbs::shared_receive_queue::IbvSharedReceiveQueue;
-use crate::provider::{Access, Mapping};
 use crate::provider::{
-    AsyncEvent, DeviceAttributes, Gid, GidEntry, GidKind, LinkLayer, Mtu, PortAttributes,
-    PortState, QueuePairRequest, Quirks, RawCompletionQueue, RawDevice, RawMemoryRegion,
-    RawMemoryWindow, RawQueuePair, RawSharedReceiveQueue, VerbsError,
+    Access, AsyncEvent, DeviceAttributes, Gid, GidEntry, GidKind, LinkLayer, Mapping, Mtu,
+    PortAttributes, PortState, QueuePairRequest, Quirks, RawCompletionQueue, RawDevice,
+    RawMemoryRegion, RawMemoryWindow, RawQueuePair, RawSharedReceiveQueue, VerbsError,
 };
-use crate::sys::abi::{self, ibv_port_attr};
-use crate::sys::{self, EventSubject, RawGidEntry};
+use crate::sys::abi::ibv_port_attr;
+use crate::sys::{EventSubject, RawGidEntry, abi};
+use crate::{AsyncEventKind, sys};
 
 /// GID table entries read at most: the kernel takes no more than 64 KiB of them in one call.
 const GIDS_MAX: usize = u16::MAX as usize / size_of::<RawGidEntry>();

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use crate::provider::ibverbs::context::ProtectionDomain;
 use crate::provider::mapping::lock_limit_bytes;
-use crate::provider::{Access, Mapping};
 use crate::provider::{
-    LocalKey, ObjectHandle, RawMemoryRegion, RawMemoryWindow, RemoteKey, VerbsError,
+    Access, LocalKey, Mapping, ObjectHandle, RawMemoryRegion, RawMemoryWindow, RemoteKey,
+    VerbsError,
 };
 use crate::sys::abi::{IBV_MW_TYPE_2, ibv_mr, ibv_mw};
 use crate::sys::{abi, check_errno, check_pointer};

@@ -3,8 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::provider::is_gone;
-use crate::provider::{DeviceInfo, Provider, Quirks, RawDevice, VerbsError};
+use crate::provider::{DeviceInfo, Provider, Quirks, RawDevice, VerbsError, is_gone};
 use crate::sim::SimDeviceConfig;
 use crate::sim::fabric::{Fabric, Waiter};
 use crate::sim::state::{ContextState, DeviceState, NetworkState, failed};

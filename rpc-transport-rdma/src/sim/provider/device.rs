@@ -4,18 +4,15 @@ use std::any::Any;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::provider::{Access, Mapping};
 use crate::provider::{
-    AsyncEvent, DeviceAttributes, GidEntry, GidKind, LinkLayer, PortAttributes, PortState,
-    QueuePairRequest, Quirks, RawCompletionQueue, RawDevice, RawMemoryRegion, RawMemoryWindow,
-    RawQueuePair, RawSharedReceiveQueue, VerbsError,
+    Access, AsyncEvent, DeviceAttributes, GidEntry, GidKind, LinkLayer, Mapping, PortAttributes,
+    PortState, QueuePairRequest, Quirks, RawCompletionQueue, RawDevice, RawMemoryRegion,
+    RawMemoryWindow, RawQueuePair, RawSharedReceiveQueue, VerbsError,
 };
 use crate::sim::provider::context::SimContext;
-use crate::sim::provider::memory::SimRegion;
-use crate::sim::provider::memory::SimWindow;
+use crate::sim::provider::memory::{SimRegion, SimWindow};
 use crate::sim::provider::queue_pair::SimQueuePair;
-use crate::sim::provider::queues::SimCompletionQueue;
-use crate::sim::provider::queues::SimReceiveQueue;
+use crate::sim::provider::queues::{SimCompletionQueue, SimReceiveQueue};
 use crate::sim::state::failed;
 
 /// The state of a port that is down, `IBV_PORT_DOWN`.

@@ -4,9 +4,9 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::provider::{Access, Mapping};
 use crate::provider::{
-    LocalKey, ObjectHandle, RawMemoryRegion, RawMemoryWindow, RemoteKey, VerbsError,
+    Access, LocalKey, Mapping, ObjectHandle, RawMemoryRegion, RawMemoryWindow, RemoteKey,
+    VerbsError,
 };
 use crate::sim::access::SimulatedAccess;
 use crate::sim::provider::context::SimContext;

@@ -19,11 +19,8 @@ use crate::sim::counters::{SimCensus, SimCounters};
 use crate::sim::device_config::SimDeviceConfig;
 use crate::sim::faults::SimFaults;
 use crate::sim::hold::Gate;
-use crate::sim::state::memory::RegionState;
-use crate::sim::state::memory::SpanLedger;
-use crate::sim::state::memory::WindowState;
-use crate::sim::state::queues::CompletionQueueState;
-use crate::sim::state::queues::ReceiveQueueState;
+use crate::sim::state::memory::{RegionState, SpanLedger, WindowState};
+use crate::sim::state::queues::{CompletionQueueState, ReceiveQueueState};
 use crate::sim::violation::SimViolation;
 
 /// What a switched network within a rack takes one way.

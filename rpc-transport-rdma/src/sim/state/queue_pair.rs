@@ -14,8 +14,7 @@ use std::collections::VecDeque;
 use super::agenda::Nanos;
 use crate::provider::{PathAttributes, RawCompletion, RawOperation, RawSegment};
 use crate::sim::state::memory::SpanId;
-use crate::sim::state::queues::LateWrite;
-use crate::sim::state::queues::Posted;
+use crate::sim::state::queues::{LateWrite, Posted};
 
 #[derive(Debug)]
 pub(crate) struct QueuePairState {

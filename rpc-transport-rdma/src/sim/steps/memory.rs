@@ -2,8 +2,7 @@
 //!
 //! Soft-RoCE does not check a window's bounds, so isolation by windows is shown here.
 
-use crate::provider::Access;
-use crate::provider::{ObjectHandle, RawBind, RawSegment, RemoteKey, RemoteMemory};
+use crate::provider::{Access, ObjectHandle, RawBind, RawSegment, RemoteKey, RemoteMemory};
 use crate::sim::state::{Bound, NetworkState, RegionState, status};
 use crate::sim::violation::SimViolation;
 

@@ -1,8 +1,7 @@
 //! What is posted to be received into.
 
 use crate::AsyncEventKind;
-use crate::provider::Access;
-use crate::provider::{AsyncEvent, PartialPost, RawReceive};
+use crate::provider::{Access, AsyncEvent, PartialPost, RawReceive};
 use crate::sim::state::{NetworkState, Origin, Posted, SpanId, Usage};
 use crate::sim::violation::SimViolation;
 

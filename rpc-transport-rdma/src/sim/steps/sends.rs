@@ -1,8 +1,7 @@
 //! What is posted to a simulated queue pair, and how that ends.
 
 use crate::AsyncEventKind;
-use crate::provider::Access;
-use crate::provider::{PartialPost, RawOperation, RawSegment, RawSend};
+use crate::provider::{Access, PartialPost, RawOperation, RawSegment, RawSend};
 use crate::sim::state::{Event, NetworkState, Origin, Phase, Request, SpanId, Usage, status};
 use crate::sim::violation::SimViolation;
 

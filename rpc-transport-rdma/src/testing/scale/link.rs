@@ -5,8 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::proto::flow::window::{FlowWindow, HeldQuota};
-use crate::quota::slots::RESERVE;
-use crate::quota::slots::{Full, SharedQuota, SlotQuota};
+use crate::quota::slots::{Full, RESERVE, SharedQuota, SlotQuota};
 use crate::stats::lane::ActivityCounters;
 use crate::testing::scale::end::{ENDLESS, End, Message};
 use crate::testing::scale::plan::{DELAY, Shape};

@@ -23,8 +23,7 @@ use rpc_core::{byte_budget::ByteBudget, handoff::Handoff};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::*;
-use crate::connection::buffers::RndvPayload;
-use crate::connection::buffers::{Event, Outgoing};
+use crate::connection::buffers::{Event, Outgoing, RndvPayload};
 use crate::lane::Command;
 use crate::proto::clock::Clock;
 use crate::proto::connection::timers::STALL_AFTER;
