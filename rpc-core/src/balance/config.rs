@@ -250,7 +250,7 @@ mod tests {
             ),
             (
                 BalanceConfig::new().with_slow_start(SlowStart::new(Duration::MAX)),
-                "balance.slow_start.window is 18446744073709551615",
+                "balance.slow_start is 18446744073709551615",
             ),
             (
                 BalanceConfig::new().with_outlier_detection(rules.with_max_ejection_percent(101)),
