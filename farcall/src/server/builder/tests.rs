@@ -35,7 +35,8 @@ fn settings_of_a_builder_can_be_read() {
 /// Each of these has a range, and panics where it is set.
 #[test]
 fn values_out_of_range_panic_with_their_name() {
-    let cases: [(fn() -> ServerBuilder, &str); 6] = [
+    type Set = fn() -> ServerBuilder;
+    let cases: [(Set, &str); 6] = [
         (|| Server::builder().unary_timeout(Duration::ZERO), "server.unary_timeout is 0ns"),
         (|| Server::builder().max_connections(0), "server.max_connections is 0"),
         (|| Server::builder().max_memory(131_071), "server.max_memory is 131071"),

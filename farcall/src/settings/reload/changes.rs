@@ -13,8 +13,8 @@ use crate::settings::tables::Root;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Reload {
-    /// The keys that have other values, in the order of the reference. Empty where only files of
-    /// TLS have changed, or nothing.
+    /// The keys that have other values, table by table. Empty where only files of TLS have changed,
+    /// or nothing.
     pub changes: Vec<SettingChange>,
 }
 
