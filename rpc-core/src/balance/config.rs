@@ -43,20 +43,20 @@ crate::setting_words! {
 const MAX_CONNECTIONS: u16 = 64;
 
 define_settings! {
-    /// How calls are shared among servers, where the address names several.
+    /// The choice of a server for each call, where the address names several.
     BalanceConfig, BalanceOverlay, "balance", [], derive(PartialEq) {
         /// "least_loaded" of two, "round_robin", "pick_first", or "consistent_hash" by a key.
         policy, with_policy: Policy as Plain = Policy::LeastLoaded, Start, .., "";
-        /// Whether servers over RDMA are preferred to those over TCP.
+        /// Prefers servers over RDMA to those over TCP.
         ///
         /// False by default: one endpoint with RDMA among many without would have all calls.
         prefer_upgraded, with_prefer_upgraded: bool as Plain = false, Start, .., "";
-        /// After how long a measured latency or failure counts e times less.
+        /// Time after which a measured latency or failure counts e times less.
         ///
         /// From 1 ms to a year. 10 s by default, Finagle's and tower's value for the same average.
         latency_decay, with_latency_decay: Duration as Plain = Duration::from_secs(10), Start,
             TIMEOUT, NO_TIME;
-        /// How many connections the channel makes to each server. From 1 to 64.
+        /// Number of connections that the channel makes to each server. From 1 to 64.
         ///
         /// 1 by default. One connection is one task on either side, and one congestion window:
         /// several have more cores and more of a long network. Calls are shared among them as among
@@ -64,18 +64,18 @@ define_settings! {
         /// others stand in for the first.
         connections, with_connections: u16 as Plain = 1, Start,
             1..=MAX_CONNECTIONS, "each has buffers of its own";
-        /// The service whose health is asked of each server, by gRPC's health service: its name, ""
-        /// for the whole server, or "off".
+        /// Name of the service whose health each server is asked, by gRPC's health service; "" for
+        /// the whole server, or "off".
         ///
         /// `None` by default: a connection is enough. An endpoint gets calls while it says that it
         /// serves, and keeps its connection otherwise. One that has no health service is taken as
         /// serving.
         health_check: Option<String> as OrOff = None, Start, .., "";
-        /// How long a server that has just come takes to have its whole share.
+        /// Time that a server that has just come takes to have its whole share.
         slow_start, with_slow_start: SlowStart as Plain = SlowStart::new(Duration::ZERO), Start,
             Checked(SlowStart::check), "";
     } groups {
-        /// When a server that fails is left out.
+        /// Ejection of servers that fail.
         outlier_detection, with_outlier_detection: OutlierDetection, OutlierDetectionOverlay, Live;
     }
 }
@@ -105,28 +105,28 @@ impl BalanceConfig {
 }
 
 define_settings! {
-    /// When a server that fails is left out.
+    /// Ejection of servers that fail.
     ///
     /// That is gRPC's outlier detection (A50), by its names, and Envoy's count of consecutive
     /// failures. An ejection lasts [`base_ejection_time`](Self::base_ejection_time) times the number
     /// of ejections in a row. An ejected endpoint is picked only while no other lives.
     OutlierDetection, OutlierDetectionOverlay, "balance.outlier_detection", [const],
     derive(Copy, PartialEq, Eq) {
-        /// Failures in a row after which it is left out at once; 0 switches that off.
+        /// Failures in a row after which a server is left out at once; 0 switches that off.
         ///
         /// Failures are `UNAVAILABLE`, `INTERNAL`, `UNKNOWN`, `DATA_LOSS` and `DEADLINE_EXCEEDED`,
         /// a handler's own among them, and a limit that the server has met. 5 by default, as
         /// Envoy's `consecutive_5xx`.
         consecutive_failures, with_consecutive_failures: u32 as Plain = 5, Start, .., "";
-        /// Whether its share of failures counts, too.
+        /// Counts its share of failures, too.
         ///
         /// True by default, as A50's `failure_percentage_ejection`.
         by_percentage, with_by_percentage: bool as Plain = true, Start, .., "";
-        /// The percentage of failures in an interval that is too much.
+        /// Percentage of failures in an interval that is too much.
         ///
         /// From 0 to 100 percent; 85 by default, as A50.
         threshold, with_threshold: u32 as Plain = 85, Start, 0..=100, A_PERCENTAGE;
-        /// Shares count only if so many servers have had enough calls.
+        /// Number of servers that must have had enough calls for shares to count.
         ///
         /// 5 by default, as A50.
         minimum_hosts, with_minimum_hosts: u32 as Plain = 5, Start, .., "";
@@ -134,22 +134,22 @@ define_settings! {
         ///
         /// An endpoint with fewer is not looked at. 50 by default, as A50.
         request_volume, with_request_volume: u32 as Plain = 50, Start, .., "";
-        /// How often shares are looked at, and servers may return.
+        /// Time between two looks at the shares, at which servers may return, too.
         ///
         /// From 1 ms to a year; 10 s by default, as A50.
         interval, with_interval: Duration as Plain = Duration::from_secs(10), Start,
             TIMEOUT, NO_TIME;
-        /// How long a server is left out the first time; each time in a row adds as much.
+        /// Time that a server is left out at first; each time in a row adds as much.
         ///
         /// From 1 ms to a year; 30 s by default, as A50.
         base_ejection_time, with_base_ejection_time: Duration as Plain = Duration::from_secs(30),
             Start, TIMEOUT, NO_TIME;
-        /// How long at most.
+        /// Maximum time that a server is left out.
         ///
         /// From 1 ms to a year; 300 s by default, as A50. Less than the base counts as the base.
         max_ejection_time, with_max_ejection_time: Duration as Plain = Duration::from_secs(300),
             Start, TIMEOUT, NO_TIME;
-        /// While a greater percentage of the servers is left out, no further one is.
+        /// Percentage of servers left out beyond which no further one is.
         ///
         /// From 0 to 100 percent. 50 by default, so that a failing half is left out. A50's and
         /// Envoy's 10 would eject one of a handful; they need that for want of the rule that
@@ -250,7 +250,7 @@ mod tests {
             ),
             (
                 BalanceConfig::new().with_slow_start(SlowStart::new(Duration::MAX)),
-                "balance.slow_start.window is 18446744073709551615",
+                "balance.slow_start is 18446744073709551615",
             ),
             (
                 BalanceConfig::new().with_outlier_detection(rules.with_max_ejection_percent(101)),

@@ -14,22 +14,22 @@ macro_rules! channel_settings {
             ///
             /// Calls that set a value themselves leave the channel's alone.
             ChannelSettings, ChannelSettingsOverlay, "", [builder], derive(PartialEq) {
-                /// For calls that set no timeout themselves. A stream ends then, too.
+                /// Timeout of calls that set none themselves. A stream ends then, too.
                 ///
                 /// None by default. Calls that a handler makes end with the handler's own call at
                 /// the latest: see `Deadline::detached`.
                 timeout: Option<::std::time::Duration> as OrOff = None, Live,
                     $crate::settings::TIMEOUT, $crate::settings::NO_TIME;
-                /// For unary calls in its place. Streams have none by this.
+                /// Timeout of unary calls in its place. Streams have none by this.
                 ///
                 /// None by default.
                 unary_timeout: Option<::std::time::Duration> as OrOff = None, Live,
                     $crate::settings::TIMEOUT, $crate::settings::NO_TIME;
-                /// Whether calls wait while the server cannot be reached; else they fail at once.
+                /// Lets calls wait while the server cannot be reached; else they fail at once.
                 ///
                 /// They fail at once by default, as with gRPC.
                 wait_for_ready: bool as Switch = false, Live, .., "";
-                /// How long opening a connection may take, RDMA included.
+                /// Maximum time to open a connection, RDMA included.
                 ///
                 /// 10 s by default: gRPC's servers give a connection 20 s for less, and a lossy
                 /// link may stall a queue pair's first message for half a second a retry. The proof
@@ -38,15 +38,15 @@ macro_rules! channel_settings {
                 handshake_timeout: ::std::time::Duration as Plain
                     = ::std::time::Duration::from_secs(10), Start,
                     $crate::settings::TIMEOUT, $crate::settings::NO_TIME;
-                /// How long the server may take nothing of what waits for it before the connection
-                /// ends.
+                /// Maximum time in which the server takes nothing of what waits for it before the
+                /// connection ends.
                 ///
                 /// The same bounds a server that sends nothing more of a large frame that it has
                 /// begun. 60 s by default; never with `None`.
                 progress_timeout: Option<::std::time::Duration> as OrOff
                     = Some($crate::policy::progress::PROGRESS_TIMEOUT), Start,
                     $crate::settings::TIMEOUT, $crate::settings::NO_TIME;
-                /// Whether each call that fails has a line in the log.
+                /// Writes a line into the log for each call that fails.
                 ///
                 /// On by default. The line has the target `farcall::call`, and names the method,
                 /// the server's address as it was written, the status and how long the call took.
@@ -58,8 +58,8 @@ macro_rules! channel_settings {
                 /// application, and its line is DEBUG. A call that the program gives up has no
                 /// line, and neither has one that a layer of its own answers.
                 log_failed_calls: bool as Switch = true, Start, .., "";
-                /// Whether connections that leave the host have to be encrypted: they need `tls`
-                /// then, and RDMA, which is not encrypted, is not used.
+                /// Requires encryption of connections that leave the host: they need `tls` then,
+                /// and RDMA, which is not encrypted, is not used.
                 ///
                 /// Off by default. At `auto://` calls stay on TCP then, and at `rdma://` the channel
                 /// does not connect. Unix sockets and connections inside the process are left

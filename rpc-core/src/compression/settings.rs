@@ -40,9 +40,9 @@ define_settings! {
     /// assert_eq!(Compression::default(), Compression::OFF);
     /// ```
     Compression, CompressionOverlay, "compression", [const], derive(Copy, PartialEq, Eq) {
-        /// Whether compressed messages are accepted from the other side.
+        /// Accepts compressed messages from the other side.
         accept, with_accept: bool as Plain = false, Live, .., "";
-        /// From which length on messages are compressed, where the other side accepts it; "off" is
+        /// Length from which on messages are compressed, where the other side accepts it; "off" is
         /// never.
         ///
         /// In bytes of the encoding: from 1 to 4,294,967,294, and 4,294,967,295 for never.

@@ -79,7 +79,7 @@ impl Keepalive {
 }
 
 define_overlay! {
-    /// How a peer that is gone is found.
+    /// Detection of a peer that is gone.
     pub KeepaliveSwitch {
         /// Without it, finding out is left to the operating system, which may take hours.
         enabled: bool as Plain = "true", Live, .., "";

@@ -33,6 +33,7 @@ impl SharedSettings {
     }
 
     /// Sets those of both sides on the builder of a server, where it has the defaults.
+    #[must_use]
     pub fn server(&self, mut builder: ServerBuilder) -> ServerBuilder {
         let (set, default) = (builder.settings().base, Server::builder().settings().base);
         macro_rules! set {
