@@ -227,10 +227,10 @@ impl ChannelBuilder {
     }
 
     /// Sets a timeout for calls of every kind that set none themselves; none by default. A stream
-    /// that is still open then ends with `DEADLINE_EXCEEDED`; [`unary_timeout`](Self::unary_timeout)
-    /// leaves streams alone. Zero ends every such call at once. Calls that a handler makes end with
-    /// the handler's own call at the latest, see [`crate::Deadline::detached`]. A stub's
-    /// `with_timeout` precedes it.
+    /// that is still open then ends with `DEADLINE_EXCEEDED`, and
+    /// [`unary_timeout`](Self::unary_timeout) leaves streams alone. Zero ends every such call at
+    /// once. Calls that a handler makes end with the handler's own call at the latest, see
+    /// [`crate::Deadline::detached`]. A stub's `with_timeout` precedes it.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.calls.timeout = Some(timeout);
         self.change_watched(|watched| watched.timeout = Some(timeout));
