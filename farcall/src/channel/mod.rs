@@ -29,13 +29,13 @@ use crate::{AddressError, Buffer, ConnectError, IntoAddress, Path};
 ///
 /// After an attempt that failed the channel backs off ([`crate::ConnectBackoff`]): calls fail at
 /// once with `UNAVAILABLE`, the reason of that attempt and the time of the next one, or wait
-/// ([`crate::Readiness`]). A connection over which no call was answered counts as a failed attempt too,
-/// from the second in a row on.
+/// ([`crate::Readiness`]). A connection over which no call was answered counts as a failed attempt
+/// too, from the second in a row on.
 ///
 /// A server that shuts down, or that has had the connection for long enough, says so: calls in
 /// flight then go on, and the next one connects. A call that the server refused for that reason is
-/// marked as not executed, and the channel starts it once more, unless its requests are a stream,
-/// which is partly sent by then: that one ends with `UNAVAILABLE`, marked with
+/// marked as not executed, and the channel starts it again, three times in all. One whose requests
+/// are a stream is partly sent by then: it ends with `UNAVAILABLE`, marked with
 /// [`crate::NotExecuted`].
 ///
 /// When RDMA fails under an `auto://` channel, and TCP works, the channel goes on over TCP at once

@@ -43,8 +43,8 @@ pub(crate) fn items(service: &ServiceModel, settings: &RpcSettings) -> TokenStre
 
             #limits
 
-            /// Sets a timeout for calls whose request sets none, in place of the channel's. A stream
-            /// that is still open then ends, too.
+            /// Sets a timeout for calls whose request sets none, in place of the channel's. A
+            /// stream that is still open then ends, too.
             #[must_use]
             pub fn with_timeout(mut self, timeout: ::core::time::Duration) -> Self {
                 self.options = self.options.with_timeout(timeout);

@@ -5,8 +5,8 @@ use tokio::time::{Instant, sleep_until};
 use tonic::Status;
 
 use super::budget::Budget;
-use super::{count, failure, final_status, mark_attempt};
-use crate::NotExecuted;
+use super::shared::SharedAttempts;
+use super::{count, failure, mark_attempt};
 use crate::client::{Call, Caller, ClientCall, ClientReply};
 use crate::policy::retry::config::HedgingPolicy;
 use crate::policy::retry::hedges::{Hedges, Outcome};
@@ -16,15 +16,15 @@ pub(super) async fn call<C: Caller>(
     caller: &C,
     call: Call<'_>,
     policy: &HedgingPolicy,
-    budget: &Budget,
+    (shared, budget): (&SharedAttempts, &Budget),
 ) -> Result<ClientReply, Status> {
     let codes = policy.non_fatal_codes;
     // The attempts share the request.
     let call = call.into_owned();
     let mut hedges = Hedges::new(*policy, now());
     let mut running = FuturesUnordered::new();
-    // The last failure that is not fatal, and whether any attempt may have been executed.
-    let (mut last, mut may_have_executed) = (None, false);
+    // The last failure that is not fatal.
+    let mut last = None;
     loop {
         let due = hedges.next_deadline();
         tokio::select! {
@@ -40,17 +40,17 @@ pub(super) async fn call<C: Caller>(
                 let failure = failure(&status, true);
                 count(budget, codes, Err((&status, &failure)));
                 if hedges.failed(&failure, now()) == Outcome::Ended {
-                    let others_may_have = may_have_executed || !running.is_empty();
-                    return Err(final_status(status, others_may_have));
+                    let others = !running.is_empty();
+                    return Err(shared.with(|it| it.final_status_beside(status, others)));
                 }
-                may_have_executed |= !NotExecuted::is_said_by(&status);
+                shared.with(|it| it.followed(&status));
                 last = Some(status);
             }
             () = until(due), if due.is_some() => {
                 if hedges.is_begun() && !budget.take() {
                     match (hedges.give_up(), last.take()) {
                         (Outcome::Ended, Some(status)) => {
-                            return Err(final_status(status, may_have_executed));
+                            return Err(shared.with(|it| it.final_status(status)));
                         }
                         (_, status) => last = status,
                     }

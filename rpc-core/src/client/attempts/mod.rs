@@ -8,7 +8,9 @@
 mod budget;
 mod config;
 mod hedging;
+mod machine;
 mod retrying;
+mod shared;
 #[cfg(test)]
 mod tests;
 
@@ -20,13 +22,14 @@ use tonic::metadata::MetadataValue;
 
 use self::budget::Budget;
 pub use self::config::{MethodConfig, ServiceConfig};
+pub(in crate::client) use self::machine::Attempts;
+pub(in crate::client) use self::shared::{LevelAttempts, SharedAttempts};
 use super::call::deadline::SetBy;
-use super::endpoints::Tried;
 use super::{Call, CallRules, Caller, ClientReply};
 use crate::policy::retry::Failure;
 use crate::policy::retry::codes::Codes;
 use crate::policy::retry::pushback::{ATTEMPTS_KEY, PUSHBACK_KEY, Pushback};
-use crate::{Idempotency, MayHaveExecuted, NotExecuted, Readiness};
+use crate::{Deadline, Idempotency, NotExecuted, Readiness};
 
 /// A service config at work: it makes the attempts that its policies ask for, and counts them
 /// against the budget that all methods share.
@@ -81,13 +84,14 @@ impl PolicyAttempts {
         match (&config.retry, &config.hedging) {
             (Some(policy), None) if is_repeatable => {
                 self.budget.called();
-                call.extensions_mut().insert(Tried::default());
-                retrying::call(caller, call, policy, is_idempotent, &self.budget).await
+                let shared = insert_shared(&mut call);
+                let budget = &self.budget;
+                retrying::call(caller, call, policy, is_idempotent, (&shared, budget)).await
             }
             (None, Some(policy)) if is_repeatable && is_idempotent => {
                 self.budget.called();
-                call.extensions_mut().insert(Tried::default());
-                hedging::call(caller, call, policy, &self.budget).await
+                let shared = insert_shared(&mut call);
+                hedging::call(caller, call, policy, (&shared, &self.budget)).await
             }
             _ => caller.call(call).await,
         }
@@ -134,12 +138,11 @@ fn count(budget: &Budget, codes: Codes, result: Result<(), (&Status, &Failure)>)
     }
 }
 
-/// The status of a call whose earlier attempts may have been executed.
-fn final_status(status: Status, may_have_executed: bool) -> Status {
-    match may_have_executed && NotExecuted::is_said_by(&status) {
-        true => MayHaveExecuted::mark(status),
-        false => status,
-    }
+/// Gives a call the machine that counts the attempts of all levels.
+fn insert_shared(call: &mut Call<'_>) -> SharedAttempts {
+    let shared = SharedAttempts::new(Attempts::new(call.method(), true));
+    call.extensions_mut().insert(shared.clone());
+    shared
 }
 
 /// Tells the server how many attempts preceded this one.
@@ -149,8 +152,8 @@ fn mark_attempt(call: &mut Call<'_>, previous: u32) {
     }
 }
 
-/// Whether a delay ends before the call does. Waiting longer would replace a reason by
+/// Returns true if a delay ends before the call does. Waiting longer would replace a reason by
 /// `DEADLINE_EXCEEDED`.
-fn is_in_time(call: &Call<'_>, delay: Duration) -> bool {
-    call.deadline().is_none_or(|deadline| Instant::now() + delay < deadline.0)
+fn is_in_time(deadline: Option<Deadline>, delay: Duration) -> bool {
+    deadline.is_none_or(|deadline| Instant::now() + delay < deadline.0)
 }

@@ -3,8 +3,9 @@
 use tonic::Status;
 
 use super::budget::Budget;
-use super::{count, failure, final_status, is_in_time, mark_attempt};
-use crate::NotExecuted;
+use super::machine::Next;
+use super::shared::SharedAttempts;
+use super::{count, failure, is_in_time, mark_attempt};
 use crate::call::log::NameOf;
 use crate::client::{Call, Caller, ClientReply};
 use crate::policy::retry::config::RetryPolicy;
@@ -16,13 +17,12 @@ pub(super) async fn call<C: Caller>(
     call: Call<'_>,
     policy: &RetryPolicy,
     is_idempotent: bool,
-    budget: &Budget,
+    (shared, budget): (&SharedAttempts, &Budget),
 ) -> Result<ClientReply, Status> {
     let codes = policy.retryable_codes;
     // A caller may take what it is given; the attempts share the request.
     let call = call.into_owned();
     let mut retries = Retries::new(*policy, fastrand::u64(..));
-    let mut may_have_executed = false;
     loop {
         let mut attempt = call.try_clone().expect("its request is one message").into_call();
         mark_attempt(&mut attempt, retries.previous());
@@ -35,11 +35,13 @@ pub(super) async fn call<C: Caller>(
         };
         let failure = failure(&status, is_idempotent);
         count(budget, codes, Err((&status, &failure)));
-        let delay = retries.failed(&failure).filter(|delay| is_in_time(&call, *delay));
-        let Some(delay) = delay.filter(|_| budget.take()) else {
-            return Err(final_status(status, may_have_executed));
+        let deadline = call.deadline();
+        let allows = |delay| is_in_time(deadline, delay) && budget.take();
+        let next = shared.with(|it| it.retry(status, &mut retries, &failure, allows));
+        let (status, delay) = match next {
+            Next::Again { status, delay } => (status, delay),
+            Next::End(status) => return Err(status),
         };
-        may_have_executed |= !NotExecuted::is_said_by(&status);
         let (method, code) = (call.method().path(), NameOf(status.code()));
         let attempt = retries.previous();
         tracing::debug!(target: "farcall::call", method, %code, attempt, after = ?delay, "retried");

@@ -1,7 +1,8 @@
 //! The deadline of a client's call, and what set it.
 //!
-//! A call can have up to three limits: its request's, its stub's or its channel's, and that of the call whose
-//! handler makes it. The earliest counts, and the status of a call that is over it names it.
+//! A call can have up to three limits: its request's, its stub's or its channel's, and that of the
+//! call whose handler makes it. The earliest counts, and the status of a call that is over it names
+//! it.
 
 use std::future::Future;
 use std::time::Duration;

@@ -18,7 +18,7 @@ use self::ready::ReadyWhen;
 use self::target::RuledTarget;
 pub use self::target::Target;
 pub use self::watched::{TargetRules, Watched, WatchedRules};
-use super::subchannel::{CallFuture, Replays, Subchannel};
+use super::subchannel::{CallFuture, Subchannel};
 use super::{Call, CallRules, Caller, ClientReply, Connect, Intercepted, LayeredChannel, Path};
 use crate::balance::{Connectivity, EndpointStatus};
 use crate::connect::{ConnectError, ConnectionInfo};
@@ -41,8 +41,8 @@ use crate::{Buffer, Method};
 ///
 /// A server that shuts down, or has had the connection for long enough, says so: calls in flight
 /// then go on, and the next one connects. A call that crossed the server's word comes back marked
-/// as not executed, and is started once more, unless its requests are a stream, which is partly
-/// sent by then: that one ends with `UNAVAILABLE`, marked with [`NotExecuted`].
+/// as not executed, and is started again, three times in all. One whose requests are a stream is
+/// partly sent by then: it ends with `UNAVAILABLE`, marked with [`crate::NotExecuted`].
 ///
 /// When an upgraded path under a connection dies (RDMA, where TCP still works) the channel goes on
 /// without it, at once, and tries in the background to win it back; [`Channel::path`] tells. Where
@@ -140,8 +140,8 @@ impl Channel {
         Self { state: Arc::new(state), ..self }
     }
 
-    /// Puts a tower layer around calls of every kind; [`LayeredChannel`] tells how it is used. Under
-    /// layers the channel is always ready.
+    /// Puts a tower layer around calls of every kind; [`LayeredChannel`] tells how it is used.
+    /// Under layers the channel is always ready.
     #[must_use]
     pub fn layer<L: Layer<Self>>(self, layer: L) -> LayeredChannel<L::Service> {
         LayeredChannel::new(layer.layer(self.always_ready()))
@@ -217,7 +217,7 @@ impl Channel {
         self.state.target.connectivity_changed(state).await
     }
 
-    /// Describes each server, in the order of the list. Empty before the first answer of a resolver.
+    /// Describes each server, in the order of the list. Empty before a resolver's first answer.
     #[must_use]
     pub fn endpoints(&self) -> Vec<EndpointStatus> {
         self.state.target.status()
@@ -232,7 +232,7 @@ impl Caller for Channel {
         let refused = state.credentials.apply(&mut call).err();
         let call = match (&state.target, refused) {
             (Target::Direct(subchannel), None) if state.is_direct && !call.is_untyped() => {
-                let route = subchannel.route(&state.rules.calls, Replays::Here);
+                let route = subchannel.route(&state.rules.calls, None);
                 CallFuture::over_session(route, call)
             }
             (_, refused) => CallFuture::boxed(state.call_otherwise(call, refused)),

@@ -5,9 +5,10 @@ use std::borrow::Cow;
 use tonic::Status;
 
 use crate::balance::{Connectivity, EndpointStatus};
+use crate::client::attempts::SharedAttempts;
 use crate::client::call::rules::CallRules;
 use crate::client::endpoints::Endpoints;
-use crate::client::subchannel::{Replays, Subchannel};
+use crate::client::subchannel::Subchannel;
 use crate::client::{Call, Caller, ClientReply, Path};
 use crate::connect::ConnectError;
 
@@ -88,7 +89,8 @@ impl Caller for RuledTarget<'_> {
     async fn call(&self, call: Call<'_>) -> Result<ClientReply, Status> {
         match self.target {
             Target::Direct(subchannel) => {
-                subchannel.route(self.rules, Replays::Here).call(call).await
+                let shared = call.extensions().get::<SharedAttempts>().cloned();
+                subchannel.route(self.rules, shared.as_ref()).call(call).await
             }
             Target::Balanced(endpoints) => endpoints.call(self.rules, call).await,
         }

@@ -9,7 +9,8 @@ use super::health::{Health, HealthWatch};
 use super::shared::now;
 use crate::balance::Connectivity;
 use crate::client::CallRules;
-use crate::client::subchannel::{Replays, Subchannel};
+use crate::client::attempts::SharedAttempts;
+use crate::client::subchannel::Subchannel;
 
 /// The pause after an attempt that cannot succeed in this process: the list may change.
 const HOPELESS_PAUSE: Duration = Duration::from_secs(60);
@@ -32,7 +33,7 @@ impl EndpointLink {
     /// Waits until the server says something else of itself; for ever where it is not asked.
     async fn health_changed(&self) {
         let Some(watch) = &self.watch else { return std::future::pending().await };
-        let route = self.subchannel.route(&WATCH_RULES, Replays::ByEndpoints);
+        let route = self.subchannel.route(&WATCH_RULES, Some(SharedAttempts::none()));
         watch.changed(&route, watch.health()).await;
     }
 }

@@ -11,7 +11,7 @@ mod shared;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::sleep_until;
@@ -23,16 +23,14 @@ use link::EndpointLink;
 pub use resolve::{Refresh, Resolve, ResolveError, StaticEndpoints};
 use shared::{Counted, Shared, now};
 
-use super::subchannel::{Replays, Subchannel, log_replay};
+use super::attempts::{LevelAttempts, SharedAttempts};
+use super::subchannel::Subchannel;
 use super::{Call, CallDeadline, CallRules, Caller, ClientReply};
 use crate::balance::{
     BalanceConfig, Connectivity, Endpoint, EndpointId, EndpointStatus, Pick, Roster,
 };
 use crate::connect::ConnectError;
-use crate::{Idempotency, MayHaveExecuted, NotExecuted, Readiness};
-
-/// How many endpoints a call goes to at most, while none of them executes it.
-const ATTEMPTS_MAX: usize = 3;
+use crate::{NotExecuted, Readiness};
 
 /// What [`crate::balance::Policy::ConsistentHash`] hashes: a call's extension.
 ///
@@ -50,7 +48,7 @@ pub struct HashKey(pub u64);
 
 /// Many servers of the same services, each call to one. Clones share the connections.
 ///
-/// A call that no endpoint has executed goes to another one, three endpoints at most, unless its
+/// A call that no endpoint has executed goes to another one, three attempts in all, unless its
 /// requests are a stream. One that may have been executed goes to another one once, if its method
 /// is idempotent by its `.proto` and the endpoint's budget of replays has room.
 ///
@@ -250,27 +248,26 @@ impl Endpoints {
         mut call: Call<'_>,
     ) -> Result<ClientReply, Status> {
         call.settle_limit(rules);
-        let shared_tried = call.extensions().get::<Tried>().cloned();
         let wish = Self::wish(rules, &call);
         // Another endpoint is better than the connection of a picked one that has just gone.
         let rules = CallRules { wait_for_ready: false, ..*rules };
-        let mut tried = shared_tried.as_ref().map_or_else(Vec::new, Tried::list);
-        let mut left = ATTEMPTS_MAX;
         if wish.readiness == Readiness::WaitForReady {
             call.extensions_mut().insert(Readiness::FailFast);
         }
-        let mut is_ambiguous = false;
+        let method = call.method().clone();
+        let shared = call.extensions().get::<SharedAttempts>().cloned();
+        let mut tried = shared.as_ref().map_or_else(Vec::new, SharedAttempts::tried);
+        let mut attempts = LevelAttempts::new(&method, call.is_repeatable(), shared.as_ref());
         loop {
-            let (mut counted, subchannel) = self.pick(wish, &tried).await?;
+            let picked = self.pick(wish, &tried).await;
+            let (mut counted, subchannel) = picked.map_err(|it| attempts.final_status(it))?;
             tried.push(counted.id());
-            if let Some(shared) = &shared_tried {
+            if let Some(shared) = &shared {
                 shared.push(counted.id());
             }
-            left -= 1;
-            let is_repeatable = call.is_repeatable() && left > 0;
-            let route = subchannel.route(&rules, Replays::ByEndpoints);
-            let reply = route.call(call.attempt()).await;
-            let status = match reply {
+            // Another endpoint is better than the same one again: its subchannel repeats nothing.
+            let route = subchannel.route(&rules, Some(SharedAttempts::none()));
+            let status = match route.call(call.attempt()).await {
                 Ok(reply) => {
                     counted.answered(now());
                     return Ok(reply);
@@ -283,40 +280,9 @@ impl Endpoints {
                 Blame::None => counted.answered(now()),
             }
             drop(counted);
-            let is_unavailable = status.code() == Code::Unavailable;
-            if is_repeatable && is_unavailable && NotExecuted::is_said_by(&status) {
-                continue;
-            }
-            let is_replayable = is_repeatable
-                && !is_ambiguous
-                && MayHaveExecuted::is_said_by(&status)
-                && call.method().idempotency() != Idempotency::Unknown;
             // The budget of the endpoint that failed.
-            if is_replayable && subchannel.manager.take_replay() {
-                log_replay(call.method(), &status);
-                is_ambiguous = true;
-                continue;
-            }
-            return Err(match is_ambiguous && NotExecuted::is_said_by(&status) {
-                true => MayHaveExecuted::mark(status),
-                false => status,
-            });
+            attempts.failed(status, || subchannel.manager.take_replay())?;
         }
-    }
-}
-
-/// The endpoints that the attempts at one call were sent to; an extension of the call that they
-/// share. The next attempt goes to another one, if there is one.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Tried(Arc<Mutex<Vec<EndpointId>>>);
-
-impl Tried {
-    fn list(&self) -> Vec<EndpointId> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn push(&self, id: EndpointId) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(id);
     }
 }
 

@@ -9,8 +9,8 @@ use futures::{Stream, StreamExt};
 use tonic::Status;
 
 use super::Route;
-use super::retry::TransparentRetries;
 use crate::call::message_limits::MessageLimit;
+use crate::client::attempts::LevelAttempts;
 use crate::client::call::begun::{Begun, BegunWithin};
 use crate::client::call::deadline::within;
 use crate::client::{Call, ClientReply, EncodedBody, EncodedCall, EncodedReply};
@@ -49,19 +49,17 @@ impl Route<'_> {
         readiness: Readiness,
     ) -> Result<EncodedReply, Status> {
         let (method, limit) = (call.method.clone(), call.limit);
-        let Self { subchannel, replays, .. } = self;
-        let is_repeatable = call.is_repeatable();
-        let mut retries =
-            TransparentRetries::of(&subchannel.manager, replays, &method, is_repeatable);
+        let Self { subchannel, shared, .. } = self;
+        let mut attempts = LevelAttempts::new(&method, call.is_repeatable(), shared);
         loop {
             let connection = match subchannel.manager.open() {
                 Some(connection) => Ok(connection),
                 None => subchannel.connection(readiness, limit.as_ref()).await,
             };
-            let connection = connection.map_err(|status| retries.final_status(status))?;
+            let connection = connection.map_err(|status| attempts.final_status(status))?;
             match connection.into_encoded()?.call(call.attempt()).await {
                 Ok(reply) => return Ok(reply),
-                Err(status) => retries.retry_after(status)?,
+                Err(status) => attempts.failed(status, || subchannel.manager.take_replay())?,
             }
         }
     }

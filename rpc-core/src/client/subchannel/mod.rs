@@ -1,7 +1,6 @@
 //! A subchannel: the connections to one server, one after another, and calls over them.
 
 mod encoded;
-mod retry;
 mod session_call;
 
 use std::future::Future;
@@ -10,8 +9,8 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tonic::Status;
 
-pub(in crate::client) use self::retry::{Replays, log_replay};
 pub(in crate::client) use self::session_call::CallFuture;
+use super::attempts::SharedAttempts;
 use super::call::begun::Begun;
 use super::call::deadline::within;
 use super::call::rules::CallRules;
@@ -43,13 +42,14 @@ impl Subchannel {
         !self.is_encoded
     }
 
-    /// Returns the way of calls by `rules` over this subchannel.
+    /// Returns the way of calls by `rules` over this subchannel, which makes them again by itself;
+    /// `shared` are the attempts of the levels above.
     pub(in crate::client) fn route<'a>(
         &'a self,
         rules: &'a CallRules,
-        replays: Replays,
+        shared: Option<&'a SharedAttempts>,
     ) -> Route<'a> {
-        Route { subchannel: self, rules, replays }
+        Route { subchannel: self, rules, shared }
     }
 
     /// Completes the status of an endpoint by what the connection says.
@@ -106,7 +106,7 @@ impl Subchannel {
 pub(in crate::client) struct Route<'a> {
     subchannel: &'a Subchannel,
     rules: &'a CallRules,
-    replays: Replays,
+    shared: Option<&'a SharedAttempts>,
 }
 
 impl Caller for Route<'_> {

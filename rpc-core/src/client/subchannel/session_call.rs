@@ -11,8 +11,8 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use tonic::Status;
 
-use super::retry::{Replays, TransparentRetries};
 use super::{Route, Subchannel};
+use crate::client::attempts::{LevelAttempts, SharedAttempts};
 use crate::client::call::begun::Begun;
 use crate::client::call::deadline::within;
 use crate::client::call::download::{download, headers};
@@ -34,7 +34,7 @@ pub(in crate::client) enum CallFuture<'c, 'r, F> {
         call: Call<'r>,
         begun: Begun,
         readiness: Readiness,
-        replays: Replays,
+        shared: Option<&'c SharedAttempts>,
     },
     Boxed(Pin<Box<F>>),
 }
@@ -46,10 +46,10 @@ where
     /// A stub's call over a session. It begins here, and not with its first poll.
     #[inline]
     pub(in crate::client) fn over_session(route: Route<'c>, mut call: Call<'r>) -> Self {
-        let Route { subchannel, rules, replays } = route;
+        let Route { subchannel, rules, shared } = route;
         let begun = Begun::new(rules, &mut call);
         let readiness = call.readiness(rules);
-        Self::Direct { subchannel, call, begun, readiness, replays }
+        Self::Direct { subchannel, call, begun, readiness, shared }
     }
 
     /// A call that is made in another way.
@@ -71,9 +71,9 @@ where
         mut self,
     ) -> impl Future<Output = Result<ClientReply, Status>> + Send {
         async move {
-            let (subchannel, call, begun, readiness, replays) = match &mut self {
-                Self::Direct { subchannel, call, begun, readiness, replays } => {
-                    (*subchannel, call, &*begun, *readiness, *replays)
+            let (subchannel, call, begun, readiness, shared) = match &mut self {
+                Self::Direct { subchannel, call, begun, readiness, shared } => {
+                    (*subchannel, call, &*begun, *readiness, *shared)
                 }
                 Self::Boxed(call) => return call.await,
             };
@@ -84,14 +84,14 @@ where
                 Sent::Stream(stream) => (None, Some(stream)),
             };
             let call = Outgoing { method, metadata, deadline, readiness, limits, message };
-            let made = pin!(subchannel.make(&call, stream, begun, replays));
+            let made = pin!(subchannel.make(&call, stream, begun, shared));
             begun.finish(method, &subchannel.manager, within(deadline, made).await)
         }
     }
 }
 
 /// The result of a non-blocking start attempt.
-enum Tried {
+enum StartAttempt {
     Started(Started),
     /// It has to wait, and may meet so many closed connections.
     Waits {
@@ -114,18 +114,19 @@ impl Subchannel {
         call: &'a Outgoing<'a>,
         mut stream: Option<&'a mut (dyn RequestStream + 'static)>,
         begun: &'a Begun,
-        replays: Replays,
+        shared: Option<&'a SharedAttempts>,
     ) -> impl Future<Output = Result<ClientReply, Status>> + Send + use<'a> {
         async move {
-            let mut retries = TransparentRetries::new(&self.manager, replays, call);
+            let is_repeatable = call.message.is_some();
+            let mut attempts = LevelAttempts::new(call.method, is_repeatable, shared);
             loop {
                 let started = match self.try_start(call) {
-                    Ok(Tried::Started(started)) => Ok(started),
+                    Ok(StartAttempt::Started(started)) => Ok(started),
                     // In memory of its own: most calls find a connection that takes them.
-                    Ok(Tried::Waits { left }) => Box::pin(self.start(call, left)).await,
+                    Ok(StartAttempt::Waits { left }) => Box::pin(self.start(call, left)).await,
                     Err(status) => Err(status),
                 };
-                let mut started = started.map_err(|status| retries.final_status(status))?;
+                let mut started = started.map_err(|status| attempts.final_status(status))?;
                 let upload = stream.as_mut().and_then(|stream| stream.start(&started, *call));
                 let status = match call.method.kind() {
                     CallKind::Unary | CallKind::ClientStreaming => {
@@ -152,7 +153,7 @@ impl Subchannel {
                         }
                     }
                 };
-                retries.retry_after(status)?;
+                attempts.failed(status, || self.manager.take_replay())?;
             }
         }
     }
@@ -176,16 +177,16 @@ impl Subchannel {
     }
 
     /// Starts a call if nothing has to be waited for, and the connection has not just ended.
-    fn try_start(&self, call: &Outgoing<'_>) -> Result<Tried, Status> {
+    fn try_start(&self, call: &Outgoing<'_>) -> Result<StartAttempt, Status> {
         call.check_message().map_err(NotExecuted::mark)?;
         let Some(connection) = self.manager.open() else {
-            return Ok(Tried::Waits { left: ATTEMPTS_MAX });
+            return Ok(StartAttempt::Waits { left: ATTEMPTS_MAX });
         };
         let session = connection.into_session()?;
         match Arc::clone(&session).try_start(*call) {
-            Ok(Some(started)) => Ok(Tried::Started(started)),
-            Ok(None) => Ok(Tried::Waits { left: ATTEMPTS_MAX }),
-            Err(_) if !session.is_open() => Ok(Tried::Waits { left: ATTEMPTS_MAX - 1 }),
+            Ok(Some(started)) => Ok(StartAttempt::Started(started)),
+            Ok(None) => Ok(StartAttempt::Waits { left: ATTEMPTS_MAX }),
+            Err(_) if !session.is_open() => Ok(StartAttempt::Waits { left: ATTEMPTS_MAX - 1 }),
             Err(status) => Err(NotExecuted::mark(status)),
         }
     }
