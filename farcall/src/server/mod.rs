@@ -17,6 +17,7 @@ pub use incoming::IntoIncoming;
 #[doc(hidden)]
 pub use incoming::kind;
 pub use listener::Listener;
+pub use rpc_core::server::ServerSettings as BaseSettings;
 pub use rpc_core::server::{
     Authorize, CallContext, HandlerFuture, InterceptedService, LayeredService, PeerExtensions,
     PeerInfo, ServerCall, ServerRequest, ServerResponse, ServerStack, Service, intercepted,

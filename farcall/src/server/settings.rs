@@ -100,7 +100,7 @@ macro_rules! listener_settings {
         proxy_protocol: $crate::server::ProxyProtocol, ProxyProtocolOverlay, Start;
     } flat {
         /// The settings of calls and connections.
-        base: rpc_core::server::ServerSettings, rpc_core::server::ServerOverlay;
+        base: $crate::server::BaseSettings, rpc_core::server::ServerOverlay;
     }
     } };
 }

@@ -104,7 +104,7 @@ async fn what_a_program_sets_by_method_stays() {
     let by_code = MethodCompression::new().with_service("t.Named", 100);
     let served = Served::new("by-code", &text(""), Some(by_code)).await;
     assert!(served.compresses().await);
-    served.file.replace(&compress("/t.Named/None", "\"off\""));
+    served.file.replace(&compress("t.Named", "\"off\""));
     assert_eq!(keys(&served.reloader.reload().unwrap()).len(), 1);
     assert!(served.compresses().await);
     let unknown = MethodCompression::new().with_method("/t.Named/None", 100);

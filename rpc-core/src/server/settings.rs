@@ -165,7 +165,7 @@ macro_rules! server_settings {
         ///
         /// It takes precedence over [`compression`](Self::compression), and a service's own
         /// `compress_from` over both. A name that the server does not have is an error when
-        /// it starts to listen.
+        /// it starts to listen. A file may have other names beside those of the program's code.
         methods, method_compression: $crate::MethodCompression,
             $crate::overlays::MethodCompressionOverlay, Live,
             "methods.\"/shop.Catalog/Get\"";

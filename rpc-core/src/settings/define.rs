@@ -206,7 +206,10 @@ macro_rules! define_settings {
                     $($crate::settings::Settings::faults(&self.$flat),)?
                 ];
                 let faults = parts.concat();
-                if faults.is_empty() { self.check_all().err().into_iter().collect() } else { faults }
+                if !faults.is_empty() {
+                    return faults;
+                }
+                self.check_all().err().into_iter().collect()
             }
         }
     };
@@ -372,7 +375,15 @@ macro_rules! define_overlay {
                 use $crate::settings::Effect;
 
                 let _ = (new, effect, &path, &visit);
-                $($crate::settings::Table::each_change(&self.$flat, &new.$flat, effect, path, visit);)?
+                $(
+                    $crate::settings::Table::each_change(
+                        &self.$flat,
+                        &new.$flat,
+                        effect,
+                        path,
+                        visit,
+                    );
+                )?
                 $(
                     if self.$key != new.$key {
                         path.push(stringify!($key).to_owned());

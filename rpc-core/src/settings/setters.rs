@@ -37,12 +37,12 @@ macro_rules! builder_setters {
                 #[doc = concat!("Sets `", stringify!($key), "`.")]
                 #[doc = ""]
                 $(#[doc = $doc])*
-            ], |value: &$type| $crate::settings::table::check::<$crate::settings::format::$format, $type>(
-                $crate::setting_name!($path $key),
-                value,
-                $range,
-                $reason,
-            )
+            ], |value: &$type| {
+                use $crate::settings::{format, table};
+
+                let name = $crate::setting_name!($path $key);
+                table::check::<format::$format, $type>(name, value, $range, $reason)
+            }
         })*
         $($($crate::builder_setter! {
             Group: [$($group_setter)? $group] $inner, $layer $group, [

@@ -157,24 +157,6 @@ impl Format<Option<u64>> for SizeOrOff {
     }
 }
 
-impl Format<u32> for SizeOrNever {
-    type Inner = u32;
-
-    fn inner(value: &u32) -> Option<&u32> {
-        Some(value)
-    }
-
-    fn read(raw: &Raw<'_>, units: &Units) -> Result<u32, Mismatch> {
-        // Nothing has the greatest length, so that it is as good as none.
-        let bytes = SizeOrOff::read(raw, units)?;
-        Ok(bytes.map_or(u32::MAX, |bytes| u32::try_from(bytes).unwrap_or(u32::MAX)))
-    }
-
-    fn write(value: &u32) -> Option<String> {
-        SizeOrOff::write(&(*value < u32::MAX).then_some(u64::from(*value)))
-    }
-}
-
 impl Format<Option<u64>> for CountOrOff {
     type Inner = u64;
 
