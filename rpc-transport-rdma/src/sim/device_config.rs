@@ -28,8 +28,6 @@ pub struct SimDeviceConfig {
     /// are told of the last, and that none is missing then. [`SimFaults`](super::SimFaults) make it
     /// otherwise.
     pub receive_drain: ReceiveDrain,
-    /// Requests wait until a test of this crate completes them.
-    pub(crate) is_scripted: bool,
 }
 
 impl SimDeviceConfig {
@@ -54,7 +52,6 @@ impl SimDeviceConfig {
             inline_max: 512,
             read_defect: None,
             receive_drain: ReceiveDrain { order: ReceiveOrder::Posted, ..ReceiveDrain::SPECIFIED },
-            is_scripted: false,
         }
     }
 }

@@ -66,6 +66,7 @@ impl SimNetwork {
                 failing_destructions: 0,
                 read_delay: 0,
                 gate: Arc::default(),
+                is_scripted: false,
                 script: Script::default(),
             });
             state.devices.len() - 1

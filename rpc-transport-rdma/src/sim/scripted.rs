@@ -34,7 +34,6 @@ impl ScriptedDevice {
     pub(crate) fn new() -> Self {
         let network = SimNetwork::new(0);
         let mut config = SimDeviceConfig::new(NAME, &[SCRIPTED_ADDRESS]);
-        config.is_scripted = true;
         config.inline_max = 16;
         config.receive_drain = ReceiveDrain::SILENT;
         config.attributes = DeviceAttributes {
@@ -48,6 +47,7 @@ impl ScriptedDevice {
             reads_out_max: 4,
         };
         let device = network.add_device_with(config);
+        device.enter(|state, index| state.devices[index].is_scripted = true);
         Self { network, device, opened: OnceLock::new() }
     }
 

@@ -21,9 +21,13 @@ pub(crate) struct SimContext {
 
 impl SimContext {
     pub(crate) fn new(fabric: Arc<Fabric>, id: u32, config: SimDeviceConfig) -> Arc<Self> {
+        let is_scripted = fabric.enter(|state| {
+            let context = state.contexts.get(&id);
+            context.is_some_and(|context| state.is_scripted(context.device))
+        });
         // A check of windows waits without sleeping, and would stop the simulated time that it
         // waits for. A test that plays the device plays that, too.
-        let is_played = !config.is_scripted;
+        let is_played = !is_scripted;
         let window_defect = "a simulated device uses windows when asked to by name";
         let quirks = Quirks {
             read_defect: config.read_defect.clone(),

@@ -29,6 +29,7 @@ impl SimQueuePair {
         let operation = "create a queue pair";
         let (id, number, inline_max) = context.enter(operation, |state| {
             let device = context.device(state);
+            let is_scripted = state.is_scripted(device);
             let config = &state.devices[device].config;
             let inline_max = request.inline_max.min(config.inline_max);
             let limits = config.attributes;
@@ -37,7 +38,7 @@ impl SimQueuePair {
                 return Err(failed(operation, libc::ENOMEM));
             }
             let is_within = request.port == 1
-                && (request.inline_max <= config.inline_max || config.is_scripted)
+                && (request.inline_max <= config.inline_max || is_scripted)
                 && (1..=limits.send_depth_max).contains(&request.send_depth);
             if !is_within {
                 return Err(failed(operation, libc::EINVAL));

@@ -61,6 +61,8 @@ pub(crate) struct DeviceState {
     pub(crate) read_delay: Nanos,
     /// What registrations pass.
     pub(crate) gate: Arc<Gate>,
+    /// Requests wait until a test of this crate completes them.
+    pub(crate) is_scripted: bool,
     pub(crate) script: Script,
 }
 

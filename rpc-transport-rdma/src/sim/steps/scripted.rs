@@ -7,11 +7,11 @@ impl NetworkState {
     /// The script of a device that a test plays.
     pub(crate) fn script(&mut self, device: usize) -> Option<&mut Script> {
         let device = &mut self.devices[device];
-        device.config.is_scripted.then_some(&mut device.script)
+        device.is_scripted.then_some(&mut device.script)
     }
 
     pub(crate) fn is_scripted(&self, device: usize) -> bool {
-        self.devices[device].config.is_scripted
+        self.devices[device].is_scripted
     }
 
     /// Accepts sends as far as the script says, and leaves them to the test.

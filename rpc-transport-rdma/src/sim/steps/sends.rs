@@ -141,7 +141,7 @@ impl NetworkState {
         let at = self.after_latency();
         let Some(queue_pair) = self.queue_pairs.get_mut(&id) else { return };
         let device = queue_pair.device;
-        if self.devices[device].config.is_scripted {
+        if self.devices[device].is_scripted {
             queue_pair.phase = Phase::Error;
             self.devices[device].script.halts += 1;
             return;
