@@ -55,7 +55,8 @@ use crate::{Address, ConnectError, Limits};
 #[must_use]
 pub struct ChannelBuilder {
     address: Address,
-    layers: Layers<ChannelSettings>,
+    /// Boxed, since a future that connects holds the builder.
+    layers: Box<Layers<ChannelSettings>>,
     rdma: Option<Rdma>,
     tls: Option<ClientTls>,
     credentials: Credentials,
@@ -101,7 +102,7 @@ impl ChannelBuilder {
     pub fn new(address: Address) -> Self {
         Self {
             address,
-            layers: Layers::default(),
+            layers: Box::default(),
             rdma: None,
             tls: None,
             credentials: Credentials::default(),

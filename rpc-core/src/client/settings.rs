@@ -61,8 +61,8 @@ macro_rules! channel_settings {
                 /// Requires encryption of connections that leave the host: they need `tls` then,
                 /// and RDMA, which is not encrypted, is not used.
                 ///
-                /// Off by default. At `auto://` calls stay on TCP then, and at `rdma://` the channel
-                /// does not connect. Unix sockets and connections inside the process are left
+                /// Off by default. At `auto://` calls stay on TCP then, and at `rdma://` the
+                /// channel does not connect. Unix sockets and connections inside the process are left
                 /// alone.
                 require_encryption: bool as Switch = false, Start, .., "";
             } groups {
@@ -91,8 +91,8 @@ macro_rules! channel_settings {
                 /// The bound on the idempotent calls that the channel makes once more after their
                 /// connection ended under them.
                 replays: $crate::ReplayLimits, $crate::overlays::ReplayLimitsOverlay, Start;
-                /// The choice of the endpoint of each call, where the channel has many. A channel to
-                /// one server has no use for it.
+                /// The choice of the endpoint of each call, where the channel has many. A channel
+                /// to one server has no use for it.
                 balance: $crate::balance::BalanceConfig, $crate::overlays::BalanceOverlay, Start;
             }
         }
