@@ -81,7 +81,7 @@ async fn readiness_of_a_stub_replaces_the_channels() {
     let start = Instant::now();
     let fails = CallOptions::NONE.with_wait_for_ready(false);
     assert_eq!(wait(&dead, fails, Request::new(())).await.code(), Code::Unavailable);
-    assert_eq!(start.elapsed(), 0 * STEP);
+    assert_eq!(start, Instant::now());
     // The request precedes its stub.
     let mut request = Request::new(());
     request.extensions_mut().insert(Readiness::WaitForReady);

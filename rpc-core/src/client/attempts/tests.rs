@@ -18,7 +18,7 @@ use crate::policy::retry::config::{
     HedgingPolicy, RetryBudget, RetryPolicy, RetryRate, RetryThrottling,
 };
 use crate::stream::StreamPart;
-use crate::{CallKind, Deadline, Detach, MethodDescriptor};
+use crate::{CallKind, Detach, MayHaveExecuted, MethodDescriptor};
 
 const MS: Duration = Duration::from_millis(1);
 

@@ -66,7 +66,7 @@ where
     /// # Cancel safety
     ///
     /// Dropping the future cancels the call on the server.
-    // Not `async`: the future would have room for the call twice.
+    #[expect(clippy::manual_async_fn, reason = "its future would have room for the call twice")]
     pub(in crate::client) fn make(
         mut self,
     ) -> impl Future<Output = Result<ClientReply, Status>> + Send {
