@@ -344,7 +344,7 @@ hedging = { max_attempts = 3, hedging_delay = "20ms" }
     let balance = builder.settings().balance;
     assert_eq!(balance.policy, Policy::RoundRobin);
     assert_eq!(balance.slow_start.window, ms(5000));
-    assert_eq!(balance.outlier_detection.by_percentage, false);
+    assert!(!balance.outlier_detection.by_percentage);
 }
 
 #[test]

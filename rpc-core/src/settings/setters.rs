@@ -178,7 +178,7 @@ mod tests {
                     /// Names.
                     names: Vec<String> as Texts = Vec::new(), Start, .., "";
                     /// A switch of code.
-                    is_on: bool as Switch = true, CodeOnly, .., "";
+                    enabled: bool as Switch = true, CodeOnly, .., "";
                 } groups {
                     /// Others.
                     inner, with_inner: Inner, InnerOverlay, Live, "inner.heading";
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn code_takes_precedence_key_by_key() {
-        let mut builder = Builder::default().count(7).bound(None).is_on(false).names(["a"]);
+        let mut builder = Builder::default().count(7).bound(None).enabled(false).names(["a"]);
         let file = &mut builder.layers.file;
         for (name, number) in [("count", 8), ("most", 4), ("least", 4)] {
             let inner = name != "count";
@@ -221,7 +221,7 @@ mod tests {
         }
         file.bound = Some(Some(Duration::from_secs(1)));
         let outer = builder.layers.resolve();
-        assert_eq!((outer.count, outer.bound, outer.is_on), (7, None, false));
+        assert_eq!((outer.count, outer.bound, outer.enabled), (7, None, false));
         assert_eq!((outer.names, outer.inner.most), (vec!["a".to_owned()], 4));
         builder.layers.code.inner.most = Some(5);
         let inner = builder.layers.resolve().inner;
@@ -245,7 +245,8 @@ mod tests {
 
     #[test]
     fn values_out_of_range_panic() {
-        let cases: [(fn() -> Builder, &str); 3] = [
+        type Case = (fn() -> Builder, &'static str);
+        let cases: [Case; 3] = [
             (|| Builder::default().count(0), "outer.count is 0: at least 1, since nothing would"),
             (|| Builder::default().bound(Duration::ZERO), "outer.bound is 0ns: at least 1 ms"),
             (|| Builder::default().with_inner(Inner::odd().with_most(0)), "inner.most is 0: "),
