@@ -62,8 +62,8 @@ macro_rules! channel_settings {
                 /// and RDMA, which is not encrypted, is not used.
                 ///
                 /// Off by default. At `auto://` calls stay on TCP then, and at `rdma://` the
-                /// channel does not connect. Unix sockets and connections inside the process are left
-                /// alone.
+                /// channel does not connect. Unix sockets and connections inside the process are
+                /// left alone.
                 require_encryption: bool as Switch = false, Start, .., "";
             } groups {
                 /// Limits on what this side accepts from the server.

@@ -126,8 +126,8 @@ impl BytesField for Option<Bytes> {
     }
 }
 
-/// A `Vec` becomes `Bytes` without a copy. TCP then writes it from where it lies; RDMA copies it into
-/// registered memory, as it copies every field that was not lent by the connection.
+/// A `Vec` becomes `Bytes` without a copy. TCP then writes it from where it lies. RDMA copies it
+/// into registered memory, as every field that the connection has not lent.
 impl BytesField for Vec<u8> {
     fn detachable_len(&self) -> usize {
         self.len()

@@ -97,6 +97,7 @@ impl From<Option<Keepalive>> for OptionalKeepalive {
     }
 }
 
+#[doc(hidden)]
 impl Settings for Option<Keepalive> {
     type Overlay = OptionalKeepalive;
 

@@ -160,6 +160,7 @@ impl From<MethodCompression> for MethodCompressionOverlay {
     }
 }
 
+#[doc(hidden)]
 impl Settings for MethodCompression {
     type Overlay = MethodCompressionOverlay;
 

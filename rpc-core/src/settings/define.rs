@@ -187,6 +187,7 @@ macro_rules! define_settings {
             }
         }
 
+        #[doc(hidden)]
         impl $crate::settings::Settings for $name {
             type Overlay = $overlay;
 

@@ -58,8 +58,9 @@ impl PolicyAttempts {
     ///
     /// # Errors
     ///
-    /// With the status of the last attempt. It is marked with [`MayHaveExecuted`] if one of them
-    /// may have been executed and the last one was not.
+    /// With the status of the last attempt. It is marked with
+    /// [`MayHaveExecuted`](crate::MayHaveExecuted) if one of them may have been executed and the
+    /// last one was not.
     ///
     /// # Cancel safety
     ///

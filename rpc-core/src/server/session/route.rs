@@ -1,5 +1,5 @@
-//! The way of a request to its method, as far as its header tells: the limits of its connection, the
-//! method that it names, and whether its client may call that.
+//! The way of a request to its method, as far as its header tells: the limits of its connection,
+//! the method that it names, and whether its client may call that.
 
 use std::sync::Arc;
 
