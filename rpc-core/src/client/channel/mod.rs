@@ -36,8 +36,8 @@ use crate::{Buffer, Method};
 /// After an attempt that failed the channel backs off ([`crate::ConnectBackoff`]): calls fail at
 /// once with `UNAVAILABLE`, the reason of that attempt and the time of the next one, or wait
 /// ([`Readiness`](crate::Readiness)). A connection over which no call was answered counts as a
-/// failed attempt too, from the second in a row on: a server that accepts and closes, or sends its clients away at
-/// once, is not asked more often than one that is not there.
+/// failed attempt too, from the second in a row on: a server that accepts and closes, or sends its
+/// clients away at once, is not asked more often than one that is not there.
 ///
 /// A server that shuts down, or has had the connection for long enough, says so: calls in flight
 /// then go on, and the next one connects. A call that crossed the server's word comes back marked

@@ -89,9 +89,9 @@ impl ServerRequest {
     ///     request
     /// }
     ///
-    /// # fn example() -> farcall::Server {
-    /// farcall::Server::builder().layer(tower::util::MapRequestLayer::new(echo_id)).build()
-    /// # }
+    /// // `ServerBuilder::layer` takes it.
+    /// let layer = tower::util::MapRequestLayer::new(echo_id);
+    /// # drop(farcall::server::ServerParts::default().layer(layer));
     /// ```
     pub fn response_metadata_mut(&mut self) -> &mut MetadataMap {
         &mut self.response_metadata
