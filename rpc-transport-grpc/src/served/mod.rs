@@ -38,7 +38,8 @@ use crate::raw::Raw;
 /// // `health` is what `tonic_health::server::health_reporter()` gives, and `descriptor_set` is
 /// // `tonic_health::pb::FILE_DESCRIPTOR_SET`.
 /// let health = grpc::Served::new(health, descriptor_set)?;
-/// # Ok(rpc_core::server::ServerParts::default().add_service(health).build(rpc_core::server::ServerSettings::default()))
+/// # let parts = rpc_core::server::ServerParts::default().add_service(health);
+/// # Ok(parts.build(rpc_core::server::ServerSettings::default()))
 /// # }
 /// ```
 #[derive(Clone)]
