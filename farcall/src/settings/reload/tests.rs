@@ -79,6 +79,11 @@ fn every_key_of_the_reference_is_applied_or_takes_effect_at_the_next_start() {
     let old = read(&uncommented(&Settings::reference())).unwrap();
     let [mut now, mut at_start] = ["# Now\n\n", "\n# At the next start\n\n"].map(str::to_owned);
     for key in keys() {
+        if cfg!(not(feature = "grpc")) && key.ends_with(".grpc_web_origins") {
+            // Such a build refuses any origin.
+            writeln!(at_start, "{key}").unwrap();
+            continue;
+        }
         let changes = changed(&old, &with_another(&key, &old));
         let [change] = &changes[..] else { panic!("{key}: {changes:?}") };
         assert_eq!(change.key, key);

@@ -3,7 +3,8 @@
 //!
 //! | the attempt | the next one | at most |
 //! |---|---|---|
-//! | was refused, because the server goes away | at once | [`REFUSED_MAX`] that are refused |
+//! | was refused, because the server goes away | at once | [`REFUSED_MAX`] of this and the next |
+//! | was not sent, and there are other servers | at once | row |
 //! | may have been executed, of an idempotent method | at once | 1, from its server's replays |
 //! | failed with a code of its policy | after a delay | `max_attempts`, from the budget |
 //!
@@ -19,13 +20,14 @@
 
 use std::time::Duration;
 
-use tonic::Status;
+use tonic::{Code, Status};
 
 use crate::policy::retry::Failure;
 use crate::policy::retry::retries::Retries;
 use crate::{Idempotency, MayHaveExecuted, Method, NotExecuted};
 
-/// Maximum number of attempts that servers refuse because they go away.
+/// Maximum number of attempts that are not executed: because a server goes away or, among several
+/// servers, cannot be reached.
 pub(in crate::client) const REFUSED_MAX: u32 = 3;
 
 /// The decision after an attempt that failed.
@@ -40,6 +42,25 @@ pub(in crate::client) enum Next {
     },
     /// None. The call ends with this status.
     End(Status),
+}
+
+/// The servers that the next attempt may go to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::client) enum Servers {
+    /// The same one, over another connection. If it cannot be reached, it is not tried again.
+    One,
+    /// Others, too.
+    Many,
+}
+
+impl Servers {
+    /// Returns true if another attempt may go where this one was not executed.
+    fn take_again(self, status: &Status) -> bool {
+        match self {
+            Self::One => NotExecuted::is_retryable(status),
+            Self::Many => status.code() == Code::Unavailable && NotExecuted::is_said_by(status),
+        }
+    }
 }
 
 /// The attempts at one call.
@@ -83,13 +104,14 @@ impl Attempts {
     pub(in crate::client) fn failed(
         &mut self,
         status: Status,
+        servers: Servers,
         take_replay: impl FnOnce() -> bool,
     ) -> Next {
         let again = |status| Next::Again { status, delay: Duration::ZERO };
         if !self.is_repeatable {
             return Next::End(status);
         }
-        if NotExecuted::is_retryable(&status) && self.refused_count < REFUSED_MAX {
+        if servers.take_again(&status) && self.refused_count < REFUSED_MAX {
             self.refused_count += 1;
             if self.refused_count < REFUSED_MAX {
                 return again(status);
@@ -150,13 +172,14 @@ impl Attempts {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-    use tonic::Code;
+    use std::sync::Arc;
 
     use super::*;
+    use crate::connect::ConnectError;
     use crate::policy::retry::config::RetryPolicy;
     use crate::policy::retry::pushback::Pushback;
     use crate::{CallKind, Detach, MethodDescriptor};
+    use proptest::prelude::*;
 
     static GET: MethodDescriptor = MethodDescriptor {
         path: "/t.T/Get",
@@ -191,29 +214,45 @@ mod tests {
     fn refused_call_has_three_attempts() {
         let mut attempts = attempts(&PUT);
         let never = || unreachable!("it is no replay");
-        assert!(is_again(&attempts.failed(refused(), never)));
-        assert!(is_again(&attempts.failed(refused(), never)));
-        let Next::End(status) = attempts.failed(refused(), never) else { panic!("it is the last") };
+        assert!(is_again(&attempts.failed(refused(), Servers::One, never)));
+        assert!(is_again(&attempts.failed(refused(), Servers::One, never)));
+        let Next::End(status) = attempts.failed(refused(), Servers::One, never) else {
+            panic!("it is the last")
+        };
         assert!(NotExecuted::is_said_by(&status));
     }
 
     #[test]
+    fn unreachable_server_is_left_for_another_one() {
+        let unreachable = || {
+            let (address, reason) = ("tcp://a:1".to_owned(), std::io::Error::other("refused"));
+            Arc::new(ConnectError::Unreachable { address, reason }).into_status(None)
+        };
+        assert!(!is_again(&attempts(&PUT).failed(unreachable(), Servers::One, || true)));
+        let attempts = &mut attempts(&PUT);
+        assert!(is_again(&attempts.failed(unreachable(), Servers::Many, || true)));
+        assert!(is_again(&attempts.failed(refused(), Servers::Many, || true)));
+        assert!(!is_again(&attempts.failed(unreachable(), Servers::Many, || true)));
+    }
+
+    #[test]
     fn only_idempotent_calls_are_replayed_and_once() {
-        assert!(!is_again(&attempts(&PUT).failed(ambiguous(), || true)));
-        assert!(!is_again(&attempts(&GET).failed(ambiguous(), || false)));
+        assert!(!is_again(&attempts(&PUT).failed(ambiguous(), Servers::One, || true)));
+        assert!(!is_again(&attempts(&GET).failed(ambiguous(), Servers::One, || false)));
         let mut get = attempts(&GET);
-        assert!(is_again(&get.failed(ambiguous(), || true)));
-        assert!(!is_again(&get.failed(ambiguous(), || true)));
+        assert!(is_again(&get.failed(ambiguous(), Servers::One, || true)));
+        assert!(!is_again(&get.failed(ambiguous(), Servers::One, || true)));
         let streamed = &mut Attempts::new(&(&GET).into(), false);
-        assert!(!is_again(&streamed.failed(ambiguous(), || true)));
-        assert!(!is_again(&streamed.failed(refused(), || true)));
+        assert!(!is_again(&streamed.failed(ambiguous(), Servers::One, || true)));
+        assert!(!is_again(&streamed.failed(refused(), Servers::One, || true)));
     }
 
     #[test]
     fn status_stays_ambiguous_after_a_replay() {
         let mut get = attempts(&GET);
-        assert!(is_again(&get.failed(ambiguous(), || true)));
-        let Next::End(status) = get.failed(NotExecuted::mark(answer()), || true) else {
+        assert!(is_again(&get.failed(ambiguous(), Servers::One, || true)));
+        let Next::End(status) = get.failed(NotExecuted::mark(answer()), Servers::One, || true)
+        else {
             panic!("it is no refusal")
         };
         assert!(MayHaveExecuted::is_said_by(&status) && status.code() == Code::Aborted);
@@ -233,6 +272,7 @@ mod tests {
             statuses in prop::collection::vec(any_status(), 20),
             is_idempotent in any::<bool>(),
             has_policy in any::<bool>(),
+            servers in prop_oneof![Just(Servers::One), Just(Servers::Many)],
             seed in any::<u64>(),
         ) {
             let method = if is_idempotent { &GET } else { &PUT };
@@ -249,7 +289,7 @@ mod tests {
                     pushback: Pushback::Unsaid,
                     is_repeatable: is_idempotent || NotExecuted::is_said_by(&status),
                 };
-                let next = attempts.failed(status, || { replays += 1; true });
+                let next = attempts.failed(status, servers, || { replays += 1; true });
                 let next = match next {
                     Next::End(status) if has_policy => {
                         attempts.retry(status, &mut retries, &failure, |_| true)

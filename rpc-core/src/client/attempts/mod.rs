@@ -22,7 +22,7 @@ use tonic::metadata::MetadataValue;
 
 use self::budget::Budget;
 pub use self::config::{MethodConfig, ServiceConfig};
-pub(in crate::client) use self::machine::Attempts;
+pub(in crate::client) use self::machine::{Attempts, Servers};
 pub(in crate::client) use self::shared::{LevelAttempts, SharedAttempts};
 use super::call::deadline::SetBy;
 use super::{Call, CallRules, Caller, ClientReply};

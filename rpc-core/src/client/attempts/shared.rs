@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use tonic::Status;
 
-use super::machine::{Attempts, Next};
+use super::machine::{Attempts, Next, Servers};
 use crate::balance::EndpointId;
 use crate::call::log::NameOf;
 use crate::wire::PeerText;
@@ -59,6 +59,7 @@ impl SharedAttempts {
 #[derive(Debug)]
 pub(in crate::client) struct LevelAttempts<'a> {
     method: &'a Method,
+    servers: Servers,
     own: Attempts,
     shared: Option<&'a SharedAttempts>,
 }
@@ -66,10 +67,11 @@ pub(in crate::client) struct LevelAttempts<'a> {
 impl<'a> LevelAttempts<'a> {
     pub(in crate::client) fn new(
         method: &'a Method,
+        servers: Servers,
         is_repeatable: bool,
         shared: Option<&'a SharedAttempts>,
     ) -> Self {
-        Self { method, own: Attempts::new(method, is_repeatable), shared }
+        Self { method, servers, own: Attempts::new(method, is_repeatable), shared }
     }
 
     /// Allows another attempt at once.
@@ -83,8 +85,10 @@ impl<'a> LevelAttempts<'a> {
         take_replay: impl FnOnce() -> bool,
     ) -> Result<(), Status> {
         let next = match self.shared {
-            None => self.own.failed(status, take_replay),
-            Some(shared) => shared.with(|attempts| attempts.failed(status, take_replay)),
+            None => self.own.failed(status, self.servers, take_replay),
+            Some(shared) => {
+                shared.with(|attempts| attempts.failed(status, self.servers, take_replay))
+            }
         };
         match next {
             Next::Again { status, .. } => {

@@ -23,7 +23,7 @@ use link::EndpointLink;
 pub use resolve::{Refresh, Resolve, ResolveError, StaticEndpoints};
 use shared::{Counted, Shared, now};
 
-use super::attempts::{LevelAttempts, SharedAttempts};
+use super::attempts::{LevelAttempts, Servers, SharedAttempts};
 use super::subchannel::Subchannel;
 use super::{Call, CallDeadline, CallRules, Caller, ClientReply};
 use crate::balance::{
@@ -257,7 +257,8 @@ impl Endpoints {
         let method = call.method().clone();
         let shared = call.extensions().get::<SharedAttempts>().cloned();
         let mut tried = shared.as_ref().map_or_else(Vec::new, SharedAttempts::tried);
-        let mut attempts = LevelAttempts::new(&method, call.is_repeatable(), shared.as_ref());
+        let mut attempts =
+            LevelAttempts::new(&method, Servers::Many, call.is_repeatable(), shared.as_ref());
         loop {
             let picked = self.pick(wish, &tried).await;
             let (mut counted, subchannel) = picked.map_err(|it| attempts.final_status(it))?;

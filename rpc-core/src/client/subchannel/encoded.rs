@@ -10,7 +10,7 @@ use tonic::Status;
 
 use super::Route;
 use crate::call::message_limits::MessageLimit;
-use crate::client::attempts::LevelAttempts;
+use crate::client::attempts::{LevelAttempts, Servers};
 use crate::client::call::begun::{Begun, BegunWithin};
 use crate::client::call::deadline::within;
 use crate::client::{Call, ClientReply, EncodedBody, EncodedCall, EncodedReply};
@@ -50,7 +50,7 @@ impl Route<'_> {
     ) -> Result<EncodedReply, Status> {
         let (method, limit) = (call.method.clone(), call.limit);
         let Self { subchannel, shared, .. } = self;
-        let mut attempts = LevelAttempts::new(&method, call.is_repeatable(), shared);
+        let mut attempts = LevelAttempts::new(&method, Servers::One, call.is_repeatable(), shared);
         loop {
             let connection = match subchannel.manager.open() {
                 Some(connection) => Ok(connection),

@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 use tonic::Status;
 
 use super::{Route, Subchannel};
-use crate::client::attempts::{LevelAttempts, SharedAttempts};
+use crate::client::attempts::{LevelAttempts, Servers, SharedAttempts};
 use crate::client::call::begun::Begun;
 use crate::client::call::deadline::within;
 use crate::client::call::download::{download, headers};
@@ -118,7 +118,7 @@ impl Subchannel {
     ) -> impl Future<Output = Result<ClientReply, Status>> + Send + use<'a> {
         async move {
             let is_repeatable = call.message.is_some();
-            let mut attempts = LevelAttempts::new(call.method, is_repeatable, shared);
+            let mut attempts = LevelAttempts::new(call.method, Servers::One, is_repeatable, shared);
             loop {
                 let started = match self.try_start(call) {
                     Ok(StartAttempt::Started(started)) => Ok(started),
