@@ -1,7 +1,7 @@
 //! farcall over RDMA: small messages by SEND into a shared receive queue, large ones by READ.
 //!
-//! Rings, from the inside out: a provider of verbs, [`memory`] and [`verbs`] hold every line of
-//! `unsafe` and the numbered claims it rests on; [`device`] decides which port and GID to use and
+//! Rings, from the inside out: `sys` with the provider of verbs, [`memory`] and [`verbs`] hold every
+//! line of `unsafe` and the numbered claims it rests on; [`device`] decides which port and GID to use and
 //! is safe code like everything else. What drives connections only moves owned buffers into and out
 //! of queues. No folder imports one that imports it.
 //!
@@ -24,14 +24,13 @@ mod link;
 pub mod memory;
 #[forbid(unsafe_code)]
 mod proto;
-mod provider;
 #[forbid(unsafe_code)]
 mod quota;
 #[cfg(feature = "sim")]
+#[forbid(unsafe_code)]
 pub mod sim;
 #[forbid(unsafe_code)]
 mod stats;
-#[cfg(feature = "ibverbs")]
 mod sys;
 #[cfg(any(test, feature = "fuzzing", feature = "sim"))]
 #[doc(hidden)]

@@ -29,8 +29,8 @@ use crate::lane::{Command, WorkerShared};
 use crate::memory::PoolShare;
 use crate::proto::clock::Clock;
 use crate::proto::connection::Look;
-use crate::provider::LocalAddress;
 use crate::quota::semaphore::PeerShare;
+use crate::sys::provider::LocalAddress;
 use crate::verbs::{Completion, ReceiveError, RemoteKey, WorkKind};
 /// Send slots that one connection may hold at a time, so that a peer which grants nothing takes
 /// at most a quarter of a worker's default 256.

@@ -236,7 +236,7 @@ impl Check {
 mod tests {
     use super::*;
     use crate::RkeyScope;
-    use crate::sim::scripted::ScriptedDevice;
+    use crate::testing::scripted::ScriptedDevice;
 
     #[test]
     fn a_device_without_windows_is_not_asked() {

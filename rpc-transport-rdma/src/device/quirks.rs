@@ -28,7 +28,7 @@
 //! and irdma skip them, so that with all of them nothing may be left to poll by then.
 //!
 //! **Loss.** A device that the kernel has taken away answers everything with `EIO`, whatever its
-//! driver: `provider::is_gone` knows by that what is destroyed already.
+//! driver: `sys::provider::is_gone` knows by that what is destroyed already.
 //!
 //! Pure, but for [`kernel_release`].
 
@@ -36,8 +36,8 @@ use rpc_core::connect::{Declined, Obstacle};
 
 use crate::device::{WindowFault, check_windows};
 #[cfg(feature = "ibverbs")]
-use crate::provider::Ibverbs;
-use crate::provider::{Device, Port, Quirks, ReceiveDrain};
+use crate::sys::provider::Ibverbs;
+use crate::sys::provider::{Device, Port, Quirks, ReceiveDrain};
 use crate::{RdmaConfig, RkeyScope};
 
 /// A kernel release, as far as it decides anything: `6.12.9-amd64` is 6.12.

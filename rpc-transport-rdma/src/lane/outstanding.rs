@@ -151,7 +151,7 @@ impl Drop for Outstanding {
 mod tests {
     use super::*;
     use crate::memory::{Access, RegionPool};
-    use crate::sim::scripted::ScriptedDevice;
+    use crate::testing::scripted::ScriptedDevice;
 
     const WARN_AFTER: Duration = Duration::from_secs(8);
 

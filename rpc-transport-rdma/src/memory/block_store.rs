@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use crate::memory::memlock::Memlock;
 use crate::memory::slabs::{Block, SizeClass, SlabTable};
 use crate::memory::{Binding, Region, Window};
-use crate::provider::{Access, Device, RemoteMemory};
 use crate::quota::semaphore::FairPermit;
+use crate::sys::provider::{Access, Device, RemoteMemory};
 
 /// The memlock arbiter: pools that make way for each other when `RLIMIT_MEMLOCK` is met.
 ///

@@ -64,7 +64,7 @@ mod tests {
 
     use super::*;
     use crate::memory::RegionPool;
-    use crate::sim::scripted::ScriptedDevice;
+    use crate::testing::scripted::ScriptedDevice;
 
     const KIB: usize = 1024;
 

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use crate::memory::block_store::{BlockStore, Placed};
 use crate::memory::slabs::SizeClass;
 use crate::memory::{Binding, Region, Window};
-use crate::provider::{Access, RawSegment, RemoteMemory};
+use crate::sys::provider::{Access, RawSegment, RemoteMemory};
 
 /// A large registered buffer; back in its pool when dropped.
 pub struct LargeBuffer {

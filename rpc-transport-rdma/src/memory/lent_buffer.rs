@@ -60,7 +60,7 @@ mod tests {
     use bytes::Bytes;
 
     use crate::memory::{Access, RegionPool};
-    use crate::sim::scripted::ScriptedDevice;
+    use crate::testing::scripted::ScriptedDevice;
 
     #[test]
     fn any_slice_of_a_lent_buffer_is_found_and_nothing_else() {

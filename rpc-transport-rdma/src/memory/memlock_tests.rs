@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::memory::{Handout, MemlockArbiter, PoolRules, RegionPool};
-use crate::provider::{Access, Device};
 use crate::sim::{SimDevice, SimFaults, SimNetwork};
+use crate::sys::provider::{Access, Device};
 
 const MIB: usize = 1 << 20;
 

@@ -26,7 +26,7 @@
 //!   `LargeBuffer` can be dereferenced, no device writes to it. A *peer* may read a source region
 //!   at any time; reading changes nothing that this process could observe.
 //! - **M5 (order).** A region is deregistered before it is unmapped, and leaked if it cannot be
-//!   ([`RawMemoryRegion`](crate::provider::RawMemoryRegion)'s contract).
+//!   ([`RawMemoryRegion`](crate::sys::provider::RawMemoryRegion)'s contract).
 //! - **M6 (fork).** Mappings are not inherited by child processes, so a fork never makes the
 //!   kernel move a pinned page away from under the device; libibverbs protects its own memory.
 
@@ -63,4 +63,4 @@ pub use slot_pool::{Slot, SlotPool};
 pub(crate) use window::MemoryWindows;
 pub use window::{Binding, Window};
 
-pub use crate::provider::{Access, Mapping, PageKind};
+pub use crate::sys::provider::{Access, Mapping, PageKind};

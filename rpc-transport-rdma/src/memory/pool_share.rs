@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
     use crate::memory::{Access, Handout, PoolRules};
-    use crate::sim::scripted::ScriptedDevice;
+    use crate::testing::scripted::ScriptedDevice;
 
     const MIB: usize = 1 << 20;
 

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 
 use super::memlock::Pinned;
 use super::{Access, Mapping, PageKind};
-use crate::provider::{
+use crate::sys::provider::{
     Device, LocalKey, ObjectHandle, RawMemoryRegion, RawSegment, RemoteKey, RemoteMemory,
     VerbsError,
 };

@@ -33,8 +33,8 @@ use super::{Access, Handout, LargeBuffer, Lent, LentBuffer, MemlockArbiter, Page
 use crate::memory::block_store::{BlockStore, Placed};
 use crate::memory::handout::hand_out;
 use crate::memory::slabs::{SMALLEST_BYTES, SizeClass};
-use crate::provider::{Device, VerbsError, page_len};
 use crate::quota::semaphore::{FairSemaphore, PeerShare, TooMuch};
+use crate::sys::provider::{Device, VerbsError, page_len};
 
 /// How long to wait for a buffer, unless a pool is told otherwise.
 const WAIT_MAX: Duration = Duration::from_secs(30);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::sim::scripted::ScriptedDevice;
+use crate::testing::scripted::ScriptedDevice;
 
 const KIB: usize = 1024;
 

@@ -14,7 +14,7 @@ use crate::memory::Region;
 use crate::memory::block_store::BlockStore;
 use crate::memory::memlock::{LockMode, RegistrationPermit};
 use crate::memory::slabs::{Block, Plan, SizeClass};
-use crate::provider::{Access, VerbsError};
+use crate::sys::provider::{Access, VerbsError};
 
 /// Registering up to this much takes less than the hop to another thread and back. More may take
 /// milliseconds, which a task that others wait for has not.

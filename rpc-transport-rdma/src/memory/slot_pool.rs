@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Semaphore;
 
 use super::{Access, Region};
-use crate::provider::{Device, RawSegment, VerbsError};
+use crate::sys::provider::{Device, RawSegment, VerbsError};
 
 /// Slots begin at multiples of a cache line, so that two never share one.
 const ALIGNMENT: usize = 64;
@@ -176,7 +176,7 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use super::*;
-    use crate::sim::scripted::ScriptedDevice;
+    use crate::testing::scripted::ScriptedDevice;
 
     fn pool(count: u32, slot_len: usize) -> Arc<SlotPool> {
         SlotPool::new(&ScriptedDevice::new().device(), count, slot_len).unwrap()

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use slab::Slab;
 
 use crate::memory::Region;
-use crate::provider::{
+use crate::sys::provider::{
     Device, QueueIdentity, RawBind, RawMemoryWindow, RemoteKey, RemoteMemory, VerbsError,
 };
 

@@ -116,7 +116,7 @@ impl SimDevice {
         SimHold::new(self.enter(|state, index| Arc::clone(&state.devices[index].gate)))
     }
 
-    pub(super) fn enter<R>(&self, change: impl FnOnce(&mut NetworkState, usize) -> R) -> R {
+    pub(crate) fn enter<R>(&self, change: impl FnOnce(&mut NetworkState, usize) -> R) -> R {
         self.fabric.enter(|state| change(state, self.index))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::provider::{DeviceAttributes, Gid, Mtu, ReceiveDrain, ReceiveOrder};
+use crate::sys::provider::{DeviceAttributes, Gid, Mtu, ReceiveDrain, ReceiveOrder};
 
 /// What a simulated device is like.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -16,9 +16,9 @@ use rpc_core::handoff::displace_lifo_slot;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::provider::VerbsError;
 use crate::sim::state::{Nanos, NetworkState, nanos};
 use crate::sim::violation::SimViolation;
+use crate::sys::provider::VerbsError;
 
 #[derive(Debug)]
 pub(crate) struct Fabric {

@@ -1,8 +1,8 @@
 //! A simulated RDMA device, for tests without hardware: of this crate, and of your own service.
 //!
 //! A [`SimNetwork`] is a fabric with any number of [`SimDevice`]s, each with the addresses that
-//! its port has. Its [`SimProvider`] opens them like real ones, so that everything above verbs
-//! runs unchanged:
+//! its port has. Its [`SimProvider`](crate::verbs::SimProvider) opens them like real ones, so that
+//! everything above verbs runs unchanged:
 //!
 //! ```
 //! use rpc_transport_rdma::sim::{SimFaults, SimNetwork};
@@ -47,30 +47,15 @@
 //! completed before it looked has a fault of its own. It has one port a device, RoCE v2 addressing
 //! and no `WRITE`. It says nothing about speed.
 
-mod access;
-#[forbid(unsafe_code)]
 mod counters;
-#[forbid(unsafe_code)]
 mod device;
-#[forbid(unsafe_code)]
 mod device_config;
-#[forbid(unsafe_code)]
 pub(crate) mod fabric;
-#[forbid(unsafe_code)]
 mod faults;
-#[forbid(unsafe_code)]
 mod hold;
-#[forbid(unsafe_code)]
 mod network;
-mod provider;
-#[cfg(test)]
-#[forbid(unsafe_code)]
-pub(crate) mod scripted;
-#[forbid(unsafe_code)]
-mod state;
-#[forbid(unsafe_code)]
+pub(crate) mod state;
 mod steps;
-#[forbid(unsafe_code)]
 mod violation;
 
 pub use counters::{SimCensus, SimCounters};
@@ -79,5 +64,4 @@ pub use device_config::SimDeviceConfig;
 pub use faults::SimFaults;
 pub use hold::SimHold;
 pub use network::SimNetwork;
-pub use provider::SimProvider;
 pub use violation::SimViolation;

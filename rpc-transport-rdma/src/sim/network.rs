@@ -12,7 +12,6 @@ use super::faults::SimFaults;
 use super::state::{DeviceState, Script};
 use super::violation::SimViolation;
 use crate::sim::device_config::SimDeviceConfig;
-use crate::sim::provider::SimProvider;
 
 /// A network of simulated devices. Clones are the same network.
 #[derive(Debug, Clone)]
@@ -74,12 +73,9 @@ impl SimNetwork {
         SimDevice::new(Arc::clone(&self.fabric), index)
     }
 
-    /// What opens the network's devices. A service's tests say `Rdma::simulated`, whose
-    /// documentation is not to lead to verbs.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn provider(&self) -> SimProvider {
-        SimProvider::new(Arc::clone(&self.fabric))
+    /// The network as its provider sees it.
+    pub(crate) fn fabric(&self) -> &Arc<Fabric> {
+        &self.fabric
     }
 
     /// Makes these the faults from here on.

@@ -1,7 +1,8 @@
-//! libibverbs' ABI, and its calls as functions of checked types.
+//! The bottom of the crate: libibverbs' ABI, with its calls as functions of checked types, and the
+//! [`provider`] of verbs.
 //!
-//! Nothing here owns anything or decides anything: the functions translate one call of libibverbs
-//! into values with checked types. Ownership is `verbs`' business.
+//! The declarations and functions of libibverbs own nothing and decide nothing: they translate one
+//! call into values with checked types.
 //!
 //! # Claims
 //!
@@ -16,15 +17,25 @@
 //!   (ibv_open_device(3) onward: its verbs take the object's own lock), as long as the object is
 //!   not being destroyed meanwhile; the owner of an object guarantees that.
 
+#[cfg(feature = "ibverbs")]
 pub(crate) mod abi;
+#[cfg(feature = "ibverbs")]
 mod async_event;
+#[cfg(feature = "ibverbs")]
 mod errno;
+#[cfg(feature = "ibverbs")]
 mod gid_table;
-#[cfg(test)]
+#[cfg(all(test, feature = "ibverbs"))]
 mod layout;
+#[cfg(feature = "ibverbs")]
 mod port;
+pub(crate) mod provider;
 
+#[cfg(feature = "ibverbs")]
 pub(crate) use async_event::{EventSubject, RawAsyncEvent, next_async_event};
+#[cfg(feature = "ibverbs")]
 pub(crate) use errno::{check_errno, check_pointer};
+#[cfg(feature = "ibverbs")]
 pub(crate) use gid_table::{RawGidEntry, query_gid_table};
+#[cfg(feature = "ibverbs")]
 pub(crate) use port::{query_device, query_port};

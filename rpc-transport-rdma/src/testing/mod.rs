@@ -8,6 +8,8 @@ mod jain;
 pub mod scale;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod script;
+#[cfg(test)]
+pub(crate) mod scripted;
 
 #[cfg(any(test, feature = "sim"))]
 pub use jain::jain;

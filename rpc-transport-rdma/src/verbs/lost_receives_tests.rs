@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use proptest::prelude::*;
 
-use crate::sim::scripted::ScriptedDevice;
+use crate::testing::scripted::ScriptedDevice;
 use crate::verbs::{
     CompletionQueue, ConnectOptions, Port, QueuePair, QueuePairConfig, RawCompletion,
     SharedReceiveQueue, SharedReceiveQueueConfig, WorkId,

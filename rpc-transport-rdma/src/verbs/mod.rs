@@ -63,6 +63,8 @@ mod queue_pair;
 #[forbid(unsafe_code)]
 mod queue_pair_config;
 mod shared_receive_queue;
+#[cfg(feature = "sim")]
+mod simulated;
 #[forbid(unsafe_code)]
 mod slot_table;
 #[forbid(unsafe_code)]
@@ -75,13 +77,15 @@ pub use queue_pair_config::QueuePairConfig;
 pub use shared_receive_queue::{
     ReceiveError, Settled, SharedReceiveQueue, SharedReceiveQueueConfig,
 };
+#[cfg(feature = "sim")]
+pub use simulated::SimProvider;
 pub use work::{Done, PostError, UnknownCompletion, Work};
 
 pub use crate::memory::{Binding, Window};
 #[cfg(feature = "ibverbs")]
-pub use crate::provider::Ibverbs;
-pub(crate) use crate::provider::LocalAddress;
-pub use crate::provider::{
+pub use crate::sys::provider::Ibverbs;
+pub(crate) use crate::sys::provider::LocalAddress;
+pub use crate::sys::provider::{
     Agreement, AsyncEvent, Completion, CompletionError, ConnectError, Device, DeviceAttributes,
     DeviceInfo, Endpoint, Gid, GidEntry, GidKind, LastReceive, Leftover, LinkLayer, LocalKey, Mtu,
     ObjectHandle, PartialPost, PathAttributes, Port, PortAttributes, PortState, Provider,

@@ -26,7 +26,7 @@ use super::{
     Work, WorkId, WorkKind, WorkStatus,
 };
 use crate::memory::MemoryWindows;
-use crate::provider::QueueIdentity;
+use crate::sys::provider::QueueIdentity;
 use crate::verbs::lost_receives::Farewell;
 use crate::verbs::work::{Parts, work_done};
 

@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use super::{Attachment, Endpoint, Port, VerbsError, WorkId};
-use crate::provider::{NUMBER_24_MAX, QueueIdentity};
+use crate::sys::provider::{NUMBER_24_MAX, QueueIdentity};
 
 /// Size and name of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

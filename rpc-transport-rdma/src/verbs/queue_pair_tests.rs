@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::memory::{Access, LargeBuffer, RegionPool, Sink, SlotPool};
-use crate::sim::scripted::ScriptedDevice;
+use crate::testing::scripted::ScriptedDevice;
 use crate::verbs::{
     CompletionQueue, RawCompletion, RemoteKey, RemoteMemory, SharedReceiveQueue,
     SharedReceiveQueueConfig,

@@ -19,7 +19,7 @@ use super::{
     RawSharedReceiveQueue, ReceiveOrder, VerbsError, WorkId, WorkKind,
 };
 use crate::memory::{Access, Region};
-use crate::provider::QueueIdentity;
+use crate::sys::provider::QueueIdentity;
 
 /// The opcode of a plain received message, `IBV_WC_RECV`.
 const OPCODE_RECEIVE: u32 = 128;
@@ -325,7 +325,7 @@ impl fmt::Debug for SharedReceiveQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::scripted::ScriptedDevice;
+    use crate::testing::scripted::ScriptedDevice;
     use crate::verbs::RawCompletion;
 
     fn queue(sim: &ScriptedDevice) -> (CompletionQueue, SharedReceiveQueue) {

@@ -192,7 +192,7 @@ mod tests {
 
     use super::*;
     use crate::RdmaConfig;
-    use crate::sim::scripted::ScriptedDevice;
+    use crate::testing::scripted::ScriptedDevice;
 
     /// Far longer than anything here takes.
     const LIMIT: Duration = Duration::from_secs(30);

@@ -7,7 +7,7 @@ use tokio::runtime::{Builder, Runtime};
 use super::*;
 use crate::lane::DEAD;
 use crate::quota::slots::BASE;
-use crate::sim::scripted::ScriptedDevice;
+use crate::testing::scripted::ScriptedDevice;
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()

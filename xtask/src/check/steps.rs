@@ -379,8 +379,14 @@ const SIMULATED: &[&str] =
 const WITHOUT_RDMA: &[&str] = &["--package", "farcall", "--no-default-features"];
 
 /// The tests that Miri runs: those of objects that own what a device uses.
-const IN_MIRI: &[&str] =
-    &["--lib", "--", "sim::", "verbs::queue_pair", "verbs::shared_receive_queue"];
+const IN_MIRI: &[&str] = &[
+    "--lib",
+    "--",
+    "sim::",
+    "verbs::simulated",
+    "verbs::queue_pair",
+    "verbs::shared_receive_queue",
+];
 
 /// Checks that farcall for Windows fails with one sentence, beside cargo's own.
 ///

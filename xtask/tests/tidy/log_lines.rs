@@ -34,15 +34,15 @@ const FREE: &[(&str, usize, &str)] = &[
     ("rpc-transport-rdma/src/worker/driver.rs", 1, "the end of a lane"),
     ("rpc-transport-rdma/src/proto/rndv/memory_windows.rs", 1, "a fault of the device"),
     ("rpc-transport-rdma/src/device/open/watch.rs", 1, "the end of a device"),
-    ("rpc-transport-rdma/src/provider/pages.rs", 1, "a fault of the kernel"),
+    ("rpc-transport-rdma/src/sys/provider/pages.rs", 1, "a fault of the kernel"),
     ("rpc-transport-rdma/src/verbs/queue_pair.rs", 1, LEAKED),
-    ("rpc-transport-rdma/src/sim/provider/memory.rs", 1, LEAKED),
-    ("rpc-transport-rdma/src/provider/ibverbs/completion_queue.rs", 2, LEAKED),
-    ("rpc-transport-rdma/src/provider/ibverbs/context.rs", 2, LEAKED),
-    ("rpc-transport-rdma/src/provider/ibverbs/memory.rs", 2, LEAKED),
-    ("rpc-transport-rdma/src/provider/ibverbs/provider.rs", 1, "once a process"),
-    ("rpc-transport-rdma/src/provider/ibverbs/queue_pair.rs", 1, LEAKED),
-    ("rpc-transport-rdma/src/provider/ibverbs/shared_receive_queue.rs", 1, LEAKED),
+    ("rpc-transport-rdma/src/verbs/simulated/memory.rs", 1, LEAKED),
+    ("rpc-transport-rdma/src/sys/provider/ibverbs/completion_queue.rs", 2, LEAKED),
+    ("rpc-transport-rdma/src/sys/provider/ibverbs/context.rs", 2, LEAKED),
+    ("rpc-transport-rdma/src/sys/provider/ibverbs/memory.rs", 2, LEAKED),
+    ("rpc-transport-rdma/src/sys/provider/ibverbs/provider.rs", 1, "once a process"),
+    ("rpc-transport-rdma/src/sys/provider/ibverbs/queue_pair.rs", 1, LEAKED),
+    ("rpc-transport-rdma/src/sys/provider/ibverbs/shared_receive_queue.rs", 1, LEAKED),
 ];
 
 /// A peer cannot have a device fail, and there are no more lines than objects of a device.

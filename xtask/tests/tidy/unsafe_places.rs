@@ -6,11 +6,8 @@ use crate::source::{Source, find};
 /// The folders that hold the argument for their own unsafe code.
 const PLACES: &[&str] = &[
     "rpc-transport-rdma/src/sys/",
-    "rpc-transport-rdma/src/provider/",
     "rpc-transport-rdma/src/verbs/",
     "rpc-transport-rdma/src/memory/",
-    "rpc-transport-rdma/src/sim/access.rs",
-    "rpc-transport-rdma/src/sim/provider/",
 ];
 
 /// The crate that has those folders.

@@ -6,7 +6,7 @@ use super::tests::Rig;
 use super::*;
 use crate::PortChoice;
 use crate::quota::slots::BASE;
-use crate::sim::scripted::SCRIPTED_ADDRESS;
+use crate::testing::scripted::SCRIPTED_ADDRESS;
 use crate::verbs::{Gid, LinkLayer};
 
 /// Handshakes that come in by an address without a port.

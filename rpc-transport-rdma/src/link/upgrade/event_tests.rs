@@ -2,7 +2,7 @@
 
 use super::tests::{End, Recorder, Rig, frame_arrives, until};
 use super::*;
-use crate::sim::scripted::SCRIPTED_ADDRESS;
+use crate::testing::scripted::SCRIPTED_ADDRESS;
 use crate::verbs::{AsyncEvent, AsyncEventKind};
 
 impl Rig {

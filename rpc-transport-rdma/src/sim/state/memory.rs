@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::provider::Access;
-use crate::sim::access::SimulatedAccess;
+use crate::sys::provider::Access;
+use crate::sys::provider::access::SimulatedAccess;
 
 /// A region in the network's table, as long as the device may use it.
 #[derive(Debug)]

@@ -8,11 +8,10 @@ mod network;
 mod numbers;
 mod queue_pair;
 mod queues;
-mod script;
 
 pub(crate) use agenda::{Answer, Event, Nanos, Packet};
 pub(crate) use memory::{Bound, RegionState, SpanId, Usage, WindowState};
-pub(crate) use network::{ContextState, DeviceState, NetworkState};
+pub(crate) use network::{ContextState, DeviceState, NetworkState, Script};
 pub(crate) use numbers::{
     RETRY_FOR_EVER, acknowledgement_timeout, failed, nanos, opcode, rnr_timer, status,
 };
@@ -20,4 +19,3 @@ pub(crate) use queue_pair::{HeldReceive, Phase, QueuePairState, Request, Wire};
 pub(crate) use queues::{
     CompletionQueueState, Entry, LateWrite, Origin, Posted, ReceiveQueueState,
 };
-pub(crate) use script::Script;

@@ -12,9 +12,7 @@ use std::time::Duration;
 use super::agenda::{Agenda, Event, Nanos};
 use super::numbers::nanos;
 use super::queue_pair::QueuePairState;
-use super::script::Script;
 use crate::AsyncEventKind;
-use crate::provider::AsyncEvent;
 use crate::sim::counters::{SimCensus, SimCounters};
 use crate::sim::device_config::SimDeviceConfig;
 use crate::sim::faults::SimFaults;
@@ -22,6 +20,7 @@ use crate::sim::hold::Gate;
 use crate::sim::state::memory::{RegionState, SpanLedger, WindowState};
 use crate::sim::state::queues::{CompletionQueueState, ReceiveQueueState};
 use crate::sim::violation::SimViolation;
+use crate::sys::provider::{AsyncEvent, PartialPost, RawCompletion, RawSend};
 
 /// What a switched network within a rack takes one way.
 const LATENCY: RangeInclusive<Duration> = Duration::from_micros(2)..=Duration::from_micros(20);
@@ -47,6 +46,32 @@ pub(crate) struct NetworkState {
     wakes: Vec<Waker>,
     violations: Vec<SimViolation>,
     reported: usize,
+}
+
+/// The record of a device that a test plays, and what it refuses. Other devices leave it empty.
+#[derive(Debug, Default)]
+pub(crate) struct Script {
+    /// Sends that were accepted, each with the number of its queue pair.
+    pub(crate) sends: Vec<(u32, RawSend)>,
+    pub(crate) send_calls: usize,
+    pub(crate) receive_calls: usize,
+    /// The next post of sends ends like this.
+    pub(crate) refused_sends: Option<PartialPost>,
+    /// So many posts of receives end like this.
+    pub(crate) refused_receives: Option<(usize, PartialPost)>,
+    /// Completions that come just before their queue is armed the next time.
+    pub(crate) when_armed: Vec<RawCompletion>,
+    /// Completions make no event.
+    pub(crate) is_silent: bool,
+    pub(crate) openings: usize,
+    pub(crate) registrations: u32,
+    /// Queue pairs made so far: the number of the last.
+    pub(crate) queue_pairs: u32,
+    pub(crate) connects: usize,
+    pub(crate) halts: usize,
+    pub(crate) destroyed: usize,
+    /// Windows that there were when queue pairs were destroyed, in all.
+    pub(crate) windows_at_destruction: usize,
 }
 
 /// A device, open or not.

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use super::agenda::Nanos;
-use crate::provider::VerbsError;
+use crate::sys::provider::VerbsError;
 
 /// `enum ibv_wc_status`.
 pub(crate) mod status {

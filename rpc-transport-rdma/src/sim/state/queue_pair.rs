@@ -12,9 +12,9 @@
 use std::collections::VecDeque;
 
 use super::agenda::Nanos;
-use crate::provider::{PathAttributes, RawCompletion, RawOperation, RawSegment};
 use crate::sim::state::memory::SpanId;
 use crate::sim::state::queues::{LateWrite, Posted};
+use crate::sys::provider::{PathAttributes, RawCompletion, RawOperation, RawSegment};
 
 #[derive(Debug)]
 pub(crate) struct QueuePairState {

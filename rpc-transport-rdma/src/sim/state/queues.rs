@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use crate::provider::{RawCompletion, RawReceive, RawSegment};
 use crate::sim::state::memory::SpanId;
+use crate::sys::provider::{RawCompletion, RawReceive, RawSegment};
 
 /// A completion queue in the network's table.
 #[derive(Debug)]

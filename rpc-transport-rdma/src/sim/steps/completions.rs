@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use crate::AsyncEventKind;
-use crate::provider::{AsyncEvent, RawCompletion, VerbsError};
 use crate::sim::state::{Entry, Event, NetworkState, Origin, failed};
 use crate::sim::violation::SimViolation;
+use crate::sys::provider::{AsyncEvent, RawCompletion, VerbsError};
 
 /// The most completions that an event waits for.
 const COALESCED_MAX: usize = 16;

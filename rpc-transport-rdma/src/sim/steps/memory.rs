@@ -2,9 +2,9 @@
 //!
 //! Soft-RoCE does not check a window's bounds, so isolation by windows is shown here.
 
-use crate::provider::{Access, ObjectHandle, RawBind, RawSegment, RemoteKey, RemoteMemory};
 use crate::sim::state::{Bound, NetworkState, RegionState, status};
 use crate::sim::violation::SimViolation;
+use crate::sys::provider::{Access, ObjectHandle, RawBind, RawSegment, RemoteKey, RemoteMemory};
 
 impl NetworkState {
     /// The region that a segment of a request lies in, if its key opens it to this context.

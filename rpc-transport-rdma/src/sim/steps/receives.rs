@@ -1,9 +1,9 @@
 //! What is posted to be received into.
 
 use crate::AsyncEventKind;
-use crate::provider::{Access, AsyncEvent, PartialPost, RawReceive};
 use crate::sim::state::{NetworkState, Origin, Posted, SpanId, Usage};
 use crate::sim::violation::SimViolation;
+use crate::sys::provider::{Access, AsyncEvent, PartialPost, RawReceive};
 
 impl NetworkState {
     /// Takes the receive for the next message, and says so when there are few left.

@@ -6,11 +6,11 @@
 //! whether it has executed it before.
 
 use crate::AsyncEventKind;
-use crate::provider::{RawCompletion, RawOperation};
 use crate::sim::state::{
     Answer, Entry, Event, LateWrite, Nanos, NetworkState, Origin, Packet, RETRY_FOR_EVER, Request,
     acknowledgement_timeout, opcode, status,
 };
+use crate::sys::provider::{RawCompletion, RawOperation};
 
 /// What a device may leave in memory that it is about to write to.
 const RUBBISH: u8 = 0xdb;

@@ -1,12 +1,12 @@
 //! The receiving half of a simulated queue pair: what a request does when it arrives.
 
 use crate::AsyncEventKind;
-use crate::provider::{Gid, RawCompletion, RawOperation, RawSegment, RemoteKey, RemoteMemory};
 use crate::sim::state::{
     Answer, Entry, Event, HeldReceive, LateWrite, NetworkState, Origin, Packet, Posted, opcode,
     rnr_timer, status,
 };
 use crate::sim::violation::SimViolation;
+use crate::sys::provider::{Gid, RawCompletion, RawOperation, RawSegment, RemoteKey, RemoteMemory};
 
 /// What a device may leave in memory that it is about to write to.
 const RUBBISH: u8 = 0xdb;

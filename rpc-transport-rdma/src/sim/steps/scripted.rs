@@ -1,7 +1,7 @@
 //! A device that a test plays: its requests wait, and complete by the test's word alone.
 
-use crate::provider::{PartialPost, RawCompletion, RawReceive, RawSend};
 use crate::sim::state::{Entry, NetworkState, Origin, Script};
+use crate::sys::provider::{PartialPost, RawCompletion, RawReceive, RawSend};
 
 impl NetworkState {
     /// The script of a device that a test plays.

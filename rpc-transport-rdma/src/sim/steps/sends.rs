@@ -1,9 +1,9 @@
 //! What is posted to a simulated queue pair, and how that ends.
 
 use crate::AsyncEventKind;
-use crate::provider::{Access, PartialPost, RawOperation, RawSegment, RawSend};
 use crate::sim::state::{Event, NetworkState, Origin, Phase, Request, SpanId, Usage, status};
 use crate::sim::violation::SimViolation;
+use crate::sys::provider::{Access, PartialPost, RawOperation, RawSegment, RawSend};
 
 /// The first number of a queue pair that is not reserved.
 const FIRST_NUMBER: u32 = 17;

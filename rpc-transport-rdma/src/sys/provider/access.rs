@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use crate::provider::Mapping;
+use crate::sys::provider::Mapping;
 
 /// Where a region lies. It is in the network's table of regions and nowhere else.
 #[derive(Debug)]

@@ -9,6 +9,8 @@
 //!
 //! Deliberately not here: ownership of what is posted, and any accounting.
 
+#[cfg(feature = "sim")]
+pub(crate) mod access;
 #[forbid(unsafe_code)]
 mod attributes;
 #[forbid(unsafe_code)]

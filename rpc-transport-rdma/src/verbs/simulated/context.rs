@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::provider::{DeviceInfo, Provider, Quirks, RawDevice, VerbsError, is_gone};
-use crate::sim::SimDeviceConfig;
 use crate::sim::fabric::{Fabric, Waiter};
 use crate::sim::state::{ContextState, DeviceState, NetworkState, failed};
+use crate::sim::{SimDeviceConfig, SimNetwork};
+use crate::sys::provider::{DeviceInfo, Provider, Quirks, RawDevice, VerbsError, is_gone};
 
 /// An opening of a device; objects made from it keep it.
 #[derive(Debug)]
@@ -101,9 +101,13 @@ pub struct SimProvider {
     fabric: Arc<Fabric>,
 }
 
-impl SimProvider {
-    pub(crate) fn new(fabric: Arc<Fabric>) -> Self {
-        Self { fabric }
+impl SimNetwork {
+    /// Returns the provider of the network's devices. Tests of a service use `Rdma::simulated`,
+    /// whose documentation does not lead to verbs.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn provider(&self) -> SimProvider {
+        SimProvider { fabric: Arc::clone(self.fabric()) }
     }
 }
 

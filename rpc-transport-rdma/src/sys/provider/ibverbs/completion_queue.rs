@@ -11,10 +11,10 @@ use std::task::{Context as TaskContext, Poll};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::provider::ibverbs::context::{Context, set_non_blocking};
-use crate::provider::ibverbs::readiness::{Readiness, Taken};
-use crate::provider::{RawCompletion, RawCompletionQueue, RemoteKey, VerbsError};
 use crate::sys::abi::{self, Verbs, ibv_comp_channel, ibv_cq, ibv_wc};
+use crate::sys::provider::ibverbs::context::{Context, set_non_blocking};
+use crate::sys::provider::ibverbs::readiness::{Readiness, Taken};
+use crate::sys::provider::{RawCompletion, RawCompletionQueue, RemoteKey, VerbsError};
 use crate::sys::{check_errno, check_pointer};
 
 /// Events are acknowledged in batches, because each acknowledgement takes a mutex.

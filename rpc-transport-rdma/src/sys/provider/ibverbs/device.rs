@@ -4,17 +4,17 @@ use std::any::Any;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
-use crate::provider::ibverbs::completion_queue::IbvCompletionQueue;
-use crate::provider::ibverbs::context::{Context, ProtectionDomain};
-use crate::provider::ibverbs::memory::{IbvMemoryRegion, IbvMemoryWindow};
-use crate::provider::ibverbs::queue_pair::IbvQueuePair;
-use crate::provider::ibverbs::shared_receive_queue::IbvSharedReceiveQueue;
-use crate::provider::{
+use crate::sys::abi::ibv_port_attr;
+use crate::sys::provider::ibverbs::completion_queue::IbvCompletionQueue;
+use crate::sys::provider::ibverbs::context::{Context, ProtectionDomain};
+use crate::sys::provider::ibverbs::memory::{IbvMemoryRegion, IbvMemoryWindow};
+use crate::sys::provider::ibverbs::queue_pair::IbvQueuePair;
+use crate::sys::provider::ibverbs::shared_receive_queue::IbvSharedReceiveQueue;
+use crate::sys::provider::{
     Access, AsyncEvent, DeviceAttributes, Gid, GidEntry, GidKind, LinkLayer, Mapping, Mtu,
     PortAttributes, PortState, QueuePairRequest, Quirks, RawCompletionQueue, RawDevice,
     RawMemoryRegion, RawMemoryWindow, RawQueuePair, RawSharedReceiveQueue, VerbsError,
 };
-use crate::sys::abi::ibv_port_attr;
 use crate::sys::{EventSubject, RawGidEntry, abi};
 use crate::{AsyncEventKind, sys};
 

@@ -191,7 +191,7 @@ mod system {
 
         #[test]
         fn pages_that_the_kernel_does_not_touch_are_touched() {
-            let page_len = crate::provider::pages::page_len();
+            let page_len = crate::sys::provider::pages::page_len();
             let (len, whole_len) = (8 * page_len, 10 * page_len);
             let whole = map_with(whole_len, MapFlags::empty()).unwrap();
             // SAFETY: M1: the mapping has two pages more.

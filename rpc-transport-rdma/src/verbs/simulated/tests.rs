@@ -5,13 +5,13 @@ use std::sync::Arc;
 use crate::AsyncEventKind;
 use crate::ConnectOptions;
 use crate::memory::Region;
-use crate::provider::{Access, Mapping};
-use crate::provider::{
+use crate::sim::*;
+use crate::sys::provider::{Access, Mapping};
+use crate::sys::provider::{
     Agreement, Device, Endpoint, Gid, LinkLayer, Mtu, PathAttributes, QueuePairRequest, RawBind,
     RawCompletion, RawCompletionQueue, RawMemoryRegion, RawMemoryWindow, RawOperation,
     RawQueuePair, RawReceive, RawSegment, RawSend, RawSharedReceiveQueue, RemoteKey, RemoteMemory,
 };
-use crate::sim::*;
 
 const SLOT_LEN: u32 = 256;
 const DEPTH: u32 = 8;

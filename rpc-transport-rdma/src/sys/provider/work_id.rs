@@ -13,7 +13,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::provider::VerbsError;
+use crate::sys::provider::VerbsError;
 
 const KIND_BITS: u32 = 3;
 const POSITION_BITS: u32 = 14;

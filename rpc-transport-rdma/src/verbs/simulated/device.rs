@@ -4,16 +4,16 @@ use std::any::Any;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::provider::{
+use crate::sim::state::failed;
+use crate::sys::provider::{
     Access, AsyncEvent, DeviceAttributes, GidEntry, GidKind, LinkLayer, Mapping, PortAttributes,
     PortState, QueuePairRequest, Quirks, RawCompletionQueue, RawDevice, RawMemoryRegion,
     RawMemoryWindow, RawQueuePair, RawSharedReceiveQueue, VerbsError,
 };
-use crate::sim::provider::context::SimContext;
-use crate::sim::provider::memory::{SimRegion, SimWindow};
-use crate::sim::provider::queue_pair::SimQueuePair;
-use crate::sim::provider::queues::{SimCompletionQueue, SimReceiveQueue};
-use crate::sim::state::failed;
+use crate::verbs::simulated::context::SimContext;
+use crate::verbs::simulated::memory::{SimRegion, SimWindow};
+use crate::verbs::simulated::queue_pair::SimQueuePair;
+use crate::verbs::simulated::queues::{SimCompletionQueue, SimReceiveQueue};
 
 /// The state of a port that is down, `IBV_PORT_DOWN`.
 const PORT_DOWN: u32 = 1;

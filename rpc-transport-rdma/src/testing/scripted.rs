@@ -6,15 +6,15 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::OnceLock;
 
-use super::device::SimDevice;
-use super::network::SimNetwork;
-use super::state::{NetworkState, Posted, Script};
-use crate::provider::{
+use crate::sim::SimDevice;
+use crate::sim::SimDeviceConfig;
+use crate::sim::SimNetwork;
+use crate::sim::state::{NetworkState, Posted, Script};
+use crate::sys::provider::{
     AsyncEvent, Device, DeviceAttributes, Gid, PartialPost, Port, RawCompletion, RawSegment,
     RawSend, ReceiveDrain, RemoteKey,
 };
-use crate::sim::device_config::SimDeviceConfig;
-use crate::sim::provider::SimProvider;
+use crate::verbs::SimProvider;
 
 /// The address of the device's only GID.
 pub(crate) const SCRIPTED_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::provider::{
+use crate::sys::provider::{
     AsyncEvent, DeviceAttributes, Gid, GidEntry, LinkLayer, PortAttributes, Provider, RawDevice,
     ReceiveDrain, VerbsError,
 };

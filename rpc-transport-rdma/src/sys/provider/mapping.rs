@@ -9,8 +9,8 @@ use std::ptr::NonNull;
 #[cfg(feature = "ibverbs")]
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 
-use crate::provider::pages;
-use crate::provider::pages::PageKind;
+use crate::sys::provider::pages;
+use crate::sys::provider::pages::PageKind;
 
 /// Memory mapped for a device: zeroed at first, unmapped when dropped.
 #[derive(Debug)]

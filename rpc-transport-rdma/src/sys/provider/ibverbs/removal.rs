@@ -15,8 +15,8 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket,
 };
 
-use crate::provider::VerbsError;
-use crate::provider::ibverbs::readiness::{Readiness, Taken};
+use crate::sys::provider::VerbsError;
+use crate::sys::provider::ibverbs::readiness::{Readiness, Taken};
 
 /// The kernel's own messages, before udev has seen them.
 const KERNEL_GROUP: u32 = 1;

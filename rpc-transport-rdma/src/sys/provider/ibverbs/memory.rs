@@ -4,13 +4,13 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::provider::ibverbs::context::ProtectionDomain;
-use crate::provider::mapping::lock_limit_bytes;
-use crate::provider::{
+use crate::sys::abi::{IBV_MW_TYPE_2, ibv_mr, ibv_mw};
+use crate::sys::provider::ibverbs::context::ProtectionDomain;
+use crate::sys::provider::mapping::lock_limit_bytes;
+use crate::sys::provider::{
     Access, LocalKey, Mapping, ObjectHandle, RawMemoryRegion, RawMemoryWindow, RemoteKey,
     VerbsError,
 };
-use crate::sys::abi::{IBV_MW_TYPE_2, ibv_mr, ibv_mw};
 use crate::sys::{abi, check_errno, check_pointer};
 
 #[derive(Debug)]

@@ -5,11 +5,11 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::{Arc, Once};
 
-use crate::provider::ibverbs::context::Context;
-use crate::provider::ibverbs::device::IbvDevice;
-use crate::provider::{DeviceInfo, Provider, Quirks, RawDevice, VerbsError};
 use crate::sys::abi::{self, Verbs, ibv_device};
 use crate::sys::check_errno;
+use crate::sys::provider::ibverbs::context::Context;
+use crate::sys::provider::ibverbs::device::IbvDevice;
+use crate::sys::provider::{DeviceInfo, Provider, Quirks, RawDevice, VerbsError};
 
 /// The system's RDMA devices, through libibverbs.
 #[derive(Debug, Clone, Copy)]

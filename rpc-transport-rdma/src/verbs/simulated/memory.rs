@@ -4,13 +4,13 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::provider::{
+use crate::sim::state::{RegionState, WindowState, failed};
+use crate::sys::provider::access::SimulatedAccess;
+use crate::sys::provider::{
     Access, LocalKey, Mapping, ObjectHandle, RawMemoryRegion, RawMemoryWindow, RemoteKey,
     VerbsError,
 };
-use crate::sim::access::SimulatedAccess;
-use crate::sim::provider::context::SimContext;
-use crate::sim::state::{RegionState, WindowState, failed};
+use crate::verbs::simulated::context::SimContext;
 
 #[derive(Debug)]
 pub(crate) struct SimRegion {

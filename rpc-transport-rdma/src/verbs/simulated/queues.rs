@@ -4,12 +4,12 @@ use std::any::Any;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::provider::{
+use crate::sim::fabric::Waiter;
+use crate::sim::state::{CompletionQueueState, NetworkState, Origin, ReceiveQueueState, failed};
+use crate::sys::provider::{
     PartialPost, RawCompletion, RawCompletionQueue, RawReceive, RawSharedReceiveQueue, VerbsError,
 };
-use crate::sim::fabric::Waiter;
-use crate::sim::provider::context::SimContext;
-use crate::sim::state::{CompletionQueueState, NetworkState, Origin, ReceiveQueueState, failed};
+use crate::verbs::simulated::context::SimContext;
 
 #[derive(Debug)]
 pub(crate) struct SimCompletionQueue {

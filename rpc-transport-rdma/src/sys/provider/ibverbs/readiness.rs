@@ -8,7 +8,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 
-use crate::provider::VerbsError;
+use crate::sys::provider::VerbsError;
 
 /// A duplicate of a descriptor, tied to a runtime by the first wait.
 #[derive(Debug, Default)]

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::AsyncEventKind;
-use crate::provider::{
+use crate::sys::provider::{
     Access, DeviceAttributes, DeviceInfo, GidEntry, Mapping, PathAttributes, PortAttributes,
     Quirks, RawCompletion, RemoteKey, RemoteMemory, VerbsError,
 };

@@ -8,11 +8,11 @@ use std::task::{Context as TaskContext, Poll};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
-use crate::provider::VerbsError;
-use crate::provider::error::is_gone;
-use crate::provider::ibverbs::readiness::{Readiness, Taken};
-use crate::provider::ibverbs::removal::Removal;
 use crate::sys::abi::{IBV_EVENT_DEVICE_FATAL, Verbs, ibv_context, ibv_device, ibv_pd};
+use crate::sys::provider::VerbsError;
+use crate::sys::provider::error::is_gone;
+use crate::sys::provider::ibverbs::readiness::{Readiness, Taken};
+use crate::sys::provider::ibverbs::removal::Removal;
 use crate::sys::{self, EventSubject, RawAsyncEvent, check_errno, check_pointer};
 
 /// An open device; closed when dropped.

@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::provider::{
+use crate::sim::state::{Phase, QueuePairState, Wire, failed};
+use crate::sys::provider::{
     PartialPost, PathAttributes, QueuePairRequest, RawCompletionQueue, RawQueuePair, RawSend,
     RawSharedReceiveQueue, VerbsError,
 };
-use crate::sim::provider::context::SimContext;
-use crate::sim::state::{Phase, QueuePairState, Wire, failed};
+use crate::verbs::simulated::context::SimContext;
 
 #[derive(Debug)]
 pub(crate) struct SimQueuePair {

@@ -8,16 +8,16 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::{fmt, io, mem, ptr};
 
-use crate::provider::ibverbs::completion_queue::IbvCompletionQueue;
-use crate::provider::ibverbs::context::ProtectionDomain;
-use crate::provider::ibverbs::shared_receive_queue::{IbvSharedReceiveQueue, scatter_entry};
-use crate::provider::{
-    LinkLayer, Mtu, PartialPost, PathAttributes, QueuePairRequest, RawBind, RawOperation,
-    RawQueuePair, RawSend, VerbsError,
-};
 use crate::sys::abi::{
     Verbs, bind_mw_t, ibv_gid, ibv_mw_bind_info, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
     ibv_send_wr, ibv_sge, rdma_t,
+};
+use crate::sys::provider::ibverbs::completion_queue::IbvCompletionQueue;
+use crate::sys::provider::ibverbs::context::ProtectionDomain;
+use crate::sys::provider::ibverbs::shared_receive_queue::{IbvSharedReceiveQueue, scatter_entry};
+use crate::sys::provider::{
+    LinkLayer, Mtu, PartialPost, PathAttributes, QueuePairRequest, RawBind, RawOperation,
+    RawQueuePair, RawSend, VerbsError,
 };
 use crate::sys::{abi, check_errno, check_pointer};
 
@@ -346,7 +346,7 @@ fn mtu_number(mtu: Mtu) -> u32 {
 mod tests {
     use super::*;
     use crate::ConnectOptions;
-    use crate::provider::{Agreement, Endpoint, Gid};
+    use crate::sys::provider::{Agreement, Endpoint, Gid};
 
     fn path(link_layer: LinkLayer) -> PathAttributes {
         let remote = Endpoint {

@@ -4,7 +4,7 @@ use rpc_core::InvalidSetting;
 
 use crate::ConnectOptions;
 use crate::proto::endpoint::{Endpoint, Gid, LinkLayer, Mtu};
-use crate::provider::VerbsError;
+use crate::sys::provider::VerbsError;
 
 /// The greatest LID of a single port; those above are groups (InfiniBand, 4.1.3).
 const UNICAST_LID_MAX: u16 = 0xbfff;

@@ -6,10 +6,12 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::{self, NonNull, null_mut};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::provider::ibverbs::context::ProtectionDomain;
-use crate::provider::{PartialPost, RawReceive, RawSegment, RawSharedReceiveQueue, VerbsError};
 use crate::sys::abi::{
     IBV_SRQ_LIMIT, Verbs, ibv_recv_wr, ibv_sge, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
+};
+use crate::sys::provider::ibverbs::context::ProtectionDomain;
+use crate::sys::provider::{
+    PartialPost, RawReceive, RawSegment, RawSharedReceiveQueue, VerbsError,
 };
 use crate::sys::{check_errno, check_pointer};
 

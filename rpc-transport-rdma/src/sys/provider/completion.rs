@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::provider::{RemoteKey, WorkId, WorkKind};
+use crate::sys::provider::{RemoteKey, WorkId, WorkKind};
 
 /// A completion as a provider reports it: plain numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
