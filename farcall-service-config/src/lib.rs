@@ -68,7 +68,7 @@ impl ServiceConfig {
     ///
     /// # Panics
     ///
-    /// When the program has put in a value that is out of its range; those of a text are checked.
+    /// Panics if the program has put in a value out of its range. Parsing checks those of a text.
     #[track_caller]
     pub fn apply(self, builder: ChannelBuilder) -> ChannelBuilder {
         let builder = match self.retry_budget {

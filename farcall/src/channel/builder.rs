@@ -69,7 +69,7 @@ pub struct ChannelBuilder {
     schemes: CustomSchemes,
 }
 
-/// What applies to calls by their method, by the place that sets it. Code takes precedence.
+/// The layers of settings by method. Code takes precedence over the file.
 #[derive(Debug, Clone, Default)]
 struct ServiceLayers {
     file: ServiceConfig,

@@ -1,5 +1,5 @@
-//! Where the endpoints of a channel come from: lists, DNS, schemes that the program registers, or a
-//! resolver of its own.
+//! Sources of a channel's endpoints: lists, DNS, schemes that the program registers, or a resolver
+//! of its own.
 //!
 //! The crates `farcall-etcd` and `farcall-xds` have resolvers of etcd's servers and of those that a
 //! control plane of xDS names, each with a [`CustomScheme`].

@@ -107,9 +107,10 @@ impl BalanceConfig {
 define_settings! {
     /// Ejection of servers that fail.
     ///
-    /// That is gRPC's outlier detection (A50), by its names, and Envoy's count of consecutive
-    /// failures. An ejection lasts [`base_ejection_time`](Self::base_ejection_time) times the
-    /// number of ejections in a row. An ejected endpoint is picked only while no other lives.
+    /// It follows gRPC's outlier detection (A50), under the same names, and adds Envoy's count of
+    /// consecutive failures. An ejection lasts [`base_ejection_time`](Self::base_ejection_time)
+    /// times the number of ejections in a row. An ejected endpoint is picked only while no other
+    /// lives.
     OutlierDetection, OutlierDetectionOverlay, "balance.outlier_detection", [const],
     derive(Copy, PartialEq, Eq) {
         /// Failures in a row after which a server is left out at once; 0 switches that off.

@@ -8,7 +8,7 @@ use super::{InvalidSetting, Table};
 ///
 /// [`define_settings`](crate::define_settings) implements it.
 pub trait Settings: Clone + Debug {
-    /// The same settings, of which each may be absent.
+    /// A table of these settings in which each may be absent.
     type Overlay: Table + Debug + From<Self>;
 
     /// The defaults.
@@ -31,7 +31,7 @@ pub trait Settings: Clone + Debug {
     }
 }
 
-/// What is set of some settings, by the place that sets it. Code takes precedence, key by key.
+/// The values that are set, by the place that sets them. Code takes precedence, key by key.
 #[derive(Debug)]
 pub struct Layers<T: Settings> {
     /// The keys that a file and the environment set.

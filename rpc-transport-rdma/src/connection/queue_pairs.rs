@@ -422,8 +422,8 @@ impl ReadQueues {
 
     /// Records that the device took the last receive for the queue pair of this number.
     pub(crate) fn handle_last_receive(&mut self, number: u32) {
-        let of_number = self.0.iter_mut().map(|queue| &mut queue.queue_pair);
-        of_number.filter(|it| it.number() == number).for_each(QueuePair::handle_last_receive);
+        let queue_pairs = self.0.iter_mut().map(|queue| &mut queue.queue_pair);
+        queue_pairs.filter(|it| it.number() == number).for_each(QueuePair::handle_last_receive);
     }
 
     /// Whether the device is still to say that of one of them.

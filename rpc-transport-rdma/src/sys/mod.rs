@@ -25,7 +25,8 @@ mod async_event;
 mod errno;
 #[cfg(feature = "ibverbs")]
 mod gid_table;
-#[cfg(all(test, feature = "ibverbs"))]
+#[cfg(feature = "ibverbs")]
+#[cfg(test)]
 mod layout;
 #[cfg(feature = "ibverbs")]
 mod port;

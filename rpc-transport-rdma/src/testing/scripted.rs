@@ -51,7 +51,7 @@ impl ScriptedDevice {
         Self { network, device, opened: OnceLock::new() }
     }
 
-    /// What opens the device and no other.
+    /// Returns the provider of this device alone.
     pub(crate) fn provider(&self) -> SimProvider {
         self.network.provider()
     }
@@ -147,7 +147,7 @@ impl ScriptedDevice {
         self.network.census().windows
     }
 
-    /// How many windows there were when queue pairs were destroyed, in all.
+    /// Returns the number of windows that existed when queue pairs were destroyed, in all.
     pub(crate) fn windows_at_destruction(&self) -> usize {
         self.script(|script| script.windows_at_destruction)
     }
@@ -168,12 +168,12 @@ impl ScriptedDevice {
         self.device.enter(|state, index| state.devices[index].config.gids = gids);
     }
 
-    /// How often the device was opened, and how many of these openings are not closed.
+    /// Returns how often the device was opened, and the number of openings that are not closed.
     pub(crate) fn openings(&self) -> (usize, usize) {
         (self.script(|script| script.openings), self.network.census().contexts)
     }
 
-    /// How many queue pairs were made, and how many connected.
+    /// Returns the number of queue pairs that were made, and of those that were connected.
     pub(crate) fn queue_pairs(&self) -> (u32, usize) {
         self.script(|script| (script.queue_pairs, script.connects))
     }

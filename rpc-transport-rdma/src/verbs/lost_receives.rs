@@ -143,8 +143,8 @@ impl Receivers {
     /// The deaths before the living queue pair of this number began.
     pub(super) fn deaths_before(&self, number: u32) -> u64 {
         let state = self.state();
-        let of_number = state.living.iter().map(|(_, it)| it).filter(|it| it.number == number);
-        of_number.map(|receiver| receiver.deaths_before).min().unwrap_or(0)
+        let living = state.living.iter().map(|(_, it)| it).filter(|it| it.number == number);
+        living.map(|receiver| receiver.deaths_before).min().unwrap_or(0)
     }
 
     /// Says that receives posted before this one were taken.

@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn long_frames_do_not_fit() {
         let longest = [0; SHORT_LEN_MAX - RECORD_HEADER_LEN + 1];
-        let of_len = |len: usize| fits(&OutFrame::new(len, None, &mut &longest[..len]));
-        assert!(of_len(longest.len() - 1) && !of_len(longest.len()));
+        let frame_fits = |len: usize| fits(&OutFrame::new(len, None, &mut &longest[..len]));
+        assert!(frame_fits(longest.len() - 1) && !frame_fits(longest.len()));
     }
 }

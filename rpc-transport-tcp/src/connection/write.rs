@@ -106,7 +106,6 @@ impl<S: Socket> Shared<S> {
     }
 
     /// Tells the connection's task that it writes what this task has queued.
-    #[cold]
     fn defer(&self) {
         self.driver_wakeup.notify_one();
         // The notification may put the connection's task into this worker's LIFO slot, from which

@@ -61,10 +61,11 @@ fn file_cycles(printed: &str) -> Vec<String> {
     of_files.map(message).collect()
 }
 
-/// Where the cycles of folders in a printed measure differ from a list of those that are left.
+/// Compares the cycles of folders in a printed measure with those on the list, and returns a
+/// message for each difference.
 fn folder_faults(printed: &str, left: &[(&str, &[&str])]) -> Vec<String> {
-    let of_folders = cycles(printed).filter(|(_, parts)| is_of_folders(parts));
-    let found: BTreeSet<(&str, &str)> = of_folders
+    let folder_cycles = cycles(printed).filter(|(_, parts)| is_of_folders(parts));
+    let found: BTreeSet<(&str, &str)> = folder_cycles
         .flat_map(|(crate_folder, folders)| folders.into_iter().map(move |it| (crate_folder, it)))
         .collect();
     let known = left.iter().flat_map(|(crate_folder, folders)| {

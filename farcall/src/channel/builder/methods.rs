@@ -18,7 +18,7 @@ impl ChannelBuilder {
     ///
     /// # Panics
     ///
-    /// When the name is none of these, or a value is out of its range: see
+    /// Panics if the name is none of these, or a value is out of its range: see
     /// [`MethodConfig::check_name`] and [`MethodConfig::check`].
     ///
     /// # Examples
@@ -53,7 +53,7 @@ impl ChannelBuilder {
     ///
     /// # Panics
     ///
-    /// When a value is out of its range: see [`RetryBudget::check`].
+    /// Panics if a value is out of its range: see [`RetryBudget::check`].
     #[track_caller]
     pub fn retry_budget(mut self, budget: RetryBudget) -> Self {
         expect_valid(budget.check());
@@ -61,7 +61,7 @@ impl ChannelBuilder {
         self
     }
 
-    /// What applies to calls by their method.
+    /// Returns the settings by method that are in force.
     #[cfg(any(test, feature = "settings"))]
     pub(crate) fn service_config(&self) -> &ServiceConfig {
         self.service.resolve()

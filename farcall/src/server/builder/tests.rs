@@ -1,4 +1,4 @@
-//! What the settings of a builder come to.
+//! The settings that a builder resolves its layers to.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;

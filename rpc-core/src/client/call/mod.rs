@@ -150,8 +150,7 @@ impl<'a> Call<'a> {
 
     /// Returns what it does while there is no connection.
     pub(super) fn readiness(&self, rules: &CallRules) -> Readiness {
-        let of_request = self.parts.extensions.get().copied();
-        of_request.unwrap_or_else(|| {
+        self.parts.extensions.get().copied().unwrap_or_else(|| {
             let waits = self.options().and_then(CallOptions::wait_for_ready);
             match waits.unwrap_or(rules.wait_for_ready) {
                 true => Readiness::WaitForReady,

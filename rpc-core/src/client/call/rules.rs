@@ -48,9 +48,10 @@ impl CallRules {
 
     /// Returns the timeout of a call of this kind.
     pub(in crate::client) fn timeout_of(&self, kind: CallKind) -> Option<(Duration, SetBy)> {
-        let of_unary = self.unary_timeout.filter(|_| kind == CallKind::Unary);
-        let of_unary = of_unary.map(|timeout| (timeout, SetBy::UnaryTimeout));
-        of_unary.or_else(|| self.timeout.map(|timeout| (timeout, SetBy::Timeout)))
+        match self.unary_timeout.filter(|_| kind == CallKind::Unary) {
+            Some(timeout) => Some((timeout, SetBy::UnaryTimeout)),
+            None => self.timeout.map(|timeout| (timeout, SetBy::Timeout)),
+        }
     }
 
     /// Returns the calls that have a line in the log.

@@ -201,7 +201,7 @@ impl Channel {
         self.state.target.path()
     }
 
-    /// Where the connection stands; the best one's of many.
+    /// Returns the state of the connection, or the best state of many.
     #[must_use]
     pub fn connectivity(&self) -> Connectivity {
         self.state.target.connectivity()

@@ -10,7 +10,7 @@ use crate::server::Service;
 use crate::server::session::ServerSession;
 use crate::wire::FrameHeader;
 
-/// Where a request goes.
+/// The method that serves a request.
 pub(super) struct Route<'a> {
     pub(super) service: &'a Arc<dyn Service>,
     /// The method's index in its service.
@@ -19,8 +19,8 @@ pub(super) struct Route<'a> {
 }
 
 impl ServerSession {
-    /// Whether a request may be run at all, as far as its header tells, and by which method.
-    /// The session is not locked meanwhile, because a limit that is reached is logged.
+    /// Checks a request that is announced. The session must not be locked, because a limit that is
+    /// reached is logged.
     pub(super) fn check_request(&self, header: &FrameHeader) -> Result<(), Status> {
         self.check_limits(header)?;
         self.calls.check(1)?;
@@ -34,14 +34,14 @@ impl ServerSession {
         self.core.memory.check(0)
     }
 
-    /// The method that a request names, if its client may call it.
+    /// Returns the method that a request names, if its client may call it.
     pub(super) fn allowed_route(&self, header: &FrameHeader) -> Result<Route<'_>, Status> {
         let route = self.route(header)?;
         self.authorize(&route.service.descriptor().methods[route.method])?;
         Ok(route)
     }
 
-    /// The method that a request names, if it takes requests of that shape.
+    /// Returns the method that a request names, if it takes requests of that shape.
     fn route(&self, header: &FrameHeader) -> Result<Route<'_>, Status> {
         let Some((service, method)) = self.router.route(header.selector) else {
             return Err(Status::unimplemented("no such method"));
