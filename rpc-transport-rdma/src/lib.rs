@@ -1,9 +1,9 @@
 //! farcall over RDMA: small messages by SEND into a shared receive queue, large ones by READ.
 //!
 //! Rings, from the inside out: `sys` with the provider of verbs, [`memory`] and [`verbs`] hold
-//! every line of `unsafe` and the numbered claims it rests on; [`device`] decides which port and GID
-//! to use and is safe code like everything else. What drives connections only moves owned buffers
-//! into and out of queues. No folder imports one that imports it.
+//! every line of `unsafe` and the numbered claims it rests on. [`device`] decides which port and
+//! GID to use and is safe code like everything else. What drives connections only moves owned
+//! buffers into and out of queues. No folder imports one that imports it.
 //!
 //! Deliberately not here: the call protocol and the TCP bootstrap, which belong to other crates.
 
