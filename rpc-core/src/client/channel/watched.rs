@@ -61,11 +61,6 @@ impl Watched {
         Self { target, owner, code: Arc::default(), has_own_policies: false }
     }
 
-    /// Returns the settings in code, to change them.
-    pub fn code_mut(&mut self) -> &mut ChannelSettingsOverlay {
-        Arc::make_mut(&mut self.code)
-    }
-
     /// Returns the rules of a call that begins now. `own` are those that the channel was made with:
     /// its policies count if they were set in code, and its log does not change.
     pub(super) fn now(&self, own: &TargetRules) -> TargetRules {
@@ -97,13 +92,16 @@ mod tests {
         own.calls.log_failures = false;
         let now = watched.now(&own).calls;
         assert_eq!((now.timeout, now.log_failures), (Some(SECOND), false));
-        watched.code_mut().timeout = Some(Some(2 * SECOND));
+        let timeout = Some(Some(2 * SECOND));
+        let mut code = ChannelSettingsOverlay { timeout, ..Default::default() };
+        watched.code = Arc::new(code.clone());
         target.store(rules(Some(3 * SECOND), Some(4 * SECOND)));
         let now = watched.now(&own).calls;
         assert_eq!((now.timeout, now.unary_timeout), (Some(2 * SECOND), Some(4 * SECOND)));
         assert!(!now.wait_for_ready);
-        watched.code_mut().wait_for_ready = Some(true);
-        watched.code_mut().unary_timeout = Some(None);
+        code.wait_for_ready = Some(true);
+        code.unary_timeout = Some(None);
+        watched.code = Arc::new(code);
         let now = watched.now(&own).calls;
         assert_eq!((now.wait_for_ready, now.unary_timeout), (true, None));
     }
