@@ -14,7 +14,7 @@ use farcall_testkit::process::bounded;
 
 use super::user_docs;
 
-/// Where the page stands in the repository.
+/// Path of the page in the repository.
 const PAGE: &str = "docs/api.md";
 
 /// The environment variable that has the page written.

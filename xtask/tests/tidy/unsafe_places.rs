@@ -1,4 +1,4 @@
-//! Where `unsafe` may stand, and that every other crate forbids it.
+//! Keeps `unsafe` in its places, and requires every other crate to forbid it.
 
 use crate::fault::Fault;
 use crate::source::{Source, find};
