@@ -12,7 +12,7 @@
 /// has something to do meanwhile.
 const HELD_FRAMES_MAX: usize = 16;
 
-/// Whether posting is held back.
+/// The state of a connection's held-back posts.
 #[derive(Debug, Default)]
 pub(crate) enum Batching {
     /// Everything is posted at once.
@@ -26,7 +26,7 @@ pub(crate) enum Batching {
 }
 
 impl Batching {
-    /// Whether nothing is posted now, where so many frames wait.
+    /// Returns true if nothing is posted now, with this number of waiting frames.
     pub(super) fn holds_back(&self, outgoing_len: usize) -> bool {
         match self {
             Self::Off => false,
@@ -51,12 +51,12 @@ impl Batching {
     }
 }
 
-/// What became of a connection whose completions are handled.
+/// The state of a connection after its completions were handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BatchEnd {
     /// It keeps batching until the callers that it has woken have run.
     Held,
-    /// What it had to send is posted, as far as it may be.
+    /// Its outgoing work is posted, as far as the device takes it.
     Posted,
     /// Its queue pairs are halted, and nothing is in flight.
     Drained,

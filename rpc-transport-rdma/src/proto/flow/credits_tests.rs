@@ -8,7 +8,7 @@ use super::*;
 use crate::proto::wire::MessageKind;
 
 impl Credits {
-    /// How many messages may be sent now.
+    /// Returns the number of messages that may be sent now.
     pub(crate) fn available(&self) -> u32 {
         self.unspent()
     }

@@ -60,7 +60,7 @@ impl World {
         true
     }
 
-    /// As the worker does when newcomers find little.
+    /// Reclaims credits, like the worker when newcomers find few.
     fn reclaim(&mut self) {
         for link in &mut self.links {
             link.window.reclaim();

@@ -19,7 +19,7 @@ fn peer(budget: &Arc<FairSemaphore>, host: u8) -> ReadThrottle<PeerShare> {
     ReadThrottle::new(budget.share(PeerKey::V4([10, 0, 0, host])), 10, 1)
 }
 
-/// What a task does that waits for a turn of `turns`.
+/// Waits for a turn of `turns`, like a task.
 async fn wait(turns: &mut ReadThrottle<PeerShare>) {
     let len = turns.take_wait().expect("it has to wait");
     let turn = turns.share.clone().take(len.into()).await.unwrap();

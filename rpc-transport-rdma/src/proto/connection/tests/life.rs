@@ -193,7 +193,7 @@ fn a_close_waits_for_the_keys_that_are_being_killed() {
     assert_eq!(alone.end(), Some(CloseReason::Local));
 }
 
-/// Has a frame offered through a window that is allocated for it, and names the key.
+/// Offers a frame through a window that is allocated for it, and returns the key.
 pub(super) fn offer_by_window(alone: &mut Alone) -> RemoteKey {
     alone.send_large(1);
     assert_eq!(alone.sent(), [], "the offer waits for a window");

@@ -1,4 +1,4 @@
-//! When each deadline is due, and what it does.
+//! The time and the effect of each deadline.
 
 use super::*;
 

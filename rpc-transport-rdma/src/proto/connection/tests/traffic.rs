@@ -1,4 +1,4 @@
-//! What goes out for what comes in.
+//! The outgoing messages that incoming ones cause.
 
 use super::*;
 
@@ -149,7 +149,7 @@ fn a_read_for_which_the_device_has_no_room_goes_out_with_its_turn() {
     assert_eq!(reads(alone.sent()).collect::<Vec<_>>(), [Out::Read { len: 500 }]);
 }
 
-/// What a release of ours takes away of an offer of the peer's.
+/// Returns the key that our release of the peer's offer invalidates.
 fn taken_by_release(takes_keys_away: bool, is_cancelled: bool) -> Option<RemoteKey> {
     let mut alone = Alone::open(|rules| rules.takes_keys_away = takes_keys_away);
     alone.accept(3, 500, None);
