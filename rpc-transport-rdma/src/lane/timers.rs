@@ -23,8 +23,7 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// Has the connection with this tag called when `at` has passed. The caller may hold that
-    /// connection's lock.
+    /// Arms the timer of the connection with this tag. The caller may hold that connection's lock.
     pub(crate) fn arm(&self, at: Instant, tag: u32) {
         let is_first = {
             let mut deadlines = self.deadlines();

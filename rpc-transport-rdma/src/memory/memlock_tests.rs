@@ -1,4 +1,4 @@
-//! Which callers wait when no more memory can be pinned, and which are refused.
+//! Callers that wait when no more memory can be pinned, and callers that are refused.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -57,7 +57,7 @@ impl HalfOpen {
         Ok(charge)
     }
 
-    /// What all addresses have.
+    /// Returns the count of all addresses.
     pub(crate) fn count(&self) -> usize {
         usize::try_from(self.0.total()).unwrap_or(usize::MAX)
     }

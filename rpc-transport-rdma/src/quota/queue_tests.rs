@@ -1,4 +1,4 @@
-//! Who is served, in what order, and that every claim that can be served is.
+//! The order of service, and that every claim is served that can be.
 
 use proptest::prelude::*;
 
@@ -148,7 +148,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..150)
 }
 
-/// What a test knows of a queue.
+/// A test's model of a queue.
 #[derive(Default)]
 struct Model {
     held: Vec<(u32, u64)>,

@@ -1,4 +1,4 @@
-//! What addresses decide before a path exists: where the peer says it is, and where no port is.
+//! Decisions by address before a path exists: the peer's claimed address, and hosts without a port.
 
 use std::net::SocketAddr;
 
@@ -21,7 +21,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// What a peer of the same host would offer, but for its address.
+/// Returns the offer of a peer on the same host, with another address.
 fn offer(rig: &Rig, gid: IpAddr) -> Vec<u8> {
     let mut conn_params = rig.prepare().conn_params();
     conn_params.endpoint.gid = Gid::from_ip(gid);

@@ -1,4 +1,4 @@
-//! What the events of a device do to the connections of its workers, over a scripted device.
+//! The effects of a device's events on the connections of its workers, over a scripted device.
 
 use super::tests::{End, Recorder, Rig, frame_arrives, until};
 use super::*;
@@ -77,8 +77,8 @@ async fn a_device_that_no_worker_was_made_on_is_closed() {
     assert_eq!(rig.sim.openings(), (1, 0));
 }
 
-/// What is spawned on such a runtime is dropped at once, in the thread that spawns it. Preparing a
-/// path is left to a thread of its own, which may come to that when the runtime has gone.
+/// Such a runtime drops a spawned task at once, in the thread that spawns it. A thread that
+/// prepares a path can do that after the runtime has gone.
 #[test]
 fn on_a_runtime_that_has_gone_nothing_is_made_and_nothing_hangs() {
     let runtime = tokio::runtime::Runtime::new().unwrap();

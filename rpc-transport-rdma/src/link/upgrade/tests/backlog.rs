@@ -1,4 +1,4 @@
-//! What a peer may have wait for it that grants no credit, and for how long.
+//! Bounds on the frames that wait for a peer that grants no credit.
 
 use tokio::time::Instant;
 

@@ -1,4 +1,4 @@
-//! What paths that never come to be cost: nothing that is not given back.
+//! The cost of paths that are never established: everything is given back.
 
 use super::*;
 

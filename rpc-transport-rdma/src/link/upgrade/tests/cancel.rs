@@ -1,4 +1,4 @@
-//! What happens on one connection to the frames of calls that are given up.
+//! Frames of cancelled calls on one connection.
 
 use rpc_core::transport::{OutFrame, TransportError, Withdrawn, WriteHead};
 
@@ -225,7 +225,7 @@ async fn a_frame_that_withdraws_itself_is_not_posted_and_gives_its_memory_back()
     assert_eq!(end.sends().len(), posted);
 }
 
-/// What there is no memory for.
+/// A frame that no memory can hold.
 struct Huge;
 
 impl WriteHead for Huge {

@@ -8,7 +8,7 @@ use rpc_core::transport::Delivery;
 
 use super::*;
 
-/// What the handlers of a worker have done, and what they wait for.
+/// A stage for the handlers of a worker: a record of their work, and the gates that they wait at.
 #[derive(Debug, Default)]
 struct Stage {
     state: Mutex<StageState>,

@@ -1,4 +1,4 @@
-//! What happens on one connection to the keys of its offers.
+//! The keys of a connection's offers.
 
 use super::*;
 use crate::verbs::RawBind;

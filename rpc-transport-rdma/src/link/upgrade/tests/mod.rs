@@ -39,10 +39,10 @@ use crate::worker::WorkerShared;
 /// Far longer than anything here takes.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// What the peer grants at first.
+/// Credits that the peer grants at first.
 const GRANT: u32 = 16;
 
-/// What a connection's handler was told.
+/// A record of the events that a connection's handler received.
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
     frames: Mutex<Vec<Bytes>>,

@@ -1,4 +1,4 @@
-//! What the two ends of a connection say to each other on the bootstrap beside a path.
+//! The messages of a connection's two ends on the bootstrap stream next to a path.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -1,5 +1,5 @@
-//! How much goes out in one post: the answers to what was polled, and the requests of callers that
-//! several answers have woken together.
+//! The work of one post: answers to the polled messages, and requests of callers that several
+//! answers have woken together.
 
 use std::sync::Weak;
 

@@ -9,7 +9,7 @@ const MIB: u64 = 1 << 20;
 /// READs of 1 MiB that the device has outstanding: of two connections.
 const READS_MAX: usize = 2 * OF_ONE;
 
-/// What a connection alone has outstanding: what a scripted device agrees to.
+/// READs that a single connection has outstanding: as many as a scripted device agrees to.
 const OF_ONE: usize = 4;
 
 /// Connections that are offered eight READs each, of which the third finds no room.
