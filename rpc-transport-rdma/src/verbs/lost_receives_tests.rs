@@ -72,7 +72,7 @@ impl Rig {
         self.ends.swap_remove(index);
     }
 
-    /// What the worker's task does in a turn.
+    /// Plays one turn of the worker's task.
     fn turn(&mut self) {
         let mut found = Vec::new();
         while self.completions.poll(&mut found).unwrap() > 0 {}

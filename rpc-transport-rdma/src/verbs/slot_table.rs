@@ -1,4 +1,4 @@
-//! Which slots of a shared receive queue the device has.
+//! The slots of a shared receive queue that the device has.
 //!
 //! A table because a shared receive queue completes out of order. Pure: it moves numbers, and the
 //! caller moves memory. A slot goes

@@ -61,13 +61,13 @@ impl Mapping {
         self.len
     }
 
-    /// What pages it is made of.
+    /// Returns the kind of its pages.
     #[must_use]
     pub fn page_kind(&self) -> PageKind {
         self.kind
     }
 
-    /// Whether it has no bytes, which is never.
+    /// Returns true if it has no bytes, which is never the case.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -81,7 +81,7 @@ impl Drop for Mapping {
     }
 }
 
-/// What a device may do with a region. Remote writing is deliberately not among the choices.
+/// A device's access to a region. Remote writing is deliberately not among the choices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// The peer may read it; the device never writes to it. For messages that are offered.
