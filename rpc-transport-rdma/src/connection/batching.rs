@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn batching_goes_on_after_several_frames_of_which_none_is_answered_yet() {
+    fn batching_continues_after_several_unanswered_frames() {
         for (frame_count, outgoing_len, holds) in
             [(0, 0, false), (1, 0, false), (2, 0, true), (2, 1, false), (9, 0, true)]
         {

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn without_windows_they_are_not_used_and_if_required_that_is_an_error() {
+    fn required_windows_that_do_not_work_are_an_error() {
         let sim = ScriptedDevice::new();
         let port = sim.port(&sim.device());
         assert_eq!(RkeyScope::Auto.on(&port).unwrap(), RkeyScope::Region);

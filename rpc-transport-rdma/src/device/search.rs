@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_down_or_has_no_address_or_another_name_serves_no_connection() {
+    fn ports_that_do_not_match_serve_no_connection() {
         let here = [(ADDRESS, GidKind::RoceV2)];
         let up = port("up", PortState::Active, &here);
         assert!(can_serve(&up, &[], None) && can_serve(&up, &["up:1".parse().unwrap()], Some(0)));

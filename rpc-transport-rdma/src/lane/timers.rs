@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn deadlines_pass_in_their_order_and_those_of_the_gone_not_at_all() {
+    fn deadlines_pass_in_order_and_ended_connections_have_none() {
         let (timers, now) = (Timers::default(), Instant::now());
         let at = |seconds| now + Duration::from_secs(seconds);
         assert_eq!(timers.take_passed(now), Err(None));

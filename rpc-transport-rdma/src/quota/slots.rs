@@ -241,7 +241,7 @@ mod tests {
 
     /// The numbers in the documentation of `max_credits`.
     #[test]
-    fn busy_connections_of_the_default_have_the_windows_that_are_documented() {
+    fn busy_default_connections_have_the_documented_windows() {
         let config = crate::RdmaConfig::default();
         let slots = u32::from(config.receive_slots);
         let smallest = |busy: usize| {

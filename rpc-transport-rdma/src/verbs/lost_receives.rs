@@ -305,7 +305,7 @@ mod receiver_tests {
     use super::*;
 
     #[test]
-    fn a_queue_pair_is_suspect_until_the_completion_queue_was_emptied_after_it() {
+    fn a_queue_pair_is_suspect_until_the_queue_was_empty() {
         let receivers = Receivers::default();
         receivers.set_taken_before(7);
         let (first, second) = (receivers.enter(17), receivers.enter(18));

@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_arrive_out_of_order_and_their_slots_are_reposted_together() {
+    fn out_of_order_slots_are_reposted_together() {
         let sim = ScriptedDevice::new();
         let (mut completions, mut queue) = queue(&sim);
         assert_eq!(sim.posted_receives(), 4);
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_completion_that_comes_twice_or_for_another_queue_is_refused() {
+    fn duplicate_and_foreign_completions_are_refused() {
         let sim = ScriptedDevice::new();
         let (mut completions, mut queue) = queue(&sim);
         let raw = sim.deliver(1, b"once", 9);

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_is_being_made_stops_no_reader_and_no_other_device() {
+    fn making_a_worker_blocks_no_reader_or_other_device() {
         let (runtime, workers) = (Runtime::new().unwrap(), Arc::new(WorkerSet::default()));
         let (began, begins) = mpsc::channel();
         let (go_on, may_go_on) = mpsc::channel();

@@ -91,8 +91,7 @@ async fn rdma_without_a_device_is_an_error_that_says_why() -> Result<(), Failure
 }
 
 #[tokio::test]
-async fn a_call_on_a_channel_that_requires_rdma_is_unavailable_and_says_why() -> Result<(), Failure>
-{
+async fn required_rdma_fails_a_call_with_the_reason() -> Result<(), Failure> {
     let _alone = ALONE.lock().await;
     let authority = serve("auto").await?;
     let address = format!("rdma://{authority}").parse().expect("an address");

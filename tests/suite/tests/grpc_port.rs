@@ -538,7 +538,7 @@ async fn a_response_counts_until_its_client_takes_it() {
 
 /// Streams in numbers, opened and reset at once: CVE-2023-44487.
 #[tokio::test]
-async fn a_client_that_resets_its_streams_in_numbers_loses_its_connection() {
+async fn a_rapid_reset_client_loses_its_connection() {
     let (service, _seen) = Waiting::new();
     let running = serve(Server::builder().add_service(TestServiceService::new(service))).await;
     let stream = TcpStream::connect(&running.authority).await.unwrap();

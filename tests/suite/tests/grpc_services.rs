@@ -103,7 +103,7 @@ async fn with_health_and_reflection() -> (HealthReporter, ServerBuilder) {
 }
 
 #[tokio::test]
-async fn health_is_told_to_farcalls_stub_and_tonics_client_over_every_transport() {
+async fn health_is_served_to_both_clients_over_every_transport() {
     for address in addresses() {
         let (reporter, builder) = with_health_and_reflection().await;
         let server = serve(builder, &address).await;
@@ -133,7 +133,7 @@ async fn health_is_told_to_farcalls_stub_and_tonics_client_over_every_transport(
 /// A watcher is told first, and has its answer before its connection ends. Its watch is a call in
 /// flight, which ends when the reporter forgets the service.
 #[tokio::test]
-async fn a_watcher_is_told_that_its_server_drains_over_every_transport() {
+async fn a_health_watcher_hears_of_a_drain_over_every_transport() {
     for address in addresses() {
         let (mut reporter, builder) = with_health_and_reflection().await;
         let builder = builder.on_drain(async move {
@@ -515,7 +515,7 @@ async fn a_call_by_path_ends_with_its_deadline() {
 
 /// Layers and callers of any type carry such calls, too.
 #[tokio::test]
-async fn calls_by_path_pass_layers_and_callers_whose_type_is_forgotten() {
+async fn calls_by_path_pass_layers_and_boxed_callers() {
     let (_reporter, builder) = with_health_and_reflection().await;
     let server = serve(builder, &addresses()[0]).await;
     let layered = server.channel.clone().layer(tower::util::MapRequestLayer::new(

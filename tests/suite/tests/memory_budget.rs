@@ -172,8 +172,7 @@ async fn check_returned(server: &Server) {
 }
 
 #[tokio::test]
-async fn answers_that_are_not_read_are_bounded_for_all_connections_together() -> Result<(), Failure>
-{
+async fn unread_answers_are_bounded_over_all_connections() -> Result<(), Failure> {
     let rig = Rig::start().await?;
     let honest = rig.honest().await?;
     check_honest(&honest).await?;
@@ -199,8 +198,7 @@ async fn answers_that_are_not_read_are_bounded_for_all_connections_together() ->
 }
 
 #[tokio::test]
-async fn large_requests_that_do_not_come_are_bounded_for_all_connections_together()
--> Result<(), Failure> {
+async fn announced_requests_are_bounded_over_all_connections() -> Result<(), Failure> {
     let rig = Rig::start().await?;
     let honest = rig.honest().await?;
     let first = |call: u32| {
@@ -226,8 +224,7 @@ async fn large_requests_that_do_not_come_are_bounded_for_all_connections_togethe
 /// A client fills the windows of its streams, and its handlers read nothing, since the client reads
 /// no echo.
 #[tokio::test]
-async fn streams_that_no_handler_reads_are_bounded_for_all_connections_together()
--> Result<(), Failure> {
+async fn unread_streams_are_bounded_over_all_connections() -> Result<(), Failure> {
     let rig = Rig::start().await?;
     let honest = rig.honest().await?;
     let mut established = Chat::start(&honest).await?;

@@ -69,7 +69,7 @@ fn network() -> SimNetwork {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_falls_back_two_thousand_times_is_still_on_rdma() {
+async fn a_process_is_on_rdma_after_2000_fallbacks() {
     bounded(async {
         let network = network();
         let [client, server] = [(); 2].map(|()| Rdma::simulated(&network, RdmaConfig::default()));

@@ -230,7 +230,7 @@ async fn bounded(test: impl Future<Output = ()>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_answers_reads_slowly_leaves_bytes_of_reads_to_others() {
+async fn a_slow_reader_leaves_read_bytes_to_others() {
     let rig = Rig::new("reads", config(), config());
     let test = compare(("reads", rig), upload, async |rig, stubs| {
         rig.slow_device.delay_reads(READ_DELAY);
@@ -242,7 +242,7 @@ async fn a_peer_that_answers_reads_slowly_leaves_bytes_of_reads_to_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_answers_reads_slowly_leaves_memory_to_read_into_to_others() {
+async fn a_slow_reader_leaves_read_memory_to_others() {
     let mut server = config();
     // Memory is short, and bytes of READs are not.
     server.max_sink_bytes = 8 << 20;
@@ -258,7 +258,7 @@ async fn a_peer_that_answers_reads_slowly_leaves_memory_to_read_into_to_others()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_releases_nothing_leaves_memory_to_send_from_to_others() {
+async fn a_peer_that_never_releases_leaves_send_memory_to_others() {
     let mut server = config();
     server.max_source_bytes = 8 << 20;
     // It keeps what it was given, so that it has no memory for what it is offered after that.

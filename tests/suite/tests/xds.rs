@@ -201,7 +201,7 @@ async fn the_last_list_is_kept_while_the_control_plane_is_away() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_rejected_with_the_reason_and_changes_nothing() {
+async fn an_unreadable_resource_is_rejected_and_changes_nothing() {
     let [one, two, _] = three().await;
     let control_plane = ControlPlane::start(&[service([&one])]).await.unwrap();
     let channel = channel(control_plane.address());

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comma_in_a_path_is_doubled_and_the_guest_outlives_the_bound_a_little() {
+    fn commas_are_doubled_and_the_guest_outlives_the_bound() {
         let line = line(&options(), 0, None);
         assert!(line.contains("path=/s,,1"), "{line}");
         assert!(line.contains("farcall_limit=120"), "{line}");

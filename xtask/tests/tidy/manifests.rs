@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_users_do_not_need_is_not_published_and_what_they_need_is() {
+    fn only_crates_that_users_need_are_published() {
         assert_eq!(whats("xtask", complete(&[], &[])).len(), 1);
         let private = || Manifest { publish: Some(Vec::new()), ..Manifest::default() };
         assert_eq!(whats("farcall", private()).len(), 1);

@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_implementations_attributes_and_macros_are_found_too() {
+    fn unsafe_functions_impls_attributes_and_macros_are_found() {
         for text in [
             "unsafe fn f() {}",
             "unsafe impl Send for A {}",

@@ -29,7 +29,7 @@ fn offer(rig: &Rig, gid: IpAddr) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn an_offer_from_another_address_than_its_peers_is_declined_before_anything_is_opened() {
+async fn an_offer_from_a_foreign_address_opens_no_device() {
     let offers = Rig::new();
     let peer = ip("10.0.0.9");
     let addresses = addresses(SCRIPTED_ADDRESS, peer);
@@ -45,7 +45,7 @@ async fn an_offer_from_another_address_than_its_peers_is_declined_before_anythin
 }
 
 #[tokio::test]
-async fn an_answer_from_another_address_than_its_peers_is_declined_before_it_is_connected_to() {
+async fn an_answer_from_a_foreign_address_is_not_connected_to() {
     let (rig, peer) = (Rig::new(), ip("10.0.0.9"));
     let offering = rig.upgrade.offer(&addresses(SCRIPTED_ADDRESS, peer)).unwrap();
     let reason = offering.connect(&offer(&rig, ip("10.0.0.8"))).map(|_| ()).unwrap_err().reason;
@@ -55,7 +55,7 @@ async fn an_answer_from_another_address_than_its_peers_is_declined_before_it_is_
 }
 
 #[tokio::test]
-async fn where_ports_are_not_chosen_by_address_the_gid_is_still_that_of_one_host() {
+async fn without_choice_by_address_the_gid_is_still_one_hosts() {
     let mut rig = Rig::new();
     rig.upgrade.config.port_choice = PortChoice::Nearest;
     let addresses = addresses(SCRIPTED_ADDRESS, ip("10.0.0.9"));

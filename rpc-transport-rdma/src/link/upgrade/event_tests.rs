@@ -35,7 +35,7 @@ async fn ends(end: &End, told: &Recorder, words: &str) {
 }
 
 #[tokio::test]
-async fn a_port_that_goes_down_ends_its_connections_and_declines_new_ones() {
+async fn a_downed_port_ends_its_connections_and_declines_new_ones() {
     let rig = Rig::new();
     let (end, told) = rig.open();
     rig.happen_to_port(AsyncEventKind::PortError, 2);
@@ -139,7 +139,7 @@ async fn an_event_of_a_queue_pair_ends_its_connection_alone() {
 }
 
 #[tokio::test]
-async fn a_broken_shared_queue_ends_the_worker_and_the_next_connection_has_another() {
+async fn a_broken_shared_queue_ends_its_worker_alone() {
     for kind in [AsyncEventKind::SharedReceiveQueueError, AsyncEventKind::CompletionQueueError] {
         let rig = Rig::new();
         let (end, told) = rig.open();

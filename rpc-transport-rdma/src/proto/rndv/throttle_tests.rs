@@ -27,7 +27,7 @@ async fn wait(turns: &mut ReadThrottle<PeerShare>) {
 }
 
 #[tokio::test]
-async fn a_connection_that_finds_no_room_waits_once_and_then_has_one_turn() {
+async fn a_connection_without_room_waits_once_for_one_turn() {
     let (now, (budget, share)) = (Instant::now(), budget(20));
     let (mut one, mut other) =
         (ReadThrottle::new(share.clone(), 10, 1), ReadThrottle::new(share, 10, 1));

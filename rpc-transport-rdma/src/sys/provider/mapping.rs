@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "the allocator stands in for the system's pages")]
-    fn a_mapping_of_whole_huge_pages_is_aligned_to_them_unless_none_are_granted() {
+    fn a_huge_page_mapping_is_aligned_if_granted() {
         let mapping = Mapping::new(4 << 20).unwrap();
         if mapping.page_kind() != PageKind::Plain {
             assert_eq!(mapping.address() % (2 << 20), 0);

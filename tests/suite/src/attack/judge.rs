@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_that_only_the_full_form_waits_for_may_be_open_in_the_short_one() {
+    fn the_short_form_allows_connections_left_open() {
         let mut observed = good();
         observed.deeds.closed = 0;
         assert!(judge(&ROW, Scale::Quick, &observed).is_empty());

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_stand_below_their_names_and_complaints_below_their_row() {
+    fn columns_align_and_complaints_follow_their_row() {
         let observed = Observed::default();
         let complaints = ["it grew".to_owned()];
         let line = Line {

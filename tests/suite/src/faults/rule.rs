@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_takes_too_long_is_not_fine_although_it_is_answered() {
+    fn a_late_answer_is_a_failure() {
         let mut scene = Scene::new();
         scene.add(Kind::UnaryUp, 12, 16, End::Answered);
         let long = scene.complaints(&rule(Fails::May));
