@@ -77,7 +77,7 @@ impl fmt::Display for Line<'_> {
     }
 }
 
-/// What the columns mean.
+/// Legend of the columns.
 pub(super) const LEGEND: &str = "\
 calls: honest calls answered during the attack; errors: of those and of newcomers, after it too;
 new: new honest connections; p99: without the attack > with it; memory: the victim's, before >
