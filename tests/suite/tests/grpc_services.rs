@@ -1,5 +1,5 @@
-//! What tonic's ecosystem has, over farcall's transports: health, reflection, `Routes` under
-//! layers, compression; and requests that break off.
+//! tonic's ecosystem over farcall's transports: health, reflection, `Routes` under layers,
+//! compression, and requests that break off.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -240,7 +240,7 @@ fn the_descriptor_set_says_what_methods_are() {
     assert_eq!(described.methods[0].idempotency, Idempotency::Unknown);
 }
 
-/// What a handler of requests saw.
+/// The observation of a handler of requests.
 #[derive(Debug, PartialEq, Eq)]
 enum Saw {
     Message(usize),
@@ -344,7 +344,7 @@ fn framed() -> Bytes {
     [&[0][..], &len, &message].concat().into()
 }
 
-/// What the handler sees of a body that comes so, and how the call ends.
+/// Returns the handler's view of such a body, and the end of the call.
 async fn input_call(
     over: &mut GrpcOver<Channel>,
     seen: &mut mpsc::UnboundedReceiver<Saw>,

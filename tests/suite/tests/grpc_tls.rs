@@ -370,7 +370,7 @@ async fn a_client_that_agrees_on_grpc_and_speaks_farcall_is_refused() {
     assert!(refused.contains("closed the connection"), "{refused}");
 }
 
-/// How much a client has said when it says no more.
+/// The point at which a client falls silent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Said {
     /// The head of a record of TLS.

@@ -1,5 +1,5 @@
-//! What clients that do not read, or do not go on, can make a server keep, over TCP, and an honest
-//! client beside them.
+//! The memory that clients can make a server keep over TCP when they do not read, or do not go on,
+//! next to an honest client.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -36,8 +36,8 @@ const STREAMS: u64 = 60;
 /// The messages of a stream. The memory of a frame of that length is not rounded up.
 const MESSAGE_LEN: usize = 3000;
 
-/// What else the process may grow by meanwhile: two tests beside this one have a budget each, and
-/// there are buffers and tasks.
+/// Further growth of the process meanwhile: two other tests have a budget each, and there are
+/// buffers and tasks.
 const MARGIN: u64 = 2 * MAX_MEMORY + (32 << 20);
 
 const WHOLE: u8 = 1;

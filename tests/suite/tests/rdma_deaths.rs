@@ -32,7 +32,7 @@ const DEATH_INTERVAL: Duration = Duration::from_millis(10);
 /// Of the simulation's time, for one call: far longer than it takes, and bounded.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 
-/// As the specification has it, from a device that is known to take receives in order.
+/// The specified behavior, on a device that is known to take receives in order.
 const ORDERED: ReceiveDrain = {
     let mut drain = ReceiveDrain::SPECIFIED;
     drain.order = ReceiveOrder::Posted;
@@ -42,7 +42,7 @@ const ORDERED: ReceiveDrain = {
 /// A driver in words, what farcall knows of it, and what it does.
 type Driver = (&'static str, ReceiveDrain, fn(&mut SimFaults));
 
-/// What drivers do, each by itself and then together.
+/// The behavior of drivers, each alone and then all together.
 const DRIVERS: [Driver; 6] = [
     ("as specified", ORDERED, |_| ()),
     ("purges", ORDERED, |faults| faults.purge_on_destroy = 1.0),

@@ -237,7 +237,7 @@ async fn a_control_plane_that_is_not_there_is_named() {
 /// another one, as a process with the bootstrap of a pod.
 const IN_A_POD: &str = "in_a_pod_a_service_is_found_by_its_name";
 
-/// Where the test in the pod is told what to expect.
+/// Variable that tells the test in the pod the expected server.
 const WANTED: &str = "FARCALL_TEST_XDS_SERVER";
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! What a channel does when the upgraded path under its connection dies: over a path that the test
+//! A channel's behavior when the upgraded path under its connection dies: over a path that the test
 //! can cut, on a clock that the test owns.
 
 mod detour;
