@@ -162,7 +162,7 @@ pub(crate) fn slow() -> RdmaConfig {
     rdma
 }
 
-/// Returns a client's connection over these devices.
+/// Returns a client's builder over these devices.
 pub(crate) fn client(
     scheme: &str,
     authority: &str,
