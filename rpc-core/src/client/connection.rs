@@ -14,8 +14,8 @@ use tonic::Status;
 use tonic::metadata::MetadataMap;
 
 use super::{CallDeadline, EncodedCall, EncodedReply, MethodTable};
-use crate::call::message_limits::MessageLimits;
-use crate::call::metadata_names::MetadataNames;
+use crate::call::metadata::MetadataNames;
+use crate::call::options::MessageLimits;
 use crate::connect::{ConnectionInfo, Fallback};
 use crate::payload::encode::Encode;
 use crate::stream::{

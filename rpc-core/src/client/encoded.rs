@@ -10,7 +10,7 @@ use tonic::{Extensions, Status};
 
 use super::CallDeadline;
 use crate::Method;
-use crate::call::metadata_names::MetadataNames;
+use crate::call::metadata::MetadataNames;
 use crate::stream::StreamPart;
 
 /// The request of a call, encoded.

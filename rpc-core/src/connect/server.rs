@@ -41,7 +41,7 @@ pub struct ServerHandshake {
     pub compression: Compression,
     /// The paths of the methods served; a method's index is its id.
     pub methods: Vec<String>,
-    /// What is said of each, as [`crate::wire::method_kinds`] encodes it.
+    /// What is said of each, as [`crate::wire::hello`] encodes it.
     pub method_kinds: bytes::Bytes,
     /// The upgraded paths that clients may ask for.
     pub upgrades: Vec<Arc<dyn Upgrade>>,

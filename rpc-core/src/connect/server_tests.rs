@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::connect::{Declined, PendingOffer};
-use crate::inproc::InprocTransport;
+use crate::transport::inproc::InprocTransport;
 use crate::wire::ProtocolError;
 
 /// Holds every message of these tests.

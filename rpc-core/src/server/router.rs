@@ -9,7 +9,7 @@ use super::authorize::Authorization;
 use super::call_rules::CallRules;
 use super::layers::handle;
 use super::{HandlerFuture, PeerExtensions, ServerCall, ServerStack, Service};
-use crate::wire::method_kinds;
+use crate::wire::hello;
 use crate::{MethodDescriptor, ServiceDescriptor};
 
 /// The services of a server.
@@ -63,7 +63,7 @@ impl Router {
 
     /// What the Hello says of each method beside its path.
     pub(crate) fn kinds(&self) -> Bytes {
-        method_kinds::encode(self.methods())
+        hello::encode_methods(self.methods())
     }
 
     /// The service of a method id, and the method's index in it.

@@ -4,8 +4,8 @@ use std::fmt;
 
 use tower::retry::budget::{Budget as _, TpsBudget};
 
-use crate::policy::retry::config::RetryBudget;
-use crate::policy::retry::throttling::Tokens;
+use crate::policy::retry::Tokens;
+use crate::policy::retry_config::RetryBudget;
 
 /// What is left of a [`RetryBudget`].
 pub(super) enum Budget {

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::call::descriptor::split_path;
-use crate::call::message_limits::MessageLimits;
+use crate::call::options::MessageLimits;
 use crate::compression::check_min_len;
-use crate::policy::retry::config::{HedgingPolicy, RetryBudget, RetryPolicy};
+use crate::method::split_path;
+use crate::policy::retry_config::{HedgingPolicy, RetryBudget, RetryPolicy};
 use crate::settings::{InvalidSetting, check_timeout, ensure};
 
 /// Settings by method, as gRPC's service config has them: timeouts, retries and hedging.

@@ -8,8 +8,8 @@ use super::budget::Budget;
 use super::shared::SharedAttempts;
 use super::{count, failure, mark_attempt};
 use crate::client::{Call, Caller, ClientCall, ClientReply};
-use crate::policy::retry::config::HedgingPolicy;
-use crate::policy::retry::hedges::{Hedges, Outcome};
+use crate::policy::retry::{Hedges, Outcome};
+use crate::policy::retry_config::HedgingPolicy;
 
 /// Makes a call whose request is one message.
 pub(super) async fn call<C: Caller>(

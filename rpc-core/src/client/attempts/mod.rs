@@ -27,8 +27,8 @@ pub(in crate::client) use self::shared::{LevelAttempts, SharedAttempts};
 use super::call::deadline::SetBy;
 use super::{Call, CallRules, Caller, ClientReply};
 use crate::policy::retry::Failure;
-use crate::policy::retry::codes::Codes;
-use crate::policy::retry::pushback::{ATTEMPTS_KEY, PUSHBACK_KEY, Pushback};
+use crate::policy::retry::{ATTEMPTS_KEY, PUSHBACK_KEY, Pushback};
+use crate::policy::retry_config::Codes;
 use crate::{Deadline, Idempotency, NotExecuted, Readiness};
 
 /// A service config at work: it makes the attempts that its policies ask for, and counts them

@@ -8,8 +8,8 @@ use super::shared::SharedAttempts;
 use super::{count, failure, is_in_time, mark_attempt};
 use crate::call::log::NameOf;
 use crate::client::{Call, Caller, ClientReply};
-use crate::policy::retry::config::RetryPolicy;
-use crate::policy::retry::retries::Retries;
+use crate::policy::retry::Retries;
+use crate::policy::retry_config::RetryPolicy;
 
 /// Makes a call whose request is one message.
 pub(super) async fn call<C: Caller>(

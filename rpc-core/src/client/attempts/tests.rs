@@ -14,7 +14,7 @@ use tonic::{Code, Extensions, Request, Response, Status};
 use super::*;
 use crate::client::call::ReplyBody;
 use crate::client::{server_streaming, streaming, unary};
-use crate::policy::retry::config::{
+use crate::policy::retry_config::{
     HedgingPolicy, RetryBudget, RetryPolicy, RetryRate, RetryThrottling,
 };
 use crate::stream::StreamPart;

@@ -37,9 +37,9 @@ use self::deadline::SetBy;
 use self::parts::PartsOf;
 use self::rules::CallRules;
 use super::EncodedCall;
-use crate::call::call_options::CallOptions;
-use crate::call::deadline::{grpc_timeout, take_grpc_timeout};
-use crate::call::metadata_names::MetadataNames;
+use crate::call::metadata::MetadataNames;
+use crate::call::options::CallOptions;
+use crate::deadline::{grpc_timeout, take_grpc_timeout};
 use crate::layer::{Described, RequestHead};
 use crate::{Deadline, Method, Readiness};
 

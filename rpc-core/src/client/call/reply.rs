@@ -11,9 +11,9 @@ use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Response, Status, Streaming};
 
 use crate::Trailers;
-use crate::call::message_limits::MessageLimit;
-use crate::call::metadata_names::MetadataNames;
-use crate::call::{merge, refusal};
+use crate::call::metadata::{MetadataNames, merge};
+use crate::call::options::MessageLimit;
+use crate::call::refusal;
 use crate::client::Reply;
 use crate::client::call::begun::EndLog;
 use crate::client::call::download::StreamGuard;

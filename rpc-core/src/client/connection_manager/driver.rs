@@ -14,13 +14,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::snapshot::{Answer, Requests, Snapshot, waiting};
-use crate::call::deadline::rounded;
 use crate::client::{Connect, Established};
 use crate::connect::{ConnectError, ConnectionInfo};
+use crate::deadline::rounded;
 use crate::limits::log::LogLimit;
+use crate::long_wait::wait_until;
 use crate::policy::breaker::{Denial, PathGain};
 use crate::policy::failover::{Ask, Cause, Failure, Loss, Made, Wanted};
-use crate::runtime::long_wait::wait_until;
 use crate::transport::{Addresses, CloseReason};
 use crate::{Reason, limited_log};
 

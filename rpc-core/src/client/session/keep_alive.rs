@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::long_wait::wait_until;
 use crate::policy::keepalive::{Action, Keepalive, KeepaliveTimer};
 use crate::policy::progress::Progress;
-use crate::runtime::long_wait::wait_until;
 use crate::stream::SessionIo;
 use crate::transport::CloseReason;
 

@@ -9,7 +9,7 @@ use futures::{Stream, StreamExt};
 use tonic::Status;
 
 use super::Route;
-use crate::call::message_limits::MessageLimit;
+use crate::call::options::MessageLimit;
 use crate::client::attempts::{LevelAttempts, Servers};
 use crate::client::call::begun::{Begun, BegunWithin};
 use crate::client::call::deadline::within;

@@ -10,8 +10,9 @@ use prost::Message;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Request, Response, Status, Streaming};
 
-use crate::call::message_limits::MessageLimits;
-use crate::call::{merge, refusal};
+use crate::call::metadata::merge;
+use crate::call::options::MessageLimits;
+use crate::call::refusal;
 use crate::server::PeerExtensions;
 use crate::server::call::context::CallScope;
 use crate::server::call::handling::{Handling, RespondingHandler};

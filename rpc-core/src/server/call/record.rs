@@ -10,8 +10,8 @@ use tokio::time::Instant;
 use tonic::Code;
 
 use crate::MethodDescriptor;
-use crate::call::deadline::rounded;
 use crate::call::log::{CallLog, FailedCall, NameOf};
+use crate::deadline::rounded;
 use crate::limits::log::LogLimit;
 use crate::server::call::answer::Answer;
 use crate::server::call::streams::CallStreams;

@@ -14,7 +14,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Response, Status};
 
 use crate::Trailers;
-use crate::call::message_limits::MessageLimits;
+use crate::call::options::MessageLimits;
 use crate::call::refusal;
 use crate::compression::{Deflated, is_due};
 use crate::limits::memory::MemoryCharge;

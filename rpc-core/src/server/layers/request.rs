@@ -7,7 +7,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Status};
 
 use super::{Capture, ServerResponse};
-use crate::call::metadata_names::MetadataNames;
+use crate::call::metadata::MetadataNames;
 use crate::layer::{Described, RequestHead};
 use crate::server::call::head::Head;
 use crate::server::{PeerInfo, ServerCall, Service};

@@ -6,7 +6,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Response};
 
 use crate::Trailers;
-use crate::call::metadata_names::MetadataNames;
+use crate::call::metadata::MetadataNames;
 use crate::payload::encode::Encode;
 
 /// A call's outcome when its handler, and the stream that it may have returned, ended well.

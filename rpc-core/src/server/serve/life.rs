@@ -7,10 +7,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::limited_log;
 use crate::limits::log::LogLimit;
+use crate::long_wait::wait_until;
 use crate::policy::keepalive::{Action, Keepalive, KeepaliveTimer};
 use crate::policy::lifetime::{GOODBYE_TIMEOUT, Lifetime, LifetimeRules, Retiring, Stage};
 use crate::policy::progress::Progress;
-use crate::runtime::long_wait::wait_until;
 use crate::server::ServerConnection;
 use crate::transport::CloseReason;
 

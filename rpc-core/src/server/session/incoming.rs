@@ -10,14 +10,14 @@ use bytes::Bytes;
 use tokio::task::AbortHandle;
 use tonic::Status;
 
-use crate::call::message_limits::MessageLimits;
+use crate::call::options::MessageLimits;
 use crate::call::refusal;
 use crate::calls::server::{Kept, Start};
 use crate::calls::window::{Counts, ReceiveWindow};
+use crate::handoff::Handoff;
 use crate::limits::memory::MemoryCharge;
 use crate::limits::peer_key::PeerKey;
 use crate::limits::quota::Charge;
-use crate::runtime::handoff::Handoff;
 use crate::server::call::context::CallScope;
 use crate::server::call::head::Head;
 use crate::server::call::reply::{Disposition, Responder};
