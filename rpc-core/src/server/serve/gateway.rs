@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::rules::Rules;
+use super::life::Rules;
 use super::shared::Shared;
 use crate::client::{CallRules, ClientSetup, Established, OneConnection, Session};
 use crate::connect::{Gateway, OtherProtocol, Replayed};

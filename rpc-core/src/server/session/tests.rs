@@ -10,7 +10,7 @@ use super::*;
 use crate::Limits;
 use crate::handoff::Handoff;
 use crate::limits::memory::MemoryShare;
-use crate::server::peer_limit::PeerLimit;
+use crate::server::serve::limits::PeerLimit;
 use crate::transport::{
     Addresses, Admission, CloseReason, Delivery, Handler, OutFrame, TransportStats, Withheld,
 };
