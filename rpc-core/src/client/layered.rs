@@ -15,7 +15,7 @@ use tonic::service::Interceptor;
 use tonic::{Request, Status};
 use tower::{BoxError, Service, ServiceExt};
 
-use crate::client::call::deadline::within;
+use crate::client::call::rules::within;
 use crate::client::{Call, Caller, Channel, ClientCall, ClientReply};
 use crate::layer::{RequestHead, into_status, record_transport};
 

@@ -4,9 +4,9 @@ pub mod attempts;
 mod call;
 mod caller;
 mod channel;
+mod connect;
 mod connection;
 mod connection_manager;
-mod encoded;
 pub mod endpoints;
 mod layered;
 mod method_table;
@@ -14,6 +14,7 @@ pub mod mock;
 mod session;
 mod settings;
 mod subchannel;
+mod target;
 
 pub use crate::stream::StreamPart;
 pub use call::rules::CallRules;
@@ -22,15 +23,14 @@ pub use call::{
     unary, untyped, untyped_unary,
 };
 pub use caller::{Caller, DynCaller};
-pub use channel::{
-    CallCredentials, Channel, ChannelParts, Credentials, Target, TargetRules, Watched, WatchedRules,
-};
+pub use channel::{CallCredentials, Channel, ChannelParts, Credentials};
+pub use connect::Connect;
+pub(crate) use connect::OneConnection;
 pub use connection::{
-    ClientSetup, Connection, EncodedCalls, Established, Outgoing, Reply, SessionCalls, Started,
+    ClientSetup, Connection, EncodedBody, EncodedCall, EncodedCalls, EncodedReply, Established,
+    Outgoing, Reply, SessionCalls, Started,
 };
-pub(crate) use connection_manager::OneConnection;
-pub use connection_manager::{Connect, Path, PathCounts};
-pub use encoded::{EncodedBody, EncodedCall, EncodedReply};
+pub use connection_manager::{Path, PathCounts};
 pub use layered::{Intercepted, LayeredChannel};
 pub use method_table::{ConfiguredNames, MethodTable};
 pub(crate) use session::Session;
@@ -38,3 +38,4 @@ pub use settings::ChannelSettings;
 #[doc(hidden)]
 pub use settings::ChannelSettingsOverlay;
 pub use subchannel::Subchannel;
+pub use target::{Target, TargetRules, Watched, WatchedRules};

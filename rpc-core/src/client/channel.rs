@@ -1,26 +1,28 @@
-//! The channel: a cheap handle that makes calls to one server, or each to one of many.
+//! The channel: a cheap handle that makes calls to one server, or each to one of many, with
+//! credentials in their metadata.
+//!
+//! tower picks among services by `poll_ready`: its `Balance` passes over a service that is pending
+//! until it wakes the task that asked. A channel without a connection is therefore pending, and
+//! makes the connection itself. Were it ready as soon as its backoff is over, the balancer would
+//! try a dead server with a call after each delay, and the call would fail.
 
-mod credentials;
-mod ready;
-mod target;
-mod watched;
-
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::ReusableBoxFuture;
 use tonic::Status;
+use tonic::metadata::MetadataMap;
 use tonic::service::Interceptor;
 use tower::Layer;
 
-pub use self::credentials::{CallCredentials, Credentials};
-use self::ready::ReadyWhen;
-use self::target::RuledTarget;
-pub use self::target::Target;
-pub use self::watched::{TargetRules, Watched, WatchedRules};
 use super::subchannel::{CallFuture, Subchannel};
+use super::target::{RuledTarget, Target, TargetRules, Watched};
 use super::{Call, CallRules, Caller, ClientReply, Connect, Intercepted, LayeredChannel, Path};
 use crate::balance::{Connectivity, EndpointStatus};
+use crate::client::connection_manager::ConnectionManager;
 use crate::connect::{ConnectError, ConnectionInfo};
 use crate::payload::buffer::buffer_of;
 use crate::{Buffer, Method};
@@ -268,6 +270,152 @@ impl ChannelState {
         match policies {
             Some(policies) => policies.call(&target, rules, call).await,
             None => target.call(call).await,
+        }
+    }
+}
+
+/// When a channel is ready, as a service of tower's.
+#[derive(Debug, Default)]
+pub(in crate::client) enum ReadyWhen {
+    /// While it has a connection.
+    #[default]
+    Connected,
+    /// The same, and it was asked while it had none: this future makes one.
+    Connecting(ReusableBoxFuture<'static, Result<(), Arc<ConnectError>>>),
+    /// At any time: each call finds out for itself, as its [`crate::Readiness`] says.
+    Always,
+}
+
+/// A clone is asked by another task, which has to be woken by a future of its own.
+impl Clone for ReadyWhen {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Connected | Self::Connecting(_) => Self::Connected,
+            Self::Always => Self::Always,
+        }
+    }
+}
+
+impl ReadyWhen {
+    /// Whether the channel of `manager` is ready.
+    pub(in crate::client) fn poll(
+        &mut self,
+        manager: &Arc<ConnectionManager>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Arc<ConnectError>>> {
+        loop {
+            match self {
+                Self::Always => return Poll::Ready(Ok(())),
+                Self::Connected if manager.open().is_some() => return Poll::Ready(Ok(())),
+                Self::Connected => {
+                    let connecting = connect(Arc::clone(manager));
+                    *self = Self::Connecting(ReusableBoxFuture::new(connecting));
+                }
+                Self::Connecting(connecting) => {
+                    let outcome = ready!(connecting.poll(cx));
+                    *self = Self::Connected;
+                    // The connection may have gone since it was made: then another is.
+                    if outcome.is_err() {
+                        return Poll::Ready(outcome);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Adds to the metadata of every call of a channel what shows who makes it, such as a token. A
+/// closure that takes a method and metadata is one.
+///
+/// It runs in the task of the call, before each, and must not block: a token that has to be
+/// fetched is kept and renewed by a task of the program's own. A call that the channel makes once
+/// more, on another connection, has the metadata that it had.
+///
+/// # Examples
+///
+/// ```
+/// use farcall::metadata::{AsciiMetadataValue, MetadataMap};
+/// use farcall::{Channel, Method, Status};
+///
+/// /// A channel whose calls carry `token`. It needs `tls`.
+/// # use farcall::AddressError;
+/// fn with_token(address: &str, mut token: AsciiMetadataValue) -> Result<(), AddressError> {
+///     // Its `Debug` does not show it.
+///     token.set_sensitive(true);
+///     let credentials = move |_: &Method, metadata: &mut MetadataMap| {
+///         metadata.insert("authorization", token.clone());
+///         Ok::<_, Status>(())
+///     };
+///     let channel = Channel::builder(address)?.call_credentials(credentials);
+/// # drop(channel);
+///     Ok(())
+/// }
+/// ```
+pub trait CallCredentials: Send + Sync + 'static {
+    /// Adds what shows who makes the call of `method`.
+    ///
+    /// # Errors
+    ///
+    /// With the status that the call ends with. It is not sent then.
+    fn apply(&self, method: &Method, metadata: &mut MetadataMap) -> Result<(), Status>;
+}
+
+impl<F> CallCredentials for F
+where
+    F: Fn(&Method, &mut MetadataMap) -> Result<(), Status> + Send + Sync + 'static,
+{
+    fn apply(&self, method: &Method, metadata: &mut MetadataMap) -> Result<(), Status> {
+        self(method, metadata)
+    }
+}
+
+/// The credentials of a channel, if it has any. Nothing of them is ever shown.
+#[derive(Clone, Default)]
+pub struct Credentials(Option<Arc<dyn CallCredentials>>);
+
+impl Credentials {
+    /// Returns the credentials of a channel.
+    pub fn new(credentials: impl CallCredentials) -> Self {
+        Self(Some(Arc::new(credentials)))
+    }
+
+    /// Returns true if calls carry credentials.
+    #[must_use]
+    pub fn are_there(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Adds them to the metadata of a call.
+    fn apply(&self, call: &mut Call<'_>) -> Result<(), Status> {
+        let Some(credentials) = &self.0 else { return Ok(()) };
+        let (method, metadata) = call.head_mut();
+        credentials.apply(method, metadata)
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.are_there() { "Credentials" } else { "no Credentials" })
+    }
+}
+
+/// Waits until there is a connection, and makes the attempts that are due meanwhile.
+///
+/// # Errors
+///
+/// When no attempt can succeed any more.
+async fn connect(manager: Arc<ConnectionManager>) -> Result<(), Arc<ConnectError>> {
+    loop {
+        // Before the attempt, so that no connection made after it is missed.
+        let connected = manager.connected();
+        match manager.connection().await {
+            Ok(_) => return Ok(()),
+            Err(error) if !error.may_pass() => return Err(error),
+            Err(_) => {}
+        }
+        tokio::select! {
+            () = sleep_until(Instant::from_std(manager.next_connect())) => {}
+            () = connected => {}
         }
     }
 }

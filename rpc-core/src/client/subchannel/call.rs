@@ -3,23 +3,31 @@
 //! A future is moved where it is returned and where it is awaited, all of it, room for later states
 //! included. So a call is one future from the stub to its connection; what most calls do not need
 //! has memory of its own.
+//!
+//! Over a connection of another protocol, the connection manager, backoff, readiness, deadlines,
+//! transparent retries and the log are those of every channel. What differs is that a connection is
+//! given the whole call, encoded.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, Either};
+use futures::stream::{self, BoxStream};
+use futures::{Stream, StreamExt};
 use tonic::Status;
 
 use super::{Route, Subchannel};
+use crate::call::options::MessageLimit;
 use crate::client::attempts::{LevelAttempts, Servers, SharedAttempts};
-use crate::client::call::begun::Begun;
-use crate::client::call::deadline::within;
-use crate::client::call::download::{download, headers};
+use crate::client::call::begun::{Begun, BegunWithin};
+use crate::client::call::reply::{download, headers};
+use crate::client::call::rules::within;
 use crate::client::call::{RequestStream, Sent};
 use crate::client::connection::Reply;
-use crate::client::{Call, ClientReply, Outgoing, Started};
-use crate::{CallKind, NotExecuted, Readiness};
+use crate::client::{Call, ClientReply, EncodedBody, EncodedCall, EncodedReply, Outgoing, Started};
+use crate::stream::StreamPart;
+use crate::{CallKind, Deadline, NotExecuted, Readiness};
 
 /// How many closed connections a call may meet before it fails: the channel's, its replacement, and
 /// one more.
@@ -214,4 +222,107 @@ impl Subchannel {
             }
         }
     }
+}
+
+impl Route<'_> {
+    /// Makes a call over a connection of another protocol.
+    pub(super) async fn call_encoded(self, mut call: Call<'_>) -> Result<ClientReply, Status> {
+        let manager = &self.subchannel.manager;
+        let begun = Begun::new(self.rules, &mut call);
+        let (readiness, deadline) = (call.readiness(self.rules), begun.deadline().copied());
+        let method = call.method().clone();
+        let call = checked(call.into_encoded(deadline), begun.limits().of_requests());
+        let made = async { self.make_encoded(call?, readiness).await };
+        let made = within(deadline.as_ref(), made).await;
+        let limit = begun.limits().of_responses();
+        let made = made.and_then(|reply| match &reply {
+            EncodedReply::Message { message, .. } => limit.check(message.len()).map(|()| reply),
+            EncodedReply::Stream { .. } => Ok(reply),
+        });
+        Ok(match begun.finish(&method, manager, made)? {
+            EncodedReply::Message { initial, trailers, message } => {
+                ClientReply::with_message(initial, trailers, message)
+            }
+            EncodedReply::Stream { initial, parts } => {
+                ClientReply::with_stream(initial, bounded(parts, begun.within(&method, manager)))
+            }
+        })
+    }
+
+    /// Makes a call, again if it may be retried, until its first answer.
+    async fn make_encoded(
+        self,
+        mut call: EncodedCall,
+        readiness: Readiness,
+    ) -> Result<EncodedReply, Status> {
+        let (method, limit) = (call.method.clone(), call.limit);
+        let Self { subchannel, shared, .. } = self;
+        let mut attempts = LevelAttempts::new(&method, Servers::One, call.is_repeatable(), shared);
+        loop {
+            let connection = match subchannel.manager.open() {
+                Some(connection) => Ok(connection),
+                None => subchannel.connection(readiness, limit.as_ref()).await,
+            };
+            let connection = connection.map_err(|status| attempts.final_status(status))?;
+            match connection.into_encoded()?.call(call.attempt()).await {
+                Ok(reply) => return Ok(reply),
+                Err(status) => attempts.failed(status, || subchannel.manager.take_replay())?,
+            }
+        }
+    }
+}
+
+/// The call, if its messages are within the limit of its stub.
+fn checked(mut call: EncodedCall, limit: MessageLimit) -> Result<EncodedCall, Status> {
+    call.body = match call.body {
+        EncodedBody::Message(message) => {
+            limit.check(message.len()).map_err(NotExecuted::mark)?;
+            EncodedBody::Message(message)
+        }
+        EncodedBody::Stream(messages) => {
+            let check = move |message: Result<bytes::Bytes, Status>| {
+                let message = message?;
+                limit.check(message.len())?;
+                Ok(message)
+            };
+            EncodedBody::Stream(messages.map(check).boxed())
+        }
+    };
+    Ok(call)
+}
+
+/// A stream of responses until the call's deadline. It keeps the channel's connection, and its
+/// failure is logged.
+fn bounded(
+    parts: BoxStream<'static, Result<StreamPart, Status>>,
+    call: BegunWithin,
+) -> impl Stream<Item = Result<StreamPart, Status>> + Send + 'static {
+    let limit = call.receiving().limit;
+    stream::unfold(Some((parts, call)), move |state| async move {
+        let (mut parts, call) = state?;
+        let over = match call.deadline() {
+            Some(Deadline(at)) => Either::Left(tokio::time::sleep_until(at)),
+            None => Either::Right(std::future::pending()),
+        };
+        let next = tokio::select! {
+            biased;
+            next = parts.next() => next?,
+            () = over => Err(call.over_time()),
+        };
+        let next = next.and_then(|part| {
+            if let StreamPart::Message(message) = &part {
+                limit.check(message.len())?;
+            }
+            Ok(part)
+        });
+        match next {
+            Ok(part) => Some((Ok(part), Some((parts, call)))),
+            Err(status) => {
+                let is_over = call.deadline().is_some_and(|it| it.is_cause_of(&status));
+                let status = if is_over { call.over_time() } else { status };
+                call.log_failure(&status);
+                Some((Err(status), None))
+            }
+        }
+    })
 }
