@@ -13,9 +13,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
-use tonic::{Code, Status};
-
-use crate::NotExecuted;
 
 /// The key under which `Request::set_timeout` leaves the timeout.
 const GRPC_TIMEOUT: &str = "grpc-timeout";
@@ -60,15 +57,6 @@ impl Deadline {
     #[must_use]
     pub fn has_passed(self, now: Instant) -> bool {
         self.0 <= now
-    }
-
-    /// Returns true if this deadline, which has passed, explains `status`. The peer and its
-    /// protocol may keep the same deadline, and say so a moment before a timer of this side. A
-    /// call that was never sent says more itself.
-    pub(crate) fn is_cause_of(self, status: &Status) -> bool {
-        matches!(status.code(), Code::Cancelled | Code::DeadlineExceeded)
-            && !NotExecuted::is_said_by(status)
-            && self.has_passed(Instant::now())
     }
 
     /// The deadline of the call that is being handled; `None` outside of one, and where the call

@@ -13,8 +13,8 @@ use futures::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::sync::mpsc;
 
-use crate::client::{Connect, Established};
-use crate::connect::{self, Bootstrap, ClientConfig, ConnectError, Wanted};
+use crate::client::{self, ClientConfig, Connect, Established};
+use crate::connect::{Bootstrap, ConnectError, Wanted};
 use crate::server::Listen;
 use crate::transport::inproc::InprocTransport;
 use crate::transport::{Addresses, Transport};
@@ -108,7 +108,7 @@ impl Connect for InprocConnector {
                 let address = self.address().to_string();
                 ConnectError::Unreachable { address, reason }
             })?;
-            connect::connect(Box::new(bootstrap), &self.address(), &self.config, wanted).await
+            client::connect(Box::new(bootstrap), &self.address(), &self.config, wanted).await
         })
     }
 }

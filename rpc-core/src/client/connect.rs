@@ -1,4 +1,4 @@
-//! `Connect`: how a channel makes its connections.
+//! `Connect`: how a channel makes its connections, and opens byte streams for them.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,8 +6,42 @@ use std::{fmt, io};
 
 use futures::future::BoxFuture;
 
-use crate::client::Established;
-use crate::connect::{ClientConfig, ConnectError, Wanted};
+use super::{ChannelSettings, ConfiguredNames, Established};
+use crate::connect::{Bootstrap, ConnectError, UpgradePolicy, Wanted};
+
+/// How a client connects.
+#[derive(Debug, Clone, Default)]
+pub struct ClientConfig {
+    /// The settings of its channel.
+    pub settings: Arc<ChannelSettings>,
+    /// Which upgraded paths to try.
+    pub policy: UpgradePolicy,
+    /// The names that are compared with the methods of the first server.
+    pub names: Option<Arc<ConfiguredNames>>,
+}
+
+impl ClientConfig {
+    /// Connects without upgraded paths, by the default settings after `change`.
+    #[must_use]
+    pub fn with_settings(change: impl FnOnce(&mut ChannelSettings)) -> Self {
+        let mut settings = ChannelSettings::default();
+        change(&mut settings);
+        settings.into()
+    }
+}
+
+impl From<ChannelSettings> for ClientConfig {
+    /// Connects without upgraded paths.
+    fn from(settings: ChannelSettings) -> Self {
+        Self { settings: Arc::new(settings), ..Self::default() }
+    }
+}
+
+/// Makes a connection of an open stream.
+pub type Handshake<'a> = dyn Fn(Box<dyn Bootstrap>) -> Connecting<'a> + Send + Sync + 'a;
+
+/// A connection that is being made.
+pub type Connecting<'a> = BoxFuture<'a, Result<Established, ConnectError>>;
 
 /// Makes connections to one server.
 pub trait Connect: fmt::Debug + Send + Sync + 'static {
@@ -71,4 +105,29 @@ impl Connect for OneConnection {
         });
         Box::pin(std::future::ready(connection))
     }
+}
+
+/// Opens byte streams to a server, for connections of any protocol.
+pub trait OpenStream: fmt::Debug + Send + Sync {
+    /// Opens one. What TLS has to do is left to [`Bootstrap::open`].
+    fn open_stream(&self) -> BoxFuture<'_, io::Result<Box<dyn Bootstrap>>>;
+
+    /// Opens a stream to `server`, as the user wrote it, and has `handshake` make a connection of
+    /// it. Where the server has several addresses, they may take part in one race, so that one
+    /// which accepts and says nothing does not hide another.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of the stream, or of the handshake.
+    fn connect_by<'a>(&'a self, server: &'a str, handshake: &'a Handshake<'a>) -> Connecting<'a> {
+        Box::pin(async move {
+            let unreachable =
+                |reason| ConnectError::Unreachable { address: server.to_owned(), reason };
+            handshake(self.open_stream().await.map_err(unreachable)?).await
+        })
+    }
+
+    /// Sets further addresses of the server for later streams. A connector without addresses of
+    /// the network ignores them.
+    fn set_alternatives(&self, _alternatives: &Arc<[SocketAddr]>) {}
 }

@@ -8,6 +8,7 @@ mod connect;
 mod connection;
 mod connection_manager;
 pub mod endpoints;
+mod handshake;
 mod layered;
 mod method_table;
 pub mod mock;
@@ -24,13 +25,14 @@ pub use call::{
 };
 pub use caller::{Caller, DynCaller};
 pub use channel::{CallCredentials, Channel, ChannelParts, Credentials};
-pub use connect::Connect;
 pub(crate) use connect::OneConnection;
+pub use connect::{ClientConfig, Connect, Connecting, Handshake, OpenStream};
 pub use connection::{
     ClientSetup, Connection, EncodedBody, EncodedCall, EncodedCalls, EncodedReply, Established,
     Outgoing, Reply, SessionCalls, Started,
 };
 pub use connection_manager::{Path, PathCounts};
+pub use handshake::connect;
 pub use layered::{Intercepted, LayeredChannel};
 pub use method_table::{ConfiguredNames, MethodTable};
 pub(crate) use session::Session;

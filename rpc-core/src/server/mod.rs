@@ -3,6 +3,7 @@
 mod call;
 mod connection;
 mod handle;
+mod handshake;
 mod layers;
 mod listen;
 pub(crate) mod method_compression;
@@ -15,11 +16,12 @@ mod settings;
 pub use call::{CallContext, HandlerFuture, ServerCall, Service, buffer};
 pub use connection::{ServerConnection, ServerSetup};
 pub use handle::{Server, ServerParts, WeakServer};
+pub use handshake::{Accepted, Opening, ServerHandshake, accept};
 pub use layers::{
     InterceptedService, LayeredService, ServerRequest, ServerResponse, ServerStack, intercepted,
     layered, layered_methods,
 };
-pub use listen::{Listen, Offers};
+pub use listen::{Gateway, Listen, Offers, OtherProtocol};
 pub use method_compression::{MethodCompression, NotServed};
 pub use peer::{Authorize, PeerExtensions, PeerInfo};
 pub(crate) use session::ServerSession;

@@ -7,13 +7,14 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::connect::{ServerHandshake, Upgrade};
+use crate::connect::Upgrade;
 use crate::limited_log;
 use crate::limits::log::LogLimit;
 use crate::long_wait::wait_until;
 use crate::policy::keepalive::{Action, Keepalive, KeepaliveTimer};
 use crate::policy::lifetime::{GOODBYE_TIMEOUT, Lifetime, LifetimeRules, Retiring, Stage};
 use crate::policy::progress::Progress;
+use crate::server::ServerHandshake;
 use crate::server::serve::shared::Shared;
 use crate::server::{Offers, ServerConnection};
 use crate::transport::CloseReason;

@@ -70,7 +70,7 @@ impl PeerLimit {
         addresses: &Addresses,
         floor: u64,
     ) -> LimitShare<PeerKey> {
-        let key = PeerKey::of(addresses);
+        let key = PeerKey::new(addresses.peer);
         let per_peer = self.per_peer.load(Ordering::Relaxed);
         let bound = match (key, per_peer) {
             (PeerKey::Local, _) => Bound::Fixed(u64::MAX),

@@ -11,16 +11,18 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::connect::{Accepted, Bootstrap, Fallback, HandshakeError, Opening, accept, identify};
+use crate::connect::{Bootstrap, Fallback, HandshakeError};
 use crate::limited_log;
 use crate::limits::log::LogLimit;
 use crate::limits::memory::MemoryShare;
 use crate::limits::peer_key::PeerKey;
 use crate::limits::quota::Charge;
+use crate::server::handshake::identify;
 use crate::server::serve::gateway::gateway;
 use crate::server::serve::life::{self, Rules};
 use crate::server::serve::limits::{CONNECTIONS_FLOOR, Slot, Slots};
 use crate::server::serve::shared::{Registered, Shared, relieve};
+use crate::server::{Accepted, Opening, accept};
 use crate::server::{Listen, Offers, ServerConnection, ServerSession, ServerSettings, ServerSetup};
 use crate::transport::Addresses;
 

@@ -175,7 +175,7 @@ impl ServerMemory {
     /// The share of a new connection, from its handshake on.
     pub(in crate::server) fn connection(&self, addresses: &Addresses) -> MemoryShare {
         let number = self.connection_count.fetch_add(1, Ordering::Relaxed);
-        MemoryShare::new(&self.limit, PeerKey::of(addresses), number, &self.pressure)
+        MemoryShare::new(&self.limit, PeerKey::new(addresses.peer), number, &self.pressure)
     }
 
     /// The bytes that count now.

@@ -2,103 +2,20 @@
 
 use std::sync::Arc;
 
-use super::handshake::{self, HandshakeError};
-use super::path_binding::{End, PathBinding};
-use super::reasons::{Failures, Fallback};
-use super::{
-    Bootstrap, Candidate, ConnectError, Declined, Obstacle, PendingOffer, Upgrade, upgrade,
-};
+use super::{ClientConfig, ClientSetup, Established, Session};
 use crate::Negotiated;
-use crate::client::{ChannelSettings, ClientSetup, ConfiguredNames, Established, Session};
+use crate::connect::handshake;
+use crate::connect::info::{Failures, Fallback};
+use crate::connect::upgrade::{self, End, PathBinding};
+use crate::connect::{
+    Bootstrap, Candidate, ConnectError, Declined, Obstacle, PendingOffer, Upgrade, UpgradePolicy,
+    handshake_failed,
+};
 use crate::memory::MemoryCharge;
 use crate::policy::failover::Wanted;
 use crate::transport::Addresses;
 use crate::wire::PeerText;
 use crate::wire::hello::{self, Hello, Offer, PREFIX_LEN, Verdict};
-
-/// How a client connects.
-#[derive(Debug, Clone, Default)]
-pub struct ClientConfig {
-    /// The settings of its channel.
-    pub settings: Arc<ChannelSettings>,
-    /// Which upgraded paths to try.
-    pub policy: UpgradePolicy,
-    /// The names that are compared with the methods of the first server.
-    pub names: Option<Arc<ConfiguredNames>>,
-}
-
-impl ClientConfig {
-    /// Connects without upgraded paths, by the default settings after `change`.
-    #[must_use]
-    pub fn with_settings(change: impl FnOnce(&mut ChannelSettings)) -> Self {
-        let mut settings = ChannelSettings::default();
-        change(&mut settings);
-        settings.into()
-    }
-}
-
-impl From<ChannelSettings> for ClientConfig {
-    /// Connects without upgraded paths.
-    fn from(settings: ChannelSettings) -> Self {
-        Self { settings: Arc::new(settings), ..Self::default() }
-    }
-}
-
-/// Which upgraded paths a client tries.
-#[derive(Debug, Clone, Default)]
-pub enum UpgradePolicy {
-    /// None: the bootstrap carries the connection.
-    #[default]
-    Never,
-    /// The first that both sides can, of these; otherwise the bootstrap, and the reason is kept.
-    Prefer(Vec<Arc<dyn Upgrade>>),
-    /// This one, or no connection.
-    Require(Arc<dyn Upgrade>),
-}
-
-impl UpgradePolicy {
-    fn upgrades(&self, wanted: &Wanted) -> &[Arc<dyn Upgrade>] {
-        match self {
-            Self::Never => &[],
-            Self::Prefer(_) if matches!(wanted, Wanted::Bootstrap(_)) => &[],
-            Self::Prefer(upgrades) => upgrades,
-            Self::Require(upgrade) => std::slice::from_ref(upgrade),
-        }
-    }
-
-    /// The upgrade without which there is to be no connection.
-    fn required(&self, wanted: &Wanted) -> Option<&Arc<dyn Upgrade>> {
-        match self {
-            Self::Prefer(upgrades) if *wanted == Wanted::Upgraded => upgrades.first(),
-            Self::Never | Self::Prefer(_) => None,
-            Self::Require(upgrade) => Some(upgrade),
-        }
-    }
-
-    /// Checks that this host can have the path that an attempt is for, before anything is sent: a
-    /// host without a device bothers no server.
-    ///
-    /// # Errors
-    ///
-    /// Returns `UpgradeRequired` if the attempt is for an upgraded path beside a connection in use,
-    /// and no address of this host can have it.
-    ///
-    /// # Cancel safety
-    ///
-    /// This method is cancel safe: the thread finishes its query alone.
-    pub async fn check_host(&self, wanted: &Wanted, server: &str) -> Result<(), ConnectError> {
-        let required = self.required(wanted).filter(|_| *wanted == Wanted::Upgraded);
-        let Some(upgrade) = required else { return Ok(()) };
-        let this = Arc::clone(upgrade);
-        let checked = upgrade::blocking(move || this.check(None)).await;
-        checked.map(drop).map_err(|declined| ConnectError::UpgradeRequired {
-            address: server.to_owned(),
-            upgrade: upgrade.name(),
-            reason: format!("this host: {declined}").into(),
-            can_pass: declined.obstacle.can_pass(),
-        })
-    }
-}
 
 /// An offer under way, with what is known of those that failed.
 #[derive(Default)]
@@ -107,6 +24,32 @@ struct Offers {
     failures: Failures,
     /// Why this side offers none, for the server.
     unoffered: Failures,
+}
+
+impl Offers {
+    /// Offers nothing, because the last path broke for `reason`, and is not due yet.
+    fn skip(&mut self, reason: &Arc<str>) {
+        for failures in [&mut self.failures, &mut self.unoffered] {
+            failures.add_known(reason, Obstacle::Broken);
+        }
+    }
+
+    /// Notes what the server declined, and why.
+    fn take_declined(&mut self, answer: &mut Hello) {
+        for declined in std::mem::take(&mut answer.declined) {
+            self.pending.retain(|(name, _)| !declined.is_about(name));
+            let (name, reason) = (declined.name(), declined.reason());
+            let can_pass = !declined.is_final();
+            self.failures.add_peers(name.as_str(), &reason, can_pass);
+        }
+        if answer.accepted.is_none() {
+            // A server that knows nothing of it declines nothing either.
+            for (name, _) in self.pending.drain(..) {
+                let unknown = Declined::with(Obstacle::Incompatible, "the server does not know it");
+                self.failures.add_declined(name, "", &unknown);
+            }
+        }
+    }
 }
 
 /// Makes a connection of an open byte stream to `server`, the address as the user wrote it.
@@ -226,32 +169,6 @@ async fn prepare_offers(upgrades: &[Arc<dyn Upgrade>], addresses: &Addresses) ->
     offers
 }
 
-impl Offers {
-    /// Offers nothing, because the last path broke for `reason`, and is not due yet.
-    fn skip(&mut self, reason: &Arc<str>) {
-        for failures in [&mut self.failures, &mut self.unoffered] {
-            failures.add_known(reason, Obstacle::Broken);
-        }
-    }
-
-    /// Notes what the server declined, and why.
-    fn take_declined(&mut self, answer: &mut Hello) {
-        for declined in std::mem::take(&mut answer.declined) {
-            self.pending.retain(|(name, _)| !declined.is_about(name));
-            let (name, reason) = (declined.name(), declined.reason());
-            let can_pass = !declined.is_final();
-            self.failures.add_peers(name.as_str(), &reason, can_pass);
-        }
-        if answer.accepted.is_none() {
-            // A server that knows nothing of it declines nothing either.
-            for (name, _) in self.pending.drain(..) {
-                let unknown = Declined::with(Obstacle::Incompatible, "the server does not know it");
-                self.failures.add_declined(name, "", &unknown);
-            }
-        }
-    }
-}
-
 async fn prove(
     offers: &mut Offers,
     accepted: &Offer,
@@ -290,30 +207,5 @@ fn check_required(
             Err(ConnectError::UpgradeRequired { address, upgrade, reason, can_pass })
         }
         _ => Ok(()),
-    }
-}
-
-/// Why there is no connection to `address`, whose handshake has failed so.
-#[must_use]
-pub fn handshake_failed(address: &str, error: HandshakeError) -> ConnectError {
-    let address = address.to_owned();
-    match error {
-        HandshakeError::Silent => {
-            let words = "the server closed the connection without a word";
-            let reason = std::io::Error::new(std::io::ErrorKind::UnexpectedEof, words);
-            ConnectError::Handshake { address, reason }
-        }
-        HandshakeError::Tls { reason } => ConnectError::Tls { address, reason },
-        HandshakeError::Io(reason) => ConnectError::Handshake { address, reason },
-        HandshakeError::Protocol(reason) => ConnectError::Protocol { address, reason },
-        // Errors of the server's side.
-        HandshakeError::Unproven { .. }
-        | HandshakeError::NoVerdict { .. }
-        | HandshakeError::NotAgreed { .. }
-        | HandshakeError::NoAlpn { .. }
-        | HandshakeError::ProxyHeader { .. }
-        | HandshakeError::NoMemory(_) => {
-            ConnectError::Handshake { address, reason: std::io::Error::other(error) }
-        }
     }
 }

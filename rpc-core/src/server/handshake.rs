@@ -6,14 +6,12 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tonic::Status;
 
-use super::handshake::{self, HandshakeError};
-use super::path_binding::{End, PathBinding};
-use super::reasons::{Failures, Fallback};
-use super::turn_away::turn_away;
-use super::{
-    Alpn, Bootstrap, Candidate, Declined, Obstacle, OtherProtocol, Replayed, Upgrade, upgrade,
-};
+use crate::connect::handshake::{self, HandshakeError, turn_away};
+use crate::connect::info::{Failures, Fallback};
+use crate::connect::upgrade::{self, End, PathBinding};
+use crate::connect::{Alpn, Bootstrap, Candidate, Declined, Obstacle, Replayed, Upgrade};
 use crate::memory::{MemoryCharge, MemoryShare};
+use crate::server::OtherProtocol;
 use crate::settings::MIN_MEMORY;
 use crate::transport::{Addresses, TlsInfo, Transport};
 use crate::wire::ProtocolError;
@@ -293,5 +291,5 @@ async fn choose(
 }
 
 #[cfg(test)]
-#[path = "server_tests.rs"]
+#[path = "handshake_tests.rs"]
 mod tests;
