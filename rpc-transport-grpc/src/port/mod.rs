@@ -28,7 +28,8 @@ mod stream;
 
 use std::sync::Arc;
 
-use rpc_core::connect::{Alpn, Gateway, OtherProtocol};
+use rpc_core::connect::Alpn;
+use rpc_core::server::{Gateway, OtherProtocol};
 use rpc_core::server::ServerConnection;
 use rpc_core::wire::Spoken;
 

@@ -9,9 +9,8 @@ use futures::future::BoxFuture;
 use rpc_core::client::{Connect, Established};
 #[cfg(feature = "tls")]
 use rpc_core::connect::Alpn;
-use rpc_core::connect::{
-    self, Bootstrap, ClientConfig, ConnectError, Connecting, Handshake, OpenStream, Wanted,
-};
+use rpc_core::client::{ClientConfig, Connecting, Handshake, OpenStream};
+use rpc_core::connect::{self, Bootstrap, ConnectError, Wanted};
 use rpc_core::server::Listen;
 use rpc_core::transport::Addresses;
 #[cfg(target_os = "linux")]

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use rpc_core::client::{Connect, Established};
-use rpc_core::connect::{self, Bootstrap, ClientConfig, ConnectError, OpenStream, Wanted};
+use rpc_core::client::{ClientConfig, OpenStream};
+use rpc_core::connect::{self, Bootstrap, ConnectError, Wanted};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::accepted::bootstrap;
@@ -29,7 +30,7 @@ impl StreamConnector {
     /// # Examples
     ///
     /// ```
-    /// use rpc_core::connect::ClientConfig;
+    /// use rpc_core::client::ClientConfig;
     /// use rpc_transport_tcp::StreamConnector;
     /// use tokio::net::TcpStream;
     ///

@@ -114,7 +114,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, Mutex};
 
-    use rpc_core::connect::ClientConfig;
+    use rpc_core::client::ClientConfig;
     use rpc_core::server::{ServerParts, ServerSettings};
     use rpc_core::{Channel, Server};
     use tokio::net::{TcpListener, TcpStream, UnixStream};
