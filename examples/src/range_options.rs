@@ -1,11 +1,11 @@
-//! What a range may ask for beside its keys: how many, in which order, of which revision.
+//! Options of a range beside its keys: limit, order, revision.
 
 use farcall::Status;
 
 use crate::proto::etcdserverpb::RangeRequest;
 use crate::proto::etcdserverpb::range_request::{SortOrder, SortTarget};
 
-/// How many keys the answer holds at most; etcd takes 0 for no limit.
+/// Returns the maximum number of keys in the answer. etcd takes 0 for no limit.
 pub(crate) fn limit(request: &RangeRequest) -> usize {
     match usize::try_from(request.limit) {
         _ if request.count_only => 0,

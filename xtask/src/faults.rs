@@ -29,7 +29,7 @@ pub(crate) struct FaultsOptions {
     /// Name the rows instead of showing them.
     #[arg(long)]
     list: bool,
-    /// How many calls the row `cancels` makes.
+    /// Number of calls in the row `cancels`.
     #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
     cancels: u64,
     /// The guest's kernel.

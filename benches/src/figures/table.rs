@@ -30,7 +30,7 @@ impl Table {
         self.rows.push(Row::Failed { number: number.to_owned(), reason: reason.to_owned() });
     }
 
-    /// How many could not be measured.
+    /// Returns the number of figures that could not be measured.
     #[must_use]
     pub fn failed_count(&self) -> usize {
         self.rows.iter().filter(|row| matches!(row, Row::Failed { .. })).count()

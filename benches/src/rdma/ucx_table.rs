@@ -1,4 +1,4 @@
-//! What `ucx_perftest` prints: one row of numbers under rows of names.
+//! The output of `ucx_perftest`: one row of numbers under rows of names.
 
 use anyhow::{Context as _, Result};
 

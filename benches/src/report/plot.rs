@@ -13,7 +13,7 @@ pub(super) struct Bar {
     pub(super) shown: String,
 }
 
-/// How many times as good as its aim something is.
+/// A value as a multiple of its aim.
 #[derive(Debug)]
 pub(super) struct Mark {
     pub(super) label: String,
@@ -23,7 +23,7 @@ pub(super) struct Mark {
     pub(super) value: f64,
     /// The best round.
     pub(super) most: f64,
-    /// What may be shipped.
+    /// The multiple at which the value may be shipped.
     pub(super) ship: f64,
 }
 
@@ -113,7 +113,7 @@ fn middle(row: i32) -> i32 {
     HEAD + row * ROW + ROW / 2
 }
 
-/// Where a multiple of the aim stands; beyond the scale, at its end.
+/// Returns the position of a multiple of the aim. Beyond the scale it is the end of the scale.
 fn position(multiple: f64) -> i32 {
     let (least, most) = MULTIPLES;
     let part = (multiple.clamp(least, most) / least).ln() / (most / least).ln();

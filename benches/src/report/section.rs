@@ -181,7 +181,7 @@ fn bars(part: &Part, column: Column) -> Vec<Bar> {
     part.sides.iter().filter_map(value).collect()
 }
 
-/// How many times as good as their aims the parts are. Those that aim at nothing have no multiples.
+/// Returns the parts as multiples of their aims. Parts without an aim have none.
 fn marks(figures: &[(&str, &Figure)]) -> Vec<Mark> {
     let parts = figures
         .iter()

@@ -1,9 +1,9 @@
-//! Whether a process may have as many descriptors as connections need.
+//! Checks that a process may open as many descriptors as its connections need.
 
 use anyhow::{Context as _, Result, ensure};
 use nix::sys::resource::{Resource, getrlimit};
 
-/// What a process has open beside its connections: pipes, the reactor's, the runtime's.
+/// Descriptors of a process beside its connections: pipes, the reactor's, the runtime's.
 const OTHERS: u64 = 64;
 
 /// Sees to it that a server or a client can have `connections` of them. Workers raise their own

@@ -1,4 +1,4 @@
-//! What a worker promises: never more receive slots than it has.
+//! A worker never promises more receive slots than it has.
 
 use std::time::Duration;
 

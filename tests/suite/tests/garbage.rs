@@ -18,7 +18,7 @@ const FIRST: u8 = 2;
 const NEXT: u8 = 3;
 const ACK: u8 = 4;
 
-/// What a bad peer does first.
+/// The first bytes of a bad peer.
 #[derive(Clone, Copy, PartialEq)]
 enum Opening {
     Garbage,

@@ -13,11 +13,11 @@ use rpc_core::wire::FrameKind;
 use tokio::net::TcpListener;
 
 const LIMIT: Duration = Duration::from_secs(30);
-/// What a handshake with a server may take that says nothing.
+/// Time allowed for a handshake with a silent server.
 const SILENCE: Duration = Duration::from_millis(500);
 const WHOLE: u8 = 1;
 
-/// What the server says.
+/// The server's answer.
 enum Answer {
     /// Instead of its Hello.
     First(Vec<u8>),

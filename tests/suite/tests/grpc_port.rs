@@ -48,7 +48,7 @@ const IDLE_MAX: u64 = 26 << 10;
 /// The most that a call counts beside its messages, in bytes.
 const CALL_MAX: u64 = 8 << 10;
 
-/// What a handler saw.
+/// The handler's observation.
 #[derive(Debug, PartialEq, Eq)]
 enum Saw {
     Entered,
@@ -459,7 +459,7 @@ async fn clients_over_a_channel_inflate_no_more_than_they_may() {
     within(client.unary_call(bomb(90_000))).await.expect("it is not too long");
 }
 
-/// What a compressed message becomes is known when it is there, which is too late.
+/// A compressed message's inflated length is known only when it has arrived, which is too late.
 #[tokio::test]
 async fn a_compressed_message_counts_what_it_may_become() {
     let (service, _seen) = Waiting::new();
@@ -538,7 +538,7 @@ async fn a_response_counts_until_its_client_takes_it() {
 
 /// Streams in numbers, opened and reset at once: CVE-2023-44487.
 #[tokio::test]
-async fn a_client_that_resets_its_streams_in_numbers_loses_its_connection() {
+async fn a_rapid_reset_client_loses_its_connection() {
     let (service, _seen) = Waiting::new();
     let running = serve(Server::builder().add_service(TestServiceService::new(service))).await;
     let stream = TcpStream::connect(&running.authority).await.unwrap();

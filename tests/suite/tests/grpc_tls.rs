@@ -234,7 +234,7 @@ async fn rules_of_access_hold_for_clients_of_grpc() {
 }
 
 #[tokio::test]
-async fn calls_in_flight_over_tls_are_answered_when_the_server_shuts_down() {
+async fn a_shutdown_answers_tls_calls_in_flight() {
     let (authority, service) = (Authority::new(), Who::default());
     let builder = Server::builder().tls(&authority.server()).max_calls(1);
     let running = serve_with(builder, service.clone()).await;
@@ -370,7 +370,7 @@ async fn a_client_that_agrees_on_grpc_and_speaks_farcall_is_refused() {
     assert!(refused.contains("closed the connection"), "{refused}");
 }
 
-/// How much a client has said when it says no more.
+/// The point at which a client falls silent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Said {
     /// The head of a record of TLS.

@@ -32,7 +32,7 @@ const DEATH_INTERVAL: Duration = Duration::from_millis(10);
 /// Of the simulation's time, for one call: far longer than it takes, and bounded.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 
-/// As the specification has it, from a device that is known to take receives in order.
+/// The specified behavior, on a device that is known to take receives in order.
 const ORDERED: ReceiveDrain = {
     let mut drain = ReceiveDrain::SPECIFIED;
     drain.order = ReceiveOrder::Posted;
@@ -42,7 +42,7 @@ const ORDERED: ReceiveDrain = {
 /// A driver in words, what farcall knows of it, and what it does.
 type Driver = (&'static str, ReceiveDrain, fn(&mut SimFaults));
 
-/// What drivers do, each by itself and then together.
+/// The behavior of drivers, each alone and then all together.
 const DRIVERS: [Driver; 6] = [
     ("as specified", ORDERED, |_| ()),
     ("purges", ORDERED, |faults| faults.purge_on_destroy = 1.0),
@@ -220,7 +220,7 @@ fn two_thousand_deaths_cost_a_lane_no_slot_whatever_the_driver() {
 }
 
 #[test]
-fn peers_that_never_finish_a_message_wear_lanes_out_and_keep_no_client_out() {
+fn unfinished_messages_wear_lanes_but_exclude_no_client() {
     for (words, drain, change) in [DRIVERS[4], DRIVERS[5], UNKNOWN] {
         run(
             || Scene::new(drain, change, 2),
@@ -241,7 +241,7 @@ fn peers_that_never_finish_a_message_wear_lanes_out_and_keep_no_client_out() {
 /// A connection that has queue pairs which never receive may have any of the receives that died:
 /// they stay in doubt as long as it lives, and new connections get another lane.
 #[test]
-fn a_lane_that_misses_a_tenth_is_replaced_for_new_connections_and_serves_its_own() {
+fn a_worn_lane_keeps_its_connections_and_takes_no_new_ones() {
     let (_, drain, change) = DRIVERS[4];
     run(
         || Scene::new(drain, change, 2),

@@ -1,5 +1,5 @@
-//! How often a channel connects to a server that is not there, or of no use, on a clock that the
-//! test owns; and that a server which comes back is found.
+//! The frequency of a channel's attempts to reach a server that is gone or of no use, on a clock
+//! that the test owns; and that a server which returns is found.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

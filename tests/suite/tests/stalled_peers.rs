@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// Much longer than a peer that reads takes for anything here.
 const PROGRESS_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How often a peer says that it is there.
+/// Interval of a peer's pongs.
 const PONG_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Longer than what the two kernels take for a peer that does not read.

@@ -201,7 +201,7 @@ async fn the_last_list_is_kept_while_the_control_plane_is_away() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_rejected_with_the_reason_and_changes_nothing() {
+async fn an_unreadable_resource_is_rejected_and_changes_nothing() {
     let [one, two, _] = three().await;
     let control_plane = ControlPlane::start(&[service([&one])]).await.unwrap();
     let channel = channel(control_plane.address());
@@ -237,7 +237,7 @@ async fn a_control_plane_that_is_not_there_is_named() {
 /// another one, as a process with the bootstrap of a pod.
 const IN_A_POD: &str = "in_a_pod_a_service_is_found_by_its_name";
 
-/// Where the test in the pod is told what to expect.
+/// Variable that tells the test in the pod the expected server.
 const WANTED: &str = "FARCALL_TEST_XDS_SERVER";
 
 #[tokio::test]

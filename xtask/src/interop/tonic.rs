@@ -20,7 +20,7 @@ const PROGRAM: RdmaProgram = RdmaProgram {
     limit_seconds: 600,
 };
 
-/// What of a line is read.
+/// The parts of a line that are read.
 #[derive(Debug, Deserialize)]
 struct Line {
     column: String,

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn unstable_is_found_although_it_bears_the_name_of_the_next_release() {
+    fn unstable_is_found_under_the_next_releases_name() {
         let text = "deb http://mirror.test/security sid-security main\n\
                     deb http://mirror.test/debian sid main\n";
         let of = |codename| DebianSource::of_release(in_lines(text).into_iter(), codename);

@@ -15,7 +15,7 @@ use super::options::VmOptions;
 
 const GUEST_SCRIPT: &str = include_str!("guest.sh");
 
-/// Where the guest sees the share.
+/// Path of the share in the guest.
 pub(crate) const SHARE_IN_GUEST: &str = "/guest";
 
 /// One guest's folder. It is removed when this value is dropped.

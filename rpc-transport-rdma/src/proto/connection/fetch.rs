@@ -1,4 +1,4 @@
-//! What the peer offers and this side wants: memory in its turn, then READs, then a release.
+//! Fetches the peer's offers: memory in its turn, then READs, then a release.
 
 use rpc_core::wire::ProtocolError;
 
@@ -31,7 +31,7 @@ impl<B: Buffers> ConnectionState<B> {
         self.control.push_back(MessageKind::Ats { transfer, outcome });
     }
 
-    /// Has memory taken for the transfers that are due, unless the owner is at it.
+    /// Requests memory for due transfers, unless a request is pending.
     pub(super) fn take_memory(&mut self) {
         if !self.is_taking && self.rndv_get.has_due() {
             self.is_taking = true;
@@ -54,12 +54,12 @@ impl<B: Buffers> ConnectionState<B> {
         self.rndv_get.head(transfer, len)
     }
 
-    /// Whether an accepted transfer still waits for memory.
+    /// Returns true if an accepted transfer still waits for memory.
     pub(crate) fn is_waiting(&self, transfer: u32) -> bool {
         self.rndv_get.is_waiting(transfer)
     }
 
-    /// Whether the owner waits for room for READs.
+    /// Returns true if the owner waits for room for READs.
     #[cfg(test)]
     pub(crate) fn waits_to_read(&self) -> bool {
         self.read_throttle.is_waiting()

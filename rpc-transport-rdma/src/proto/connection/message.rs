@@ -1,4 +1,4 @@
-//! What the peer says.
+//! Handles the peer's messages.
 
 use bytes::Bytes;
 use rpc_core::wire::ProtocolError;

@@ -40,12 +40,12 @@ const UNREAD_LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// in which what it took has left its queue.
 const RETRY_AFTER: Duration = Duration::from_millis(1);
 
-/// How long an end waits at most for the device to say that a queue pair takes no more receives:
-/// far longer than a device takes, and short enough for one that never says it.
+/// Maximum time for which an end waits for the device's last-WQE-reached event: far longer than a
+/// device takes, and short enough for one that never sends it.
 const LAST_RECEIVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl<B: Buffers> ConnectionState<B> {
-    /// When the owner has to tell of the [next deadline](super::Event::Timeout).
+    /// Returns the time at which the owner must send the [next timeout](super::Event::Timeout).
     pub(crate) fn next_deadline(&mut self) -> Option<Instant> {
         if matches!(self.phase, Phase::Halting(_)) {
             // Waits of a connection that ends have no deadlines but that of its end.
@@ -65,7 +65,7 @@ impl<B: Buffers> ConnectionState<B> {
         self.timers.next()
     }
 
-    /// Has posting tried again after a while.
+    /// Schedules another attempt to post.
     pub(super) fn retry_post(&mut self, now: Instant) {
         self.timers.arm(Timer::RetryPost, now + RETRY_AFTER);
     }
@@ -97,8 +97,8 @@ impl<B: Buffers> ConnectionState<B> {
         Ok(())
     }
 
-    /// When a peer is to be judged again of which something may not have been read; `None` when it
-    /// may be judged now.
+    /// Returns the time at which to judge a peer again whose messages may not have been read.
+    /// `None` if it can be judged now.
     fn postponed(look: Look) -> Option<Instant> {
         match look {
             Look { has_unread: true, now, .. } => Some(now + UNREAD_LOOK_INTERVAL),
@@ -200,7 +200,7 @@ impl<B: Buffers> ConnectionState<B> {
         }
     }
 
-    /// Has the timers be those of a connection that is halted.
+    /// Replaces the timers by those of a halted connection.
     pub(super) fn arm_drain(&mut self, now: Instant) {
         self.timers.clear();
         let timeout = self.rules.timeouts.close;

@@ -1,4 +1,5 @@
-//! What goes out: messages as credits allow, READs as the peer allows, offers with their keys.
+//! Chooses the outgoing work: messages as credits allow, READs as the peer allows, offers with
+//! their keys.
 //!
 //! Memory windows are bound with offers, and their keys die with releases. The
 //! other way round, our releases take away the keys of what the peer offers.
@@ -18,7 +19,7 @@ use crate::proto::rndv::memory_windows::Bind;
 use crate::proto::rndv::send::{AckTimeouts, AckedFrame};
 use crate::proto::wire::{AtsStatus, MESSAGE_HEADER_LEN, MessageHeader, MessageKind, Rts};
 
-/// Whether an offer can go out as far as windows are concerned.
+/// The memory window for the next offer.
 enum NextMemoryWindow<W> {
     /// Offers go without.
     NotUsed,
@@ -227,7 +228,7 @@ impl<B: Buffers> ConnectionState<B> {
 const REVOKED_MAX: usize = 64;
 
 impl<B: Buffers> ConnectionState<B> {
-    /// Whether offers go out through windows, of which the first is best allocated with the
+    /// Returns true if offers use memory windows. The first window is best allocated with the
     /// connection.
     pub(crate) fn uses_memory_windows(&self) -> bool {
         self.memory_windows.is_used()

@@ -42,15 +42,15 @@ pub(crate) trait Bind: Sized {
 pub(crate) struct MemoryWindowPool<B: Bind, P> {
     max: usize,
     allocated: usize,
-    /// Whether one more is being allocated.
+    /// Set while another window is being allocated.
     is_asked: bool,
     free: VecDeque<B::Window>,
     bound: HashMap<RemoteKey, B>,
-    /// What was released before the device told of the bind, and whether the key is dead.
+    /// Memory that was released before the device reported the bind, and true if the key is dead.
     early: HashMap<RemoteKey, (P, bool)>,
     to_kill: VecDeque<(B, P)>,
-    /// What the invalidations guard that are posted. By key and not in their order: of one that
-    /// fails the device tells nothing that would come here, and a later one may have been done.
+    /// Memory that posted invalidations guard. It is found by key, not in order: the device does
+    /// not report a failed invalidation here, and a later one may have completed first.
     dying: HashMap<RemoteKey, P>,
 }
 
@@ -69,18 +69,18 @@ impl<B: Bind + Debug, P> MemoryWindowPool<B, P> {
         }
     }
 
-    /// Whether offers go out through windows.
+    /// Returns true if offers use windows.
     pub(crate) fn is_used(&self) -> bool {
         self.max > 0
     }
 
-    /// How many released frames still wait for the death of the keys that open them.
+    /// Returns the number of released frames that wait for the invalidation of their keys.
     pub(crate) fn exposed_count(&self) -> usize {
         self.early.len() + self.to_kill.len() + self.dying.len()
     }
 
-    /// Whether one more window is to be allocated, of which
-    /// [`handle_allocated`](Self::handle_allocated) is to be told. Returned once.
+    /// Returns true if another window must be allocated, once for each. The owner reports it by
+    /// [`handle_allocated`](Self::handle_allocated).
     pub(crate) fn ask(&mut self) -> bool {
         let asks = !self.is_asked && self.allocated < self.max;
         self.is_asked |= asks;
@@ -127,7 +127,7 @@ impl<B: Bind + Debug, P> MemoryWindowPool<B, P> {
         }
     }
 
-    /// Whether a window that the peer can read through has this key.
+    /// Returns true if a window that the peer can read through has this key.
     pub(crate) fn is_live(&self, key: RemoteKey) -> bool {
         self.bound.contains_key(&key)
     }

@@ -19,7 +19,7 @@ use crate::quota::semaphore::{FairPermit, PeerShare};
 
 /// A peer's share of something that is counted in bytes.
 pub(crate) trait ReadShare {
-    /// What is taken of it, and given back by dropping.
+    /// A part of the share. Dropping it gives it back.
     type Permit: Debug;
 
     /// Takes a part if it is there at once and no earlier claim waits for it.
@@ -29,12 +29,12 @@ pub(crate) trait ReadShare {
     fn split(permit: &mut Self::Permit, len: u64) -> Option<Self::Permit>;
 }
 
-/// What a connection holds of the bytes, and whether it waits for more.
+/// A connection's part of the bytes, and its wait for more.
 #[derive(Debug)]
 pub(crate) struct ReadThrottle<S: ReadShare> {
     /// In bytes.
     share: S,
-    /// What a turn is worth: the longest READ.
+    /// Length of a turn in bytes: the longest READ.
     turn_len: u32,
     queues: Vec<Admitted<S::Permit>>,
     turn: Option<S::Permit>,
@@ -82,7 +82,7 @@ impl<S: ReadShare> ReadThrottle<S> {
         self.wait == Wait::None
     }
 
-    /// How much of the share a task has to wait for now, and then to [grant](Self::grant). Returned
+    /// Returns the bytes that a task must wait for now and then [grant](Self::grant). Returns them
     /// once.
     pub(crate) fn take_wait(&mut self) -> Option<u32> {
         if self.wait != Wait::Wanted {

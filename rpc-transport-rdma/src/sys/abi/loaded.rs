@@ -40,8 +40,8 @@ pub(crate) enum LoadError {
 }
 
 impl LoadError {
-    /// What the loader's words mean. They name the file that is missing, which may be another one
-    /// that libibverbs needs.
+    /// Parses the loader's message. It names the missing file, which may be another one that
+    /// libibverbs needs.
     fn of(words: String) -> Self {
         let is_missing = words.contains("No such file") || words.contains("not found");
         let names_itself = words.split(':').next().is_some_and(|file| file.contains(NAME));
@@ -92,7 +92,7 @@ impl std::fmt::Debug for Verbs {
 
 macro_rules! table {
     ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty;)*) => {
-        /// Where the calls are.
+        /// The addresses of the library's functions.
         struct Table {
             $($name: unsafe extern "C" fn($($type),*) -> $result,)*
             ibv_query_port: unsafe extern "C" fn(*mut ibv_context, u8, *mut ibv_port_attr) -> c_int,
@@ -145,7 +145,7 @@ fn find<T: Copy>(library: &Library, name: &'static str) -> Result<T, LoadError> 
     symbol.map(|symbol| *symbol).map_err(|_| LoadError::TooOld(name))
 }
 
-/// What a structure that libibverbs filled has no function for.
+/// The error for a function that a structure from libibverbs does not have.
 const NOT_SUPPORTED: c_int = libc::EOPNOTSUPP;
 
 /// The calls that the list leaves out, and those that the header defines inline: they go straight

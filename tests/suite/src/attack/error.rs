@@ -17,9 +17,9 @@ pub enum AttackError {
     /// A process of ours said something that is none of its messages.
     #[error("the {role} said `{words}`")]
     Words {
-        /// What it was to do.
+        /// Role of the process.
         role: &'static str,
-        /// What it said.
+        /// Line that it printed.
         words: String,
     },
     /// A file of `/proc` lacks a value.

@@ -1,4 +1,4 @@
-//! Whether a row held: what was measured against what it may cost.
+//! Judges a row: the measured costs against its bounds.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use super::message::{Deeds, Standing, Summary};
 use super::row::{Bounds, Row, Scene};
 use super::scale::Scale;
 
-/// How much longer than without the attack honest calls may take: 99 of 100 of them so many times
-/// as long, and in any case a second. On a busy machine that is no measurement; it is the bound
-/// beyond which honest callers would not speak of service.
+/// Maximum slowdown of honest calls under attack: the factor at the 99th percentile; up to a second
+/// is always allowed. On a busy machine that is no measurement. Beyond this bound honest callers
+/// would not speak of service.
 const SLOWER_MAX: u64 = 50;
 const SLOW_US: u64 = 1_000_000;
 
 /// The calls that an honest client has to make in each period. Its tasks make hundreds.
 const CALLS_MIN: u64 = 10;
 
-/// What was measured of a row.
+/// The measurements of a row.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Observed {
     /// Honest calls before the attack, during it, and after the attacker has gone.
@@ -28,9 +28,9 @@ pub(super) struct Observed {
     /// The processor time that the attack cost the victim, honest calls not counted.
     pub(super) cpu: Duration,
     pub(super) deeds: Deeds,
-    /// How often the victim tried to connect to its hostile server.
+    /// Number of the victim's attempts to connect to its hostile server.
     pub(super) attempts: Option<u64>,
-    /// What the server says of itself at the end of the attack.
+    /// The server's own state at the end of the attack.
     pub(super) standing: Standing,
     pub(super) log: LogFindings,
     /// Why the attack was cut short.
@@ -187,7 +187,7 @@ mod tests {
         }
     }
 
-    /// What is wrong with a good row after this has been done to it.
+    /// Returns the complaints about a good row after this change.
     fn complaints(change: impl FnOnce(&mut Observed)) -> Vec<String> {
         let mut observed = good();
         change(&mut observed);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_that_only_the_full_form_waits_for_may_be_open_in_the_short_one() {
+    fn the_short_form_allows_connections_left_open() {
         let mut observed = good();
         observed.deeds.closed = 0;
         assert!(judge(&ROW, Scale::Quick, &observed).is_empty());

@@ -67,7 +67,7 @@ pub(super) async fn a_response_over_the_clients_limit_is_refused(
     Ok(())
 }
 
-/// What a request or a response of so many bytes in each kind of call ends with: a unary call, a
+/// Returns the status of a request or response of this length in each kind of call: a unary call, a
 /// stream of responses, a stream of requests.
 async fn with_payload_of(len: usize, stub: &ProbeStub) -> Result<[Option<Status>; 3], Failure> {
     let request = || EchoRequest { payload: payload(1, len), ..Default::default() };
@@ -164,7 +164,7 @@ pub(super) async fn metadata_over_the_limit_is_refused_both_ways(
     echo(&stub, 1, 100).await
 }
 
-/// What a caller acts on is the code: it survives when the words do not fit.
+/// A caller acts on the code. It survives when the message does not fit.
 pub(super) async fn a_status_too_long_for_the_client_keeps_its_code(
     harness: &Harness,
 ) -> Result<(), Failure> {
@@ -182,8 +182,8 @@ pub(super) async fn a_status_too_long_for_the_client_keeps_its_code(
     Ok(())
 }
 
-/// What the receiver cannot take beside the others waits with its sender, and what is longer than
-/// all that it takes at a time comes alone.
+/// Messages that the receiver cannot take beside others wait with the sender. A message longer than
+/// everything that it takes at a time comes alone.
 pub(super) async fn large_messages_beyond_what_is_received_at_a_time_wait(
     harness: &Harness,
 ) -> Result<(), Failure> {

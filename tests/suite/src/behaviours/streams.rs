@@ -164,7 +164,7 @@ pub(super) async fn dropping_a_response_stream_drops_the_servers(
     echo(&stub, 1, 100).await
 }
 
-/// What is called once and then read for long needs no client meanwhile.
+/// A long stream needs no client object after its call.
 pub(super) async fn a_stream_outlives_its_client(harness: &Harness) -> Result<(), Failure> {
     let server = harness.serve_either().await?;
     let stub = server.probe().await?;

@@ -8,8 +8,8 @@ use farcall_testkit::process::bounded::Running;
 
 use super::FaultError;
 
-/// What a program that only talks to the kernel may take. On an emulated processor, on a host that
-/// is busy otherwise, it has taken more than 10 s.
+/// Maximum time of a program that only talks to the kernel. On an emulated processor of a busy host
+/// one has taken more than 10 s.
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
 
 /// Between two looks at a process.

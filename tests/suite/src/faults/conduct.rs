@@ -18,19 +18,19 @@ use crate::conductor::watchdog::Watchdog;
 /// The bound on making a fault: a device may take two minutes to be removed.
 const FAULT_LIMIT: Duration = Duration::from_secs(240);
 
-/// How long calls go on when all is well again, so that it is seen to last.
+/// Time for which calls go on after the fault, to show that it is over.
 const LAST: Duration = Duration::from_secs(1);
 
-/// How often, while a fault is there or has just been lifted, the calls are looked at.
+/// Interval between two looks at the calls while a fault is there or has just been lifted.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What a row has shown.
+/// The result of a row.
 #[derive(Debug)]
 pub(super) struct Shown {
     pub(super) lines: Vec<(Column, Kind, Line)>,
-    /// What breaks the rules, in words.
+    /// Violations of the rules, as text.
     pub(super) complaints: Vec<String>,
-    /// What else there is to say.
+    /// Further remarks.
     pub(super) remarks: Vec<String>,
 }
 
@@ -98,7 +98,7 @@ fn away(load: &Load) -> Vec<String> {
         .collect()
 }
 
-/// What was counted since `before`; what has to be seen gets a little more time.
+/// Returns the counts since `before`. Required counts get a little more time.
 fn counted(evidence: &[(Counter, u64)], before: &Counters) -> Result<Counters, FaultError> {
     const LIMIT: Duration = Duration::from_secs(10);
     let started = Instant::now();
@@ -135,7 +135,7 @@ fn recovered(plan: &Plan, load: &Load, times: Times, remarks: &mut Vec<String>) 
     away(load)
 }
 
-/// What the row leaves behind.
+/// Returns everything that the row leaves behind.
 fn left_over(
     lab: &mut Lab,
     before: &Resources,

@@ -14,16 +14,16 @@ use crate::conductor::process::Process;
 /// The variable that names the folder.
 const FOLDER_VARIABLE: &str = "FARCALL_VM_SHARE";
 
-/// What the other machine may take for one thing; it may be booting still.
+/// Maximum time of the other machine's answer. It may still be booting.
 const ANSWER_LIMIT: Duration = Duration::from_secs(120);
 
-/// How long the other machine waits for the next thing to do.
+/// Time that the other machine waits for the next command.
 const ASK_LIMIT: Duration = Duration::from_secs(600);
 
-/// How the answer begins when it could not be done.
+/// Beginning of the answer to a command that failed.
 const FAILED: &str = "failed: ";
 
-/// What the other machine is told last.
+/// The last command to the other machine.
 const QUIT: &str = "quit";
 
 /// The folder, and how far the conversation has come.
@@ -69,7 +69,7 @@ impl FarHost {
         Ok(Self { folder: Folder::find()? })
     }
 
-    /// Has something done there, and gives the answer.
+    /// Runs a command there and returns the answer.
     pub(super) fn ask(&mut self, words: &str) -> Result<String, FaultError> {
         self.folder.turn += 1;
         self.folder.write("ask", words)?;
@@ -135,7 +135,7 @@ impl Obedient<'_> {
     }
 }
 
-/// Which of two machines this is.
+/// Returns true on the first of the two machines.
 pub(super) fn is_first() -> bool {
     std::env::var("FARCALL_VM_HOST").as_deref() == Ok("0")
 }

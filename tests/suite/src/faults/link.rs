@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_routes_in_tables_of_their_own_need_something_behind_them() {
+    fn only_routes_in_own_tables_need_a_rule() {
         let route = "10.0.1.1 table 101 scope link src 10.0.0.1";
         assert_eq!(target_and_table(route), Some(("10.0.1.1", "101")));
         assert_eq!(target_and_table("10.0.2.0/24 proto kernel scope link"), None);

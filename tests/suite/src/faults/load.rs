@@ -24,13 +24,13 @@ use crate::proto::probe_rpc::ProbeStub;
 /// Beyond what any row allows.
 const CALL_LIMIT: Duration = Duration::from_secs(45);
 
-/// So many ways in which calls failed are told.
+/// Maximum number of distinct failures to print.
 const WORDS_MAX: usize = 12;
 
 /// After a failure the next call waits, as a sensible client would.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// So many answers of each kind, before anything is broken, show that all is well.
+/// Number of answers of each kind, before anything is broken, that show that all is well.
 const ANSWERS_FIRST: usize = 2;
 
 /// The bound on those; on emulated processors a connection takes a second.
@@ -91,7 +91,7 @@ impl Load {
         answered.inspect_err(|_| self.words().iter().for_each(|words| println!("  {words}")))
     }
 
-    /// What there is by now.
+    /// Returns the samples so far.
     pub(super) fn samples(&self) -> Vec<Sample> {
         self.seen.samples().clone()
     }
@@ -106,13 +106,13 @@ impl Load {
         shown
     }
 
-    /// What the connection of a column says.
+    /// Returns the connection info of a column.
     pub(super) fn info(&self, column: Column) -> Option<ConnectionInfo> {
         let lane = self.lanes.iter().find(|(other, _)| *other == column);
         lane.and_then(|(_, channel)| channel.info())
     }
 
-    /// Whether a column is where it is when nothing is wrong.
+    /// Returns true if a column uses its proper transport.
     pub(super) fn is_home(&self, column: Column) -> bool {
         self.info(column).is_some_and(|info| info.transport == column.transport())
     }

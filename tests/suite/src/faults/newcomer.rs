@@ -10,7 +10,7 @@ use super::load::channel;
 use crate::OneServer as _;
 use crate::proto::probe_rpc::ProbeStub;
 
-/// What the reason has to name.
+/// Text that the reason must contain.
 const REASON: &str = "rdma: ";
 
 /// The bound on a connection and a call of each kind.

@@ -15,10 +15,10 @@ use crate::conductor::process::SHUTDOWN;
 use crate::proto::probe_rpc::ProbeService;
 use crate::{Failure, Probe};
 
-/// How long calls in flight may go on when the server is told to go.
+/// Drain timeout of a server that is told to stop.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a server says of itself when it is asked.
+/// A server's report about itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Report {
     pub(super) connections: u64,
@@ -43,7 +43,7 @@ impl Report {
         }
     }
 
-    /// Whether nothing but its connections is left.
+    /// Returns true if only its connections are left.
     pub(super) fn is_idle(&self) -> bool {
         let Self { calls_in_flight, send_slots, source_bytes, sink_bytes, .. } = *self;
         (calls_in_flight, send_slots, source_bytes, sink_bytes) == (0, 0, 0, 0)

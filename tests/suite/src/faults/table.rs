@@ -9,10 +9,10 @@ use farcall_testkit::table::Columns;
 use super::conduct::Shown;
 use super::rule::Line;
 
-/// How a row ended.
+/// The verdict of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// As its rules say.
+    /// Its rules held.
     Held,
     /// Otherwise, in so many ways.
     Broken(usize),
@@ -97,7 +97,7 @@ impl Matrix {
         self.rows.push((name, took, verdict));
     }
 
-    /// Whether every row that can be shown has held, and there was one.
+    /// Returns true if every row that can be shown has held, and there was one.
     pub(super) fn holds(&self) -> bool {
         let has = |wanted: fn(&Verdict) -> bool| self.rows.iter().any(|(_, _, it)| wanted(it));
         has(|it| *it == Verdict::Held) && !has(|it| matches!(it, Verdict::Broken(_)))

@@ -24,7 +24,7 @@ use crate::control_plane::ControlPlane;
 /// Calls between two things that happen to servers.
 const CALLS_BETWEEN: u64 = 500;
 
-/// How the client finds the servers.
+/// The client's way to find the servers.
 #[derive(Debug, Clone)]
 enum Found {
     ByAddresses,
@@ -91,7 +91,7 @@ fn show_found(runtime: &Handle, found: &Found, shown: &mut Shown) -> Result<(), 
 }
 
 impl Found {
-    /// What knows where the servers are.
+    /// Returns the directory of the servers.
     fn directory(&self) -> Directory {
         match self {
             Self::ByAddresses | Self::ByName => Directory::Nowhere,

@@ -24,7 +24,7 @@ const PAST_YEAR: i32 = 2021;
 /// Calls between two steps of the rotation.
 const CALLS_BETWEEN: u64 = 200;
 
-/// What a server has.
+/// The TLS state of a server.
 enum Server<'a> {
     Plaintext,
     Tls(&'a Leaf),

@@ -11,7 +11,7 @@ use crate::rig::{Serving, connect, devices, download, runtime, slow, upload};
 /// The variable that says what the process is to do.
 const ROLE: &str = "FARCALL_RDMA_PATH_CHILD";
 
-/// What a child does, each with the reads of [`slow`].
+/// The role of a child, each with the reads of [`slow`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Serves on a host, says on which address, and goes on until it is killed.
@@ -95,7 +95,7 @@ async fn play(role: Role) -> Result<(), Failure> {
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) child: Child,
-    /// What it said.
+    /// Line that it printed.
     pub(crate) line: String,
 }
 

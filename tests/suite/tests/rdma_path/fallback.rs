@@ -98,8 +98,7 @@ pub(crate) fn again_and_again(rig: &Rig) -> Result<(), Failure> {
     })
 }
 
-/// What the server says of its end is altered on its way, so that the path fails for the reason
-/// that `words` name.
+/// Alters the server's parameters in flight, so that the path fails for the reason in `words`.
 async fn unproven(rig: &Rig, alter: Alter, words: &str) -> Result<(), Failure> {
     let before = rig.queue_pair_counts();
     let server = rig.serve(RdmaConfig::default()).await?;

@@ -24,13 +24,13 @@ use graph::Graph;
 use lines::Counts;
 use tree::Crate;
 
-/// What the line of all crates is called.
+/// Name of the line with all crates.
 const ALL: &str = "all";
 
 /// `git archive` and `tar` take about a second.
 const UNPACK_LIMIT: Duration = Duration::from_secs(120);
 
-/// What `cargo xtask measure` is asked for.
+/// Arguments of `cargo xtask measure`.
 #[derive(Debug, Args)]
 pub(crate) struct MeasureOptions {
     /// Measure this crate only, by its folder, for example `rpc-core`. May be repeated.

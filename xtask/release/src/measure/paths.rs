@@ -4,12 +4,12 @@
 /// A path, by its segments; `*` is the last one of a glob.
 pub(super) type Path = Vec<String>;
 
-/// What a file names.
+/// The paths that a file names.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Named {
-    /// What it imports, or names in its code.
+    /// Paths that it imports or uses in its code.
     pub(super) used: Vec<Path>,
-    /// What it only passes on, with the name by which others find it.
+    /// Paths that it only re-exports, with the exported names.
     pub(super) passed_on: Vec<(String, Path)>,
 }
 
@@ -39,7 +39,7 @@ pub(super) fn named(text: &str) -> Named {
     named
 }
 
-/// Whether the words end with `pub(...)`.
+/// Returns true if the words end with `pub(...)`.
 fn is_visibility(words: &[String]) -> bool {
     let open = words.iter().rposition(|word| word == "(");
     open.and_then(|open| words[..open].last()).is_some_and(|word| word == "pub")

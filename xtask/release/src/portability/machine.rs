@@ -19,10 +19,10 @@ const PREPARE_LIMIT: Duration = Duration::from_secs(900);
 const COPY_LIMIT: Duration = Duration::from_secs(600);
 const QUERY_LIMIT: Duration = Duration::from_secs(60);
 
-/// What the README has a new user install, beside Rust.
+/// Packages that the README tells a new user to install, beside Rust.
 const PREREQUISITES: [&str; 3] = ["gcc", "libc6-dev", "ca-certificates"];
 
-/// Where debootstrap keeps what it knows of each suite.
+/// Folder in which debootstrap keeps a script for each suite.
 const SCRIPTS: &str = "/usr/share/debootstrap/scripts";
 
 /// Enters a machine.
@@ -31,7 +31,7 @@ const ENTER: &str = include_str!("enter.sh");
 /// The number of the first ordinary user of a Debian.
 const FIRST_USER: u32 = 1000;
 
-/// What of this host every machine gets.
+/// The files of this host that every machine gets.
 #[derive(Debug)]
 pub(super) struct Source {
     /// The repository that is cloned.
@@ -180,10 +180,10 @@ impl Machine {
     }
 }
 
-/// What is installed on a machine.
+/// The packages installed on a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Packages {
-    /// How many packages.
+    /// Number of packages.
     pub(super) all: usize,
     /// Those that were asked for by name.
     pub(super) by_name: Vec<String>,

@@ -1,4 +1,4 @@
-//! What is tried: the arguments of `cargo xtask portability`.
+//! Arguments of `cargo xtask portability`: the trials to make.
 
 use std::fmt;
 

@@ -12,7 +12,7 @@ use farcall_testkit::process::bounded::{End, Running};
 use super::machine::{Machine, Packages};
 use super::options::{ReadmeCommand, Suite, User};
 
-/// How many lines of the output are shown.
+/// Number of output lines to show.
 const SHOWN_LINES: usize = 10;
 
 /// One command that a user is to run on a suite.
@@ -24,7 +24,7 @@ pub(super) struct Trial {
     words: Vec<String>,
 }
 
-/// How a trial went.
+/// The report of a trial.
 #[derive(Debug)]
 pub(super) struct Report {
     pub(super) suite: Suite,
@@ -40,7 +40,7 @@ pub(super) struct Report {
     pub(super) last_lines: Vec<String>,
 }
 
-/// How a command ended.
+/// The end of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
     Passed,
@@ -51,10 +51,10 @@ pub(super) enum Verdict {
     Unknown(String),
 }
 
-/// What a command has installed on its machine.
+/// The packages that a command has installed on its machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Installed {
-    /// How many packages in all.
+    /// Number of all packages.
     pub(super) all: usize,
     /// Those of them that it asked for by name.
     pub(super) by_name: Vec<String>,

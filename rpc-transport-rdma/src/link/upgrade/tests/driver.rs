@@ -1,9 +1,9 @@
-//! What a worker does between two completions: receives that the device does not take, and
-//! completions that make no event.
+//! A worker between two completions: receives that the device refuses, and completions without an
+//! event.
 
 use super::*;
 
-/// What a frame says, as a message of its peer.
+/// Returns a frame as a message of the peer.
 fn frame(end: &End, text: &[u8]) -> Vec<u8> {
     let (kind, epoch) = (MessageKind::Frame, end.epoch);
     [&MessageHeader { kind, epoch, grant: granting(GRANT) }.to_bytes()[..], text].concat()
