@@ -214,7 +214,7 @@ impl Serving {
 /// Logs the reason why HTTP/2 has ended.
 fn log_end(log: &LogLimit, addresses: &Addresses, flowing: &Flowing, error: &Http2Error) {
     // Only ends that the client caused are worth a warning. A lost socket is routine.
-    if error.is_of_peer() {
+    if error.is_caused_by_peer() {
         let (name, limit) = flowing.limit().unzip();
         limited_log!(
             target: "farcall::server",
