@@ -101,12 +101,12 @@ impl XdsBootstrap {
         }
     }
 
-    /// Reads the text of a bootstrap file; `file` is what errors call it.
+    /// Reads the text of a bootstrap file. Errors call the file `file`.
     ///
     /// # Errors
     ///
-    /// When the text is not JSON, when a value has another type than gRPC's, and when no control
-    /// plane is named that can be asked. The error names the line, or the key.
+    /// Returns an error if the text is not JSON, a value has another type than gRPC's, or no usable
+    /// control plane is named. The error names the line, or the key.
     ///
     /// # Examples
     ///
@@ -301,7 +301,7 @@ fn read_node(node: &At<'_>) -> Result<XdsNode, String> {
 mod tests {
     use super::*;
 
-    /// As Istio's agent writes it.
+    /// The file that Istio's agent writes.
     const ISTIO: &str = r#"{
         "xds_servers": [{
             "server_uri": "unix:///etc/istio/proxy/XDS",

@@ -197,10 +197,10 @@ mod tests {
         /// Returns the new requests, and the result.
         fn follow(&mut self) -> (Vec<(Kind, Vec<String>)>, Outcome) {
             let followed = follow(&self.session, "shop", Scheme::Tcp, self.patience);
-            let asked = followed.wanted.into_iter().filter_map(|(kind, names)| {
+            let requested = followed.wanted.into_iter().filter_map(|(kind, names)| {
                 Some((kind, self.session.ask(kind, names)?.resource_names))
             });
-            (asked.collect(), followed.outcome)
+            (requested.collect(), followed.outcome)
         }
     }
 
@@ -299,9 +299,9 @@ mod tests {
         let both = [("tcp://10.0.0.1:7000", 3), ("tcp://10.0.0.2:7000", 1)];
         assert_eq!(client.follow(), (vec![], gives(&both)));
         client.tell(Kind::Routes, &[routes("r", &[("b", 1)])]);
-        let (asked, outcome) = client.follow();
+        let (requested, outcome) = client.follow();
         let wanted = [asks(Kind::Cluster, &["b"]), asks(Kind::Assignment, &["b.eds"])].concat();
-        assert_eq!((asked, outcome), (wanted, gives(&both[1..])));
+        assert_eq!((requested, outcome), (wanted, gives(&both[1..])));
     }
 
     #[test]

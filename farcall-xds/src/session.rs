@@ -4,9 +4,9 @@
 //! It implements the aggregated state-of-the-world variant of the protocol:
 //!
 //! ```text
-//!   names are asked for ──> response: version, nonce, resources
+//!   request: names ──> response: version, nonce, resources
 //!     ACK:  the response's version and nonce
-//!     NACK: the version before it, its nonce, and what is wrong with it
+//!     NACK: the version before it, its nonce, and the error
 //! ```
 //!
 //! Only requested resources are kept. The requested names therefore bound the memory that a control
@@ -49,12 +49,12 @@ pub(super) struct Session {
     node: XdsNode,
     /// The target's name, which selects virtual hosts.
     host: String,
-    asked: [Asked; Kind::ALL.len()],
+    kinds: [KindState; Kind::ALL.len()],
 }
 
 /// The requests and responses of one kind.
 #[derive(Debug, Default)]
-struct Asked {
+struct KindState {
     entries: BTreeMap<String, Entry>,
     /// The version of the last accepted response.
     version: String,
@@ -87,7 +87,7 @@ pub(super) struct Answer {
 
 impl Session {
     pub(super) fn new(node: XdsNode, host: String) -> Self {
-        Self { node, host, asked: Default::default() }
+        Self { node, host, kinds: Default::default() }
     }
 
     /// Sets the node.
@@ -95,8 +95,8 @@ impl Session {
         self.node = node;
     }
 
-    fn of(&self, kind: Kind) -> &Asked {
-        &self.asked[kind as usize]
+    fn of(&self, kind: Kind) -> &KindState {
+        &self.kinds[kind as usize]
     }
 
     pub(super) fn known(&self, kind: Kind, name: &str) -> Known<'_> {
@@ -114,13 +114,13 @@ impl Session {
     /// Requests exactly these names of `kind`. Returns the request, or `None` if the names are
     /// already requested.
     pub(super) fn ask(&mut self, kind: Kind, names: BTreeSet<String>) -> Option<DiscoveryRequest> {
-        let asked = &mut self.asked[kind as usize];
-        if asked.entries.keys().eq(&names) {
+        let state = &mut self.kinds[kind as usize];
+        if state.entries.keys().eq(&names) {
             return None;
         }
-        asked.entries.retain(|name, _| names.contains(name));
+        state.entries.retain(|name, _| names.contains(name));
         for name in names {
-            asked.entries.entry(name).or_default();
+            state.entries.entry(name).or_default();
         }
         Some(self.request(kind))
     }
@@ -128,7 +128,7 @@ impl Session {
     /// Returns the first requests of a new stream, on which no response is known yet. The first one
     /// carries the node.
     pub(super) fn open(&mut self) -> Vec<DiscoveryRequest> {
-        self.asked.iter_mut().for_each(|asked| asked.nonce.clear());
+        self.kinds.iter_mut().for_each(|state| state.nonce.clear());
         let kinds = Kind::ALL.into_iter().filter(|kind| !self.of(*kind).entries.is_empty());
         let mut requests: Vec<_> = kinds.map(|kind| self.request(kind)).collect();
         if let Some(first) = requests.first_mut() {
@@ -140,8 +140,8 @@ impl Session {
     /// Handles a response. Returns `None` if its kind is not requested.
     pub(super) fn handle(&mut self, response: DiscoveryResponse) -> Option<Answer> {
         let kind = Kind::from_url(&response.type_url)?;
-        let asked = &mut self.asked[kind as usize];
-        if asked.entries.is_empty() {
+        let state = &mut self.kinds[kind as usize];
+        if state.entries.is_empty() {
             return None;
         }
         let (mut received, mut wrong) = (BTreeSet::new(), Wrong::default());
@@ -153,7 +153,7 @@ impl Session {
                     continue;
                 }
             };
-            let Some(entry) = asked.entries.get_mut(&name) else { continue };
+            let Some(entry) = state.entries.get_mut(&name) else { continue };
             match decoded {
                 Ok(resource) => *entry = Entry { resource: Some(resource), problem: None },
                 Err(reason) => {
@@ -173,14 +173,14 @@ impl Session {
                 entry.resource.is_some() && !received.contains(*name)
             };
             let missing = || Entry { resource: None, problem: Some(Problem::Missing) };
-            asked.entries.iter_mut().filter(gone).for_each(|(_, entry)| *entry = missing());
+            state.entries.iter_mut().filter(gone).for_each(|(_, entry)| *entry = missing());
         }
         // A NACK repeats the old version with the new nonce. The control plane then knows which
         // response the client refused.
-        asked.nonce = response.nonce;
+        state.nonce = response.nonce;
         let rejected = wrong.reason();
         if rejected.is_none() {
-            asked.version = response.version_info;
+            state.version = response.version_info;
         }
         let mut request = self.request(kind);
         request.error_detail =
@@ -189,7 +189,7 @@ impl Session {
     }
 
     fn request(&self, kind: Kind) -> DiscoveryRequest {
-        let Asked { entries, version, nonce } = self.of(kind);
+        let KindState { entries, version, nonce } = self.of(kind);
         DiscoveryRequest {
             version_info: version.clone(),
             node: None,

@@ -60,13 +60,13 @@ impl Fake {
         &self,
         mut requests: Streaming<DiscoveryRequest>,
     ) -> Result<impl Stream<Item = Result<DiscoveryResponse, Status>> + use<>, Status> {
-        let (told, responses) = mpsc::unbounded();
+        let (sender, responses) = mpsc::unbounded();
         let fake = self.clone();
         let mut streams = self.streams();
         if let Some(status) = &streams.refusal {
             return Err(status.clone());
         }
-        streams.opened.push(told);
+        streams.opened.push(sender);
         let is_deaf = streams.is_deaf;
         tokio::spawn(async move {
             if is_deaf {

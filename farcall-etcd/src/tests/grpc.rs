@@ -63,8 +63,8 @@ async fn reach(channel: &Channel, number: u64) {
     let calling = async {
         let mut in_a_row = 0;
         while in_a_row < 10 {
-            let asked = unary::<(), u64>(channel, &WHO.methods[0], Request::new(()));
-            let is_answered = asked.await.is_ok_and(|response| response.into_inner() == number);
+            let calling = unary::<(), u64>(channel, &WHO.methods[0], Request::new(()));
+            let is_answered = calling.await.is_ok_and(|response| response.into_inner() == number);
             in_a_row = if is_answered { in_a_row + 1 } else { 0 };
             tokio::task::yield_now().await;
         }
@@ -112,8 +112,8 @@ async fn grpc_servers_under_a_prefix_share_calls() {
     let resolver = Etcd::new(etcd.channel(), "/shop", Scheme::Grpc);
     let channel = channel.connect_with_resolver(resolver);
     let ask = async || {
-        let asked = unary::<(), u64>(&channel, &WHO.methods[0], Request::new(()));
-        asked.await.expect("a server answers").into_inner()
+        let calling = unary::<(), u64>(&channel, &WHO.methods[0], Request::new(()));
+        calling.await.expect("a server answers").into_inner()
     };
     let changing = async {
         let mut found = BTreeSet::new();
