@@ -74,7 +74,7 @@ impl Builder {
         .type_attribute(".", "#[allow(clippy::all)]")
     }
 
-    /// Sets the generation of the farcall module (`greeter_rpc`). On by default.
+    /// Enables or disables generation of the farcall module (`greeter_rpc`). On by default.
     #[must_use]
     pub fn build_rpc(mut self, enable: bool) -> Self {
         self.build_rpc = enable;
@@ -92,11 +92,11 @@ impl Builder {
         self
     }
 
-    /// Sets the use of the runtime's re-exports of tonic, tonic-prost and prost in generated code.
-    /// On by default.
+    /// Enables or disables the use of the runtime's re-exports of tonic, tonic-prost and prost in
+    /// generated code. On by default.
     ///
-    /// With it, a crate that includes the code depends on farcall alone. With `false`, the crate
-    /// depends on them itself, for example because farcall is optional in it. Without
+    /// With them, a crate that includes the code depends on farcall alone. With `false`, the crate
+    /// depends on all three itself, for example because farcall is optional in it. Without
     /// [`build_rpc`](Self::build_rpc) there is no runtime to re-export them.
     ///
     /// A `Config` passed to [`compile_with_config`](Self::compile_with_config) keeps its own
@@ -107,21 +107,22 @@ impl Builder {
         self
     }
 
-    /// Sets the generation of tonic's clients and our stubs. On by default.
+    /// Enables or disables generation of tonic's clients and our stubs. On by default.
     #[must_use]
     pub fn build_client(mut self, enable: bool) -> Self {
         self.rpc.build_client = enable;
         self
     }
 
-    /// Sets the generation of tonic's traits and servers and our services. On by default.
+    /// Enables or disables generation of tonic's traits and servers and our services. On by
+    /// default.
     #[must_use]
     pub fn build_server(mut self, enable: bool) -> Self {
         self.rpc.build_server = enable;
         self
     }
 
-    /// Sets the generation of `connect()` in tonic's clients. Off by default, unlike in
+    /// Enables or disables generation of `connect()` in tonic's clients. Off by default, unlike in
     /// tonic-prost-build.
     ///
     /// A crate that includes such clients needs tonic's feature `transport`, and its build script
@@ -445,7 +446,7 @@ impl Builder {
         self
     }
 
-    /// Sets the output of the `.proto` files that were read, for cargo. On by default in build
+    /// Enables or disables telling cargo which `.proto` files were read. On by default in build
     /// scripts.
     #[must_use]
     pub fn emit_rerun_if_changed(mut self, enable: bool) -> Self {

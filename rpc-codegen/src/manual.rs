@@ -67,14 +67,15 @@ impl Builder {
         Self { rpc, build_transport: false, out_dir: None, rejected: None }
     }
 
-    /// Sets the generation of tonic's clients and our stubs. On by default.
+    /// Enables or disables generation of tonic's clients and our stubs. On by default.
     #[must_use]
     pub fn build_client(mut self, enable: bool) -> Self {
         self.rpc.build_client = enable;
         self
     }
 
-    /// Sets the generation of tonic's traits and servers and our services. On by default.
+    /// Enables or disables generation of tonic's traits and servers and our services. On by
+    /// default.
     #[must_use]
     pub fn build_server(mut self, enable: bool) -> Self {
         self.rpc.build_server = enable;

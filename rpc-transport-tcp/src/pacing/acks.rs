@@ -1,7 +1,7 @@
 //! Acknowledgements (acks) of the chunks that this side has read.
 //!
-//! Chunks ask for acks while the peer paces its writes (`window`). An ack is a cumulative count:
-//! one acknowledges everything read since the last, and a late ack covers for missing ones.
+//! Chunks ask for acks while the peer paces its writes (`window`). An ack is a cumulative count: it
+//! acknowledges everything read so far, and a late ack replaces those that it delayed.
 
 /// Counters of chunk bytes since the start of the connection.
 #[derive(Debug, Default)]

@@ -53,7 +53,8 @@ impl ClientTlsConfig {
     }
 
     /// Trusts the operating system's authorities in addition to those of
-    /// [`with_ca`](Self::with_ca). Without a `ca` they are always trusted.
+    /// [`with_ca`](Self::with_ca), if `are_trusted` is true. Without a `ca` they are always
+    /// trusted.
     #[must_use]
     pub fn with_platform_roots(mut self, are_trusted: bool) -> Self {
         self.has_platform_roots = are_trusted;

@@ -71,7 +71,7 @@ impl StreamListener {
         Self { streams: streams.fuse().boxed(), offers: Offers::default() }
     }
 
-    /// Sets the protocols and features that the listener offers its server.
+    /// Sets the upgrades and other protocols that the listener offers clients.
     #[must_use]
     pub fn with_offers(self, offers: Offers) -> Self {
         Self { offers, ..self }
