@@ -110,6 +110,7 @@ impl Decoder {
         if let State::Chunk { transfer, left } = &mut self.state
             && let Some(Transfer::Receiving { at, .. }) = self.transfers.get_mut(transfer)
         {
+            // A read fills the slices in order, so the first bytes belong to the chunk.
             let direct = len.min(*left);
             *at += direct;
             *left -= direct;
@@ -207,12 +208,15 @@ impl Decoder {
 
     fn first(&mut self, header: RecordHeader) -> Result<Option<Event>, ProtocolError> {
         let Some(len) = self.peek::<FRAME_LEN_LEN>(RECORD_HEADER_LEN) else { return Ok(None) };
+        // Consumes nothing until the frame's header is complete, so that the next call starts over.
         let Some(prefix) = self.peek::<HEADER_LEN>(RECORD_HEADER_LEN + FRAME_LEN_LEN) else {
             return Ok(None);
         };
         let len = u64::from_le_bytes(len);
         let chunk_len = header.len - FRAME_LEN_LEN;
         check_chunk(len, chunk_len)?;
+        // A reused number would mix the bytes of two frames, and an unbounded count would let a
+        // peer fill the map with frames that never end.
         if self.transfers.contains_key(&header.transfer) || self.transfers.len() >= TRANSFERS_MAX {
             let value = header.transfer.into();
             return Err(ProtocolError::Invalid { what: "transfer of a first chunk", value });
@@ -258,6 +262,7 @@ impl Decoder {
             }
             None => {}
         }
+        // Discarded bytes count, too. Otherwise the peer's window would never open again.
         self.acks.add(len);
         len
     }

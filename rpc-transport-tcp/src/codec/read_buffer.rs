@@ -57,6 +57,8 @@ impl ReadBuffer {
         let len = self.unread.len();
         match &mut self.memory {
             Some(Memory::Exclusive(buffer)) if self.unread.start > 0 => {
+                // Moves the unread bytes to the front. A record that starts late in the buffer
+                // would not fit.
                 buffer.copy_within(self.unread.clone(), 0);
             }
             Some(Memory::Exclusive(_)) => {}
@@ -93,6 +95,7 @@ impl ReadBuffer {
             self.copied_bytes += len as u64;
             self.pool.copy(&self.bytes()[..len])
         } else {
+            // Freezing makes the memory read-only. The next read then takes other memory.
             let bytes = match self.memory.take() {
                 Some(Memory::Exclusive(buffer)) => buffer.freeze(),
                 Some(Memory::Shared(bytes)) => bytes,

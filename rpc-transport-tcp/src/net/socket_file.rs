@@ -4,7 +4,6 @@
 //! A killed server leaves its file behind, and the operating system then refuses to bind the path.
 //! Connecting identifies such a file: no process accepts. Names that begin with `@` are abstract:
 //! they have no file, and disappear with their socket.
-//! begin with `@` are abstract: they are no files, and vanish with their socket.
 
 use std::fs;
 use std::io;

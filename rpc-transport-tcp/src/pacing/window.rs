@@ -130,10 +130,13 @@ impl SendWindow {
             return;
         }
         if is_alone && self.samples_left == 0 && self.is_measuring(now) {
+            // Forgets the old minimum: on a path that became longer, it would keep the window too
+            // small.
             (self.rtt, self.samples_left) = (None, RTT_SAMPLE_COUNT);
         }
         self.paced_left = self.paced_left.saturating_sub(len as u64);
         self.wanted = self.sent;
+        // Noted at any chunk after the probe: one that fills the window makes the sample a bound.
         let is_full = !self.has_room();
         match &mut self.probe {
             Some(probe) => probe.is_full |= is_full,

@@ -4,7 +4,6 @@
 //! steps of 4 KiB, and a system call per step would be slow. The session therefore reads into
 //! thread-local memory, as much as the reader has room for, and feeds rustls in steps. It keeps the
 //! rest if the reader's room runs out.
-//! and gives rustls that in steps. What the reader then has no room for stays here.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write};

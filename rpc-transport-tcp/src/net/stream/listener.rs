@@ -35,7 +35,6 @@ const NAME: &str = "stream";
 ///
 /// The server logs an error and asks for the next stream: at once if the kind of the error suggests
 /// a failed handshake or a broken stream, otherwise after 50 ms. No error ends the server.
-/// handshake or a broken stream, and after 50 ms otherwise. None ends the server.
 pub struct StreamListener {
     streams: BoxStream<'static, io::Result<Box<dyn Bootstrap>>>,
     offers: Offers,
