@@ -14,8 +14,9 @@ use super::accepted::bootstrap;
 
 type Open = dyn Fn() -> BoxFuture<'static, io::Result<Box<dyn Bootstrap>>> + Send + Sync;
 
-/// Connects over byte streams that the program opens: through a proxy, by TLS, to a virtual socket
-/// or in memory. [`StreamListener`](crate::StreamListener) says what holds for the streams.
+/// A connector over byte streams that the program opens: through a proxy, over TLS, to a virtual
+/// socket or in memory. [`StreamListener`](crate::StreamListener) documents the requirements on
+/// streams.
 pub struct StreamConnector {
     name: Arc<str>,
     config: ClientConfig,
@@ -23,8 +24,9 @@ pub struct StreamConnector {
 }
 
 impl StreamConnector {
-    /// A connector to the server that `open` opens a stream to. It is called at each attempt to
-    /// connect; an attempt that is not over within the handshake timeout of `config` is dropped.
+    /// Creates a connector. It calls `open` for each connection attempt, and drops an attempt that
+    /// exceeds the handshake timeout of `config`.
+    ///
     /// `name` stands for the server in messages: `cannot connect to <name>: ..`.
     ///
     /// # Examples
@@ -54,7 +56,7 @@ impl StreamConnector {
     }
 }
 
-/// For protocols of other libraries over the program's streams.
+/// Lets other libraries' protocols use the program's streams.
 impl OpenStream for StreamConnector {
     fn open_stream(&self) -> BoxFuture<'_, io::Result<Box<dyn Bootstrap>>> {
         Box::pin(async {
@@ -103,7 +105,7 @@ mod tests {
 
     use super::*;
 
-    /// Why `open` gives no connection.
+    /// Returns the error with which an attempt over `open` fails.
     async fn refused<Fut>(open: impl Fn() -> Fut + Send + Sync + 'static) -> String
     where
         Fut: Future<Output = io::Result<DuplexStream>> + Send + 'static,
@@ -122,7 +124,7 @@ mod tests {
         assert_eq!(late, "cannot connect to backend: timed out");
         let silent = refused(|| async {
             let (ours, theirs) = tokio::io::duplex(1000);
-            // It is never read.
+            // Never read.
             std::mem::forget(theirs);
             Ok(ours)
         });

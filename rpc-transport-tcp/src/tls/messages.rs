@@ -1,4 +1,4 @@
-//! What users read of a TLS handshake that failed, on either side.
+//! Messages for users about a failed TLS handshake, on either side.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use rustls::{AlertDescription, CertificateError, Error};
 
 use super::certificate_fault::{Holder, describe_fault, spaced};
 
-/// Names of a certificate that are shown at most.
+/// Maximum number of a certificate's names to show.
 const NAMES_MAX: usize = 4;
 
-/// Which side says it.
+/// The side that reports a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Client,
@@ -28,7 +28,7 @@ impl Role {
         }
     }
 
-    /// What this side is in a user's words.
+    /// Returns the user's name for this side.
     fn ours(self) -> &'static str {
         match self {
             Self::Client => "channel",
@@ -36,7 +36,7 @@ impl Role {
         }
     }
 
-    /// The setting with the authorities that the peer's certificate is checked with.
+    /// Returns the setting with the authorities that verify the peer's certificate.
     fn authorities(self) -> &'static str {
         match self {
             Self::Client => "tls.ca",
@@ -45,17 +45,17 @@ impl Role {
     }
 }
 
-/// Why there is no TLS session.
-pub(super) fn of_error(role: Role, protocols: &[Alpn], error: &Error) -> String {
+/// Describes the reason why there is no TLS session.
+pub(super) fn describe_error(role: Role, protocols: &[Alpn], error: &Error) -> String {
     let (peer, ours) = (role.peer(), role.ours());
     match error {
-        Error::InvalidCertificate(error) => of_certificate(role, error),
+        Error::InvalidCertificate(error) => describe_certificate(role, error),
         Error::NoCertificatesPresented => {
             "the client has shown no certificate, and this server requires one of an authority in \
              tls.client_ca"
                 .to_owned()
         }
-        Error::AlertReceived(alert) => of_alert(role, protocols, *alert),
+        Error::AlertReceived(alert) => describe_alert(role, protocols, *alert),
         Error::NoApplicationProtocol => not_spoken(role, protocols),
         Error::PeerIncompatible(error) => {
             let fault = spaced(&format!("{error:?}"));
@@ -68,7 +68,7 @@ pub(super) fn of_error(role: Role, protocols: &[Alpn], error: &Error) -> String 
     }
 }
 
-/// The peer speaks TLS, and another protocol over it.
+/// Describes a peer that speaks TLS, and another protocol over it.
 pub(super) fn not_spoken(role: Role, protocols: &[Alpn]) -> String {
     let joined =
         |what: fn(&Alpn) -> &str, by| protocols.iter().map(what).collect::<Vec<_>>().join(by);
@@ -76,8 +76,8 @@ pub(super) fn not_spoken(role: Role, protocols: &[Alpn]) -> String {
     format!("the {} speaks TLS, and not {names} over it (ALPN {ids})", role.peer())
 }
 
-/// The peer agrees on no protocol.
-pub(super) fn no_alpn(role: Role, protocols: &[Alpn]) -> String {
+/// Describes a peer that negotiates no protocol.
+pub(super) fn describe_no_alpn(role: Role, protocols: &[Alpn]) -> String {
     let (peer, ours) = (role.peer(), role.ours());
     let ids = protocols.iter().map(|it| it.id).collect::<Vec<_>>().join(", ");
     format!(
@@ -87,8 +87,9 @@ pub(super) fn no_alpn(role: Role, protocols: &[Alpn]) -> String {
     )
 }
 
-/// The peer closed the connection before there was a session, `is_silent` if it said nothing.
-pub(super) fn closed(role: Role, is_silent: bool) -> String {
+/// Describes a peer that closed the connection before there was a session. `is_silent` is true if
+/// it sent nothing.
+pub(super) fn describe_close(role: Role, is_silent: bool) -> String {
     let peer = role.peer();
     if is_silent {
         return format!("the {peer} closed the connection without a word: it may have no TLS");
@@ -96,8 +97,8 @@ pub(super) fn closed(role: Role, is_silent: bool) -> String {
     format!("the {peer} closed the connection amid the TLS handshake")
 }
 
-/// The peer's first bytes are not TLS.
-pub(super) fn of_first_bytes(role: Role, first: &[u8]) -> String {
+/// Describes a peer whose first bytes are not TLS.
+pub(super) fn describe_first_bytes(role: Role, first: &[u8]) -> String {
     match (role, Spoken::of(first)) {
         (Role::Client, Some(Spoken::Farcall)) => {
             "the server speaks farcall without TLS, and this channel has `tls` set".to_owned()
@@ -122,7 +123,7 @@ pub(super) fn of_first_bytes(role: Role, first: &[u8]) -> String {
     }
 }
 
-fn of_certificate(role: Role, error: &CertificateError) -> String {
+fn describe_certificate(role: Role, error: &CertificateError) -> String {
     use CertificateError as C;
     let (peer, ours) = (role.peer(), role.ours());
     match error {
@@ -167,8 +168,8 @@ fn of_certificate(role: Role, error: &CertificateError) -> String {
     }
 }
 
-/// What the peer says of this side.
-fn of_alert(role: Role, protocols: &[Alpn], alert: AlertDescription) -> String {
+/// Describes the peer's alert about this side.
+fn describe_alert(role: Role, protocols: &[Alpn], alert: AlertDescription) -> String {
     use AlertDescription as A;
     let (peer, ours) = (role.peer(), role.ours());
     match alert {
@@ -209,7 +210,7 @@ fn of_alert(role: Role, protocols: &[Alpn], alert: AlertDescription) -> String {
     }
 }
 
-/// The names of a certificate, which came from the peer.
+/// Formats the names in a peer's certificate.
 pub(super) fn names(presented: &[String]) -> String {
     // webpki writes `DnsName("a.example")` and `IpAddress(10.0.0.1)`.
     let bare = |name: &String| {
@@ -222,7 +223,7 @@ pub(super) fn names(presented: &[String]) -> String {
     if more > 0 { format!("{shown} and {more} more names") } else { shown }
 }
 
-/// A name as OpenSSL takes it for a subjectAltName.
+/// Formats a name the way OpenSSL accepts it as a subjectAltName.
 fn alt_name(name: &ServerName<'_>) -> String {
     let kind = if matches!(name, ServerName::IpAddress(_)) { "IP" } else { "DNS" };
     format!("{kind}:{}", name.to_str())
@@ -259,44 +260,50 @@ mod tests {
     }
 
     #[test]
-    fn each_side_is_told_of_a_certificate_in_its_own_words() {
+    fn certificate_faults_are_described_from_each_side() {
         let unknown = Error::InvalidCertificate(CertificateError::UnknownIssuer);
         assert_eq!(
-            of_error(Role::Client, &[Alpn::FARCALL], &unknown),
+            describe_error(Role::Client, &[Alpn::FARCALL], &unknown),
             "the server's certificate is not of an authority that this channel trusts (tls.ca)"
         );
         assert_eq!(
-            of_error(Role::Server, &[Alpn::FARCALL], &unknown),
+            describe_error(Role::Server, &[Alpn::FARCALL], &unknown),
             "the client's certificate is not of an authority that this server trusts \
              (tls.client_ca)"
         );
         let alert = Error::AlertReceived(AlertDescription::CertificateRequired);
         assert_eq!(
-            of_error(Role::Client, &[Alpn::FARCALL], &alert),
+            describe_error(Role::Client, &[Alpn::FARCALL], &alert),
             "the server requires a certificate, and this channel has shown none (tls.cert, \
              tls.key)"
         );
     }
 
     #[test]
-    fn a_certificate_out_of_its_time_says_by_how_much() {
+    fn an_untimely_certificate_says_by_how_much() {
         let (time, not_after) = (at(1_000_000), at(1_000_000 - 3 * 86400 - 5));
         let expired = CertificateError::ExpiredContext { time, not_after };
-        let words = of_error(Role::Client, &[Alpn::FARCALL], &Error::InvalidCertificate(expired));
-        assert_eq!(words, "the server's certificate expired 3 days ago");
+        let message =
+            describe_error(Role::Client, &[Alpn::FARCALL], &Error::InvalidCertificate(expired));
+        assert_eq!(message, "the server's certificate expired 3 days ago");
         let early = CertificateError::NotValidYetContext { time, not_before: at(1_003_601) };
-        let words = of_error(Role::Server, &[Alpn::FARCALL], &Error::InvalidCertificate(early));
-        assert_eq!(words, "the client's certificate is valid only in 1 hour: is the clock right?");
+        let message =
+            describe_error(Role::Server, &[Alpn::FARCALL], &Error::InvalidCertificate(early));
+        assert_eq!(
+            message,
+            "the client's certificate is valid only in 1 hour: is the clock right?"
+        );
     }
 
     #[test]
-    fn a_wrong_name_is_said_with_the_right_ones() {
+    fn a_wrong_name_is_reported_with_the_right_ones() {
         let expected = ServerName::try_from("b.example").unwrap();
         let presented = vec!["DnsName(\"a.example\")".to_owned(), "IpAddress(10.0.0.1)".to_owned()];
         let wrong = CertificateError::NotValidForNameContext { expected, presented };
-        let words = of_error(Role::Client, &[Alpn::FARCALL], &Error::InvalidCertificate(wrong));
+        let message =
+            describe_error(Role::Client, &[Alpn::FARCALL], &Error::InvalidCertificate(wrong));
         assert_eq!(
-            words,
+            message,
             "the server's certificate is for a.example, 10.0.0.1, not b.example (tls.server_name)"
         );
         let many: Vec<_> = (0..9).map(|n| format!("DnsName(\"{n}\n\")")).collect();
@@ -304,10 +311,12 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_without_tls_is_named_by_what_it_speaks() {
-        assert!(of_first_bytes(Role::Client, b"farcall\n").contains("without TLS"));
-        assert!(of_first_bytes(Role::Server, b"farcall\n").contains("set `tls` on the channel"));
-        assert!(of_first_bytes(Role::Server, b"GET / HT").ends_with("this is HTTP/1.1"));
-        assert!(of_first_bytes(Role::Client, &[7, 1]).ends_with("first bytes are [07, 01]"));
+    fn a_peer_without_tls_is_identified_by_its_first_bytes() {
+        assert!(describe_first_bytes(Role::Client, b"farcall\n").contains("without TLS"));
+        assert!(
+            describe_first_bytes(Role::Server, b"farcall\n").contains("set `tls` on the channel")
+        );
+        assert!(describe_first_bytes(Role::Server, b"GET / HT").ends_with("this is HTTP/1.1"));
+        assert!(describe_first_bytes(Role::Client, &[7, 1]).ends_with("first bytes are [07, 01]"));
     }
 }
