@@ -11,7 +11,7 @@ pub mod runtime {
     pub use rpc_core::codegen::*;
     pub use rpc_core::connect::ConnectError;
 
-    use rpc_core::connect::ClientConfig;
+    use rpc_core::client::ClientConfig;
     use rpc_core::inproc::InprocConnector;
 
     /// A name within the process.

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use super::{ClientConfig, ClientSetup, Established, Session};
 use crate::Negotiated;
-use crate::connect::handshake;
 use crate::connect::info::{Failures, Fallback};
 use crate::connect::upgrade::{self, End, PathBinding};
 use crate::connect::{
     Bootstrap, Candidate, ConnectError, Declined, Obstacle, PendingOffer, Upgrade, UpgradePolicy,
-    handshake_failed,
+    handshake, handshake_failed,
 };
 use crate::memory::MemoryCharge;
 use crate::policy::failover::Wanted;

@@ -8,8 +8,9 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, pending, ready};
 use rpc_core::connect::Bootstrap;
-use rpc_core::server::OtherProtocol;
-use rpc_core::server::{HandlerFuture, Listen, Offers, ServerCall, ServerParts, ServerSettings};
+use rpc_core::server::{
+    HandlerFuture, Listen, Offers, OtherProtocol, ServerCall, ServerParts, ServerSettings,
+};
 use rpc_core::{
     CallKind, Detach, Idempotency, MethodDescriptor, Request, Response, Service, ServiceDescriptor,
 };

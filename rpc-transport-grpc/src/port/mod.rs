@@ -29,8 +29,7 @@ mod stream;
 use std::sync::Arc;
 
 use rpc_core::connect::Alpn;
-use rpc_core::server::{Gateway, OtherProtocol};
-use rpc_core::server::ServerConnection;
+use rpc_core::server::{Gateway, OtherProtocol, ServerConnection};
 use rpc_core::wire::Spoken;
 
 pub use self::cross_origin::WebOrigins;

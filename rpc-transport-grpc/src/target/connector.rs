@@ -8,10 +8,10 @@ use futures::future::BoxFuture;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rpc_core::Limits;
-use rpc_core::client::{Connect, Connection as _, Established};
-use rpc_core::connect::{
-    Bootstrap, ClientConfig, ConnectError, Connecting, OpenStream, Wanted, handshake_failed,
+use rpc_core::client::{
+    ClientConfig, Connect, Connecting, Connection as _, Established, OpenStream,
 };
+use rpc_core::connect::{Bootstrap, ConnectError, Wanted, handshake_failed};
 use rpc_core::wire::Spoken;
 
 use super::connection::{GrpcConnection, Opened};

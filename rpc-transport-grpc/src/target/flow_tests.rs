@@ -8,8 +8,8 @@ use futures::stream::BoxStream;
 use futures::{TryStreamExt, future};
 use http::{HeaderMap, HeaderValue, Response};
 use rpc_core::Status;
-use rpc_core::client::{Connect, EncodedReply, Established, StreamPart};
-use rpc_core::connect::{ClientConfig, Wanted};
+use rpc_core::client::{ClientConfig, Connect, EncodedReply, Established, StreamPart};
+use rpc_core::connect::Wanted;
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, stream};
-use rpc_core::client::{Connect, EncodedBody, EncodedCall, EncodedReply, Established};
-use rpc_core::connect::{ClientConfig, Wanted};
+use rpc_core::client::{
+    ClientConfig, Connect, EncodedBody, EncodedCall, EncodedReply, Established,
+};
+use rpc_core::connect::Wanted;
 use rpc_core::{
     CallKind, Detach, Idempotency, MayHaveExecuted, MethodDescriptor, NotExecuted, Status,
 };

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use rpc_core::client::{Connect as _, Established};
-use rpc_core::connect::{Bootstrap, ClientConfig, OpenStream, Wanted};
+use rpc_core::client::{ClientConfig, Connect as _, Established, OpenStream};
+use rpc_core::connect::{Bootstrap, Wanted};
 use rpc_core::policy::keepalive::Keepalive;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};

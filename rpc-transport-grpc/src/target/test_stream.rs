@@ -3,7 +3,8 @@
 use std::io;
 
 use futures::future::BoxFuture;
-use rpc_core::connect::{Bootstrap, ClientConfig, OpenStream};
+use rpc_core::client::{ClientConfig, OpenStream};
+use rpc_core::connect::Bootstrap;
 use tokio::net::TcpStream;
 
 use super::{GrpcConnector, Scheme};

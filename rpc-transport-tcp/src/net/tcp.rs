@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use futures::future::BoxFuture;
-use rpc_core::client::{Connect, Established};
+use rpc_core::client::{
+    self, ClientConfig, Connect, Connecting, Established, Handshake, OpenStream,
+};
 #[cfg(feature = "tls")]
 use rpc_core::connect::Alpn;
-use rpc_core::client::{ClientConfig, Connecting, Handshake, OpenStream};
-use rpc_core::connect::{self, Bootstrap, ConnectError, Wanted};
+use rpc_core::connect::{Bootstrap, ConnectError, Wanted};
 use rpc_core::server::Listen;
 use rpc_core::transport::Addresses;
 #[cfg(target_os = "linux")]
@@ -309,7 +310,7 @@ impl Connect for TcpConnector {
         Box::pin(async move {
             self.config.policy.check_host(&wanted, &self.name).await?;
             let handshake = |bootstrap| -> Connecting<'_> {
-                Box::pin(connect::connect(bootstrap, &self.name, &self.config, wanted.clone()))
+                Box::pin(client::connect(bootstrap, &self.name, &self.config, wanted.clone()))
             };
             self.connect_by(&self.name, &handshake).await
         })

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use rpc_core::client::{Connect, Established};
-use rpc_core::client::{ClientConfig, OpenStream};
-use rpc_core::connect::{self, Bootstrap, ConnectError, Wanted};
+use rpc_core::client::{self, ClientConfig, Connect, Established, OpenStream};
+use rpc_core::connect::{Bootstrap, ConnectError, Wanted};
 use rpc_core::server::Listen;
 use rpc_core::transport::Addresses;
 use socket2::SockRef;
@@ -172,7 +171,7 @@ impl Connect for UnixConnector {
                 ConnectError::Unreachable { address, reason }
             };
             let bootstrap = self.open_stream().await.map_err(unreachable)?;
-            connect::connect(bootstrap, &self.address(), &self.config, wanted).await
+            client::connect(bootstrap, &self.address(), &self.config, wanted).await
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rpc_core::client::CallRules;
-use rpc_core::connect::ClientConfig;
+use rpc_core::client::ClientConfig;
 use rpc_core::inproc::{InprocConnector, InprocListener};
 use rpc_core::server::{ServerParts, ServerSettings};
 use rpc_core::{Channel, Service};

@@ -11,9 +11,8 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::ConnectionManager;
-use crate::client::ClientConfig;
 use crate::client::{
-    Connect, Connection, EncodedCall, EncodedCalls, EncodedReply, Established, Path,
+    ClientConfig, Connect, Connection, EncodedCall, EncodedCalls, EncodedReply, Established, Path,
 };
 use crate::connect::{ConnectError, ConnectionInfo, UpgradePolicy, Wanted};
 use crate::transport::{Addresses, CloseReason, TransportStats};

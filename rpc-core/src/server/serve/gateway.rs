@@ -7,8 +7,9 @@ use super::shared::Shared;
 use crate::client::{CallRules, ClientSetup, Established, OneConnection, Session};
 use crate::connect::Replayed;
 use crate::memory::MemoryShare;
-use crate::server::{Admission, ServerConnection, ServerSession, ServerSetup};
-use crate::server::{Gateway, OtherProtocol};
+use crate::server::{
+    Admission, Gateway, OtherProtocol, ServerConnection, ServerSession, ServerSetup,
+};
 use crate::transport::inproc::InprocTransport;
 use crate::wire::hello::Hello;
 use crate::{Channel, Limits, Negotiated};

@@ -14,9 +14,8 @@ use crate::long_wait::wait_until;
 use crate::policy::keepalive::{Action, Keepalive, KeepaliveTimer};
 use crate::policy::lifetime::{GOODBYE_TIMEOUT, Lifetime, LifetimeRules, Retiring, Stage};
 use crate::policy::progress::Progress;
-use crate::server::ServerHandshake;
 use crate::server::serve::shared::Shared;
-use crate::server::{Offers, ServerConnection};
+use crate::server::{Offers, ServerConnection, ServerHandshake};
 use crate::transport::CloseReason;
 
 /// Between two looks whether answers are on their way.

@@ -22,8 +22,10 @@ use crate::server::serve::gateway::gateway;
 use crate::server::serve::life::{self, Rules};
 use crate::server::serve::limits::{CONNECTIONS_FLOOR, Slot, Slots};
 use crate::server::serve::shared::{Registered, Shared, relieve};
-use crate::server::{Accepted, Opening, accept};
-use crate::server::{Listen, Offers, ServerConnection, ServerSession, ServerSettings, ServerSetup};
+use crate::server::{
+    Accepted, Listen, Offers, Opening, ServerConnection, ServerSession, ServerSettings,
+    ServerSetup, accept,
+};
 use crate::transport::Addresses;
 
 /// The pause after an accept that failed, for example for want of descriptors: long enough not

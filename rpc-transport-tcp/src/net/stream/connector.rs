@@ -5,9 +5,8 @@ use std::io;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use rpc_core::client::{Connect, Established};
-use rpc_core::client::{ClientConfig, OpenStream};
-use rpc_core::connect::{self, Bootstrap, ConnectError, Wanted};
+use rpc_core::client::{self, ClientConfig, Connect, Established, OpenStream};
+use rpc_core::connect::{Bootstrap, ConnectError, Wanted};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::accepted::bootstrap;
@@ -82,7 +81,7 @@ impl Connect for StreamConnector {
                 let address = self.name.to_string();
                 ConnectError::Unreachable { address, reason }
             })?;
-            connect::connect(bootstrap, &self.name, &self.config, wanted).await
+            client::connect(bootstrap, &self.name, &self.config, wanted).await
         })
     }
 }
