@@ -77,6 +77,7 @@ impl<B: Buffers> ConnectionState<B> {
     /// Why the connection has to end.
     pub(super) fn handle_timeout(&mut self, look: Look) -> Result<(), CloseReason> {
         // Each is armed for later, or gone, when it has been handled.
+        // Collected first: a handler may arm its own timer again.
         let mut passed = Vec::new();
         while let Some(timer) = self.timers.take_passed(look.now) {
             passed.push(timer);
@@ -160,6 +161,8 @@ impl<B: Buffers> ConnectionState<B> {
                 self.timers.arm(Timer::Release, look.now + UNREAD_LOOK_INTERVAL);
                 return Ok(());
             }
+            // Only a withdrawn offer may cost just its key. One that the peer still reads would
+            // fail in the middle, and the peer would see a broken path anyway.
             if !is_withdrawn || !self.revoke_overdue(timeouts, look.now) {
                 return Err(self.unreleased(timeouts, is_withdrawn));
             }
@@ -202,6 +205,8 @@ impl<B: Buffers> ConnectionState<B> {
 
     /// Replaces the timers by those of a halted connection.
     pub(super) fn arm_drain(&mut self, now: Instant) {
+        // A halted queue pair answers nothing, so every other deadline would pass and end the
+        // connection with a wrong reason.
         self.timers.clear();
         let timeout = self.rules.timeouts.close;
         self.timers.arm(Timer::LastReceive, now + LAST_RECEIVE_TIMEOUT.min(timeout));

@@ -151,6 +151,8 @@ impl<B: Bind + Debug, P> MemoryWindowPool<B, P> {
         match self.bound.remove(&key) {
             // A message can be there before the completion of the offer that it answers.
             None => {
+                // Kept, not freed: until the bind completes the device may still be about to open
+                // the window.
                 self.early.insert(key, (buffer, is_taken));
                 None
             }
@@ -160,6 +162,7 @@ impl<B: Bind + Debug, P> MemoryWindowPool<B, P> {
 
     fn settle(&mut self, mut binding: B, buffer: P, is_taken: bool) -> Option<P> {
         let key = binding.remote().key;
+        // Freed at once only if the device reported the invalidation of this very key.
         if is_taken && binding.handle_invalidated(key) {
             self.free(binding);
             return Some(buffer);
@@ -171,6 +174,8 @@ impl<B: Bind + Debug, P> MemoryWindowPool<B, P> {
     /// The next binding that has to be invalidated.
     pub(crate) fn next_to_kill(&mut self) -> Option<B> {
         let (binding, buffer) = self.to_kill.pop_front()?;
+        // The memory stays here until the device reports the invalidation. A READ may be on its
+        // way.
         self.dying.insert(binding.remote().key, buffer);
         Some(binding)
     }
@@ -187,6 +192,7 @@ impl<B: Bind + Debug, P> MemoryWindowPool<B, P> {
     /// way, and the second of two is fatal.
     pub(crate) fn revoke(&mut self, key: RemoteKey) -> Option<B> {
         let binding = self.bound.remove(&key)?;
+        // The caller deallocates the window, so there is room for another.
         self.allocated -= 1;
         Some(binding)
     }

@@ -69,9 +69,12 @@ impl<S: ReadShare> ReadThrottle<S> {
     /// Takes room for a READ of `len` bytes on `queue` at `now`; false when there is none, and this
     /// end has to wait.
     pub(crate) fn try_admit(&mut self, queue: usize, len: u32, now: Instant) -> bool {
+        // A turn is good for one READ. The rest of a turn returns when `turn` is dropped, so a
+        // short READ does not keep the bytes of a long one.
         let of_turn = self.turn.take().and_then(|mut turn| S::split(&mut turn, len.into()));
         let permit = match of_turn {
             Some(permit) => Some(permit),
+            // While a task waits in line, this connection must not take bytes past it.
             None if self.wait == Wait::None => self.share.try_take(len.into()),
             None => return false,
         };
@@ -112,6 +115,7 @@ impl<S: ReadShare> ReadThrottle<S> {
     pub(crate) fn handle_read(&mut self, queue: usize, now: Instant) {
         let admitted = &mut self.queues[queue];
         admitted.permits.pop_front();
+        // READs of a queue pair are answered in order, so the next one is owed only from now on.
         admitted.since = (!admitted.permits.is_empty()).then_some(now);
     }
 
