@@ -18,8 +18,8 @@ pub(crate) fn limit(request: &RangeRequest) -> usize {
 pub(crate) fn check(request: &RangeRequest, revision: i64) -> Result<(), Status> {
     let unsupported = |what| Err(Status::unimplemented(format!("{what} is not supported")));
     if request.revision > revision {
-        let words = "etcdserver: mvcc: required revision is a future revision";
-        return Err(Status::out_of_range(words));
+        let text = "etcdserver: mvcc: required revision is a future revision";
+        return Err(Status::out_of_range(text));
     }
     if request.revision > 0 && request.revision < revision {
         return unsupported("reading a past revision");

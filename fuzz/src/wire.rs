@@ -69,13 +69,13 @@ pub(crate) fn outcome(bytes: &[u8]) {
         return;
     }
     let again = Outcome::decode(code, block.into()).expect("what was encoded decodes");
-    let words = |outcome: &Outcome| match &outcome.result {
+    let text = |outcome: &Outcome| match &outcome.result {
         Ok(_) => (0, String::new(), Vec::new()),
         Err(status) => {
             (status.code() as u16, status.message().to_owned(), status.details().to_vec())
         }
     };
-    assert_eq!(words(&again), words(&outcome));
+    assert_eq!(text(&again), text(&outcome));
 }
 
 pub(crate) fn outcome_seeds() -> Vec<Vec<u8>> {

@@ -98,13 +98,13 @@ mod tests {
         options: Options,
     }
 
-    fn parse(words: &[&str]) -> Options {
-        let line = std::iter::once("farcall-bench").chain(words.iter().copied());
+    fn parse(arguments: &[&str]) -> Options {
+        let line = std::iter::once("farcall-bench").chain(arguments.iter().copied());
         Line::try_parse_from(line).unwrap().options
     }
 
-    fn numbers(words: &[&str]) -> Vec<&'static str> {
-        parse(words).goals().iter().map(|goal| goal.number).collect()
+    fn numbers(arguments: &[&str]) -> Vec<&'static str> {
+        parse(arguments).goals().iter().map(|goal| goal.number).collect()
     }
 
     #[test]

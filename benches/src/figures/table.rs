@@ -112,9 +112,9 @@ mod tests {
         let text = table.to_string();
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[1].starts_with("T5   messages/s"), "{text}");
-        let words: Vec<&str> = lines[2].split_whitespace().collect();
-        assert_eq!(words[..6], [">=1.20", ">=2.00", "1.50", "1.25", "to", "2.00"]);
-        assert_eq!(words[6], "ship");
+        let pieces: Vec<&str> = lines[2].split_whitespace().collect();
+        assert_eq!(pieces[..6], [">=1.20", ">=2.00", "1.50", "1.25", "to", "2.00"]);
+        assert_eq!(pieces[6], "ship");
         assert_eq!(lines[3], "T6   not measured: the server died");
         assert_eq!(table.failed_count(), 1);
     }

@@ -104,9 +104,9 @@ pub(super) fn canvas(height: i32, onto: impl FnOnce(&Area<'_>) -> Result<()>) ->
     Ok(svg)
 }
 
-pub(super) fn text(area: &Area<'_>, words: &str, at: (i32, i32), side: HPos) -> Result<()> {
+pub(super) fn text(area: &Area<'_>, message: &str, at: (i32, i32), side: HPos) -> Result<()> {
     let style = ("sans-serif", 14).into_text_style(area).pos(Pos::new(side, VPos::Center));
-    Ok(area.draw(&Text::new(words.to_owned(), at, style))?)
+    Ok(area.draw(&Text::new(message.to_owned(), at, style))?)
 }
 
 fn middle(row: i32) -> i32 {

@@ -148,8 +148,8 @@ fn grown(
 }
 
 /// Words as a part of a file's name.
-fn file_name(words: &str) -> String {
-    let signs = words.to_lowercase();
+fn file_name(text: &str) -> String {
+    let signs = text.to_lowercase();
     let parts = signs.split(|sign: char| !sign.is_ascii_alphanumeric());
     parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")
 }

@@ -30,10 +30,10 @@ mod tests {
     #[test]
     fn a_limit_that_is_too_low_is_named_with_its_remedy() {
         require(1).unwrap();
-        let words = require(usize::MAX >> 1).err().map(|error| error.to_string());
+        let text = require(usize::MAX >> 1).err().map(|error| error.to_string());
         let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
         // Where there is no limit nothing is too much.
-        assert_eq!(words.is_some(), hard < u64::MAX >> 1);
-        assert!(words.is_none_or(|words| words.contains("ulimit -Hn")));
+        assert_eq!(text.is_some(), hard < u64::MAX >> 1);
+        assert!(text.is_none_or(|text| text.contains("ulimit -Hn")));
     }
 }

@@ -192,11 +192,11 @@ impl Connection {
                     self.stopped.notify_waiters();
                     self.worker.send(Command::Withheld(Arc::clone(self), prefix, reason));
                 }
-                Action::LogStall(words) => {
+                Action::LogStall(stall) => {
                     let (tag, device) = (self.tag, self.worker.attachment.device().name());
                     rpc_core::limited_log!(
                         target: "farcall::rdma",
-                        of_process, WARN, "an RDMA connection stalls", tag, device, %words
+                        of_process, WARN, "an RDMA connection stalls", tag, device, %stall
                     );
                 }
                 Action::GiveUpLastReceives => {

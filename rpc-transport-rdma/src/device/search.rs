@@ -366,11 +366,11 @@ mod tests {
             [(0, PortChoice::Nearest), (2, PortChoice::Address), (9, PortChoice::Nearest)]
         {
             let error = at(index, choice).unwrap_err();
-            let words = format!(
+            let text = format!(
                 "no active RDMA port can serve 10.0.0.1 with the GID at rdma.gid_index {index}; \
                  found: both port 1: 0 is 10.0.0.1 (RoceV1), 1 is"
             );
-            assert!(error.starts_with(&words), "{error}");
+            assert!(error.starts_with(&text), "{error}");
         }
         assert!(can_serve(&both, &[], Some(1)) && !can_serve(&both, &[], Some(0)));
     }

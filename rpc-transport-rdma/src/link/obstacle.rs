@@ -42,13 +42,13 @@ fn obstacle(error: &(dyn std::error::Error + 'static)) -> Obstacle {
 /// An error with its causes, in one line.
 pub(super) fn declined(error: &(dyn std::error::Error + 'static)) -> Declined {
     let obstacle = obstacle(error);
-    let mut words = error.to_string();
+    let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        words = format!("{words}: {error}");
+        text = format!("{text}: {error}");
         cause = error.source();
     }
-    Declined::with(obstacle, words)
+    Declined::with(obstacle, text)
 }
 
 #[cfg(test)]

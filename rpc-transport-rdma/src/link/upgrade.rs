@@ -132,8 +132,8 @@ impl RdmaUpgrade {
 
     fn first_worker(&self, port: &Port) -> Result<Worker, Declined> {
         let rkey_scope = self.config.rkey_scope.on(port).map_err(|error| {
-            let (name, words) = (port.device.name(), declined(&error).reason);
-            excluded(format!("rdma.rkey_scope is window, and for {name} {words}"))
+            let (name, text) = (port.device.name(), declined(&error).reason);
+            excluded(format!("rdma.rkey_scope is window, and for {name} {text}"))
         })?;
         let config = RdmaConfig { rkey_scope, ..self.config.clone() };
         Worker::start(&port.device, &config).map_err(|error| declined(&error))
@@ -291,9 +291,9 @@ impl LocalEnd {
         let connected = path.queues.connect(peer, &shared.config.connect);
         let connection = Connection::new(place.tag, Arc::clone(&shared), path, limits);
         let connection = Arc::new(connection);
-        if let Err(words) = shared.register(place, &connection, connection.numbers().collect()) {
+        if let Err(text) = shared.register(place, &connection, connection.numbers().collect()) {
             connection.end();
-            return Err(Declined::new(words));
+            return Err(Declined::new(text));
         }
         if let Err(error) = connected {
             // Some of its queue pairs may be connected: the worker drains them as it does others.
@@ -394,8 +394,8 @@ impl PendingOffer for PendingEnd {
 impl Candidate for ConnectedEnd {
     fn bind(&mut self, binding: PathBinding) -> Result<(), Declined> {
         let is_bound = self.connection.as_ref().is_some_and(|connection| connection.bind(binding));
-        let words = "a probe has come before the path could be bound to the TLS session";
-        is_bound.then_some(()).ok_or_else(|| Declined::new(words))
+        let text = "a probe has come before the path could be bound to the TLS session";
+        is_bound.then_some(()).ok_or_else(|| Declined::new(text))
     }
 
     fn prove(&mut self) -> BoxFuture<'_, Result<(), Declined>> {

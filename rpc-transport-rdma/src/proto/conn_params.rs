@@ -254,9 +254,9 @@ mod tests {
             ("link layers", of_end(Endpoint { link_layer: LinkLayer::InfiniBand, ..end(17) })),
             ("address families", of_end(Endpoint { gid: ipv6, ..end(17) })),
         ];
-        for (words, conn_params) in bad {
+        for (text, conn_params) in bad {
             let reason = conn_params.check(&end(20), 1000).unwrap_err().reason;
-            assert!(reason.contains(words), "{reason}");
+            assert!(reason.contains(text), "{reason}");
         }
     }
 

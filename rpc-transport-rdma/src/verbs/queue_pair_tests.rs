@@ -477,9 +477,9 @@ fn unusable_windows_are_refused_before_any_post() {
         (Work::Bind(foreign), "another queue pair"),
         (Work::Bind(abroad), "another device"),
     ];
-    for (work, words) in cases {
+    for (work, text) in cases {
         let error = fixture.queue_pair.post(&mut VecDeque::from([work])).unwrap_err();
-        assert!(error.to_string().contains(words), "{error}");
+        assert!(error.to_string().contains(text), "{error}");
     }
     assert_eq!(fixture.sim.send_calls(), 0);
 }

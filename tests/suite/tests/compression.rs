@@ -395,10 +395,10 @@ async fn a_message_grows_to_the_limit_and_not_beyond_it() -> Result<(), Failure>
             "Echo cannot be inflated",
         ),
     ];
-    for (message, code, words) in table {
+    for (message, code, line) in table {
         let status = Raw::connect(&serving, "Echo").await?.call(&message).await?;
         assert_eq!(status.code(), code, "{status}");
-        assert!(status.message().contains(words), "{status}");
+        assert!(status.message().contains(line), "{status}");
     }
     Ok(())
 }

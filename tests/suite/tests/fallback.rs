@@ -80,12 +80,12 @@ async fn rdma_without_a_device_is_an_error_that_says_why() -> Result<(), Failure
     let authority = serve("rdma").await?;
     let refused = Channel::connect(format!("rdma://{authority}")).await;
     let Err(error) = refused else { panic!("{refused:?}") };
-    let words = error.to_string();
+    let text = error.to_string();
     let ConnectError::UpgradeRequired { upgrade: "rdma", reason, .. } = error else {
         panic!("{error:?}")
     };
     assert!(is_reason(&format!("rdma: {reason}"), here()), "{reason}");
-    assert!(words.contains(&*reason) && words.contains(&authority), "{words}");
+    assert!(text.contains(&*reason) && text.contains(&authority), "{text}");
     assert!(log.take_lines().iter().all(|line| !line.contains("without RDMA")), "{log:?}");
     Ok(())
 }
@@ -219,9 +219,9 @@ mod server_without_rdma {
         let answer = peer.read_hello().await?;
         assert_eq!(answer.accepted, None);
         let [declined] = &answer.declined[..] else { panic!("{answer:?}") };
-        let words = "the peer's blob does not decode";
+        let text = "the peer's blob does not decode";
         let reason = declined.reason();
-        assert!(declined.is_about("rdma") && reason.as_str().contains(words), "{declined:?}");
+        assert!(declined.is_about("rdma") && reason.as_str().contains(text), "{declined:?}");
         Ok(())
     }
 }

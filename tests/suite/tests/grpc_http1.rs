@@ -183,11 +183,11 @@ async fn what_is_neither_a_probe_nor_grpc_web_is_answered_by_name() {
         ("POST /", "content-type: text/plain\r\ncontent-length: 0\r\n", 415),
         ("POST /", "content-type: application/grpc\r\ncontent-length: 0\r\n", 505),
     ] {
-        let (answered, words) = code_of(&running, line, headers).await;
+        let (answered, message) = code_of(&running, line, headers).await;
         assert_eq!(answered, code, "{line}");
         assert!(
-            words.starts_with("This is the port of a farcall server. It takes gRPC"),
-            "{words}"
+            message.starts_with("This is the port of a farcall server. It takes gRPC"),
+            "{message}"
         );
     }
     // hyper's own answers: what is not HTTP, and a head that is too long.

@@ -191,7 +191,7 @@ fn lane(scene: &Scene) -> LaneInfo {
 
 #[test]
 fn two_thousand_deaths_cost_a_lane_no_slot_whatever_the_driver() {
-    for (words, drain, change) in DRIVERS {
+    for (text, drain, change) in DRIVERS {
         run(
             || Scene::new(drain, change, 0),
             async |scene| {
@@ -210,10 +210,10 @@ fn two_thousand_deaths_cost_a_lane_no_slot_whatever_the_driver() {
                 call(&scene.channel()).await;
                 let LaneInfo { activity, missing_slots, connection_count, .. } = lane(scene);
                 let (lost, reclaimed) = (activity.slots_lost, activity.slots_reclaimed);
-                println!("{words}: {lost} lost, {reclaimed} used again, {missing_slots} missing");
+                println!("{text}: {lost} lost, {reclaimed} used again, {missing_slots} missing");
                 assert!(connection_count <= 2);
-                assert_eq!((reclaimed, missing_slots), (lost, 0), "{words}");
-                assert!(lost >= scene.network.counters().lost_receives, "{words}");
+                assert_eq!((reclaimed, missing_slots), (lost, 0), "{text}");
+                assert!(lost >= scene.network.counters().lost_receives, "{text}");
             },
         );
     }
@@ -221,7 +221,7 @@ fn two_thousand_deaths_cost_a_lane_no_slot_whatever_the_driver() {
 
 #[test]
 fn unfinished_messages_wear_lanes_but_exclude_no_client() {
-    for (words, drain, change) in [DRIVERS[4], DRIVERS[5], UNKNOWN] {
+    for (text, drain, change) in [DRIVERS[4], DRIVERS[5], UNKNOWN] {
         run(
             || Scene::new(drain, change, 2),
             async |scene| {
@@ -232,7 +232,7 @@ fn unfinished_messages_wear_lanes_but_exclude_no_client() {
                 call(&scene.channel()).await;
                 let lanes = scene.server.lanes();
                 let missing: Vec<_> = lanes.iter().map(|lane| lane.missing_slots).collect();
-                println!("{words}: {missing:?} slots missing");
+                println!("{text}: {missing:?} slots missing");
             },
         );
     }

@@ -63,10 +63,10 @@ impl Blackhole {
     fn rules(verb: &str) {
         for interface in ["v0", "v1"] {
             let rule = ["pref", "0", "iif", interface, "ipproto", UDP, "dport", "4791"];
-            let words = [&["rule", verb], &rule[..], &["blackhole"]].concat();
-            let output = Command::new("ip").args(&words).output().expect("the program `ip`");
+            let text = [&["rule", verb], &rule[..], &["blackhole"]].concat();
+            let output = Command::new("ip").args(&text).output().expect("the program `ip`");
             let said = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "ip {}: {said}", words.join(" "));
+            assert!(output.status.success(), "ip {}: {said}", text.join(" "));
         }
     }
 }

@@ -85,10 +85,10 @@ async fn cut_after(bytes: Vec<u8>) -> Result<Vec<String>, Failure> {
     Ok(log.take_lines())
 }
 
-fn check(lines: &[String], words: &str) {
+fn check(lines: &[String], text: &str) {
     println!("{lines:?}");
     assert_eq!(lines.len(), 1, "it is said once: {lines:?}");
-    assert!(lines[0].contains(words) && lines[0].contains("(progress_timeout)"), "{lines:?}");
+    assert!(lines[0].contains(text) && lines[0].contains("(progress_timeout)"), "{lines:?}");
 }
 
 #[tokio::test]

@@ -120,7 +120,7 @@ mod tests {
         let difference = same_bytes(&found, &expected).unwrap_err();
         assert_eq!((difference.count, difference.first, difference.last), (2, 70, 80));
         let shorter = same_bytes(&expected[..99], &expected).unwrap_err().to_string();
-        let words = "99 bytes instead of 100 bytes, 1 of them differ, from 99 to 99";
-        assert_eq!(shorter, words);
+        let text = "99 bytes instead of 100 bytes, 1 of them differ, from 99 to 99";
+        assert_eq!(shorter, text);
     }
 }

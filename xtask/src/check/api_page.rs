@@ -166,8 +166,8 @@ fn declarations(html: &str) -> Vec<String> {
 
 /// A function's head without the breaks of its lines.
 fn on_one_line(text: &str) -> String {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    words.join(" ").replace(")where ", ") where ").replace("( ", "(").replace(", )", ")")
+    let pieces: Vec<&str> = text.split_whitespace().collect();
+    pieces.join(" ").replace(")where ", ") where ").replace("( ", "(").replace(", )", ")")
 }
 
 /// The text of a piece of HTML, without what folds it.

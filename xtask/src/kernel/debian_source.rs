@@ -69,11 +69,11 @@ fn in_line(line: &str) -> Option<DebianSource> {
         Some(rest) => rest.split_once(']')?,
         None => ("", rest),
     };
-    let mut words = rest.split_whitespace();
+    let mut pieces = rest.split_whitespace();
     Some(DebianSource {
         options: options.split_whitespace().map(str::to_owned).collect(),
-        uri: words.next()?.to_owned(),
-        suite: words.next()?.to_owned(),
+        uri: pieces.next()?.to_owned(),
+        suite: pieces.next()?.to_owned(),
     })
 }
 

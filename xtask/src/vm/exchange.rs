@@ -104,8 +104,8 @@ fn assignment(name: &str, value: &OsStr) -> OsString {
     variable
 }
 
-fn terminated(words: &[OsString]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.as_bytes().iter().copied().chain([0])).collect()
+fn terminated(pieces: &[OsString]) -> Vec<u8> {
+    pieces.iter().flat_map(|word| word.as_bytes().iter().copied().chain([0])).collect()
 }
 
 #[cfg(test)]

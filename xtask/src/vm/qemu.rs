@@ -102,7 +102,7 @@ pub(super) fn command(
 
 fn processor(options: &VmOptions) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = Vec::new();
-    let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
+    let mut add = |pieces: &[&str]| arguments.extend(pieces.iter().map(OsString::from));
     match options.accel {
         _ if options.icount => {
             // With `sleep=off` an idle guest's time leaps from timer to timer, and whatever is due

@@ -26,12 +26,12 @@ impl Rig {
 }
 
 /// The connection ends, for a reason that has these words.
-async fn ends(end: &End, told: &Recorder, words: &str) {
+async fn ends(end: &End, told: &Recorder, text: &str) {
     until("the halt", || end.connection().ending.is_cancelled()).await;
     end.flush();
     until("the end", || told.closed().is_some()).await;
     let reason = told.closed().map(|reason| reason.to_string()).unwrap_or_default();
-    assert!(reason.contains(words), "{reason}");
+    assert!(reason.contains(text), "{reason}");
 }
 
 #[tokio::test]

@@ -113,8 +113,8 @@ impl<B: Buffers> ConnectionState<B> {
         let Some(since) = self.flow.waits_since() else { return Ok(()) };
         let timeout = self.rules.timeouts.release.max(STALL_AFTER);
         let ends_at = after(since, timeout);
-        if let Some(words) = self.flow.stall(look.now, STALL_AFTER) {
-            self.actions.push_back(Action::LogStall(words));
+        if let Some(text) = self.flow.stall(look.now, STALL_AFTER) {
+            self.actions.push_back(Action::LogStall(text));
         }
         let at = if ends_at <= look.now {
             let Some(later) = Self::postponed(look) else {
@@ -224,8 +224,8 @@ impl<B: Buffers> ConnectionState<B> {
                 Some(_) => Withheld::Expired,
                 None => {
                     let (len, timeout) = (due.len, self.rules.timeouts.memory());
-                    let words = format!("no memory for {len} bytes within {timeout:?}");
-                    Withheld::NoMemory(format!("{words} (rdma.max_sink_bytes)"))
+                    let text = format!("no memory for {len} bytes within {timeout:?}");
+                    Withheld::NoMemory(format!("{text} (rdma.max_sink_bytes)"))
                 }
             };
             self.withhold(due.transfer, why);

@@ -299,8 +299,8 @@ fn a_long_wait_is_told_once() {
     let (now, limit) = (Instant::now(), Duration::from_secs(5));
     assert!(window.waits_since().is_some());
     assert_eq!(window.stall(now, limit), None, "not yet");
-    let words = window.stall(now + limit, limit).unwrap();
-    assert!(words.contains("no credit for") && words.contains("granted: 8"), "{words}");
+    let text = window.stall(now + limit, limit).unwrap();
+    assert!(text.contains("no credit for") && text.contains("granted: 8"), "{text}");
     assert_eq!(window.stall(now + 2 * limit, limit), None, "told");
     let grant = Grant { count: PEER_WINDOW + 1, control_seen: 0, wants_more: false };
     window.handle_grant(grant).unwrap();

@@ -79,7 +79,7 @@ pub fn call(runtime: &Handle, plan: &CallPlan) -> Result<(), AttackError> {
         settings,
         tally: tally.clone(),
     });
-    answer_until_end(|words| match words {
+    answer_until_end(|text| match text {
         CUT => line(&tally.lock().cut(Instant::now())),
         EXPOSE => {
             if let Some(exposed) = exposed.take() {

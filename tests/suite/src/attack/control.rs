@@ -24,8 +24,8 @@ pub(super) fn line(message: &impl Serialize) -> Result<String, AttackError> {
 }
 
 /// Makes the error of a role that received an unknown command.
-pub(super) fn misunderstood(words: &str) -> AttackError {
-    AttackError::Words { role: "conductor", words: words.to_owned() }
+pub(super) fn misunderstood(text: &str) -> AttackError {
+    AttackError::Unexpected { role: "conductor", line: text.to_owned() }
 }
 
 /// Logs to the standard error, which the conductor reads, as most programs do: without colours.

@@ -87,16 +87,14 @@ fn honest_calls(observed: &Observed) -> Vec<String> {
     ];
     for (when, summary) in periods {
         let Summary { calls, errors, newcomers, newcomer_errors, .. } = *summary;
-        let words = summary.first_error.as_deref().unwrap_or("no words");
+        let text = summary.first_error.as_deref().unwrap_or("no words");
         if errors > 0 {
-            complaints.push(format!(
-                "{errors} of {} honest calls failed {when}: {words}",
-                calls + errors
-            ));
+            complaints
+                .push(format!("{errors} of {} honest calls failed {when}: {text}", calls + errors));
         }
         if newcomer_errors > 0 {
             let all = newcomers + newcomer_errors;
-            complaints.push(format!("{newcomer_errors} of {all} newcomers failed {when}: {words}"));
+            complaints.push(format!("{newcomer_errors} of {all} newcomers failed {when}: {text}"));
         }
         if calls < CALLS_MIN {
             complaints.push(format!("only {calls} honest calls were answered {when}"));
@@ -217,10 +215,10 @@ mod tests {
             (|it| it.log.lines = 101, "has 101 lines, and 100 at most"),
             (|it| it.cut_short = Some("ceiling".to_owned()), "ceiling"),
         ];
-        for (change, words) in changes {
+        for (change, text) in changes {
             let complaints = complaints(change);
             assert_eq!(complaints.len(), 1, "{complaints:?}");
-            assert!(complaints[0].contains(words), "{complaints:?} has no `{words}`");
+            assert!(complaints[0].contains(text), "{complaints:?} has no `{text}`");
         }
     }
 

@@ -60,17 +60,17 @@ pub(super) struct Deeds {
 
 /// Reads what a process said.
 pub(super) fn read<T: DeserializeOwned>(role: &'static str, line: &str) -> Result<T, AttackError> {
-    let words = |_| AttackError::Words { role, words: line.to_owned() };
-    serde_json::from_str(line).map_err(words)
+    let text = |_| AttackError::Unexpected { role, line: line.to_owned() };
+    serde_json::from_str(line).map_err(text)
 }
 
 /// Asks a process for its message.
 pub(super) fn ask<T: DeserializeOwned>(
     role: &'static str,
     process: &mut Process,
-    words: &str,
+    text: &str,
 ) -> Result<T, AttackError> {
-    read(role, &process.ask(words)?)
+    read(role, &process.ask(text)?)
 }
 
 #[cfg(test)]

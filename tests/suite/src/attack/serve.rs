@@ -64,7 +64,7 @@ pub fn serve(runtime: &Handle, plan: &ServePlan) -> Result<(), AttackError> {
     let listener = runtime.block_on(server.bind("auto://127.0.0.1:0")).map_err(Failure::from)?;
     println!("{}", listener.local_address().to_string().replacen("auto://", "", 1));
     runtime.spawn(listener.serve());
-    answer_until_end(|words| match words {
+    answer_until_end(|text| match text {
         REPORT => {
             let connections = server.connections();
             let in_flight = connections.iter().map(|it| it.calls_in_flight as u64);

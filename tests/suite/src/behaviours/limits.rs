@@ -29,8 +29,8 @@ const LENS_OVER: [usize; 2] = [100_001, 5 << 20];
 #[track_caller]
 fn check_names(status: &Status, setting: &str, whose: &str) -> Result<(), Failure> {
     check_eq("the code", &status.code(), &Code::ResourceExhausted)?;
-    let words = status.message();
-    check(words.contains(setting) && words.contains(whose), "the limit's name in", words)
+    let text = status.message();
+    check(text.contains(setting) && text.contains(whose), "the limit's name in", text)
 }
 
 pub(super) async fn a_request_over_the_servers_limit_is_refused_before_it_is_sent(
@@ -85,12 +85,12 @@ async fn with_payload_of(len: usize, stub: &ProbeStub) -> Result<[Option<Status>
 #[track_caller]
 fn check_limited(
     ended: [Option<Status>; 3],
-    words: [Option<(&str, &str)>; 3],
+    text: [Option<(&str, &str)>; 3],
 ) -> Result<(), Failure> {
-    for (status, words) in ended.into_iter().zip(words) {
-        match (status, words) {
+    for (status, text) in ended.into_iter().zip(text) {
+        match (status, text) {
             (Some(status), Some((setting, whose))) => check_names(&status, setting, whose)?,
-            (status, words) => check_eq("an end", &status.is_some(), &words.is_some())?,
+            (status, text) => check_eq("an end", &status.is_some(), &text.is_some())?,
         }
     }
     Ok(())
@@ -175,8 +175,8 @@ pub(super) async fn a_status_too_long_for_the_client_keeps_its_code(
     let request = FailRequest { code: code.into(), message, ..Default::default() };
     let status = refused("a call that fails", stub.fail(request).await)?;
     check_eq("the code", &status.code(), &code)?;
-    let words = status.message();
-    check(words.contains("limits.max_metadata_len"), "the limit's name in", words)?;
+    let text = status.message();
+    check(text.contains("limits.max_metadata_len"), "the limit's name in", text)?;
     let request = EchoRequest { payload: payload(1, 10), ..Default::default() };
     stub.echo(request).await?;
     Ok(())

@@ -291,7 +291,7 @@ pub(super) async fn a_limit_of_one_byte_takes_empty_messages(
 
 fn check_over(status: &Status, whose: &str) -> Result<(), Failure> {
     check_eq("the code", &status.code(), &Code::ResourceExhausted)?;
-    let words = status.message();
-    let names = words.contains("limits.max_message_len") && words.contains(whose);
-    check(names, "the limit's name in", words)
+    let text = status.message();
+    let names = text.contains("limits.max_message_len") && text.contains(whose);
+    check(names, "the limit's name in", text)
 }

@@ -120,7 +120,7 @@ fn come_and_go(runtime: &Runtime, path: Path, plan: ChurnPlan) -> Result<bool, F
         seen.growth_kib()
     );
     let complaints = seen.complaints();
-    complaints.iter().take(WORDS_MAX).for_each(|words| println!("FAILED: {words}"));
+    complaints.iter().take(WORDS_MAX).for_each(|text| println!("FAILED: {text}"));
     if complaints.len() > WORDS_MAX {
         println!("FAILED in {} ways", complaints.len());
     }

@@ -53,8 +53,8 @@ impl Process {
     }
 
     /// Says something to it, and gives what it answers.
-    pub(crate) fn ask(&mut self, words: &str) -> Result<String, ProcessError> {
-        self.0.ask(words, ANSWER_LIMIT)
+    pub(crate) fn ask(&mut self, text: &str) -> Result<String, ProcessError> {
+        self.0.ask(text, ANSWER_LIMIT)
     }
 
     /// Kills it with SIGKILL, in the middle of its work.

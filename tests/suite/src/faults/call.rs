@@ -108,8 +108,8 @@ impl From<Status> for Wrong {
 }
 
 impl From<WrongBytes> for Wrong {
-    fn from(WrongBytes(words): WrongBytes) -> Self {
-        Self::Bytes(words)
+    fn from(WrongBytes(text): WrongBytes) -> Self {
+        Self::Bytes(text)
     }
 }
 
@@ -144,7 +144,7 @@ impl Caller {
         };
         match result {
             Ok(()) => (End::Answered, None),
-            Err(Wrong::Bytes(words)) => (End::WrongBytes, Some(format!("A wrong answer: {words}"))),
+            Err(Wrong::Bytes(text)) => (End::WrongBytes, Some(format!("A wrong answer: {text}"))),
             Err(Wrong::Status(status)) => {
                 (End::of(&status), Some(format!("{:?}: {}", status.code(), status.message())))
             }

@@ -68,7 +68,7 @@ pub(super) fn show(plan: &Plan, lab: &mut Lab, watchdog: &Watchdog) -> Result<Sh
     for column in Column::ALL {
         let rule = plan.rule(column);
         let broken = rule::complaints(&samples, column, times, rule);
-        complaints.extend(broken.into_iter().map(|words| format!("{column}, {words}")));
+        complaints.extend(broken.into_iter().map(|text| format!("{column}, {text}")));
         lines.extend(
             Kind::ALL.map(|kind| (column, kind, rule::line(&samples, column, kind, times))),
         );
@@ -78,7 +78,7 @@ pub(super) fn show(plan: &Plan, lab: &mut Lab, watchdog: &Watchdog) -> Result<Sh
         let count = moved.of(*counter);
         complaints.push(format!("{count} {counter} instead of {least}: was there a fault?"));
     }
-    remarks.extend(load.words());
+    remarks.extend(load.failures());
     watchdog.enter("the end of the row");
     drop(load);
     complaints.extend(left_over(lab, &resources, &mut remarks)?);

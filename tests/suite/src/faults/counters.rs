@@ -114,7 +114,7 @@ impl fmt::Display for Counters {
 fn emulated(field: &str) -> Result<u64, FaultError> {
     let shown = run(&["tc", "-s", "-j", "qdisc", "show"])?;
     let queues: Vec<Value> = serde_json::from_str(&shown)
-        .map_err(|_| FaultError::Words { role: "program tc", words: shown })?;
+        .map_err(|_| FaultError::Unexpected { role: "program tc", line: shown })?;
     let emulators = queues.iter().filter(|queue| queue["kind"] == "netem");
     Ok(emulators.filter_map(|queue| queue[field].as_u64()).sum())
 }

@@ -79,10 +79,10 @@ pub(super) fn queue_pairs() -> Result<Vec<(String, u64)>, FaultError> {
     Ok(pairs)
 }
 
-fn json(words: &[&str]) -> Result<Vec<Value>, FaultError> {
-    let shown = run(words)?;
+fn json(arguments: &[&str]) -> Result<Vec<Value>, FaultError> {
+    let shown = run(arguments)?;
     serde_json::from_str(&shown)
-        .map_err(|_| FaultError::Words { role: "program rdma", words: shown })
+        .map_err(|_| FaultError::Unexpected { role: "program rdma", line: shown })
 }
 
 /// A device that is made in software on a network interface.
@@ -114,7 +114,7 @@ impl Device {
     }
 
     pub(super) fn add(&self) -> Result<(), FaultError> {
-        let words = ["rdma", "link", "add", &self.name, "type", "rxe", "netdev", &self.interface];
-        run(&words).map(drop)
+        let text = ["rdma", "link", "add", &self.name, "type", "rxe", "netdev", &self.interface];
+        run(&text).map(drop)
     }
 }

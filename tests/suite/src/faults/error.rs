@@ -38,12 +38,12 @@ pub enum FaultError {
         role: &'static str,
     },
     /// A process of ours said something that is none of its messages.
-    #[error("the {role} said `{words}`")]
-    Words {
+    #[error("the {role} said `{line}`")]
+    Unexpected {
         /// Role of the process.
         role: &'static str,
         /// Line that it printed.
-        words: String,
+        line: String,
     },
     /// A process of ours, or a program that makes or lifts a fault, did not do what it was started
     /// for.

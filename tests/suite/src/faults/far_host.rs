@@ -45,9 +45,9 @@ impl Folder {
     }
 
     /// Writes a file that is there only when it is whole.
-    fn write(&self, kind: &str, words: &str) -> io::Result<()> {
+    fn write(&self, kind: &str, text: &str) -> io::Result<()> {
         let (file, draft) = (self.file(kind), self.file(&format!("{kind}-draft")));
-        fs::write(&draft, words)?;
+        fs::write(&draft, text)?;
         fs::rename(draft, file)
     }
 
@@ -70,14 +70,14 @@ impl FarHost {
     }
 
     /// Runs a command there and returns the answer.
-    pub(super) fn ask(&mut self, words: &str) -> Result<String, FaultError> {
+    pub(super) fn ask(&mut self, text: &str) -> Result<String, FaultError> {
         self.folder.turn += 1;
-        self.folder.write("ask", words)?;
+        self.folder.write("ask", text)?;
         let answer = self.folder.read("answer", ANSWER_LIMIT)?;
         match answer.strip_prefix(FAILED) {
             None => Ok(answer),
-            Some(words) => {
-                Err(FaultError::Words { role: "other machine", words: words.to_owned() })
+            Some(text) => {
+                Err(FaultError::Unexpected { role: "other machine", line: text.to_owned() })
             }
         }
     }
@@ -113,9 +113,9 @@ struct Obedient<'a> {
 }
 
 impl Obedient<'_> {
-    fn act(&mut self, words: &str) -> Result<String, FaultError> {
+    fn act(&mut self, text: &str) -> Result<String, FaultError> {
         let no_server = FaultError::Ended { role: "server" };
-        match words {
+        match text {
             "start" => {
                 let (process, authority) = Process::start("server", &["serve", &self.authority])?;
                 (self.server, self.authority) = (Some(process), authority);
@@ -127,8 +127,8 @@ impl Obedient<'_> {
             "down" => self.link.down()?,
             "up" => self.link.up()?,
             other => {
-                let words = other.to_owned();
-                return Err(FaultError::Words { role: "conductor", words });
+                let text = other.to_owned();
+                return Err(FaultError::Unexpected { role: "conductor", line: text });
             }
         }
         Ok(String::new())

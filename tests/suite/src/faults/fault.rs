@@ -95,10 +95,10 @@ impl Fault {
                 lab.cable()?.near.down()?;
                 Broken::LinkDown
             }
-            Self::Netem(words) => {
+            Self::Netem(text) => {
                 let cable = lab.cable()?;
-                cable.near.emulate(words)?;
-                cable.far.emulate(words)?;
+                cable.near.emulate(text)?;
+                cable.far.emulate(text)?;
                 Broken::Netem
             }
             Self::RdmaBlackhole => {

@@ -103,7 +103,7 @@ pub(super) fn complaints(
     rule: &Rule,
 ) -> Vec<String> {
     let mut complaints = Vec::new();
-    let mut complain = |kind: Kind, words: String| complaints.push(format!("{kind}: {words}"));
+    let mut complain = |kind: Kind, text: String| complaints.push(format!("{kind}: {text}"));
     for kind in Kind::ALL {
         let line = line(samples, column, kind, times);
         if line.wrong > 0 {
@@ -126,8 +126,8 @@ pub(super) fn complaints(
             let (again, allowed) = (seconds(line.again), rule.again);
             complain(kind, format!("succeeded again after {again}, allowed are {allowed:?}"));
         }
-        for words in failures(samples, column, kind, times, rule) {
-            complain(kind, words);
+        for text in failures(samples, column, kind, times, rule) {
+            complain(kind, text);
         }
     }
     let failed = |sample: &&Sample| sample.column == column && sample.end.code().is_some();
@@ -150,7 +150,7 @@ fn failures(
         Some(bound) => times.broken + bound,
         None => times.mended + rule.again,
     };
-    let mut words = BTreeMap::<String, u64>::new();
+    let mut text = BTreeMap::<String, u64>::new();
     for sample in samples.iter().filter(|it| it.column == column && it.kind == kind) {
         let Some(code) = sample.end.code() else { continue };
         let place = if sample.ended < times.broken {
@@ -166,9 +166,9 @@ fn failures(
         } else {
             continue;
         };
-        *words.entry(format!("{code:?}{place}")).or_default() += 1;
+        *text.entry(format!("{code:?}{place}")).or_default() += 1;
     }
-    words.into_iter().map(|(words, count)| format!("{count} calls ended with {words}")).collect()
+    text.into_iter().map(|(text, count)| format!("{count} calls ended with {text}")).collect()
 }
 
 #[cfg(test)]

@@ -57,9 +57,9 @@ impl Report {
 
     /// Reads what [`Report::to_line`] wrote.
     pub(super) fn from_line(line: &str) -> Result<Self, FaultError> {
-        let words = |_| FaultError::Words { role: "server", words: line.to_owned() };
+        let text = |_| FaultError::Unexpected { role: "server", line: line.to_owned() };
         let (own, cancellations): ([u64; 5], [u64; 6]) =
-            serde_json::from_str(line).map_err(words)?;
+            serde_json::from_str(line).map_err(text)?;
         let [connections, calls_in_flight, send_slots, source_bytes, sink_bytes] = own;
         let cancellations = Cancellations::from_counts(cancellations);
         Ok(Self {
@@ -99,7 +99,7 @@ pub fn serve(runtime: &Handle, authority: &str) -> Result<(), FaultError> {
                 return Ok(served.map_err(Failure::from)?.map_err(Failure::from)?);
             }
             other => {
-                return Err(FaultError::Words { role: "conductor", words: other.to_owned() });
+                return Err(FaultError::Unexpected { role: "conductor", line: other.to_owned() });
             }
         }
     }

@@ -64,18 +64,18 @@ fn seconds(time: Option<Duration>) -> String {
 }
 
 fn failures(line: &Line) -> String {
-    let mut words: Vec<String> = line
+    let mut pieces: Vec<String> = line
         .failed
         .iter()
         .map(|(code, count)| format!("{count} {}", name(Code::from_i32(*code))))
         .collect();
     if line.unseen > 0 {
-        words.push(format!("({} unseen)", line.unseen));
+        pieces.push(format!("({} unseen)", line.unseen));
     }
     if line.endless > 0 {
-        words.push(format!("{} ENDLESS", line.endless));
+        pieces.push(format!("{} ENDLESS", line.endless));
     }
-    if words.is_empty() { "-".to_owned() } else { words.join(" ") }
+    if pieces.is_empty() { "-".to_owned() } else { pieces.join(" ") }
 }
 
 fn name(code: Code) -> String {

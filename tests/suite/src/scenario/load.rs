@@ -108,7 +108,7 @@ impl Load {
     }
 
     /// In which words calls failed.
-    pub(super) fn words(&self) -> Vec<String> {
+    pub(super) fn failures(&self) -> Vec<String> {
         lock(&self.seen.words).iter().cloned().collect()
     }
 }

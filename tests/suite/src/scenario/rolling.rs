@@ -82,10 +82,10 @@ fn show_found(runtime: &Handle, found: &Found, shown: &mut Shown) -> Result<(), 
         all_ready(&channel)?;
         load.go_on(CALLS_BETWEEN)?;
     }
-    let words = load.words();
+    let failures = load.failures();
     let counts = load.stop()?;
     tell(found, &in_order, &counts);
-    words.iter().for_each(|words| println!("    {words}"));
+    failures.iter().for_each(|failure| println!("    {failure}"));
     judge(shown, &in_order, &counts, &file.entries()?);
     Ok(())
 }

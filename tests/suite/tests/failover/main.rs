@@ -133,8 +133,8 @@ async fn a_path_that_is_required_is_waited_for() {
         "no call waits for a path that has just failed"
     );
     assert_eq!(waiting.code(), Code::Unavailable);
-    let words = waiting.message();
-    assert!(words.contains("no answer") && words.contains("tries again in"), "{waiting}");
+    let text = waiting.message();
+    assert!(text.contains("no answer") && text.contains("tries again in"), "{waiting}");
     assert!(NotExecuted::is_said_by(&waiting));
     assert_eq!(rig.served.server.connections().len(), 0, "nothing goes elsewhere");
     rig.detour.mend();

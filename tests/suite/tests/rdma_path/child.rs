@@ -35,9 +35,9 @@ impl Role {
     }
 
     fn from_text(text: &str) -> Option<Self> {
-        let mut words = text.split(' ');
-        let (verb, place) = (words.next()?, words.next()?.to_owned());
-        let len = words.next()?.parse().ok()?;
+        let mut pieces = text.split(' ');
+        let (verb, place) = (pieces.next()?, pieces.next()?.to_owned());
+        let len = pieces.next()?.parse().ok()?;
         match verb {
             "serve" => Some(Self::Serve(place)),
             "upload" => Some(Self::Upload(place, len)),

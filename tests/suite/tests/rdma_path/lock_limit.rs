@@ -90,8 +90,8 @@ pub(crate) fn too_little(rig: &Rig) -> Result<(), Failure> {
     let said = said(rig, LOW_LIMIT, FAIL)?;
     let (refused, fallback) = said.trim().split_once('\n').expect("two reasons");
     for reason in [refused, fallback] {
-        for words in ["RLIMIT_MEMLOCK", &LOW_LIMIT.to_string(), "ulimit -l", "limits.conf"] {
-            assert!(reason.contains(words), "`{words}` is missing: {reason}");
+        for text in ["RLIMIT_MEMLOCK", &LOW_LIMIT.to_string(), "ulimit -l", "limits.conf"] {
+            assert!(reason.contains(text), "`{text}` is missing: {reason}");
         }
     }
     Ok(())

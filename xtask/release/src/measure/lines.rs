@@ -93,8 +93,8 @@ pub(crate) fn without_tests(text: &str) -> &str {
 
 /// Counts the words of a text that stand for an actor instead of naming it.
 pub(super) fn vague_words(text: &str) -> usize {
-    let words = text.split(|c: char| !c.is_alphanumeric());
-    words.filter(|word| VAGUE.iter().any(|vague| word.eq_ignore_ascii_case(vague))).count()
+    let pieces = text.split(|c: char| !c.is_alphanumeric());
+    pieces.filter(|word| VAGUE.iter().any(|vague| word.eq_ignore_ascii_case(vague))).count()
 }
 
 #[cfg(test)]

@@ -182,7 +182,7 @@ mod tests {
         let read = outcome(folder.path()).unwrap();
         assert_eq!(read, Outcome { caught: 6, missed: 1, timeout: 2, unviable: 2 });
         let line = table(&[("calls", read)]).lines().nth(1).unwrap().to_owned();
-        let words: Vec<&str> = line.split_whitespace().collect();
-        assert_eq!(words, ["calls", "9", "8", "1", "88.9"]);
+        let pieces: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(pieces, ["calls", "9", "8", "1", "88.9"]);
     }
 }

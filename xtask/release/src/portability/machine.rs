@@ -142,8 +142,8 @@ impl Machine {
     }
 
     /// A command that runs `words` in the clone as the machine's user, as from a login.
-    pub(super) fn command(&self, words: &[&str]) -> Command {
-        self.enter(self.user, &self.user.clone_folder(), words)
+    pub(super) fn command(&self, arguments: &[&str]) -> Command {
+        self.enter(self.user, &self.user.clone_folder(), arguments)
     }
 
     /// Every package that is installed, and those of them that were asked for by name.
@@ -152,8 +152,9 @@ impl Machine {
     ///
     /// When the machine cannot be asked.
     pub(super) fn packages(&self) -> Result<Packages> {
-        let asked = |words: &[&str]| {
-            let printed = bounded::output(&mut self.enter(User::Root, "/", words), QUERY_LIMIT)?;
+        let asked = |arguments: &[&str]| {
+            let printed =
+                bounded::output(&mut self.enter(User::Root, "/", arguments), QUERY_LIMIT)?;
             Ok::<_, anyhow::Error>(printed.lines().map(str::to_owned).collect::<Vec<_>>())
         };
         let all = asked(&["dpkg-query", "--show", "--showformat=${Package}\\n"])?.len();
@@ -169,13 +170,13 @@ impl Machine {
         remove(&self.root())
     }
 
-    fn enter(&self, user: User, folder: &str, words: &[&str]) -> Command {
+    fn enter(&self, user: User, folder: &str, arguments: &[&str]) -> Command {
         let mut command = program::command("unshare");
         command.args(["--mount", "--pid", "--fork", "--kill-child"]);
         command.args(["sh", "-eu", "-c", ENTER, "enter"]);
         command.arg(self.root()).arg(&self.toolchain).arg(user.name());
         command.args(["env", "--ignore-environment", &format!("--chdir={folder}")]);
-        command.args(user.environment()).args(network::variables()).args(words);
+        command.args(user.environment()).args(network::variables()).args(arguments);
         command
     }
 }

@@ -86,7 +86,7 @@ fn try_suite(
 /// Returns the trials of `user` on `suite`.
 fn trials(options: &PortabilityOptions, suite: Suite, user: User) -> Vec<Trial> {
     let commands = options.commands().into_iter();
-    commands.map(|(command, words)| Trial::new(suite, user, command, words)).collect()
+    commands.map(|(command, text)| Trial::new(suite, user, command, text)).collect()
 }
 
 fn try_user(

@@ -65,9 +65,9 @@ impl Trial {
         suite: Suite,
         user: User,
         command: ReadmeCommand,
-        words: Vec<String>,
+        pieces: Vec<String>,
     ) -> Self {
-        Self { suite, user, command, words }
+        Self { suite, user, command, pieces }
     }
 
     /// Runs it on `machine`, with its output in a log.
@@ -86,8 +86,8 @@ impl Trial {
         eprintln!("xtask: {} as {}: `{line}`, see {}", self.suite, self.user, log.display());
         let before = machine.packages()?;
         let output = File::create(&log).with_context(|| format!("creating {}", log.display()))?;
-        let words: Vec<&str> = self.words.iter().map(String::as_str).collect();
-        let mut command = machine.command(&words);
+        let pieces: Vec<&str> = self.words.iter().map(String::as_str).collect();
+        let mut command = machine.command(&pieces);
         command.stdout(output.try_clone()?).stderr(output);
         let started = Instant::now();
         let end = Running::start(&mut command)?.wait(self.command.limit())?;

@@ -106,8 +106,8 @@ async fn keeps_it(is_withdrawn: bool, knob: &str) {
     let ended = end.connection().ended.cancelled();
     tokio::time::timeout(LIMIT, ended).await.expect("it ends");
     until("the end", || told.closed().is_some()).await;
-    let Some(CloseReason::Failed(words)) = told.closed() else { panic!("{:?}", told.closed()) };
-    assert!(words.contains(knob), "{words}");
+    let Some(CloseReason::Failed(text)) = told.closed() else { panic!("{:?}", told.closed()) };
+    assert!(text.contains(knob), "{text}");
     assert_eq!((rig.sim.destroyed(), worker.sources.bytes_in_use()), (1, 0));
     assert_eq!(rig.upgrade.lanes()[0].cancellations.overdue, u64::from(is_withdrawn));
 }
@@ -166,8 +166,8 @@ async fn what_has_no_memory_in_time_is_refused_and_the_limit_is_named() {
         }
     };
     tokio::time::timeout(LIMIT, refused).await.expect("it is refused");
-    let Withheld::NoMemory(words) = told.withheld.lock().unwrap()[0].clone() else { panic!() };
-    assert!(words.contains("1048576 bytes") && words.contains("rdma.max_sink_bytes"), "{words}");
+    let Withheld::NoMemory(text) = told.withheld.lock().unwrap()[0].clone() else { panic!() };
+    assert!(text.contains("1048576 bytes") && text.contains("rdma.max_sink_bytes"), "{text}");
     assert_eq!((short_messages(&end), reads(&end)), (1, vec![]));
 }
 
@@ -179,9 +179,9 @@ async fn a_4_gib_offer_is_refused_with_the_limit_named() {
         end.offer(transfer, &[len], len);
         until("the refusal", || told.withheld.lock().unwrap().len() == transfer as usize - 2).await;
         let withheld = told.withheld.lock().unwrap().last().cloned();
-        let Some(Withheld::NoMemory(words)) = withheld else { panic!("{withheld:?}") };
+        let Some(Withheld::NoMemory(text)) = withheld else { panic!("{withheld:?}") };
         let (length, knob) = (format!("{len} bytes"), "(rdma.max_sink_bytes)");
-        assert!(words.contains(&length) && words.contains(knob), "{words}");
+        assert!(text.contains(&length) && text.contains(knob), "{text}");
     }
     frame_arrives(&end, &told, b"after it").await;
     assert_eq!(reads(&end), vec![]);
@@ -242,9 +242,9 @@ async fn a_4_gib_frame_is_refused_to_its_sender_by_name() {
     let [mut one, mut other] = [Huge, Huge];
     let [one, other] = [&mut one, &mut other].map(|huge| OutFrame::new(5 << 30, None, huge));
     for refused in [transport.try_send(one).map(drop), transport.send(other).await] {
-        let words = refused.expect_err("the pool has 512 MiB").to_string();
-        assert!(words.contains("rdma.max_source_bytes"), "{words}");
-        assert!(words.contains("5368709120 bytes"), "{words}");
+        let text = refused.expect_err("the pool has 512 MiB").to_string();
+        assert!(text.contains("rdma.max_source_bytes"), "{text}");
+        assert!(text.contains("5368709120 bytes"), "{text}");
     }
 }
 

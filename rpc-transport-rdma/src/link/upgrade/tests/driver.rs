@@ -65,14 +65,14 @@ async fn refused_for_ever(errno: i32) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn a_queue_that_takes_no_receives_for_long_ends_its_worker() {
-    let words = refused_for_ever(libc::ENOMEM).await;
-    assert!(words.contains("has taken no receive for 5s: 1 slots wait"), "{words}");
+    let text = refused_for_ever(libc::ENOMEM).await;
+    assert!(text.contains("has taken no receive for 5s: 1 slots wait"), "{text}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_queue_that_is_broken_ends_its_worker_at_once_and_says_why() {
-    let words = refused_for_ever(libc::EIO).await;
-    assert!(words.contains("post receives"), "{words}");
+    let text = refused_for_ever(libc::EIO).await;
+    assert!(text.contains("post receives"), "{text}");
 }
 
 #[tokio::test]

@@ -189,8 +189,8 @@ async fn a_foreign_invalidation_costs_the_connection() {
             rig.sim.deliver_taking(0, &header.to_bytes(), end.number, Some(key));
         }
         until("the halt", || end.connection().ending.is_cancelled()).await;
-        let words = end.connection().closed().to_string();
-        assert!(words.contains("key that an RDMA message took away"), "{words}");
+        let text = end.connection().closed().to_string();
+        assert!(text.contains("key that an RDMA message took away"), "{text}");
     }
 }
 

@@ -222,7 +222,7 @@ pub(super) async fn frame_arrives(end: &End, recorder: &Recorder, text: &[u8]) {
 }
 
 /// The peer offends; its connection ends with a violation that `words` name, and no other.
-async fn costs_its_connection(offend: impl AsyncFnOnce(&End), words: &str) {
+async fn costs_its_connection(offend: impl AsyncFnOnce(&End), text: &str) {
     let rig = Rig::new();
     let ((bad, told), (good, heard)) = (rig.open(), rig.open());
     frame_arrives(&bad, &told, b"before").await;
@@ -233,7 +233,7 @@ async fn costs_its_connection(offend: impl AsyncFnOnce(&End), words: &str) {
     bad.flush();
     until("the end", || told.closed().is_some()).await;
     let Some(CloseReason::Protocol(error)) = told.closed() else { panic!("{:?}", told.closed()) };
-    assert!(error.to_string().contains(words), "{error}");
+    assert!(error.to_string().contains(text), "{error}");
     assert_eq!(rig.upgrade.lanes()[0].connection_count, 1);
     frame_arrives(&good, &heard, b"after").await;
     assert!(!good.connection().ending.is_cancelled());

@@ -164,8 +164,8 @@ async fn a_peer_without_read_answers_loses_its_connection() {
     assert!(end.connection().ending.is_cancelled(), "it has answered nothing for 16 s");
     end.flush();
     until("the end", || told.closed().is_some()).await;
-    let Some(CloseReason::Failed(words)) = told.closed() else { panic!("{:?}", told.closed()) };
-    assert!(words.contains("10s (rdma.read_timeout)"), "{words}");
+    let Some(CloseReason::Failed(text)) = told.closed() else { panic!("{:?}", told.closed()) };
+    assert!(text.contains("10s (rdma.read_timeout)"), "{text}");
     let worker = Arc::clone(&end.connection().worker);
     until("what it held", || worker.reads.total() == 0 && worker.sinks.bytes_in_use() == 0).await;
 }

@@ -24,8 +24,8 @@ fn a_credit_stall_is_logged_once_then_ends_the_connection() {
     assert!(matches!(alone.actions()[..], [Action::LogStall(_)]));
     assert_eq!(alone.left(), Some(15 * SECOND), "20 s since it began");
     alone.time_out();
-    let words = "the peer granted no credit within 20s (rdma.release_timeout)";
-    assert_eq!(alone.end(), Some(CloseReason::Failed(words.into())));
+    let text = "the peer granted no credit within 20s (rdma.release_timeout)";
+    assert_eq!(alone.end(), Some(CloseReason::Failed(text.into())));
 }
 
 #[test]
@@ -102,8 +102,8 @@ fn a_read_that_is_not_answered_in_time_ends_the_connection() {
     alone.time_out_with(true, Duration::ZERO);
     assert_eq!((alone.end(), alone.left()), (None, Some(UNREAD_LOOK_INTERVAL)));
     alone.time_out();
-    let words = "the peer has not answered a READ within 10s (rdma.read_timeout)";
-    assert_eq!(alone.end(), Some(CloseReason::Failed(words.into())));
+    let text = "the peer has not answered a READ within 10s (rdma.read_timeout)";
+    assert_eq!(alone.end(), Some(CloseReason::Failed(text.into())));
 }
 
 #[test]
@@ -115,8 +115,8 @@ fn an_offer_that_is_not_released_in_time_ends_the_connection() {
     alone.time_out_with(true, Duration::ZERO);
     assert_eq!((alone.end(), alone.left()), (None, Some(UNREAD_LOOK_INTERVAL)));
     alone.time_out();
-    let words = "the peer did not release within 20s what it was offered (rdma.release_timeout)";
-    assert_eq!(alone.end(), Some(CloseReason::Failed(words.into())));
+    let text = "the peer did not release within 20s what it was offered (rdma.release_timeout)";
+    assert_eq!(alone.end(), Some(CloseReason::Failed(text.into())));
     assert_eq!(alone.cancellations.snapshot().overdue, 0);
 }
 
@@ -129,9 +129,9 @@ fn without_windows_an_unreleased_cancel_ends_the_connection() {
     alone.handle(Event::Abandon { call: 1 });
     assert_eq!(alone.left(), Some(2 * SECOND));
     alone.time_out();
-    let words = "the peer did not release within 2s what was taken back from it \
+    let text = "the peer did not release within 2s what was taken back from it \
                  (rdma.cancel_timeout)";
-    assert_eq!(alone.end(), Some(CloseReason::Failed(words.into())));
+    assert_eq!(alone.end(), Some(CloseReason::Failed(text.into())));
     assert_eq!(alone.cancellations.snapshot().overdue, 1);
 }
 

@@ -90,7 +90,7 @@ pub fn assault(
         orders.record.finish();
     });
     println!("attacking");
-    answer_until_end(|words| match words {
+    answer_until_end(|text| match text {
         REPORT => line(&record.deeds()),
         other => Err(misunderstood(other)),
     })

@@ -126,7 +126,7 @@ pub fn trap(runtime: &Handle, kind: Trap, scale: Scale) -> Result<(), AttackErro
         record.finish();
     }
     println!("{address}");
-    answer_until_end(|words| match words {
+    answer_until_end(|text| match text {
         REPORT => line(&record.deeds()),
         other => Err(misunderstood(other)),
     })

@@ -337,8 +337,8 @@ fn grown(memory: &[Memory]) -> Vec<String> {
     let has_grown = |&(_, first, last, slack): &(&str, u64, u64, u64)| {
         last.saturating_sub(slack) as f64 > first as f64 * GROWTH_MAX
     };
-    let words = |(what, first, last, _)| format!("{what} grew from {first} to {last}");
-    pairs.into_iter().filter(has_grown).map(words).collect()
+    let text = |(what, first, last, _)| format!("{what} grew from {first} to {last}");
+    pairs.into_iter().filter(has_grown).map(text).collect()
 }
 
 #[cfg(test)]

@@ -71,8 +71,8 @@ impl Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (moment, words) in Moment::ALL {
-            writeln!(f, "  {:>7} {words}", self.of(moment))?;
+        for (moment, text) in Moment::ALL {
+            writeln!(f, "  {:>7} {text}", self.of(moment))?;
         }
         Ok(())
     }
