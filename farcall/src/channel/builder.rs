@@ -15,7 +15,8 @@ use rpc_core::client::{
     CallRules, ChannelParts, ChannelSettings, ConfiguredNames, Credentials, Subchannel, Target,
     TargetRules, Watched,
 };
-use rpc_core::connect::{ClientConfig, UpgradePolicy};
+use rpc_core::client::ClientConfig;
+use rpc_core::connect::UpgradePolicy;
 use rpc_core::inproc::InprocConnector;
 use rpc_core::settings::{Layers, expect_valid};
 #[cfg(feature = "grpc")]

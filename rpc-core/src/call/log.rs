@@ -28,7 +28,7 @@ use tracing::Level;
 use tracing::field::display;
 use tracing::level_filters::LevelFilter;
 
-use crate::call::deadline::rounded;
+use crate::deadline::rounded;
 use crate::limits::log::LogLimit;
 use crate::wire::PeerText;
 

@@ -1,30 +1,36 @@
 //! A client's connection, its transport's type erased, and the calls in flight on it.
+//!
+//! A connection that speaks another protocol takes whole calls, encoded, and gives their replies.
 
-use std::fmt;
 use std::future::poll_fn;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use std::{fmt, mem};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::CancellationToken;
-use tonic::Status;
 use tonic::metadata::MetadataMap;
+use tonic::{Extensions, Status};
 
-use super::{CallDeadline, EncodedCall, EncodedReply, MethodTable};
-use crate::call::message_limits::MessageLimits;
-use crate::call::metadata_names::MetadataNames;
+use super::{CallDeadline, MethodTable};
+use crate::call::metadata::MetadataNames;
+use crate::call::options::MessageLimits;
 use crate::connect::{ConnectionInfo, Fallback};
 use crate::payload::encode::Encode;
 use crate::stream::{
-    Inflated, Next, OnComplete, Receiving, RecvStream, SendStream, SessionIo, inflated,
+    Inflated, Next, OnComplete, Receiving, RecvStream, SendStream, SessionIo, StreamPart, inflated,
 };
 use crate::transport::{Addresses, CloseReason};
 use crate::wire::hello::Hello;
 use crate::wire::outcome::Outcome;
 use crate::{BufferSource, Keepalive, Limits, Method, Negotiated, NotExecuted, Readiness};
+
+/// The way back to the caller.
+pub(super) type ReplySender = oneshot::Sender<Result<Reply, Status>>;
 
 /// What a session is started with.
 #[derive(Debug)]
@@ -196,12 +202,6 @@ impl Established {
     }
 }
 
-/// The status of a call whose channel's connector breaks its promise about the protocol.
-#[cold]
-fn wrong_protocol() -> Status {
-    NotExecuted::mark(Status::internal("the connector made a connection of another protocol"))
-}
-
 impl Deref for Established {
     type Target = dyn Connection;
 
@@ -241,9 +241,6 @@ impl Reply {
         Ok(Self { message, is_deflated: false, ..self })
     }
 }
-
-/// The way back to the caller.
-pub(super) type ReplySender = oneshot::Sender<Result<Reply, Status>>;
 
 /// A call in flight. Dropping it cancels the call on the peer; it owns no memory that a device
 /// may touch.
@@ -306,16 +303,6 @@ impl Drop for CallGuard {
     }
 }
 
-/// The status of a call that the server refused before any handler had seen it.
-pub(super) fn refused(code: u16, block: Bytes) -> Status {
-    let status = match Outcome::decode(code, block) {
-        Ok(Outcome { result: Err(status), .. }) => status,
-        Ok(_) => Status::internal("the server refused a call with the code of a success"),
-        Err(error) => Status::internal(format!("the response's block does not decode: {error}")),
-    };
-    NotExecuted::mark(status)
-}
-
 impl Started {
     /// Waits for an answer that is one message.
     pub(super) async fn reply(&mut self) -> Result<Reply, Status> {
@@ -340,4 +327,111 @@ impl Started {
             Answer::Reply(_) => Next::Failed(Status::internal("the answer is one message")),
         }
     }
+}
+
+/// The request of a call, encoded.
+pub enum EncodedBody {
+    /// One message.
+    Message(Bytes),
+    /// A stream of messages. One that ends with an error has broken off.
+    Stream(BoxStream<'static, Result<Bytes, Status>>),
+}
+
+impl fmt::Debug for EncodedBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Message(message) => write!(f, "a message of {} bytes", message.len()),
+            Self::Stream(_) => f.write_str("a stream of messages"),
+        }
+    }
+}
+
+/// A call of any kind with its request encoded.
+pub struct EncodedCall {
+    /// The method.
+    pub method: Method,
+    /// The request's metadata, without a timeout.
+    pub metadata: MetadataMap,
+    /// What the caller tells layers.
+    pub extensions: Extensions,
+    /// When the call ends at the latest. The channel sees to that; the peer is to be told.
+    pub limit: Option<CallDeadline>,
+    /// The request.
+    pub body: EncodedBody,
+}
+
+impl fmt::Debug for EncodedCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EncodedCall")
+            .field("method", &self.method.path())
+            .field("metadata", &MetadataNames(&self.metadata))
+            .field("limit", &self.limit)
+            .field("body", &self.body)
+            .finish_non_exhaustive()
+    }
+}
+
+impl EncodedCall {
+    /// The same call for one of several attempts. A stream is there for the first one alone.
+    pub(super) fn attempt(&mut self) -> Self {
+        let body = match &mut self.body {
+            EncodedBody::Message(message) => EncodedBody::Message(message.clone()),
+            EncodedBody::Stream(_) => {
+                let nothing = EncodedBody::Message(Bytes::new());
+                mem::replace(&mut self.body, nothing)
+            }
+        };
+        let (metadata, extensions) = (self.metadata.clone(), self.extensions.clone());
+        Self { method: self.method.clone(), metadata, extensions, limit: self.limit, body }
+    }
+
+    /// Whether its request is one message, which can be sent again.
+    pub(super) fn is_repeatable(&self) -> bool {
+        matches!(self.body, EncodedBody::Message(_))
+    }
+}
+
+/// The reply to an encoded call.
+pub enum EncodedReply {
+    /// One message.
+    Message {
+        /// The metadata that came first.
+        initial: MetadataMap,
+        /// What came last.
+        trailers: MetadataMap,
+        /// The message's encoding.
+        message: Bytes,
+    },
+    /// A stream of messages.
+    Stream {
+        /// The metadata that came first.
+        initial: MetadataMap,
+        /// The messages, and trailers at their end.
+        parts: BoxStream<'static, Result<StreamPart, Status>>,
+    },
+}
+
+impl fmt::Debug for EncodedReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Message { message, .. } => write!(f, "a message of {} bytes", message.len()),
+            Self::Stream { .. } => f.write_str("a stream of messages"),
+        }
+    }
+}
+
+/// The status of a call whose channel's connector breaks its promise about the protocol.
+#[cold]
+fn wrong_protocol() -> Status {
+    NotExecuted::mark(Status::internal("the connector made a connection of another protocol"))
+}
+
+/// The status of a call that the server refused before any handler had seen it.
+pub(super) fn refused(code: u16, block: Bytes) -> Status {
+    let status = match Outcome::decode(code, block) {
+        Ok(Outcome { result: Err(status), .. }) => status,
+        Ok(_) => Status::internal("the server refused a call with the code of a success"),
+        Err(error) => Status::internal(format!("the response's block does not decode: {error}")),
+    };
+    NotExecuted::mark(status)
 }

@@ -11,8 +11,8 @@ use std::time::Instant;
 use tokio::runtime::Handle;
 use tracing::Level;
 
+use crate::long_wait::wait_until;
 use crate::policy::line_limit::LineLimit;
-use crate::runtime::long_wait::wait_until;
 
 /// Decides which lines are written, for one server, one channel or one process. Clones share it.
 ///

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tonic::Status;
 
 use crate::limits::quota::{Bound, Charge, Quota, Share};
-use crate::policy::saturation::Saturation;
+use crate::policy::line_limit::Saturation;
 
 /// What a limit and its parts are called.
 #[derive(Debug, Clone, Copy)]

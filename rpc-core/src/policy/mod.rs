@@ -11,4 +11,4 @@ pub mod progress;
 pub mod reconnect;
 pub mod retry;
 pub mod retry_budget;
-pub mod saturation;
+pub mod retry_config;

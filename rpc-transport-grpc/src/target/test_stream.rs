@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use super::{GrpcConnector, Scheme};
 use crate::test_stream::Stream;
 
-/// A connector over TCP.
+/// Returns a connector over TCP.
 pub(super) fn connector(authority: String, config: ClientConfig) -> GrpcConnector {
     GrpcConnector::new(Scheme::Plain, authority.clone(), Opener(authority), config)
 }

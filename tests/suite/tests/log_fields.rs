@@ -14,7 +14,7 @@ use farcall_suite::raw_peer::{RawPeer, frame, hello_bytes, record};
 use prost::Message;
 use rpc_core::Channel;
 use rpc_core::client::Connect;
-use rpc_core::connect::ClientConfig;
+use rpc_core::client::ClientConfig;
 use rpc_core::layer::TraceLayer;
 use rpc_core::wire::hello::{self, Declined, Hello, Offer};
 use rpc_core::wire::outcome::Outcome;

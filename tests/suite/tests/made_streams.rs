@@ -12,7 +12,7 @@ use futures::stream;
 use rpc_core::Channel;
 use rpc_core::Limits;
 use rpc_core::client::CallRules;
-use rpc_core::connect::ClientConfig;
+use rpc_core::client::ClientConfig;
 use rpc_transport_tcp::{StreamConnector, StreamListener};
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;

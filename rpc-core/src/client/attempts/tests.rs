@@ -1,6 +1,7 @@
 //! Attempts through a channel whose answers are scripted.
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use tonic::{Code, Extensions, Request, Response, Status};
 use super::*;
 use crate::client::call::ReplyBody;
 use crate::client::{server_streaming, streaming, unary};
-use crate::policy::retry::config::{
+use crate::policy::retry_config::{
     HedgingPolicy, RetryBudget, RetryPolicy, RetryRate, RetryThrottling,
 };
 use crate::stream::StreamPart;
@@ -28,13 +29,16 @@ static PUT_METHOD: MethodDescriptor = MethodDescriptor {
     idempotency: Idempotency::Unknown,
     detach: Detach::NONE,
 };
+
 static GET_METHOD: MethodDescriptor = MethodDescriptor {
     path: "/shop.Cart/Get",
     idempotency: Idempotency::NoSideEffects,
     ..PUT_METHOD
 };
+
 static WATCH_METHOD: MethodDescriptor =
     MethodDescriptor { path: "/shop.Cart/Watch", kind: CallKind::ServerStreaming, ..GET_METHOD };
+
 static CHAT_METHOD: MethodDescriptor =
     MethodDescriptor { path: "/shop.Cart/Chat", kind: CallKind::Streaming, ..GET_METHOD };
 

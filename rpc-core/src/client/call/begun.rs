@@ -5,15 +5,15 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tonic::Status;
 
-use crate::call::call_options::CallOptions;
-use crate::call::deadline::take_grpc_timeout;
 use crate::call::log::FailedCall;
-use crate::call::message_limits::MessageLimits;
+use crate::call::options::CallOptions;
+use crate::call::options::MessageLimits;
 use crate::call::refusal;
-use crate::client::call::deadline::SetBy;
 use crate::client::call::rules::CallRules;
+use crate::client::call::rules::SetBy;
 use crate::client::connection_manager::ConnectionManager;
 use crate::client::{Call, CallDeadline};
+use crate::deadline::take_grpc_timeout;
 use crate::stream::Receiving;
 use crate::{Deadline, Method};
 

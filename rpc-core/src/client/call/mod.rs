@@ -7,14 +7,9 @@
 
 pub(in crate::client) mod begun;
 mod body;
-pub(in crate::client) mod deadline;
-pub(in crate::client) mod download;
 mod kinds;
-mod parts;
-mod reply;
+pub(in crate::client) mod reply;
 pub(in crate::client) mod rules;
-mod untyped;
-pub(in crate::client) mod upload;
 
 use std::any::{TypeId, type_name};
 use std::ops::{Deref, DerefMut};
@@ -25,23 +20,19 @@ use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, GrpcMethod, Status};
 
-pub(super) use body::{Body, RequestStream, Sent};
-pub use deadline::CallDeadline;
-pub use kinds::{client_streaming, server_streaming, streaming, unary, untyped_unary};
-pub(super) use parts::RequestParts;
-pub use reply::ClientReply;
-pub(super) use reply::ReplyBody;
-pub use untyped::untyped;
-
-use self::deadline::SetBy;
-use self::parts::PartsOf;
-use self::rules::CallRules;
+use self::rules::{CallRules, SetBy};
 use super::EncodedCall;
-use crate::call::call_options::CallOptions;
-use crate::call::deadline::{grpc_timeout, take_grpc_timeout};
-use crate::call::metadata_names::MetadataNames;
+use crate::call::metadata::MetadataNames;
+use crate::call::options::CallOptions;
+use crate::deadline::{grpc_timeout, take_grpc_timeout};
 use crate::layer::{Described, RequestHead};
 use crate::{Deadline, Method, Readiness};
+
+pub(super) use body::{Body, RequestStream, Sent};
+pub use kinds::{client_streaming, server_streaming, streaming, unary, untyped, untyped_unary};
+pub use reply::ClientReply;
+pub(super) use reply::ReplyBody;
+pub use rules::CallDeadline;
 
 /// A call on its way to the server, the types of its messages erased.
 ///
@@ -336,5 +327,61 @@ impl fmt::Debug for Call<'_> {
             .field("metadata", &MetadataNames(&self.parts.metadata))
             .field("deadline", &self.deadline())
             .finish_non_exhaustive()
+    }
+}
+
+/// What precedes the messages of a request.
+#[derive(Debug, Clone, Default)]
+pub(in crate::client) struct RequestParts {
+    pub(in crate::client) metadata: MetadataMap,
+    pub(in crate::client) extensions: Extensions,
+    /// The earliest of what layers say and, once the call owns its request, of what its caller
+    /// says and of what it inherits.
+    pub(in crate::client) limit: Option<CallDeadline>,
+    /// Set once `limit` counts for all attempts. The timeout of a channel adds nothing then.
+    pub(in crate::client) is_settled: bool,
+}
+
+impl RequestParts {
+    /// What a stub is given.
+    fn new(metadata: MetadataMap, extensions: Extensions) -> Self {
+        Self { metadata, extensions, limit: None, is_settled: false }
+    }
+}
+
+/// The parts of a call's request, or where its stub keeps them: a call is moved several times on
+/// its way to the channel, and does not carry their size along.
+enum PartsOf<'a> {
+    Lent(&'a mut RequestParts),
+    Owned(Box<RequestParts>),
+}
+
+impl PartsOf<'_> {
+    /// The parts. A stub that lent them is left with empty ones.
+    fn into_owned(self) -> Box<RequestParts> {
+        match self {
+            Self::Lent(parts) => Box::new(mem::take(parts)),
+            Self::Owned(parts) => parts,
+        }
+    }
+}
+
+impl Deref for PartsOf<'_> {
+    type Target = RequestParts;
+
+    fn deref(&self) -> &RequestParts {
+        match self {
+            Self::Lent(parts) => parts,
+            Self::Owned(parts) => parts,
+        }
+    }
+}
+
+impl DerefMut for PartsOf<'_> {
+    fn deref_mut(&mut self) -> &mut RequestParts {
+        match self {
+            Self::Lent(parts) => parts,
+            Self::Owned(parts) => parts,
+        }
     }
 }

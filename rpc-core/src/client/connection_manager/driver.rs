@@ -1,10 +1,11 @@
-//! What the manager does: it makes connections, watches the current one, and answers callers.
+//! The manager's driver: it makes connections, watches the current one, and answers callers. It
+//! outlives the task that it runs in.
 
 use std::fmt;
 use std::future::pending;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -14,13 +15,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::snapshot::{Answer, Requests, Snapshot, waiting};
-use crate::call::deadline::rounded;
 use crate::client::{Connect, Established};
 use crate::connect::{ConnectError, ConnectionInfo};
+use crate::deadline::rounded;
 use crate::limits::log::LogLimit;
+use crate::long_wait::wait_until;
 use crate::policy::breaker::{Denial, PathGain};
 use crate::policy::failover::{Ask, Cause, Failure, Loss, Made, Wanted};
-use crate::runtime::long_wait::wait_until;
 use crate::transport::{Addresses, CloseReason};
 use crate::{Reason, limited_log};
 
@@ -48,10 +49,6 @@ struct Attempt {
 /// The last handle to the channel was dropped.
 #[derive(Debug)]
 pub(super) struct ChannelGone;
-
-pub(super) fn now() -> std::time::Instant {
-    Instant::now().into_std()
-}
 
 impl Drop for Driver {
     fn drop(&mut self) {
@@ -335,6 +332,98 @@ impl Driver {
         let up_to = self.asked.borrow().count;
         self.change(|state| state.answer = Answer { up_to, outcome });
     }
+}
+
+/// Where a channel's driver lies while no task runs it.
+#[derive(Debug, Default)]
+pub(super) struct Parked(Mutex<Option<Driver>>);
+
+impl Parked {
+    pub(super) fn new(driver: Driver) -> Self {
+        Self(Mutex::new(Some(driver)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Driver>> {
+        // The driver is moved in or out in one statement.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn take(&self) -> Option<Driver> {
+        self.lock().take()
+    }
+
+    #[cfg(test)]
+    pub(super) fn has_driver(&self) -> bool {
+        self.lock().is_some()
+    }
+}
+
+/// A driver in its task. Whatever ends the task, the driver is parked again, as long as there is a
+/// channel.
+pub(super) struct ManagerTask {
+    driver: Option<Driver>,
+    parked: Weak<Parked>,
+}
+
+impl ManagerTask {
+    pub(super) fn new(driver: Driver, parked: &Arc<Parked>) -> Self {
+        Self { driver: Some(driver), parked: Arc::downgrade(parked) }
+    }
+
+    /// Makes the first connection.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be made.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe: the attempt is torn down with the task.
+    pub(super) async fn connect(&mut self) -> Result<(), ConnectError> {
+        match &mut self.driver {
+            Some(driver) => driver.connect().await,
+            None => Err(ConnectError::RuntimeEnded),
+        }
+    }
+
+    /// Runs until there is nothing to wait for, or no channel.
+    pub(super) async fn run(mut self) {
+        while let Some(driver) = &mut self.driver {
+            if driver.step().await.is_err() {
+                return;
+            }
+            if driver.is_idle() {
+                self.park();
+            }
+        }
+    }
+
+    /// Parks the driver, unless a caller has asked it meanwhile.
+    fn park(&mut self) {
+        let Some(parked) = self.parked.upgrade() else { return };
+        let mut place = parked.lock();
+        // Under this lock: a caller counts its request before it looks whether the driver is
+        // parked. So either the request is seen here, or that caller finds the driver.
+        if self.driver.as_ref().is_some_and(|driver| !driver.is_asked()) {
+            *place = self.driver.take();
+        }
+    }
+}
+
+/// Reached with a driver when the runtime ends before the task does, or refuses to start it.
+impl Drop for ManagerTask {
+    fn drop(&mut self) {
+        let Some(mut driver) = self.driver.take() else { return };
+        let Some(parked) = self.parked.upgrade() else { return };
+        let mut place = parked.lock();
+        // Under this lock: a caller that is told so asks again, and has to find the driver.
+        driver.abandon();
+        *place = Some(driver);
+    }
+}
+
+pub(super) fn now() -> std::time::Instant {
+    Instant::now().into_std()
 }
 
 /// Waits until the token is set; without one, for ever.

@@ -1,22 +1,30 @@
-//! A channel's hold on its connection: what callers read and wait for.
+//! A channel's hold on its connection: the state that callers read, by gRPC's names, and the waits for
+//! a change.
 
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio::time::{sleep, sleep_until};
 
-use super::driver::{Driver, now};
+use super::driver::{Driver, ManagerTask, Parked, now};
 use super::snapshot::{Requests, Snapshot, waiting};
-use super::task::{ManagerTask, Parked};
+use crate::balance::Connectivity;
+use crate::client::ClientConfig;
 use crate::client::{Connect, Established, Path, PathCounts};
-use crate::connect::{ClientConfig, ConnectError, ConnectionInfo, UpgradePolicy};
+use crate::connect::{ConnectError, ConnectionInfo, UpgradePolicy};
 use crate::limits::log::LogLimit;
 use crate::policy::breaker::{Breaker, FirstAttempt};
 use crate::policy::failover::{Failover, WhileBroken};
 use crate::policy::reconnect::Reconnect;
 use crate::policy::retry_budget::RetryBudget;
+
+/// How often a connection is looked at that is there: a server that sends its clients away leaves
+/// it, with the calls in flight, and wakes nothing.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The connection that calls are started on, and how it is renewed.
 #[derive(Debug)]
@@ -47,18 +55,6 @@ impl Drop for ConnectionManager {
             connection.close();
         }
     }
-}
-
-/// The state of a channel with these rules that has not connected yet.
-fn failover(config: &ClientConfig) -> Failover<Established> {
-    let (first, while_broken) = match &config.policy {
-        UpgradePolicy::Prefer(_) => (FirstAttempt::Delayed, WhileBroken::UseBootstrap),
-        UpgradePolicy::Require(_) => (FirstAttempt::AtOnce, WhileBroken::Wait),
-        UpgradePolicy::Never => (FirstAttempt::Delayed, WhileBroken::Wait),
-    };
-    let breaker = Breaker::new(config.settings.path_backoff, first, fastrand::u64(..));
-    let reconnect = Reconnect::new(config.settings.connect_backoff, fastrand::u64(..));
-    Failover::new(while_broken, breaker, reconnect)
 }
 
 impl ConnectionManager {
@@ -225,4 +221,89 @@ impl ConnectionManager {
     pub(super) fn is_parked(&self) -> bool {
         self.parked.has_driver()
     }
+}
+
+impl Snapshot {
+    fn connectivity(&self, now: Instant) -> Connectivity {
+        if let Some(connection) = self.open() {
+            return Connectivity::Ready { is_upgraded: connection.info().is_upgraded };
+        }
+        if self.failover.is_connecting() {
+            return Connectivity::Connecting;
+        }
+        match self.failover.refusal(now) {
+            Some(_) => Connectivity::TransientFailure,
+            None => Connectivity::Idle,
+        }
+    }
+}
+
+impl ConnectionManager {
+    pub(in crate::client) fn connectivity(&self) -> Connectivity {
+        self.snapshot.borrow().connectivity(now())
+    }
+
+    /// Waits until the connectivity is another than `state`, and returns it. A wait that begins
+    /// while the channel is idle has it connect.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe.
+    pub(in crate::client) async fn connectivity_changed(
+        &self,
+        state: Connectivity,
+    ) -> Connectivity {
+        let (mut snapshot, mut is_asked) = (self.snapshot.clone(), false);
+        loop {
+            let (found, connection, due) = {
+                let state = snapshot.borrow_and_update();
+                let refusal = state.failover.refusal(now());
+                (state.connectivity(now()), state.open(), refusal.map(|it| now() + it.wait))
+            };
+            if found != state {
+                return found;
+            }
+            // Once: an attempt that was given up leaves the channel idle, and no pause behind it.
+            if found == Connectivity::Idle && !is_asked {
+                self.ask();
+                is_asked = true;
+            }
+            let ended = async {
+                match &connection {
+                    Some(connection) => connection.ended().cancelled().await,
+                    None => std::future::pending().await,
+                }
+            };
+            // A failure passes with time, which changes no snapshot.
+            let is_due = async {
+                match due {
+                    Some(due) => sleep_until(due.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                changed = snapshot.changed() => {
+                    // The manager's task writes it, or the driver that lies in this handle.
+                    if changed.is_err() {
+                        return self.connectivity();
+                    }
+                }
+                () = ended => {}
+                () = is_due => {}
+                () = sleep(LOOK_INTERVAL), if connection.is_some() => {}
+            }
+        }
+    }
+}
+
+/// The state of a channel with these rules that has not connected yet.
+fn failover(config: &ClientConfig) -> Failover<Established> {
+    let (first, while_broken) = match &config.policy {
+        UpgradePolicy::Prefer(_) => (FirstAttempt::Delayed, WhileBroken::UseBootstrap),
+        UpgradePolicy::Require(_) => (FirstAttempt::AtOnce, WhileBroken::Wait),
+        UpgradePolicy::Never => (FirstAttempt::Delayed, WhileBroken::Wait),
+    };
+    let breaker = Breaker::new(config.settings.path_backoff, first, fastrand::u64(..));
+    let reconnect = Reconnect::new(config.settings.connect_backoff, fastrand::u64(..));
+    Failover::new(while_broken, breaker, reconnect)
 }

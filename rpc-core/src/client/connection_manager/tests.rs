@@ -11,10 +11,11 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::ConnectionManager;
+use crate::client::ClientConfig;
 use crate::client::{
     Connect, Connection, EncodedCall, EncodedCalls, EncodedReply, Established, Path,
 };
-use crate::connect::{ClientConfig, ConnectError, ConnectionInfo, UpgradePolicy, Wanted};
+use crate::connect::{ConnectError, ConnectionInfo, UpgradePolicy, Wanted};
 use crate::transport::{Addresses, CloseReason, TransportStats};
 use crate::{BufferSource, ConnectBackoff};
 

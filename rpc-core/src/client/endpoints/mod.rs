@@ -4,7 +4,6 @@
 //! [`crate::balance`] decides.
 
 mod driver;
-mod health;
 mod link;
 mod resolve;
 mod shared;

@@ -3,7 +3,6 @@
 //! Requests are encoded and sent in the caller's task. What comes back is `incoming`'s business.
 
 mod incoming;
-mod keep_alive;
 mod phase;
 mod request;
 
@@ -15,8 +14,8 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-use self::keep_alive::{WatchRules, keep_alive};
 use self::phase::{Draining, Phase};
+use self::phase::{WatchRules, keep_alive};
 use super::connection::ReplySender;
 use super::{ClientSetup, Connection, MethodTable, Outgoing, SessionCalls, Started};
 use crate::call::refusal;

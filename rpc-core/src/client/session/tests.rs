@@ -6,7 +6,7 @@ use tonic::metadata::MetadataMap;
 use super::request::Request;
 use super::*;
 use crate::Limits;
-use crate::call::message_limits::MessageLimits;
+use crate::call::options::MessageLimits;
 use crate::payload::encode::Split;
 use crate::transport::{Addresses, OutFrame, TransportStats};
 use crate::wire::HEADER_LEN;

@@ -10,14 +10,15 @@ use prost::Message;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Request, Response, Status, Streaming};
 
-use crate::call::message_limits::MessageLimits;
-use crate::call::{merge, refusal};
+use crate::call::metadata::merge;
+use crate::call::options::MessageLimits;
+use crate::call::refusal;
 use crate::server::PeerExtensions;
 use crate::server::call::context::CallScope;
+use crate::server::call::context::Head;
 use crate::server::call::handling::{Handling, RespondingHandler};
-use crate::server::call::head::Head;
+use crate::server::call::reply::CallStreams;
 use crate::server::call::reply::Responder;
-use crate::server::call::streams::CallStreams;
 use crate::server::layers::Capture;
 use crate::stream::{
     Direction, Inflated, Receiving, StreamWriter, forward, inflated, request_streaming,

@@ -10,11 +10,11 @@ use tokio::time::Instant;
 use tonic::Code;
 
 use crate::MethodDescriptor;
-use crate::call::deadline::rounded;
 use crate::call::log::{CallLog, FailedCall, NameOf};
+use crate::deadline::rounded;
 use crate::limits::log::LogLimit;
-use crate::server::call::answer::Answer;
-use crate::server::call::streams::CallStreams;
+use crate::server::call::reply::Answer;
+use crate::server::call::reply::CallStreams;
 use crate::transport::Addresses;
 use crate::wire::FrameHeader;
 use crate::wire::outcome::Outcome;

@@ -12,7 +12,7 @@ use tonic::{Code, Request, Response, Streaming};
 
 use super::tests::serving;
 use super::*;
-use crate::runtime::handoff::Handoff;
+use crate::handoff::Handoff;
 use crate::server::{ServerCall, Service};
 use crate::transport::{Admission, Delivery, Handler, Withheld};
 use crate::wire::HEADER_LEN;

@@ -8,9 +8,9 @@ use futures::FutureExt;
 use super::response::Response;
 use super::*;
 use crate::Limits;
+use crate::handoff::Handoff;
 use crate::limits::memory::MemoryShare;
-use crate::runtime::handoff::Handoff;
-use crate::server::peer_limit::PeerLimit;
+use crate::server::serve::limits::PeerLimit;
 use crate::transport::{
     Addresses, Admission, CloseReason, Delivery, Handler, OutFrame, TransportStats, Withheld,
 };
