@@ -1,4 +1,4 @@
-//! What generated code names; not meant to be used by hand.
+//! Items that generated code uses. Not meant to be used by hand.
 
 pub use std::sync::Arc;
 

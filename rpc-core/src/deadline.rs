@@ -46,14 +46,15 @@ impl Deadline {
         (timeout_us > 0).then(|| Self::after(Instant::now(), Duration::from_micros(timeout_us)))
     }
 
-    /// What is left at `now`, in microseconds for the wire; at least 1, since 0 stands for none.
+    /// Returns the remaining time at `now`, in microseconds for the wire. At least 1, because 0
+    /// stands for none.
     #[must_use]
     pub fn to_wire(self, now: Instant) -> u64 {
         let left = self.0.saturating_duration_since(now);
         u64::try_from(left.as_micros()).unwrap_or(u64::MAX).max(1)
     }
 
-    /// Whether the deadline has passed at `now`.
+    /// Returns true if the deadline has passed at `now`.
     #[must_use]
     pub fn has_passed(self, now: Instant) -> bool {
         self.0 <= now
@@ -66,7 +67,7 @@ impl Deadline {
         INHERITED.try_with(|deadline| *deadline).ok().flatten()
     }
 
-    /// What is left now; zero when the deadline has passed.
+    /// Returns the remaining time. Zero if the deadline has passed.
     #[must_use]
     pub fn remaining(self) -> Duration {
         self.0.saturating_duration_since(Instant::now())

@@ -27,11 +27,11 @@ pub struct ServiceDescriptor {
 pub struct MethodDescriptor {
     /// The path that names the method, as gRPC spells it: `/package.Service/Method`.
     pub path: &'static str,
-    /// Which sides stream.
+    /// Sides that stream.
     pub kind: CallKind,
-    /// What the `.proto` promises about calling the method twice.
+    /// Promise of the `.proto` about calling the method twice.
     pub idempotency: Idempotency,
-    /// How a long `bytes` field of its messages is sent from where it lies.
+    /// Way to send a long `bytes` field of its messages from where it lies.
     pub detach: Detach,
 }
 
@@ -49,7 +49,7 @@ impl MethodDescriptor {
     }
 }
 
-/// Which sides of a call are streams of messages.
+/// The sides of a call that are streams of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallKind {
     /// One request, one response.
@@ -63,13 +63,13 @@ pub enum CallKind {
 }
 
 impl CallKind {
-    /// Whether the client's messages are a stream.
+    /// Returns true if the client's messages are a stream.
     #[must_use]
     pub fn has_request_stream(self) -> bool {
         matches!(self, Self::ClientStreaming | Self::Streaming)
     }
 
-    /// Whether the server's messages are a stream.
+    /// Returns true if the server's messages are a stream.
     #[must_use]
     pub fn has_response_stream(self) -> bool {
         matches!(self, Self::ServerStreaming | Self::Streaming)

@@ -114,8 +114,8 @@ impl NotExecuted {
         status
     }
 
-    /// Whether the call may be retried transparently: a server that is going away refused it, as
-    /// opposed to one that has met a limit.
+    /// Returns true if the call may be retried transparently: a server that is going away refused
+    /// it, as opposed to one that has met a limit.
     pub(crate) fn is_retryable(status: &Status) -> bool {
         let is_marked = status.source().is_some_and(<dyn Error>::is::<Self>);
         status.code() == Code::Unavailable && is_marked

@@ -19,7 +19,7 @@ impl fmt::Debug for Trailers {
     }
 }
 
-/// Where a response stream leaves its trailing metadata before it ends.
+/// The trailing metadata of a response stream, to be set before the stream ends.
 ///
 /// A handler puts one into `response.extensions_mut()` and keeps a clone for its stream. It is for
 /// streams that pass on what another server sends; a handler that knows its trailers when it

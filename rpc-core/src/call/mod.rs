@@ -1,4 +1,5 @@
-//! What describes one call, on either side: its options, its metadata, and the marks on its status.
+//! The description of one call, on either side: its options, its metadata, and the marks on its
+//! status.
 
 pub(crate) mod execution;
 pub(crate) mod log;

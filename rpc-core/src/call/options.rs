@@ -60,22 +60,22 @@ impl MessageLimits {
         }
     }
 
-    /// What a stub sends.
+    /// Returns the limit on the messages that a stub sends.
     pub(crate) fn of_requests(self) -> MessageLimit {
         MessageLimit { end: End::StubSends, max: self.max_encoding }
     }
 
-    /// What a stub receives.
+    /// Returns the limit on the messages that a stub receives.
     pub(crate) fn of_responses(self) -> MessageLimit {
         MessageLimit { end: End::StubReceives, max: self.max_decoding }
     }
 
-    /// What a service receives.
+    /// Returns the limit on the messages that a service receives.
     pub(crate) fn of_service_requests(self) -> MessageLimit {
         MessageLimit { end: End::ServiceReceives, max: self.max_decoding }
     }
 
-    /// What a service sends.
+    /// Returns the limit on the messages that a service sends.
     pub(crate) fn of_service_responses(self) -> MessageLimit {
         MessageLimit { end: End::ServiceSends, max: self.max_encoding }
     }
@@ -103,7 +103,7 @@ enum End {
 }
 
 impl MessageLimit {
-    /// Whether a message of `len` bytes is within the limit.
+    /// Returns true if a message of `len` bytes is within the limit.
     #[inline]
     pub(crate) fn allows(self, len: usize) -> bool {
         len as u64 <= self.max
@@ -122,7 +122,7 @@ impl MessageLimit {
         if self.allows(len) { Ok(()) } else { Err(self.exceeded(len)) }
     }
 
-    /// What the messages are: `request` or `response`.
+    /// Returns the noun for the messages: `request` or `response`.
     pub(crate) fn message(self) -> &'static str {
         match self.end {
             End::StubSends | End::ServiceReceives => "request",
@@ -231,7 +231,7 @@ impl Default for CallOptions {
     }
 }
 
-/// What a call does while its channel has no connection and backs off: gRPC's wait-for-ready.
+/// The behavior of a call while its channel has no connection and backs off: gRPC's wait-for-ready.
 ///
 /// The channel has one for all its calls (`ChannelBuilder::readiness`), and a stub for its own
 /// (`with_wait_for_ready`). One in `request.extensions_mut()` takes their place for that call.

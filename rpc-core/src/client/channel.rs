@@ -55,7 +55,7 @@ use crate::{Buffer, Method};
 #[derive(Clone, Debug)]
 pub struct Channel {
     state: Arc<ChannelState>,
-    /// What tower is told.
+    /// Readiness for tower.
     ready_when: ReadyWhen,
 }
 
@@ -197,7 +197,8 @@ impl Channel {
         self.state.target.connected()?.manager.info()
     }
 
-    /// Which path calls take at this moment, and why not a better one.
+    /// Returns the path that calls take at this moment, with the reason if it is not the upgraded
+    /// one.
     #[must_use]
     pub fn path(&self) -> Path {
         self.state.target.path()
@@ -274,7 +275,7 @@ impl ChannelState {
     }
 }
 
-/// When a channel is ready, as a service of tower's.
+/// The readiness of a channel as a service of tower's.
 #[derive(Debug, Default)]
 pub(in crate::client) enum ReadyWhen {
     /// While it has a connection.
@@ -297,7 +298,7 @@ impl Clone for ReadyWhen {
 }
 
 impl ReadyWhen {
-    /// Whether the channel of `manager` is ready.
+    /// Returns true if the channel of `manager` is ready.
     pub(in crate::client) fn poll(
         &mut self,
         manager: &Arc<ConnectionManager>,

@@ -9,12 +9,12 @@ use futures::future::BoxFuture;
 use super::{ChannelSettings, ConfiguredNames, Established};
 use crate::connect::{Bootstrap, ConnectError, UpgradePolicy, Wanted};
 
-/// How a client connects.
+/// The configuration of a client's connections.
 #[derive(Debug, Clone, Default)]
 pub struct ClientConfig {
     /// The settings of its channel.
     pub settings: Arc<ChannelSettings>,
-    /// Which upgraded paths to try.
+    /// Upgraded paths to try.
     pub policy: UpgradePolicy,
     /// The names that are compared with the methods of the first server.
     pub names: Option<Arc<ConfiguredNames>>,

@@ -32,18 +32,18 @@ use crate::{BufferSource, Keepalive, Limits, Method, Negotiated, NotExecuted, Re
 /// The way back to the caller.
 pub(super) type ReplySender = oneshot::Sender<Result<Reply, Status>>;
 
-/// What a session is started with.
+/// The parts that a session starts with.
 #[derive(Debug)]
 pub struct ClientSetup {
-    /// What this side accepts.
+    /// Limits of this side.
     pub limits: Limits,
-    /// How a silent server is found.
+    /// Keepalive, which finds a silent server.
     pub keepalive: Option<Keepalive>,
-    /// How long the server may take nothing of what waits for it.
+    /// Maximum time for which the server may take nothing of the bytes that wait for it.
     pub progress_timeout: Option<Duration>,
-    /// What was agreed on about compressed messages.
+    /// Agreement on compressed messages.
     pub compression: Negotiated,
-    /// What the server said.
+    /// Hello of the server.
     pub peer: Hello,
     /// The server's address as the user wrote it.
     pub server: Arc<str>,
@@ -51,7 +51,7 @@ pub struct ClientSetup {
     pub addresses: Addresses,
     /// Why the connection did not move to an upgraded path.
     pub fallback: Option<Fallback>,
-    /// Whether it moved to one.
+    /// True if the connection moved to an upgraded path.
     pub is_upgraded: bool,
 }
 
@@ -62,11 +62,11 @@ pub struct Outgoing<'a> {
     pub method: &'a Method,
     /// The request's metadata.
     pub metadata: &'a MetadataMap,
-    /// When the call ends at the latest.
+    /// Deadline of the call.
     pub deadline: Option<&'a CallDeadline>,
-    /// What it does while the channel has no connection.
+    /// Behavior while the channel has no connection.
     pub readiness: Readiness,
-    /// What its stub allows its messages.
+    /// Limits of its stub on its messages.
     pub limits: MessageLimits,
     /// The request's message; absent where the client's messages are a stream.
     pub message: Option<&'a dyn Encode>,
@@ -213,7 +213,7 @@ impl Deref for Established {
     }
 }
 
-/// What a response frame holds, where the answer is one message.
+/// A response frame, where the answer is one message.
 #[derive(Debug)]
 pub struct Reply {
     /// The status code.
@@ -222,9 +222,9 @@ pub struct Reply {
     pub block: Bytes,
     /// The message; it aliases the memory that it was received into.
     pub message: Bytes,
-    /// Whether the message is compressed.
+    /// True if the message is compressed.
     pub is_deflated: bool,
-    /// Whether the server says that no handler has seen the call.
+    /// True if the server reports that no handler has seen the call.
     pub is_not_executed: bool,
 }
 
@@ -254,7 +254,7 @@ pub struct Started {
     pub(super) io: Arc<dyn SessionIo>,
 }
 
-/// Where the answer comes from.
+/// The source of an answer.
 #[derive(Debug)]
 pub(super) enum Answer {
     Reply(oneshot::Receiver<Result<Reply, Status>>),
@@ -352,9 +352,9 @@ pub struct EncodedCall {
     pub method: Method,
     /// The request's metadata, without a timeout.
     pub metadata: MetadataMap,
-    /// What the caller tells layers.
+    /// The caller's extensions for layers.
     pub extensions: Extensions,
-    /// When the call ends at the latest. The channel sees to that; the peer is to be told.
+    /// Deadline of the call. The channel enforces it; the peer must be told.
     pub limit: Option<CallDeadline>,
     /// The request.
     pub body: EncodedBody,
@@ -385,7 +385,7 @@ impl EncodedCall {
         Self { method: self.method.clone(), metadata, extensions, limit: self.limit, body }
     }
 
-    /// Whether its request is one message, which can be sent again.
+    /// Returns true if its request is one message, which can be sent again.
     pub(super) fn is_repeatable(&self) -> bool {
         matches!(self.body, EncodedBody::Message(_))
     }
@@ -397,7 +397,7 @@ pub enum EncodedReply {
     Message {
         /// The metadata that came first.
         initial: MetadataMap,
-        /// What came last.
+        /// Trailing metadata.
         trailers: MetadataMap,
         /// The message's encoding.
         message: Bytes,

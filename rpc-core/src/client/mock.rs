@@ -22,7 +22,7 @@ use crate::client::{Call, Caller, ClientReply};
 use crate::stream::StreamPart;
 use crate::{CallKind, Deadline, Method};
 
-/// What a call sends: one message or a stream of messages, of any type.
+/// The body of a call: one message or a stream of messages, of any type.
 type AnyBody = Box<dyn Any + Send>;
 
 type Answer = BoxFuture<'static, Result<ClientReply, Status>>;
@@ -106,7 +106,7 @@ impl MockChannel {
         self.add(path, Script::new::<_, _, Resp, _, _>(CallKind::Unary, body, handler));
     }
 
-    /// As [`MockChannel::on_unary`], for a method that answers with a stream.
+    /// Scripts a method like [`MockChannel::on_unary`], which answers with a stream.
     pub fn on_server_streaming<Req, S, Resp, F, Fut>(&self, path: &str, handler: F)
     where
         Req: Message + 'static,
@@ -119,7 +119,8 @@ impl MockChannel {
         self.add(path, Script::new::<_, _, Resp, _, _>(kind, body, handler));
     }
 
-    /// As [`MockChannel::on_unary`], for a method that is sent a stream, which the script reads.
+    /// Scripts a method like [`MockChannel::on_unary`], which receives a stream that the script
+    /// reads.
     pub fn on_client_streaming<Req, Resp, F, Fut>(&self, path: &str, handler: F)
     where
         Req: Message + 'static,
@@ -131,7 +132,7 @@ impl MockChannel {
         self.add(path, Script::new::<_, _, Resp, _, _>(kind, body, handler));
     }
 
-    /// As [`MockChannel::on_unary`], for a method with a stream each way.
+    /// Scripts a method like [`MockChannel::on_unary`], with a stream in each direction.
     pub fn on_streaming<Req, S, Resp, F, Fut>(&self, path: &str, handler: F)
     where
         Req: Message + 'static,
@@ -190,11 +191,11 @@ impl Caller for MockChannel {
     }
 }
 
-/// How a method answers.
+/// The script of a method.
 #[derive(Clone)]
 struct Script {
     kind: CallKind,
-    /// What it takes, for error messages.
+    /// Name of the request type, for error messages.
     request: &'static str,
     /// The type of each message that it answers with.
     response: TypeName,

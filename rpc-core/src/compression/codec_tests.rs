@@ -1,4 +1,4 @@
-//! What is inflated is what was compressed, and anything else ends in an error.
+//! Inflating returns the compressed message, and anything else ends in an error.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -31,7 +31,7 @@ impl Encode for Parts {
     }
 }
 
-/// What a message is compressed to, without its length.
+/// Returns a compressed message without its length.
 fn deflated(message: &[u8]) -> Option<Bytes> {
     let parts = Parts { head: message.to_vec(), tail: None };
     block_on(deflate(&parts)).map(|bytes| bytes.slice(8..))

@@ -26,16 +26,16 @@ pub(crate) use codec::{deflate, inflate};
 #[cfg(not(feature = "compression"))]
 pub(crate) use not_built_in::{deflate, inflate};
 
-/// What is compressed or inflated at a time, in bytes. It takes about 1 ms to compress and 0.2 ms
-/// to inflate as much, which a connection's driver can wait for; longer messages yield.
+/// Bytes that are compressed or inflated at a time. That takes about 1 ms to compress and 0.2 ms to
+/// inflate, which a connection's driver can wait for. Longer messages yield.
 #[cfg(feature = "compression")]
 pub(crate) const PIECE_LEN: usize = 64 << 10;
 
-/// What inflating holds beside the message, in bytes: deflate's window of 32 KiB, and its tables.
+/// Memory of an inflater besides the message, in bytes: deflate's window of 32 KiB, and its tables.
 pub(crate) const INFLATER_HELD: u64 = 64 << 10;
 
-/// How many times longer a message can be than what it was deflated to: a match of 258 bytes takes
-/// two bits at least.
+/// Maximum ratio of a message's length to its compressed length: a match of 258 bytes takes at
+/// least two bits.
 #[cfg(feature = "compression")]
 pub(crate) const RATIO_MAX: usize = 1032;
 
@@ -96,7 +96,7 @@ impl Compression {
     /// Compressed messages are accepted, and those of 1 KiB and more are compressed.
     pub const ON: Self = Self { accept: true, min_len: DEFAULT_MIN_LEN };
 
-    /// Whether compressed messages are accepted.
+    /// Returns true if compressed messages are accepted.
     #[must_use]
     pub const fn is_accepted(&self) -> bool {
         self.accept
@@ -132,10 +132,10 @@ impl Compression {
     }
 }
 
-/// What the two ends of a connection have agreed on. By default nothing is compressed.
+/// The agreement of a connection's two ends. By default nothing is compressed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Negotiated {
-    /// Whether this side has said that it accepts compressed messages.
+    /// True if this side has announced that it accepts compressed messages.
     is_accepted: bool,
     /// From which length on messages are compressed whose calls say nothing of it; absent where the
     /// peer accepts none.
@@ -143,21 +143,21 @@ pub struct Negotiated {
 }
 
 impl Negotiated {
-    /// What holds after this side has said that it accepts the encodings `said`, and the peer
-    /// `heard`. Bits of encodings that this version does not know mean nothing.
+    /// Returns the agreement after this side has announced the encodings `said`, and the peer
+    /// `heard`. Unknown bits of encodings mean nothing.
     pub(crate) fn new(own: Compression, said: u32, heard: u32) -> Self {
         let is_built_in = cfg!(feature = "compression");
         let is_sent = heard & DEFLATE != 0 && is_built_in;
         Self { is_accepted: said & DEFLATE != 0, from: is_sent.then_some(own.from()) }
     }
 
-    /// Whether the peer may send compressed messages.
+    /// Returns true if the peer may send compressed messages.
     #[must_use]
     pub fn is_accepted(self) -> bool {
         self.is_accepted
     }
 
-    /// Whether this side may.
+    /// Returns true if this side may.
     #[must_use]
     pub fn is_sent(self) -> bool {
         self.from.is_some()
@@ -184,8 +184,8 @@ impl Negotiated {
     }
 }
 
-/// How many bytes a codec has moved, from its counts before and after. They fit a slice, so that
-/// they are always in range.
+/// Returns the number of bytes that a codec has moved, from its counts before and after. They fit a
+/// slice, so they are always in range.
 #[cfg(feature = "compression")]
 fn moved(before: u64, after: u64) -> usize {
     usize::try_from(after - before).unwrap_or(usize::MAX)
@@ -207,7 +207,7 @@ pub fn check_min_len(name: &'static str, bytes: u32) -> Result<(), InvalidSettin
     check(name, &bytes, 1.., EMPTY)
 }
 
-/// Whether a message is compressed of which those from `from` on are.
+/// Returns true if a message is compressed, where messages of at least `from` bytes are.
 #[inline]
 pub(crate) fn is_due(from: Option<u32>, len: impl FnOnce() -> usize) -> bool {
     from.is_some_and(|from| from != NEVER && len() as u64 >= u64::from(from))

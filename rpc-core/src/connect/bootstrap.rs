@@ -69,8 +69,8 @@ pub trait Bootstrap: AsyncRead + AsyncWrite + Send + Unpin + 'static {
         Ok(None)
     }
 
-    /// Whether the stream, as the transport that it is without an upgrade, carries compressed
-    /// messages: one between hosts does.
+    /// Returns true if the stream carries compressed messages as a transport without an upgrade.
+    /// Streams between hosts do.
     fn carries_compressed(&self) -> bool {
         false
     }
@@ -81,7 +81,7 @@ pub trait Bootstrap: AsyncRead + AsyncWrite + Send + Unpin + 'static {
         if is_accepted { DEFLATE } else { 0 }
     }
 
-    /// What is agreed on with a peer that accepts `heard` over the stream, with these settings.
+    /// Returns the agreement with a peer that accepts `heard` over the stream, with these settings.
     fn negotiated(&self, own: Compression, heard: u32) -> Negotiated {
         match self.carries_compressed() {
             true => Negotiated::new(own, self.accepted_encodings(own), heard),
@@ -96,9 +96,9 @@ pub trait Bootstrap: AsyncRead + AsyncWrite + Send + Unpin + 'static {
 /// A protocol that may be agreed on in a TLS handshake (ALPN).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Alpn {
-    /// What the handshake calls it.
+    /// Name in the handshake.
     pub id: &'static str,
-    /// What messages call it.
+    /// Name in messages.
     pub name: &'static str,
 }
 
@@ -115,7 +115,7 @@ impl Alpn {
 
 /// A byte stream of which the beginning has been read, from its beginning on.
 pub struct Replayed {
-    /// What is left of what was read.
+    /// Bytes that were read and are not used yet.
     first: Vec<u8>,
     stream: Box<dyn Bootstrap>,
 }

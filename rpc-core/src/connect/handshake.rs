@@ -18,13 +18,13 @@ use crate::wire::{MAGIC, ProtocolError, Spoken};
 /// long message and sends none of it holds no more than this.
 const BODY_STEP: usize = 4 << 10;
 
-/// How long the client may go on sending: some round trips of a long way.
+/// Time for which the client may go on sending: some round trips of a long way.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The most that is read of it meanwhile: a TLS client's first message, certificates and all.
 const LINGER_LEN_MAX: u64 = 64 << 10;
 
-/// What can go wrong with the messages of a handshake.
+/// An error in the messages of a handshake.
 #[derive(Error)]
 #[non_exhaustive]
 pub enum HandshakeError {
@@ -50,9 +50,9 @@ pub enum HandshakeError {
     /// The client speaks another protocol than the one that it agreed on in the TLS handshake.
     #[error("the client agreed on {agreed} in the TLS handshake (ALPN), and speaks {spoken}")]
     NotAgreed {
-        /// What it agreed on, as ALPN has it.
+        /// Protocol that ALPN agreed on.
         agreed: &'static str,
-        /// What it speaks.
+        /// Protocol that it speaks.
         spoken: &'static str,
     },
     /// The client agreed on no protocol in the TLS handshake, and speaks one that has to be agreed

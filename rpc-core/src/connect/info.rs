@@ -11,11 +11,11 @@ use crate::Negotiated;
 use crate::transport::{Addresses, TransportStats};
 use crate::wire::PeerText;
 
-/// How long the joined text may get by reasons behind the first: that has at most a name and
-/// words of the peer of [`PeerText::LEN_MAX`] each.
+/// Maximum length of the joined text. Only the first reason may exceed it: it has at most a name
+/// and a text of the peer of [`PeerText::LEN_MAX`] each.
 const LEN_MAX: usize = 2 * PeerText::LEN_MAX;
 
-/// What a connection says of itself.
+/// The state of a connection.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ConnectionInfo {
@@ -23,29 +23,29 @@ pub struct ConnectionInfo {
     pub transport: &'static str,
     /// Its two ends.
     pub addresses: Addresses,
-    /// Whether it moved from the path that it started on to an upgraded one.
+    /// True if it moved from the path that it started on to an upgraded one.
     pub is_upgraded: bool,
-    /// Whether its client wanted an upgraded path, as `auto://` does.
+    /// True if its client wanted an upgraded path, as with `auto://`.
     pub wanted_upgrade: bool,
     /// Why it did not move to an upgraded path. Never absent where one was wanted and is not in
     /// use.
     pub fallback: Option<String>,
-    /// Whether that reason can pass while both processes run. The channel then tries again in the
+    /// True if that reason can pass while both processes run. The channel then tries again in the
     /// background.
     pub fallback_can_pass: bool,
     /// Set where the reason is that one side has no device at all, which is no fault.
     #[doc(hidden)]
     pub is_without_device: bool,
-    /// Which directions may have compressed messages: none over RDMA.
+    /// Directions that may have compressed messages: none over RDMA.
     pub compression: Negotiated,
     /// The calls in flight on it at this moment.
     pub calls_in_flight: usize,
-    /// What its transport has counted.
+    /// Counts of its transport.
     pub stats: TransportStats,
 }
 
 impl ConnectionInfo {
-    /// What a connection of another protocol says of itself.
+    /// Returns the info of a connection of another protocol.
     #[doc(hidden)]
     #[must_use]
     pub fn new(
@@ -74,7 +74,7 @@ impl ConnectionInfo {
 pub struct Fallback {
     /// The reasons of all paths that were tried.
     pub reason: String,
-    /// Whether one of them can pass while both processes run: then the client tries again.
+    /// True if one of them can pass while both processes run. Then the client tries again.
     pub can_pass: bool,
     /// Set where each reason is that a host has no device at all, or not even the library. Nothing
     /// is wrong then, and every connection of the process would say so again.

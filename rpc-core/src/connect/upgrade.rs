@@ -35,12 +35,13 @@ pub trait Upgrade: std::fmt::Debug + Send + Sync + 'static {
     /// Its name in the handshake, the same on both sides.
     fn name(&self) -> &'static str;
 
-    /// What this host can offer to clients that connect to `local`, or to any of its addresses, in
-    /// words for the log. By default its name, for upgrades that every host can offer.
+    /// Describes, for the log, the offers that this host can make to clients that connect to
+    /// `local`, or to any of its addresses. By default it is the upgrade's name, for upgrades that
+    /// every host can offer.
     ///
     /// # Errors
     ///
-    /// With the reason when it can offer nothing.
+    /// Returns the reason if the host can offer nothing.
     fn check(&self, _local: Option<IpAddr>) -> Result<String, Declined> {
         Ok(self.name().to_owned())
     }
@@ -97,16 +98,16 @@ pub trait Candidate: Send {
     /// If it is cancelled, the path counts as not proven.
     fn prove(&mut self) -> BoxFuture<'_, Result<(), Declined>>;
 
-    /// Whether the peer has shown that the path works, on the server's end: the client's probe has
-    /// arrived over it. An honest client sends a good verdict only after its probe was answered.
-    /// Without this check a client could make the server keep a path that carries nothing.
+    /// Returns true if the peer has proven the path to the server: the client's probe has arrived
+    /// over it. An honest client sends a good verdict only after its probe was answered. Without
+    /// this check a client could make the server keep a path that carries nothing.
     fn is_probed(&self) -> bool;
 
     /// The link over the path. It keeps the bootstrap: when that ends, so does the link.
     fn into_transport(self: Box<Self>, bootstrap: Box<dyn Bootstrap>) -> Box<dyn Transport>;
 }
 
-/// What stands in the way of a path.
+/// An obstacle to a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Obstacle {
     /// The program is built without it.
@@ -119,7 +120,7 @@ pub enum Obstacle {
     Excluded,
     /// The limit of the process on locked memory.
     LockLimit,
-    /// What the device does is not to be trusted.
+    /// The device's behavior is not trusted.
     Untrusted,
     /// The two sides have versions or parameters that do not fit.
     Incompatible,
@@ -208,7 +209,7 @@ impl Declined {
     }
 }
 
-/// Which end of the stream this side is.
+/// The end of the stream that this side is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Client,
@@ -246,14 +247,14 @@ impl PathBinding {
         }))
     }
 
-    /// What this side shows.
+    /// Returns the proof of this side.
     #[must_use]
     pub fn ours(&self) -> &[u8; PROOF_LEN] {
         &self.ours
     }
 
-    /// Whether `proof` is what the peer has to show. It takes the same time for every proof of the
-    /// right length.
+    /// Returns true if `proof` is the peer's proof. The comparison takes the same time for every
+    /// proof of the right length.
     #[must_use]
     pub fn is_theirs(&self, proof: &[u8]) -> bool {
         let pairs = self.theirs.iter().zip(proof);
@@ -312,13 +313,13 @@ pub fn announce(address: &dyn fmt::Display, offered: Option<&Result<String, Decl
     }
 }
 
-/// Whether the line of [`announce`] would be written: asking costs system calls.
+/// Returns true if the line of [`announce`] would be written: asking costs system calls.
 #[must_use]
 pub fn is_announced() -> bool {
     tracing::enabled!(target: "farcall::server", Level::INFO)
 }
 
-/// Which upgraded paths a client tries.
+/// The upgraded paths that a client tries.
 #[derive(Debug, Clone, Default)]
 pub enum UpgradePolicy {
     /// None: the bootstrap carries the connection.

@@ -48,7 +48,7 @@ pub trait Resume: Any + Send {
     fn resume(self: Box<Self>) -> BoxFuture<'static, ()>;
 }
 
-/// What a driver gives along with a frame, so that user code which the frame starts may block.
+/// A driver's companion to a frame, with which user code that the frame starts may block.
 ///
 /// The receiver of the frame releases the driver before it runs user code. Afterwards the deliverer
 /// takes it back with [`Handoff::into_driver`], unless another task has gone on with it meanwhile.
@@ -61,7 +61,7 @@ pub struct Handoff {
     _not_send: PhantomData<*const ()>,
 }
 
-/// Where the driver is.
+/// The place of the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// Nothing was released, or there is nothing to release.
@@ -144,7 +144,7 @@ impl Handoff {
         self.has_woken = true;
     }
 
-    /// Whether a task that was woken in this poll may still be in the worker's LIFO slot.
+    /// Returns true if a task that was woken in this poll may still be in the worker's LIFO slot.
     #[must_use]
     pub fn has_woken(&self) -> bool {
         self.has_woken

@@ -39,7 +39,7 @@ static MONITOR: Monitor = Monitor {
 const LINGER_TICKS: u32 = 10;
 
 struct Monitor {
-    /// Whether it looks by itself, and need not be woken.
+    /// True while it checks by itself, and need not be woken.
     is_awake: AtomicBool,
     slots: Mutex<Vec<Observed>>,
     /// `None` when the system gave no thread.
@@ -129,7 +129,7 @@ impl Monitor {
     }
 }
 
-/// What a worker does, from its turn at two looks.
+/// A worker's state, from its turn at two checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sight {
     /// It has run no user code since the last look, and runs none.
@@ -140,7 +140,7 @@ pub(super) enum Sight {
     Stuck,
 }
 
-/// What the monitor does next.
+/// The next step of the monitor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Step {
@@ -152,7 +152,7 @@ pub(super) enum Step {
     Sleep,
 }
 
-/// How long the monitor goes on.
+/// The monitor's remaining time.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     quiet_ticks: u32,
@@ -177,7 +177,7 @@ impl Pace {
     }
 }
 
-/// Whether a look found user code that had begun since the last.
+/// The finding of a check: user code has begun since the last, or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Activity {
     None,

@@ -68,7 +68,7 @@ impl WorkerSlot {
         std::mem::take(&mut self.yielding().wakers)
     }
 
-    /// How often the thread has entered and left user code.
+    /// Returns the number of times that the thread has entered and left user code.
     pub(super) fn turn(&self) -> u64 {
         self.turn.load(Ordering::Relaxed)
     }
@@ -115,7 +115,7 @@ impl WorkerSlot {
         YieldEntry { slot: Arc::clone(self), id }
     }
 
-    /// How many tasks have yielded on the thread.
+    /// Returns the number of tasks that have yielded on the thread.
     #[cfg(test)]
     pub(super) fn yielding_count(&self) -> usize {
         self.yielding().wakers.len()
@@ -152,7 +152,7 @@ pub(super) fn take() -> Option<Box<dyn Resume>> {
     SLOT.try_with(|slot| slot.take()).ok().flatten()
 }
 
-/// How many tasks have yielded on this thread.
+/// Returns the number of tasks that have yielded on this thread.
 #[cfg(test)]
 pub(super) fn yielding_count() -> usize {
     SLOT.with(|slot| slot.yielding_count())
@@ -168,7 +168,7 @@ pub fn note_poll() {
     IS_WOKEN.set(false);
 }
 
-/// Whether one was woken here that has not run here since.
+/// Returns true if a task was woken here that has not run here since.
 pub(super) fn take_noted() -> bool {
     IS_WOKEN.take()
 }

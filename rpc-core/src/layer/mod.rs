@@ -1,4 +1,4 @@
-//! What the layers of clients and of servers have in common.
+//! The common part of clients' and servers' layers.
 //!
 //! tower's own layers work on both sides; their errors become statuses here. A client's call is a
 //! [`ClientCall`](crate::client::ClientCall), and a server's request a

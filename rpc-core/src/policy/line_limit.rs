@@ -22,17 +22,18 @@
 
 use std::time::{Duration, Instant};
 
-/// How many lines of a kind may come at once: as many as fit a terminal beside others.
+/// Number of lines of a kind that may come at once: as many as fit a terminal next to others.
 pub const BURST: u32 = 10;
 
-/// How often a kind has a line after that: six a minute are read, and fill no disk.
+/// Interval of further lines of a kind. Six a minute can be read, and fill no disk.
 pub const INTERVAL: Duration = Duration::from_secs(10);
 
-/// How often a limit that stays full is logged: a line a minute is read, and fills no disk.
+/// Interval at which a limit that stays full is logged. A line a minute can be read, and fills no
+/// disk.
 const REPEAT: Duration = Duration::from_secs(60);
 
-/// How long nothing may be refused before the limit counts as having room again. A limit that is
-/// full and has room by turns many times a second would be logged as often without it.
+/// Time without refusals after which the limit counts as having room again. A limit that is full
+/// and has room by turns many times a second would otherwise be logged as often.
 const QUIET: Duration = Duration::from_secs(10);
 
 /// The lines of one kind.
@@ -52,8 +53,9 @@ impl LineLimit {
         left_out
     }
 
-    /// When to say how many were left out, unless a line has said it by then; `None` when none
-    /// were. A token is there an interval earlier, for a line that says more than the count.
+    /// Returns the time at which to log the number of suppressed lines, unless a line has done so
+    /// by then. `None` if none were suppressed. A token is available an interval earlier, for a
+    /// line with more than the count.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
         let paid_until = self.paid_until.filter(|_| self.left_out > 0)?;
@@ -66,8 +68,8 @@ impl LineLimit {
         (is_due && self.take(now)).then(|| std::mem::take(&mut self.left_out))
     }
 
-    /// How many lines were left out since the last one, which is said at once because no further
-    /// line can come. `None` when none were.
+    /// Returns the number of lines suppressed since the last one, to be logged at once because no
+    /// further line can come. `None` if there were none.
     pub fn close(&mut self) -> Option<u64> {
         Some(std::mem::take(&mut self.left_out)).filter(|left_out| *left_out > 0)
     }
@@ -82,7 +84,7 @@ impl LineLimit {
     }
 }
 
-/// Whether a limit is full, as far as the log is concerned.
+/// The saturation of a limit in the log.
 #[derive(Debug, Default)]
 pub struct Saturation {
     state: State,
@@ -120,7 +122,7 @@ impl Saturation {
         }
     }
 
-    /// Whether the last word in the log is that the limit is full.
+    /// Returns true if the last log line says that the limit is full.
     #[must_use]
     pub fn is_full(&self) -> bool {
         matches!(self.state, State::Full { .. })

@@ -1,4 +1,4 @@
-//! When to connect, ping, retry and close, as pure machines: time is an argument.
+//! Policies for connecting, pinging, retrying and closing, as pure machines: time is an argument.
 
 pub mod backoff;
 pub mod breaker;

@@ -38,27 +38,27 @@ const TOKEN: u32 = 1000;
 pub struct Failure {
     /// Its code.
     pub code: Code,
-    /// What the server says of another attempt.
+    /// The server's word on another attempt.
     pub pushback: Pushback,
-    /// Whether one more attempt can do no harm.
+    /// True if one more attempt can do no harm.
     pub is_repeatable: bool,
 }
 
 impl Failure {
-    /// Whether a policy that names `codes` makes another attempt after it.
+    /// Returns true if a policy that names `codes` makes another attempt after it.
     fn may_be_repeated(&self, codes: Codes) -> bool {
         self.is_repeatable && codes.contains(self.code) && self.pushback != Pushback::Stop
     }
 
-    /// Whether it counts against the server: its code is one of the policy's, or the server wants
-    /// no more attempts. Others say nothing of the server, `INVALID_ARGUMENT` for one.
+    /// Returns true if it counts against the server: its code is one of the policy's, or the server
+    /// wants no more attempts. Others say nothing about the server, for example `INVALID_ARGUMENT`.
     #[must_use]
     pub fn counts(&self, codes: Codes) -> bool {
         codes.contains(self.code) || self.pushback == Pushback::Stop
     }
 }
 
-/// What a server says of another attempt at a call that it has failed.
+/// A server's word on another attempt at a call that it has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pushback {
     /// Nothing: the client's policy decides.
@@ -104,7 +104,7 @@ impl Retries {
         Self { policy, attempts: 1, delays: Delays::new(curve, seed) }
     }
 
-    /// How many attempts preceded the one that is being made.
+    /// Returns the number of attempts before the present one.
     #[must_use]
     pub fn previous(&self) -> u32 {
         self.attempts - 1
@@ -140,14 +140,14 @@ pub struct Hedges {
     next: Next,
 }
 
-/// When the next attempt is sent.
+/// The time of the next attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     Due(Instant),
     Done,
 }
 
-/// What a failure means for the call.
+/// The consequence of a failure for the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// Other attempts may still succeed.
@@ -163,7 +163,7 @@ impl Hedges {
         Self { policy, sent: 0, in_flight: 0, next: Next::Due(now) }
     }
 
-    /// When the next attempt is to be sent; `None` when there is none to come.
+    /// Returns the time of the next attempt. `None` if there is none to come.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         match self.next {
@@ -172,7 +172,7 @@ impl Hedges {
         }
     }
 
-    /// Whether the first attempt was sent.
+    /// Returns true if the first attempt was sent.
     #[must_use]
     pub fn is_begun(&self) -> bool {
         self.sent > 0
@@ -220,13 +220,13 @@ impl Hedges {
     }
 }
 
-/// What is left of a channel's tokens.
+/// A channel's remaining tokens.
 #[derive(Debug)]
 pub struct Tokens {
     /// At most 1,000,000: a sum of two cannot overflow.
     left: AtomicU32,
     max: u32,
-    /// What a success brings.
+    /// Tokens that a success brings.
     gain: u32,
 }
 
@@ -253,7 +253,7 @@ impl Tokens {
         let _ = self.left.fetch_update(Relaxed, Relaxed, less);
     }
 
-    /// Whether there may be repetitions.
+    /// Returns true if there may be repetitions.
     #[must_use]
     pub fn allow(&self) -> bool {
         self.left.load(Relaxed) > self.max / 2

@@ -218,7 +218,7 @@ impl HedgingPolicy {
     }
 }
 
-/// How many attempts beside the first ones a channel may make.
+/// The budget of a channel's attempts beside the first ones.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RetryBudget {
     /// A share of the calls of the last seconds.
@@ -252,13 +252,12 @@ impl RetryBudget {
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct RetryRate {
-    /// How many attempts there may be for each call under a policy. 0.2 by default, Finagle's
-    /// value; from 0 to 10.
+    /// Maximum attempts for each call under a policy. Default 0.2, Finagle's value; 0 to 10.
     pub ratio: f32,
-    /// How many a second in any case, for channels with few calls. 10 by default, Finagle's value;
-    /// at most 1,000,000.
+    /// Attempts a second that are always allowed, for channels with few calls. Default 10,
+    /// Finagle's value; at most 1,000,000.
     pub min_per_second: u32,
-    /// How long a call counts. 10 s by default, Finagle's value; from 1 s to 60 s.
+    /// Time for which a call counts. Default 10 s, Finagle's value; 1 s to 60 s.
     pub period: Duration,
 }
 
@@ -331,12 +330,13 @@ impl RetryRate {
 pub struct RetryThrottling {
     /// Tokens at the beginning, and at most. From 1 to 1,000.
     pub max_tokens: u32,
-    /// What a success brings. Above 0, at most 1,000; decimal places beyond the third are cut off.
+    /// Tokens that a success brings. Above 0, at most 1,000. Decimal places beyond the third are
+    /// cut off.
     pub token_ratio: f64,
 }
 
 impl RetryThrottling {
-    /// So many tokens, and what a success brings.
+    /// Makes a budget of so many tokens, with the gain of a success.
     #[must_use]
     pub const fn new(max_tokens: u32, token_ratio: f64) -> Self {
         Self { max_tokens, token_ratio }
@@ -378,13 +378,13 @@ impl Codes {
         Self(self.0 | 1 << code as u32)
     }
 
-    /// Whether `code` is in it.
+    /// Returns true if `code` is in it.
     #[must_use]
     pub const fn contains(self, code: Code) -> bool {
         self.0 & 1 << code as u32 != 0
     }
 
-    /// Whether no code is in it.
+    /// Returns true if no code is in it.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0

@@ -212,7 +212,7 @@ impl Server {
         WeakServer { shared: Arc::downgrade(&self.shared) }
     }
 
-    /// What every open connection says of itself.
+    /// Returns the state of every open connection.
     #[must_use]
     pub fn connections(&self) -> Vec<ConnectionInfo> {
         self.shared.connections.infos()
@@ -226,7 +226,7 @@ pub struct WeakServer {
 }
 
 impl WeakServer {
-    /// Whether there is still a server.
+    /// Returns true if there is still a server.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.shared.strong_count() > 0

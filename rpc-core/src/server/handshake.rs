@@ -18,9 +18,9 @@ use crate::wire::ProtocolError;
 use crate::wire::hello::{self, Declined as DeclinedOffer, Hello, Offer, PREFIX_LEN, Verdict};
 use crate::{Compression, Limits, Negotiated};
 
-/// How long a client may take to say whether the accepted path is good. Its own bound on a proof is
-/// 3 s; the rest is for its device and for the way. Until then the path holds what a connection
-/// does, and a client that says nothing would keep it from others for the whole handshake.
+/// Time for a client to send its verdict on the accepted path. Its own bound on a proof is 3 s; the
+/// rest is for its device and for the way. Until then the path holds a connection's resources, and
+/// a silent client would keep them from others for the whole handshake.
 const VERDICT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Bytes that a handshake holds before its client sends anything: its task, its socket and
@@ -30,16 +30,16 @@ const HANDSHAKE_HELD: u64 = 8 << 10;
 /// The least budget that a server can be given takes a client, whose Hello has 64 KiB at most.
 const _: () = assert!(HANDSHAKE_HELD < MIN_MEMORY / 4);
 
-/// What a server says and accepts in a handshake.
+/// A server's part of a handshake.
 #[derive(Debug)]
 pub struct ServerHandshake {
-    /// What this side accepts of every client.
+    /// Limits of this side on every client.
     pub limits: Limits,
-    /// What it does with compressed messages.
+    /// Treatment of compressed messages.
     pub compression: Compression,
     /// The paths of the methods served; a method's index is its id.
     pub methods: Vec<String>,
-    /// What is said of each, as [`crate::wire::hello`] encodes it.
+    /// Description of each method, as [`crate::wire::hello`] encodes it.
     pub method_kinds: bytes::Bytes,
     /// The upgraded paths that clients may ask for.
     pub upgrades: Vec<Arc<dyn Upgrade>>,
@@ -47,14 +47,14 @@ pub struct ServerHandshake {
     pub protocols: Vec<Arc<dyn OtherProtocol>>,
 }
 
-/// How a connection opened.
+/// The opening of a connection.
 #[derive(Debug)]
 pub enum Opening {
     /// With farcall's handshake.
     Farcall(Box<Accepted>),
     /// With the beginning of another protocol.
     Other {
-        /// Which one.
+        /// The protocol.
         protocol: Arc<dyn OtherProtocol>,
         /// The stream from its first byte on.
         stream: Replayed,
@@ -74,17 +74,17 @@ impl Opening {
 
 /// A connection after the handshake.
 pub struct Accepted {
-    /// What carries it.
+    /// Transport of the connection.
     pub transport: Box<dyn Transport>,
     /// The stream's two ends, and who the client is where TLS has verified it.
     pub addresses: Addresses,
-    /// What the client said.
+    /// Hello of the client.
     pub hello: Hello,
     /// Why it did not move to an upgraded path, when the client wanted one.
     pub fallback: Option<Fallback>,
-    /// Whether it moved to one.
+    /// True if the connection moved to an upgraded path.
     pub is_upgraded: bool,
-    /// What was agreed on about compressed messages.
+    /// Agreement on compressed messages.
     pub compression: Negotiated,
 }
 

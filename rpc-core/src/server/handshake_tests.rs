@@ -1,4 +1,4 @@
-//! What a hostile client may cost a server in its handshake.
+//! The cost of a hostile client to a server in its handshake.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -32,14 +32,14 @@ pub trait Listen: fmt::Debug + Send + 'static {
     /// This method is cancel safe: no stream is lost.
     fn accept(&mut self) -> BoxFuture<'_, io::Result<Option<Box<dyn Bootstrap>>>>;
 
-    /// What clients may ask for on the connections of this listener; nothing by default. A server
-    /// reads it once, when it begins to serve the listener.
+    /// Returns the offers to clients on the connections of this listener; none by default. A server
+    /// reads them once, when it begins to serve the listener.
     fn offers(&self) -> Offers {
         Offers::default()
     }
 }
 
-/// What a listener brings along: an address cannot be served without the upgrades that it names.
+/// The offers of a listener: an address cannot be served without the upgrades that it names.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Offers {
@@ -55,18 +55,18 @@ pub trait OtherProtocol: fmt::Debug + Send + Sync {
     /// Its name, as the list of connections and handlers have it for a transport.
     fn name(&self) -> &'static str;
 
-    /// What a client agrees on in a TLS handshake before it speaks this.
+    /// Returns the protocol that a client agrees on in a TLS handshake before it speaks this one.
     fn alpn(&self) -> Alpn;
 
-    /// Whether a connection speaks it that begins with these bytes: as many as farcall's own magic
-    /// has, which is eight.
+    /// Returns true if a connection that begins with these bytes speaks the protocol. There are
+    /// eight of them, as many as farcall's own magic has.
     fn is_begun_by(&self, first: &[u8]) -> bool;
 
     /// Makes a connection of the server, which serves the stream once it is started.
     fn serve(&self, gateway: Gateway) -> Arc<dyn ServerConnection>;
 }
 
-/// What a connection of another protocol is served with.
+/// The parts that a connection of another protocol is served with.
 pub struct Gateway {
     /// The byte stream from its first byte on.
     pub stream: Replayed,
@@ -80,11 +80,11 @@ pub struct Gateway {
     pub methods: Arc<HashMap<&'static str, &'static MethodDescriptor>>,
     /// Admits calls of which the message has not come.
     pub admission: Admission,
-    /// What the connection may hold of the server's memory budget.
+    /// Share of the server's memory budget.
     pub memory: MemoryShare,
     /// Limits the lines that clients can cause.
     pub log: LogLimit,
-    /// What is accepted of the client.
+    /// Limits on the client.
     pub limits: Limits,
     /// Maximum time for a client to open the connection, and for the next part of a message that
     /// a call waits for.

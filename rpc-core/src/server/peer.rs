@@ -20,12 +20,12 @@ pub struct PeerInfo {
     pub transport: &'static str,
     /// The connection's two ends, where they have addresses.
     pub addresses: Addresses,
-    /// Where memory for answers comes from.
+    /// Source of memory for answers.
     pub(crate) buffers: Buffers,
 }
 
 impl PeerInfo {
-    /// What is known of a connection over `transport` between `addresses`.
+    /// Returns the description of a connection over `transport` between `addresses`.
     #[must_use]
     pub fn new(transport: &'static str, addresses: Addresses) -> Self {
         Self { transport, addresses, buffers: Buffers::default() }
@@ -90,7 +90,7 @@ impl PeerInfo {
     }
 }
 
-/// What of the connection is put into the extensions of every request.
+/// The connection details in the extensions of every request.
 ///
 /// A handler can always ask [`PeerInfo::current`], which allocates nothing. An entry in the
 /// extensions costs three allocations a call, as many as half of a small call's whole budget, so
@@ -149,12 +149,12 @@ impl PeerExtensions {
 /// }
 /// ```
 pub trait Authorize: Send + Sync + 'static {
-    /// Whether the client of that identity may call the method. It is told `PERMISSION_DENIED`
-    /// otherwise.
+    /// Returns true if the client of that identity may call the method. Otherwise the client gets
+    /// `PERMISSION_DENIED`.
     fn allows(&self, identity: &Identity, method: &str) -> bool;
 
-    /// Whether any client may call the method, with an identity or without. By default a client
-    /// without one is told `UNAUTHENTICATED`, whatever it calls.
+    /// Returns true if any client may call the method, with an identity or without. By default a
+    /// client without one gets `UNAUTHENTICATED`, whatever it calls.
     fn allows_anonymous(&self, method: &str) -> bool {
         let _ = method;
         false
@@ -176,7 +176,7 @@ impl Authorization {
         Self(Some(Arc::new(rules)))
     }
 
-    /// Whether `peer` may call `method`.
+    /// Checks that `peer` may call `method`.
     pub(super) fn check(&self, peer: &PeerInfo, method: &MethodDescriptor) -> Result<(), Status> {
         let Some(rules) = &self.0 else { return Ok(()) };
         // A panic ends its own call, as a handler's does, and not the connection.

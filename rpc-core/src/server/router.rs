@@ -27,11 +27,11 @@ pub(crate) struct Router {
     routes: Vec<(usize, usize)>,
     /// The layers around all of them, where there are any.
     pub(super) stack: Option<ServerStack>,
-    /// What every request's extensions say of the connection.
+    /// Connection details in every request's extensions.
     pub(super) peer_extensions: PeerExtensions,
-    /// Who may call what.
+    /// Authorization of calls.
     pub(super) authorization: Authorization,
-    /// How long unary calls may take, and which calls have a line in the log.
+    /// Time limit of unary calls, and the calls that have a log line.
     pub(super) rules: CallRules,
 }
 
@@ -68,7 +68,7 @@ impl Router {
         methods
     }
 
-    /// What the Hello says of each method beside its path.
+    /// Returns the description of each method in the Hello, beside its path.
     pub(crate) fn kinds(&self) -> Bytes {
         hello::encode_methods(self.methods())
     }

@@ -35,7 +35,7 @@ const LARGE_LEN: usize = 64 << 10;
 /// the examples, each way.
 const KEPT_BYTES_MAX: usize = 128 << 20;
 
-/// What ends a direction: no frame is that short.
+/// The frame that ends a direction: no frame is that short.
 const END: Bytes = Bytes::new();
 
 /// One end of an in-process link.
@@ -50,7 +50,7 @@ pub(crate) struct InprocTransport {
     peer: Arc<Shared>,
 }
 
-/// How a frame comes to the other end.
+/// A frame's way to the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// By a queue, which a task of the other end reads.
@@ -59,14 +59,14 @@ enum Way {
     Direct,
 }
 
-/// What the receiving task shares with the transport.
+/// The state that the receiving task shares with the transport.
 #[derive(Default)]
 struct Shared {
     counters: Counters,
     close: CancellationToken,
     /// Why the link was ended at once, where it was.
     aborted: OnceLock<CloseReason>,
-    /// Where a direct link delivers. The receiving task keeps it alive until the link has ended.
+    /// Handler of a direct link. The receiving task keeps it alive until the link has ended.
     handler: OnceLock<Weak<dyn Handler>>,
 }
 
@@ -194,7 +194,8 @@ impl fmt::Debug for InprocTransport {
     }
 }
 
-/// What the receiving task owns, and another goes on with when a handler blocks this one.
+/// The state that the receiving task owns, and that another task continues with when a handler
+/// blocks this one.
 struct Driver {
     incoming: UnboundedReceiver<Bytes>,
     outgoing: UnboundedSender<Bytes>,

@@ -45,7 +45,7 @@ pub enum ProtocolError {
     /// Something is longer than its limit.
     #[error("{what} of {len} bytes is over the limit of {max}")]
     TooLong {
-        /// What is too long.
+        /// The part that is too long.
         what: &'static str,
         /// Its length in bytes.
         len: u64,
@@ -55,7 +55,7 @@ pub enum ProtocolError {
     /// Something is shorter than its parts need.
     #[error("{what} is cut short: {len} bytes where {needed} are needed")]
     Truncated {
-        /// What is cut short.
+        /// The part that is cut short.
         what: &'static str,
         /// Its length in bytes.
         len: u64,
@@ -113,7 +113,7 @@ pub enum ProtocolError {
     /// A frame that cannot stand where it does among the frames of its call.
     #[error("{what} at place {place} of its call: {rule}")]
     Misplaced {
-        /// What the frame is.
+        /// Noun for the frame.
         what: &'static str,
         /// Its place, from 0.
         place: u64,
@@ -129,9 +129,9 @@ pub enum ProtocolError {
     /// Pings at a rate that no keepalive has.
     #[error("the peer sent more pings than {burst} at once and {per_second} a second")]
     TooManyPings {
-        /// How many may come at once.
+        /// Number that may come at once.
         burst: u32,
-        /// How many may come each second.
+        /// Number that may come each second.
         per_second: u32,
     },
     /// More calls in flight than the Hello allowed.
@@ -197,7 +197,7 @@ impl PeerText {
         &self.0
     }
 
-    /// Whether the peer sent nothing.
+    /// Returns true if the peer sent nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -63,7 +63,7 @@ pub(crate) const INFLATED_LEN_LEN: usize = 8;
 /// one number are an unreachable pattern.
 macro_rules! frame_kinds {
     ($($(#[$doc:meta])+ $kind:ident = $number:literal,)+) => {
-        /// What a frame is.
+        /// The kind of a frame.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum FrameKind {
@@ -92,7 +92,7 @@ macro_rules! frame_kinds {
     };
 }
 
-/// What may follow the header of a frame.
+/// The parts that may follow the header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Body {
     /// Nothing: the frame is its header.
@@ -122,7 +122,7 @@ impl FrameKind {
         }
     }
 
-    /// Whether the kind has messages.
+    /// Returns true if the kind has messages.
     fn has_message(self) -> bool {
         matches!(self.body(), Body::MetadataAndMessage | Body::Messages)
     }
@@ -131,13 +131,13 @@ impl FrameKind {
 /// The decoded header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// What the frame is.
+    /// Kind of the frame.
     pub kind: FrameKind,
-    /// Whether a request's messages follow as a stream.
+    /// True if a request's messages follow as a stream.
     pub is_streaming: bool,
-    /// Whether a response says that no handler has seen the call.
+    /// True if a response reports that no handler has seen the call.
     pub is_not_executed: bool,
-    /// Whether the message is compressed.
+    /// True if the message is compressed.
     pub is_deflated: bool,
     /// The method's id of a request, the status code of a response.
     pub selector: u16,
@@ -145,7 +145,7 @@ pub struct FrameHeader {
     pub metadata_len: u32,
     /// The call, by the id that the client chose.
     pub call: u64,
-    /// What its kind says: see the table of this module.
+    /// Argument of the kind: see the table of this module.
     pub argument: u64,
     /// The length of the message, in bytes.
     pub message_len: u64,
@@ -174,7 +174,8 @@ impl FrameHeader {
         (HEADER_LEN as u64 + u64::from(self.metadata_len)).saturating_add(self.message_len)
     }
 
-    /// What tells the frame from the others of its call and direction, while it is received.
+    /// Returns the key that tells the frame from the others of its call and direction while it is
+    /// received.
     #[must_use]
     pub fn frame_key(&self) -> (u64, u64) {
         // A request's argument is a timeout; places of frames that follow it count from 0.
@@ -318,7 +319,7 @@ frame_kinds! {
     Messages = 5,
     /// The client's stream has ended in order.
     HalfClose = 6,
-    /// How much of the other side's stream may be sent in all.
+    /// Total amount of the other side's stream that may be sent.
     Window = 7,
     /// Asks for a pong, to learn whether the other side is there.
     Ping = 8,
@@ -371,8 +372,8 @@ mod tests {
         ));
     }
 
-    /// Which lengths of metadata and message each kind may have, written down once more. A frame
-    /// that carries more than its kind has is kept by its receiver, and no window counts it.
+    /// The lengths of metadata and message that each kind may have, written down a second time. A
+    /// receiver keeps a frame that carries more than its kind has, and no window counts it.
     #[test]
     fn a_kind_has_its_parts_and_no_others() {
         for &kind in FrameKind::ALL {

@@ -98,7 +98,7 @@ const RESPONSE_STREAM: u8 = 2;
 const IDEMPOTENCY_SHIFT: u32 = 2;
 const IDEMPOTENCY_MASK: u8 = 3;
 
-/// What a handshake message may be, for the side that reads it.
+/// The shape of a handshake message, for the side that reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     /// The message's name in errors.
@@ -108,7 +108,7 @@ pub struct Shape {
     repeats: &'static [Repeat],
 }
 
-/// What a side says of itself when a connection opens.
+/// A side's announcement when a connection opens.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Hello {
     /// The longest message accepted, in bytes.
@@ -141,8 +141,8 @@ pub struct Hello {
     /// The window of a stream to this side, in bytes.
     #[prost(uint32, tag = "10")]
     pub stream_bytes_max: u32,
-    /// What the server says of each method of `methods`: see [`super::hello`]. Empty where
-    /// its version does not say.
+    /// Description of each method of `methods`: see [`super::hello`]. Empty if the server's version
+    /// sends none.
     #[prost(bytes = "bytes", tag = "11")]
     pub method_kinds: bytes::Bytes,
     /// The encodings of compressed messages that this side accepts, a bit each: [`DEFLATE`]. A bit
@@ -173,7 +173,7 @@ pub struct Offer {
     /// The upgrade's name, for example `rdma`.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// What only the upgrade understands.
+    /// Data that only the upgrade understands.
     #[prost(bytes = "bytes", tag = "2")]
     pub blob: bytes::Bytes,
 }
@@ -187,7 +187,7 @@ pub struct Declined {
     /// The reason, for people.
     #[prost(string, tag = "2")]
     reason: String,
-    /// Whether the reason stays while the server's process runs.
+    /// True if the reason stays while the server's process runs.
     #[prost(bool, tag = "3")]
     is_final: bool,
 }
@@ -212,7 +212,7 @@ impl Declined {
         self.is_final
     }
 
-    /// Whether this is about the upgrade of that name.
+    /// Returns true if this is about the upgrade of that name.
     #[must_use]
     pub fn is_about(&self, name: &str) -> bool {
         self.name == name
@@ -358,7 +358,7 @@ fn method_byte(kind: CallKind, idempotency: Idempotency) -> u8 {
     requests | responses | level << IDEMPOTENCY_SHIFT
 }
 
-/// What the byte of a method says.
+/// Decodes the description byte of a method.
 #[must_use]
 pub fn decode_method(byte: u8) -> (CallKind, Idempotency) {
     let kind = match (byte & REQUEST_STREAM != 0, byte & RESPONSE_STREAM != 0) {

@@ -57,7 +57,7 @@ fn a_newer_peer_that_still_speaks_our_version_is_welcome() {
     assert!(decode_prefix(&CLIENT_HELLO, &bytes).is_ok());
 }
 
-/// What a decoded Hello holds.
+/// Returns the memory of a decoded Hello.
 fn held_bytes(hello: &Hello) -> usize {
     let offer = |offer: &Offer| offer.name.capacity() + offer.blob.len();
     hello.methods.capacity() * size_of::<String>()
@@ -241,7 +241,7 @@ fn fields_of_every_type_are_skipped() {
 }
 
 proptest! {
-    /// What the decoder takes, the scan has counted as the decoder does.
+    /// The scan counts as many bytes as the decoder takes.
     #[test]
     fn it_counts_what_the_decoder_finds(
         methods in prop::collection::vec(".{0,3}", 0..20),

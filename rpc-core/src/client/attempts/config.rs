@@ -54,7 +54,7 @@ impl ServiceConfig {
         self
     }
 
-    /// How many attempts beside the first ones the channel may make.
+    /// Returns the budget of the channel's attempts beside the first ones.
     #[must_use]
     pub fn budget(&self) -> RetryBudget {
         self.budget
@@ -75,7 +75,7 @@ impl ServiceConfig {
         self.methods.keys().map(String::as_str).filter(|name| *name != ALL)
     }
 
-    /// Whether no method has any settings.
+    /// Returns true if no method has any settings.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.methods.is_empty()
@@ -244,7 +244,7 @@ impl MethodConfig {
     }
 }
 
-/// What is left of a [`RetryBudget`].
+/// The remainder of a [`RetryBudget`].
 pub(super) enum Budget {
     Rate(TpsBudget),
     Tokens(Tokens),

@@ -220,7 +220,7 @@ impl<'a> LevelAttempts<'a> {
     }
 }
 
-/// What a policy has to know of a status.
+/// Returns the facts about a status that a policy needs.
 fn failure(status: &Status, is_idempotent: bool) -> Failure {
     let pushback = status.metadata().get(PUSHBACK_KEY).map(MetadataValue::as_encoded_bytes);
     Failure {

@@ -42,7 +42,7 @@ static WATCH_METHOD: MethodDescriptor =
 static CHAT_METHOD: MethodDescriptor =
     MethodDescriptor { path: "/shop.Cart/Chat", kind: CallKind::Streaming, ..GET_METHOD };
 
-/// What is answered to an attempt, the how-manieth it is, and after how long.
+/// The answer to each attempt by its number, and its delay.
 type Script = Box<dyn Fn(u32) -> (Duration, Result<ReplyBody, Status>) + Send + Sync>;
 
 /// A channel whose answers a test scripts.
@@ -134,7 +134,7 @@ impl Client {
         *self.channel.script.lock().unwrap() = Arc::new(Box::new(script));
     }
 
-    /// How many attempts were made.
+    /// Returns the number of attempts made.
     fn made(&self) -> usize {
         self.channel.attempts.lock().unwrap().len()
     }
@@ -147,7 +147,7 @@ impl Client {
         unary(self, &PUT_METHOD, Request::new(1_u64)).await.map(Response::into_inner)
     }
 
-    /// What each attempt said of those before it.
+    /// Returns each attempt's note of those before it.
     fn previous(&self) -> Vec<Option<String>> {
         let text = |value: &tonic::metadata::AsciiMetadataValue| value.to_str().unwrap().to_owned();
         let attempts = self.channel.attempts.lock().unwrap();

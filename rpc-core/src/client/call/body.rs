@@ -48,7 +48,7 @@ pub(in crate::client) enum Sent<'a> {
 }
 
 impl Body<'_> {
-    /// What the channel sends. A long tail field is taken out of the message here.
+    /// Returns the body to send. Takes a long tail field out of the message.
     pub(in crate::client) fn as_sent(&mut self) -> Sent<'_> {
         match self {
             Self::Message(message) => Sent::Message(message.as_encode()),
@@ -106,7 +106,7 @@ impl Body<'_> {
         EncodedBody::Message(encoding.into())
     }
 
-    /// Whether the request can be sent more than once.
+    /// Returns true if the request can be sent more than once.
     pub(super) fn is_repeatable(&self) -> bool {
         matches!(self, Self::Message(_) | Self::Shared(_))
     }

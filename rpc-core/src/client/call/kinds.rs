@@ -42,11 +42,11 @@ where
     with_message::<_, Resp, _>(caller, method, request, ClientReply::into_message)
 }
 
-/// As [`unary()`], with a stream of responses.
+/// Calls a method like [`unary()`], with a stream of responses.
 ///
 /// # Errors
 ///
-/// With the status of the call, if it fails before its first answer.
+/// Returns the status of the call if it fails before its first answer.
 pub fn server_streaming<Req, Resp>(
     caller: &impl Caller,
     method: &'static MethodDescriptor,
@@ -59,11 +59,11 @@ where
     with_message::<_, Resp, _>(caller, method, request, ClientReply::into_stream)
 }
 
-/// As [`unary()`], with a stream of requests.
+/// Calls a method like [`unary()`], with a stream of requests.
 ///
 /// # Errors
 ///
-/// With the status of the call.
+/// Returns the status of the call.
 pub fn client_streaming<S, Resp>(
     caller: &impl Caller,
     method: &'static MethodDescriptor,
@@ -76,11 +76,11 @@ where
     with_stream::<_, Resp, _>(caller, method, request, ClientReply::into_message)
 }
 
-/// As [`unary()`], with a stream each way.
+/// Calls a method like [`unary()`], with a stream in each direction.
 ///
 /// # Errors
 ///
-/// With the status of the call, if it fails before its first answer.
+/// Returns the status of the call if it fails before its first answer.
 pub fn streaming<S, Resp>(
     caller: &impl Caller,
     method: &'static MethodDescriptor,
@@ -93,13 +93,13 @@ where
     with_stream::<_, Resp, _>(caller, method, request, ClientReply::into_stream)
 }
 
-/// As [`unary()`], of a message that passes through: its long tail field is not known. The method
-/// is described, and unary. The metadata of the response is what came before its message, and
-/// trailers are beside the message.
+/// Calls a method like [`unary()`], with a message that passes through: its long tail field is
+/// unknown. The method is described, and unary. The response's metadata is that which preceded its
+/// message; trailers are next to the message.
 ///
 /// # Errors
 ///
-/// With the status of the call.
+/// Returns the status of the call.
 pub fn untyped_unary<M>(
     caller: &impl Caller,
     method: Method,

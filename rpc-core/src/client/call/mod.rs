@@ -85,8 +85,8 @@ impl<'a> Call<'a> {
         &self.method
     }
 
-    /// When the call ends at the latest, as far as its caller, layers and the call that is being
-    /// handled around it say; the channel's own timeout may come earlier.
+    /// Returns the deadline of the call by its caller, its layers and the call that is being
+    /// handled around it. The channel's own timeout may come earlier.
     #[must_use]
     pub fn deadline(&self) -> Option<Deadline> {
         self.time_limit().map(|limit| limit.deadline())
@@ -157,12 +157,12 @@ impl<'a> Call<'a> {
         Call { method, parts, body: self.body.reborrow(), response }
     }
 
-    /// Whether there can be a second attempt: a stream of requests is partly sent by then.
+    /// Returns true if there can be a second attempt. A stream of requests is partly sent by then.
     pub(super) fn is_repeatable(&self) -> bool {
         self.body.is_repeatable()
     }
 
-    /// What layers say of its deadline.
+    /// Returns the deadline that layers set.
     pub(super) fn layers_limit(&self) -> Option<CallDeadline> {
         self.parts.limit
     }
@@ -184,13 +184,13 @@ impl<'a> Call<'a> {
         &mut self.parts.metadata
     }
 
-    /// What the caller tells layers.
+    /// Returns the caller's extensions for layers.
     #[must_use]
     pub fn extensions(&self) -> &Extensions {
         &self.parts.extensions
     }
 
-    /// What layers tell each other; a [`Deadline`] among it counts.
+    /// Returns the extensions that layers share. A [`Deadline`] among them counts.
     pub fn extensions_mut(&mut self) -> &mut Extensions {
         &mut self.parts.extensions
     }
@@ -213,7 +213,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Whether its caller sets a time limit of its own, which takes the place of a channel's.
+    /// Returns true if its caller sets a time limit of its own, which replaces the channel's.
     pub(super) fn has_own_limit(&self) -> bool {
         self.parts.is_settled
             || self.parts.extensions.get::<Deadline>().is_some()
@@ -221,7 +221,7 @@ impl<'a> Call<'a> {
             || grpc_timeout(&self.parts.metadata).is_some()
     }
 
-    /// As [`Call::limit`], where it is known what set the limit.
+    /// Brings the deadline nearer like [`Call::limit`], and keeps the origin of the limit.
     pub(super) fn bring_nearer(&mut self, limit: CallDeadline) {
         self.parts.limit = CallDeadline::earliest(self.parts.limit.into_iter().chain([limit]));
     }
@@ -233,12 +233,12 @@ impl<'a> Call<'a> {
         EncodedCall { method: self.method, metadata, extensions, limit, body }
     }
 
-    /// What the channel makes the call with.
+    /// Returns the parts with which the channel makes the call.
     pub(super) fn as_sent(&mut self) -> (&Method, &MetadataMap, Sent<'_>) {
         (&self.method, &self.parts.metadata, self.body.as_sent())
     }
 
-    /// What a caller gets that makes no request of it.
+    /// Splits the call for a caller that makes no request from it.
     pub(super) fn into_parts(self) -> (MetadataMap, Extensions, Body<'a>) {
         let RequestParts { metadata, extensions, .. } = *self.parts.into_owned();
         (metadata, extensions, self.body)
@@ -330,7 +330,7 @@ impl fmt::Debug for Call<'_> {
     }
 }
 
-/// What precedes the messages of a request.
+/// The parts of a request that precede its messages.
 #[derive(Debug, Clone, Default)]
 pub(in crate::client) struct RequestParts {
     pub(in crate::client) metadata: MetadataMap,
@@ -343,7 +343,7 @@ pub(in crate::client) struct RequestParts {
 }
 
 impl RequestParts {
-    /// What a stub is given.
+    /// Makes the parts of a stub's request.
     fn new(metadata: MetadataMap, extensions: Extensions) -> Self {
         Self { metadata, extensions, limit: None, is_settled: false }
     }

@@ -25,17 +25,17 @@ use crate::wire::metadata;
 use crate::wire::outcome::Outcome;
 use crate::{Deadline, Trailers};
 
-/// What an answer without parts shows.
+/// The parts of an answer without any.
 static NO_PARTS: LazyLock<ReplyParts> = LazyLock::new(ReplyParts::default);
 
 /// The answer to a call that has succeeded so far: the message of a unary answer, not decoded yet,
 /// or the beginning of a stream, whose messages pass by.
 pub struct ClientReply {
-    /// What comes with the body, where there is something: most answers of one message have
-    /// nothing, and an answer is moved several times on its way to the stub.
+    /// Parts that come with the body. Most answers of one message have none, and an answer moves
+    /// several times on its way to the stub.
     parts: Option<Box<ReplyParts>>,
     body: ReplyBody,
-    /// Where a message that does not decode is logged; absent where no line will be written.
+    /// Log of a message that does not decode. Absent if no line will be written.
     log: Option<EndLog>,
 }
 
@@ -47,7 +47,7 @@ struct ReplyParts {
     extensions: Extensions,
 }
 
-/// What the server sends.
+/// The body of the server's answer.
 pub(in crate::client) enum ReplyBody {
     /// One message, in the memory that it was received into.
     Message(Bytes),
@@ -129,13 +129,13 @@ impl ClientReply {
         &mut self.parts_mut().metadata
     }
 
-    /// What the caller finds in its response's extensions, [`crate::Trailers`] among it.
+    /// Returns the extensions of the caller's response, [`crate::Trailers`] among them.
     #[must_use]
     pub fn extensions(&self) -> &Extensions {
         &self.parts().extensions
     }
 
-    /// What the caller finds in its response's extensions.
+    /// Returns the extensions of the caller's response.
     pub fn extensions_mut(&mut self) -> &mut Extensions {
         &mut self.parts_mut().extensions
     }
@@ -229,8 +229,8 @@ impl fmt::Debug for ClientReply {
     }
 }
 
-/// What a response stream keeps alive: the call, the task that sends its requests, and the
-/// connection manager, whose last reference closes the connection. Dropped in this order.
+/// The owners that a response stream keeps alive: the call, the task that sends its requests, and
+/// the connection manager, whose last reference closes the connection. Dropped in this order.
 pub(in crate::client) struct StreamGuard {
     guard: CallGuard,
     _upload: Option<AbortOnDropHandle<()>>,

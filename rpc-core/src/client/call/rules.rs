@@ -75,7 +75,7 @@ impl Default for CallRules {
     }
 }
 
-/// What set the limit on a call's time.
+/// The origin of the limit on a call's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::client) enum SetBy {
     /// The request: `Request::set_timeout`, or a [`Deadline`] among its extensions.
@@ -108,11 +108,11 @@ impl SetBy {
     }
 }
 
-/// When a call ends at the latest, and what set that limit.
+/// The deadline of a call, and the origin of that limit.
 #[derive(Debug, Clone, Copy)]
 pub struct CallDeadline {
     deadline: Deadline,
-    /// How long the call had when it began.
+    /// Time that the call had when it began.
     timeout: Duration,
     set_by: SetBy,
 }

@@ -37,7 +37,8 @@ pub(super) struct Driver {
     asked: watch::Receiver<Requests>,
     /// The attempt under way. Dropped, it is torn down.
     attempt: Option<Attempt>,
-    /// How many lines the server can write into the log: each of its connections is a reason.
+    /// Limit on the lines that the server can cause in the log: each of its connections is a reason
+    /// for one.
     log: LogLimit,
 }
 
@@ -129,12 +130,12 @@ impl Driver {
         Ok(())
     }
 
-    /// Whether nothing is to be waited for but callers.
+    /// Returns true if only callers can start something.
     pub(super) fn is_idle(&self) -> bool {
         self.snapshot.borrow().failover.is_idle()
     }
 
-    /// Whether a caller waits for an answer.
+    /// Returns true if a caller waits for an answer.
     pub(super) fn is_asked(&self) -> bool {
         self.asked.borrow().count > self.snapshot.borrow().answer.up_to
     }
@@ -158,7 +159,7 @@ impl Driver {
         self.snapshot.borrow().failover.connection().cloned()
     }
 
-    /// When failback is due; `None` while no call would use it.
+    /// Returns the time at which failback is due. `None` while no call would use it.
     fn failback_due(&self) -> Option<std::time::Instant> {
         let state = self.snapshot.borrow();
         let is_open = state.failover.connection().is_some_and(|connection| connection.is_open());
@@ -300,7 +301,7 @@ impl Driver {
         }
     }
 
-    /// How long until the broken path is tried again.
+    /// Returns the time until the next attempt over the broken path.
     fn next_path_attempt(&self) -> Option<Duration> {
         let due = self.snapshot.borrow().failover.breaker().broken().map(|(_, due)| due)?;
         Some(due.saturating_duration_since(now()))
@@ -334,7 +335,7 @@ impl Driver {
     }
 }
 
-/// Where a channel's driver lies while no task runs it.
+/// The place of a channel's driver while no task runs it.
 #[derive(Debug, Default)]
 pub(super) struct Parked(Mutex<Option<Driver>>);
 

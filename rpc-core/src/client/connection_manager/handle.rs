@@ -21,8 +21,8 @@ use crate::policy::failover::{Failover, WhileBroken};
 use crate::policy::reconnect::Reconnect;
 use crate::policy::retry_budget::RetryBudget;
 
-/// How often a connection is looked at that is there: a server that sends its clients away leaves
-/// it, with the calls in flight, and wakes nothing.
+/// Interval between two checks of an open connection. A server that sends its clients away leaves
+/// it open, with the calls in flight, and wakes nothing.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The connection that calls are started on, and how it is renewed.
@@ -31,7 +31,7 @@ pub(in crate::client) struct ConnectionManager {
     connector: Arc<dyn Connect>,
     /// The state, which the driver writes.
     pub(super) snapshot: watch::Receiver<Snapshot>,
-    /// How many requests for a connection there were: the driver is woken by each.
+    /// Number of requests for a connection. Each one wakes the driver.
     asked: watch::Sender<Requests>,
     parked: Arc<Parked>,
     retry_budget: Mutex<RetryBudget>,
@@ -42,7 +42,7 @@ pub(in crate::client) struct ConnectionManager {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asked {
     pub(super) number: u64,
-    /// Whether the manager's task was started for it, on the caller's runtime.
+    /// True if the manager's task was started for it, on the caller's runtime.
     is_driven_here: bool,
 }
 
@@ -83,7 +83,7 @@ impl ConnectionManager {
         self.connector.is_encoded()
     }
 
-    /// How many lines about its calls the channel may still write.
+    /// Returns the limit on the channel's log lines about its calls.
     pub(in crate::client) fn log(&self) -> &LogLimit {
         &self.log
     }
@@ -150,7 +150,8 @@ impl ConnectionManager {
         Asked { number, is_driven_here }
     }
 
-    /// Has the next request forget the delays after earlier attempts: there is news of the server.
+    /// Makes the next request forget the delays after earlier attempts: there is news of the
+    /// server.
     pub(in crate::client) fn reset_backoff(&self) {
         self.asked.send_modify(|asked| asked.resets += 1);
     }
@@ -183,7 +184,8 @@ impl ConnectionManager {
         Ok(())
     }
 
-    /// When the next attempt to connect may begin, once there is no connection.
+    /// Returns the time at which the next attempt to connect may begin, once there is no
+    /// connection.
     pub(in crate::client) fn next_connect(&self) -> std::time::Instant {
         self.snapshot.borrow().failover.next_connect(now())
     }
@@ -194,7 +196,7 @@ impl ConnectionManager {
         budget.unwrap_or_else(PoisonError::into_inner).take(now())
     }
 
-    /// What the connection says of itself, and why it is not on the upgraded path.
+    /// Returns the connection's info, with the reason if it is not on the upgraded path.
     pub(in crate::client) fn info(&self) -> Option<ConnectionInfo> {
         let info = self.open()?.info();
         Some(self.snapshot.borrow().info(info))
@@ -205,13 +207,13 @@ impl ConnectionManager {
         self.snapshot.borrow().transport
     }
 
-    /// Which path calls take.
+    /// Returns the path that calls take.
     pub(in crate::client) fn path(&self) -> Path {
         let info = self.open().map(|connection| connection.info());
         self.snapshot.borrow().path(info, now())
     }
 
-    /// How often the upgraded path has failed and come back.
+    /// Returns the number of failures and returns of the upgraded path.
     pub(in crate::client) fn path_counts(&self) -> PathCounts {
         self.snapshot.borrow().path_counts()
     }

@@ -131,7 +131,7 @@ struct HealthCheckResponse {
     status: i32,
 }
 
-/// What a server has said of itself.
+/// A server's report on its health.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Health {
     /// Nothing on this connection yet.

@@ -49,19 +49,19 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Whether no more calls are started here, and the last has ended.
+    /// Returns true if no more calls are started here, and the last has ended.
     pub(super) fn is_done(&self) -> bool {
         self.phase.draining().is_some() && self.calls.in_flight_count() == 0
     }
 }
 
-/// What the session keeps of a call in flight.
+/// The session's entry of a call in flight.
 pub(super) struct InFlight {
     pub(super) route: Route,
     pub(super) send_stream: Option<Arc<SendStream>>,
 }
 
-/// Where a call's answer goes.
+/// The destination of a call's answer.
 pub(super) enum Route {
     Reply(ReplySender),
     Stream(Arc<RecvStream>),

@@ -79,7 +79,7 @@ impl Phase {
         was_sent_away
     }
 
-    /// Whether new calls are started.
+    /// Returns true if new calls are started.
     pub(in crate::client) fn is_open(&self) -> bool {
         *self == Self::Open
     }
@@ -112,7 +112,7 @@ impl Phase {
     }
 }
 
-/// What is looked after.
+/// The rules of the connection's watch.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::client) struct WatchRules {
     pub(in crate::client) keepalive: Option<Keepalive>,
@@ -120,7 +120,7 @@ pub(in crate::client) struct WatchRules {
 }
 
 impl WatchRules {
-    /// Whether there is anything to look after.
+    /// Returns true if there is anything to watch.
     pub(in crate::client) fn watch_anything(&self) -> bool {
         self.keepalive.is_some() || self.progress_timeout.is_some()
     }

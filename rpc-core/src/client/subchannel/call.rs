@@ -29,8 +29,8 @@ use crate::client::{Call, ClientReply, EncodedBody, EncodedCall, EncodedReply, O
 use crate::stream::StreamPart;
 use crate::{CallKind, Deadline, NotExecuted, Readiness};
 
-/// How many closed connections a call may meet before it fails: the channel's, its replacement, and
-/// one more.
+/// Maximum number of closed connections that a call may meet before it fails: the channel's, its
+/// replacement, and one more.
 const ATTEMPTS_MAX: u32 = 3;
 
 /// A stub's call over a session, or any other, `F`. One type for both, because a future around two
@@ -166,7 +166,7 @@ impl Subchannel {
         }
     }
 
-    /// What an answer becomes that is one message.
+    /// Turns a session's answer into a reply of one message.
     fn answered(
         &self,
         started: &Started,

@@ -1,4 +1,4 @@
-//! What a server keeps in memory because of its clients, and the bound on it.
+//! The memory that a server keeps because of its clients, and the bound on it.
 //!
 //! Every connection has limits of its own, and ten thousand of them have ten thousand times as
 //! much. So the peers of a server share one budget, by demand (see [`crate::limits::quota`]). A

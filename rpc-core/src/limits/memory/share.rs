@@ -27,14 +27,14 @@ const FLOOR_PART: u64 = 32;
 /// The part of a budget that is the reserve: an eighth, 32 floors of 64 MiB.
 const RESERVE_PART: NonZeroU64 = NonZeroU64::new(8).expect("8 is not 0");
 
-/// Which part of the memory that the process may use is the default budget: as much again is what
-/// handlers make of it, and half of the machine is left to the application.
+/// Divisor of the process's usable memory that gives the default budget. Handlers make as much
+/// again of it, and half of the machine is left to the application.
 const DEFAULT_PART: u64 = 4;
 
-/// What is supposed where the kernel does not tell: a small machine.
+/// Memory that is assumed if the kernel reports none: a small machine.
 const UNKNOWN: u64 = 2 << 30;
 
-/// Where control groups are mounted, by file-hierarchy(7) and systemd.
+/// Mount point of control groups, by file-hierarchy(7) and systemd.
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
 /// The part of a server's memory budget that one connection shares with the others of its
@@ -180,7 +180,7 @@ impl MemoryCharge {
         if self.share.is_some() { self.len } else { 0 }
     }
 
-    /// Whether nothing counts.
+    /// Returns true if nothing counts.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

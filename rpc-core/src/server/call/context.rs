@@ -26,7 +26,7 @@ tokio::task_local! {
     static CURRENT: CallScope;
 }
 
-/// What a handler can know of its call beside the request.
+/// The context of a handler's call, beside the request.
 ///
 /// When the client gives the call up, its deadline passes or the connection ends, the handler is
 /// dropped where it waits. [`CallContext::cancellation`] is for what the handler has started
@@ -69,7 +69,7 @@ impl CallContext {
         self.method
     }
 
-    /// When the call ends at the latest.
+    /// Returns the deadline of the call.
     #[must_use]
     pub fn deadline(&self) -> Option<Deadline> {
         self.deadline
@@ -89,7 +89,7 @@ impl CallContext {
         &self.cancellation
     }
 
-    /// Whether the call has been given up.
+    /// Returns true if the call was cancelled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.cancellation.is_cancelled()
@@ -207,7 +207,7 @@ impl Drop for CancelOnDrop {
 pub(in crate::server) enum TimeLimit {
     /// The call may take as long as it likes.
     None,
-    /// What the client allowed.
+    /// The client's deadline and timeout.
     Client(Deadline, Duration),
     /// The server's own limit for unary calls, which passes before any deadline of the client.
     UnaryTimeout(Deadline, Duration),
@@ -275,10 +275,11 @@ pub(in crate::server) enum Head {
     /// The block of the frame.
     Encoded {
         block: Bytes,
-        /// What is to be added when it is decoded.
+        /// Connection details to add when it is decoded.
         peer: PeerExtensions,
     },
-    /// What was made of it; boxed, so that calls without layers do not carry its size along.
+    /// The decoded metadata and extensions. Boxed, so that calls without layers do not carry their
+    /// size along.
     Decoded(Box<(MetadataMap, Extensions)>),
 }
 

@@ -49,12 +49,12 @@ pub trait Service: Send + Sync + 'static {
 pub struct ServerCall {
     pub(in crate::server) head: Head,
     pub(in crate::server) message: Bytes,
-    /// Whether the message is compressed.
+    /// True if the message is compressed.
     pub(in crate::server) is_deflated: bool,
     pub(in crate::server) running: CallScope,
     pub(in crate::server) responder: Responder,
     pub(in crate::server) streams: CallStreams,
-    /// What its service allows its messages.
+    /// Limits of its service on its messages.
     pub(in crate::server) limits: MessageLimits,
 }
 
@@ -236,7 +236,7 @@ where
     }))
 }
 
-/// How a handler's stream is sent.
+/// The sending of a handler's stream.
 struct Sending<'a> {
     streams: &'a CallStreams,
     deadline: Option<Deadline>,

@@ -39,7 +39,7 @@ const TEXT_LEN_MIN: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Answer<'a> {
     pub(in crate::server) code: u16,
-    /// How many frames the answer has before this one.
+    /// Number of the answer's frames before this one.
     pub(in crate::server) seq: u64,
     pub(in crate::server) is_not_executed: bool,
     pub(in crate::server) is_deflated: bool,
@@ -84,7 +84,7 @@ impl CallStreams {
     }
 }
 
-/// Where answers go: the session, which is above this in the order of imports.
+/// The destination of answers: the session, which is above this in the order of imports.
 pub(in crate::server) trait ReplySink: SessionIo {
     /// The same session as what streams need of it.
     fn io(self: Arc<Self>) -> Arc<dyn SessionIo>;
@@ -127,9 +127,9 @@ pub(crate) struct Responder {
     pub(in crate::server) id: u64,
     pub(in crate::server) sink: Arc<dyn ReplySink>,
     pub(in crate::server) disposition: Disposition,
-    /// Where the answer goes instead when layers are to see it first.
+    /// Capture that takes the answer instead, if layers must see it first.
     pub(in crate::server) capture: Option<Arc<Capture>>,
-    /// What the log is to say of the call when it ends; with the outermost of several obligations.
+    /// Log record of the call's end, held by the outermost of several obligations.
     record: Option<CallRecord>,
     /// From which length on its messages are compressed; absent where the client accepts none.
     pub(in crate::server) compress_from: Option<u32>,
@@ -143,7 +143,7 @@ impl Drop for Responder {
     }
 }
 
-/// What has become of the call by the time it is answered.
+/// The state of the call by the time it is answered.
 #[derive(Debug)]
 pub(in crate::server) enum Disposition {
     /// No handler has seen it.

@@ -48,7 +48,7 @@ impl ServerRequest {
         self.call.running.method()
     }
 
-    /// When the call ends at the latest.
+    /// Returns the deadline of the call.
     #[must_use]
     pub fn deadline(&self) -> Option<Deadline> {
         self.call.running.deadline()
@@ -98,13 +98,13 @@ impl ServerRequest {
         &mut self.response_metadata
     }
 
-    /// What layers and the runtime tell the handler.
+    /// Returns the extensions from layers and the runtime for the handler.
     #[must_use]
     pub fn extensions(&self) -> &Extensions {
         &self.extensions
     }
 
-    /// What the handler finds in its request's extensions.
+    /// Returns the extensions that the handler finds in its request.
     pub fn extensions_mut(&mut self) -> &mut Extensions {
         &mut self.extensions
     }
@@ -158,7 +158,7 @@ pub struct ServerResponse {
     pub(in crate::server) compress_from: Option<u32>,
 }
 
-/// What of the response is still to be sent.
+/// The part of the response that is still to be sent.
 #[derive(Debug)]
 pub(in crate::server) enum Body {
     /// The message, which is encoded when it is sent.
@@ -194,8 +194,8 @@ impl ServerResponse {
         Self { metadata, extensions, body, compress_from: None }
     }
 
-    /// Whether the response was a stream: then its metadata and messages are gone already, and
-    /// only trailers can still be added.
+    /// Returns true if the response was a stream. Then its metadata and messages are sent already,
+    /// and only trailers can still be added.
     #[must_use]
     pub fn is_streamed(&self) -> bool {
         matches!(self.body, Body::Streamed)
@@ -214,13 +214,13 @@ impl ServerResponse {
         &mut self.metadata
     }
 
-    /// What the handler tells layers, [`Trailers`] among it.
+    /// Returns the handler's extensions for layers, [`Trailers`] among them.
     #[must_use]
     pub fn extensions(&self) -> &Extensions {
         &self.extensions
     }
 
-    /// Where [`Trailers`] are added, to a stream too.
+    /// Returns the extensions to which [`Trailers`] are added, for a stream, too.
     pub fn extensions_mut(&mut self) -> &mut Extensions {
         &mut self.extensions
     }

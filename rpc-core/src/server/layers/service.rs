@@ -170,25 +170,25 @@ impl<S: Service, F: Interceptor + Send + 'static> Service for InterceptedService
     }
 }
 
-/// Where a handler's answer waits until the layers have seen it.
+/// The place in which a handler's answer waits until the layers have seen it.
 #[derive(Debug, Default)]
 pub(in crate::server) struct Capture {
-    /// That of the layers around these, if there are any. They may end the call while a stream is
-    /// being sent, and then have to know how far it has come.
+    /// Capture of the layers around these, if there are any. They may end the call while a stream
+    /// is being sent, and must then know how many frames have gone.
     outer: Option<Arc<Self>>,
     state: Mutex<Captured>,
 }
 
 #[derive(Debug, Default)]
 struct Captured {
-    /// What these layers add to the metadata of a response.
+    /// Metadata that these layers add to a response.
     metadata: MetadataMap,
     seq: u64,
     result: Option<Result<ServerResponse, Status>>,
 }
 
 impl Capture {
-    /// Where the answer waits for layers that are inside of others: those of `outer`.
+    /// Makes a capture for layers that are inside of others, which have `outer`.
     pub(super) fn inside(outer: Option<Arc<Self>>) -> Self {
         Self { outer, state: Mutex::default() }
     }
@@ -278,7 +278,7 @@ where
     LayeredService { service, stack, covered: Covered::All }
 }
 
-/// As [`layered`], around some methods of the service; calls of the others neither pass the layer
+/// Wraps some methods of the service like [`layered`]. Calls of the others neither pass the layer
 /// nor pay for it. A method is named as in the `.proto` (`SayHello`) or by its path
 /// (`/hello.Greeter/SayHello`).
 ///

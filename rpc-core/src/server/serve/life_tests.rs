@@ -1,4 +1,4 @@
-//! How long a connection that is sent away may take for its last answers.
+//! The time that a connection which is sent away takes for its last answers.
 
 use futures::future::BoxFuture;
 
@@ -113,7 +113,7 @@ impl ServerConnection for Slow {
     }
 }
 
-/// How long such a connection lives on when its server shuts down.
+/// Returns the time for which such a connection lives on when its server shuts down.
 async fn life_after(shutdown: &LifeRules, flushing: Duration) -> Duration {
     let (start, drain) = (Instant::now(), CancellationToken::new());
     drain.cancel();

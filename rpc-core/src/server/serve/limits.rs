@@ -57,7 +57,7 @@ impl PeerLimit {
         self.per_peer.store(per_peer.map_or(0, u64::from), Ordering::Relaxed);
     }
 
-    /// What all peers have.
+    /// Returns the amount of all peers.
     pub(in crate::server) fn total(&self) -> u64 {
         self.limit.total()
     }

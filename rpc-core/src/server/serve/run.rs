@@ -32,8 +32,8 @@ use crate::transport::Addresses;
 /// to spin, short enough not to be noticed once descriptors are free again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How long a handshake may go on when its server shuts down: some round trips of a long way. A
-/// socket that says nothing would keep the server for as long as `handshake_timeout`.
+/// Time for a handshake to finish when its server shuts down: some round trips of a long way. A
+/// silent socket would otherwise keep the server for `handshake_timeout`.
 const DRAIN_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A connection's part of what its client's address may have.
@@ -171,8 +171,8 @@ fn rules_of(shared: &Shared, offers: &Offers, draining: &CancellationToken) -> A
     Arc::new(Rules { draining, ..Rules::new(shared, offers) })
 }
 
-/// Whether an accept failed for a reason that is gone with the connection: also errors of the
-/// network that were pending on it, which Linux reports to `accept`.
+/// Returns true if an accept failed for a reason that is gone with the connection. Linux reports
+/// pending network errors of a connection to `accept`, too.
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{
         ConnectionAborted, ConnectionReset, HostUnreachable, NetworkDown, NetworkUnreachable,

@@ -33,7 +33,7 @@ impl Listen for Failing {
     }
 }
 
-/// Has ended.
+/// A listener that has ended.
 #[derive(Debug)]
 struct Ended;
 
@@ -73,7 +73,7 @@ async fn a_server_accepts_until_what_comes_before_its_drain_is_done() {
     server.serve_until(listener, std::future::ready(())).await.unwrap();
 }
 
-/// How long a server takes for accepts that fail so.
+/// Returns the time that a server takes for accepts that fail so.
 async fn time_for(errors: impl IntoIterator<Item: Into<io::Error>>) -> Duration {
     let is_through = Arc::new(Notify::new());
     let errors = errors.into_iter().map(Into::into).collect();

@@ -42,11 +42,11 @@ pub(in crate::server) struct Shared {
     pub(in crate::server) connections_limit: PeerLimit,
     pub(in crate::server) memory: ServerMemory,
     pub(in crate::server) connections: Connections,
-    /// How many lines clients can write into the log.
+    /// Limit on the lines that clients can cause in the log.
     pub(in crate::server) log: LogLimit,
 }
 
-/// What runs once, when the first listener of a server is shut down. Clones are the same.
+/// A future that runs once, when the first listener of a server is shut down. Clones are the same.
 #[derive(Clone)]
 pub(in crate::server) struct BeforeDrain(future::Shared<BoxFuture<'static, ()>>);
 

@@ -46,7 +46,7 @@ struct Admitted<'a> {
     streams: CallStreams,
 }
 
-/// What becomes of a request that has arrived.
+/// The verdict on a request that has arrived.
 enum Verdict<'a> {
     Run(Admitted<'a>),
     /// It is answered with this status, and no handler sees it.

@@ -46,16 +46,16 @@ use crate::{CallKind, MethodDescriptor, limited_log};
 pub(crate) struct ServerSession {
     pub(super) core: SessionCore,
     pub(super) router: Arc<Router>,
-    /// What the client's address may have of the server's running calls.
+    /// Share of the client's address in the server's running calls.
     pub(super) calls: LimitShare<PeerKey>,
     /// By method id; empty where `compression` says it for all.
     pub(super) compress_from: Arc<[u32]>,
-    /// What handlers can know of the connection.
+    /// Description of the connection for handlers.
     pub(super) peer: Arc<PeerInfo>,
     state: Mutex<State>,
     pub(super) idle: Notify,
     pub(super) closed: CancellationToken,
-    /// How many lines the server's clients can write into the log.
+    /// Limit on the lines that the server's clients can cause in the log.
     pub(super) log: LogLimit,
     pub(super) this: Weak<Self>,
 }
@@ -87,7 +87,7 @@ impl State {
         }
     }
 
-    /// Whether a task that waits for the last call to end is to be woken.
+    /// Returns true if a task that waits for the last call to end must be woken.
     fn is_drained(&self) -> bool {
         self.phase != Phase::Open && self.calls.is_idle()
     }
@@ -172,7 +172,7 @@ impl ServerSession {
         })
     }
 
-    /// What the log is to say of the call of a request, if anything.
+    /// Returns the log record of a request's call, if it has one.
     pub(super) fn record(&self, header: &FrameHeader) -> Option<CallRecord> {
         CallRecord::begin(self.router.rules.log(), header, || {
             let (service, method) = self.router.route(header.selector)?;

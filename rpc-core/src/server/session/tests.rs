@@ -1,4 +1,4 @@
-//! What a draining session still owes its client, and what it keeps of calls on their way.
+//! The remaining work of a draining session, and its entries of announced calls.
 
 use std::sync::OnceLock;
 
@@ -138,7 +138,8 @@ async fn a_request_behind_the_end_of_the_link_is_not_handled() {
     assert!(transport.was_drained.lock().unwrap().is_empty(), "nothing is answered");
 }
 
-/// What a transport lets go of while it sends may be the application's, and ask for the connection.
+/// A transport may drop the application's objects while it sends, and those may ask for the
+/// connection.
 #[tokio::test]
 async fn a_ping_is_answered_without_the_sessions_lock() {
     let (session, transport) = serving(Router::default());
