@@ -28,7 +28,7 @@ pub(crate) async fn read_client(
         match decode(&header[..len]).map_err(|error| refusal(proxy, error))? {
             Decoded::Known { client, len } => break (client, len),
             Decoded::Needs(more) => match read(stream, &mut header[len..len + more]).await? {
-                // A port scan or a health check without a header. It is not worth a log line.
+                // A port scan or a health check without a header. It is not worth a warning.
                 0 if len == 0 => return Err(HandshakeError::Silent),
                 read => len += at_least_one(read)?,
             },
