@@ -21,7 +21,7 @@ use crate::limits::quota::Charge;
 use crate::server::call::context::CallScope;
 use crate::server::call::context::Head;
 use crate::server::call::context::TimeLimit;
-use crate::server::call::reply::CallStreams;
+use crate::server::call::record::CallStreams;
 use crate::server::call::reply::{Disposition, Responder};
 use crate::server::session::Route;
 use crate::server::session::{Phase, ServerSession, State};
