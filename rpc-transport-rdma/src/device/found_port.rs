@@ -157,7 +157,13 @@ mod tests {
                 lid,
                 link_layer: LinkLayer::Ethernet,
             },
-            gids: vec![GidEntry { port, index, gid: Gid([gid; 16]), kind: GidKind::RoceV2 }],
+            gids: vec![GidEntry {
+                port,
+                index,
+                gid: Gid([gid; 16]),
+                kind: GidKind::RoceV2,
+                interface: None,
+            }],
         }
     }
 

@@ -237,6 +237,7 @@ mod tests {
             index,
             gid: Gid::from_ip(gid.parse().unwrap()),
             kind: *kind,
+            interface: None,
         };
         FoundPort {
             device: device.to_owned(),

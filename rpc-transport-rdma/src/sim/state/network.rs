@@ -13,10 +13,12 @@ use super::agenda::{Agenda, Event, Nanos};
 use super::numbers::nanos;
 use super::queue_pair::QueuePairState;
 use crate::AsyncEventKind;
+use crate::sim::SimQuery;
 use crate::sim::counters::{SimCensus, SimCounters};
 use crate::sim::device_config::SimDeviceConfig;
 use crate::sim::faults::SimFaults;
 use crate::sim::hold::Gate;
+use crate::sim::reach::Paths;
 use crate::sim::state::memory::{RegionState, SpanLedger, WindowState};
 use crate::sim::state::queues::{CompletionQueueState, ReceiveQueueState};
 use crate::sim::violation::SimViolation;
@@ -31,6 +33,7 @@ pub(crate) struct NetworkState {
     pub(crate) agenda: Agenda,
     pub(crate) faults: SimFaults,
     pub(crate) latency: RangeInclusive<Duration>,
+    pub(crate) paths: Paths,
     pub(crate) counters: SimCounters,
     pub(crate) devices: Vec<DeviceState>,
     pub(crate) contexts: BTreeMap<u32, ContextState>,
@@ -80,6 +83,8 @@ pub(crate) struct DeviceState {
     pub(crate) config: SimDeviceConfig,
     pub(crate) is_link_up: bool,
     pub(crate) is_lost: bool,
+    /// Error numbers of the queries that fail.
+    pub(crate) failing_queries: BTreeMap<SimQuery, i32>,
     /// How many destructions of queue pairs will fail.
     pub(crate) failing_destructions: u32,
     /// How much later than the network needs its answers to READs leave.
@@ -114,6 +119,7 @@ impl NetworkState {
             agenda: Agenda::default(),
             faults: SimFaults::default(),
             latency: LATENCY,
+            paths: Paths::default(),
             counters: SimCounters::default(),
             devices: Vec::new(),
             contexts: BTreeMap::new(),
@@ -227,10 +233,17 @@ impl NetworkState {
         }
     }
 
-    /// Tells all openings of a device what happened to its port or all of it.
+    /// Tells all openings of a device what happened to it.
     pub(crate) fn raise_for_all(&mut self, device: usize, kind: AsyncEventKind) {
-        let port = (kind != AsyncEventKind::DeviceFatal).then_some(1);
-        self.raise_in_all(device, AsyncEvent { kind, port, queue_pair_number: None });
+        self.raise_in_all(device, AsyncEvent { kind, port: None, queue_pair_number: None });
+    }
+
+    /// Tells all openings of a device what happened to each of its ports.
+    pub(crate) fn raise_for_ports(&mut self, device: usize, kind: AsyncEventKind) {
+        for port in 1..=self.devices[device].config.attributes.port_count {
+            let port = Some(port);
+            self.raise_in_all(device, AsyncEvent { kind, port, queue_pair_number: None });
+        }
     }
 
     /// Puts an event into the queue of each opening of a device.

@@ -28,6 +28,8 @@ pub struct DeviceAttributes {
     pub reads_in_max: u8,
     /// Most READs that one queue pair may have outstanding at its peer.
     pub reads_out_max: u8,
+    /// Most READs that peers may have outstanding at all queue pairs of the device together.
+    pub responder_reads_max: u32,
 }
 
 /// Whether a port carries traffic.
@@ -78,4 +80,6 @@ pub struct GidEntry {
     pub gid: Gid,
     /// What it is for.
     pub kind: GidKind,
+    /// Index of the network interface that the entry belongs to, if the system says so.
+    pub interface: Option<u32>,
 }

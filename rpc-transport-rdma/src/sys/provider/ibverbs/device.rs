@@ -49,6 +49,7 @@ impl IbvDevice {
             windows_max: count(raw.max_mw),
             reads_in_max: reads(raw.max_qp_rd_atom),
             reads_out_max: reads(raw.max_qp_init_rd_atom),
+            responder_reads_max: count(raw.max_res_rd_atom),
         };
         Ok(Self {
             domain: ProtectionDomain::new(context)?,
@@ -180,5 +181,6 @@ fn gid_entry(raw: &RawGidEntry) -> Option<GidEntry> {
             2 => GidKind::RoceV2,
             other => GidKind::Unknown(other),
         },
+        interface: (raw.ndev_ifindex != 0).then_some(raw.ndev_ifindex),
     })
 }
