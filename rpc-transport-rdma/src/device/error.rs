@@ -75,7 +75,16 @@ pub enum DeviceError {
         /// How many ports it has.
         port_count: u8,
     },
-    /// A device could not be listed, opened or asked.
+    /// A device is open and does not say what ports it has.
+    #[error("the RDMA device {device} does not answer")]
+    NoAnswer {
+        /// The device.
+        device: String,
+        /// What the system said.
+        #[source]
+        source: VerbsError,
+    },
+    /// A device could not be listed or opened.
     #[error(transparent)]
     Verbs(#[from] VerbsError),
 }

@@ -23,7 +23,9 @@ fn obstacle(error: &(dyn std::error::Error + 'static)) -> Obstacle {
         Some(DeviceError::InvalidName { .. } | DeviceError::NoSuchPort { .. }) => {
             return Obstacle::Excluded;
         }
-        Some(DeviceError::Verbs(error)) => Some(error),
+        Some(DeviceError::Verbs(error) | DeviceError::NoAnswer { source: error, .. }) => {
+            Some(error)
+        }
         Some(_) => return Obstacle::NoPort,
         None => error.downcast_ref(),
     };

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -110,9 +110,9 @@ impl RdmaUpgrade {
         self.devices.status()
     }
 
-    fn port(&self, local: Option<IpAddr>) -> Result<Port, Declined> {
+    fn port(&self, local: Option<IpAddr>, peer: Option<IpAddr>) -> Result<Port, Declined> {
         let address = local.ok_or_else(|| excluded("the connection has no IP address"))?;
-        self.devices.find(address).map_err(|error| declined(&*error))
+        self.devices.find(address, peer).map_err(|error| declined(&*error))
     }
 
     /// The worker for a connection through `port`.
@@ -146,7 +146,8 @@ impl RdmaUpgrade {
         offer: Option<&ConnParams>,
     ) -> Result<LocalEnd, Declined> {
         self.config.check().map_err(|error| excluded(error.to_string()))?;
-        let port = self.port(addresses.local.map(|address| address.ip()))?;
+        let ip = |address: Option<SocketAddr>| address.map(|address| address.ip());
+        let port = self.port(ip(addresses.local), ip(addresses.peer))?;
         quirks::check(&port.device, &self.config)?;
         if let Some(peer) = offer {
             // Before there is a worker, a place or a queue pair, all of which a peer would
@@ -334,7 +335,7 @@ impl LocalEnd {
         };
         let chunk_len = config.max_read_len.min(self.queue_pair.message_len_max()).max(1);
         let limits = match self.read_queues.len() {
-            0 => ReadLimits::one_queue(agreement.reads_max),
+            0 => ReadLimits::one_queue(agreement.reads_out),
             queues => ReadLimits {
                 queues,
                 of_queue: reads_of_queue.into(),
@@ -440,7 +441,7 @@ impl Upgrade for RdmaUpgrade {
     fn check(&self, local: Option<IpAddr>) -> Result<String, Declined> {
         self.config.check().map_err(|error| excluded(error.to_string()))?;
         if let Some(local) = local {
-            let port = self.port(Some(local))?;
+            let port = self.port(Some(local), None)?;
             quirks::check(&port.device, &self.config)?;
             return Ok(format!("{}:{} ({})", port.device.name(), port.number, port.gid));
         }
@@ -480,6 +481,8 @@ impl Upgrade for RdmaUpgrade {
 
 #[cfg(test)]
 mod address_tests;
+#[cfg(test)]
+mod cluster_tests;
 #[cfg(test)]
 mod event_tests;
 #[cfg(test)]

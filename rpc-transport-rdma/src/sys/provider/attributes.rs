@@ -83,3 +83,10 @@ pub struct GidEntry {
     /// Index of the network interface that the entry belongs to, if the system says so.
     pub interface: Option<u32>,
 }
+
+impl GidEntry {
+    /// Returns true if the entry is known to be of a network interface that is known.
+    pub(crate) fn belongs_to(&self, interface: Option<u32>) -> bool {
+        interface.is_some() && self.interface == interface
+    }
+}

@@ -10,6 +10,7 @@
 
 use std::any::Any;
 use std::fmt::Debug;
+use std::net::IpAddr;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -39,6 +40,10 @@ pub unsafe trait Provider: Debug + Send + Sync {
     ///
     /// [`VerbsError::NoSuchDevice`], or what the system said.
     fn open(&self, name: &str) -> Result<Arc<dyn RawDevice>, VerbsError>;
+
+    /// Returns the index of the network interface that packets from one address to another leave
+    /// by, or `None` where that is not known.
+    fn interface_to(&self, local: IpAddr, peer: IpAddr) -> Option<u32>;
 }
 
 /// An open device with one protection domain. Everything made from it keeps it open.

@@ -1,6 +1,7 @@
 //! The provider of simulated devices, and an open one.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::sim::fabric::{Fabric, Waiter};
@@ -139,6 +140,10 @@ unsafe impl Provider for SimProvider {
             Ok((id, config))
         })?;
         Ok(SimContext::new(Arc::clone(&self.fabric), id, config))
+    }
+
+    fn interface_to(&self, _local: IpAddr, peer: IpAddr) -> Option<u32> {
+        self.fabric.enter(|state| state.paths.routes.get(&peer).copied())
     }
 }
 
