@@ -74,6 +74,8 @@ pub(crate) struct WorkerShared<C> {
     /// Whether there may be some, for a task that looks with every poll.
     pub(crate) has_commands: AtomicBool,
     pub(crate) command_sent: Notify,
+    /// Whether the task is to ask idle connections for slots, and has not begun.
+    pub(crate) is_reclaiming: AtomicBool,
     pub(crate) last_poll: LastPoll,
     /// Whether the turn has woken or spawned a task that may still wait for the worker's thread.
     pub(crate) has_woken: AtomicBool,
@@ -144,7 +146,8 @@ impl<C> WorkerShared<C> {
         let missing = self.missing_slots();
         self.shares.change(|quota| quota.set_missing(missing));
         let holding = HeldQuota::take(&self.shares);
-        if self.shares.quota().is_short() {
+        // Once for all that come before the task has asked: it takes the lock of each connection.
+        if self.shares.quota().is_short() && !self.is_reclaiming.swap(true, Ordering::AcqRel) {
             self.send(Command::Reclaim);
         }
         let holding = holding.map_err(|Full { count, free }| {

@@ -104,6 +104,11 @@ impl ScriptedDevice {
         self.script(|script| script.is_silent = true);
     }
 
+    /// Lets every poll find as much as it takes, from here on.
+    pub(crate) fn flood(&self, completion: RawCompletion) {
+        self.script(|script| script.flood = Some(completion));
+    }
+
     /// Lets something complete just before the queue is armed the next time.
     pub(crate) fn complete_when_armed(&self, completion: RawCompletion) {
         self.script(|script| script.when_armed.push(completion));

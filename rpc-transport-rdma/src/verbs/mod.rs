@@ -71,7 +71,7 @@ mod slot_table;
 mod work;
 
 pub use attachment::Attachment;
-pub use completion_queue::CompletionQueue;
+pub use completion_queue::{CompletionQueue, SweepMark};
 pub use queue_pair::QueuePair;
 pub use queue_pair_config::QueuePairConfig;
 pub use shared_receive_queue::{

@@ -127,6 +127,7 @@ impl Worker {
             commands: Mutex::new(Some(Vec::new())),
             has_commands: AtomicBool::new(false),
             command_sent: Notify::new(),
+            is_reclaiming: AtomicBool::new(false),
             last_poll: LastPoll::new(Instant::now()),
             has_woken: AtomicBool::new(false),
             stop: CancellationToken::new(),

@@ -66,6 +66,8 @@ pub(crate) struct Script {
     pub(crate) when_armed: Vec<RawCompletion>,
     /// Completions make no event.
     pub(crate) is_silent: bool,
+    /// Completions of no queue pair fill the room that a poll has left.
+    pub(crate) flood: Option<RawCompletion>,
     pub(crate) openings: usize,
     pub(crate) registrations: u32,
     /// Queue pairs made so far: the number of the last.
