@@ -80,6 +80,10 @@ impl QueuePairs {
         // Connect the READ QPs first: after the message QP reaches RTR the peer may use any of
         // them.
         self.reads.connect(&peer.read_ends, options)?;
+        // A key that leaks opens nothing to the queue pair of the messages then.
+        if !self.reads.is_empty() {
+            self.messages.refuse_reads();
+        }
         self.messages.connect(&peer.endpoint, options)?;
         Ok(())
     }
@@ -339,7 +343,7 @@ impl ReadQueues {
         self.0.truncate(peers.len());
         let mut reads_max = u8::MAX;
         for (queue, peer) in self.0.iter().zip(peers) {
-            reads_max = reads_max.min(queue.queue_pair.endpoint().agree(peer)?.reads_max);
+            reads_max = reads_max.min(queue.queue_pair.endpoint().agree(peer)?.reads_out);
         }
         Ok(reads_max)
     }

@@ -117,7 +117,10 @@ impl NetworkState {
     }
 
     fn execute_read(&mut self, peer: u32, memory: RemoteMemory, len: u32) -> Answer {
-        if let Some(bytes) = self.read_for_peer(peer, memory, len.into()) {
+        let path = self.queue_pairs.get(&peer).and_then(QueuePairState::path);
+        let serves = path.is_some_and(|path| path.serves_reads);
+        let bytes = self.read_for_peer(peer, memory, len.into()).filter(|_| serves);
+        if let Some(bytes) = bytes {
             self.counters.reads += 1;
             return Answer::Done(Some(bytes));
         }

@@ -97,8 +97,8 @@ unsafe impl RawQueuePair for SimQueuePair {
             let reads_max = u64::from(config.attributes.responder_reads_max);
             let of_device = state.queue_pairs.values().filter(|it| it.device == device);
             let paths = of_device.filter_map(QueuePairState::path);
-            let reads: u64 = paths.map(|path| u64::from(path.agreement.reads_max)).sum();
-            if reads + u64::from(path.agreement.reads_max) > reads_max {
+            let reads: u64 = paths.map(|path| u64::from(path.agreement.reads_in)).sum();
+            if reads + u64::from(path.agreement.reads_in) > reads_max {
                 return Err(failed(operation, libc::ENOMEM));
             }
             let queue_pair = state.queue_pairs.get_mut(&self.id);

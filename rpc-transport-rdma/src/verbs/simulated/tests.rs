@@ -19,6 +19,7 @@ const SLOT_LEN: u32 = 256;
 const DEPTH: u32 = 8;
 const FLUSHED: u32 = 5;
 const REMOTE_ACCESS: u32 = 10;
+const AGREEMENT: Agreement = Agreement { mtu: Mtu::B4096, reads_in: 4, reads_out: 4 };
 
 /// One end of a connection, held by its raw objects.
 struct End {
@@ -149,7 +150,8 @@ fn connect(ends: [(&mut dyn RawQueuePair, Gid); 2]) {
             gid_index: 0,
             packet_sequence_number: endpoints[index].packet_sequence_number,
             remote: endpoints[1 - index],
-            agreement: Agreement { mtu: Mtu::B4096, reads_max: 4 },
+            agreement: AGREEMENT,
+            serves_reads: true,
             options: ConnectOptions::default(),
         };
         queue_pair.connect(&path).unwrap();

@@ -105,7 +105,8 @@ fn connect_at(rig: &mut Rig, positions: [u8; 2]) {
             gid_index: positions[index],
             packet_sequence_number: 1,
             remote: endpoints[1 - index],
-            agreement: Agreement { mtu: Mtu::B4096, reads_max: 4 },
+            agreement: AGREEMENT,
+            serves_reads: true,
             options: ConnectOptions::default(),
         };
         end.queue_pair.connect(&path).unwrap();
@@ -164,10 +165,11 @@ fn responders_of_a_device_share_its_reads() {
             reads_max: 4,
             link_layer: LinkLayer::Ethernet,
         },
-        agreement: Agreement { mtu: Mtu::B4096, reads_max: 4 },
+        agreement: AGREEMENT,
+        serves_reads: true,
         options: ConnectOptions::default(),
     };
     assert_eq!(errno(&other.connect(&path).unwrap_err()), Some(libc::ENOMEM));
-    let fewer = Agreement { reads_max: 3, ..path.agreement };
+    let fewer = Agreement { reads_in: 3, ..path.agreement };
     other.connect(&PathAttributes { agreement: fewer, ..path }).unwrap();
 }
