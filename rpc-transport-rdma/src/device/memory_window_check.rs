@@ -236,6 +236,8 @@ impl Check {
 mod tests {
     use super::*;
     use crate::RkeyScope;
+    use crate::device::{PortQuery, find_port};
+    use crate::sim::{SimCensus, SimFaults, SimNetwork};
     use crate::testing::scripted::ScriptedDevice;
 
     #[test]
@@ -253,6 +255,35 @@ mod tests {
         let port = sim.port(&sim.device());
         assert!(matches!(check_windows(&port), Err(WindowFault::Timeout)));
         assert_eq!((sim.destroyed(), sim.windows(), sim.registered_bytes()), (2, 0, 0));
+    }
+
+    /// Checks a simulated device with these faults.
+    fn check(faults: SimFaults) -> Result<(), WindowFault> {
+        let network = SimNetwork::new(5);
+        let address = [10, 0, 0, 1].into();
+        network.add_device("sim", &[address]);
+        network.set_faults(faults);
+        let provider = network.provider();
+        let port = find_port(&provider, PortQuery { address, device: None }).unwrap();
+        let checked = check_windows(&port);
+        drop(port);
+        assert_eq!((network.violations(), network.census()), (vec![], SimCensus::default()));
+        checked
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "asks for the addresses of interfaces")]
+    fn windows_that_work_pass() {
+        check(SimFaults::default()).unwrap();
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "asks for the addresses of interfaces")]
+    fn a_window_that_can_be_bound_only_once_is_found_out() {
+        let mut faults = SimFaults::default();
+        faults.rebind_stale_key = true;
+        let error = check(faults).expect_err("the second large call would fail");
+        assert!(error.to_string().contains("memory windows do not work"), "{error}");
     }
 
     #[test]

@@ -119,7 +119,8 @@ impl SimWindow {
                 true => id << 8 | 0xfe,
                 false => state.next_key(id),
             };
-            state.windows.insert(id, WindowState { context: context.id, key, bound: None });
+            let window = WindowState { context: context.id, key, first_key: None, bound: None };
+            state.windows.insert(id, window);
             Ok((id, RemoteKey(key)))
         })?;
         Ok(Self { context, id, key })
