@@ -5,6 +5,17 @@ use std::net::IpAddr;
 use super::port::{SimGid, SimPort};
 use crate::sys::provider::{DeviceAttributes, ReceiveDrain, ReceiveOrder};
 
+/// Memory that the queues of a simulated device lie in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SimQueueMemory {
+    /// The kernel's, as with Soft-RoCE. Only registered memory is locked.
+    Kernel,
+    /// The process's, as much as libmlx5 takes. It counts toward
+    /// [`SimFaults::memory_lock_bytes`](super::SimFaults::memory_lock_bytes).
+    Mlx5,
+}
+
 /// What a simulated device is like.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -20,6 +31,8 @@ pub struct SimDeviceConfig {
     pub message_len_max: u32,
     /// The most that can be sent inline; 512 bytes by default.
     pub inline_max: u32,
+    /// Memory of its queues. The kernel's by default.
+    pub queue_memory: SimQueueMemory,
     /// Why its READs are not to be trusted, as a driver's are that are known to complete short;
     /// `None` by default. [`SimFaults::short_read`](super::SimFaults::short_read) makes READs
     /// short.
@@ -50,6 +63,7 @@ impl SimDeviceConfig {
             },
             message_len_max: 8 << 20,
             inline_max: 512,
+            queue_memory: SimQueueMemory::Kernel,
             read_defect: None,
             receive_drain: ReceiveDrain { order: ReceiveOrder::Posted, ..ReceiveDrain::SPECIFIED },
         }

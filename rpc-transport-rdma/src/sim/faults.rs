@@ -74,8 +74,8 @@ pub struct SimFaults {
     /// A window that is bound again gets the key of its first bind, and not the one that the
     /// request names.
     pub rebind_stale_key: bool,
-    /// Bytes that can be registered with one device before it says `ENOMEM`; `None`, the default,
-    /// is no limit.
+    /// Bytes that can be locked with one device before it says `ENOMEM`, by regions and by queues
+    /// whose [memory](super::SimQueueMemory) counts; `None`, the default, is no limit.
     pub memory_lock_bytes: Option<u64>,
 }
 

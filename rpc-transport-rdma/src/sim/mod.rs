@@ -62,7 +62,7 @@ mod violation;
 
 pub use counters::{SimCensus, SimCounters};
 pub use device::{SimDevice, SimLoss, SimQuery};
-pub use device_config::SimDeviceConfig;
+pub use device_config::{SimDeviceConfig, SimQueueMemory};
 pub use faults::SimFaults;
 pub use hold::SimHold;
 pub use network::SimNetwork;

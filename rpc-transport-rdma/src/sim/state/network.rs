@@ -15,14 +15,16 @@ use super::queue_pair::QueuePairState;
 use crate::AsyncEventKind;
 use crate::sim::SimQuery;
 use crate::sim::counters::{SimCensus, SimCounters};
-use crate::sim::device_config::SimDeviceConfig;
+use crate::sim::device_config::{SimDeviceConfig, SimQueueMemory};
 use crate::sim::faults::SimFaults;
 use crate::sim::hold::Gate;
 use crate::sim::reach::Paths;
 use crate::sim::state::memory::{RegionState, SpanLedger, WindowState};
 use crate::sim::state::queues::{CompletionQueueState, ReceiveQueueState};
 use crate::sim::violation::SimViolation;
-use crate::sys::provider::{AsyncEvent, PartialPost, RawCompletion, RawSend};
+use crate::sys::provider::{
+    AsyncEvent, LockedMemory, PartialPost, RawCompletion, RawSend, VerbsError,
+};
 
 /// What a switched network within a rack takes one way.
 const LATENCY: RangeInclusive<Duration> = Duration::from_micros(2)..=Duration::from_micros(20);
@@ -289,11 +291,50 @@ impl NetworkState {
         std::mem::take(&mut self.wakes)
     }
 
+    /// Bytes that are locked for a device.
+    pub(crate) fn locked_bytes(&self, device: usize) -> u64 {
+        let regions = self.regions.values().filter(|region| region.device == device);
+        let regions: u64 = regions.map(|region| region.memory.len()).sum();
+        let queues = self.completion_queues.values().filter(|queue| queue.device == device);
+        let completions: u64 = queues.map(|queue| queue.locked).sum();
+        let queues = self.receive_queues.values().filter(|queue| queue.device == device);
+        let receives: u64 = queues.map(|queue| queue.locked).sum();
+        let queue_pairs = self.queue_pairs.values().filter(|state| state.device == device);
+        regions + completions + receives + queue_pairs.map(|state| state.locked).sum::<u64>()
+    }
+
+    /// The limit on what is locked for a device, and what is locked.
+    pub(crate) fn locked_memory(&self, device: usize) -> LockedMemory {
+        LockedMemory { locked: self.locked_bytes(device), limit: self.faults.memory_lock_bytes }
+    }
+
+    /// What a queue of `len` bytes locks.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::MemoryLock`] when that is beyond the limit.
+    pub(crate) fn lock_queue(
+        &self,
+        device: usize,
+        operation: &'static str,
+        len: u64,
+    ) -> Result<u64, VerbsError> {
+        if self.devices[device].config.queue_memory == SimQueueMemory::Kernel {
+            return Ok(0);
+        }
+        let memory = self.locked_memory(device);
+        match memory.limit.is_some_and(|limit| memory.locked + len > limit) {
+            true => Err(VerbsError::out_of_memory(operation, len, memory, None)),
+            false => Ok(len),
+        }
+    }
+
     pub(crate) fn census(&self) -> SimCensus {
         SimCensus {
             contexts: self.contexts.len(),
             regions: self.regions.len(),
             registered_bytes: self.regions.values().map(|region| region.memory.len()).sum(),
+            locked_bytes: (0..self.devices.len()).map(|device| self.locked_bytes(device)).sum(),
             windows: self.windows.len(),
             bound_windows: self.windows.values().filter(|window| window.bound.is_some()).count(),
             completion_queues: self.completion_queues.len(),

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::sim::state::{Phase, QueuePairState, Wire, failed};
+use crate::sys::provider::queue_memory::queue_pair_len;
 use crate::sys::provider::{
     PartialPost, PathAttributes, QueuePairRequest, RawCompletionQueue, RawQueuePair, RawSend,
     RawSharedReceiveQueue, VerbsError,
@@ -43,6 +44,8 @@ impl SimQueuePair {
             if !is_within {
                 return Err(failed(operation, libc::EINVAL));
             }
+            let len = queue_pair_len(request.send_depth, inline_max);
+            let locked = state.lock_queue(device, operation, len)?;
             let (id, number) = (state.next_id(), state.next_number(device));
             let queue_pair = QueuePairState {
                 number,
@@ -52,6 +55,7 @@ impl SimQueuePair {
                 receive_queue,
                 depth: request.send_depth,
                 inline_max,
+                locked,
                 phase: Phase::Initial,
                 requests: VecDeque::new(),
                 issued: 0,

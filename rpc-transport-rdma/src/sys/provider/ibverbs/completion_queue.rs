@@ -14,6 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::sys::abi::{self, Verbs, ibv_comp_channel, ibv_cq, ibv_wc};
 use crate::sys::provider::ibverbs::context::{Context, set_non_blocking};
 use crate::sys::provider::ibverbs::readiness::{Readiness, Taken};
+use crate::sys::provider::queue_memory::completion_queue_len;
 use crate::sys::provider::{RawCompletion, RawCompletionQueue, RemoteKey, VerbsError};
 use crate::sys::{check_errno, check_pointer};
 
@@ -86,8 +87,10 @@ impl IbvCompletionQueue {
             let (open, channel) = (context.pointer().as_ptr(), channel.pointer.as_ptr());
             context.verbs().ibv_create_cq(open, entries, null_mut(), channel, 0)
         };
-        let pointer = check_pointer(pointer)
-            .map_err(|error| VerbsError::system("create a completion queue", error))?;
+        let pointer = check_pointer(pointer).map_err(|error| {
+            let need = completion_queue_len(capacity);
+            VerbsError::locking("create a completion queue", error, need, None)
+        })?;
         // SAFETY: V1: just created.
         let granted = unsafe { pointer.as_ref() }.cqe;
         Ok(Self {

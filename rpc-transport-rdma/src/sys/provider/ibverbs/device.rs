@@ -143,7 +143,8 @@ unsafe impl RawDevice for IbvDevice {
         &self,
         request: &QueuePairRequest<'_>,
     ) -> Result<Box<dyn RawQueuePair>, VerbsError> {
-        Ok(Box::new(IbvQueuePair::new(&self.domain, request)?))
+        let device_max = self.attributes.queue_pairs_max;
+        Ok(Box::new(IbvQueuePair::new(&self.domain, request, device_max)?))
     }
 }
 

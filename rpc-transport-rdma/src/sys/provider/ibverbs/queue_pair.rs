@@ -15,6 +15,7 @@ use crate::sys::abi::{
 use crate::sys::provider::ibverbs::completion_queue::IbvCompletionQueue;
 use crate::sys::provider::ibverbs::context::ProtectionDomain;
 use crate::sys::provider::ibverbs::shared_receive_queue::{IbvSharedReceiveQueue, scatter_entry};
+use crate::sys::provider::queue_memory::queue_pair_len;
 use crate::sys::provider::{
     LinkLayer, Mtu, PartialPost, PathAttributes, QueuePairRequest, RawBind, RawOperation,
     RawQueuePair, RawSend, VerbsError,
@@ -67,6 +68,7 @@ impl IbvQueuePair {
     pub(crate) fn new(
         domain: &Arc<ProtectionDomain>,
         request: &QueuePairRequest<'_>,
+        device_max: u32,
     ) -> Result<Self, VerbsError> {
         let completion_queue = IbvCompletionQueue::of(request.completion_queue, domain.context())?;
         let shared_receive_queue = IbvSharedReceiveQueue::of(request.shared_receive_queue, domain)?;
@@ -75,8 +77,10 @@ impl IbvQueuePair {
         let created = try_inline(request.inline_max, |inline_max| {
             create(&parents, request.send_depth, inline_max)
         });
-        let (pointer, inline_max) =
-            created.map_err(|error| VerbsError::system("create a queue pair", error))?;
+        let (pointer, inline_max) = created.map_err(|error| {
+            let need = queue_pair_len(request.send_depth, request.inline_max);
+            VerbsError::locking("create a queue pair", error, need, Some(device_max))
+        })?;
         // SAFETY: V1: just created.
         let number = unsafe { pointer.as_ref() }.qp_num;
         let mut queue_pair = Self {
