@@ -281,6 +281,12 @@ impl RdmaConfig {
         self.max_reads.div_ceil(self.read_queue_pairs.max(1))
     }
 
+    /// Completions that a lane can have waiting.
+    pub(crate) fn completions_of_lane(&self) -> u32 {
+        let sends = self.max_connections.saturating_mul(self.completions_of_connection());
+        u32::from(self.receive_slots).saturating_add(sends)
+    }
+
     /// Completions that a connection can have waiting.
     pub(crate) fn completions_of_connection(&self) -> u32 {
         // Each queue pair has one more, for the drain WR of its end.

@@ -38,7 +38,7 @@ use crate::quota::half_open::{HalfOpen, OverShare};
 use crate::quota::semaphore::FairSemaphore;
 use crate::quota::slots::{BASE, Full, SharedQuota};
 use crate::stats::lane::{ActivityCounters, Cancellations};
-use crate::verbs::Attachment;
+use crate::verbs::{Attachment, RAISE_LOCK_LIMIT};
 
 /// A worker that misses this part of its receive slots gets no new connections.
 const WORN_PART: u32 = 10;
@@ -49,6 +49,8 @@ pub(crate) const DEAD: &str = "the RDMA lane has ended with the tokio runtime of
 /// What connections and the worker's task share; `C` is a connection.
 pub(crate) struct WorkerShared<C> {
     pub(crate) config: RdmaConfig,
+    /// The limit on locked memory that the lane was cut to.
+    pub(crate) lock_limit: Option<u64>,
     /// Where the worker's task runs. Connections are closed from anywhere, a destructor included.
     pub(crate) runtime: Handle,
     pub(crate) attachment: Attachment,
@@ -127,6 +129,14 @@ pub(crate) struct Place<C> {
     is_used: bool,
 }
 
+/// The reason that a lane is smaller than its settings.
+fn describe_lock_limit(limit: Option<u64>) -> String {
+    let describe = |limit| {
+        format!("; the lane is sized to RLIMIT_MEMLOCK, which is {limit} bytes: {RAISE_LOCK_LIMIT}")
+    };
+    limit.map(describe).unwrap_or_default()
+}
+
 impl<C> WorkerShared<C> {
     pub(crate) fn table(&self) -> MutexGuard<'_, Table<C>> {
         // Every change to the table is complete before anything that could panic.
@@ -155,7 +165,8 @@ impl<C> WorkerShared<C> {
             format!(
                 "the lane is full: {count} connections of at most {count_max} \
                  (rdma.max_connections), and {free} of {slots} receive slots left to promise \
-                 (rdma.receive_slots), of which a connection takes {BASE}"
+                 (rdma.receive_slots), of which a connection takes {BASE}{}",
+                describe_lock_limit(self.lock_limit)
             )
         })?;
         let key = self.table().by_tag.insert(None);

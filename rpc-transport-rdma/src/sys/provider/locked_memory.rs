@@ -24,14 +24,38 @@ impl LockedMemory {
 
 #[cfg(feature = "ibverbs")]
 impl LockedMemory {
-    /// This process's, by `RLIMIT_MEMLOCK` and what the kernel counts as pinned. A process that
-    /// has `CAP_IPC_LOCK` has no limit.
+    /// This process's, by `RLIMIT_MEMLOCK` and what the kernel counts as pinned.
     pub(crate) fn of_process() -> Self {
-        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        Self::by(&fs::read_to_string(STATUS).unwrap_or_default())
+    }
+
+    /// As [`of_process`](Self::of_process), for what is to be made: a process with
+    /// `CAP_IPC_LOCK` has no limit, unless that is the capability of a user namespace.
+    pub(crate) fn to_size_by() -> Self {
+        let status = fs::read_to_string(STATUS).unwrap_or_default();
+        let users = fs::read_to_string(USERS).unwrap_or_default();
+        let is_exempt = has_ipc_lock(&status) && is_of_host(&users);
+        let memory = Self::by(&status);
+        Self { limit: memory.limit.filter(|_| !is_exempt), ..memory }
+    }
+
+    fn by(status: &str) -> Self {
         let limits = getrlimit(Resource::RLIMIT_MEMLOCK).ok();
         let limit = limits.map(|(soft, _hard)| soft).filter(|soft| *soft != RLIM_INFINITY);
-        Self { locked: pinned(&status), limit: limit.filter(|_| !has_ipc_lock(&status)) }
+        Self { locked: pinned(status), limit }
     }
+}
+
+/// State of the process, and the users of its namespace.
+#[cfg(feature = "ibverbs")]
+const STATUS: &str = "/proc/self/status";
+#[cfg(feature = "ibverbs")]
+const USERS: &str = "/proc/self/uid_map";
+
+/// Returns true if the users of a namespace, as user_namespaces(7) lists them, are all there are.
+#[cfg(feature = "ibverbs")]
+fn is_of_host(users: &str) -> bool {
+    users.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
 /// `CAP_IPC_LOCK` of capabilities(7).
@@ -70,6 +94,8 @@ mod tests {
         assert!(has_ipc_lock(STATUS));
         assert!(!has_ipc_lock("CapEff:\t000000000000bfff\n"));
         assert_eq!((pinned(""), has_ipc_lock("")), (0, false));
+        assert!(is_of_host("         0          0 4294967295\n"));
+        assert!(!is_of_host("         0     100000      65536\n") && !is_of_host(""));
     }
 
     #[test]

@@ -17,8 +17,8 @@ use std::task::{Context, Poll};
 
 use crate::AsyncEventKind;
 use crate::sys::provider::{
-    Access, DeviceAttributes, DeviceInfo, GidEntry, Mapping, PathAttributes, PortAttributes,
-    Quirks, RawCompletion, RemoteKey, RemoteMemory, VerbsError,
+    Access, DeviceAttributes, DeviceInfo, GidEntry, LockedMemory, Mapping, PathAttributes,
+    PortAttributes, Quirks, RawCompletion, RemoteKey, RemoteMemory, VerbsError,
 };
 
 /// A source of RDMA devices.
@@ -70,6 +70,10 @@ pub unsafe trait RawDevice: Any + Debug + Send + Sync {
     ///
     /// What the system said.
     fn port(&self, number: u8) -> Result<PortAttributes, VerbsError>;
+
+    /// Memory that the process has locked, and may lock, if queues of the device count toward the
+    /// limit.
+    fn lockable_queue_memory(&self) -> Option<LockedMemory>;
 
     /// Reads the valid entries of the GID tables of all ports.
     ///

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::sim::fabric::{Fabric, Waiter};
 use crate::sim::state::{ContextState, DeviceState, NetworkState, failed};
-use crate::sim::{SimDeviceConfig, SimNetwork};
+use crate::sim::{SimDeviceConfig, SimNetwork, SimQueueMemory};
 use crate::sys::provider::{DeviceInfo, Provider, Quirks, RawDevice, VerbsError, is_gone};
 
 /// An opening of a device; objects made from it keep it.
@@ -34,6 +34,7 @@ impl SimContext {
             read_defect: config.read_defect.clone(),
             window_defect: is_played.then_some(window_defect),
             has_known_windows: is_played,
+            queues_are_locked: config.queue_memory != SimQueueMemory::Kernel,
             receive_drain: config.receive_drain,
         };
         Arc::new_cyclic(|this| Self {

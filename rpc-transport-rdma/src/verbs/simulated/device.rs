@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::sim::state::{NetworkState, failed};
-use crate::sim::{SimGid, SimQuery};
+use crate::sim::{SimGid, SimQuery, SimQueueMemory};
 use crate::sys::provider::{
-    Access, AsyncEvent, DeviceAttributes, GidEntry, LinkLayer, Mapping, PortAttributes, PortState,
-    QueuePairRequest, Quirks, RawCompletionQueue, RawDevice, RawMemoryRegion, RawMemoryWindow,
-    RawQueuePair, RawSharedReceiveQueue, VerbsError,
+    Access, AsyncEvent, DeviceAttributes, GidEntry, LinkLayer, LockedMemory, Mapping,
+    PortAttributes, PortState, QueuePairRequest, Quirks, RawCompletionQueue, RawDevice,
+    RawMemoryRegion, RawMemoryWindow, RawQueuePair, RawSharedReceiveQueue, VerbsError,
 };
 use crate::verbs::simulated::context::SimContext;
 use crate::verbs::simulated::memory::{SimRegion, SimWindow};
@@ -65,6 +65,11 @@ unsafe impl RawDevice for SimContext {
             lid: 0,
             link_layer: LinkLayer::Ethernet,
         })
+    }
+
+    fn lockable_queue_memory(&self) -> Option<LockedMemory> {
+        let counts = self.config.queue_memory != SimQueueMemory::Kernel;
+        counts.then(|| self.fabric.enter(|state| state.locked_memory(self.device(state))))
     }
 
     fn gid_table(&self) -> Result<Vec<GidEntry>, VerbsError> {

@@ -11,8 +11,8 @@ use crate::sys::provider::ibverbs::memory::{IbvMemoryRegion, IbvMemoryWindow};
 use crate::sys::provider::ibverbs::queue_pair::IbvQueuePair;
 use crate::sys::provider::ibverbs::shared_receive_queue::IbvSharedReceiveQueue;
 use crate::sys::provider::{
-    Access, AsyncEvent, DeviceAttributes, Gid, GidEntry, GidKind, LinkLayer, Mapping, Mtu,
-    PortAttributes, PortState, QueuePairRequest, Quirks, RawCompletionQueue, RawDevice,
+    Access, AsyncEvent, DeviceAttributes, Gid, GidEntry, GidKind, LinkLayer, LockedMemory, Mapping,
+    Mtu, PortAttributes, PortState, QueuePairRequest, Quirks, RawCompletionQueue, RawDevice,
     RawMemoryRegion, RawMemoryWindow, RawQueuePair, RawSharedReceiveQueue, VerbsError,
 };
 use crate::sys::{EventSubject, RawGidEntry, abi};
@@ -85,6 +85,10 @@ unsafe impl RawDevice for IbvDevice {
         // SAFETY: V1: the context is open.
         let raw = unsafe { sys::query_port(context.verbs(), context.pointer(), number) };
         raw.map(|raw| port_attributes(&raw)).map_err(|e| VerbsError::system("query the port", e))
+    }
+
+    fn lockable_queue_memory(&self) -> Option<LockedMemory> {
+        self.quirks.queues_are_locked.then(LockedMemory::to_size_by)
     }
 
     fn gid_table(&self) -> Result<Vec<GidEntry>, VerbsError> {
