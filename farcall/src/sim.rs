@@ -31,7 +31,7 @@
 
 pub use rpc_transport_rdma::sim::{
     SimCensus, SimCounters, SimDevice, SimDeviceConfig, SimFaults, SimGid, SimHold, SimLoss,
-    SimNetwork, SimPort, SimQuery, SimReach, SimViolation,
+    SimNetwork, SimPort, SimQuery, SimQueueMemory, SimReach, SimViolation,
 };
 pub use rpc_transport_rdma::verbs::{
     DeviceAttributes, Gid, GidKind, LastReceive, Leftover, Mtu, ReceiveDrain, ReceiveOrder,

@@ -24,7 +24,7 @@ pub struct FoundPort {
     pub gids: Vec<GidEntry>,
 }
 
-/// What each port of a device has now.
+/// Returns the current state of each port of a device.
 pub(crate) fn ports_of(device: &Device) -> Result<Vec<FoundPort>, VerbsError> {
     match query_ports(device) {
         (ports, None) => Ok(ports),
@@ -32,7 +32,7 @@ pub(crate) fn ports_of(device: &Device) -> Result<Vec<FoundPort>, VerbsError> {
     }
 }
 
-/// What the ports of a device have now that answer, and the error of the first that does not.
+/// The ports of a device that answer, and the error of the first that does not.
 pub(super) fn query_ports(device: &Device) -> (Vec<FoundPort>, Option<VerbsError>) {
     let table = match device.gid_table() {
         Ok(table) => table,

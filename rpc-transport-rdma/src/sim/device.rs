@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::fabric::Fabric;
 use super::hold::SimHold;
+use super::port::SimQuery;
 use super::state::{NetworkState, nanos};
 use crate::AsyncEventKind;
 
@@ -23,16 +24,6 @@ pub enum SimLoss {
     Flushed,
     /// Nothing is heard of it; only destroying its queue pair ends it.
     Silent,
-}
-
-/// A query that a device can be made to fail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum SimQuery {
-    /// The attributes of the port of this number.
-    Port(u8),
-    /// The GID tables of all ports.
-    GidTable,
 }
 
 impl SimDevice {

@@ -61,11 +61,11 @@ mod steps;
 mod violation;
 
 pub use counters::{SimCensus, SimCounters};
-pub use device::{SimDevice, SimLoss, SimQuery};
+pub use device::{SimDevice, SimLoss};
 pub use device_config::{SimDeviceConfig, SimQueueMemory};
 pub use faults::SimFaults;
 pub use hold::SimHold;
 pub use network::SimNetwork;
-pub use port::{SimGid, SimPort};
+pub use port::{SimGid, SimPort, SimQuery};
 pub use reach::SimReach;
 pub use violation::SimViolation;

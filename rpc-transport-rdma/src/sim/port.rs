@@ -33,6 +33,16 @@ pub struct SimGid {
     pub interface: u32,
 }
 
+/// A query that a device can be made to fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum SimQuery {
+    /// The attributes of the port of this number.
+    Port(u8),
+    /// The GID tables of all ports.
+    GidTable,
+}
+
 impl SimPort {
     /// A port with a RoCE v2 GID for each address, in this order.
     #[must_use]

@@ -1,4 +1,4 @@
-//! What a cluster has that one healthy device with one address has not: devices that do not
+//! Faults of a cluster that one healthy device with one address never shows: devices that do not
 //! answer, equal addresses, and responders with few resources.
 
 use super::*;
@@ -48,7 +48,7 @@ async fn a_device_that_answers_no_query_is_skipped() {
 }
 
 #[tokio::test]
-async fn a_device_that_answers_no_query_is_named_where_no_other_serves() {
+async fn a_sick_device_is_named_where_no_other_serves() {
     for query in [SimQuery::GidTable, SimQuery::Port(1)] {
         let (network, sick) = with_a_sick_device(true, query);
         let config = RdmaConfig::default().with_devices(vec!["sick".to_owned()]);
@@ -61,7 +61,7 @@ async fn a_device_that_answers_no_query_is_named_where_no_other_serves() {
 }
 
 #[tokio::test]
-async fn a_port_that_does_not_answer_hides_no_other_port_of_its_device() {
+async fn a_sick_port_hides_no_other_port_of_its_device() {
     let network = SimNetwork::new(0);
     let mut config = SimDeviceConfig::new("sim", &[[10, 0, 0, 9].into()]);
     config.ports.push(crate::sim::SimPort::new(&[HERE.into()]));

@@ -13,11 +13,11 @@ use super::agenda::{Agenda, Event, Nanos};
 use super::numbers::nanos;
 use super::queue_pair::QueuePairState;
 use crate::AsyncEventKind;
-use crate::sim::SimQuery;
 use crate::sim::counters::{SimCensus, SimCounters};
 use crate::sim::device_config::{SimDeviceConfig, SimQueueMemory};
 use crate::sim::faults::SimFaults;
 use crate::sim::hold::Gate;
+use crate::sim::port::SimQuery;
 use crate::sim::reach::Paths;
 use crate::sim::state::memory::{RegionState, SpanLedger, WindowState};
 use crate::sim::state::queues::{CompletionQueueState, ReceiveQueueState};
@@ -308,7 +308,7 @@ impl NetworkState {
         LockedMemory { locked: self.locked_bytes(device), limit: self.faults.memory_lock_bytes }
     }
 
-    /// What a queue of `len` bytes locks.
+    /// Returns the bytes that a queue of `len` bytes locks.
     ///
     /// # Errors
     ///

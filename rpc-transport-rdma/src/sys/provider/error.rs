@@ -30,9 +30,9 @@ pub enum VerbsError {
     /// The system refused an operation.
     #[error("cannot {operation}")]
     System {
-        /// What was tried, as a verb phrase.
+        /// The operation that failed, as a verb phrase.
         operation: &'static str,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -42,7 +42,7 @@ pub enum VerbsError {
         describe_shortage(*need, *locked, *limit_bytes, *device_max)
     )]
     MemoryLock {
-        /// What was tried, as a verb phrase.
+        /// The attempted operation, as a verb phrase.
         operation: &'static str,
         /// Bytes that it would have locked; for queues of hardware other than mlx5 an estimate.
         need: u64,
@@ -64,9 +64,9 @@ pub enum VerbsError {
     /// Something is more than a device or a format allows.
     #[error("{what} of {asked} exceeds the limit of {max}")]
     LimitExceeded {
-        /// What was asked for.
+        /// The resource that was requested.
         what: &'static str,
-        /// How much of it.
+        /// The requested amount.
         asked: u64,
         /// The limit.
         max: u64,
@@ -92,9 +92,9 @@ pub enum VerbsError {
     /// The library that talks to devices cannot be used.
     #[error("{reason}")]
     Library {
-        /// What is missing, and what to install.
+        /// The missing library, and the package to install.
         reason: String,
-        /// Whether the library is not there at all.
+        /// Set if the library is not there at all.
         is_missing: bool,
     },
     /// An event was waited for outside a tokio runtime.
@@ -178,8 +178,8 @@ fn describe_shortage(
     )
 }
 
-/// Whether an object is gone although destroying it failed with `error`, given what its device
-/// answers to a harmless question.
+/// Returns true if an object is gone although destroying it failed with `error`. `ask` is a
+/// harmless query to its device.
 #[cfg(any(feature = "ibverbs", feature = "sim"))]
 pub(crate) fn is_gone<T>(error: &VerbsError, ask: impl FnOnce() -> Result<T, VerbsError>) -> bool {
     is_io(error) && ask().is_err_and(|error| is_io(&error))

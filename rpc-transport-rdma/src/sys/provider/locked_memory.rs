@@ -29,8 +29,8 @@ impl LockedMemory {
         Self::by(&fs::read_to_string(STATUS).unwrap_or_default())
     }
 
-    /// As [`of_process`](Self::of_process), for what is to be made: a process with
-    /// `CAP_IPC_LOCK` has no limit, unless that is the capability of a user namespace.
+    /// Memory of this process, for planning: a process with `CAP_IPC_LOCK` has no
+    /// limit, unless the capability is that of a user namespace.
     pub(crate) fn to_size_by() -> Self {
         let status = fs::read_to_string(STATUS).unwrap_or_default();
         let users = fs::read_to_string(USERS).unwrap_or_default();

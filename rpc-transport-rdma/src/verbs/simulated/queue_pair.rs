@@ -99,8 +99,8 @@ unsafe impl RawQueuePair for SimQueuePair {
             let config = &state.devices[device].config;
             let has_gid = config.gid_at(path.port, path.gid_index).is_some();
             let reads_max = u64::from(config.attributes.responder_reads_max);
-            let of_device = state.queue_pairs.values().filter(|it| it.device == device);
-            let paths = of_device.filter_map(QueuePairState::path);
+            let same_device = state.queue_pairs.values().filter(|it| it.device == device);
+            let paths = same_device.filter_map(QueuePairState::path);
             let reads: u64 = paths.map(|path| u64::from(path.agreement.reads_in)).sum();
             if reads + u64::from(path.agreement.reads_in) > reads_max {
                 return Err(failed(operation, libc::ENOMEM));

@@ -27,7 +27,7 @@ async fn within_polls(rig: &Rig, mut holds: impl FnMut() -> bool) {
 }
 
 #[tokio::test]
-async fn a_drained_connection_ends_though_the_lane_never_rests() {
+async fn a_drained_connection_ends_while_the_lane_is_busy() {
     let rig = Rig::new();
     let (end, told) = rig.open();
     flood(&rig);
@@ -38,7 +38,7 @@ async fn a_drained_connection_ends_though_the_lane_never_rests() {
 }
 
 #[tokio::test]
-async fn entries_of_dead_queue_pairs_are_free_though_the_lane_never_rests() {
+async fn a_busy_lane_frees_the_entries_of_dead_queue_pairs() {
     let rig = Rig::new();
     let (_end, _told) = rig.open();
     let claimed = rig.upgrade.lanes()[0].claimed_entries;
