@@ -307,8 +307,7 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "asks for the addresses of interfaces")]
     fn a_window_that_can_be_bound_only_once_is_found_out() {
-        let mut faults = SimFaults::default();
-        faults.rebind_stale_key = true;
+        let faults = SimFaults { rebind_stale_key: true, ..SimFaults::default() };
         let error = check(faults).expect_err("the second large call would fail");
         assert!(error.to_string().contains("memory windows do not work"), "{error}");
     }

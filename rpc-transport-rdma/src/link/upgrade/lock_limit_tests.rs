@@ -8,9 +8,7 @@ const HERE: [u8; 4] = [10, 0, 0, 1];
 const LIMIT: u64 = 8 << 20;
 
 fn limited(network: &SimNetwork, limit: Option<u64>) {
-    let mut faults = SimFaults::default();
-    faults.memory_lock_bytes = limit;
-    network.set_faults(faults);
+    network.set_faults(SimFaults { memory_lock_bytes: limit, ..SimFaults::default() });
 }
 
 fn under(limit: Option<u64>) -> (SimNetwork, RdmaUpgrade) {
