@@ -45,10 +45,10 @@ define_settings! {
         port_choice, with_port_choice: PortChoice as Plain = PortChoice::Address, Start, .., "";
         /// The index in a port's GID table. By default the first entry that serves.
         ///
-        /// That is the first that has the connection's local address. Of several it is the one of
+        /// An entry serves that has the connection's local address. Of several it is the one of
         /// the network interface that leads to the peer. With [`PortChoice::Nearest`] it is the
-        /// first that a peer can be given. The GID at the index has to serve all the same. `show_gids` and `/sys/class/infiniband/*/ports/*/gids` have the
-        /// table.
+        /// first that a peer can be given. The GID at the index has to serve all the same.
+        /// `show_gids` and `/sys/class/infiniband/*/ports/*/gids` have the table.
         gid_index, with_gid_index: Option<u8> as Optional = None => "3", Start, .., "";
         /// The reach of the keys that peers get: "window", "region", or "auto".
         ///

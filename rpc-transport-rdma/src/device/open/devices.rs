@@ -40,9 +40,9 @@ impl Devices {
         Self { provider, names, choice, gid_index, searching, shared }
     }
 
-    /// Finds the port for a connection's local address, and for its peer's where that is known: an
-    /// address that several interfaces have is used by way of the one that leads there. Devices in use are not opened once more,
-    /// and those that are opened only to look are closed again.
+    /// Finds the port for a connection's local address. Where the peer's is known, an address that
+    /// several interfaces have is used by way of the one that leads there. Devices in use are not
+    /// opened once more, and those that are opened only to look are closed again.
     ///
     /// # Errors
     ///

@@ -90,7 +90,7 @@ fn chosen(upgrade: &RdmaUpgrade) -> u8 {
 }
 
 #[tokio::test]
-async fn of_equal_gids_the_one_of_the_route_to_the_peer_is_used() {
+async fn the_route_decides_among_equal_gids_of_a_port() {
     for (interface, index) in [(BOND, 5), (VXLAN, 3), (99, 3)] {
         let (network, upgrade) = with_equal_gids();
         assert_eq!(chosen(&upgrade), 3, "without a route the first");
@@ -101,7 +101,7 @@ async fn of_equal_gids_the_one_of_the_route_to_the_peer_is_used() {
 }
 
 #[tokio::test]
-async fn of_devices_with_equal_gids_the_one_of_the_route_is_used() {
+async fn the_route_decides_among_devices_with_equal_gids() {
     let network = SimNetwork::new(0);
     for (name, interface) in [("container", VXLAN), ("host", BOND)] {
         let mut config = SimDeviceConfig::new(name, &[]);

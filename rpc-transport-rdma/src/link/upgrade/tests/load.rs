@@ -29,24 +29,24 @@ async fn within_polls(rig: &Rig, mut holds: impl FnMut() -> bool) {
 #[tokio::test]
 async fn a_drained_connection_ends_while_the_lane_is_busy() {
     let rig = Rig::new();
-    let (end, told) = rig.open();
+    let (end, recorder) = rig.open();
     flood(&rig);
     end.connection().fail(CloseReason::Local);
     end.flush();
-    within_polls(&rig, || told.closed().is_some()).await;
+    within_polls(&rig, || recorder.closed().is_some()).await;
     assert_eq!(rig.upgrade.lanes()[0].missing_slots, 0);
 }
 
 #[tokio::test]
 async fn a_busy_lane_frees_the_entries_of_dead_queue_pairs() {
     let rig = Rig::new();
-    let (_end, _told) = rig.open();
+    let (_end, _recorder) = rig.open();
     let claimed = rig.upgrade.lanes()[0].claimed_entries;
-    let (gone, told) = rig.open();
+    let (gone, recorder) = rig.open();
     flood(&rig);
     gone.connection().fail(CloseReason::Local);
     gone.flush();
-    within_polls(&rig, || told.closed().is_some()).await;
+    within_polls(&rig, || recorder.closed().is_some()).await;
     within_polls(&rig, || rig.upgrade.lanes()[0].claimed_entries == claimed).await;
 }
 
