@@ -45,10 +45,10 @@ define_settings! {
         port_choice, with_port_choice: PortChoice as Plain = PortChoice::Address, Start, .., "";
         /// The index in a port's GID table. By default the first entry that serves.
         ///
-        /// That is the first that has the connection's local address, or, with
-        /// [`PortChoice::Nearest`], the first that a peer can be given. The GID at the index has to
-        /// serve all the same. `show_gids` and `/sys/class/infiniband/*/ports/*/gids` have the
-        /// table.
+        /// An entry serves that has the connection's local address. Of several it is the one of
+        /// the network interface that leads to the peer. With [`PortChoice::Nearest`] it is the
+        /// first that a peer can be given. The GID at the index has to serve all the same.
+        /// `show_gids` and `/sys/class/infiniband/*/ports/*/gids` have the table.
         gid_index, with_gid_index: Option<u8> as Optional = None => "3", Start, .., "";
         /// The reach of the keys that peers get: "window", "region", or "auto".
         ///
@@ -56,14 +56,15 @@ define_settings! {
         rkey_scope, with_rkey_scope: RkeyScope as Plain = RkeyScope::Auto, Start, .., "";
         /// Tasks and completion queues for each device.
         ///
-        /// 1 by default: the memory of one lane stays below Debian's default limit, see
+        /// 1 by default: lanes share the memory that the process may lock, see
         /// [`receive_slots`](Self::receive_slots). Each lane has a task of its own, so more serve
         /// more processors; a new connection goes to the lane that has the fewest. At least 1.
         lanes, with_lanes: u16 as Plain = 1, Start, 1.., "connections are on lanes";
         /// Receive slots that all connections of a lane share.
         ///
-        /// 1,024 by default. With slots of 4,352 bytes that is 4.3 MiB, which together with the
-        /// send slots stays below Debian's default limit of 8 MiB of locked memory. At least 3.
+        /// 1,024 by default. With slots of 4,352 bytes that is 4.3 MiB. On hardware the queues
+        /// count as locked memory, too: under a low `RLIMIT_MEMLOCK` a lane gets fewer slots, and
+        /// fewer and smaller connections. `docs/rdma-devices.md` has the sums. At least 3.
         receive_slots, with_receive_slots: u16 as Plain = 1024, Start,
             MIN_RECEIVE_SLOTS.., "a connection takes as many";
         /// The length of a slot; a longer frame is read by RDMA READ.
