@@ -67,11 +67,11 @@ pub use rpc_core::policy::progress::Stalled;
 pub use rpc_core::server::{CallContext, PeerExtensions, PeerInfo};
 pub use rpc_core::transport::{Addresses, CloseReason, Identity, TransportStats};
 pub use rpc_core::{
-    Backoff, Buffer, CallKind, Caller, Code, Compression, ConnectBackoff, Deadline, Detach,
-    Extensions, Idempotency, InvalidSetting, Keepalive, Limits, MayHaveExecuted, Method,
-    MethodCompression, MethodDescriptor, Negotiated, NotExecuted, Readiness, Reason, ReplayLimits,
-    Request, Response, Service, ServiceDescriptor, SharedMethod, Status, Streaming, Trailers,
-    async_trait, buffer, layer, metadata,
+    Backoff, Buffer, CallKind, Caller, Code, Compression, Deadline, Detach, Extensions,
+    Idempotency, InvalidSetting, Keepalive, Limits, MayHaveExecuted, Method, MethodCompression,
+    MethodDescriptor, Negotiated, NotExecuted, Readiness, Reason, Request, Response, Service,
+    ServiceDescriptor, SharedMethod, Status, Streaming, Trailers, async_trait, buffer, layer,
+    metadata,
 };
 pub use tonic::{include_file_descriptor_set, include_proto};
 pub use {prost, tonic};

@@ -272,6 +272,8 @@ impl Settings {
 }
 
 #[cfg(test)]
+mod page_tests;
+#[cfg(test)]
 mod property_tests;
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
+use super::places::dotted;
 use super::*;
 
 /// Values of every kind, at the ends of ranges and beyond them.
@@ -237,7 +238,43 @@ fn a_variable_means_the_key_with_underscores_before_one_with_hyphens() {
 
 #[test]
 fn counts_and_times_may_be_all_that_the_setters_take() {
-    let text = "[rdma]\nmemory_timeout = \"0s\"\n[servers.a]\naddress = \"tcp://h:1\"\n\
+    let text = "[servers.a]\naddress = \"tcp://h:1\"\ndrain_timeout = \"0s\"\n\
                 max_calls_per_peer = 18446744073709551615\n";
     drop(Settings::parse("f", text).unwrap().server("a").unwrap());
+}
+
+const NAMED: &str = "[targets.a]\naddress = \"tcp://h:1\"\nmethods.\"*\".timeout = \"1s\"\n\
+                     [servers.a]\naddress = \"tcp://h:1\"\n";
+
+/// The keys that no file sets, with the text that says so.
+fn keys_elsewhere() -> Vec<(String, String)> {
+    let (settings, mut all) = (Settings::parse("f", NAMED).unwrap(), Vec::new());
+    let root = &settings.shared.loaded().root;
+    root.each_key(&mut Vec::new(), &mut |names, elsewhere| {
+        all.extend(elsewhere.map(|text| (dotted(names), text)));
+    });
+    all
+}
+
+#[test]
+fn keys_that_left_the_file_fail_at_their_place() {
+    let all = keys_elsewhere();
+    assert!(all.iter().any(|(key, _)| key == "targets.a.limits.max_stream_messages"));
+    for (key, message) in all {
+        assert!(message.starts_with("not a setting of the file; "), "{message}");
+        let error = Settings::parse("f", &format!("# Keys.\n{key} = 1\n")).unwrap_err();
+        let column = key.rfind('.').unwrap() + 2;
+        let expected = format!("f:2:{column}: {key}: {message}");
+        assert!(error.to_string().lines().any(|line| line == expected), "{error}\n{expected}");
+        // No variable has the name of a method.
+        if key.contains('"') {
+            continue;
+        }
+        let variable = variable(&key);
+        for name in [variable.clone(), variable.replace("__", "_")] {
+            let environment = std::iter::once((name.clone(), "1".to_owned()));
+            let error = Settings::new("f", NAMED, environment).unwrap_err().to_string();
+            assert_eq!(error, format!("environment variable {name}: {message}"));
+        }
+    }
 }

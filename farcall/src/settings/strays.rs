@@ -88,13 +88,13 @@ pub(super) fn existing(table: &DeTable<'_>, name: &str) -> String {
 /// settings.
 fn meant(root: &Root, variable: &str) -> Option<String> {
     let mut found = None;
-    root.each_key(&mut Vec::new(), &mut |names| {
+    root.each_key(&mut Vec::new(), &mut |names, elsewhere| {
         let right = format!("{PREFIX}{}", names.join("__")).to_ascii_uppercase().replace('-', "_");
         if with_single_underscores(&right) == with_single_underscores(variable) {
-            found = Some(format!(
-                "two underscores stand between the parts: {right} sets {}",
-                dotted(names)
-            ));
+            found = Some(elsewhere.unwrap_or_else(|| {
+                let key = dotted(names);
+                format!("two underscores stand between the parts: {right} sets {key}")
+            }));
         }
     });
     let is_of_table = || {

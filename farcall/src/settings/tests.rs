@@ -114,6 +114,10 @@ fn what_cannot_be_is_named_with_its_place_and_what_would_be_right() {
         format!("{target}limits.max_stream_bytes = \"5 GiB\"\n"),
         format!("{target}keepalive.interval = \"1ms\"\n"),
         format!("{target}connect_backoff.multiplier = 0.5\n"),
+        format!("{target}keepalive.enabled = false\n"),
+        format!("{target}keepalive.interval = \"never\"\n"),
+        format!("{target}[targets.inventory.replays]\nmax_burst = 0\n"),
+        "[rdma]\nlanes = 2\n  send_depth = 7\nconnect.rnr_timer = 1\n".to_owned(),
         format!("{target}connect_backoff.initial_delay = \"10m\"\n"),
         format!("{target}connect_backoff.initial_delay = \"30h\"\n"),
         format!("{target}path_backoff.max_delay = \"0s\"\n"),
@@ -133,6 +137,9 @@ fn what_cannot_be_is_named_with_its_place_and_what_would_be_right() {
     for (variable, value) in [
         ("FARCALL__TARGETS__INVENTORY__TIMEOUT", "soon"),
         ("FARCALL__TARGETS__INVENTORY__TIMOUT", "1s"),
+        ("FARCALL__RDMA__SEND_DEPTH", "7"),
+        ("FARCALL_RDMA_SEND_DEPTH", "7"),
+        ("FARCALL__TARGETS__INVENTORY__REPLAYS__PER_SECOND", "7"),
         ("FARCALL__RDMA", "off"),
         ("FARCALL__RDMA__DEVICES", "mlx5_0"),
         ("FARCALL__TARGETS__INVENTRY__ADDRESS", "tcp://127.0.0.1:2"),
@@ -318,7 +325,7 @@ fn methods_have_policies_and_servers_shares() {
     let text = r#"
 [targets.inventory]
 address = "tcp://h:1,i:1"
-balance = { policy = "round_robin", slow_start = "5s", outlier_detection.by_percentage = false }
+balance = { policy = "round_robin", slow_start = "5s", outlier_detection.threshold = "off" }
 retry_budget.min_per_second = 3
 
 [targets.inventory.methods."*"]
@@ -344,7 +351,7 @@ hedging = { max_attempts = 3, hedging_delay = "20ms" }
     let balance = builder.settings().balance;
     assert_eq!(balance.policy, Policy::RoundRobin);
     assert_eq!(balance.slow_start.window, ms(5000));
-    assert!(!balance.outlier_detection.by_percentage);
+    assert_eq!(balance.outlier_detection.threshold, None);
 }
 
 #[test]

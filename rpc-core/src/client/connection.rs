@@ -32,7 +32,7 @@ pub struct ClientSetup {
     /// What this side accepts.
     pub limits: Limits,
     /// How a silent server is found.
-    pub keepalive: Option<Keepalive>,
+    pub keepalive: Keepalive,
     /// How long the server may take nothing of what waits for it.
     pub progress_timeout: Option<Duration>,
     /// What was agreed on about compressed messages.

@@ -94,9 +94,10 @@ impl GrpcConnector {
             // calls that were given up.
             .max_local_error_reset_streams(None)
             .max_header_list_size(limits.max_metadata_len.max(HEADERS_LEN_MIN));
-        if let Some(keepalive) = self.pace.keepalive() {
+        let keepalive = self.pace.keepalive();
+        if let Some(interval) = keepalive.interval {
             builder
-                .keep_alive_interval(keepalive.interval)
+                .keep_alive_interval(interval)
                 .keep_alive_timeout(keepalive.timeout)
                 // gRPC's servers take pings without calls for an abuse.
                 .keep_alive_while_idle(false);

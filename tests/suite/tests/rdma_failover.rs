@@ -31,10 +31,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Soon enough that the test is, and otherwise as by default.
-const BACKOFF: Backoff = Backoff::new()
-    .with_initial_delay(Duration::from_millis(200))
-    .with_max_delay(Duration::from_secs(2))
-    .with_healthy_after(Duration::from_secs(30));
+const BACKOFF: Backoff = Backoff::PATH.with_max_delay(Duration::from_secs(4));
 
 /// Permits for every handler that waits.
 const OPEN_GATE: usize = 1 << 20;

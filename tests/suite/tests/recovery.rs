@@ -87,7 +87,7 @@ impl Rig {
     }
 
     fn channel(&self, address: &str) -> Channel {
-        let backoff = Backoff::new().with_initial_delay(Duration::from_millis(10));
+        let backoff = Backoff::PATH.with_initial_delay(Duration::from_millis(10));
         let builder = Channel::builder(address).expect("it is an address").rdma(&self.of_client);
         builder.path_backoff(backoff.with_max_delay(Duration::from_millis(100))).connect_lazy()
     }

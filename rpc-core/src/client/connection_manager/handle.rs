@@ -16,7 +16,7 @@ use crate::limits::log::LogLimit;
 use crate::policy::breaker::{Breaker, FirstAttempt};
 use crate::policy::failover::{Failover, WhileBroken};
 use crate::policy::reconnect::Reconnect;
-use crate::policy::retry_budget::RetryBudget;
+use crate::policy::retry_budget::{ReplayLimits, RetryBudget};
 
 /// The connection that calls are started on, and how it is renewed.
 #[derive(Debug)]
@@ -68,7 +68,11 @@ impl ConnectionManager {
         let (asked, requests) = watch::channel(Requests::default());
         let log = LogLimit::default();
         let driver = Driver::new(Arc::clone(&connector), writer, requests, log.clone());
-        let retry_budget = Mutex::new(RetryBudget::new(connector.config().settings.replays, now()));
+        let replays = match connector.config().settings.replay_idempotent {
+            true => ReplayLimits::DEFAULT,
+            false => ReplayLimits::OFF,
+        };
+        let retry_budget = Mutex::new(RetryBudget::new(replays, now()));
         let parked = Arc::new(Parked::new(driver));
         Self { connector, snapshot, asked, parked, retry_budget, log }
     }

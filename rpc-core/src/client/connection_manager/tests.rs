@@ -16,7 +16,7 @@ use crate::client::{
 };
 use crate::connect::{ClientConfig, ConnectError, ConnectionInfo, UpgradePolicy, Wanted};
 use crate::transport::{Addresses, CloseReason, TransportStats};
-use crate::{BufferSource, ConnectBackoff};
+use crate::{Backoff, BufferSource};
 
 /// How long an attempt takes.
 const ATTEMPT: Duration = Duration::from_millis(100);
@@ -121,7 +121,7 @@ async fn a_path_says_why_the_last_attempt_failed_until_another_succeeds() {
 /// Otherwise a server that is further away than deadlines are long is never reached.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_outlives_the_call_that_asked_for_it() {
-    let no_delay = ConnectBackoff { max_delay: Duration::ZERO, ..ConnectBackoff::default() };
+    let no_delay = Backoff { max_delay: Duration::ZERO, ..Backoff::new() };
     let config = ClientConfig::with_settings(|it| it.connect_backoff = no_delay);
     let connect = Failing { config, ..Failing::default() };
     let manager = manager(&connect);

@@ -92,7 +92,12 @@ fn slow(flushing: Duration, is_stuck: bool) -> Slow {
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn rules(lifetime: LifetimeRules) -> LifeRules {
-    LifeRules { keepalive: None, progress_timeout: None, lifetime, drain_timeout: DRAIN_TIMEOUT }
+    LifeRules {
+        keepalive: crate::Keepalive::off(),
+        progress_timeout: None,
+        lifetime,
+        drain_timeout: DRAIN_TIMEOUT,
+    }
 }
 
 /// Old from the beginning, with any time for its calls.

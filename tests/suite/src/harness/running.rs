@@ -202,7 +202,7 @@ impl Running {
         keepalive: Keepalive,
     ) -> Result<Channel, Failure> {
         let Rules { settings, rdma } = self.client_rules.clone();
-        let rules = Rules { settings: settings.changed(|it| it.keepalive = Some(keepalive)), rdma };
+        let rules = Rules { settings: settings.changed(|it| it.keepalive = keepalive), rdma };
         let channel = connect(&self.path, &self.address, &rules).await?;
         self.check_transport(&channel)?;
         Ok(channel)

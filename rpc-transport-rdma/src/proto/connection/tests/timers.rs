@@ -130,7 +130,7 @@ fn what_was_taken_back_and_is_not_released_ends_the_connection_where_no_key_can_
     assert_eq!(alone.left(), Some(2 * SECOND));
     alone.time_out();
     let words = "the peer did not release within 2s what was taken back from it \
-                 (rdma.cancel_timeout)";
+                 (RdmaConfig::cancel_timeout)";
     assert_eq!(alone.end(), Some(CloseReason::Failed(words.into())));
     assert_eq!(alone.cancellations.snapshot().overdue, 1);
 }
