@@ -29,10 +29,12 @@
 //! lost shows as what it does to a message, which comes later, or in part before its queue pairs
 //! die. It says nothing about speed.
 
+#[doc(hidden)]
+pub use rpc_transport_rdma::sim::{SimCensus, SimCounters};
 pub use rpc_transport_rdma::sim::{
-    SimCensus, SimCounters, SimDevice, SimDeviceConfig, SimFaults, SimHold, SimLoss, SimNetwork,
-    SimViolation,
+    SimDevice, SimDeviceConfig, SimFaults, SimHold, SimLoss, SimNetwork, SimViolation,
 };
+#[doc(hidden)]
 pub use rpc_transport_rdma::verbs::{
     DeviceAttributes, Gid, LastReceive, Leftover, Mtu, ReceiveDrain, ReceiveOrder,
 };

@@ -15,6 +15,7 @@ use rpc_core::client::{
     CallRules, ChannelParts, ChannelSettings, ConfiguredNames, Credentials, Subchannel, Target,
     TargetRules, Watched,
 };
+use rpc_core::connect::ConnectFault;
 use rpc_core::connect::{ClientConfig, UpgradePolicy};
 use rpc_core::inproc::InprocConnector;
 use rpc_core::settings::{Layers, expect_valid};
@@ -182,7 +183,10 @@ impl ChannelBuilder {
             && !self.is_balanced()
             && let Some(reason) = self.encryption().refusal(&self.address)
         {
-            return Err(ConnectError::Address { address, reason: reason.to_owned() });
+            return Err(ConnectError::from(ConnectFault::Address {
+                address,
+                reason: reason.to_owned(),
+            }));
         }
         let channel = self.connect_lazy();
         channel.0.connected(&address).await?;

@@ -7,7 +7,7 @@ use rpc_core::settings::Table as _;
 
 use super::apply::{self, check_server};
 use super::encryption::Wrong;
-use super::error::SettingsError;
+use super::error::{SettingsError, SettingsFault};
 use super::invalid::{Conflicts, Invalid};
 use super::layers::{self, Document};
 use super::left_out::{Gaps, LeftOut};
@@ -245,6 +245,6 @@ impl Loaded {
     }
 
     fn missing(&self, message: String) -> SettingsError {
-        SettingsError::Missing { origin: self.places.origin().to_owned(), message }
+        SettingsFault::Missing { origin: self.places.origin().to_owned(), message }.into()
     }
 }

@@ -4,6 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
+use super::error::SettingsFault;
 use super::places::dotted;
 use super::*;
 
@@ -162,17 +163,19 @@ proptest! {
         let variables = environment.iter().map(|(key, value)| (variable(key), (*value).to_owned()));
         let text = lines.join("\n");
         match Settings::new("f", &text, variables) {
-            Err(SettingsError::File(error)) if !error.key().is_empty() => {
-                let line = text.split('\n').nth(error.line() - 1).expect("a line of the text");
-                let key = line.split(" = ").next().unwrap_or_default();
-                // A value may be a table with keys of its own, and a table may be unknown.
-                let is_of_line = error.key().starts_with(key) || key.starts_with(error.key());
-                prop_assert!(is_of_line, "{error}: {line}");
-            }
-            Err(SettingsError::Variable { variable: name, .. }) => {
-                prop_assert!(environment.iter().any(|(key, _)| variable(key) == name));
-            }
-            Err(error) => assert_shown(&error),
+            Err(error) => match (error.line(), error.key(), error.fault()) {
+                (Some(line), Some(named), SettingsFault::File(_)) => {
+                    let line = text.split('\n').nth(line - 1).expect("a line of the text");
+                    let key = line.split(" = ").next().unwrap_or_default();
+                    // A value may be a table with keys of its own, and a table may be unknown.
+                    let is_of_line = named.starts_with(key) || key.starts_with(named);
+                    prop_assert!(is_of_line, "{error}: {line}");
+                }
+                (_, _, SettingsFault::Variable { variable: name, .. }) => {
+                    prop_assert!(environment.iter().any(|(key, _)| variable(key) == *name));
+                }
+                _ => assert_shown(&error),
+            },
             Ok(settings) => {
                 for name in settings.targets() {
                     settings.channel(&name).unwrap();

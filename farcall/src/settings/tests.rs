@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rpc_core::client::attempts::ServiceConfig;
 
+use super::error::SettingsFault;
 use super::*;
 use crate::balance::Policy;
 use crate::resolve::{CustomScheme, StaticEndpoints};
@@ -169,11 +170,10 @@ fn all_mistakes_are_reported_each_with_its_line() {
                 [serverz.e]\n";
     let environment = [("FARCALL__TARGETS__F__TIMEOUT", "1s"), ("FARCALL__RDMA__LANES", "0")];
     let error = read(text, &environment).unwrap_err();
-    let SettingsError::Several { mistakes } = &error else { panic!("{error}") };
-    let lines = mistakes.iter().filter_map(|mistake| match mistake {
-        SettingsError::File(misplaced) => Some(misplaced.line()),
-        _ => None,
-    });
+    let SettingsFault::Several { mistakes } = error.fault() else { panic!("{error}") };
+    let lines = mistakes.iter().filter_map(SettingsError::line);
+    let place = (error.line(), error.column(), error.key());
+    assert_eq!(place, (Some(2), Some(11), Some("targets.a.address")));
     assert_eq!(lines.collect::<Vec<_>>(), [2, 3, 4, 7, 10, 11], "{error}");
     let text = error.to_string();
     assert_eq!(text.lines().count(), mistakes.len());
@@ -274,7 +274,7 @@ fn mistake_in_the_defaults_is_reported_once() {
     let text = "[defaults.target.connect_backoff]\ninitial_delay = \"1h\"\nmax_delay = \"1s\"\n\
                 [targets.a]\naddress = \"tcp://a:1\"\n[targets.b]\naddress = \"tcp://b:1\"\n";
     let error = read(text, &[]).unwrap_err();
-    assert!(matches!(error, SettingsError::File(_)), "{error}");
+    assert_eq!((error.line(), error.to_string().lines().count()), (Some(3), 1), "{error}");
 }
 
 #[test]

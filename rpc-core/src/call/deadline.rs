@@ -67,7 +67,7 @@ impl Deadline {
     /// call that was never sent says more itself.
     pub(crate) fn is_cause_of(self, status: &Status) -> bool {
         matches!(status.code(), Code::Cancelled | Code::DeadlineExceeded)
-            && !NotExecuted::is_said_by(status)
+            && !NotExecuted::matches(status)
             && self.has_passed(Instant::now())
     }
 

@@ -6,7 +6,8 @@ use super::handshake::{self, HandshakeError};
 use super::path_binding::{End, PathBinding};
 use super::reasons::{Failures, Fallback};
 use super::{
-    Bootstrap, Candidate, ConnectError, Declined, Obstacle, PendingOffer, Upgrade, upgrade,
+    Bootstrap, Candidate, ConnectError, ConnectFault, Declined, Obstacle, PendingOffer, Upgrade,
+    upgrade,
 };
 use crate::Negotiated;
 use crate::client::{ChannelSettings, ClientSetup, ConfiguredNames, Established, Session};
@@ -91,11 +92,13 @@ impl UpgradePolicy {
         let Some(upgrade) = required else { return Ok(()) };
         let this = Arc::clone(upgrade);
         let checked = upgrade::blocking(move || this.check(None)).await;
-        checked.map(drop).map_err(|declined| ConnectError::UpgradeRequired {
-            address: server.to_owned(),
-            upgrade: upgrade.name(),
-            reason: format!("this host: {declined}").into(),
-            can_pass: declined.obstacle.can_pass(),
+        checked.map(drop).map_err(|declined| {
+            ConnectError::from(ConnectFault::UpgradeRequired {
+                address: server.to_owned(),
+                upgrade: upgrade.name(),
+                reason: format!("this host: {declined}").into(),
+                can_pass: declined.obstacle.can_pass(),
+            })
         })
     }
 }
@@ -129,7 +132,7 @@ pub async fn connect(
         Ok(outcome) => outcome,
         Err(_) => {
             let (address, timeout) = (server.to_string(), config.settings.handshake_timeout);
-            Err(ConnectError::TimedOut { address, timeout })
+            Err(ConnectError::from(ConnectFault::TimedOut { address, timeout }))
         }
     }
 }
@@ -287,7 +290,12 @@ fn check_required(
             let address = address.to_owned();
             let (upgrade, can_pass) = (upgrade.name(), offers.failures.can_pass());
             let reason = reason.into();
-            Err(ConnectError::UpgradeRequired { address, upgrade, reason, can_pass })
+            Err(ConnectError::from(ConnectFault::UpgradeRequired {
+                address,
+                upgrade,
+                reason,
+                can_pass,
+            }))
         }
         _ => Ok(()),
     }
@@ -301,19 +309,24 @@ pub fn handshake_failed(address: &str, error: HandshakeError) -> ConnectError {
         HandshakeError::Silent => {
             let words = "the server closed the connection without a word";
             let reason = std::io::Error::new(std::io::ErrorKind::UnexpectedEof, words);
-            ConnectError::Handshake { address, reason }
+            ConnectError::from(ConnectFault::Handshake { address, reason })
         }
-        HandshakeError::Tls { reason } => ConnectError::Tls { address, reason },
-        HandshakeError::Io(reason) => ConnectError::Handshake { address, reason },
-        HandshakeError::Protocol(reason) => ConnectError::Protocol { address, reason },
+        HandshakeError::Tls { reason } => ConnectError::from(ConnectFault::Tls { address, reason }),
+        HandshakeError::Io(reason) => {
+            ConnectError::from(ConnectFault::Handshake { address, reason })
+        }
+        HandshakeError::Protocol(reason) => {
+            ConnectError::from(ConnectFault::Protocol { address, reason })
+        }
         // Errors of the server's side.
         HandshakeError::Unproven { .. }
         | HandshakeError::NoVerdict { .. }
         | HandshakeError::NotAgreed { .. }
         | HandshakeError::NoAlpn { .. }
         | HandshakeError::ProxyHeader { .. }
-        | HandshakeError::NoMemory(_) => {
-            ConnectError::Handshake { address, reason: std::io::Error::other(error) }
-        }
+        | HandshakeError::NoMemory(_) => ConnectError::from(ConnectFault::Handshake {
+            address,
+            reason: std::io::Error::other(error),
+        }),
     }
 }

@@ -29,8 +29,8 @@ mod upgrade;
 
 pub use bootstrap::Bootstrap;
 pub use client::{ClientConfig, UpgradePolicy, connect, handshake_failed};
-pub use error::ConnectError;
 pub(crate) use error::with_retry;
+pub use error::{ConnectError, ConnectErrorKind, ConnectFault};
 pub use handshake::HandshakeError;
 pub use info::ConnectionInfo;
 pub use offered::{announce, is_announced, offered};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
-use super::{Bootstrap, ConnectError};
+use super::{Bootstrap, ConnectError, ConnectFault};
 use crate::client::Established;
 
 /// Makes a connection of an open stream.
@@ -30,8 +30,9 @@ pub trait OpenStream: fmt::Debug + Send + Sync {
     /// Returns the error of the stream, or of the handshake.
     fn connect_by<'a>(&'a self, server: &'a str, handshake: &'a Handshake<'a>) -> Connecting<'a> {
         Box::pin(async move {
-            let unreachable =
-                |reason| ConnectError::Unreachable { address: server.to_owned(), reason };
+            let unreachable = |reason| {
+                ConnectError::from(ConnectFault::Unreachable { address: server.to_owned(), reason })
+            };
             handshake(self.open_stream().await.map_err(unreachable)?).await
         })
     }

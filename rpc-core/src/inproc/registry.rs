@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::bootstrap::{InprocBootstrap, pair};
 use crate::client::{Connect, Established};
-use crate::connect::{self, Bootstrap, ClientConfig, ConnectError, Wanted};
+use crate::connect::{self, Bootstrap, ClientConfig, ConnectError, ConnectFault, Wanted};
 use crate::server::Listen;
 
 /// Clients that wait to be accepted; as a TCP listener's backlog, it bounds a burst.
@@ -103,7 +103,7 @@ impl Connect for InprocConnector {
         Box::pin(async move {
             let bootstrap = self.open().await.map_err(|reason| {
                 let address = self.address().to_string();
-                ConnectError::Unreachable { address, reason }
+                ConnectError::from(ConnectFault::Unreachable { address, reason })
             })?;
             connect::connect(Box::new(bootstrap), &self.address(), &self.config, wanted).await
         })

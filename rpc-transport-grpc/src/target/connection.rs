@@ -127,7 +127,7 @@ impl EncodedCalls for GrpcConnection {
             let reply = call::make(sender, server, call, Box::new(in_flight)).await;
             let is_answered = match &reply {
                 Ok(_) => true,
-                Err(status) => !NotExecuted::is_said_by(status) && self.is_open(),
+                Err(status) => !NotExecuted::matches(status) && self.is_open(),
             };
             if is_answered {
                 self.answered_count.fetch_add(1, Ordering::Relaxed);

@@ -10,7 +10,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rpc_core::Limits;
 use rpc_core::client::{Connect, Connection as _, Established};
 use rpc_core::connect::{
-    Bootstrap, ClientConfig, ConnectError, Connecting, OpenStream, Wanted, handshake_failed,
+    Bootstrap, ClientConfig, ConnectError, ConnectFault, Connecting, OpenStream, Wanted,
+    handshake_failed,
 };
 use rpc_core::wire::Spoken;
 
@@ -61,7 +62,7 @@ impl GrpcConnector {
         let (stream, first) = FirstFrame::new(ReadToEnd::new(stream, Arc::clone(&goodbye)));
         let failed = |reason: io::Error| {
             let address = self.name.to_string();
-            ConnectError::Handshake { address, reason }
+            ConnectError::from(ConnectFault::Handshake { address, reason })
         };
         let handshake = self.builder().handshake(TokioIo::new(stream)).await;
         let (sender, driver) = handshake.map_err(|error| failed(io::Error::other(error)))?;
@@ -195,7 +196,10 @@ impl Connect for GrpcConnector {
             let connecting = self.streams.connect_by(&self.name, &handshake);
             let opened = tokio::time::timeout(timeout, connecting).await;
             opened.unwrap_or_else(|_| {
-                Err(ConnectError::TimedOut { address: self.name.to_string(), timeout })
+                Err(ConnectError::from(ConnectFault::TimedOut {
+                    address: self.name.to_string(),
+                    timeout,
+                }))
             })
         })
     }
@@ -231,7 +235,9 @@ mod tests {
     async fn an_attempt_that_times_out_closes_its_socket() {
         let (listener, connector) = silent(Duration::from_millis(50)).await;
         let failed = connector.connect(Wanted::Bootstrap("broken".into())).await.unwrap_err();
-        let ConnectError::TimedOut { timeout, .. } = failed else { panic!("{failed}") };
+        let ConnectError::from(ConnectFault::TimedOut { timeout, .. }) = failed else {
+            panic!("{failed}")
+        };
         assert_eq!(timeout, Duration::from_millis(50));
         closed(listener.accept().await.unwrap().0).await;
     }

@@ -10,7 +10,8 @@ use rpc_core::client::{Connect, Established};
 #[cfg(feature = "tls")]
 use rpc_core::connect::Alpn;
 use rpc_core::connect::{
-    self, Bootstrap, ClientConfig, ConnectError, Connecting, Handshake, OpenStream, Wanted,
+    self, Bootstrap, ClientConfig, ConnectError, ConnectFault, Connecting, Handshake, OpenStream,
+    Wanted,
 };
 use rpc_core::server::Listen;
 use rpc_core::transport::Addresses;
@@ -253,8 +254,9 @@ impl OpenStream for TcpConnector {
     }
 
     fn connect_by<'a>(&'a self, server: &'a str, handshake: &'a Handshake<'a>) -> Connecting<'a> {
-        let unreachable =
-            move |reason| ConnectError::Unreachable { address: server.to_owned(), reason };
+        let unreachable = move |reason| {
+            ConnectError::from(ConnectFault::Unreachable { address: server.to_owned(), reason })
+        };
         Box::pin(async move {
             let is_open = AtomicBool::new(false);
             let open = |address| async move {
@@ -275,7 +277,7 @@ impl OpenStream for TcpConnector {
             connected.unwrap_or_else(|_| {
                 let address = server.to_owned();
                 Err(match is_open.load(Ordering::Relaxed) {
-                    true => ConnectError::TimedOut { address, timeout },
+                    true => ConnectError::from(ConnectFault::TimedOut { address, timeout }),
                     false => unreachable(io::ErrorKind::TimedOut.into()),
                 })
             })

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use rpc_core::client::{Connect, Established};
-use rpc_core::connect::{self, Bootstrap, ClientConfig, ConnectError, OpenStream, Wanted};
+use rpc_core::connect::{
+    self, Bootstrap, ClientConfig, ConnectError, ConnectFault, OpenStream, Wanted,
+};
 use rpc_core::server::Listen;
 use rpc_core::transport::Addresses;
 use socket2::SockRef;
@@ -167,7 +169,7 @@ impl Connect for UnixConnector {
         Box::pin(async move {
             let unreachable = |reason| {
                 let address = self.address().to_string();
-                ConnectError::Unreachable { address, reason }
+                ConnectError::from(ConnectFault::Unreachable { address, reason })
             };
             let bootstrap = self.open_stream().await.map_err(unreachable)?;
             connect::connect(bootstrap, &self.address(), &self.config, wanted).await

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use farcall::rdma::LaneInfo;
 use farcall::sim::{SimCensus, SimDeviceConfig, SimFaults, SimNetwork};
-use farcall::{Keepalive, LaneInfo, RdmaConfig, Server};
+use farcall::{Keepalive, RdmaConfig, Server};
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::{Probe, payload};

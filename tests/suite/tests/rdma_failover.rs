@@ -95,7 +95,7 @@ impl Tally {
             }
             Err(status) => {
                 assert_eq!(status.code(), Code::Unavailable, "{status}");
-                assert!(MayHaveExecuted::is_said_by(&status), "{status:?}");
+                assert!(MayHaveExecuted::matches(&status), "{status:?}");
                 self.lost.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -266,10 +266,10 @@ async fn required(host: &str) {
     echo().await.expect("the path is whole");
     let blackhole = Blackhole::dig();
     let lost = echo().await.expect_err("the path is dead");
-    assert!(lost.code() == Code::Unavailable && MayHaveExecuted::is_said_by(&lost), "{lost:?}");
+    assert!(lost.code() == Code::Unavailable && MayHaveExecuted::matches(&lost), "{lost:?}");
     println!("required: the call in flight is told: {}", lost.message());
     let refused = echo().await.expect_err("the path is dead");
-    assert!(refused.code() == Code::Unavailable && !MayHaveExecuted::is_said_by(&refused));
+    assert!(refused.code() == Code::Unavailable && !MayHaveExecuted::matches(&refused));
     println!("required: the next one is told: {}", refused.message());
     // It is another attempt if time has come for one.
     for left in (0..10).rev() {

@@ -124,7 +124,7 @@ fn failure(status: &Status, is_idempotent: bool) -> Failure {
     Failure {
         code: status.code(),
         pushback: Pushback::read(pushback),
-        is_repeatable: is_idempotent || NotExecuted::is_said_by(status),
+        is_repeatable: is_idempotent || NotExecuted::matches(status),
     }
 }
 
@@ -133,7 +133,7 @@ fn count(budget: &Budget, codes: Codes, result: Result<(), (&Status, &Failure)>)
     match result {
         Ok(()) => budget.succeeded(),
         // No handler has seen it: it says nothing of the server's load.
-        Err((status, _)) if NotExecuted::is_said_by(status) => {}
+        Err((status, _)) if NotExecuted::matches(status) => {}
         Err((_, failure)) if failure.counts(codes) => budget.failed(),
         Err(_) => budget.succeeded(),
     }

@@ -92,7 +92,7 @@ impl<'a> LevelAttempts<'a> {
         };
         match next {
             Next::Again { status, .. } => {
-                if MayHaveExecuted::is_said_by(&status) {
+                if MayHaveExecuted::matches(&status) {
                     log_replay(self.method, &status);
                 }
                 Ok(())

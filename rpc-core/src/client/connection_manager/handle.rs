@@ -11,7 +11,7 @@ use super::driver::{Driver, now};
 use super::snapshot::{Requests, Snapshot, waiting};
 use super::task::{ManagerTask, Parked};
 use crate::client::{Connect, Established, Path, PathCounts};
-use crate::connect::{ClientConfig, ConnectError, ConnectionInfo, UpgradePolicy};
+use crate::connect::{ClientConfig, ConnectError, ConnectFault, ConnectionInfo, UpgradePolicy};
 use crate::limits::log::LogLimit;
 use crate::policy::breaker::{Breaker, FirstAttempt};
 use crate::policy::failover::{Failover, WhileBroken};
@@ -130,13 +130,14 @@ impl ConnectionManager {
             let Asked { number, is_driven_here } = self.ask();
             let answer = match snapshot.wait_for(|state| state.answer.up_to >= number).await {
                 Ok(state) => state.answer.outcome.clone(),
-                Err(_) => Err(Arc::new(ConnectError::RuntimeEnded)),
+                Err(_) => Err(Arc::new(ConnectError::from(ConnectFault::RuntimeEnded))),
             };
             match answer {
                 Ok(()) => {}
                 // That of another caller: this one has the attempt made on its own. Each turn takes
                 // another runtime that has ended, so that this does not go on for ever.
-                Err(error) if matches!(*error, ConnectError::RuntimeEnded) && !is_driven_here => {}
+                Err(error)
+                    if matches!(error.fault(), ConnectFault::RuntimeEnded) && !is_driven_here => {}
                 Err(error) => return Err(error),
             }
         }
@@ -185,7 +186,9 @@ impl ConnectionManager {
     /// This method is cancel safe: the attempt is torn down.
     pub(in crate::client) async fn connect(&self) -> Result<(), ConnectError> {
         // No other task has the channel yet, so that the driver is parked.
-        let Some(driver) = self.parked.take() else { return Err(ConnectError::RuntimeEnded) };
+        let Some(driver) = self.parked.take() else {
+            return Err(ConnectError::from(ConnectFault::RuntimeEnded));
+        };
         let mut task = ManagerTask::new(driver, &self.parked);
         task.connect().await?;
         tokio::spawn(task.run());

@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 
 use super::Connect;
 use crate::client::Established;
-use crate::connect::{ClientConfig, ConnectError, Wanted};
+use crate::connect::{ClientConfig, ConnectError, ConnectFault, Wanted};
 
 /// Gives its connection to the channel that asks first, and to none after that.
 #[derive(Debug)]
@@ -35,9 +35,11 @@ impl Connect for OneConnection {
 
     fn connect(&self, _: Wanted) -> BoxFuture<'_, Result<Established, ConnectError>> {
         let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let connection = connection.ok_or_else(|| ConnectError::Unreachable {
-            address: self.name.to_string(),
-            reason: io::Error::new(io::ErrorKind::NotConnected, "its connection has ended"),
+        let connection = connection.ok_or_else(|| {
+            ConnectError::from(ConnectFault::Unreachable {
+                address: self.name.to_string(),
+                reason: io::Error::new(io::ErrorKind::NotConnected, "its connection has ended"),
+            })
         });
         Box::pin(std::future::ready(connection))
     }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::driver::Driver;
-use crate::connect::ConnectError;
+use crate::connect::{ConnectError, ConnectFault};
 
 /// Where a channel's driver lies while no task runs it.
 #[derive(Debug, Default)]
@@ -53,7 +53,7 @@ impl ManagerTask {
     pub(super) async fn connect(&mut self) -> Result<(), ConnectError> {
         match &mut self.driver {
             Some(driver) => driver.connect().await,
-            None => Err(ConnectError::RuntimeEnded),
+            None => Err(ConnectError::from(ConnectFault::RuntimeEnded)),
         }
     }
 

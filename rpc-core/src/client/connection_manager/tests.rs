@@ -14,7 +14,9 @@ use super::ConnectionManager;
 use crate::client::{
     Connect, Connection, EncodedCall, EncodedCalls, EncodedReply, Established, Path,
 };
-use crate::connect::{ClientConfig, ConnectError, ConnectionInfo, UpgradePolicy, Wanted};
+use crate::connect::{
+    ClientConfig, ConnectError, ConnectFault, ConnectionInfo, UpgradePolicy, Wanted,
+};
 use crate::transport::{Addresses, CloseReason, TransportStats};
 use crate::{Backoff, BufferSource};
 
@@ -55,7 +57,7 @@ impl Connect for Failing {
             tokio::time::sleep(ATTEMPT).await;
             self.failed.fetch_add(1, Ordering::Relaxed);
             let (address, reason) = ("nowhere".into(), "no server is there".into());
-            Err(ConnectError::Address { address, reason })
+            Err(ConnectError::from(ConnectFault::Address { address, reason }))
         })
     }
 }
@@ -98,7 +100,7 @@ async fn all_who_wait_fail_with_one_attempt() {
     assert!(outcomes.iter().all(Result::is_err));
     assert_eq!((start.elapsed(), connect.counts()), (ATTEMPT, [1, 1]));
     let refused = manager.connection().await.unwrap_err();
-    assert!(matches!(*refused, ConnectError::Waiting { .. }), "{refused}");
+    assert!(matches!(refused.fault(), ConnectFault::Waiting { .. }), "{refused}");
     assert_eq!(connect.counts(), [1, 1], "no attempt is due");
     tokio::time::sleep_until(Instant::from_std(manager.next_connect())).await;
     manager.connection().await.unwrap_err();
@@ -150,9 +152,9 @@ async fn a_panic_costs_one_attempt() {
     let manager = manager(&connect);
     for _ in 0..2 {
         let error = manager.connection().await.unwrap_err();
-        assert!(matches!(*error, ConnectError::Panicked), "{error}");
+        assert!(matches!(error.fault(), ConnectFault::Panicked), "{error}");
         let refused = manager.connection().await.unwrap_err();
-        assert!(matches!(*refused, ConnectError::Waiting { .. }), "{refused}");
+        assert!(matches!(refused.fault(), ConnectFault::Waiting { .. }), "{refused}");
         tokio::time::sleep_until(Instant::from_std(manager.next_connect())).await;
     }
     assert_eq!(connect.counts(), [2, 0]);

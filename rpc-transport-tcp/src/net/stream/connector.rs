@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use rpc_core::client::{Connect, Established};
-use rpc_core::connect::{self, Bootstrap, ClientConfig, ConnectError, OpenStream, Wanted};
+use rpc_core::connect::{
+    self, Bootstrap, ClientConfig, ConnectError, ConnectFault, OpenStream, Wanted,
+};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::accepted::bootstrap;
@@ -77,7 +79,7 @@ impl Connect for StreamConnector {
         Box::pin(async move {
             let bootstrap = self.open_stream().await.map_err(|reason| {
                 let address = self.name.to_string();
-                ConnectError::Unreachable { address, reason }
+                ConnectError::from(ConnectFault::Unreachable { address, reason })
             })?;
             connect::connect(bootstrap, &self.name, &self.config, wanted).await
         })

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use farcall::server::ServerBuilder;
+use farcall::ServerBuilder;
 use farcall::{Keepalive, Server};
 use tokio::runtime::Handle;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use farcall::server::ServerBuilder;
+use farcall::ServerBuilder;
 use farcall::{Channel, ConnectionInfo, Keepalive, Limits, ServeError, Server};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;

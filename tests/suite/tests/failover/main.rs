@@ -33,7 +33,7 @@ async fn calls_go_on_over_the_bootstrap_and_say_what_became_of_them() {
     let lost = end(other).await.expect_err("the server is gone");
     assert_eq!(lost.code(), Code::Unavailable);
     assert!(lost.message().contains(CUT), "{lost}");
-    assert!(MayHaveExecuted::is_said_by(&lost) && !NotExecuted::is_said_by(&lost), "{lost:?}");
+    assert!(MayHaveExecuted::matches(&lost) && !NotExecuted::matches(&lost), "{lost:?}");
     rig.served.entered(&[1, 2]).await;
     assert!(cut_at.elapsed() < Duration::from_secs(1), "{:?}", cut_at.elapsed());
     rig.served.watch.open(2);
@@ -121,7 +121,7 @@ async fn a_path_that_is_required_is_waited_for() {
     rig.detour.cut();
     let tried = rig.echo().await.expect_err("there is no other path");
     assert_eq!(tried.code(), Code::Unavailable);
-    assert!(tried.message().contains("no answer") && NotExecuted::is_said_by(&tried), "{tried}");
+    assert!(tried.message().contains("no answer") && NotExecuted::matches(&tried), "{tried}");
     let failed_at = Instant::now();
     let waiting = rig.echo().await.expect_err("it is not tried yet");
     assert_eq!(
@@ -132,7 +132,7 @@ async fn a_path_that_is_required_is_waited_for() {
     assert_eq!(waiting.code(), Code::Unavailable);
     let words = waiting.message();
     assert!(words.contains("no answer") && words.contains("tries again in"), "{waiting}");
-    assert!(NotExecuted::is_said_by(&waiting));
+    assert!(NotExecuted::matches(&waiting));
     assert_eq!(rig.served.server.connections().len(), 0, "nothing goes elsewhere");
     rig.detour.mend();
     sleep(rig.next_attempt()).await;
@@ -183,7 +183,7 @@ async fn a_channel_may_replay_so_many_calls() {
         failures.extend(end(call).await.err());
     }
     let [status] = &failures[..] else { panic!("one of all: {failures:?}") };
-    assert!(MayHaveExecuted::is_said_by(status), "{status:?}");
+    assert!(MayHaveExecuted::matches(status), "{status:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -196,7 +196,7 @@ async fn a_call_is_replayed_once() {
     rig.kill_server().await;
     rig.start_server();
     let status = end(call).await.expect_err("it has been replayed before");
-    assert!(MayHaveExecuted::is_said_by(&status), "{status:?}");
+    assert!(MayHaveExecuted::matches(&status), "{status:?}");
     rig.echo().await.expect("the new server answers");
     assert!(rig.served.watch.try_next().is_none(), "no call has reached it");
 }
@@ -209,10 +209,7 @@ async fn a_replay_that_finds_no_server_does_not_say_that_nothing_was_executed() 
     rig.kill_server().await;
     let status = end(call).await.expect_err("there is no server");
     assert_eq!(status.code(), Code::Unavailable);
-    assert!(
-        MayHaveExecuted::is_said_by(&status) && !NotExecuted::is_said_by(&status),
-        "{status:?}"
-    );
+    assert!(MayHaveExecuted::matches(&status) && !NotExecuted::matches(&status), "{status:?}");
 }
 
 #[tokio::test(start_paused = true)]

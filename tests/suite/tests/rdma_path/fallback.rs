@@ -28,8 +28,8 @@ async fn falls_back(authority: &str, rdma: &Rdma, words: &str) -> Result<ProbeSt
     assert!(fallback.starts_with("rdma: ") && fallback.contains(words), "{fallback}");
     let refused = client("rdma", authority, rdma)?.connect().await;
     match refused {
-        Err(ConnectError::UpgradeRequired { upgrade: "rdma", reason, .. }) => {
-            assert!(reason.contains(words), "{reason}");
+        Err(error) if error.kind() == ConnectErrorKind::RdmaRequired => {
+            assert!(error.to_string().contains(words), "{error}");
         }
         other => panic!("{other:?}"),
     }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use farcall::{LaneInfo, Server};
+use farcall::Server;
+use farcall::rdma::LaneInfo;
 use farcall_suite::Failure;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 

@@ -85,7 +85,9 @@ async fn what_is_taken_back_as_it_goes_out_has_no_longer_than_anything_else() {
 
 #[tokio::test]
 async fn a_peer_that_keeps_what_it_was_offered_loses_the_connection_and_only_then_the_memory() {
-    for (is_withdrawn, knob) in [(false, "rdma.release_timeout"), (true, "RdmaConfig::cancel_timeout")] {
+    for (is_withdrawn, knob) in
+        [(false, "rdma.release_timeout"), (true, "RdmaConfig::cancel_timeout")]
+    {
         keeps_it(is_withdrawn, knob).await;
     }
 }
