@@ -5,7 +5,7 @@ use std::time::Duration;
 use rpc_core::InvalidSetting;
 use rpc_core::client::attempts::ServiceConfig;
 use rpc_core::overlays::{RetryRateOverlay, compressed_from};
-use rpc_core::policy::retry::config::{AS_A_LOAD, ATTEMPTS};
+use rpc_core::policy::retry_config::{AS_A_LOAD, ATTEMPTS};
 use rpc_core::settings::{
     COMPUTED, Checked, NO_TIME, Named, PERIOD, SERVED, Settings as _, TIMEOUT, define_overlay,
 };

@@ -108,7 +108,7 @@ impl Backoff {
     }
 }
 
-/// How delays grow.
+/// The growth of delays.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Curve {
     /// The first delay.

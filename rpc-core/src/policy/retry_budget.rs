@@ -27,7 +27,7 @@ impl ReplayLimits {
     pub const OFF: Self = Self { max_burst: 0, per_second: 0 };
 }
 
-/// What is left of them.
+/// The remaining replays.
 #[derive(Debug)]
 pub struct RetryBudget {
     limits: ReplayLimits,
