@@ -113,7 +113,7 @@ mod tests {
     use tokio::io::DuplexStream;
 
     use super::*;
-    use crate::{Channel, ServeError};
+    use crate::Channel;
 
     fn server() -> Server {
         Server::builder().build()

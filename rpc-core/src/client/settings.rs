@@ -84,9 +84,9 @@ macro_rules! channel_settings {
                 compression: $crate::Compression, $crate::overlays::CompressionOverlay, Start;
                 /// The detection of a server that is gone; on by default.
                 ///
-                /// At `grpc://` and `grpcs://` the default is an interval of 5 minutes, as gRPC's servers ask for,
-                /// and there are no pings without calls. Each end of a connection for too many
-                /// pings doubles the interval of its channel.
+                /// At `grpc://` and `grpcs://` the default is an interval of 5 minutes, as gRPC's
+                /// servers ask for, and there are no pings without calls. Each end of a connection
+                /// for too many pings doubles the interval of its channel.
                 keepalive: $crate::Keepalive, $crate::overlays::KeepaliveOverlay, Start;
                 /// Delays before the channel connects again to a server that cannot be reached, or
                 /// whose connections are of no use; gRPC's by default.

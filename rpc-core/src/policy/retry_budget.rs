@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-/// How many idempotent calls a channel makes once more after their connection ended.
+/// Bound on the idempotent calls that a channel makes once more after their connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplayLimits {
     /// Maximum number at once.
@@ -18,9 +18,10 @@ pub struct ReplayLimits {
 }
 
 impl ReplayLimits {
-    /// As many at once as one connection has in flight by default ([`crate::Limits::max_calls`]):
-    /// one death of a full connection may replay all of them. A full burst is there again after
-    /// 10 s, the span over which Finagle's budget looks back by default.
+    /// The bound of a channel. The burst is what one connection has in flight by default
+    /// ([`crate::Limits::max_calls`]): one death of a full connection may replay all of them. A
+    /// full burst is there again after 10 s, the span over which Finagle's budget looks back by
+    /// default.
     pub const DEFAULT: Self = Self { max_burst: 1024, per_second: 100 };
 
     /// None.

@@ -198,7 +198,12 @@ macro_rules! define_settings {
             fn over(overlay: &$overlay, defaults: &Self) -> Self {
                 Self {
                     $($key: overlay.$key.as_ref().unwrap_or(&defaults.$key).clone(),)*
-                    $($($group: $crate::settings::Settings::over(&overlay.$group, &defaults.$group),)*)?
+                    $($(
+                        $group: $crate::settings::Settings::over(
+                            &overlay.$group,
+                            &defaults.$group,
+                        ),
+                    )*)?
                     $($(
                         $hidden: overlay.$hidden.as_ref().unwrap_or(&defaults.$hidden).clone(),
                     )*)?

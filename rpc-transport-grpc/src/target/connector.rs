@@ -244,9 +244,7 @@ mod tests {
     async fn an_attempt_that_times_out_closes_its_socket() {
         let (listener, connector) = silent(Duration::from_millis(50)).await;
         let failed = connector.connect(Wanted::Bootstrap("broken".into())).await.unwrap_err();
-        let ConnectError::from(ConnectFault::TimedOut { timeout, .. }) = failed else {
-            panic!("{failed}")
-        };
+        let ConnectFault::TimedOut { timeout, .. } = failed.fault() else { panic!("{failed}") };
         assert_eq!(timeout, Duration::from_millis(50));
         closed(listener.accept().await.unwrap().0).await;
     }

@@ -3,7 +3,7 @@
 
 mod log;
 
-use farcall::{Channel, ChannelBuilder, ConnectError, Server};
+use farcall::{Channel, ChannelBuilder, ConnectErrorKind, Server};
 use farcall_suite::OneServer as _;
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
@@ -82,7 +82,8 @@ async fn rdma_without_a_device_is_an_error_that_says_why() -> Result<(), Failure
     let Err(error) = refused else { panic!("{refused:?}") };
     let text = error.to_string();
     assert_eq!(error.kind(), ConnectErrorKind::RdmaRequired, "{error:?}");
-    let (address, reason) = text.split_once(": rdma is required and not possible: ").unwrap();
+    let (address, reason) =
+        text.split_once(": rdma is required and not possible: ").expect("a reason");
     assert!(is_reason(&format!("rdma: {reason}"), here()), "{reason}");
     assert!(address.contains(&authority), "{text}");
     assert!(log.take_lines().iter().all(|line| !line.contains("without RDMA")), "{log:?}");

@@ -4,7 +4,10 @@ use std::error::Error;
 use std::io;
 use std::time::Duration;
 
-use farcall::{Channel, ChannelBuilder, CloseReason, Code, ConnectError, MayHaveExecuted, Status};
+use farcall::{
+    Channel, ChannelBuilder, CloseReason, Code, ConnectError, ConnectErrorKind, MayHaveExecuted,
+    Status,
+};
 use farcall_suite::payload;
 use farcall_suite::proto::probe_rpc::{ProbeStub, SERVICE};
 use farcall_suite::proto::{DownloadRequest, EchoRequest};

@@ -1,6 +1,6 @@
 //! Connections that stay on TCP although both sides have devices, and say why.
 
-use farcall::{ConnectError, Rdma, RdmaConfig};
+use farcall::{ConnectErrorKind, Rdma, RdmaConfig};
 use farcall_suite::Failure;
 use farcall_suite::OneServer as _;
 use farcall_suite::proto::probe_rpc::ProbeStub;
