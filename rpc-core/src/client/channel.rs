@@ -39,7 +39,7 @@ use crate::{Buffer, Method};
 /// attempt and fail with it, and one whose deadline passes leaves it to the others. It is closed
 /// with the last clone and the last stream of responses.
 ///
-/// After an attempt that failed the channel backs off ([`crate::ConnectBackoff`]): calls fail at
+/// After an attempt that failed the channel backs off ([`crate::Backoff`]): calls fail at
 /// once with `UNAVAILABLE`, the reason of that attempt and the time of the next one, or wait
 /// ([`Readiness`](crate::Readiness)). A connection over which no call was answered counts as a
 /// failed attempt too, from the second in a row on: a server that accepts and closes, or sends its

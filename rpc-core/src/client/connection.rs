@@ -38,7 +38,7 @@ pub struct ClientSetup {
     /// Limits of this side.
     pub limits: Limits,
     /// Keepalive, which finds a silent server.
-    pub keepalive: Option<Keepalive>,
+    pub keepalive: Keepalive,
     /// Maximum time for which the server may take nothing of the bytes that wait for it.
     pub progress_timeout: Option<Duration>,
     /// Agreement on compressed messages.

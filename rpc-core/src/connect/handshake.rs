@@ -8,7 +8,7 @@ use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tonic::Status;
 
-use super::ConnectError;
+use super::{ConnectError, ConnectFault};
 use crate::memory::MemoryCharge;
 use crate::wire::ProtocolError;
 use crate::wire::hello::{self, MAGIC_LEN, PREFIX_LEN, Shape};
@@ -179,20 +179,25 @@ pub fn handshake_failed(address: &str, error: HandshakeError) -> ConnectError {
         HandshakeError::Silent => {
             let words = "the server closed the connection without a word";
             let reason = std::io::Error::new(std::io::ErrorKind::UnexpectedEof, words);
-            ConnectError::Handshake { address, reason }
+            ConnectError::from(ConnectFault::Handshake { address, reason })
         }
-        HandshakeError::Tls { reason } => ConnectError::Tls { address, reason },
-        HandshakeError::Io(reason) => ConnectError::Handshake { address, reason },
-        HandshakeError::Protocol(reason) => ConnectError::Protocol { address, reason },
+        HandshakeError::Tls { reason } => ConnectError::from(ConnectFault::Tls { address, reason }),
+        HandshakeError::Io(reason) => {
+            ConnectError::from(ConnectFault::Handshake { address, reason })
+        }
+        HandshakeError::Protocol(reason) => {
+            ConnectError::from(ConnectFault::Protocol { address, reason })
+        }
         // Errors of the server's side.
         HandshakeError::Unproven { .. }
         | HandshakeError::NoVerdict { .. }
         | HandshakeError::NotAgreed { .. }
         | HandshakeError::NoAlpn { .. }
         | HandshakeError::ProxyHeader { .. }
-        | HandshakeError::NoMemory(_) => {
-            ConnectError::Handshake { address, reason: std::io::Error::other(error) }
-        }
+        | HandshakeError::NoMemory(_) => ConnectError::from(ConnectFault::Handshake {
+            address,
+            reason: std::io::Error::other(error),
+        }),
     }
 }
 

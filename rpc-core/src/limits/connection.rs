@@ -90,7 +90,7 @@ define_settings! {
         /// A server's stream begins with 64. 256 by default: with the smallest messages that fill
         /// one coalesced frame, so that a reader which takes them one by one never makes the sender
         /// wait for a round trip. From 1 to 65,536.
-        max_stream_messages, with_max_stream_messages: u32 as Plain = 256, Live,
+        max_stream_messages, with_max_stream_messages: u32 as Plain = 256, CodeOnly,
             1..=MAX_STREAM_MESSAGES,
             "a window of 0 would never open, and all of one may wait in memory";
         /// Bytes of one stream on their way or waiting to be read.

@@ -82,7 +82,7 @@ fn a_stream_that_is_cut_says_so_once_and_keeps_what_marks_its_status() {
     assert_eq!(next(&mut stream).unwrap(), Some(()));
     let status = next(&mut stream).unwrap_err();
     assert_eq!((status.code(), status.message()), (tonic::Code::Unavailable, "gone"));
-    assert!(MayHaveExecuted::is_said_by(&status));
+    assert!(MayHaveExecuted::matches(&status));
     assert_eq!(next(&mut stream).unwrap(), None);
     assert_eq!(next(&mut stream).unwrap(), None);
 }

@@ -256,7 +256,7 @@ async fn unread_streams_are_bounded_over_all_connections() -> Result<(), Failure
     };
     assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
     assert!(refused.message().contains("(server.max_memory)"), "{refused}");
-    assert!(NotExecuted::is_said_by(&refused), "{refused}");
+    assert!(NotExecuted::matches(&refused), "{refused}");
     println!("beside them an honest client has {} streams more", more.len());
     established.check().await?;
     drop((greedy, more, established));

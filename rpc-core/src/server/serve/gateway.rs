@@ -57,7 +57,7 @@ pub(in crate::server) fn gateway(
         ClientSetup {
             limits: accepted,
             // The two ends are in one process. The client behind them is watched by its protocol.
-            keepalive: None,
+            keepalive: crate::Keepalive::off(),
             progress_timeout: None,
             compression: Negotiated::default(),
             peer: hello,
