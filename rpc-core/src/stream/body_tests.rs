@@ -5,10 +5,11 @@ use tonic::Streaming;
 
 use super::*;
 use crate::call::message_limits::MessageLimits;
+use crate::calls::window::ReceiveWindow;
 use crate::inproc::InprocTransport;
 use crate::limits::memory::MemoryShare;
 use crate::session::{Role, SessionCore, Settled};
-use crate::stream::{Item, response_streaming};
+use crate::stream::{Item, WindowMemory, response_streaming};
 use crate::transport::{Addresses, TransportError};
 use crate::{
     CallKind, Detach, Idempotency, Limits, MayHaveExecuted, Method, MethodDescriptor, Negotiated,
@@ -76,7 +77,10 @@ fn next(stream: &mut Streaming<()>) -> Result<Option<()>, Status> {
 
 #[test]
 fn a_stream_that_is_cut_says_so_once_and_keeps_what_marks_its_status() {
-    let recv_stream = Arc::new(RecvStream::responses(Limits::default().window()));
+    let recv_stream = Arc::new(RecvStream::responses(
+        ReceiveWindow::new(Limits::default().window()),
+        WindowMemory::default(),
+    ));
     let mut stream = stream(&recv_stream);
     recv_stream.fail(MayHaveExecuted::mark(Status::unavailable("gone")));
     assert_eq!(next(&mut stream).unwrap(), Some(()));

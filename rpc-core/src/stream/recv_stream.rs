@@ -6,7 +6,7 @@
 //! What a stream keeps is bounded by its window, whatever its peer sends: every frame is one of at
 //! most one HEADERS, of messages, of which the window counts each, or of at most one end; and a
 //! frame that waits for one before it is refused unless a sender that heeds the window could have
-//! sent it. On a server the window is counted in the memory budget.
+//! sent it. The window is counted in a memory budget, on a client as far as it was widened.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -111,9 +111,9 @@ impl RecvStream {
         Self::new(Opening::Messages, window, memory)
     }
 
-    /// The responses of a call.
-    pub(crate) fn responses(window: Window) -> Self {
-        Self::new(Opening::Headers, ReceiveWindow::new(window), WindowMemory::default())
+    /// The responses of a call, likewise.
+    pub(crate) fn responses(window: ReceiveWindow, memory: WindowMemory) -> Self {
+        Self::new(Opening::Headers, window, memory)
     }
 
     fn new(opening: Opening, window: ReceiveWindow, memory: WindowMemory) -> Self {

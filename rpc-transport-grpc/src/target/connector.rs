@@ -87,7 +87,7 @@ impl GrpcConnector {
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder
             .timer(TokioTimer::new())
-            .initial_stream_window_size(limits.max_stream_bytes)
+            .initial_stream_window_size(limits.first_response_bytes())
             .initial_connection_window_size(connection_window(limits))
             .max_concurrent_reset_streams(REMEMBERED_RESETS)
             // h2 would end the connection once so many answers in all have crossed the resets of
@@ -115,7 +115,7 @@ const CONNECTION_WINDOW_MAX: u64 = (1 << 31) - 1;
 /// Window of a connection in bytes: the windows of as many streams as a connection of farcall's own
 /// has calls. A narrower one would be used up by responses that nothing reads, and stop all others.
 fn connection_window(limits: &Limits) -> u32 {
-    let window = u64::from(limits.max_stream_bytes) * u64::from(limits.max_calls);
+    let window = u64::from(limits.first_response_bytes()) * u64::from(limits.max_calls);
     let window = window.clamp(CONNECTION_WINDOW_MIN, CONNECTION_WINDOW_MAX);
     u32::try_from(window).unwrap_or(u32::MAX >> 1)
 }
