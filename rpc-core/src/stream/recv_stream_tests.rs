@@ -26,17 +26,37 @@ fn responses(window: Window) -> RecvStream {
     RecvStream::responses(ReceiveWindow::new(window), WindowMemory::default())
 }
 
-fn next(recv_stream: &RecvStream) -> Option<Next> {
-    match recv_stream.poll_next(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(next) => Some(next),
+/// What a reader sees that takes one message at a time.
+enum Step {
+    /// A message, and the grant that reading it makes due.
+    Message(Bytes, Option<Counts>),
+    Other(Next),
+}
+
+fn next(recv_stream: &RecvStream) -> Option<Step> {
+    let mut context = Context::from_waker(Waker::noop());
+    match recv_stream.poll_next(&mut context, Counts::default()) {
+        Poll::Ready(Next::Messages(mut frame, due)) => {
+            let message = split_message(&mut frame);
+            if !frame.is_empty() {
+                recv_stream.state().ready.push_front(Item::Messages(frame));
+            }
+            let mut read = Counts::default();
+            read.add(message.len());
+            let is_due = read.messages >= due.messages || read.bytes >= due.bytes;
+            let (granted, _) = recv_stream.consume(read);
+            assert!(is_due || granted.is_none(), "a reader asks for no grant before it is due");
+            Some(Step::Message(message, granted))
+        }
+        Poll::Ready(next) => Some(Step::Other(next)),
         Poll::Pending => None,
     }
 }
 
 fn message(recv_stream: &RecvStream) -> Bytes {
     match next(recv_stream) {
-        Some(Next::Message(message, _)) => message,
-        other => panic!("no message: {other:?}"),
+        Some(Step::Message(message, _)) => message,
+        _ => panic!("no message"),
     }
 }
 
@@ -51,7 +71,7 @@ fn messages_come_in_order_although_frames_do_not() {
         [message(&recv_stream), message(&recv_stream), message(&recv_stream)],
         ["a", "b", "c"]
     );
-    assert!(matches!(next(&recv_stream), Some(Next::End(End::HalfClose))));
+    assert!(matches!(next(&recv_stream), Some(Step::Other(Next::End(End::HalfClose)))));
 }
 
 #[test]
@@ -60,7 +80,7 @@ fn a_failure_comes_after_what_had_arrived() {
     let _ = recv_stream.insert(0, messages(&[b"a"])).unwrap();
     recv_stream.fail(Status::unavailable("gone"));
     assert_eq!(message(&recv_stream), "a");
-    assert!(matches!(next(&recv_stream), Some(Next::Failed(_))));
+    assert!(matches!(next(&recv_stream), Some(Step::Other(Next::Failed(_)))));
 }
 
 #[test]
@@ -162,8 +182,10 @@ fn a_compressed_message_is_alone_and_counts_as_it_came() {
     let recv_stream = requests(WINDOW);
     let _ = recv_stream.insert(1, messages(&[b"b"])).unwrap();
     let _ = recv_stream.insert(0, deflated(&[60])).unwrap();
-    assert!(matches!(next(&recv_stream), Some(Next::Deflated(message, _)) if message.len() == 60));
-    assert!(matches!(next(&recv_stream), Some(Next::Message(message, _)) if message == "b"));
+    assert!(
+        matches!(next(&recv_stream), Some(Step::Other(Next::Deflated(message, _))) if message.len() == 60)
+    );
+    assert!(matches!(next(&recv_stream), Some(Step::Message(message, _)) if message == "b"));
     assert!(requests(WINDOW).insert(0, deflated(&[20, 20])).is_err(), "two share the frame");
     let cut = Item::Deflated(Bytes::from_static(&[9, 0, 0, 0, 1]));
     assert!(requests(WINDOW).insert(0, cut).is_err(), "it is shorter than it says");
@@ -182,7 +204,7 @@ fn a_stream_that_failed_keeps_nothing_that_cannot_be_read() {
     recv_stream.fail(Status::resource_exhausted("no room"));
     let _ = recv_stream.insert(0, Item::Messages(early.clone())).unwrap();
     assert!(early.is_unique(), "neither is kept");
-    assert!(matches!(next(&recv_stream), Some(Next::Failed(_))));
+    assert!(matches!(next(&recv_stream), Some(Step::Other(Next::Failed(_)))));
 }
 
 /// A hostile peer may open streams first and fill them later, so a window counts from its
@@ -280,7 +302,7 @@ fn responses_are_never_refused_and_widen_within_a_bound() {
         let window = ReceiveWindow::widening(first, limits.window());
         let stream = RecvStream::responses(window, WindowMemory::beyond(&share, first));
         let _ = stream.insert(0, Item::Headers(Bytes::new())).unwrap();
-        assert!(matches!(next(&stream), Some(Next::Headers(_))));
+        assert!(matches!(next(&stream), Some(Step::Other(Next::Headers(_)))));
         Read { stream, place: 1 }
     };
     let idle: Vec<_> = (0..500).map(|_| open()).collect();
@@ -400,14 +422,14 @@ proptest! {
                     true
                 }
                 2 => match next(&recv_stream) {
-                    Some(Next::Headers(_)) => true,
-                    Some(Next::Message(message, due)) => {
+                    Some(Step::Other(Next::Headers(_))) => true,
+                    Some(Step::Message(message, due)) => {
                         assert_eq!(message.len(), lens[read]);
                         read += 1;
                         due.into_iter().for_each(|granted| sending.handle_grant(granted));
                         true
                     }
-                    Some(Next::End(_)) => {
+                    Some(Step::Other(Next::End(_))) => {
                         is_ended = true;
                         true
                     }
