@@ -135,7 +135,7 @@ pub async fn accept(
         },
     };
     check_agreed(bootstrap.addresses().tls.as_deref(), Alpn::FARCALL)?;
-    let mut answer = Hello::new(&server.limits.told_by_server());
+    let mut answer = Hello::new(&server.limits.announced_by_server());
     answer.methods.clone_from(&server.methods);
     answer.method_kinds.clone_from(&server.method_kinds);
     answer.encodings = bootstrap.accepted_encodings(server.compression);

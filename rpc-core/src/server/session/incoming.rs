@@ -377,7 +377,7 @@ impl ServerSession {
         if !header.is_streaming {
             return Ok(None);
         }
-        let first = self.core.settled.limits.first_window();
+        let first = self.core.settled.limits.first_request_window();
         let memory = WindowMemory::open(&self.core.memory, first)?;
         let window = ReceiveWindow::widening(first, self.core.settled.limits.window());
         Ok(Some(Arc::new(RecvStream::requests(window, memory))))
