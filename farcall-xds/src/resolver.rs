@@ -41,7 +41,7 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(15);
 /// Where the stream ends, it is opened again, and meanwhile the servers stay as they are.
 ///
 /// `xds:///name` finds the control plane by gRPC's bootstrap file
-/// ([`XdsBootstrap`](crate::XdsBootstrap)); `docs/many-servers.md` says what is read of its
+/// ([`XdsBootstrap`](crate::XdsBootstrap)); the book's `many-servers.md` says what is read of its
 /// resources and what is not.
 ///
 /// # Examples

@@ -1,5 +1,5 @@
-//! The recipe of `docs/logging.md`: warnings are visible without `RUST_LOG`, and a full disk does
-//! not end the program. The test is its own child, whose output must not be the harness's.
+//! The recipe of the book's `logging.md`: warnings are visible without `RUST_LOG`, and a full
+//! disk does not end the program. The test is its own child, whose output must not be the harness's.
 #![allow(clippy::unwrap_used, reason = "a failed test is how these tests report")]
 
 use std::process::{Command, Output, Stdio};
@@ -48,7 +48,7 @@ fn document_has_the_recipe() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/logging.md");
     // A packed crate has no documents.
     if let Ok(page) = std::fs::read_to_string(page) {
-        assert!(page.contains(&recipe.join("\n")), "docs/logging.md has another recipe");
+        assert!(page.contains(&recipe.join("\n")), "docs/book/src/logging.md has another recipe");
     }
 }
 

@@ -134,7 +134,7 @@ define_settings! {
         /// kernels other than 6.1.
         ///
         /// Off by default; it also covers devices that were never checked for that
-        /// (`docs/rdma-devices.md` has the evidence). With it, a short READ gives the application
+        /// (`docs/book/src/rdma.md` has the evidence). With it, a short READ gives the application
         /// zeros where bytes are missing, and never what another connection received; nothing tells
         /// that bytes are missing. Without it, such a device is declined with the reason: `auto://`
         /// stays on TCP, and `rdma://` fails.

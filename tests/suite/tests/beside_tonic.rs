@@ -23,7 +23,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// What is known to differ, with what each shows; docs/differences-from-tonic.md has the reasons.
+/// Known differences, with what each shows; the book's differences-from-tonic.md has the reasons.
 const DIFFERENCES: &[(&str, &str, &str)] = &[
     ("deadline", "DeadlineExceeded", "Cancelled"),
     ("message over 4 MiB", "ResourceExhausted", "OutOfRange"),

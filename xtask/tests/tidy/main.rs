@@ -124,7 +124,12 @@ fn sentences_name_their_actor() {
 #[test]
 fn code_in_the_readme_is_run_by_tests() {
     let files: HashMap<String, String> = Workspace::load().text_files().into_iter().collect();
-    for page in ["README.md", "docs/examples.md", "docs/grpc.md", "docs/testing.md"] {
+    for page in [
+        "README.md",
+        "docs/book/src/examples.md",
+        "docs/book/src/grpc.md",
+        "docs/book/src/testing.md",
+    ] {
         assert_none(readme_excerpts::check(page, &files[page], &files));
     }
 }
@@ -132,13 +137,13 @@ fn code_in_the_readme_is_run_by_tests() {
 #[test]
 fn recipes_for_load_balancers_are_the_files_that_run() {
     let files: HashMap<String, String> = Workspace::load().text_files().into_iter().collect();
-    let page = &files["docs/behind-a-load-balancer.md"];
+    let page = &files["docs/book/src/behind-a-load-balancer.md"];
     for (language, file) in
         [("toml", "farcall.toml"), ("haproxy", "haproxy.cfg"), ("nginx", "nginx.conf")]
     {
         let (_, block) = page.split_once(&format!("```{language}\n")).expect("it has the block");
         let (block, _) = block.split_once("```").expect("the block ends");
-        assert_eq!(block, files[&format!("docs/load-balancers/{file}")], "{file}");
+        assert_eq!(block, files[&format!("docs/book/src/load-balancers/{file}")], "{file}");
         assert!(page.contains(&format!("](load-balancers/{file})")), "it links {file}");
     }
 }

@@ -1,7 +1,7 @@
 //! What tonic has in place of each behaviour: the same, something else, or nothing.
 //!
 //! What is else is asserted by the behaviour itself, and told with its reason in
-//! `docs/differences-from-tonic.md`, under the same name.
+//! `docs/book/src/differences-from-tonic.md`, under the same name.
 
 /// What tonic has in place of a behaviour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Whose client and whose server are looked at, and what a caller sees of the two together.
 //!
 //! What differs from farcall's own stub and server comes from tonic's generated code or from
-//! HTTP/2, and is told in `docs/differences-from-tonic.md` and `docs/grpc.md`.
+//! HTTP/2, and is told in `docs/book/src/differences-from-tonic.md` and `docs/book/src/grpc.md`.
 
 use farcall::Code;
 

@@ -1,4 +1,4 @@
-"""A farcall client over TCP, written from docs/protocol.md alone: unary calls and server streams.
+"""A farcall client over TCP, written from the chapter protocol.md alone: unary calls and server streams.
 
     python3 client.py HOST:PORT
 
