@@ -30,8 +30,8 @@ pub(crate) const STALLED_AFTER: Duration = Duration::from_secs(1);
 /// way when memory is short: a peer that reads a byte now and then would be never found otherwise.
 const DRAIN_SECONDS: u64 = 30;
 
-/// The time for which a refusal is remembered: two looks that end connections. Until then its
-/// holder counts as one, though it have nothing.
+/// The time for which a refusal is remembered: two looks that end connections. Until then the
+/// refused holder counts as one, even if it has nothing.
 const WANTED_FOR: Duration = Duration::from_secs(2);
 
 /// The part of what can be lent that is little: with less than a quarter free, holders that take
