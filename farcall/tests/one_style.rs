@@ -16,7 +16,7 @@ fn section<'a>(page: &'a str, name: &str) -> &'a str {
 }
 
 fn page() -> String {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/api.md");
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/api.md");
     std::fs::read_to_string(file).unwrap()
 }
 

@@ -95,7 +95,8 @@ mod tests {
 
     #[test]
     fn every_difference_is_told_in_the_documentation() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/differences-from-tonic.md");
+        let path =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/book/src/differences-from-tonic.md");
         let text = std::fs::read_to_string(path).unwrap();
         for (behaviour, difference) in DIFFERENT {
             assert!(text.contains(&format!("## `{difference}`")), "{difference}");
