@@ -122,17 +122,22 @@ fn sentences_name_their_actor() {
 }
 
 #[test]
-fn code_in_the_readme_is_run_by_tests() {
+fn code_in_documents_is_compiled_by_tests() {
     let files: HashMap<String, String> = Workspace::load().text_files().into_iter().collect();
-    for page in [
-        "README.md",
-        "docs/book/src/examples.md",
-        "docs/book/src/grpc.md",
-        "docs/book/src/testing.md",
-    ] {
-        assert_none(readme_excerpts::check(page, &files[page], &files));
-    }
+    assert_none(readme_excerpts::check("README.md", &files["README.md"], &files));
+    let is_chapter = |path: &str| path.starts_with("docs/book/src/") && path.ends_with(".md");
+    let chapters: Vec<_> = files.iter().filter(|(path, _)| is_chapter(path)).collect();
+    assert!(chapters.len() > 25, "only {} chapters were found", chapters.len());
+    assert_none(chapters.into_iter().flat_map(|(path, text)| {
+        let has_own_test = PACKED_PROGRAMS.iter().any(|name| path.ends_with(name));
+        let mut faults = readme_excerpts::check_blocks(path, text, has_own_test);
+        faults.extend(readme_excerpts::check(path, text, &files));
+        faults
+    }));
 }
+
+/// The chapters with whole programs, which `cargo xtask package` builds.
+const PACKED_PROGRAMS: &[&str] = &["/dependencies.md", "/published-services.md"];
 
 #[test]
 fn recipes_for_load_balancers_are_the_files_that_run() {
