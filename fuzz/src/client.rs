@@ -41,7 +41,7 @@ const fn method(path: &'static str, kind: CallKind) -> MethodDescriptor {
     MethodDescriptor { path, kind, idempotency: Idempotency::Unknown, detach: Detach::NONE }
 }
 
-/// What a server sends.
+/// Returns the kinds of frames that a server may send.
 fn kinds(view: Option<View>) -> &'static [FrameKind] {
     use FrameKind::{Headers, Messages, Response, Window};
     let Some(View { method, place, .. }) = view else { return &[Response] };
@@ -56,13 +56,13 @@ fn kinds(view: Option<View>) -> &'static [FrameKind] {
     }
 }
 
-/// So many calls that were started last are those that the server answers.
+/// Number of the latest calls among which the server picks the one to answer.
 const RECENT: u8 = 6;
 
 /// The most calls that callers make at a time: more than the server admits, so that some wait.
 const CALLERS_MAX: usize = 12;
 
-/// How long everything may take to end once the link has, on the paused clock.
+/// Time in which everything must end after the link has, on the paused clock.
 const END_LIMIT: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, Arbitrary)]
@@ -85,7 +85,7 @@ struct Start {
     reader: Reader,
 }
 
-/// How a stream of responses is read.
+/// A way to read a stream of responses.
 #[derive(Debug, Clone, Copy, Arbitrary)]
 enum Reader {
     AtOnce,

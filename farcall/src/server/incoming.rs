@@ -1,4 +1,4 @@
-//! What a server can take its connections from, beside an address.
+//! Sources of a server's connections other than an address.
 
 use std::error::Error;
 

@@ -1,4 +1,4 @@
-//! How a response stream that fails on this side ends for its reader.
+//! Ends of response streams that fail on this side, as their readers see them.
 
 use futures::FutureExt;
 use tonic::Streaming;

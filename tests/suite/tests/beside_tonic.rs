@@ -23,13 +23,13 @@ use tonic_types::{ErrorDetails, StatusExt};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Known differences, with what each shows; the book's differences-from-tonic.md has the reasons.
+/// Known differences, with the behavior of each. The book has the reasons.
 const DIFFERENCES: &[(&str, &str, &str)] = &[
     ("deadline", "DeadlineExceeded", "Cancelled"),
     ("message over 4 MiB", "ResourceExhausted", "OutOfRange"),
 ];
 
-/// What was observed, by the name of what was tried.
+/// Observations, by the name of the attempt.
 #[derive(Debug, Default)]
 struct Observed(BTreeMap<String, String>);
 

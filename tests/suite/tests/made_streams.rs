@@ -23,7 +23,7 @@ use tokio_util::task::AbortOnDropHandle;
 /// No wait of these tests is longer.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What a pipe holds each way: less than a piece of a large frame.
+/// Capacity of a pipe in each direction: less than a piece of a large frame.
 const PIPE_LEN: usize = 10_000;
 
 const LARGE: usize = 8 << 20;

@@ -17,10 +17,10 @@ const CRATES: &[&str] = &[
     "farcall-xds/src/",
 ];
 
-/// What writes lines, as words and signs with blanks between.
+/// Macros that write lines, as tokens with blanks between them.
 const WRITERS: &[&str] = &["error !", "warn !", "info !", "event !"];
 
-/// How many lines a file writes past the limit, and why.
+/// Number of unlimited lines that a file may write, with the reason.
 const FREE: &[(&str, usize, &str)] = &[
     ("rpc-core/src/limits/log.rs", 3, "the limit itself"),
     ("rpc-core/src/call/log.rs", 1, "`LogLimit::admit` just before it, a kind for each status"),

@@ -1,4 +1,4 @@
-//! What of the style and the architecture a machine can hold, as an ordinary test.
+//! The rules of style and architecture that a machine can check, as an ordinary test.
 //!
 //! Each rule is a function from text to faults, tested in its own file on snippets that break it,
 //! so that a rule which finds nothing is known to be able to. This file applies them to the
