@@ -136,7 +136,7 @@ fn code_in_documents_is_compiled_by_tests() {
     }));
 }
 
-/// The chapters with whole programs, which `cargo xtask package` builds.
+/// The chapters with whole programs, which `cargo xtask package --published` and `--weight` build.
 const PACKED_PROGRAMS: &[&str] = &["/dependencies.md", "/published-services.md"];
 
 #[test]
