@@ -30,7 +30,6 @@
 //! The crate `farcall-service-config` reads gRPC's service config, which is JSON.
 
 pub use rpc_core::client::attempts::MethodConfig;
-pub use rpc_core::policy::retry::codes::Codes;
-pub use rpc_core::policy::retry::config::{
-    HedgingPolicy, RetryBudget, RetryPolicy, RetryRate, RetryThrottling,
+pub use rpc_core::policy::retry_config::{
+    Codes, HedgingPolicy, RetryBudget, RetryPolicy, RetryRate, RetryThrottling,
 };

@@ -11,9 +11,10 @@ use arbitrary::{Arbitrary, Unstructured};
 use futures::future::BoxFuture;
 use futures::{FutureExt, stream};
 use rpc_core::client::{
-    Connect, Connection, Established, client_streaming, server_streaming, streaming, unary,
+    ClientConfig, Connect, Connection, Established, client_streaming, connect, server_streaming,
+    streaming, unary,
 };
-use rpc_core::connect::{ClientConfig, ConnectError, Wanted, connect};
+use rpc_core::connect::{ConnectError, Wanted};
 use rpc_core::wire::FrameKind;
 use rpc_core::wire::hello::{self, Hello};
 use rpc_core::{

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream;
-use rpc_core::connect::OtherProtocol;
-use rpc_core::server::{HandlerFuture, Offers, ServerCall, ServerParts, ServerSettings};
+use rpc_core::server::{
+    HandlerFuture, Offers, OtherProtocol, ServerCall, ServerParts, ServerSettings,
+};
 use rpc_core::wire::hello::{self, Hello};
 use rpc_core::wire::{MAGIC, Spoken};
 use rpc_core::{Limits, Request, Response, Service, ServiceDescriptor, Status};

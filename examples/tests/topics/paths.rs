@@ -1,4 +1,4 @@
-//! What calls travel over, and the RDMA handle that servers and channels share.
+//! The path of a channel, and the RDMA handle that servers and channels share.
 
 use std::sync::OnceLock;
 

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use rpc_core::client::attempts::ServiceConfig;
 use rpc_core::client::endpoints::Endpoints;
 use rpc_core::client::{
-    CallRules, ChannelParts, ChannelSettings, ConfiguredNames, Credentials, Subchannel, Target,
-    TargetRules, Watched,
+    CallRules, ChannelParts, ChannelSettings, ClientConfig, ConfiguredNames, Credentials,
+    Subchannel, Target, TargetRules, Watched,
 };
-use rpc_core::connect::{ClientConfig, UpgradePolicy};
+use rpc_core::connect::UpgradePolicy;
 use rpc_core::inproc::InprocConnector;
 use rpc_core::settings::{Layers, expect_valid};
 #[cfg(feature = "grpc")]

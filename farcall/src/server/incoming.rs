@@ -106,7 +106,8 @@ mod tests {
     use futures::channel::oneshot;
     use futures::future::BoxFuture;
     use futures::stream;
-    use rpc_core::connect::{Bootstrap, ClientConfig};
+    use rpc_core::client::ClientConfig;
+    use rpc_core::connect::Bootstrap;
     use rpc_transport_tcp::StreamConnector;
     use tokio::io::DuplexStream;
 

@@ -4,11 +4,11 @@ use futures::FutureExt;
 use tonic::Streaming;
 
 use super::*;
-use crate::call::message_limits::MessageLimits;
-use crate::inproc::InprocTransport;
+use crate::call::options::MessageLimits;
 use crate::limits::memory::MemoryShare;
 use crate::session::{Role, SessionCore, Settled};
 use crate::stream::{Item, response_streaming};
+use crate::transport::inproc::InprocTransport;
 use crate::transport::{Addresses, TransportError};
 use crate::{
     CallKind, Detach, Idempotency, Limits, MayHaveExecuted, Method, MethodDescriptor, Negotiated,

@@ -9,7 +9,7 @@ use tonic::Status;
 use super::batch::{Batch, Framed};
 use super::{SendStream, StreamWriter};
 use crate::Detach;
-use crate::call::message_limits::{MessageLimit, MessageLimits};
+use crate::call::options::{MessageLimit, MessageLimits};
 use crate::call::refusal;
 use crate::compression::{Deflated, is_due};
 use crate::payload::encode::{Encode, Split};

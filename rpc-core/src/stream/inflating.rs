@@ -5,7 +5,7 @@ use tonic::Status;
 
 use super::session_io::SessionIo;
 use crate::Method;
-use crate::call::message_limits::MessageLimit;
+use crate::call::options::MessageLimit;
 use crate::call::refusal;
 use crate::compression::{INFLATER_HELD, inflate};
 use crate::limits::memory::MemoryCharge;

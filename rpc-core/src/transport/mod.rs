@@ -18,6 +18,7 @@ pub mod byte_budget;
 mod close_reason;
 pub(crate) mod frames;
 mod identity;
+pub(crate) mod inproc;
 mod out_frame;
 
 pub use addresses::Addresses;
@@ -34,9 +35,9 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use thiserror::Error;
 
+use crate::handoff::Handoff;
 use crate::limits::memory::MemoryShare;
 use crate::policy::progress::Flows;
-use crate::runtime::handoff::Handoff;
 use crate::wire::{HEADER_LEN, ProtocolError};
 use crate::{BufferSource, Deadline};
 

@@ -157,7 +157,7 @@ impl RdmaUpgrade {
         let worker = self.worker(&port)?;
         // Keys and queues of one opening of a device mean nothing to another.
         let port = Port { device: worker.shared.attachment.device().clone(), ..port };
-        let peer = PeerKey::of(addresses);
+        let peer = PeerKey::new(addresses.peer);
         // This side proves what it offers itself, and waits for no client.
         let unproven = offer.map(|_| worker.shared.take_unproven(peer)).transpose();
         let unproven = unproven.map_err(in_use)?;

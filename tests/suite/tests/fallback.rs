@@ -122,9 +122,8 @@ mod server_without_rdma {
     use std::sync::Arc;
 
     use farcall_suite::raw_peer::RawPeer;
-    use rpc_core::connect::{
-        Candidate, ClientConfig, Declined, PendingOffer, Upgrade, UpgradePolicy,
-    };
+    use rpc_core::client::ClientConfig;
+    use rpc_core::connect::{Candidate, Declined, PendingOffer, Upgrade, UpgradePolicy};
     use rpc_core::transport::Addresses;
     use rpc_core::wire::hello::{self, Hello, Offer};
     use rpc_transport_tcp::TcpConnector;

@@ -18,7 +18,8 @@ use farcall_suite::interop_proto::{
     StreamingInputCallResponse, StreamingOutputCallRequest, StreamingOutputCallResponse,
 };
 use farcall_testkit::certificates::{Authority, Leaf, Wanted};
-use rpc_core::connect::{Alpn, ClientConfig, OpenStream as _};
+use rpc_core::client::{ClientConfig, OpenStream as _};
+use rpc_core::connect::Alpn;
 use rpc_transport_tcp::TcpConnector;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;

@@ -17,7 +17,8 @@ use farcall_suite::interop_proto::test_service_rpc::{TestServiceService, TestSer
 use farcall_suite::interop_proto::test_service_server::{TestService, TestServiceServer};
 use farcall_suite::interop_proto::{Empty, SimpleRequest, SimpleResponse};
 use farcall_testkit::certificates::{Authority as Issuer, Leaf, Wanted};
-use rpc_core::connect::{Alpn, ClientConfig, OpenStream as _};
+use rpc_core::client::{ClientConfig, OpenStream as _};
+use rpc_core::connect::Alpn;
 use rpc_transport_tcp::TcpConnector;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};

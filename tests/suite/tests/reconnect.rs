@@ -10,11 +10,11 @@ use farcall_suite::Probe;
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use futures::future::BoxFuture;
-use rpc_core::client::{Connect, Established};
-use rpc_core::connect::{self, ClientConfig, ConnectError, ServerHandshake, Wanted};
+use rpc_core::client::{ClientConfig, Connect, Established};
+use rpc_core::connect::{ConnectError, Wanted};
 use rpc_core::inproc::{InprocConnector, InprocListener};
 use rpc_core::memory::MemoryShare;
-use rpc_core::server::Listen;
+use rpc_core::server::{self, Listen, ServerHandshake};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -145,7 +145,7 @@ async fn a_server_that_says_hello_and_closes_counts_as_dead() {
         };
         while let Ok(Some(bootstrap)) = listener.accept().await {
             drop(
-                connect::accept(bootstrap, &server, &MemoryShare::default())
+                server::accept(bootstrap, &server, &MemoryShare::default())
                     .await
                     .expect("a good client"),
             );

@@ -9,7 +9,7 @@ use mdbook_driver::book::Book;
 use mdbook_driver::errors::Result;
 use mdbook_preprocessor::{Preprocessor, PreprocessorContext};
 
-/// Where the chapters are, below the root of the repository.
+/// The folder of chapters, below the root of the repository.
 const CHAPTERS: &str = "docs/book/src";
 
 /// Replaces links to files outside the book by their paths.

@@ -15,7 +15,7 @@ use farcall_suite::proto::ParkRequest;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 use log::Log;
 use rig::{BACKOFF, Rig, end, prefer, require};
-use rpc_core::connect::ClientConfig;
+use rpc_core::client::ClientConfig;
 use rpc_core::inproc::InprocConnector;
 use tokio::time::{Instant, sleep};
 

@@ -8,7 +8,8 @@ use farcall_suite::OneServer as _;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::proto::{EchoReply, EchoRequest, ParkRequest};
 use farcall_suite::{Event, Probe, Watch};
-use rpc_core::connect::{ClientConfig, UpgradePolicy};
+use rpc_core::client::ClientConfig;
+use rpc_core::connect::UpgradePolicy;
 use rpc_core::inproc::{InprocConnector, InprocListener};
 use tokio::task::JoinHandle;
 

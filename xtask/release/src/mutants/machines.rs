@@ -31,10 +31,10 @@ const CORE: Reduced = Reduced {
     folder: "rpc-core",
     sources: &[
         "balance",
-        "call/descriptor.rs",
         "calls",
         "limits/connection.rs",
         "limits/quota.rs",
+        "method.rs",
         "payload/tail_field.rs",
         "policy",
         "readable.rs",
