@@ -39,8 +39,12 @@ async fn one_handle_serves_both_sides() -> anyhow::Result<()> {
 static CHANNEL: OnceLock<Channel> = OnceLock::new();
 
 fn channel() -> Channel {
-    let connect = || Channel::builder("auto://127.0.0.1:1").unwrap().connect_lazy();
-    CHANNEL.get_or_init(connect).clone()
+    CHANNEL
+        .get_or_init(|| {
+            let builder = Channel::builder("auto://127.0.0.1:1").expect("a valid address");
+            builder.connect_lazy()
+        })
+        .clone()
 }
 
 #[test]
