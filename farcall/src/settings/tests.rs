@@ -301,8 +301,8 @@ pub(super) fn uncommented(reference: &str) -> String {
 #[test]
 fn the_reference_is_the_file_in_docs_and_its_defaults_are_the_defaults() {
     let reference = Settings::reference();
-    assert_is_file("../docs/farcall.toml", &reference);
-    let said = Settings::parse("docs/farcall.toml", &uncommented(&reference)).unwrap();
+    assert_is_file("../docs/book/src/farcall.toml", &reference);
+    let said = Settings::parse("docs/book/src/farcall.toml", &uncommented(&reference)).unwrap();
     let unsaid =
         Settings::parse("nothing", "[targets.inventory]\naddress = \"tcp://h:1\"").unwrap();
     let [said, unsaid] = [&said, &unsaid].map(|it| it.channel_builder("inventory").unwrap());

@@ -64,7 +64,7 @@ define_settings! {
         ///
         /// 1,024 by default. With slots of 4,352 bytes that is 4.3 MiB. On hardware the queues
         /// count as locked memory, too: under a low `RLIMIT_MEMLOCK` a lane gets fewer slots, and
-        /// fewer and smaller connections. `docs/rdma-devices.md` has the sums. At least 3.
+        /// fewer and smaller connections. The book's `rdma.md` has the sums. At least 3.
         receive_slots, with_receive_slots: u16 as Plain = 1024, Start,
             MIN_RECEIVE_SLOTS.., "a connection takes as many";
         /// The length of a slot; a longer frame is read by RDMA READ.
@@ -135,7 +135,7 @@ define_settings! {
         /// kernels other than 6.1.
         ///
         /// Off by default; it also covers devices that were never checked for that
-        /// (`docs/rdma-devices.md` has the evidence). With it, a short READ gives the application
+        /// (`docs/book/src/rdma.md` has the evidence). With it, a short READ gives the application
         /// zeros where bytes are missing, and never what another connection received; nothing tells
         /// that bytes are missing. Without it, such a device is declined with the reason: `auto://`
         /// stays on TCP, and `rdma://` fails.
