@@ -33,6 +33,8 @@ pub mod codegen;
 mod connect_info;
 #[cfg(feature = "grpc")]
 pub mod grpc;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 pub mod protocol;
 mod rdma;
 pub mod resolve;

@@ -21,6 +21,7 @@ pub mod connect;
 pub mod inproc;
 pub mod layer;
 pub mod limits;
+pub mod metrics;
 mod payload;
 pub mod policy;
 pub mod readable;

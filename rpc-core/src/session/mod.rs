@@ -13,6 +13,7 @@ use crate::call::refusal;
 use crate::calls::receive_budget::ReceiveBudget;
 use crate::connect::{ConnectionInfo, Fallback};
 use crate::limits::memory::MemoryShare;
+use crate::metrics::connection_ended;
 use crate::policy::keepalive::{PingLimiter, Traffic};
 use crate::transport::frames::take_apart;
 use crate::transport::{Addresses, Transport};
@@ -32,6 +33,14 @@ pub(crate) enum Role {
 }
 
 impl Role {
+    /// Its name among the labels of metrics.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Server => "server",
+        }
+    }
+
     /// What it receives, in the words of a refusal.
     fn receives(self) -> &'static str {
         match self {
@@ -76,6 +85,13 @@ pub(crate) struct SessionCore {
     /// What the connection may hold of the memory budget of its server. A client has no budget.
     pub(crate) memory: MemoryShare,
     ping_limiter: Mutex<PingLimiter>,
+}
+
+impl Drop for SessionCore {
+    fn drop(&mut self) {
+        let (side, transport) = (self.role.name(), &self.transport);
+        connection_ended(side, transport.name(), transport.stats());
+    }
 }
 
 impl SessionCore {

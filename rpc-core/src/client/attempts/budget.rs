@@ -4,6 +4,8 @@ use std::fmt;
 
 use tower::retry::budget::{Budget as _, TpsBudget};
 
+use crate::Method;
+use crate::metrics::{RetryKind, retry_denied};
 use crate::policy::retry::config::RetryBudget;
 use crate::policy::retry::throttling::Tokens;
 
@@ -44,8 +46,18 @@ impl Budget {
         }
     }
 
+    /// Takes the right to one attempt beside the first of a call of `method`, and counts it when
+    /// there is none.
+    pub(super) fn take_for(&self, method: &Method, kind: RetryKind) -> bool {
+        let is_allowed = self.take();
+        if !is_allowed {
+            retry_denied(method, kind);
+        }
+        is_allowed
+    }
+
     /// Takes the right to one attempt beside the first; false when there is none.
-    pub(super) fn take(&self) -> bool {
+    fn take(&self) -> bool {
         match self {
             Self::Rate(rate) => rate.withdraw(),
             Self::Tokens(tokens) => tokens.allow(),

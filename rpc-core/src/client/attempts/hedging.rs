@@ -8,6 +8,7 @@ use super::budget::Budget;
 use super::shared::SharedAttempts;
 use super::{count, failure, mark_attempt};
 use crate::client::{Call, Caller, ClientCall, ClientReply};
+use crate::metrics::{RetryKind, retried};
 use crate::policy::retry::config::HedgingPolicy;
 use crate::policy::retry::hedges::{Hedges, Outcome};
 
@@ -47,7 +48,7 @@ pub(super) async fn call<C: Caller>(
                 last = Some(status);
             }
             () = until(due), if due.is_some() => {
-                if hedges.is_begun() && !budget.take() {
+                if hedges.is_begun() && !budget.take_for(call.method(), RetryKind::Hedge) {
                     match (hedges.give_up(), last.take()) {
                         (Outcome::Ended, Some(status)) => {
                             return Err(shared.with(|it| it.final_status(status)));
@@ -55,6 +56,9 @@ pub(super) async fn call<C: Caller>(
                         (_, status) => last = status,
                     }
                     continue;
+                }
+                if hedges.is_begun() {
+                    retried(call.method(), RetryKind::Hedge);
                 }
                 let attempt = call.try_clone().expect("its request is one message");
                 running.push(make(caller, attempt, hedges.sent(now())));

@@ -7,6 +7,7 @@ use tonic::Status;
 use super::machine::{Attempts, Next, Servers};
 use crate::balance::EndpointId;
 use crate::call::log::NameOf;
+use crate::metrics::{RetryKind, retried, retry_denied};
 use crate::wire::PeerText;
 use crate::{MayHaveExecuted, Method};
 
@@ -84,6 +85,14 @@ impl<'a> LevelAttempts<'a> {
         status: Status,
         take_replay: impl FnOnce() -> bool,
     ) -> Result<(), Status> {
+        let method = self.method;
+        let take_replay = || {
+            let is_allowed = take_replay();
+            if !is_allowed {
+                retry_denied(method, RetryKind::Replay);
+            }
+            is_allowed
+        };
         let next = match self.shared {
             None => self.own.failed(status, self.servers, take_replay),
             Some(shared) => {
@@ -93,7 +102,10 @@ impl<'a> LevelAttempts<'a> {
         match next {
             Next::Again { status, .. } => {
                 if MayHaveExecuted::is_said_by(&status) {
+                    retried(self.method, RetryKind::Replay);
                     log_replay(self.method, &status);
+                } else {
+                    retried(self.method, RetryKind::NotExecuted);
                 }
                 Ok(())
             }

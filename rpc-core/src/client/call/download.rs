@@ -1,11 +1,12 @@
 //! The response stream of a call, from its headers on.
 
 use tokio_util::task::AbortOnDropHandle;
-use tonic::Status;
 use tonic::metadata::MetadataMap;
+use tonic::{Code, Status};
 
 use crate::Deadline;
 use crate::client::call::begun::BegunWithin;
+use crate::client::call::meter::CallMeter;
 use crate::client::connection::{Answer, CallGuard, Started, refused};
 use crate::stream::{End, MessageBody, Next, OnComplete};
 use crate::wire::metadata;
@@ -17,14 +18,32 @@ pub(in crate::client) struct StreamGuard {
     guard: CallGuard,
     _upload: Option<AbortOnDropHandle<()>>,
     call: BegunWithin,
+    /// What a level above counts of the whole call.
+    whole: Option<CallMeter>,
+}
+
+impl StreamGuard {
+    /// Counts the whole call until it ends with the stream.
+    pub(in crate::client) fn count_whole(&mut self, meter: CallMeter) {
+        self.whole = Some(meter);
+    }
+
+    fn set_code(&mut self, code: Code) {
+        self.call.meter_mut().set_code(code);
+        if let Some(whole) = &mut self.whole {
+            whole.set_code(code);
+        }
+    }
 }
 
 impl OnComplete for StreamGuard {
     fn complete(&mut self) {
         self.guard.complete();
+        self.set_code(Code::Ok);
     }
 
     fn fail(&mut self, status: &Status) {
+        self.set_code(status.code());
         self.call.log_failure(status);
     }
 
@@ -70,6 +89,6 @@ pub(in crate::client) fn download(
     };
     let timer = call.deadline().map(|Deadline(at)| Box::pin(tokio::time::sleep_until(at)));
     let (id, receiving) = (guard.id(), call.receiving());
-    let stream_guard = StreamGuard { guard, _upload: upload, call };
+    let stream_guard = StreamGuard { guard, _upload: upload, call, whole: None };
     Ok(MessageBody::new(recv_stream, io, id, receiving, timer, Some(stream_guard)))
 }

@@ -8,7 +8,7 @@ use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 use prost::Message;
 use tonic::metadata::MetadataMap;
-use tonic::{Extensions, Response, Status, Streaming};
+use tonic::{Code, Extensions, Response, Status, Streaming};
 
 use crate::Trailers;
 use crate::call::message_limits::MessageLimit;
@@ -17,6 +17,7 @@ use crate::call::{merge, refusal};
 use crate::client::Reply;
 use crate::client::call::begun::EndLog;
 use crate::client::call::download::StreamGuard;
+use crate::client::call::meter::CallMeter;
 use crate::stream::{MessageBody, StreamPart, response_streaming, scripted_streaming};
 use crate::wire::outcome::Outcome;
 
@@ -111,6 +112,23 @@ impl ClientReply {
         stream: MessageBody<StreamGuard>,
     ) -> Self {
         Self::new(metadata, Extensions::new(), ReplyBody::Stream(Box::new(stream)))
+    }
+
+    /// Counts the whole call with `meter`: it is over, or ends with the stream.
+    pub(in crate::client) fn count_whole(&mut self, mut meter: CallMeter) {
+        match &mut self.body {
+            ReplyBody::Message(_) => meter.finish(&Ok::<_, Status>(())),
+            ReplyBody::Stream(body) => {
+                if let Some(guard) = &mut body.end {
+                    guard.count_whole(meter);
+                }
+            }
+            ReplyBody::Scripted(parts) if meter.is_on() => {
+                let inner = std::mem::replace(parts, stream::empty().boxed());
+                *parts = counted(inner, meter).boxed();
+            }
+            ReplyBody::Scripted(_) => {}
+        }
     }
 
     /// The response's metadata; trailing metadata is among it unless the response is a stream.
@@ -213,6 +231,18 @@ impl ClientReply {
         };
         response(self.parts, stream)
     }
+}
+
+/// The same stream, with which what `meter` counts ends.
+pub(in crate::client) fn counted(
+    parts: BoxStream<'static, Result<StreamPart, Status>>,
+    mut meter: CallMeter,
+) -> impl Stream<Item = Result<StreamPart, Status>> + Send + 'static {
+    parts.inspect(move |part| match part {
+        Ok(StreamPart::Message(message)) => meter.receive(message.len()),
+        Ok(StreamPart::Trailers(_)) => meter.set_code(Code::Ok),
+        Err(status) => meter.set_code(status.code()),
+    })
 }
 
 /// The response with a body, as the stub is given it.

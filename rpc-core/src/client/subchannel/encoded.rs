@@ -6,13 +6,14 @@
 use futures::future::Either;
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
-use tonic::Status;
+use tonic::{Code, Status};
 
 use super::Route;
 use crate::call::message_limits::MessageLimit;
 use crate::client::attempts::{LevelAttempts, Servers};
 use crate::client::call::begun::{Begun, BegunWithin};
 use crate::client::call::deadline::within;
+use crate::client::call::meter::CallMeter;
 use crate::client::{Call, ClientReply, EncodedBody, EncodedCall, EncodedReply};
 use crate::stream::StreamPart;
 use crate::{Deadline, NotExecuted, Readiness};
@@ -22,22 +23,32 @@ impl Route<'_> {
     pub(super) async fn call_encoded(self, mut call: Call<'_>) -> Result<ClientReply, Status> {
         let manager = &self.subchannel.manager;
         let begun = Begun::new(self.rules, &mut call);
+        let mut meter = call.metered.begin(begun.at());
         let (readiness, deadline) = (call.readiness(self.rules), begun.deadline().copied());
         let method = call.method().clone();
         let call = checked(call.into_encoded(deadline), begun.limits().of_requests());
-        let made = async { self.make_encoded(call?, readiness).await };
-        let made = within(deadline.as_ref(), made).await;
+        let made = {
+            let made = async { self.make_encoded(call?, readiness, &mut meter).await };
+            within(deadline.as_ref(), made).await
+        };
         let limit = begun.limits().of_responses();
         let made = made.and_then(|reply| match &reply {
-            EncodedReply::Message { message, .. } => limit.check(message.len()).map(|()| reply),
+            EncodedReply::Message { message, .. } => {
+                meter.receive(message.len());
+                limit.check(message.len()).map(|()| reply)
+            }
             EncodedReply::Stream { .. } => Ok(reply),
         });
+        if !matches!(made, Ok(EncodedReply::Stream { .. })) {
+            meter.finish(&made);
+        }
         Ok(match begun.finish(&method, manager, made)? {
             EncodedReply::Message { initial, trailers, message } => {
                 ClientReply::with_message(initial, trailers, message)
             }
             EncodedReply::Stream { initial, parts } => {
-                ClientReply::with_stream(initial, bounded(parts, begun.within(&method, manager)))
+                let call = begun.within(&method, manager, meter);
+                ClientReply::with_stream(initial, bounded(parts, call))
             }
         })
     }
@@ -47,11 +58,13 @@ impl Route<'_> {
         self,
         mut call: EncodedCall,
         readiness: Readiness,
+        meter: &mut CallMeter,
     ) -> Result<EncodedReply, Status> {
         let (method, limit) = (call.method.clone(), call.limit);
         let Self { subchannel, shared, .. } = self;
         let mut attempts = LevelAttempts::new(&method, Servers::One, call.is_repeatable(), shared);
         loop {
+            meter.start_attempt(|| call.message_len());
             let connection = match subchannel.manager.open() {
                 Some(connection) => Ok(connection),
                 None => subchannel.connection(readiness, limit.as_ref()).await,
@@ -59,7 +72,10 @@ impl Route<'_> {
             let connection = connection.map_err(|status| attempts.final_status(status))?;
             match connection.into_encoded()?.call(call.attempt()).await {
                 Ok(reply) => return Ok(reply),
-                Err(status) => attempts.failed(status, || subchannel.manager.take_replay())?,
+                Err(status) => {
+                    meter.fail_attempt(&status);
+                    attempts.failed(status, || subchannel.manager.take_replay())?;
+                }
             }
         }
     }
@@ -92,7 +108,7 @@ fn bounded(
 ) -> impl Stream<Item = Result<StreamPart, Status>> + Send + 'static {
     let limit = call.receiving().limit;
     stream::unfold(Some((parts, call)), move |state| async move {
-        let (mut parts, call) = state?;
+        let (mut parts, mut call) = state?;
         let over = match call.deadline() {
             Some(Deadline(at)) => Either::Left(tokio::time::sleep_until(at)),
             None => Either::Right(std::future::pending()),
@@ -109,10 +125,17 @@ fn bounded(
             Ok(part)
         });
         match next {
-            Ok(part) => Some((Ok(part), Some((parts, call)))),
+            Ok(part) => {
+                match &part {
+                    StreamPart::Message(message) => call.meter_mut().receive(message.len()),
+                    StreamPart::Trailers(_) => call.meter_mut().set_code(Code::Ok),
+                }
+                Some((Ok(part), Some((parts, call))))
+            }
             Err(status) => {
                 let is_over = call.deadline().is_some_and(|it| it.is_cause_of(&status));
                 let status = if is_over { call.over_time() } else { status };
+                call.meter_mut().set_code(status.code());
                 call.log_failure(&status);
                 Some((Err(status), None))
             }

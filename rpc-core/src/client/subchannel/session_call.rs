@@ -16,9 +16,11 @@ use crate::client::attempts::{LevelAttempts, Servers, SharedAttempts};
 use crate::client::call::begun::Begun;
 use crate::client::call::deadline::within;
 use crate::client::call::download::{download, headers};
+use crate::client::call::meter::CallMeter;
 use crate::client::call::{RequestStream, Sent};
 use crate::client::connection::Reply;
 use crate::client::{Call, ClientReply, Outgoing, Started};
+use crate::payload::encode::Encode;
 use crate::{CallKind, NotExecuted, Readiness};
 
 /// How many closed connections a call may meet before it fails: the channel's, its replacement, and
@@ -35,6 +37,7 @@ pub(in crate::client) enum CallFuture<'c, 'r, F> {
         begun: Begun,
         readiness: Readiness,
         shared: Option<&'c SharedAttempts>,
+        meter: CallMeter,
     },
     Boxed(Pin<Box<F>>),
 }
@@ -49,7 +52,8 @@ where
         let Route { subchannel, rules, shared } = route;
         let begun = Begun::new(rules, &mut call);
         let readiness = call.readiness(rules);
-        Self::Direct { subchannel, call, begun, readiness, shared }
+        let meter = call.metered.begin(begun.at());
+        Self::Direct { subchannel, call, begun, readiness, shared, meter }
     }
 
     /// A call that is made in another way.
@@ -71,9 +75,9 @@ where
         mut self,
     ) -> impl Future<Output = Result<ClientReply, Status>> + Send {
         async move {
-            let (subchannel, call, begun, readiness, shared) = match &mut self {
-                Self::Direct { subchannel, call, begun, readiness, shared } => {
-                    (*subchannel, call, &*begun, *readiness, *shared)
+            let (subchannel, call, begun, readiness, shared, meter) = match &mut self {
+                Self::Direct { subchannel, call, begun, readiness, shared, meter } => {
+                    (*subchannel, call, &*begun, *readiness, *shared, meter)
                 }
                 Self::Boxed(call) => return call.await,
             };
@@ -84,8 +88,12 @@ where
                 Sent::Stream(stream) => (None, Some(stream)),
             };
             let call = Outgoing { method, metadata, deadline, readiness, limits, message };
-            let made = pin!(subchannel.make(&call, stream, begun, shared));
-            begun.finish(method, &subchannel.manager, within(deadline, made).await)
+            let made = {
+                let made = pin!(subchannel.make(&call, stream, (begun, &mut *meter), shared));
+                within(deadline, made).await
+            };
+            meter.finish(&made);
+            begun.finish(method, &subchannel.manager, made)
         }
     }
 }
@@ -113,13 +121,14 @@ impl Subchannel {
         &'a self,
         call: &'a Outgoing<'a>,
         mut stream: Option<&'a mut (dyn RequestStream + 'static)>,
-        begun: &'a Begun,
+        (begun, meter): (&'a Begun, &'a mut CallMeter),
         shared: Option<&'a SharedAttempts>,
     ) -> impl Future<Output = Result<ClientReply, Status>> + Send + use<'a> {
         async move {
             let is_repeatable = call.message.is_some();
             let mut attempts = LevelAttempts::new(call.method, Servers::One, is_repeatable, shared);
             loop {
+                meter.start_attempt(|| call.message.map_or(0, Encode::len));
                 let started = match self.try_start(call) {
                     Ok(StartAttempt::Started(started)) => Ok(started),
                     // In memory of its own: most calls find a connection that takes them.
@@ -127,14 +136,18 @@ impl Subchannel {
                     Err(status) => Err(status),
                 };
                 let mut started = started.map_err(|status| attempts.final_status(status))?;
+                meter.follow(&started);
                 let upload = stream.as_mut().and_then(|stream| stream.start(&started, *call));
                 let status = match call.method.kind() {
                     CallKind::Unary | CallKind::ClientStreaming => {
                         let inflating = match started.reply().await {
-                            Ok(reply) => match self.answered(&started, reply, call, begun) {
-                                Answered::Ended(result) => return result,
-                                Answered::Inflating(inflating) => Ok(inflating),
-                            },
+                            Ok(reply) => {
+                                meter.receive(reply.message.len());
+                                match self.answered(&started, reply, call, begun) {
+                                    Answered::Ended(result) => return result,
+                                    Answered::Inflating(inflating) => Ok(inflating),
+                                }
+                            }
                             Err(status) => Err(status),
                         };
                         match inflating {
@@ -145,7 +158,7 @@ impl Subchannel {
                     CallKind::ServerStreaming | CallKind::Streaming => {
                         match headers(&mut started).await {
                             Ok(metadata) => {
-                                let begun = begun.within(call.method, &self.manager);
+                                let begun = begun.within(call.method, &self.manager, meter.take());
                                 let stream = download(started, upload, begun)?;
                                 return Ok(ClientReply::of_stream(metadata, stream));
                             }
@@ -153,6 +166,7 @@ impl Subchannel {
                         }
                     }
                 };
+                meter.fail_attempt(&status);
                 attempts.failed(status, || self.manager.take_replay())?;
             }
         }

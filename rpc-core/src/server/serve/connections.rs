@@ -6,6 +6,7 @@ use slab::Slab;
 
 use crate::connect::ConnectionInfo;
 use crate::limits::memory::{Holding, MemoryShare};
+use crate::metrics::connection_opened;
 use crate::server::ServerConnection;
 
 /// The open connections of a server.
@@ -70,6 +71,7 @@ impl<'a> Registered<'a> {
         let open = OpenConnection { connection: Arc::clone(&connection), memory };
         let key = connections.lock().insert(open);
         let this = Self { connections, key, connection };
+        connection_opened("server", &this.connection.info());
         this.connection.start();
         this
     }

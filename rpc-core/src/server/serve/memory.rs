@@ -42,6 +42,11 @@ impl ServerMemory {
         self.limit.total()
     }
 
+    /// The bytes that may count.
+    pub(in crate::server) fn max(&self) -> u64 {
+        self.limit.max()
+    }
+
     /// The signal that little is free.
     pub(super) fn pressure(&self) -> &Pressure {
         &self.pressure
