@@ -114,6 +114,7 @@ const BYTES_BUCKETS: &[f64] = &[
 
 impl Metric {
     /// Declares a counter.
+    #[doc(hidden)]
     #[must_use]
     pub const fn counter(
         name: &'static str,
@@ -126,12 +127,14 @@ impl Metric {
     }
 
     /// The same declaration, of a gauge.
+    #[doc(hidden)]
     #[must_use]
     pub const fn as_gauge(self) -> Self {
         Self { kind: MetricKind::Gauge, ..self }
     }
 
     /// The same declaration, of a histogram.
+    #[doc(hidden)]
     #[must_use]
     pub const fn as_histogram(self) -> Self {
         Self { kind: MetricKind::Histogram, ..self }
@@ -149,6 +152,7 @@ impl Metric {
     }
 
     /// Describes the metric to the recorder.
+    #[doc(hidden)]
     pub fn describe(&self) {
         let (name, unit) = (KeyName::from_const_str(self.name), Some(self.unit.to_facade()));
         let description = SharedString::const_str(self.description);
@@ -168,11 +172,13 @@ impl Metric {
     }
 
     /// Returns the counter with these values of the labels, in their order.
+    #[doc(hidden)]
     pub fn counter_with(&self, values: &[&str]) -> Counter {
         with_recorder(|recorder| recorder.register_counter(&self.key(values), &METADATA))
     }
 
     /// Returns the gauge with these values of the labels, in their order.
+    #[doc(hidden)]
     pub fn gauge_with(&self, values: &[&str]) -> Gauge {
         with_recorder(|recorder| recorder.register_gauge(&self.key(values), &METADATA))
     }
