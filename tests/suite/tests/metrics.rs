@@ -125,7 +125,9 @@ async fn calls_are_counted_by_method_status_and_path() {
         assert_eq!(sum("farcall_server_connections", &path), 1.0);
         let state = if transport == "rdma" { "upgraded" } else { "direct" };
         assert_eq!(sum("farcall_client_connections", &[target, ("state", state)]), 1.0);
-        assert!(sum("farcall_connections_written_bytes_total", &[("transport", transport)]) > 200.0);
+        assert!(
+            sum("farcall_connections_written_bytes_total", &[("transport", transport)]) > 200.0
+        );
         channels.push(channel);
     }
     assert_eq!(sum("grpc_server_call_started_total", &[method]), 5.0);
@@ -179,7 +181,10 @@ async fn streams_count_when_they_end_with_all_their_bytes() {
     let failure = Some(FailRequest { code: Code::DataLoss as i32, ..Default::default() });
     let request = DownloadRequest { messages, failure, ..Default::default() };
     let mut replies = stub.download(request.clone()).await.unwrap().into_inner();
-    let failed = async { while replies.message().await?.is_some() {} Ok::<_, farcall::Status>(()) };
+    let failed = async {
+        while replies.message().await?.is_some() {}
+        Ok::<_, farcall::Status>(())
+    };
     assert_eq!(failed.await.unwrap_err().code(), Code::DataLoss);
     let download = ("grpc_method", "farcall.suite.Probe/Download");
     let calls = "grpc_client_call_duration_seconds_count";
@@ -215,7 +220,8 @@ async fn retried_call_is_one_call_of_several_attempts() {
     // Over two connections, so that endpoints are picked.
     let addresses = format!("{address},{}", address.replace("tcp://", ""));
     let builder = Channel::builder(addresses.as_str()).unwrap();
-    let channel = builder.method("*", MethodConfig::new().with_retry(policy)).connect_lazy();
+    let config = MethodConfig::new().with_retry(policy).with_idempotent(true);
+    let channel = builder.method("*", config).connect_lazy();
     let failure = FailRequest { code: Code::Unavailable as i32, ..Default::default() };
     let failed = ProbeStub::new(channel).fail(failure).await.unwrap_err();
     assert_eq!(failed.code(), Code::Unavailable);
@@ -251,8 +257,8 @@ async fn no_label_comes_from_a_peer_or_a_path() {
     assert!(!EXPORTER.render().contains("vil"), "{}", EXPORTER.render());
 
     // A method that the server has, by its path alone.
-    call("/farcall.suite.Probe/Digest").await.unwrap();
-    let digest = ("grpc_method", "farcall.suite.Probe/Digest");
-    becomes("grpc_server_call_duration_seconds_count", &[digest], 1.0).await;
+    call("/farcall.suite.Probe/Produce").await.unwrap();
+    let produce = ("grpc_method", "farcall.suite.Probe/Produce");
+    becomes("grpc_server_call_duration_seconds_count", &[produce], 1.0).await;
     assert_eq!(sum("grpc_client_attempt_started_total", &of_client), 4.0);
 }
