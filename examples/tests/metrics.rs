@@ -38,7 +38,7 @@ fn scrape_shows_the_calls_of_the_server() {
     stream.read_to_string(&mut scraped).unwrap();
     for line in [
         "# TYPE grpc_server_call_duration_seconds histogram",
-        "grpc_server_call_started_total{grpc_method=\"greeter.Greeter/SayHello\"} 2",
+        "grpc_server_call_started_total{grpc_method=\"hello.Greeter/SayHello\"} 2",
         "farcall_server_calls_running{server=\"greeter\"} 0",
     ] {
         assert!(scraped.lines().any(|it| it == line), "{line}\n{scraped}");

@@ -30,8 +30,6 @@ mod devices;
 mod list;
 mod observer;
 mod samples;
-#[cfg(test)]
-mod tests;
 
 pub use observer::Observer;
 pub use rpc_core::metrics::{FallbackKind, Metric, MetricKind, MetricUnit};

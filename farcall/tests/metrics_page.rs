@@ -1,9 +1,10 @@
 //! The page of metrics, and the declarations behind it.
+#![cfg(target_os = "linux")]
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::{Metric, all};
+use farcall::metrics::{Metric, all};
 
 /// The page, beside the crate.
 const PAGE: &str = "../docs/metrics.md";
