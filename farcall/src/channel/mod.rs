@@ -163,6 +163,12 @@ impl Channel {
         self.0.buffer(len).await
     }
 
+    /// Returns the label `grpc.target` of its metrics.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn metrics_target(&self) -> &str {
+        self.0.metrics_target()
+    }
+
     /// Returns the path that calls take at this moment, with the reason if it is not RDMA.
     ///
     /// # Examples
