@@ -135,7 +135,7 @@ impl std::error::Error for ConnectError {
 
 /// The fault behind a [`ConnectError`]. Public for the crates that make connections.
 #[doc(hidden)]
-#[derive(Debug, Error)]
+#[derive(Error)]
 pub enum ConnectFault {
     /// The byte stream could not be opened.
     #[error("cannot connect to {address}: {reason}")]
@@ -221,6 +221,8 @@ pub enum ConnectFault {
         reason: String,
     },
 }
+
+crate::readable_debug!(ConnectFault);
 
 /// The address by which a channel calls a server that speaks HTTP/2, after a colon.
 fn grpc_address(address: &str, reason: &ProtocolError) -> String {
