@@ -1,0 +1,11 @@
+//! The built command `farcall` against servers of farcall and of tonic, on loopback.
+
+mod calls;
+mod documents;
+mod grpcurl_lines;
+mod hostile;
+mod pings;
+mod program;
+mod schemas;
+mod servers;
+mod targets;
