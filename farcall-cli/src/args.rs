@@ -130,6 +130,15 @@ pub(crate) enum Command {
     Describe(SymbolArgs),
     /// Calls a method with JSON messages
     Call(CallArgs),
+    /// Checks path and latency as a monitoring plugin: exit 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN
+    Check(CheckArgs),
+    /// Checks a settings file, or prints all settings
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Prints completions for a shell
+    Completions(CompletionsArgs),
+    /// Prints the manual page of farcall, or of a command
+    Man(ManArgs),
 }
 
 /// Arguments of `ping`.
@@ -174,6 +183,84 @@ pub(crate) struct CallArgs {
     pub(crate) allow_unknown_fields: bool,
     #[command(flatten)]
     pub(crate) schema: SchemaArgs,
+}
+
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// Server or servers to check
+    pub(crate) target: String,
+    /// WARNING above this latency, repeatable: connect, min, p50, p99 or max
+    #[arg(long, value_name = "METRIC=TIME", value_parser = threshold)]
+    pub(crate) warn: Vec<Threshold>,
+    /// CRITICAL above this latency, repeatable
+    #[arg(long, value_name = "METRIC=TIME", value_parser = threshold)]
+    pub(crate) crit: Vec<Threshold>,
+    /// CRITICAL if calls to a server take another path
+    #[arg(long, value_name = "PATH", value_parser = ["rdma", "tcp", "unix", "grpc"])]
+    pub(crate) require: Option<String>,
+    /// Round trips to measure
+    #[arg(short = 'c', long, default_value_t = 8, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) count: u32,
+}
+
+/// Commands of `config`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Checks --config FILE and the FARCALL__ variables; names the line and column of each mistake
+    Check,
+    /// Prints a settings file with every setting and its default
+    Reference,
+}
+
+/// Arguments of `completions`.
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// Shell to print completions for
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Arguments of `man`.
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
+    /// Command to print the page of
+    pub(crate) command: Option<String>,
+}
+
+/// A latency of `check` with a limit.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Threshold {
+    pub(crate) metric: Metric,
+    pub(crate) limit: Duration,
+}
+
+/// A latency that `check` measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Metric {
+    /// Time to connect.
+    Connect,
+    /// Fastest round trip.
+    Min,
+    /// Median round trip.
+    P50,
+    /// 99th percentile of round trips.
+    P99,
+    /// Slowest round trip.
+    Max,
+}
+
+impl Metric {
+    /// Returns the name in thresholds and performance data.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Min => "min",
+            Self::P50 => "p50",
+            Self::P99 => "p99",
+            Self::Max => "max",
+        }
+    }
 }
 
 /// Sources of the schema. Without one the server is asked by reflection.
@@ -246,4 +333,14 @@ fn duration(text: &str) -> Result<Duration, String> {
     }?;
     let range = Duration::from_millis(1)..=Duration::from_secs(365 * 24 * 3600);
     range.contains(&parsed).then_some(parsed).ok_or_else(|| "it is not in 1 ms to 365 days".into())
+}
+
+/// Reads `p99=2ms`.
+fn threshold(text: &str) -> Result<Threshold, String> {
+    let (name, limit) = text.split_once('=').ok_or("write it as p99=2ms")?;
+    let metric = Metric::value_variants().iter().find(|metric| metric.name() == name);
+    let metric =
+        *metric.ok_or_else(|| format!("`{name}` is none of connect, min, p50, p99, max"))?;
+    let limit = humantime::parse_duration(limit).map_err(|error| error.to_string())?;
+    Ok(Threshold { metric, limit })
 }

@@ -5,6 +5,8 @@ use farcall::{Code, ConnectError, Status};
 
 const USAGE: u8 = 1;
 const NO_CONNECTION: u8 = 2;
+/// Exit code of a monitoring plugin that cannot tell.
+const UNKNOWN: u8 = 3;
 /// Exit code of a failed call, less its gRPC code.
 const CALL: u8 = 64;
 
@@ -56,6 +58,11 @@ impl Failure {
         self.code
     }
 
+    /// Returns true if there is no connection.
+    pub(crate) fn is_connection(&self) -> bool {
+        self.exit_code == NO_CONNECTION
+    }
+
     pub(crate) fn exit_code(&self) -> u8 {
         self.exit_code
     }
@@ -76,10 +83,12 @@ fn call_exit_code(code: Code) -> u8 {
     CALL + u8::try_from(i32::from(code)).unwrap_or_default()
 }
 
-/// Returns the exit code of an error of the command line; 0 for `--help` and `--version`.
-pub(crate) fn exit_code_of_clap(error: &clap::Error) -> u8 {
+/// Returns the exit code of an error of the command line; 0 for `--help` and `--version`. A
+/// monitoring plugin says UNKNOWN by it.
+pub(crate) fn exit_code_of_clap(error: &clap::Error, is_plugin: bool) -> u8 {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => 0,
+        _ if is_plugin => UNKNOWN,
         _ => USAGE,
     }
 }

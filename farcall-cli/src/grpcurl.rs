@@ -147,7 +147,7 @@ mod tests {
 
     fn translated(line: &str) -> String {
         let line = line.split(' ').map(OsString::from).collect();
-        let line: Vec<_> = translate(line).into_iter().map(|it| it.into_string()).collect();
+        let line: Vec<_> = translate(line).into_iter().map(OsString::into_string).collect();
         line.into_iter().collect::<Result<Vec<_>, _>>().unwrap().join(" ")
     }
 

@@ -3,10 +3,13 @@
 
 mod args;
 mod call;
+mod check;
+mod config;
 mod describe;
 mod failure;
 mod grpcurl;
 mod list;
+mod manual;
 mod message;
 mod method;
 mod output;
@@ -29,7 +32,7 @@ fn main() {
         Err(error) => {
             // The terminal may be gone; the exit code still says what happened.
             let _ = error.print();
-            exit_code_of_clap(&error)
+            exit_code_of_clap(&error, line.get(1).is_some_and(|name| name == "check"))
         }
     };
     // A thread may wait for the standard input, which a return from `main` would wait for, too.
@@ -60,5 +63,9 @@ async fn execute(cli: Cli, output: &Output) -> Result<u8, Failure> {
         Command::List(args) => list::run(global, &args, output).await.map(|()| 0),
         Command::Describe(args) => describe::run(global, &args, output).await.map(|()| 0),
         Command::Call(args) => call::run(global, &args, output).await.map(|()| 0),
+        Command::Check(args) => check::run(global, &args, output).await,
+        Command::Config(command) => config::run(global, &command, output).map(|()| 0),
+        Command::Completions(args) => manual::completions(&args, output).map(|()| 0),
+        Command::Man(args) => manual::page(&args, output).map(|()| 0),
     }
 }

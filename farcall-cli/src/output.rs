@@ -41,6 +41,11 @@ impl Output {
         Ok(writeln!(std::io::stdout().lock(), "{}", escape(text))?)
     }
 
+    /// Writes a text of the command's own, with its lines.
+    pub(crate) fn text(&self, text: &str) -> Result<(), Failure> {
+        Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
+    }
+
     /// Writes a value as JSON: indented for people, on one line for programs.
     pub(crate) fn value(&self, value: &impl Serialize) -> Result<(), Failure> {
         let text = match self.format {

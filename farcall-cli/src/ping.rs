@@ -75,18 +75,19 @@ struct Report {
     servers: Vec<ServerReport>,
 }
 
+/// One server of a target.
 #[derive(Debug, Serialize)]
-struct ServerReport {
-    address: String,
-    state: &'static str,
-    transport: Option<&'static str>,
-    reason: String,
+pub(crate) struct ServerReport {
+    pub(crate) address: String,
+    pub(crate) state: &'static str,
+    pub(crate) transport: Option<&'static str>,
+    pub(crate) reason: String,
 }
 
 pub(crate) async fn run(global: &Global, args: &PingArgs, output: &Output) -> Result<(), Failure> {
     let Connected { channel, took } = target::connect(global, &args.target).await?;
     let pings = measure(global, &channel, &args.target, args.count).await?;
-    let servers = channel.endpoints();
+    let servers = target::settled(&channel, target::connect_limit(global)).await;
     let path = channel.path();
     if output.is_json() {
         return output.value(&Report {
@@ -213,7 +214,7 @@ impl Pings {
 }
 
 impl ServerReport {
-    fn new(server: &EndpointStatus) -> Self {
+    pub(crate) fn new(server: &EndpointStatus) -> Self {
         Self {
             address: server.endpoint.address.to_string(),
             state: state(server.connectivity),

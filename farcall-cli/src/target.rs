@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use farcall::balance::{Connectivity, EndpointStatus};
 use farcall::tls::{ClientTls, ClientTlsConfig};
 use farcall::{Address, Channel, ChannelBuilder, Path, Settings};
 
@@ -10,6 +11,9 @@ use crate::failure::Failure;
 
 /// Bound on a connection if the flags set none.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Interval between looks at the servers of a channel.
+const SETTLE_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A connected channel, and how long connecting took.
 pub(crate) struct Connected {
@@ -20,7 +24,7 @@ pub(crate) struct Connected {
 /// Connects to `target` with the settings of the flags.
 pub(crate) async fn connect(global: &Global, target: &str) -> Result<Connected, Failure> {
     let builder = builder(global, target)?;
-    let limit = global.connect_timeout.or(global.timeout).unwrap_or(CONNECT_TIMEOUT);
+    let limit = connect_limit(global);
     let start = Instant::now();
     let channel = match tokio::time::timeout(limit, builder.connect()).await {
         Ok(connected) => connected.map_err(|error| Failure::connect(error.to_string()))?,
@@ -30,6 +34,11 @@ pub(crate) async fn connect(global: &Global, target: &str) -> Result<Connected, 
         }
     };
     Ok(Connected { channel, took: start.elapsed() })
+}
+
+/// Returns the bound on a connection.
+pub(crate) fn connect_limit(global: &Global) -> Duration {
+    global.connect_timeout.or(global.timeout).unwrap_or(CONNECT_TIMEOUT)
 }
 
 fn builder(global: &Global, target: &str) -> Result<ChannelBuilder, Failure> {
@@ -54,10 +63,15 @@ fn builder(global: &Global, target: &str) -> Result<ChannelBuilder, Failure> {
 
 /// Returns the target of that name in the settings file.
 fn named(global: &Global, name: &str) -> Result<ChannelBuilder, Failure> {
-    let failure = |error: farcall::SettingsError| Failure::usage(error.to_string());
-    let settings = Settings::load(&global.config).map_err(failure)?;
-    let settings = settings.with_scheme(farcall_etcd::scheme()).with_scheme(farcall_xds::scheme());
-    settings.channel_builder(name).map_err(failure)
+    let builder = settings(global)?.channel_builder(name);
+    builder.map_err(|error| Failure::usage(error.to_string()))
+}
+
+/// Reads the settings file.
+pub(crate) fn settings(global: &Global) -> Result<Settings, Failure> {
+    let settings = Settings::load(&global.config);
+    let settings = settings.map_err(|error| Failure::usage(error.to_string()))?;
+    Ok(settings.with_scheme(farcall_etcd::scheme()).with_scheme(farcall_xds::scheme()))
 }
 
 fn addressed(global: &Global, target: &str) -> Result<ChannelBuilder, Failure> {
@@ -107,5 +121,20 @@ pub(crate) fn reason(path: &Path) -> String {
         Path::Upgraded { .. } => "both sides offered RDMA".into(),
         Path::Direct { transport } => format!("the address asks for {transport}"),
         path => path.reason().unwrap_or("not connected").to_owned(),
+    }
+}
+
+/// Waits until every server has been connected to, or has failed, for at most `limit`.
+pub(crate) async fn settled(channel: &Channel, limit: Duration) -> Vec<EndpointStatus> {
+    let deadline = Instant::now() + limit;
+    loop {
+        let servers = channel.endpoints();
+        let is_connecting =
+            servers.iter().any(|server| server.connectivity == Connectivity::Connecting);
+        if !is_connecting || Instant::now() >= deadline {
+            return servers;
+        }
+        // A channel tells of its best server alone.
+        tokio::time::sleep(SETTLE_INTERVAL).await;
     }
 }

@@ -1,6 +1,6 @@
 //! The text of `--help`, and the examples of `docs/command-line.md`.
 
-use crate::program::{farcall, farcall_with};
+use crate::program::{farcall, farcall_in};
 use crate::servers;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/command-line.md");
@@ -38,6 +38,9 @@ async fn help_is_what_the_file_has() {
 async fn examples_of_the_page_print_what_it_shows() {
     let page = std::fs::read_to_string(PAGE).unwrap();
     let server = servers::over_tcp().await;
+    let folder = tempfile::tempdir().unwrap();
+    let settings = format!("[targets.probe]\naddress = \"{}\"\n", server.address);
+    std::fs::write(folder.path().join("farcall.toml"), settings).unwrap();
     let blocks: Vec<&str> =
         page.split("```console\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     assert!(blocks.len() > 5, "{} examples", blocks.len());
@@ -47,7 +50,7 @@ async fn examples_of_the_page_print_what_it_shows() {
         let arguments: Vec<String> =
             split(line).iter().map(|it| it.replace(ADDRESS, server.authority())).collect();
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let ran = farcall_with(&arguments, "").await;
+        let ran = farcall_in(folder.path(), &arguments, "").await;
         let shown = format!("{}{}", ran.stderr, ran.stdout).replace(server.authority(), ADDRESS);
         assert_eq!(masked(&shown), masked(expected), "{line}");
     }
@@ -68,22 +71,30 @@ fn split(line: &str) -> Vec<String> {
 /// Replaces ports, times with their unit, and rates.
 fn masked(text: &str) -> String {
     let text = text.split('\n').map(|line| {
+        let line = line.replace("/s", " /s");
         let parts: Vec<_> = line.split(' ').collect();
         let is_number = |part: &str| {
             part.starts_with(|it: char| it.is_ascii_digit())
                 && part.chars().all(|it| it.is_ascii_digit() || ".,".contains(it))
         };
+        // Performance data has names before its numbers: `p99=310us`.
+        let is_data = |part: &str| part.contains('=') && part.contains("us");
+        let data = |part: &str| {
+            let (name, limits) = (part.split('=').next(), part.split_once(';'));
+            [name, limits.map(|(_, limits)| limits)].into_iter().flatten().collect()
+        };
         let is_unit = |part: &str| {
             ["us", "ms", "s"].contains(&part.trim_matches(|it: char| !it.is_ascii_alphabetic()))
         };
-        let mut shown = Vec::new();
+        let mut shown: Vec<String> = Vec::new();
         for (index, part) in parts.iter().enumerate() {
             let next = parts.get(index + 1).copied().unwrap_or_default();
             shown.push(match part.rsplit_once(':') {
-                _ if is_number(part) && is_unit(next) => "N",
-                _ if is_unit(part) => "unit",
-                Some(("127.0.0.1", _)) => "PORT",
-                _ => part,
+                _ if is_number(part) && is_unit(next) => "N".into(),
+                _ if is_unit(part) => "unit".into(),
+                _ if is_data(part) => data(part),
+                Some(("127.0.0.1", _)) => "PORT".into(),
+                _ => (*part).to_owned(),
             });
         }
         shown.join(" ")

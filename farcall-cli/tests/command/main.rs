@@ -5,6 +5,7 @@ mod documents;
 mod grpcurl_lines;
 mod hostile;
 mod pings;
+mod plugin;
 mod program;
 mod schemas;
 mod servers;

@@ -1,5 +1,6 @@
 //! Runs of the built command, within a bound.
 
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -39,8 +40,18 @@ pub(crate) async fn farcall(line: &str) -> Ran {
 
 /// Runs `farcall` with these arguments and this standard input.
 pub(crate) async fn farcall_with(arguments: &[&str], input: &str) -> Ran {
+    farcall_in(Path::new("."), arguments, input).await
+}
+
+/// Runs `farcall` in a folder.
+pub(crate) async fn farcall_in(folder: &Path, arguments: &[&str], input: &str) -> Ran {
     let mut command = Command::new(env!("CARGO_BIN_EXE_farcall"));
-    command.args(arguments).env("NO_COLOR", "1").env_remove("COLUMNS").kill_on_drop(true);
+    command
+        .current_dir(folder)
+        .args(arguments)
+        .env("NO_COLOR", "1")
+        .env_remove("COLUMNS")
+        .kill_on_drop(true);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let run = async {
         let mut child = command.spawn().unwrap_or_else(|error| panic!("it starts: {error}"));
