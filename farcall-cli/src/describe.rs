@@ -169,6 +169,7 @@ mod tests {
     use prost_reflect::prost_types::FileDescriptorSet;
 
     use super::*;
+    use crate::guard;
 
     /// Shows all that a schema has.
     fn show_all(pool: &DescriptorPool) {
@@ -191,14 +192,9 @@ mod tests {
             for (place, byte) in damage {
                 *place.get_mut(&mut bytes) = byte;
             }
-            if let Ok(set) = FileDescriptorSet::decode(bytes.as_slice()) {
-                let mut pool = DescriptorPool::new();
-                if pool.add_file_descriptor_protos(set.file).is_ok()
-                    && schema::check_names(&pool).is_ok()
-                {
-                    show_all(&pool);
-                }
-            }
+            let set = FileDescriptorSet::decode(bytes.as_slice());
+            let pool = set.ok().and_then(|set| guard::schema_from_files(set.file).ok());
+            pool.iter().for_each(show_all);
         }
     }
 }

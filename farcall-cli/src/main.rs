@@ -8,6 +8,7 @@ mod config;
 mod describe;
 mod failure;
 mod grpcurl;
+mod guard;
 mod list;
 mod manual;
 mod message;
@@ -26,6 +27,7 @@ use crate::failure::{Failure, exit_code_of_clap};
 use crate::output::Output;
 
 fn main() {
+    guard::silence_caught_panics();
     let line = grpcurl::translate(std::env::args_os().collect());
     let code = match Cli::try_parse_from(&line) {
         Ok(cli) => run(cli),

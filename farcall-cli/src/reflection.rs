@@ -13,8 +13,8 @@ use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse
 
 use crate::args::Global;
 use crate::failure::Failure;
+use crate::guard::{self, is_full_name};
 use crate::output::escape;
-use crate::schema::{check_names, is_full_name};
 
 /// Maximum length of a server's descriptors, in bytes.
 const SCHEMA_LEN_MAX: usize = 8 << 20;
@@ -208,10 +208,6 @@ impl Files {
     }
 
     fn into_pool(self) -> Result<DescriptorPool, Failure> {
-        let mut pool = DescriptorPool::new();
-        pool.add_file_descriptor_protos(self.files.into_values())
-            .map_err(|error| Failure::peer(format!("the server's schema: {error:?}")))?;
-        check_names(&pool)?;
-        Ok(pool)
+        guard::schema_from_files(self.files.into_values())
     }
 }

@@ -9,7 +9,7 @@ use prost_reflect::{
 
 use crate::args::{Global, SchemaArgs};
 use crate::failure::Failure;
-use crate::output::escape;
+use crate::guard;
 use crate::reflection;
 
 /// Maximum length of a descriptor set in a file, in bytes.
@@ -41,13 +41,13 @@ impl SchemaArgs {
         if self.protoset.is_empty() {
             return Ok(None);
         }
-        let mut pool = DescriptorPool::new();
-        for path in &self.protoset {
-            let bytes = read(path)?;
-            let added = pool.decode_file_descriptor_set(bytes.as_slice());
-            added.map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
-        }
-        Ok(Some(pool))
+        let sets: Vec<_> = self.protoset.iter().map(|path| read(path)).collect::<Result<_, _>>()?;
+        let names: Vec<_> = self.protoset.iter().map(|path| path.display().to_string()).collect();
+        let schema = guard::schema_from_sets(&sets);
+        // A fault of a file that the command line names is one of usage.
+        schema.map(Some).map_err(|failure| {
+            Failure::usage(format!("{}: {}", names.join(", "), failure.message()))
+        })
     }
 
     /// Reads the schema that has `symbol` from the files, or else from the server.
@@ -145,37 +145,4 @@ fn listed(names: impl ExactSizeIterator<Item = String>) -> String {
     let more = count - names.len();
     let names = names.join(", ");
     if more == 0 { names } else { format!("{names} and {more} more") }
-}
-
-/// Fails if a name of a peer's schema is no identifier of protobuf.
-pub(crate) fn check_names(pool: &DescriptorPool) -> Result<(), Failure> {
-    let services = pool.services().flat_map(|service| {
-        let methods: Vec<_> = service.methods().map(|it| it.full_name().to_owned()).collect();
-        methods.into_iter().chain([service.full_name().to_owned()])
-    });
-    let messages = pool.all_messages().flat_map(|message| {
-        let fields: Vec<_> = message.fields().map(|it| it.full_name().to_owned()).collect();
-        let oneofs: Vec<_> = message.oneofs().map(|it| it.full_name().to_owned()).collect();
-        let name = message.full_name().to_owned();
-        fields.into_iter().chain(oneofs).chain([name])
-    });
-    let enums = pool.all_enums().flat_map(|kind| {
-        let values: Vec<_> = kind.values().map(|it| it.full_name().to_owned()).collect();
-        values.into_iter().chain([kind.full_name().to_owned()])
-    });
-    match services.chain(messages).chain(enums).find(|name| !is_full_name(name)) {
-        None => Ok(()),
-        Some(name) => Err(Failure::peer(format!(
-            "the server's schema names something `{}`, which is no identifier",
-            escape(&name)
-        ))),
-    }
-}
-
-/// Returns true for identifiers of protobuf with dots between them.
-pub(crate) fn is_full_name(name: &str) -> bool {
-    let is_identifier = |part: &str| {
-        !part.is_empty() && part.chars().all(|it| it.is_ascii_alphanumeric() || it == '_')
-    };
-    name.split('.').all(is_identifier)
 }

@@ -205,12 +205,18 @@ async fn malformed_descriptors_are_a_failure() {
         let file_descriptor_proto = vec![vec![0xff, 0xff, 1, 2]];
         Answer::FileDescriptorResponse(FileDescriptorResponse { file_descriptor_proto })
     };
-    run(script, "describe S").await.failed(77, "the server's schema: ");
+    run(script, "describe S").await.failed(77, "the server's schema");
     let script = |_| {
         let mut file = file("a.proto");
         file.service = vec![service("S", "Do", ".no.Such")];
         files(&[file])
     };
     run(script, "describe S").await.failed(77, "no.Such");
+    let script = |_| {
+        let mut file = file("a.proto");
+        file.message_type = vec![message("M"), message("M")];
+        files(&[file])
+    };
+    run(script, "describe M").await.failed(77, "the schema is invalid");
     run(|_| listed([]), "describe S").await.failed(77, "another answer");
 }
