@@ -40,7 +40,7 @@ pub(crate) struct Cli {
 }
 
 /// Flags of every command.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Connection and output")]
 pub(crate) struct Global {
     /// Certificate authorities to trust, PEM. Default: those of the operating system
@@ -132,6 +132,8 @@ pub(crate) enum Command {
     Call(CallArgs),
     /// Checks path and latency as a monitoring plugin: exit 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN
     Check(CheckArgs),
+    /// Measures a unary method: in a closed loop, or at a rate
+    Bench(BenchArgs),
     /// Checks a settings file, or prints all settings
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -203,6 +205,32 @@ pub(crate) struct CheckArgs {
     #[arg(short = 'c', long, default_value_t = 8, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) count: u32,
+}
+
+/// Arguments of `bench`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    #[command(flatten)]
+    pub(crate) call: CallArgs,
+    /// Calls in flight, at most
+    #[arg(short = 'c', long, default_value_t = 50, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) concurrency: u32,
+    /// Duration of the run
+    #[arg(short = 'z', long, default_value = "10s", value_name = "TIME", value_parser = duration)]
+    pub(crate) duration: Duration,
+    /// Calls that end the run before its duration
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) calls: Option<u64>,
+    /// Calls a second, as 50k: an open loop, which counts the wait for a free caller
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    pub(crate) rate: Option<f64>,
+    /// Writes the report as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Writes the report as HTML, with plots
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
 }
 
 /// Commands of `config`.
@@ -343,4 +371,17 @@ fn threshold(text: &str) -> Result<Threshold, String> {
         *metric.ok_or_else(|| format!("`{name}` is none of connect, min, p50, p99, max"))?;
     let limit = humantime::parse_duration(limit).map_err(|error| error.to_string())?;
     Ok(Threshold { metric, limit })
+}
+
+/// Reads `50000`, `50k` or `1.5M`.
+fn rate(text: &str) -> Result<f64, String> {
+    let (number, factor) = match text.as_bytes() {
+        [number @ .., b'k'] => (number, 1e3),
+        [number @ .., b'M'] => (number, 1e6),
+        number => (number, 1.0),
+    };
+    let number = text.get(..number.len()).and_then(|number| number.parse::<f64>().ok());
+    let rate = number.ok_or("write it as 500, 50k or 1.5M")? * factor;
+    let is_possible = (0.01..=1e7).contains(&rate);
+    is_possible.then_some(rate).ok_or_else(|| "it is not in 0.01 to 10M a second".into())
 }

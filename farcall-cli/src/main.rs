@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod bench;
 mod call;
 mod check;
 mod config;
@@ -65,6 +66,7 @@ async fn execute(cli: Cli, output: &Output) -> Result<u8, Failure> {
         Command::List(args) => list::run(global, &args, output).await.map(|()| 0),
         Command::Describe(args) => describe::run(global, &args, output).await.map(|()| 0),
         Command::Call(args) => call::run(global, &args, output).await.map(|()| 0),
+        Command::Bench(args) => bench::run(global, &args, output).await.map(|()| 0),
         Command::Check(args) => check::run(global, &args, output).await,
         Command::Config(command) => config::run(global, &command, output).map(|()| 0),
         Command::Completions(args) => manual::completions(&args, output).map(|()| 0),

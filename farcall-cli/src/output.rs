@@ -144,6 +144,19 @@ pub(crate) fn duration(duration: Duration) -> String {
     }
 }
 
+/// Returns a number with commas between thousands.
+pub(crate) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -156,6 +169,12 @@ mod tests {
         let json = "{\n  \"a\u{9b}\u{e0041}\"\n}";
         assert_eq!(escape_json(json), "{\n  \"a\\u009b\\udb40\\udc41\"\n}");
         assert!(matches!(escape("größe → 1"), Cow::Borrowed(_)), "text as it is needs no copy");
+    }
+
+    #[test]
+    fn numbers_have_commas_between_thousands() {
+        let numbers = [0, 999, 1_000, 12_345, 1_234_567].map(count);
+        assert_eq!(numbers, ["0", "999", "1,000", "12,345", "1,234,567"]);
     }
 
     proptest! {

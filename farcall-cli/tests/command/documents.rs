@@ -52,6 +52,7 @@ async fn examples_of_the_page_print_what_it_shows() {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let ran = farcall_in(folder.path(), &arguments, "").await;
         let shown = format!("{}{}", ran.stderr, ran.stdout).replace(server.authority(), ADDRESS);
+        let masked = if line.starts_with("bench ") { masked_figures } else { masked };
         assert_eq!(masked(&shown), masked(expected), "{line}");
     }
 }
@@ -100,4 +101,18 @@ fn masked(text: &str) -> String {
         shown.join(" ")
     });
     text.collect::<Vec<_>>().join("\n")
+}
+
+/// Replaces every figure and bar.
+fn masked_figures(text: &str) -> String {
+    let mask = |part: &str| match part.trim_end_matches(',') {
+        "us" | "ms" | "s" => "unit".to_owned(),
+        part if part.starts_with(|it: char| it.is_ascii_digit()) => "N".to_owned(),
+        part => part.trim_matches('#').to_owned(),
+    };
+    let line = |line: &str| {
+        let parts = line.split_whitespace().map(mask).filter(|part| !part.is_empty());
+        parts.collect::<Vec<_>>().join(" ")
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
 }

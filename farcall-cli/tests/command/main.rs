@@ -1,5 +1,6 @@
 //! The built command `farcall` against servers of farcall and of tonic, on loopback.
 
+mod benches;
 mod calls;
 mod documents;
 mod grpcurl_lines;
