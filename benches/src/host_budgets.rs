@@ -20,14 +20,14 @@ use farcall_probe::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_probe::small_calls::{chat, shared_payload, unary};
 use futures::future::try_join_all;
 
-/// What is counted: how many calls, or messages of a stream, are under way at a time.
+/// The counted work: the number of calls, or of messages of a stream, in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Work {
     Unary { in_flight: usize },
     Chat,
 }
 
-/// What the calls go over.
+/// The transport of the counted calls.
 #[derive(Debug, Clone, Copy)]
 enum Over {
     Tcp,
@@ -99,11 +99,12 @@ const BUDGETS: &[Budget] = &[
     },
 ];
 
-/// How far above its budget a count of instructions may be: compilers and libraries of another
-/// version come to a few percent.
+/// Tolerance above a budget of instructions. Other versions of compilers and libraries differ by a
+/// few percent.
 const INSTRUCTIONS_TOLERANCE: f64 = 0.1;
 
-/// Has callgrind count from the start, and not in what the simulated device does by itself.
+/// Options that make callgrind count from the start, without the work of the simulated device
+/// itself.
 const WITHOUT_DEVICE: [&str; 2] = [
     "--toggle-collect=*rpc_transport_rdma::sim::fabric::Fabric::simulate*",
     "--collect-atstart=yes",
@@ -197,7 +198,7 @@ fn run_in_callgrind(budget: &Budget, count: u64) -> Result<u64> {
     }
 }
 
-/// Where to listen, and the devices of both sides.
+/// Returns the address to listen on, and the devices of both sides.
 fn place(over: Over) -> (&'static str, Rdma) {
     match over {
         Over::Tcp => ("tcp://127.0.0.1:0", Rdma::default()),

@@ -1,4 +1,4 @@
-//! Where a package is whose `.proto` files are compiled: cargo has downloaded it.
+//! Finds the package whose `.proto` files are compiled, in cargo's downloads.
 
 use std::env;
 use std::error::Error;

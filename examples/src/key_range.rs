@@ -1,4 +1,4 @@
-//! Which keys a request means: etcd's `key` and `range_end`.
+//! The keys that a request selects: etcd's `key` and `range_end`.
 
 use std::ops::{Bound, RangeBounds};
 

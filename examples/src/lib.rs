@@ -10,19 +10,19 @@ mod kv;
 mod range_options;
 mod store;
 
-/// What is generated from `proto/hello.proto`.
+/// Code generated from `proto/hello.proto`.
 #[allow(missing_docs, clippy::all, reason = "messages have the comments of their .proto file")]
 pub mod hello {
     farcall::include_proto!("hello");
 }
 
-/// What is generated from `proto/talk.proto`, which has a method for each kind of call.
+/// Code generated from `proto/talk.proto`, which has a method of each kind.
 #[allow(missing_docs, clippy::all, reason = "messages have the comments of their .proto file")]
 pub mod talk {
     farcall::include_proto!("talk");
 }
 
-/// What is generated from etcd's `.proto` files.
+/// Code generated from etcd's `.proto` files.
 #[allow(
     missing_docs,
     rustdoc::all,

@@ -1,11 +1,11 @@
-//! What a range may ask for beside its keys: how many, in which order, of which revision.
+//! Options of a range beside its keys: limit, order, revision.
 
 use farcall::Status;
 
 use crate::proto::etcdserverpb::RangeRequest;
 use crate::proto::etcdserverpb::range_request::{SortOrder, SortTarget};
 
-/// How many keys the answer holds at most; etcd takes 0 for no limit.
+/// Returns the maximum number of keys in the answer. etcd takes 0 for no limit.
 pub(crate) fn limit(request: &RangeRequest) -> usize {
     match usize::try_from(request.limit) {
         _ if request.count_only => 0,
@@ -18,8 +18,8 @@ pub(crate) fn limit(request: &RangeRequest) -> usize {
 pub(crate) fn check(request: &RangeRequest, revision: i64) -> Result<(), Status> {
     let unsupported = |what| Err(Status::unimplemented(format!("{what} is not supported")));
     if request.revision > revision {
-        let words = "etcdserver: mvcc: required revision is a future revision";
-        return Err(Status::out_of_range(words));
+        let text = "etcdserver: mvcc: required revision is a future revision";
+        return Err(Status::out_of_range(text));
     }
     if request.revision > 0 && request.revision < revision {
         return unsupported("reading a past revision");

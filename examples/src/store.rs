@@ -17,23 +17,23 @@ pub struct Store {
     keys: BTreeMap<Bytes, KeyValue>,
 }
 
-/// What a change has done.
+/// The result of a change.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change<T> {
     /// The revision after it.
     pub revision: i64,
-    /// What was there before.
+    /// The value before the change.
     pub previous: T,
 }
 
-/// What a range holds.
+/// The result of a range.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
     /// The revision that was looked at.
     pub revision: i64,
     /// The keys, in order, at most as many as asked for.
     pub kvs: Vec<KeyValue>,
-    /// How many there are in all.
+    /// Number of keys in the range, including those beyond the limit.
     pub count: usize,
 }
 

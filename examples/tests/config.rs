@@ -26,7 +26,7 @@ fn serve(server: &mut Command) -> (Ended, String) {
     (server, address.to_owned())
 }
 
-/// What a client prints.
+/// Runs a client and returns its output.
 fn call(client: &mut Command) -> String {
     let client = client.output().expect("the client runs");
     assert!(client.status.success(), "{}", String::from_utf8_lossy(&client.stderr));

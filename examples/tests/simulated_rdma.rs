@@ -1,8 +1,8 @@
-//! How to test a service of your own over RDMA on a machine that has none: a simulated device that
-//! has the loopback address, faults by chance, and a cable that is pulled.
+//! Tests a service over RDMA on a machine without a device: a simulated device has the loopback
+//! address, injects faults by chance, and loses its cable.
 //!
-//! All it takes is farcall's feature `sim` among the dev-dependencies. Misuse of the device by what
-//! is above it would be listed in `violations`, which is for farcall's bugs and not for yours.
+//! Add farcall's feature `sim` to your dev-dependencies; nothing else is needed. `violations` lists
+//! misuse of the device by farcall, which would be a bug of farcall's and not of your service.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;

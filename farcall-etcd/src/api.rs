@@ -1,8 +1,8 @@
-//! The part of etcd's API that is used: its messages, and the calls that are made.
+//! The part of etcd's API that this crate uses: its messages and calls.
 //!
-//! Written down by hand, field by field. The crate `etcd-client` has all of it, needs `protoc` to
-//! build, and brings an HTTP/2 client beside ours; this is what a resolver needs over the channel
-//! that farcall has.
+//! Written by hand, field by field. The crate `etcd-client` has the whole API, but it needs
+//! `protoc` to build and brings its own HTTP/2 client. This part is all that a resolver needs over
+//! farcall's channel.
 
 use std::time::Duration;
 
@@ -16,12 +16,14 @@ use futures::Stream;
 use prost::Message;
 use tokio::time::timeout;
 
-/// How long etcd may take for the answer to a unary call, and for the first one of a stream, which
-/// it gives at once. A list of 10,000 entries takes it some milliseconds. An etcd that has hung
-/// with its connections open would hold a resolver for ever.
+/// Maximum time for etcd to answer a unary call, or to send a stream's first message, which it does
+/// at once.
+///
+/// etcd answers a list of 10,000 entries within milliseconds. An etcd that hangs with its
+/// connections open would otherwise block a resolver forever.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A server that shuts down does not wait longer for etcd.
+/// Maximum wait of a shutting down server for etcd.
 const REVOKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 const fn method(path: &'static str, kind: CallKind, idempotency: Idempotency) -> MethodDescriptor {
@@ -101,7 +103,7 @@ pub(super) struct WatchCreateRequest {
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct WatchResponse {
-    /// The watch has ended, and `compact_revision` or `cancel_reason` says why.
+    /// The watch has ended. `compact_revision` or `cancel_reason` has the reason.
     #[prost(bool, tag = "4")]
     pub(super) canceled: bool,
     #[prost(message, repeated, tag = "11")]
@@ -110,19 +112,19 @@ pub(super) struct WatchResponse {
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Event {
-    /// Zero for a key that was written, one for a key that is gone.
+    /// Zero for a written key, one for a deleted key.
     #[prost(int32, tag = "1")]
     pub(super) kind: i32,
     #[prost(message, optional, tag = "2")]
     pub(super) kv: Option<KeyValue>,
 }
 
-/// The kind of an event of a key that is gone.
+/// The kind of a deleted key's event.
 pub(super) const DELETED: i32 = 1;
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Lease {
-    /// In seconds, of a request to grant one.
+    /// Time to live in seconds, in a request to grant a lease.
     #[prost(int64, tag = "1")]
     pub(super) ttl: i64,
 }
@@ -133,12 +135,12 @@ pub(super) struct LeaseId {
     pub(super) id: i64,
 }
 
-/// The answer to a grant, and to a sign of life.
+/// The answer to a grant or a heartbeat.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct LeaseState {
     #[prost(int64, tag = "2")]
     pub(super) id: i64,
-    /// In seconds; zero where there is no such lease any more.
+    /// Time to live in seconds; zero if the lease no longer exists.
     #[prost(int64, tag = "3")]
     pub(super) ttl: i64,
 }
@@ -147,19 +149,19 @@ pub(super) struct LeaseState {
 pub(super) struct LeaseQuery {
     #[prost(int64, tag = "1")]
     pub(super) id: i64,
-    /// Asks for the keys that the lease keeps.
+    /// Requests the keys attached to the lease.
     #[prost(bool, tag = "2")]
     pub(super) keys: bool,
 }
 
-/// The keys that a lease keeps.
+/// The keys attached to a lease.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct LeaseKeys {
     #[prost(bytes = "vec", repeated, tag = "5")]
     pub(super) keys: Vec<Vec<u8>>,
 }
 
-/// An answer of which nothing is read.
+/// A response whose content is ignored.
 #[derive(Clone, PartialEq, Message)]
 struct Ignored {}
 
@@ -172,15 +174,14 @@ pub(super) async fn put(channel: &Channel, request: PutRequest) -> Result<(), St
     unary::<_, Ignored>(channel, &PUT, within_timeout(request)).await.map(drop)
 }
 
-/// A request of a unary call, which ends within [`ANSWER_TIMEOUT`].
+/// Builds the request of a unary call, with [`ANSWER_TIMEOUT`].
 fn within_timeout<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(ANSWER_TIMEOUT);
     request
 }
 
-/// Waits for the beginning of a stream's answers. A timeout of the call itself would end the
-/// stream.
+/// Waits for the first message of a stream. A timeout of the call itself would end the stream.
 async fn begun<T>(
     call: impl Future<Output = Result<Response<Streaming<T>>, Status>>,
 ) -> Result<Streaming<T>, Status> {
@@ -190,15 +191,15 @@ async fn begun<T>(
     }
 }
 
-/// A request of a stream that etcd ends when its member has lost its leader: a member that is cut
-/// off would answer pings, and say nothing.
+/// Builds the request of a stream that etcd ends when its member loses its leader. A member that is
+/// cut off would otherwise answer pings and stay silent.
 fn with_leader<T>(requests: T) -> Request<T> {
     let mut request = Request::new(requests);
     request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
     request
 }
 
-/// Watches a prefix from a revision on, for as long as `requests` goes on.
+/// Watches a prefix from a revision on, until `requests` ends.
 pub(super) async fn watch(
     channel: &Channel,
     requests: impl Stream<Item = WatchRequest> + Send + 'static,
@@ -214,7 +215,7 @@ pub(super) async fn revoke(channel: &Channel, id: i64) -> Result<(), Status> {
     let mut request = Request::new(LeaseId { id });
     request.set_timeout(REVOKE_TIMEOUT);
     match unary::<_, Ignored>(channel, &REVOKE, request).await {
-        // Its time was over, or an attempt before this one has had it.
+        // The lease has expired, or an earlier attempt has revoked it.
         Err(status) if status.code() == Code::NotFound => Ok(()),
         ended => ended.map(drop),
     }
@@ -227,19 +228,19 @@ pub(super) async fn keep_alive(
     begun(streaming(channel, &KEEP_ALIVE, with_leader(requests))).await
 }
 
-/// The keys that a lease keeps.
+/// Returns the keys attached to a lease.
 pub(super) async fn lease_keys(channel: &Channel, id: i64) -> Result<LeaseKeys, Status> {
     let request = LeaseQuery { id, keys: true };
     Ok(unary(channel, &TIME_TO_LIVE, within_timeout(request)).await?.into_inner())
 }
 
-/// The request for a watch of `prefix` from `start_revision` on.
+/// Builds the request for a watch of `prefix` from `start_revision` on.
 pub(super) fn watch_from(prefix: &str, start_revision: i64) -> WatchRequest {
     let (key, range_end) = (prefix.into(), range_end(prefix));
     WatchRequest { create_request: Some(WatchCreateRequest { key, range_end, start_revision }) }
 }
 
-/// The first key behind all that begin with `prefix`; a zero byte stands for the end of all keys.
+/// Returns the first key after all keys with `prefix`. A zero byte stands for the end of all keys.
 fn range_end(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
     while let Some(last) = end.pop() {
@@ -256,7 +257,7 @@ mod tests {
     use super::range_end;
 
     #[test]
-    fn a_range_ends_behind_its_prefix() {
+    fn a_range_ends_after_its_prefix() {
         assert_eq!(range_end("/shop/"), b"/shop0");
         assert_eq!(range_end(""), [0]);
     }

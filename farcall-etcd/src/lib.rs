@@ -1,10 +1,10 @@
-//! Servers of farcall that register with [etcd], and channels that find them there.
+//! farcall servers that register with [etcd], and channels that find them there.
 //!
 //! [etcd]: https://etcd.io
 //!
 //! A server registers with an [`EtcdRegistration`]. A channel finds all servers under a prefix at
-//! `etcd://host:2379/prefix`, once [`scheme`] is registered. [`Etcd`] is the resolver alone, for a
-//! channel to etcd with settings of its own.
+//! `etcd://host:2379/prefix` once [`scheme`] is registered. [`Etcd`] is the resolver alone, for a
+//! channel to etcd with its own settings.
 //!
 //! | address | servers are called over |
 //! |---|---|
@@ -25,7 +25,7 @@
 //! # }
 //! ```
 //!
-//! The targets of a settings file may have such addresses, too:
+//! Targets in a settings file can have such addresses, too:
 //!
 //! ```no_run
 //! # fn example() -> Result<(), farcall::SettingsError> {

@@ -1,4 +1,4 @@
-//! A server's entry in etcd, which a lease keeps.
+//! A server's entry in etcd, which a lease keeps alive.
 
 use std::time::Duration;
 
@@ -14,19 +14,21 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::api::{self, LeaseId, PutRequest};
 use crate::resolver::within;
 
-/// The shortest life of an entry without a sign of its server's; etcd counts in seconds.
+/// Minimum lifetime of an entry without heartbeats. etcd counts whole seconds.
 const MIN_TTL: Duration = Duration::from_secs(2);
 
-/// Between two attempts to register while etcd is not to be reached.
+/// Delay between registration attempts while etcd is unreachable.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// A server's entry in etcd: a key under a prefix, with the server's address as its value.
 ///
-/// A lease of etcd keeps it while this value lives. When the process dies, the entry goes when the
-/// lease's time is over. Where etcd has lost the lease, the server registers anew. Where the lease
-/// lives and the entry was deleted, the server writes it again: it checks with each keepalive,
-/// three times in `ttl`. Dropped, it gives no more signs of life; [`withdraw`](Self::withdraw)
-/// takes the entry away at once.
+/// An etcd lease keeps the entry while this value lives. If the process dies, the entry disappears
+/// when the lease expires. If etcd loses the lease, the server registers again. If the entry is
+/// deleted while the lease lives, the server writes it again: it checks with each heartbeat, three
+/// times per `ttl`.
+///
+/// Dropping the registration stops the heartbeats. [`withdraw`](Self::withdraw) deletes the entry
+/// at once.
 ///
 /// # Examples
 ///
@@ -43,7 +45,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// let entry = EtcdRegistration::new(etcd, prefix, "10.0.0.1:7000", ttl).await?;
 /// let serving = listener.serve().with_graceful_shutdown(async {
 ///     let _ = tokio::signal::ctrl_c().await;
-///     // Before the server drains, so that no new client comes.
+///     // Before the server drains, so that no new client arrives.
 ///     let _ = entry.withdraw().await;
 /// });
 /// serving.await?;
@@ -57,16 +59,16 @@ pub struct EtcdRegistration {
     keeping: JoinHandle<()>,
 }
 
-/// How an entry stands.
+/// The state of an entry.
 #[derive(Debug, Default)]
 struct State {
-    /// The lease that keeps it at present.
+    /// ID of the current lease.
     lease: i64,
-    /// Why it was not kept at the last attempt.
+    /// The failure of the last attempt to keep the entry, if it failed.
     failure: Option<Status>,
 }
 
-/// What is registered.
+/// The registered entry.
 struct Entry {
     channel: Channel,
     prefix: String,
@@ -75,25 +77,26 @@ struct Entry {
     log: LogLimit,
 }
 
-/// How the signs of life for a lease have ended.
+/// The reason why heartbeats have ended.
 enum LeaseEnd {
-    /// etcd has no such lease any more.
+    /// etcd no longer has the lease.
     Lost,
     StreamEnded,
 }
 
 impl EtcdRegistration {
-    /// Registers a server that is called at `address` under `prefix`, by a channel to etcd. The
-    /// entry outlives the process by at most `ttl`, of which etcd counts whole seconds, two at
-    /// least.
+    /// Registers a server at `address` under `prefix`. `channel` leads to etcd.
+    ///
+    /// The entry outlives the process by at most `ttl`. etcd counts whole seconds, and at least
+    /// two.
     ///
     /// # Errors
     ///
-    /// When etcd cannot be reached, refuses, or gives no answer within 10 s.
+    /// Returns an error if etcd is unreachable, refuses, or does not answer within 10 s.
     ///
     /// # Cancel safety
     ///
-    /// Cancelled, it may leave an entry behind, which goes after `ttl`.
+    /// If cancelled, it may leave an entry behind, which disappears after `ttl`.
     pub async fn new(
         channel: Channel,
         prefix: impl Into<String>,
@@ -114,20 +117,22 @@ impl EtcdRegistration {
         Ok(Self { channel, state, keeping })
     }
 
-    /// Takes the entry away.
+    /// Deletes the entry.
     ///
     /// # Errors
     ///
-    /// When etcd cannot be reached within 5 s. The entry goes by itself then, when its time is
-    /// over.
+    /// Returns an error if etcd is unreachable for 5 s. The entry then disappears when its lease
+    /// expires.
     pub async fn withdraw(self) -> Result<(), Status> {
         self.keeping.abort();
         let lease = self.state.borrow().lease;
         api::revoke(&self.channel, lease).await
     }
 
-    /// Why etcd does not keep the entry at this moment, as far as the last attempt has shown;
-    /// `None` while all is well. For a health check: a change has a line in the log.
+    /// Returns the reason why etcd does not keep the entry, as of the last attempt; `None` while
+    /// all is well.
+    ///
+    /// Use it for a health check. Each change is also logged.
     #[must_use]
     pub fn failure(&self) -> Option<Status> {
         self.state.borrow().failure.clone()
@@ -141,21 +146,21 @@ impl Drop for EtcdRegistration {
 }
 
 impl Entry {
-    /// Writes the entry with a new lease. The lease is known before the entry is there, so that
-    /// a withdrawal at any moment takes it away.
+    /// Writes the entry with a new lease. Publishes the lease before it writes the entry, so that a
+    /// withdrawal at any moment also deletes the entry.
     async fn register(&self, known: &watch::Sender<State>) -> Result<(), Status> {
         let ttl = i64::try_from(self.ttl.as_secs()).unwrap_or(i64::MAX);
         let id = api::grant(&self.channel, ttl).await?.id;
         known.send_modify(|state| state.lease = id);
         let put = self.put(id).await;
         if put.is_err() {
-            // It would be left behind, one for each attempt.
+            // Each failed attempt would otherwise leave a lease behind.
             let _ = api::revoke(&self.channel, id).await;
         }
         put
     }
 
-    /// The key of the entry. A lease is one server's, so that its number names the entry.
+    /// Returns the key of the entry. A lease belongs to one server, so its ID is unique.
     fn key(&self, lease: i64) -> String {
         format!("{}{lease:x}", self.prefix)
     }
@@ -166,11 +171,11 @@ impl Entry {
         api::put(&self.channel, PutRequest { key, value, lease }).await
     }
 
-    /// Writes the entry again if its lease does not keep it any more: it was deleted, or written
-    /// by another program.
+    /// Writes the entry again if its lease no longer has it: another program deleted or overwrote
+    /// it.
     async fn restore(&self, lease: i64) -> Result<(), Status> {
         let kept = match api::lease_keys(&self.channel, lease).await {
-            // What stands in for etcd may keep leases alone.
+            // A substitute for etcd may only implement leases.
             Err(status) if status.code() == Code::Unimplemented => return Ok(()),
             kept => kept?.keys,
         };
@@ -187,11 +192,11 @@ impl Entry {
         self.put(lease).await
     }
 
-    /// Gives signs of life until it is dropped, and registers anew where a lease is lost.
+    /// Sends heartbeats until it is dropped. Registers again if a lease is lost.
     async fn keep(self, known: watch::Sender<State>) {
         loop {
             let id = known.borrow().lease;
-            // It ends with the lease, and with the connection to etcd.
+            // Returns when the lease or the connection to etcd ends.
             let kept = match self.keep_lease(id, &known).await {
                 Ok(LeaseEnd::Lost) => self.register(&known).await,
                 Ok(LeaseEnd::StreamEnded) => {
@@ -200,6 +205,8 @@ impl Entry {
                 }
                 Err(status) => Err(status),
             };
+            // Every outcome but a lost stream is recorded. A stream ends with each reconnect, and
+            // the lease usually survives that.
             let is_kept = kept.is_ok();
             self.note(&known, kept.err());
             if !is_kept {
@@ -208,7 +215,7 @@ impl Entry {
         }
     }
 
-    /// Records how the last attempt went, with a line in the log where that is a change.
+    /// Records the result of the last attempt. Logs a change.
     fn note(&self, known: &watch::Sender<State>, failure: Option<Status>) {
         let was_kept = known.borrow().failure.is_none();
         let (prefix, server) = (&self.prefix, &self.address);
@@ -229,27 +236,27 @@ impl Entry {
         known.send_modify(|state| state.failure = failure);
     }
 
-    /// Gives signs of life until the lease is lost, or the stream ends.
+    /// Sends heartbeats until the lease is lost or the stream ends.
     async fn keep_lease(&self, id: i64, known: &watch::Sender<State>) -> Result<LeaseEnd, Status> {
-        // The first sign is there before the call is made: etcd answers with its first message.
-        let (mut signs, sent) = mpsc::channel(1);
-        let mut is_sent = signs.try_send(LeaseId { id }).is_ok();
+        // The first heartbeat is queued before the call: etcd only answers with its first message.
+        let (mut heartbeats, sent) = mpsc::channel(1);
+        let mut is_sent = heartbeats.try_send(LeaseId { id }).is_ok();
         let mut states = api::keep_alive(&self.channel, sent).await?;
         loop {
             if !is_sent {
                 return Ok(LeaseEnd::StreamEnded);
             }
-            // Beyond the lease's time there is nothing left to keep.
+            // After the lease's time there is nothing left to keep.
             let Ok(state) = timeout(self.ttl, states.next()).await else {
-                let words = format!("no answer to a sign of life within {:?}", self.ttl);
-                return Err(Status::deadline_exceeded(words));
+                let message = format!("no answer to a sign of life within {:?}", self.ttl);
+                return Err(Status::deadline_exceeded(message));
             };
             match state {
                 Some(Ok(state)) if state.ttl <= 0 => return Ok(LeaseEnd::Lost),
                 Some(Ok(_)) => {
                     let interval = self.ttl / 3;
                     let next = Instant::now() + interval;
-                    // The next sign of life is not to be late for it.
+                    // The check must not delay the next heartbeat.
                     let Ok(restored) = timeout(interval, self.restore(id)).await else {
                         let message = format!("no answer about the lease within {interval:?}");
                         return Err(Status::deadline_exceeded(message));
@@ -261,7 +268,7 @@ impl Entry {
                 Some(Err(status)) => return Err(status),
                 None => return Ok(LeaseEnd::StreamEnded),
             }
-            is_sent = signs.try_send(LeaseId { id }).is_ok();
+            is_sent = heartbeats.try_send(LeaseId { id }).is_ok();
         }
     }
 }

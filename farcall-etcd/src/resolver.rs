@@ -14,28 +14,26 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::api::{self, DELETED, Event, WatchRequest, WatchResponse};
 
-/// The shortest time between two lists, so that an etcd which ends each watch at once is not asked
-/// without a pause.
+/// Minimum interval between two lists. An etcd that ends every watch at once must not be asked in a
+/// loop.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The most entries that are kept of a prefix. Further ones are left out.
+/// Maximum number of entries kept per prefix. Others are left out.
 const MAX_ENTRIES: usize = 10_000;
 
-/// The servers that have registered with etcd under a prefix.
+/// A resolver for servers that have registered with etcd under a prefix.
 ///
-/// The keys under the prefix are listed once, and watched from that revision on: a server that
-/// comes or goes is known at once. Where the watch ends, with a connection or by compaction, they
-/// are listed anew.
+/// It lists the keys under the prefix once, and watches them from that revision on, so changes
+/// arrive at once. If the watch ends, because of a connection or a compaction, it lists them again.
 ///
-/// An answer that does not come within 10 s is an error. A watch is silent for as long as nothing
-/// changes: that its etcd is gone is found by the channel's keepalive
-/// ([`ChannelBuilder::keepalive`](farcall::ChannelBuilder::keepalive)), which is on by default, and
-/// within 5 minutes and 20 s then.
+/// A list that takes longer than 10 s is an error. A watch is silent while nothing changes. The
+/// channel's keepalive ([`ChannelBuilder::keepalive`](farcall::ChannelBuilder::keepalive)) detects
+/// a dead etcd, by default within 5 minutes and 20 s.
 ///
-/// A value is an address: `10.0.0.1:7000`, which is called by the resolver's [`Scheme`], or one
-/// with a scheme, `tcp://10.0.0.1:7000`. [`EtcdRegistration`](crate::EtcdRegistration) writes such
-/// values. An entry that is no address is left out. A prefix without servers is an error, and the
-/// channel keeps the servers that it has: an etcd that has lost all leases does not take them away.
+/// A value is an address: `10.0.0.1:7000`, which uses the resolver's [`Scheme`], or one with a
+/// scheme, `tcp://10.0.0.1:7000`. [`EtcdRegistration`](crate::EtcdRegistration) writes such values.
+/// Entries that are not addresses are left out. A prefix without servers is an error, and the
+/// channel keeps its servers: an etcd that has lost all leases does not remove them.
 ///
 /// # Examples
 ///
@@ -53,7 +51,7 @@ const MAX_ENTRIES: usize = 10_000;
 /// # }
 /// ```
 pub struct Etcd {
-    /// What error messages call it.
+    /// The resolver's name in error messages.
     name: String,
     channel: Channel,
     pub(crate) prefix: String,
@@ -68,18 +66,17 @@ impl fmt::Debug for Etcd {
     }
 }
 
-/// A watch, and what is registered by its word.
+/// A watch, and the servers that it knows.
 struct Watch {
-    /// The watch ends with it.
+    /// Dropping it ends the watch.
     _requests: mpsc::UnboundedSender<WatchRequest>,
     responses: Streaming<WatchResponse>,
     servers: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 impl Etcd {
-    /// The servers under `prefix`, which ends with a slash whether it is written or not, by a
-    /// channel to etcd. Values without a scheme are called by
-    /// `scheme`.
+    /// Creates a resolver for the servers under `prefix`, with or without its final slash.
+    /// `channel` leads to etcd. Values without a scheme use `scheme`.
     #[must_use]
     pub fn new(channel: Channel, prefix: impl Into<String>, scheme: Scheme) -> Self {
         let prefix = within(&prefix.into());
@@ -87,12 +84,12 @@ impl Etcd {
         Self { name, channel, prefix, scheme, listed_at: None, watch: None }
     }
 
-    /// The same under another name in error messages.
+    /// Sets the name in error messages.
     pub(crate) fn named(self, name: String) -> Self {
         Self { name, ..self }
     }
 
-    /// Lists what is registered, and watches from there on.
+    /// Lists the registered servers, and starts a watch from there.
     async fn list(&mut self) -> Result<(), Status> {
         if let Some(at) = self.listed_at.replace(Instant::now()) {
             sleep_until(at + MIN_INTERVAL).await;
@@ -100,7 +97,7 @@ impl Etcd {
         }
         let found = api::range(&self.channel, &self.prefix).await?;
         let revision = found.header.map_or(0, |header| header.revision);
-        // One request, and then none until the watch is dropped.
+        // One request, and no other until the watch is dropped.
         let (requests, sent) = mpsc::unbounded();
         let _ = requests.unbounded_send(api::watch_from(&self.prefix, revision.saturating_add(1)));
         let responses = api::watch(&self.channel, sent).await?;
@@ -116,8 +113,8 @@ impl Etcd {
         loop {
             let response = tokio::select! {
                 response = watch.responses.next() => response,
-                // A server that cannot be connected to stays until its lease ends: etcd has
-                // nothing newer than the watch.
+                // The channel could not connect to a server. The server stays until its lease ends,
+                // since etcd has nothing newer than the watch.
                 () = refresh.asked() => return Ok(()),
             };
             match response {
@@ -126,7 +123,7 @@ impl Etcd {
                         return Ok(());
                     }
                 }
-                // By compaction, or with the connection.
+                // The watch ended with a compaction or with the connection.
                 Some(Ok(_) | Err(_)) | None => break,
             }
         }
@@ -143,15 +140,15 @@ impl Etcd {
         }
     }
 
-    /// The endpoint of a value; `None` where it is no address of a server.
+    /// Returns the endpoint of a value, or `None` if it is not a server's address.
     fn endpoint(&self, value: &[u8]) -> Option<Endpoint> {
         let value = std::str::from_utf8(value).ok()?.trim();
         let address = match value.contains("://") {
             true => value.to_owned(),
             false => format!("{}://{value}", self.scheme.of_address()),
         };
-        // One server of the network: a writer of entries chooses no socket of this host, and
-        // where the target requires RDMA or TLS, nothing else.
+        // Only a server on the network is allowed. An entry must not point to a socket of this
+        // host, nor bypass RDMA or TLS if the target requires it.
         let is_allowed = match (Address::try_from(address.as_str()).ok()?, self.scheme) {
             (Address::Rdma(_), Scheme::Rdma) | (Address::Grpcs(_), Scheme::Grpcs) => true,
             (_, Scheme::Rdma | Scheme::Grpcs) => false,
@@ -170,11 +167,12 @@ impl Etcd {
 }
 
 impl Watch {
-    /// Whether the events have changed anything.
+    /// Applies events. Returns true if they changed anything.
     fn apply(&mut self, prefix: &str, events: Vec<Event>) -> bool {
         let mut is_changed = false;
         for Event { kind, kv } in events {
             let Some(kv) = kv.filter(|kv| kv.key.starts_with(prefix.as_bytes())) else { continue };
+            // A full list still takes updates of known keys.
             let is_full = self.servers.len() >= MAX_ENTRIES && !self.servers.contains_key(&kv.key);
             is_changed |= match kind {
                 DELETED => self.servers.remove(&kv.key).is_some(),
@@ -186,7 +184,7 @@ impl Watch {
     }
 }
 
-/// A prefix with its last slash: `/shop` is not the beginning of `/shopping/`.
+/// Returns a prefix with its final slash: `/shop` must not match `/shopping/`.
 pub(crate) fn within(prefix: &str) -> String {
     format!("{}/", prefix.trim_end_matches('/'))
 }

@@ -1,4 +1,4 @@
-//! `etcd://`: addresses of the servers that have registered with etcd.
+//! `etcd://`: addresses of servers that have registered with etcd.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use farcall::{Address, AddressError, Channel, ConnectBackoff};
 
 use crate::resolver::Etcd;
 
-/// The host and port of etcd where an address names none.
+/// The host and port of etcd if an address names none.
 const ENDPOINT: &str = "127.0.0.1:2379";
 
-/// Returns the scheme `etcd://host:port/prefix`: the servers that have registered under a prefix
-/// with the etcd at `host:port`, without TLS. `etcd:///prefix` is an etcd at port 2379 of this
+/// Returns the scheme `etcd://host:port/prefix`, for servers that have registered under a prefix
+/// with the etcd at `host:port`, without TLS. `etcd:///prefix` uses the etcd at port 2379 of this
 /// host.
 ///
-/// [`Etcd`] takes a channel to etcd with settings of its own, such as TLS.
+/// [`Etcd`] takes a channel to etcd with its own settings, such as TLS.
 #[must_use]
 pub fn scheme() -> CustomScheme {
     CustomScheme::new("etcd", resolver)
@@ -31,8 +31,8 @@ fn resolver(address: &CustomAddress) -> Result<Etcd, AddressError> {
     let endpoint = if endpoint.is_empty() { ENDPOINT } else { endpoint };
     let channel = match Channel::builder(format!("grpc://{endpoint}")) {
         Ok(builder) if matches!(builder.address(), Address::Grpc(_)) => {
-            // The resolver's own pauses come on top, and servers are known again within seconds of
-            // etcd's return.
+            // Short, because the resolver's own delays come on top: servers are known within
+            // seconds of etcd's return.
             let backoff = ConnectBackoff::new().with_max_delay(Duration::from_secs(5));
             builder.connect_backoff(backoff).connect_lazy()
         }
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_addresses_are_refused_with_a_reason() {
+    fn invalid_addresses_are_refused_with_a_reason() {
         for (text, reason) in [
             ("etcd://10.0.0.9:2379", "needs a prefix of keys, as etcd://10.0.0.9:2379/services/"),
             ("etcd://10.0.0.9:2379//", "needs a prefix of keys"),

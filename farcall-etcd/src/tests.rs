@@ -1,5 +1,4 @@
-//! Resolver and registration against an etcd of the tests' own; `cargo xtask scenario` has a real
-//! one.
+//! Resolver and registration against a fake etcd. `cargo xtask scenario` has a real one.
 
 mod grpc;
 
@@ -45,24 +44,24 @@ static SERVICE: ServiceDescriptor = ServiceDescriptor {
     ],
 };
 
-/// What the fake etcd has.
+/// The contents of the fake etcd.
 #[derive(Default)]
 struct Store {
     keys: BTreeMap<Vec<u8>, (Vec<u8>, i64)>,
     /// The response of each revision.
     history: Vec<WatchResponse>,
-    /// Leases that live.
+    /// The live leases.
     leases: Vec<i64>,
     granted: i64,
     lists: u32,
-    /// Signs of life have no answers.
+    /// Heartbeats get no answers.
     is_deaf: bool,
 }
 
 #[derive(Clone, Default)]
 struct Fake {
     store: Arc<Mutex<Store>>,
-    /// The length of the history.
+    /// Length of the history.
     revision: Arc<watch::Sender<usize>>,
 }
 
@@ -143,7 +142,7 @@ impl Service for Fake {
                 let mut requests = request.into_inner();
                 let first = requests.message().await?.unwrap_or_default();
                 let from = first.create_request.unwrap_or_default().start_revision;
-                // The watch goes on for as long as the client's stream.
+                // The watch lives as long as the client's stream.
                 let ended = async move { while requests.next().await.is_some() {} };
                 Ok(Response::new(fake.watch(from).take_until(ended)))
             }),
@@ -165,10 +164,10 @@ impl Service for Fake {
                 Ok(Response::new(LeaseKeys { keys: its.map(|(key, _)| key.clone()).collect() }))
             }),
             _ => call.streaming(async move |request: Request<Streaming<LeaseId>>| {
-                // As etcd does, which answers with its first message and not before.
-                let mut signs = request.into_inner();
-                let first = signs.message().await?;
-                let signs = stream::iter(first.map(Ok)).chain(signs);
+                // Like etcd, which answers only with its first message.
+                let mut heartbeats = request.into_inner();
+                let first = heartbeats.message().await?;
+                let heartbeats = stream::iter(first.map(Ok)).chain(heartbeats);
                 let answer = move |sign: Result<LeaseId, Status>| {
                     let fake = fake.clone();
                     async move {
@@ -180,7 +179,7 @@ impl Service for Fake {
                         Ok(LeaseState { id, ttl })
                     }
                 };
-                Ok(Response::new(signs.then(answer)))
+                Ok(Response::new(heartbeats.then(answer)))
             }),
         }
     }
@@ -202,8 +201,8 @@ async fn next(resolver: &mut Etcd) -> Result<Vec<String>, ResolveError> {
     Ok(addresses)
 }
 
-/// The first list that is no error. The channel asks again after a delay, as this does: a list may
-/// meet the end of the connection.
+/// Returns the first list that is not an error. Asks again after a delay, like the channel: a list
+/// may fail when the connection ends.
 async fn next_found(resolver: &mut Etcd) -> Vec<String> {
     let found = async {
         loop {
@@ -217,7 +216,7 @@ async fn next_found(resolver: &mut Etcd) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn servers_are_listed_once_and_watched_from_there_on() {
+async fn servers_are_listed_once_and_then_watched() {
     let (fake, server) = etcd();
     fake.put("/other/1", "10.0.0.9:1", 0);
     fake.put("/shop/1", "10.0.0.1:7000", 0);
@@ -239,12 +238,12 @@ async fn servers_are_listed_once_and_watched_from_there_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_ended_begins_with_a_new_list() {
+async fn an_ended_watch_starts_with_a_new_list() {
     let (fake, server) = etcd();
     fake.put("/shop/1", "10.0.0.1:7000", 0);
     let mut resolver = Etcd::new(server.channel(), "/shop/", Scheme::Auto);
     assert_eq!(next(&mut resolver).await.unwrap(), ["auto://10.0.0.1:7000"]);
-    // As by compaction.
+    // As after a compaction.
     fake.happens(WatchResponse { canceled: true, events: Vec::new() });
     fake.put("/shop/1", "10.0.0.2:7000", 0);
     assert_eq!(next(&mut resolver).await.unwrap(), ["auto://10.0.0.2:7000"]);
@@ -254,7 +253,7 @@ async fn a_watch_that_ended_begins_with_a_new_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_prefix_without_servers_is_an_error_that_names_it() {
+async fn a_prefix_without_servers_is_a_named_error() {
     let (fake, server) = etcd();
     let mut resolver = Etcd::new(server.channel(), "/shop/", Scheme::Auto);
     let error = next(&mut resolver).await.unwrap_err().to_string();
@@ -268,14 +267,14 @@ async fn a_prefix_without_servers_is_an_error_that_names_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_registers_again_when_etcd_has_lost_its_lease() {
+async fn a_server_registers_again_after_losing_its_lease() {
     let (fake, server) = etcd();
     let entries = |fake: &Fake| fake.store().keys.values().cloned().collect::<Vec<_>>();
     let ttl = Duration::from_secs(9);
     let register = EtcdRegistration::new(server.channel(), "/shop/", "10.0.0.1:7000", ttl);
     let registration = register.await.unwrap();
     assert_eq!(entries(&fake), [(b"10.0.0.1:7000".to_vec(), 1)]);
-    // Three signs of life in the time of the lease.
+    // Three heartbeats in the lease's time.
     tokio::time::sleep(ttl).await;
     assert_eq!(entries(&fake), [(b"10.0.0.1:7000".to_vec(), 1)]);
     fake.lose_lease(1);
@@ -288,7 +287,7 @@ async fn a_server_registers_again_when_etcd_has_lost_its_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_entry_that_is_deleted_is_written_again_with_its_lease() {
+async fn a_deleted_entry_is_written_again_with_its_lease() {
     let (fake, server) = etcd();
     let entry = |fake: &Fake| fake.store().keys.get(&b"/shop/1"[..]).cloned();
     let ttl = Duration::from_secs(9);
@@ -299,7 +298,7 @@ async fn an_entry_that_is_deleted_is_written_again_with_its_lease() {
     fake.delete("/shop/1");
     tokio::time::sleep(ttl * 2 / 3).await;
     assert_eq!(entry(&fake), ours);
-    // A write without the lease takes the entry away from it.
+    // A write without the lease detaches the entry from it.
     fake.put("/shop/1", "10.0.0.9:7000", 0);
     tokio::time::sleep(ttl * 2 / 3).await;
     assert_eq!(entry(&fake), ours);
@@ -310,7 +309,7 @@ async fn an_entry_that_is_deleted_is_written_again_with_its_lease() {
     assert_eq!(entry(&fake), None);
 }
 
-/// The lines that a thread writes.
+/// The lines that a thread logs.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
 
@@ -325,11 +324,12 @@ impl io::Write for Lines {
 }
 
 impl Lines {
-    /// From here on, until the guard is dropped.
+    /// Collects lines until the guard is dropped.
     fn start() -> (Self, DefaultGuard) {
-        // A line that a thread without a subscriber meets first would be off for all threads.
-        static WANTED: Once = Once::new();
-        WANTED.call_once(|| {
+        // A callsite that first runs on a thread without a subscriber would stay off for all
+        // threads.
+        static LOGGING: Once = Once::new();
+        LOGGING.call_once(|| {
             let all = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE);
             let _ = all.with_writer(io::sink).try_init();
         });
@@ -339,15 +339,15 @@ impl Lines {
         (lines, subscriber.with_ansi(false).without_time().set_default())
     }
 
-    /// How many have `words`.
-    fn count(&self, words: &str) -> usize {
+    /// Returns the number of lines that contain `text`.
+    fn count(&self, text: &str) -> usize {
         let bytes = self.0.lock().expect("no holder panics").clone();
-        String::from_utf8(bytes).expect("it is text").lines().filter(|l| l.contains(words)).count()
+        String::from_utf8(bytes).expect("it is text").lines().filter(|l| l.contains(text)).count()
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_entry_that_is_not_kept_has_one_line_in_the_log_and_one_when_it_is_again() {
+async fn losing_and_regaining_an_entry_log_one_line_each() {
     let (fake, server) = etcd();
     let ttl = Duration::from_secs(9);
     let register = EtcdRegistration::new(server.channel(), "/shop/", "10.0.0.1:7000", ttl);
@@ -367,7 +367,7 @@ async fn an_entry_that_is_not_kept_has_one_line_in_the_log_and_one_when_it_is_ag
     assert_eq!((lines.count(lost), lines.count(kept)), (1, 1));
 }
 
-/// Has taken the connections and the calls, and gives no answer.
+/// Accepts connections and calls, and never answers.
 struct Silent;
 
 impl Service for Silent {
@@ -384,7 +384,7 @@ impl Service for Silent {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_etcd_that_gives_no_answer_is_an_error_within_a_bound() {
+async fn a_silent_etcd_is_an_error_within_a_bound() {
     let server = TestServer::start(Server::builder().add_service(Silent));
     let mut resolver = Etcd::new(server.channel(), "/shop/", Scheme::Auto);
     let began = Instant::now();
@@ -413,9 +413,9 @@ async fn an_etcd_that_gives_no_answer_is_an_error_within_a_bound() {
     }
 }
 
-/// Its network takes everything, and gives nothing back.
+/// The network accepts everything and returns nothing.
 #[tokio::test(start_paused = true)]
-async fn a_silent_watch_of_an_etcd_that_is_gone_is_found_by_keepalive() {
+async fn keepalive_detects_a_dead_etcd_behind_a_watch() {
     let (fake, server) = etcd();
     fake.put("/shop/1", "10.0.0.1:7000", 0);
     let mut resolver = Etcd::new(server.channel(), "/shop/", Scheme::Auto);
@@ -439,14 +439,14 @@ async fn a_silent_watch_of_an_etcd_that_is_gone_is_found_by_keepalive() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_entry_is_not_kept_by_an_etcd_that_does_not_answer_signs_of_life() {
+async fn an_entry_without_answered_heartbeats_is_not_kept() {
     let (fake, server) = etcd();
     let ttl = Duration::from_secs(9);
     let register = EtcdRegistration::new(server.channel(), "/shop/", "10.0.0.1:7000", ttl);
     let registration = register.await.unwrap();
     fake.store().is_deaf = true;
     tokio::time::sleep(ttl * 2).await;
-    let failure = registration.failure().expect("no sign of life was answered");
+    let failure = registration.failure().expect("no heartbeat was answered");
     assert_eq!(failure.code(), Code::DeadlineExceeded, "{failure}");
     fake.store().is_deaf = false;
     tokio::time::sleep(ttl * 2).await;

@@ -1,4 +1,4 @@
-//! gRPC's service config as it is written for its other clients: JSON.
+//! gRPC's service config in the JSON form that its other clients use.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use thiserror::Error;
 
 use crate::ServiceConfig;
 
-/// Reason why a text is no service config. It names the place in the text.
+/// The reason why a text is not a service config. Names the place in the text.
 #[derive(Clone, PartialEq, Eq, Error)]
 #[error("service config: {place}{problem}")]
 pub struct ServiceConfigError {
-    /// The place, as `methodConfig[0].retryPolicy.maxAttempts: `; empty for the whole text.
+    /// The place, such as `methodConfig[0].retryPolicy.maxAttempts: `; empty for the whole text.
     place: String,
     problem: String,
 }
 
-/// The error's text: what a `main` that returns it prints.
+/// Prints the message, since a `main` that returns the error prints its `Debug`.
 impl fmt::Debug for ServiceConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -30,10 +30,10 @@ impl fmt::Debug for ServiceConfigError {
 
 type Result<T> = std::result::Result<T, ServiceConfigError>;
 
-/// The most attempts at one call that a policy of farcall makes, as in gRPC.
+/// Maximum number of attempts per call in a farcall policy, as in gRPC.
 const MAX_ATTEMPTS: u32 = 5;
 
-/// The status codes by their names, each at the index that is its number.
+/// The status codes by name. The index is the number.
 const CODES: [(&str, Code); 17] = [
     ("OK", Code::Ok),
     ("CANCELLED", Code::Cancelled),
@@ -54,7 +54,7 @@ const CODES: [(&str, Code); 17] = [
     ("UNAUTHENTICATED", Code::Unauthenticated),
 ];
 
-/// Reads a service config; [`ServiceConfig::from_json`] says of what.
+/// Reads a service config. [`ServiceConfig::from_json`] lists the supported keys.
 pub(crate) fn read(text: &str) -> Result<ServiceConfig> {
     let value: Value = serde_json::from_str(text).map_err(|error| ServiceConfigError {
         place: String::new(),
@@ -92,7 +92,7 @@ struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// The value of a key. JSON's `null` is none, as in protobuf's JSON.
+    /// Returns the value of a key. JSON's `null` counts as absent, as in protobuf's JSON.
     fn get(&self, key: &str) -> Option<At<'a>> {
         let value = self.fields.get(key).filter(|value| !value.is_null())?;
         let dot = if self.place.is_empty() { "" } else { "." };
@@ -105,7 +105,7 @@ impl<'a> Fields<'a> {
         self.get(key).ok_or(ServiceConfigError { place, problem })
     }
 
-    /// The elements of a list; none where the key is absent.
+    /// Returns the elements of a list; empty if the key is absent.
     fn list(&self, key: &str) -> Result<Vec<At<'a>>> {
         self.get(key).map_or(Ok(Vec::new()), |at| at.list())
     }
@@ -117,7 +117,7 @@ impl<'a> At<'a> {
         ServiceConfigError { place, problem: problem.into() }
     }
 
-    /// The error of a value of another type than `expected`.
+    /// Returns the error for a value of another type than `expected`.
     fn mistyped(&self, expected: &str) -> ServiceConfigError {
         self.error(format!("it is {}, and has to be {expected}", self.value))
     }
@@ -152,14 +152,14 @@ impl<'a> At<'a> {
         self.value.as_f64().ok_or_else(|| self.mistyped("a number"))
     }
 
-    /// An integer, which protobuf's JSON may write as text.
+    /// Parses an integer, which protobuf's JSON may write as text.
     fn integer(&self) -> Result<u64> {
-        let of_text = || self.value.as_str().and_then(|text| text.parse().ok());
-        let found = self.value.as_u64().or_else(of_text);
+        let from_text = || self.value.as_str().and_then(|text| text.parse().ok());
+        let found = self.value.as_u64().or_else(from_text);
         found.ok_or_else(|| self.mistyped("an integer that is not negative"))
     }
 
-    /// protobuf's Duration: seconds with up to nine decimal places, and an `s`.
+    /// Parses protobuf's Duration: seconds with up to nine decimal places, and an `s`.
     fn duration(&self) -> Result<Duration> {
         let expected = "a duration such as \"0.5s\"";
         let text = self.value.as_str().ok_or_else(|| self.mistyped(expected))?;
@@ -182,7 +182,7 @@ impl<'a> At<'a> {
             .ok_or_else(|| self.mistyped("a status code, as \"UNAVAILABLE\" or 14"))
     }
 
-    /// A name as `ChannelBuilder::method` takes it.
+    /// Parses a name into the form that `ChannelBuilder::method` accepts.
     fn name(&self) -> Result<String> {
         let fields = self.object()?;
         let text = |key| fields.get(key).map_or(Ok(""), |at| at.text());
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_codes_are_those_of_farcall() {
+    fn code_names_match_farcalls() {
         for (number, (name, code)) in CODES.into_iter().enumerate() {
             assert_eq!(code as usize, number);
             assert_eq!(format!("{:?}", Codes::from([code])), format!("[{name:?}]"));
@@ -397,16 +397,16 @@ mod tests {
                 "retryThrottling: retry_throttling.max_tokens is 0: from 1 to 1000".to_owned(),
             ),
         ];
-        for (text, words) in table {
+        for (text, message) in table {
             let error = ServiceConfig::from_json(&text).unwrap_err();
-            assert_eq!(error.to_string(), format!("service config: {words}"));
+            assert_eq!(error.to_string(), format!("service config: {message}"));
         }
         let error = ServiceConfig::from_json("{").unwrap_err().to_string();
         assert!(error.starts_with("service config: it is not JSON: "), "{error}");
     }
 
     #[test]
-    fn durations_are_protobufs() {
+    fn durations_follow_protobuf() {
         let table = [
             ("1s", Some(Duration::from_secs(1))),
             ("0.000000001s", Some(Duration::from_nanos(1))),
@@ -425,7 +425,7 @@ mod tests {
         }
     }
 
-    /// That number, or any.
+    /// Returns this number, or any other.
     fn number(right: &'static str) -> impl Strategy<Value = String> {
         prop_oneof![Just(right.to_owned()), any::<i64>().prop_map(|it| it.to_string())]
     }
@@ -435,9 +435,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is read can be used: its values are in their ranges.
+        /// Every accepted text yields values within their ranges.
         #[test]
-        fn no_text_panics_and_what_is_read_is_valid(
+        fn no_text_panics_and_accepted_values_are_valid(
             attempts in number("2"),
             backoff in prop_oneof![Just("0.1s".to_owned()), "[0-9]{0,22}(\\.[0-9]{0,10})?s?"],
             multiplier in finite(),

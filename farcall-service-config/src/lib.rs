@@ -1,4 +1,4 @@
-//! gRPC's [service config] as JSON, for channels of farcall.
+//! gRPC's [service config] in JSON, for farcall channels.
 //!
 //! [service config]: https://github.com/grpc/grpc/blob/master/doc/service_config.md
 //!
@@ -37,24 +37,24 @@ use farcall::retry::{MethodConfig, RetryBudget};
 
 pub use json::ServiceConfigError;
 
-/// A service config as values of farcall.
+/// A service config in farcall's types.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ServiceConfig {
-    /// Configs by the names that [`ChannelBuilder::method`] takes, in the order of the text.
+    /// Configs by the names that [`ChannelBuilder::method`] accepts, in the order of the text.
     pub methods: Vec<(String, MethodConfig)>,
-    /// Limit on attempts beside the first ones; `None` leaves the channel's.
+    /// Limit on attempts beyond the first ones; `None` keeps the channel's.
     pub retry_budget: Option<RetryBudget>,
 }
 
 impl ServiceConfig {
-    /// Reads gRPC's service config: `methodConfig` with `name`, `timeout`, `waitForReady`,
-    /// `maxRequestMessageBytes`, `maxResponseMessageBytes`, `retryPolicy` and `hedgingPolicy`, and
-    /// `retryThrottling`.
+    /// Reads gRPC's service config.
     ///
-    /// Other keys belong to other clients and are left alone, load balancing among them:
-    /// [`BalanceConfig`](farcall::balance::BalanceConfig) has it here. More than five attempts
-    /// count as five, as in gRPC.
+    /// Supported keys are `methodConfig` with `name`, `timeout`, `waitForReady`,
+    /// `maxRequestMessageBytes`, `maxResponseMessageBytes`, `retryPolicy` and `hedgingPolicy`, and
+    /// `retryThrottling`. Other keys belong to other clients and are ignored. That includes load
+    /// balancing, which [`BalanceConfig`](farcall::balance::BalanceConfig) configures here. More
+    /// than five attempts count as five, as in gRPC.
     ///
     /// # Errors
     ///
@@ -64,11 +64,11 @@ impl ServiceConfig {
         json::read(text)
     }
 
-    /// Sets the config of each method, and the retry budget, of a channel's builder.
+    /// Sets the config of each method, and the retry budget, on a channel's builder.
     ///
     /// # Panics
     ///
-    /// Panics if the program has put in a value out of its range. Parsing checks those of a text.
+    /// Panics if the program has set a value out of its range. Parsing checks the values of a text.
     #[track_caller]
     pub fn apply(self, builder: ChannelBuilder) -> ChannelBuilder {
         let builder = match self.retry_budget {

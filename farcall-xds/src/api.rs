@@ -1,8 +1,8 @@
-//! The part of Envoy's API that is read and written: its messages, and the one call that is made.
+//! The part of Envoy's API that the client uses: its messages, and its one call.
 //!
-//! Written down by hand, field by field. A list that a control plane can make long
-//! with a few bytes an entry is kept as the entries' bytes (`bytes` is `message` on the wire), and
-//! each is decoded when its turn comes: an entry of two bytes would otherwise take a hundred.
+//! Written by hand, field by field. A list that a control plane can make long with a few bytes per
+//! entry is kept as encoded entries (`bytes` equals `message` on the wire). Each entry is decoded
+//! when its turn comes: a decoded entry of two bytes would take a hundred.
 
 use farcall::client::streaming;
 use farcall::{
@@ -19,15 +19,15 @@ static AGGREGATED: MethodDescriptor = MethodDescriptor {
     detach: Detach::NONE,
 };
 
-/// The longest name of a resource that another one may name, in bytes. A name is sent with each
-/// request, and stands in errors and in the log.
+/// Maximum length of a resource name inside another resource, in bytes. A name is sent with each
+/// request, and appears in errors and in the log.
 const MAX_NAME_LEN: usize = 1024;
 
-/// A name in a resource, such as that of another one.
+/// Checks a name in a resource, such as that of another one.
 ///
 /// # Errors
 ///
-/// When it is too long, or would break a line of the log.
+/// Returns an error if the name is too long or would break a line of the log.
 pub(super) fn checked(name: String) -> Result<String, String> {
     match name.len() {
         _ if name.chars().any(char::is_control) => Err("a name has a control character".to_owned()),
@@ -36,16 +36,16 @@ pub(super) fn checked(name: String) -> Result<String, String> {
     }
 }
 
-/// A part of a resource.
+/// Decodes a part of a resource.
 ///
 /// # Errors
 ///
-/// When its bytes are no such message.
+/// Returns an error if the bytes are not such a message.
 pub(super) fn decoded<M: Message + Default>(bytes: Bytes) -> Result<M, String> {
     M::decode(bytes).map_err(|error| format!("it cannot be decoded: {error}"))
 }
 
-/// Opens the stream on which all is asked for and told.
+/// Opens the stream for all requests and responses.
 pub(super) async fn open(
     channel: &Channel,
     requests: impl Stream<Item = DiscoveryRequest> + Send + 'static,
@@ -53,7 +53,7 @@ pub(super) async fn open(
     Ok(streaming(channel, &AGGREGATED, Request::new(requests)).await?.into_inner())
 }
 
-/// What a resource is wrapped into, with the type's name.
+/// The wrapper of a resource, with the type's name.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Any {
     #[prost(string, tag = "1")]
@@ -91,7 +91,7 @@ pub(super) struct ErrorDetail {
 pub(super) struct DiscoveryResponse {
     #[prost(string, tag = "1")]
     pub(super) version_info: String,
-    /// Each an [`Any`].
+    /// Each entry is an [`Any`].
     #[prost(bytes = "bytes", repeated, tag = "2")]
     pub(super) resources: Vec<Bytes>,
     #[prost(string, tag = "4")]
@@ -100,7 +100,7 @@ pub(super) struct DiscoveryResponse {
     pub(super) nonce: String,
 }
 
-/// `envoy.service.discovery.v3.Resource`, which may stand around a resource.
+/// `envoy.service.discovery.v3.Resource`, which may wrap a resource.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Wrapped {
     #[prost(message, optional, tag = "2")]
@@ -146,7 +146,7 @@ pub(super) struct Listener {
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ApiListener {
-    /// An [`HttpConnectionManager`].
+    /// An encoded [`HttpConnectionManager`].
     #[prost(message, optional, tag = "1")]
     pub(super) api_listener: Option<Any>,
 }
@@ -169,7 +169,7 @@ pub(super) struct Rds {
 pub(super) struct RouteConfiguration {
     #[prost(string, tag = "1")]
     pub(super) name: String,
-    /// Each a [`VirtualHost`].
+    /// Each entry is a [`VirtualHost`].
     #[prost(bytes = "bytes", repeated, tag = "2")]
     pub(super) virtual_hosts: Vec<Bytes>,
 }
@@ -178,10 +178,10 @@ pub(super) struct RouteConfiguration {
 pub(super) struct VirtualHost {
     #[prost(string, tag = "1")]
     pub(super) name: String,
-    /// Each the bytes of a string.
+    /// Each entry is a string.
     #[prost(bytes = "bytes", repeated, tag = "2")]
     pub(super) domains: Vec<Bytes>,
-    /// Each a [`Route`].
+    /// Each entry is a [`Route`].
     #[prost(bytes = "bytes", repeated, tag = "3")]
     pub(super) routes: Vec<Bytes>,
 }
@@ -194,8 +194,8 @@ pub(super) struct Route {
     pub(super) action: Option<RouteAction>,
 }
 
-/// Of what it can ask for, the prefix is read alone. The bytes of everything else that narrows it
-/// tell that it is there.
+/// A route's condition. Only the prefix is decoded. The other fields narrow the match, and their
+/// presence is enough to know.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct RouteMatch {
     #[prost(string, optional, tag = "1")]
@@ -224,7 +224,7 @@ pub(super) struct RouteAction {
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct WeightedClusters {
-    /// Each a [`ClusterWeight`].
+    /// Each entry is a [`ClusterWeight`].
     #[prost(bytes = "bytes", repeated, tag = "1")]
     pub(super) clusters: Vec<Bytes>,
 }
@@ -248,7 +248,7 @@ pub(super) struct UInt32 {
 pub(super) struct Cluster {
     #[prost(string, tag = "1")]
     pub(super) name: String,
-    /// Its `DiscoveryType`.
+    /// The `DiscoveryType`.
     #[prost(int32, optional, tag = "2")]
     pub(super) kind: Option<i32>,
     #[prost(message, optional, tag = "3")]
@@ -265,14 +265,14 @@ pub(super) struct EdsClusterConfig {
 pub(super) struct ClusterLoadAssignment {
     #[prost(string, tag = "1")]
     pub(super) cluster_name: String,
-    /// Each a [`LocalityLbEndpoints`].
+    /// Each entry is a [`LocalityLbEndpoints`].
     #[prost(bytes = "bytes", repeated, tag = "2")]
     pub(super) endpoints: Vec<Bytes>,
 }
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct LocalityLbEndpoints {
-    /// Each an [`LbEndpoint`].
+    /// Each entry is an [`LbEndpoint`].
     #[prost(bytes = "bytes", repeated, tag = "2")]
     pub(super) lb_endpoints: Vec<Bytes>,
     #[prost(message, optional, tag = "3")]

@@ -6,31 +6,31 @@ use prost::bytes::Bytes;
 
 use super::api;
 
-/// The most endpoints that are kept of an assignment. Further ones are left out.
+/// Maximum number of endpoints kept per assignment. Others are left out.
 pub(super) const MAX_ENDPOINTS: usize = 10_000;
 
-/// The states of health in which an endpoint gets calls: unknown, and healthy.
+/// The health states in which an endpoint gets calls: unknown and healthy.
 const USED_STATES: [i32; 2] = [0, 1];
 
-/// The endpoints of a cluster that are to get calls.
+/// The endpoints of a cluster that get calls.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Assignment {
     pub(super) localities: Vec<Locality>,
-    /// How many more there are: unhealthy, draining, or beyond what is kept.
+    /// Number of other endpoints: unhealthy, draining, or beyond the limit.
     pub(super) left_out: usize,
 }
 
-/// Endpoints of one place; there is one at least.
+/// The endpoints of one locality, at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Locality {
-    /// The lowest one is used.
+    /// The priority. Only the lowest one gets calls.
     pub(super) priority: u32,
-    /// Its share of the calls beside other localities; zero where it has none.
+    /// The locality's weight among the localities; zero if it has none.
     pub(super) weight: u32,
     pub(super) endpoints: Vec<WeightedEndpoint>,
 }
 
-/// An endpoint, and its share of the locality's calls beside the other endpoints' weights.
+/// An endpoint with its weight among the endpoints of its locality.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WeightedEndpoint {
     pub(super) address: SocketAddr,
@@ -41,7 +41,7 @@ pub(super) struct WeightedEndpoint {
 ///
 /// # Errors
 ///
-/// When an endpoint that is to get calls has no IP address with a port, or a weight of zero.
+/// Returns an error if a usable endpoint has no IP address with a port, or a weight of zero.
 pub(super) fn assignment(message: api::ClusterLoadAssignment) -> Result<Assignment, String> {
     let mut read = Assignment::default();
     let mut count = 0;
@@ -66,7 +66,7 @@ pub(super) fn assignment(message: api::ClusterLoadAssignment) -> Result<Assignme
     Ok(read)
 }
 
-/// An endpoint; `None` where it is to get no calls.
+/// Reads an endpoint. Returns `None` if it gets no calls.
 fn endpoint(bytes: Bytes) -> Result<Option<WeightedEndpoint>, String> {
     let message: api::LbEndpoint = api::decoded(bytes)?;
     if !USED_STATES.contains(&message.health_status) {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_in_no_state_for_calls_are_left_out() {
+    fn endpoints_in_unusable_states_are_left_out() {
         let port = || Some(api::Port::Value(7000));
         // Unknown, healthy, unhealthy, draining, timed out, degraded.
         let states: Vec<_> = (0..6).map(|state| endpoint_at("10.0.0.1", port(), state)).collect();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_the_limit_is_left_out() {
+    fn endpoints_beyond_the_limit_are_left_out() {
         let one = endpoint_at("10.0.0.1", Some(api::Port::Value(1)), 0);
         let read = read(&vec![one; MAX_ENDPOINTS + 5]).unwrap();
         assert_eq!((read.localities[0].endpoints.len(), read.left_out), (MAX_ENDPOINTS, 5));

@@ -1,4 +1,4 @@
-//! gRPC's bootstrap file of xDS: which control plane there is, and who asks it.
+//! gRPC's xDS bootstrap file: the control plane, and the node that asks it.
 
 use std::path::Path;
 use std::{env, fs};
@@ -9,21 +9,23 @@ use serde_json::{Map, Value};
 use super::api::Locality;
 use super::node::XdsNode;
 
-/// Names the file.
+/// The variable that names the file.
 const FILE_VARIABLE: &str = "GRPC_XDS_BOOTSTRAP";
 
-/// Has the file's text, where there is no file.
+/// The variable with the file's text, if there is no file.
 const TEXT_VARIABLE: &str = "GRPC_XDS_BOOTSTRAP_CONFIG";
 
-/// In the template of a listener's name, the name of the target.
+/// The placeholder for the target's name in a listener name template.
 const PLACEHOLDER: &str = "%s";
 
-/// What gRPC's clients are given beside a program so that they find its control plane: a pod that
-/// is prepared for gRPC is prepared for farcall.
+/// gRPC's bootstrap configuration, which tells a client its control plane. A pod that is prepared
+/// for gRPC is also prepared for farcall.
 ///
-/// Read are `xds_servers`, of which the first one is used, with `server_uri` and the first of its
-/// `channel_creds` that is `insecure` or `tls`; `node`; and
-/// `client_default_listener_resource_name_template`. All else is left alone.
+/// farcall reads these keys and ignores all others:
+/// * `xds_servers`: the first entry, with `server_uri` and the first of its `channel_creds` that is
+///   `insecure` or `tls`;
+/// * `node`;
+/// * `client_default_listener_resource_name_template`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct XdsBootstrap {
     control_plane: XdsControlPlane,
@@ -31,7 +33,7 @@ pub struct XdsBootstrap {
     template: Option<String>,
 }
 
-/// Where a control plane is.
+/// The location of a control plane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum XdsControlPlane {
@@ -40,10 +42,10 @@ pub enum XdsControlPlane {
     Tcp {
         /// The host and port.
         authority: String,
-        /// Whether there is TLS.
+        /// The credentials of the connection.
         credentials: XdsCredentials,
     },
-    /// At a Unix socket, without TLS: an agent on the same host, as Istio has it.
+    /// At a Unix socket, without TLS: an agent on the same host, as in Istio.
     #[non_exhaustive]
     Unix {
         /// The socket's path.
@@ -51,30 +53,31 @@ pub enum XdsControlPlane {
     },
 }
 
-/// By which credentials a control plane is asked.
+/// The credentials for a control plane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum XdsCredentials {
-    /// Without TLS.
+    /// No TLS.
     Insecure,
-    /// By TLS.
+    /// TLS.
     #[non_exhaustive]
     Tls {
-        /// The file of the authorities that the control plane's certificate is checked with; those
-        /// of the operating system without one.
+        /// The file with the authorities that verify the control plane. Defaults to the operating
+        /// system's.
         ca: Option<String>,
-        /// The files of the client's certificate and of its key.
+        /// The files with the client's certificate and its key.
         cert: Option<(String, String)>,
     },
 }
 
 impl XdsBootstrap {
-    /// Reads the file that `GRPC_XDS_BOOTSTRAP` names, or without that variable the text that
-    /// `GRPC_XDS_BOOTSTRAP_CONFIG` has.
+    /// Reads the file that `GRPC_XDS_BOOTSTRAP` names, or without that variable the text in
+    /// `GRPC_XDS_BOOTSTRAP_CONFIG`.
     ///
     /// # Errors
     ///
-    /// When there is neither, when the file cannot be read, and as [`XdsBootstrap::from_json`].
+    /// Returns an error if there is neither or if the file cannot be read, and the errors of
+    /// [`XdsBootstrap::from_json`].
     pub fn from_env() -> Result<Self, ResolveError> {
         let (file, text) = (env::var_os(FILE_VARIABLE), env::var(TEXT_VARIABLE).ok());
         Self::from_either(file.as_deref().map(Path::new), text.as_deref())
@@ -85,8 +88,8 @@ impl XdsBootstrap {
             (Some(path), _) => {
                 let name = path.display().to_string();
                 let text = fs::read_to_string(path).map_err(|error| {
-                    let words = "the bootstrap file of xDS cannot be read";
-                    ResolveError::new(format!("{name} ({FILE_VARIABLE}): {words}: {error}"))
+                    let message = "the bootstrap file of xDS cannot be read";
+                    ResolveError::new(format!("{name} ({FILE_VARIABLE}): {message}: {error}"))
                 })?;
                 Self::from_json(&name, &text)
             }
@@ -98,12 +101,12 @@ impl XdsBootstrap {
         }
     }
 
-    /// Reads the text of a bootstrap file; `file` is what errors call it.
+    /// Reads the text of a bootstrap file. Errors call the file `file`.
     ///
     /// # Errors
     ///
-    /// When the text is not JSON, when a value has another type than gRPC's, and when no control
-    /// plane is named that can be asked. The error names the line, or the key.
+    /// Returns an error if the text is not JSON, a value has another type than gRPC's, or no usable
+    /// control plane is named. The error names the line, or the key.
     ///
     /// # Examples
     ///
@@ -126,19 +129,19 @@ impl XdsBootstrap {
         read(text).map_err(|problem| ResolveError::new(format!("{file}: {problem}")))
     }
 
-    /// The control plane.
+    /// Returns the control plane.
     #[must_use]
     pub fn control_plane(&self) -> &XdsControlPlane {
         &self.control_plane
     }
 
-    /// Who asks it.
+    /// Returns the node that asks it.
     #[must_use]
     pub fn node(&self) -> &XdsNode {
         &self.node
     }
 
-    /// The listener of the target `name`.
+    /// Returns the listener's name for the target `name`.
     #[must_use]
     pub fn listener_of(&self, name: &str) -> String {
         match &self.template {
@@ -148,7 +151,7 @@ impl XdsBootstrap {
     }
 }
 
-/// A place in the text, in errors, and what is there.
+/// A value, and its place in the text for errors.
 #[derive(Clone)]
 struct At<'a> {
     place: String,
@@ -168,7 +171,7 @@ impl<'a> At<'a> {
         self.value.as_str().ok_or_else(|| self.wrong("a string"))
     }
 
-    /// What is there under `key`; a null is nothing.
+    /// Returns the value at `key`. A null counts as absent.
     fn get(&self, key: &str) -> Result<Option<At<'a>>, String> {
         let value = self.object()?.get(key).filter(|value| !value.is_null());
         let prefix = if self.place == ROOT { String::new() } else { format!("{}.", self.place) };
@@ -179,7 +182,7 @@ impl<'a> At<'a> {
         self.get(key)?.map(|at| at.text()).transpose()
     }
 
-    /// The entries of the list under `key`; none where there is no list.
+    /// Returns the entries of the list at `key`; empty if there is no list.
     fn list(&self, key: &str) -> Result<Vec<At<'a>>, String> {
         let Some(at) = self.get(key)? else { return Ok(Vec::new()) };
         let values = at.value.as_array().ok_or_else(|| at.wrong("a list"))?;
@@ -194,7 +197,7 @@ impl<'a> At<'a> {
 const ROOT: &str = "it";
 
 fn read(text: &str) -> Result<XdsBootstrap, String> {
-    // With the line and the column.
+    // The error has the line and the column.
     let value: Value = serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?;
     let root = At { place: ROOT.to_owned(), value: &value };
     let servers = root.list("xds_servers")?;
@@ -205,14 +208,14 @@ fn read(text: &str) -> Result<XdsBootstrap, String> {
         None => XdsNode::new(""),
     };
     let template = root.get("client_default_listener_resource_name_template")?;
-    if let Some(at) = template.as_ref().filter(|at| at.text().is_ok_and(is_of_authority)) {
+    if let Some(at) = template.as_ref().filter(|at| at.text().is_ok_and(is_xdstp_name)) {
         return Err(format!("{}: names of the form xdstp: are not supported", at.place));
     }
     let template = template.map(|at| at.text().map(str::to_owned)).transpose()?;
     Ok(XdsBootstrap { control_plane, node, template })
 }
 
-fn is_of_authority(name: &str) -> bool {
+fn is_xdstp_name(name: &str) -> bool {
     name.starts_with("xdstp:")
 }
 
@@ -244,7 +247,7 @@ fn read_server(server: &At<'_>) -> Result<XdsControlPlane, String> {
     }
 }
 
-/// The first credentials that are known here, as gRPC has it.
+/// Returns the first supported credentials, as gRPC does.
 fn read_credentials(server: &At<'_>) -> Result<XdsCredentials, String> {
     let offered = server.list("channel_creds")?;
     for creds in &offered {
@@ -298,7 +301,7 @@ fn read_node(node: &At<'_>) -> Result<XdsNode, String> {
 mod tests {
     use super::*;
 
-    /// As Istio's agent writes it.
+    /// The file that Istio's agent writes.
     const ISTIO: &str = r#"{
         "xds_servers": [{
             "server_uri": "unix:///etc/istio/proxy/XDS",
@@ -315,7 +318,7 @@ mod tests {
     }"#;
 
     #[test]
-    fn a_pod_that_is_prepared_for_grpc_is_prepared() {
+    fn a_pod_prepared_for_grpc_is_prepared() {
         let read = XdsBootstrap::from_json("bootstrap.json", ISTIO).unwrap();
         let path = "/etc/istio/proxy/XDS".to_owned();
         assert_eq!(read.control_plane(), &XdsControlPlane::Unix { path });
@@ -332,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_credentials_that_are_known_are_taken() {
+    fn the_first_supported_credentials_are_used() {
         let read = with_server(
             r#"{ "server_uri": "dns:///control.test:443", "channel_creds": [
                 { "type": "google_default" },
@@ -353,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_gives_the_name_of_the_listener() {
+    fn a_template_yields_the_listeners_name() {
         let text = r#"{
             "xds_servers": [{ "server_uri": "a:1", "channel_creds": [{ "type": "insecure" }] }],
             "client_default_listener_resource_name_template": "shop/%s"
@@ -362,12 +365,12 @@ mod tests {
         assert_eq!(read.listener_of("inventory"), "shop/inventory");
         let federated = text.replace("shop/%s", "xdstp://authority/%s");
         let error = XdsBootstrap::from_json("b.json", &federated).unwrap_err().to_string();
-        let words = "b.json: client_default_listener_resource_name_template: names of the form";
-        assert!(error.starts_with(words), "{error}");
+        let message = "b.json: client_default_listener_resource_name_template: names of the form";
+        assert!(error.starts_with(message), "{error}");
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_place() {
+    fn faults_are_named_with_their_place() {
         for (text, reason) in [
             ("{\n  \"node\": {,}\n}", "b.json: not JSON: key must be a string at line 2 column 12"),
             ("[]", "b.json: it is not an object"),
@@ -405,12 +408,12 @@ mod tests {
     }
 
     #[test]
-    fn the_file_comes_before_the_text() {
+    fn the_file_precedes_the_text() {
         let missing = Path::new("/nonexistent/bootstrap.json");
         let error = XdsBootstrap::from_either(Some(missing), Some(ISTIO)).unwrap_err().to_string();
-        let words = "/nonexistent/bootstrap.json (GRPC_XDS_BOOTSTRAP): the bootstrap file of xDS \
+        let message = "/nonexistent/bootstrap.json (GRPC_XDS_BOOTSTRAP): the bootstrap file of xDS \
                      cannot be read: ";
-        assert!(error.starts_with(words), "{error}");
+        assert!(error.starts_with(message), "{error}");
         assert!(XdsBootstrap::from_either(None, Some(ISTIO)).is_ok());
         let error = XdsBootstrap::from_either(None, Some("x")).unwrap_err().to_string();
         assert!(error.starts_with("GRPC_XDS_BOOTSTRAP_CONFIG: not JSON: "), "{error}");

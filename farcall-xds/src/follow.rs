@@ -1,4 +1,4 @@
-//! From a listener to endpoints: which resources name which others, and what they come to.
+//! The path from a listener to endpoints: the resources on the way, and the result.
 
 use std::collections::BTreeSet;
 
@@ -10,32 +10,32 @@ use super::route::{Listener, Routes, WeightedCluster};
 use super::session::{Known, Session};
 use super::shares;
 
-/// What a listener leads to by what is known.
+/// The result of following a listener through the known resources.
 #[derive(Debug, PartialEq)]
 pub(super) struct Followed {
-    /// What to ask for of each kind. Where the resource that names it is not known, what is asked
-    /// for stays.
+    /// The names to request, by kind. If the resource that names others is unknown, their requests
+    /// stay as they are.
     pub(super) wanted: Vec<(Kind, BTreeSet<String>)>,
     pub(super) outcome: Outcome,
 }
 
-/// What resources come to.
+/// The result that resources lead to.
 #[derive(Debug, PartialEq)]
 pub(super) enum Outcome {
-    /// There is one endpoint at least.
+    /// At least one endpoint.
     Endpoints(Vec<Endpoint>),
-    /// These have not come yet.
+    /// These resources have not arrived yet.
     Awaited(Vec<String>),
-    /// There are none, for this reason.
+    /// There are no endpoints, for this reason.
     None(String),
 }
 
-/// How long resources may still come.
+/// The time that resources still have to arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Patience {
-    /// They are waited for.
+    /// The client waits for them.
     Waiting,
-    /// What has not come does not exist.
+    /// A resource that has not arrived does not exist.
     Over,
 }
 
@@ -48,19 +48,19 @@ pub(super) fn follow(
 ) -> Followed {
     let mut wanted = vec![(Kind::Listener, BTreeSet::from([name.to_owned()]))];
     let outcome = match routes(session, name, &mut wanted) {
-        Ok(clusters) => of_clusters(session, clusters, scheme, patience, &mut wanted),
+        Ok(clusters) => cluster_endpoints(session, clusters, scheme, patience, &mut wanted),
         Err(Lacking::Awaited(what)) => Outcome::Awaited(vec![what]),
         Err(Lacking::None(reason)) => Outcome::None(reason),
     };
     Followed { wanted, outcome }
 }
 
-/// Why a resource leads no further.
+/// The reason why a resource leads no further.
 #[derive(Debug, PartialEq)]
 enum Lacking {
-    /// It has not come yet.
+    /// The resource has not arrived yet.
     Awaited(String),
-    /// For this reason.
+    /// The resource is unusable, for this reason.
     None(String),
 }
 
@@ -74,7 +74,7 @@ fn look<'a>(session: &'a Session, kind: Kind, name: &str) -> Result<&'a Resource
     }
 }
 
-/// The clusters that a listener's routes lead to.
+/// Returns the clusters that a listener's routes lead to.
 fn routes<'a>(
     session: &'a Session,
     name: &str,
@@ -100,8 +100,8 @@ fn routes<'a>(
     }
 }
 
-/// The endpoints of clusters.
-fn of_clusters(
+/// Returns the endpoints of clusters.
+fn cluster_endpoints(
     session: &Session,
     clusters: &[WeightedCluster],
     scheme: Scheme,
@@ -144,6 +144,8 @@ fn of_clusters(
     if !names.is_empty() {
         wanted.push((Kind::Assignment, names));
     }
+    // With patience left, one missing cluster delays the others: using them now would send them its
+    // whole share of the calls.
     if !awaited.is_empty() && (patience == Patience::Waiting || assignments.is_empty()) {
         return Outcome::Awaited(awaited);
     }
@@ -169,7 +171,7 @@ mod tests {
         api::Any { type_url: url.to_owned(), value: message.encode_to_vec().into() }
     }
 
-    /// A client of one listener, and what it was told last.
+    /// A client of one listener, and the number of its last response.
     struct Client {
         session: Session,
         patience: Patience,
@@ -192,13 +194,13 @@ mod tests {
             assert_eq!(answer.rejected, None);
         }
 
-        /// What is asked for anew, and what all comes to.
+        /// Returns the new requests, and the result.
         fn follow(&mut self) -> (Vec<(Kind, Vec<String>)>, Outcome) {
             let followed = follow(&self.session, "shop", Scheme::Tcp, self.patience);
-            let asked = followed.wanted.into_iter().filter_map(|(kind, names)| {
+            let requested = followed.wanted.into_iter().filter_map(|(kind, names)| {
                 Some((kind, self.session.ask(kind, names)?.resource_names))
             });
-            (asked.collect(), followed.outcome)
+            (requested.collect(), followed.outcome)
         }
     }
 
@@ -236,7 +238,7 @@ mod tests {
         any(Kind::Cluster.url(), &message).encode_to_vec().into()
     }
 
-    /// An assignment with an endpoint for each of these states of health.
+    /// Returns an assignment with an endpoint for each of these health states.
     fn assignment(name: &str, last: u8, states: &[i32]) -> Bytes {
         let endpoint = |health_status| {
             let port = Some(api::Port::Value(7000));
@@ -269,7 +271,7 @@ mod tests {
         Outcome::Endpoints(each.collect())
     }
 
-    /// A client that has two clusters, of which the first one's assignment has come.
+    /// Returns a client with two clusters. The assignment of the first one has arrived.
     fn with_two_clusters() -> Client {
         let mut client = Client::new();
         assert_eq!(
@@ -291,44 +293,44 @@ mod tests {
     }
 
     #[test]
-    fn each_resource_is_asked_for_when_another_one_names_it() {
+    fn each_resource_is_requested_once_it_is_named() {
         let mut client = with_two_clusters();
         client.tell(Kind::Assignment, &[assignment("b", 2, &[1])]);
         let both = [("tcp://10.0.0.1:7000", 3), ("tcp://10.0.0.2:7000", 1)];
         assert_eq!(client.follow(), (vec![], gives(&both)));
         client.tell(Kind::Routes, &[routes("r", &[("b", 1)])]);
-        let (asked, outcome) = client.follow();
+        let (requested, outcome) = client.follow();
         let wanted = [asks(Kind::Cluster, &["b"]), asks(Kind::Assignment, &["b.eds"])].concat();
-        assert_eq!((asked, outcome), (wanted, gives(&both[1..])));
+        assert_eq!((requested, outcome), (wanted, gives(&both[1..])));
     }
 
     #[test]
-    fn a_cluster_that_does_not_come_leaves_its_share_to_the_others() {
+    fn a_missing_cluster_leaves_its_share_to_the_others() {
         let mut client = with_two_clusters();
         client.patience = Patience::Over;
         assert_eq!(client.follow(), (vec![], gives(&[("tcp://10.0.0.1:7000", 1)])));
     }
 
     #[test]
-    fn what_leads_to_no_endpoint_says_why() {
+    fn a_dead_end_has_a_reason() {
         let mut client = with_two_clusters();
         client.tell(Kind::Assignment, &[assignment("a", 1, &[2, 3]), assignment("b", 1, &[])]);
-        let words = "the ClusterLoadAssignment `a.eds` has no healthy endpoint of 2; \
+        let message = "the ClusterLoadAssignment `a.eds` has no healthy endpoint of 2; \
                      the ClusterLoadAssignment `b.eds` has no endpoint";
-        assert_eq!(client.follow(), (vec![], Outcome::None(words.to_owned())));
+        assert_eq!(client.follow(), (vec![], Outcome::None(message.to_owned())));
         client.tell(Kind::Listener, &[]);
-        let words = "the Listener `shop` does not exist";
-        assert_eq!(client.follow(), (vec![], Outcome::None(words.to_owned())));
+        let message = "the Listener `shop` does not exist";
+        assert_eq!(client.follow(), (vec![], Outcome::None(message.to_owned())));
     }
 
     #[test]
-    fn what_is_asked_for_stays_while_the_resource_that_names_it_is_not_known() {
+    fn requests_stay_while_their_source_is_unknown() {
         let mut client = with_two_clusters();
         client.tell(Kind::Listener, &[listener("other")]);
         let what = awaits(&["the RouteConfiguration `other`"]);
         assert_eq!(client.follow(), (asks(Kind::Routes, &["other"]), what));
         client.tell(Kind::Routes, &[routes("other", &[("a", 1), ("b", 1)])]);
-        // Clusters and assignments are known still.
+        // The clusters and assignments are still known.
         assert_eq!(client.follow(), (vec![], awaits(&["the ClusterLoadAssignment `b.eds`"])));
     }
 }

@@ -1,9 +1,9 @@
-//! Channels of farcall to the servers that a control plane names for a service, by xDS, as gRPC's
-//! clients use it: Istio's, Envoy's.
+//! farcall channels to the servers that an xDS control plane, such as Istio's or Envoy's, assigns
+//! to a service.
 //!
-//! A channel finds the servers at `xds:///name`, once [`scheme`] is registered. gRPC's bootstrap
+//! A channel finds the servers at `xds:///name` once [`scheme`] is registered. gRPC's bootstrap
 //! file ([`XdsBootstrap`]) names the control plane, or the address does: `xds://host:port/name`.
-//! [`Xds`] is the resolver alone, for a channel to the control plane with settings of its own.
+//! [`Xds`] is the resolver alone, for a channel to the control plane with its own settings.
 //!
 //! # Examples
 //!
@@ -22,16 +22,16 @@
 #![forbid(unsafe_code)]
 
 // scheme            `xds://`, and the channel to the control plane
-// bootstrap, node   which control plane, and who asks
-// session           what is asked for, told, accepted and rejected   (pure)
-// resource          what is read of a resource: route, assignment   (pure)
-// follow, shares    from a listener to weighted endpoints            (pure)
+// bootstrap, node   the control plane, and the node that asks it
+// session           requests, responses, ACKs and NACKs           (pure)
+// resource          decoded resources: route, assignment          (pure)
+// follow, shares    from a listener to weighted endpoints         (pure)
 // resolver          the stream
 //
-// The crate `xds-client` has such a session. Its streams are tonic's own alone (the trait is
-// sealed), so that it brings a second HTTP/2 client with settings of its own beside `grpc://`; it
-// keeps every resource that a control plane sends, asked for or not; and its caller does not learn
-// why a stream has failed.
+// The crate `xds-client` has such a session, but does not fit. It only supports tonic's own streams
+// (its trait is sealed), so it would add a second HTTP/2 client with its own settings next to
+// `grpc://`. It keeps every resource that a control plane sends, requested or not. Its caller does
+// not learn why a stream has failed.
 
 mod api;
 mod assignment;

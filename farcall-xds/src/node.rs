@@ -1,4 +1,4 @@
-//! Who asks: the node of an xDS client, as gRPC's bootstrap file has it.
+//! The node of an xDS client, as in gRPC's bootstrap file.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,14 @@ use serde_json::Value;
 
 use super::api;
 
-/// The depth of metadata that is told. What is nested deeper is left out: encoding is recursive.
+/// Maximum depth of metadata. Deeper values are left out, because encoding is recursive.
 const MAX_DEPTH: usize = 32;
 
-/// What a control plane is told of the client: it decides by that what to send, and may refuse who
-/// is not known to it.
+/// The identity of the client. The control plane uses it to decide what to send, and may refuse
+/// unknown clients.
 ///
-/// [`XdsBootstrap`](super::XdsBootstrap) reads one with all that gRPC's clients can say.
+/// [`XdsBootstrap`](super::XdsBootstrap) reads a node with everything that gRPC's clients can
+/// express.
 ///
 /// # Examples
 ///
@@ -32,30 +33,30 @@ pub struct XdsNode {
 }
 
 impl XdsNode {
-    /// The node `id`.
+    /// Creates the node `id`.
     #[must_use]
     pub fn new(id: impl Into<String>) -> Self {
         let metadata = serde_json::Map::new();
         Self { id: id.into(), cluster: String::new(), locality: None, metadata }
     }
 
-    /// Sets the name of the group of programs that the node is one of; none by default.
+    /// Sets the name of the group that the node belongs to. None by default.
     #[must_use]
     pub fn with_cluster(self, cluster: impl Into<String>) -> Self {
         Self { cluster: cluster.into(), ..self }
     }
 
-    /// Sets where the node is.
+    /// Sets the node's location.
     pub(super) fn with_locality(self, locality: api::Locality) -> Self {
         Self { locality: Some(locality), ..self }
     }
 
-    /// Sets what else a control plane may want to know, such as Istio's `GENERATOR`.
+    /// Sets further metadata for the control plane, such as Istio's `GENERATOR`.
     pub(super) fn with_metadata(self, metadata: serde_json::Map<String, Value>) -> Self {
         Self { metadata, ..self }
     }
 
-    /// The message.
+    /// Builds the node's message.
     pub(super) fn message(&self) -> api::Node {
         let metadata = (!self.metadata.is_empty())
             .then(|| Struct::of(&self.metadata, MAX_DEPTH).encode_to_vec().into());
@@ -66,7 +67,7 @@ impl XdsNode {
             locality: self.locality.clone(),
             user_agent_name: "farcall".to_owned(),
             user_agent_version: env!("CARGO_PKG_VERSION").to_owned(),
-            // As gRPC's clients say it: a priority is used whole or not at all.
+            // As gRPC's clients: a priority is used as a whole or not at all.
             client_features: vec!["envoy.lb.does_not_support_overprovisioning".to_owned()],
         }
     }
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_is_told_as_it_is_written() {
+    fn metadata_keeps_its_types() {
         let text = r#"{"GENERATOR": "grpc", "n": 1.5, "b": true, "none": null, "l": [{"a": "x"}]}"#;
         let kind = |name: &str| metadata(text).fields[name].kind.clone().unwrap();
         assert_eq!(kind("GENERATOR"), Kind::Text("grpc".to_owned()));
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_that_is_nested_too_deep_ends_there() {
+    fn metadata_is_cut_at_its_maximum_depth() {
         let depth = MAX_DEPTH + 20;
         let text = format!("{}1{}", r#"{"a":"#.repeat(depth), "}".repeat(depth));
         let mut found = 0;
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_without_metadata_tells_none() {
+    fn a_node_without_metadata_sends_none() {
         let message = XdsNode::new("a").with_cluster("b").message();
         assert_eq!((message.id.as_str(), message.cluster.as_str()), ("a", "b"));
         assert_eq!(message.metadata, None);

@@ -18,31 +18,32 @@ use crate::follow::{Outcome, Patience, follow};
 use crate::node::XdsNode;
 use crate::session::Session;
 
-/// The shortest time between two streams, so that a control plane that ends each at once is not
-/// asked without a pause.
+/// Minimum interval between two streams. A control plane that ends every stream at once must not be
+/// asked in a loop.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// After how long a resource that was asked for and has not come does not exist: a control plane
-/// has no word for that. So long it may be silent, too. gRPC's clients wait as long.
+/// Time after which a requested resource that has not arrived does not exist, since a control plane
+/// cannot express that. It is also the maximum silence before the first response. gRPC's clients
+/// wait as long.
 pub(crate) const MISSING_AFTER: Duration = Duration::from_secs(15);
 
-/// Requests that wait for the connection. Each response is answered with one, so that what a
-/// control plane sends is not read while it reads nothing itself.
+/// Maximum number of requests that wait for the connection. Each response is answered with a
+/// request, so the client stops reading if the control plane does.
 const MAX_REQUESTS: usize = 8;
 
-/// How long a control plane may leave requests unread.
+/// Maximum time for a control plane to read a request.
 const SEND_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The servers that a control plane tells for a service, by xDS.
+/// A resolver that asks an xDS control plane for the servers of a service.
 ///
-/// The listener of the service's name is asked for, and what it names: its routes, their clusters,
-/// and the clusters' endpoints. All of them are watched: a change is known at once. Of the routes
-/// the first one for all calls is read, and endpoints that are unhealthy or draining are left out.
-/// Where the stream ends, it is opened again, and meanwhile the servers stay as they are.
+/// It requests the service's listener and everything that the listener names: its routes, their
+/// clusters, and the clusters' endpoints. It watches all of them, so changes arrive at once. Of the
+/// routes, it uses the first one that matches all calls. It leaves out endpoints that are unhealthy
+/// or draining. If the stream ends, it opens another one and meanwhile keeps the servers.
 ///
-/// `xds:///name` finds the control plane by gRPC's bootstrap file
-/// ([`XdsBootstrap`](crate::XdsBootstrap)); `docs/many-servers.md` says what is read of its
-/// resources and what is not.
+/// `xds:///name` finds the control plane through gRPC's bootstrap file
+/// ([`XdsBootstrap`](crate::XdsBootstrap)). `docs/many-servers.md` lists the supported parts of the
+/// resources.
 ///
 /// # Examples
 ///
@@ -61,7 +62,7 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(15);
 /// # }
 /// ```
 pub struct Xds {
-    /// What messages call it.
+    /// The resolver's name in messages.
     name: String,
     channel: Channel,
     listener: String,
@@ -70,12 +71,12 @@ pub struct Xds {
     stream: Option<Open>,
     opened_at: Option<Instant>,
     patience: Patience,
-    /// Until when what has been asked for may come.
+    /// Time until which requested resources may arrive.
     deadline: Option<Instant>,
-    /// The last list that was returned, unless there was an error after it.
+    /// The last list returned, unless an error followed it.
     given: Option<Vec<Endpoint>>,
-    /// The last error that resources have come to, unless there was a list after it.
-    told: Option<String>,
+    /// The last error that resources led to, unless a list followed it.
+    reported: Option<String>,
     log: LogLimit,
 }
 
@@ -89,21 +90,21 @@ impl fmt::Debug for Xds {
 struct Open {
     requests: mpsc::Sender<DiscoveryRequest>,
     responses: Streaming<DiscoveryResponse>,
-    /// Whether there was a response on it.
+    /// True if a response has arrived on it.
     is_answered: bool,
 }
 
-/// What has happened while a list was waited for.
+/// An event while the resolver waits for a list.
 enum Event {
     Response(Option<Result<DiscoveryResponse, Status>>),
-    /// What was asked for has not come.
+    /// A requested resource has not arrived in time.
     Late,
-    /// The channel has asked.
+    /// The channel asks for a list.
     Refresh,
 }
 
 impl Xds {
-    /// The servers of the service `name`, by a channel to the control plane. They are called by
+    /// Creates a resolver for the service `name`. `channel` leads to the control plane. Calls use
     /// `scheme`.
     #[must_use]
     pub fn new(channel: Channel, name: impl Into<String>, scheme: Scheme) -> Self {
@@ -119,30 +120,30 @@ impl Xds {
             patience: Patience::Waiting,
             deadline: None,
             given: None,
-            told: None,
+            reported: None,
             log: LogLimit::default(),
         }
     }
 
-    /// Sets who asks; a node with the id `farcall` by default.
+    /// Sets the node. By default its id is `farcall`.
     #[must_use]
     pub fn with_node(mut self, node: XdsNode) -> Self {
         self.session.set_node(node);
         self
     }
 
-    /// Sets the name of the listener, where it is not that of the service.
+    /// Sets the name of the listener if it differs from the service's.
     #[must_use]
     pub fn with_listener(self, listener: impl Into<String>) -> Self {
         Self { listener: listener.into(), ..self }
     }
 
-    /// The same under another name in messages.
+    /// Sets the name in messages.
     pub(crate) fn named(self, name: String) -> Self {
         Self { name, ..self }
     }
 
-    /// What resources come to, and the requests for those that they name.
+    /// Returns the current result, and the requests for resources that it names.
     fn follow(&mut self) -> (Outcome, Vec<DiscoveryRequest>) {
         let followed = follow(&self.session, &self.listener, self.scheme, self.patience);
         let wanted = followed.wanted.into_iter();
@@ -154,31 +155,31 @@ impl Xds {
         (followed.outcome, requests)
     }
 
-    /// Has what is asked for wait from now on.
+    /// Restarts the wait for requested resources.
     fn wait_anew(&mut self) {
         self.patience = Patience::Waiting;
         self.deadline = Some(Instant::now() + MISSING_AFTER);
     }
 
-    /// Opens the stream, and asks for what is known to be needed.
+    /// Opens the stream, and requests everything that is known to be needed.
     async fn open(&mut self) -> Result<(), ResolveError> {
         if let Some(at) = self.opened_at {
             sleep_until(at + MIN_INTERVAL).await;
         }
         self.opened_at = Some(Instant::now());
-        // The first time, the listener.
+        // On the first stream, this adds the listener.
         let _ = self.follow();
         let (mut requests, sent) = mpsc::channel(MAX_REQUESTS);
         for request in self.session.open() {
-            // One for each kind: there is room.
+            // There is one request per kind, so there is room.
             let _ = requests.try_send(request);
         }
-        // A control plane may begin its answer with the first resource that it has.
+        // A control plane may delay its answer until it has the first resource.
         let opened = timeout(MISSING_AFTER, api::open(&self.channel, sent)).await;
         let opened = opened.unwrap_or_else(|_| {
             let (seconds, listener) = (MISSING_AFTER.as_secs(), &self.listener);
-            let words = format!("it has no answer for {seconds} s to the Listener `{listener}`");
-            Err(Status::unavailable(words))
+            let message = format!("it has no answer for {seconds} s to the Listener `{listener}`");
+            Err(Status::unavailable(message))
         });
         let responses = opened.map_err(|status| self.failed(&status))?;
         self.stream = Some(Open { requests, responses, is_answered: false });
@@ -187,8 +188,8 @@ impl Xds {
     }
 
     fn failed(&mut self, status: &Status) -> ResolveError {
-        // What the next stream tells is news, even where it is the same.
-        (self.given, self.told) = (None, None);
+        // A new stream may repeat the old news. After an error it counts as news again.
+        (self.given, self.reported) = (None, None);
         let message = status.message();
         let message = if message.is_empty() { "no reason is given" } else { message };
         ResolveError::new(format!(
@@ -202,7 +203,7 @@ impl Xds {
     ///
     /// # Errors
     ///
-    /// When the control plane reads none.
+    /// Returns an error if the control plane does not read them.
     async fn send(
         &mut self,
         requests: impl IntoIterator<Item = DiscoveryRequest>,
@@ -211,20 +212,20 @@ impl Xds {
         for request in requests {
             match timeout(SEND_TIMEOUT, stream.requests.send(request)).await {
                 Ok(Ok(())) => {}
-                // A stream that has ended says so where responses are read.
+                // The stream has ended. Reading responses reports the reason.
                 Ok(Err(_)) => return Ok(()),
                 Err(_) => {
                     self.stream = None;
                     let seconds = SEND_TIMEOUT.as_secs();
-                    let words = format!("it has read no request for {seconds} s");
-                    return Err(self.failed(&Status::unavailable(words)));
+                    let message = format!("it has read no request for {seconds} s");
+                    return Err(self.failed(&Status::unavailable(message)));
                 }
             }
         }
         Ok(())
     }
 
-    /// Takes a response, or the end of the stream.
+    /// Handles a response, or the end of the stream.
     async fn take(
         &mut self,
         response: Option<Result<DiscoveryResponse, Status>>,
@@ -251,7 +252,7 @@ impl Xds {
         if !was_answered {
             return Err(self.failed(&status));
         }
-        // Control planes restart, and end streams to spread their clients.
+        // Routine: control planes restart, and end streams to spread their clients.
         limited_log!(
             target: "farcall::path",
             self.log, INFO, "the stream of the control plane has ended, and is opened again",
@@ -260,7 +261,7 @@ impl Xds {
         Ok(())
     }
 
-    /// Waits until there is reason to look again. `None` without a stream.
+    /// Waits for the next event. Returns `None` without a stream.
     async fn event(&mut self, refresh: &Refresh, is_awaited: bool) -> Option<Event> {
         let stream = self.stream.as_mut()?;
         let has_list = self.given.is_some();
@@ -279,12 +280,12 @@ impl Xds {
         })
     }
 
-    /// The list that is news, or the error. `None` where there is neither.
+    /// Returns the list or the error if it is news.
     fn news(&mut self, outcome: Outcome) -> Option<Result<Vec<Endpoint>, ResolveError>> {
         match outcome {
             Outcome::Endpoints(list) if self.given.as_ref() == Some(&list) => None,
             Outcome::Endpoints(list) => {
-                self.told = None;
+                self.reported = None;
                 self.given = Some(list.clone());
                 limited_log!(
                     target: "farcall::path",
@@ -303,14 +304,14 @@ impl Xds {
         }
     }
 
-    /// An error that was not told yet.
+    /// Returns an error unless it was reported last.
     fn error(&mut self, reason: String) -> Option<Result<Vec<Endpoint>, ResolveError>> {
-        if self.told.as_ref() == Some(&reason) {
+        if self.reported.as_ref() == Some(&reason) {
             return None;
         }
         self.given = None;
         let error = ResolveError::new(format!("{}: {reason}", self.name));
-        self.told = Some(reason);
+        self.reported = Some(reason);
         Some(Err(error))
     }
 
@@ -328,7 +329,7 @@ impl Xds {
             match self.event(refresh, is_awaited).await {
                 Some(Event::Response(response)) => self.take(response).await?,
                 Some(Event::Late) => self.patience = Patience::Over,
-                // The control plane has nothing newer than what it has told.
+                // The control plane has nothing newer than its last response.
                 Some(Event::Refresh) => {
                     if let Some(list) = &self.given {
                         return Ok(list.clone());

@@ -1,4 +1,4 @@
-//! Resources: what a control plane sends, by kind, reduced to what is read of it.
+//! Resources from a control plane, by kind, reduced to the parts that the client uses.
 //!
 //! ```text
 //!   Listener ──> RouteConfiguration ──> Cluster ──> ClusterLoadAssignment
@@ -21,21 +21,21 @@ pub(super) enum Kind {
     Assignment,
 }
 
-/// The cluster's endpoints are told in resources of their own (`DiscoveryType.EDS`).
+/// The discovery type of clusters whose endpoints are separate resources (`DiscoveryType.EDS`).
 const BY_ASSIGNMENT: i32 = 3;
 
-/// The beginning of every type's URL.
+/// The prefix of every type URL.
 const URL_PREFIX: &str = "type.googleapis.com/";
 
-/// The type of what may stand around a resource.
+/// The type of a wrapper around a resource.
 const WRAPPED: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
 
 impl Kind {
-    /// All, each after the one that names it.
+    /// All kinds, each after the one that names it.
     pub(super) const ALL: [Self; 4] =
         [Self::Listener, Self::Routes, Self::Cluster, Self::Assignment];
 
-    /// The type's URL.
+    /// Returns the type URL.
     pub(super) fn url(self) -> &'static str {
         match self {
             Self::Listener => "type.googleapis.com/envoy.config.listener.v3.Listener",
@@ -47,19 +47,19 @@ impl Kind {
         }
     }
 
-    /// The kind of a type's URL.
-    pub(super) fn of_url(url: &str) -> Option<Self> {
+    /// Returns the kind with this type URL.
+    pub(super) fn from_url(url: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.url() == url)
     }
 
-    /// The type's name, as a user finds it in the control plane.
+    /// Returns the type's name, as users know it from their control plane.
     pub(super) fn name(self) -> &'static str {
         self.url().rsplit('.').next().unwrap_or_default()
     }
 
-    /// Whether each response has all resources of the kind that are asked for, so that one that it
-    /// has not does not exist.
-    pub(super) fn is_told_whole(self) -> bool {
+    /// Returns true if each response contains all requested resources of this kind. A missing one
+    /// then does not exist.
+    pub(super) fn is_complete(self) -> bool {
         matches!(self, Self::Listener | Self::Cluster)
     }
 }
@@ -74,14 +74,14 @@ pub(super) enum Resource {
     Assignment(Assignment),
 }
 
-/// A resource by its name, or why it cannot be used.
+/// A resource by name, or the reason why it is unusable.
 pub(super) type Decoded = (String, Result<Resource, String>);
 
-/// Decodes a resource of `kind`; `host` is the target's name, by which virtual hosts are chosen.
+/// Decodes a resource of `kind`. `host` is the target's name, which selects virtual hosts.
 ///
 /// # Errors
 ///
-/// When the resource's name cannot be told.
+/// Returns an error if the resource's name is unknown.
 pub(super) fn decode(kind: Kind, bytes: Bytes, host: &str) -> Result<Decoded, String> {
     let mut any = Any::decode(bytes).map_err(undecodable(kind))?;
     if any.type_url == WRAPPED {
@@ -121,7 +121,7 @@ fn undecodable(kind: Kind) -> impl Fn(prost::DecodeError) -> String {
     move |error| format!("a {} cannot be decoded: {error}", kind.name())
 }
 
-/// The name of the cluster's assignment.
+/// Returns the name of the cluster's assignment.
 fn cluster(message: api::Cluster) -> Result<String, String> {
     if message.kind != Some(BY_ASSIGNMENT) {
         return Err("its type is not EDS, and no other is supported".to_owned());
@@ -161,15 +161,15 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_says_why() {
+    fn an_unusable_resource_has_a_reason() {
         let url = Kind::Cluster.url();
         let (name, why) = decoded(&any(url, &cluster_named("shop", None, ""))).unwrap();
         assert_eq!(name, "shop");
         assert_eq!(why.unwrap_err(), "its type is not EDS, and no other is supported");
         let other = any(Kind::Listener.url(), &api::Listener::default());
         let error = decoded(&other).unwrap_err();
-        let words = "a Cluster is wanted and a `envoy.config.listener.v3.Listener` was sent";
-        assert_eq!(error, words);
+        let message = "a Cluster is wanted and a `envoy.config.listener.v3.Listener` was sent";
+        assert_eq!(error, message);
         let garbage = Any { type_url: url.to_owned(), value: vec![0xff; 9].into() };
         let error = decoded(&garbage).unwrap_err();
         assert!(error.starts_with("a Cluster cannot be decoded: "), "{error}");

@@ -1,30 +1,30 @@
-//! Listeners and routes: which clusters serve a target.
+//! Listeners and routes: the clusters that serve a target.
 //!
-//! A channel's calls all go to the same servers, so that one route is looked for: the first of the
-//! target's virtual host that takes every call.
+//! All calls of a channel go to the same servers. One route is enough: the first in the target's
+//! virtual host that matches every call.
 
 use prost::bytes::Bytes;
 
 use super::api;
 
-/// The most clusters of one route. A canary has two.
+/// Maximum number of clusters per route. A canary has two.
 const MAX_CLUSTERS: usize = 64;
 
 const HTTP_CONNECTION_MANAGER: &str = "type.googleapis.com/envoy.extensions.filters.network.\
                                        http_connection_manager.v3.HttpConnectionManager";
 
-/// Where a listener has its routes.
+/// The location of a listener's routes.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Listener {
-    /// In a resource of this name.
+    /// In a resource with this name.
     Named(String),
     Inline(Routes),
 }
 
-/// What routes say for the target; the error says why they say nothing.
+/// The clusters for the target, or the reason why there are none.
 pub(super) type Routes = Result<Vec<WeightedCluster>, String>;
 
-/// A cluster, and its share of the calls beside the other clusters' weights.
+/// A cluster with its weight among the clusters of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WeightedCluster {
     pub(super) name: String,
@@ -35,7 +35,7 @@ pub(super) struct WeightedCluster {
 ///
 /// # Errors
 ///
-/// When it is none for a client, or its routes cannot be read.
+/// Returns an error if the listener is not for clients, or if its routes cannot be read.
 pub(super) fn listener(message: api::Listener, host: &str) -> Result<Listener, String> {
     let api = message.api_listener.and_then(|it| it.api_listener);
     let api = api.ok_or("it has no api_listener, which a client's listener has")?;
@@ -53,11 +53,11 @@ pub(super) fn listener(message: api::Listener, host: &str) -> Result<Listener, S
     }
 }
 
-/// Reads routes for the target `host`.
+/// Reads the routes for the target `host`.
 ///
 /// # Errors
 ///
-/// When they cannot be read.
+/// Returns an error if the routes cannot be read.
 pub(super) fn routes(message: api::RouteConfiguration, host: &str) -> Result<Routes, String> {
     let mut best: Option<(Rank, api::VirtualHost)> = None;
     for bytes in message.virtual_hosts {
@@ -66,7 +66,7 @@ pub(super) fn routes(message: api::RouteConfiguration, host: &str) -> Result<Rou
             candidate.domains.iter().filter_map(|domain| std::str::from_utf8(domain).ok());
         let rank = domains.filter_map(|domain| rank(domain, host)).max();
         let Some(rank) = rank else { continue };
-        // The first one of equals.
+        // The first of equal ranks wins.
         if best.as_ref().is_none_or(|(other, _)| rank > *other) {
             best = Some((rank, candidate));
         }
@@ -88,7 +88,7 @@ pub(super) fn routes(message: api::RouteConfiguration, host: &str) -> Result<Rou
     )))
 }
 
-/// How well a domain matches: by which rule, and by how many characters.
+/// The quality of a domain match: its rule, and its number of characters.
 type Rank = (Rule, usize);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -101,7 +101,7 @@ enum Rule {
 
 fn rank(domain: &str, host: &str) -> Option<Rank> {
     let (domain, host) = (domain.to_ascii_lowercase(), host.to_ascii_lowercase());
-    // A star stands for one character at least.
+    // A star stands for at least one character.
     let is_longer = host.len() >= domain.len();
     let rule = if domain == host {
         Rule::Exact
@@ -132,7 +132,7 @@ fn takes_all(condition: api::RouteMatch) -> bool {
     matches!(prefix.as_deref(), Some("" | "/")) && narrowing.iter().all(Option::is_none)
 }
 
-/// The clusters of a route's action.
+/// Returns the clusters of a route's action.
 fn clusters(action: Option<api::RouteAction>, virtual_host: &str) -> Result<Routes, String> {
     let action = action.unwrap_or_default();
     let weighted = match action.weighted_clusters {
@@ -147,7 +147,7 @@ fn clusters(action: Option<api::RouteAction>, virtual_host: &str) -> Result<Rout
     Ok(Ok(weighted))
 }
 
-/// Those that have a weight.
+/// Returns the clusters with a weight.
 fn weighted_clusters(clusters: Vec<Bytes>) -> Result<Vec<WeightedCluster>, String> {
     if clusters.len() > MAX_CLUSTERS {
         return Err(format!("a route has {} clusters, at most {MAX_CLUSTERS}", clusters.len()));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_domain_that_fits_best_is_chosen() {
+    fn the_best_matching_domain_wins() {
         let domains = ["*", "shop.*", "*.test", "shop.test", "a*", "*b"];
         let hosts = || domains.map(|it| virtual_host(it, &[it], &[route("", to(it))])).to_vec();
         for (host, cluster) in [
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_route_for_all_calls_is_taken() {
+    fn the_first_route_for_all_calls_is_used() {
         let mut by_header = route("/", to("canary"));
         by_header.condition.as_mut().unwrap().headers = Some(Bytes::from_static(b"x"));
         let routes = [
@@ -238,21 +238,21 @@ mod tests {
     }
 
     #[test]
-    fn weighted_clusters_have_their_shares() {
+    fn weighted_clusters_keep_their_weights() {
         let weights = [("old", 90), ("new", 10), ("off", 0)];
         let hosts = vec![virtual_host("shop", &["*"], &[route("", split(&weights))])];
         let wanted = [("old".to_owned(), 90), ("new".to_owned(), 10)];
         assert_eq!(names(read(hosts, "shop")), wanted);
         let hosts = vec![virtual_host("shop", &["*"], &[route("", split(&[("off", 0)]))])];
-        let words = "a route has weighted_clusters without a weight";
-        assert_eq!(read(hosts, "shop").unwrap_err(), words);
+        let message = "a route has weighted_clusters without a weight";
+        assert_eq!(read(hosts, "shop").unwrap_err(), message);
         let many = vec![("x", 1); MAX_CLUSTERS + 1];
         let hosts = vec![virtual_host("shop", &["*"], &[route("", split(&many))])];
         assert_eq!(read(hosts, "shop").unwrap_err(), "a route has 65 clusters, at most 64");
     }
 
     #[test]
-    fn routes_that_say_nothing_for_the_target_say_so() {
+    fn routes_without_a_cluster_have_a_reason() {
         let hosts = vec![virtual_host("a", &["other"], &[route("", to("a"))])];
         let why = read(hosts, "shop").unwrap().unwrap_err();
         assert_eq!(why, "has no virtual host whose domains match `shop`");
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_has_routes_or_names_them() {
+    fn a_listener_contains_routes_or_names_them() {
         let with = |manager: &api::HttpConnectionManager| {
             let value = manager.encode_to_vec().into();
             let type_url = HTTP_CONNECTION_MANAGER.to_owned();

@@ -12,18 +12,18 @@ use tokio::net::UnixStream;
 use crate::bootstrap::{XdsBootstrap, XdsControlPlane, XdsCredentials};
 use crate::resolver::Xds;
 
-/// Returns the scheme `xds:///name`: the servers that a control plane names for a service. gRPC's
-/// bootstrap file ([`XdsBootstrap`]) names the control plane; `xds://host:port/name` is the one at
-/// `host:port`, without TLS.
+/// Returns the scheme `xds:///name`, for the servers that a control plane assigns to a service.
 ///
-/// [`Xds`] takes a channel to the control plane with settings of its own, and a node.
+/// gRPC's bootstrap file ([`XdsBootstrap`]) names the control plane. `xds://host:port/name` uses
+/// the one at `host:port`, without TLS. [`Xds`] takes a channel to the control plane with its own
+/// settings, and a node.
 #[must_use]
 pub fn scheme() -> CustomScheme {
     CustomScheme::new("xds", resolver).with_service_name(service_name)
 }
 
-/// An address: the control plane that it names, if any, and the service as the control plane
-/// calls it.
+/// Parses an address into the control plane, if it names one, and the service's name at the control
+/// plane.
 fn parse(address: &CustomAddress) -> Result<(Option<String>, &str), String> {
     let scheme = address.to_string();
     let scheme = scheme.split("://").next().unwrap_or("xds");
@@ -68,7 +68,7 @@ fn resolver(address: &CustomAddress) -> Result<Box<dyn Resolve>, AddressError> {
     })
 }
 
-/// The resolver of a service whose control plane the bootstrap file names.
+/// Builds the resolver of a service whose control plane comes from the bootstrap file.
 fn by_bootstrap(name: &str, address: &CustomAddress) -> Result<Xds, ResolveError> {
     let bootstrap = XdsBootstrap::from_env()?;
     let channel = channel_to(bootstrap.control_plane())?;
@@ -77,7 +77,7 @@ fn by_bootstrap(name: &str, address: &CustomAddress) -> Result<Xds, ResolveError
     Ok(resolver.with_listener(listener).with_node(bootstrap.node().clone()))
 }
 
-/// The resolver of a service whose control plane cannot be asked.
+/// A resolver that always fails, for a control plane that cannot be reached.
 struct Failed {
     name: String,
     error: ResolveError,
@@ -96,14 +96,14 @@ impl Resolve for Failed {
     }
 }
 
-/// A builder of a channel to a control plane. The resolver's own pauses come on top of its
-/// backoff, and servers are known again within seconds of the control plane's return.
+/// Returns a builder for a channel to a control plane. Its backoff is short, because the resolver's
+/// own delays come on top: servers are known within seconds of the control plane's return.
 fn builder(address: Address) -> ChannelBuilder {
     let backoff = ConnectBackoff::new().with_max_delay(Duration::from_secs(5));
     ChannelBuilder::new(address).connect_backoff(backoff)
 }
 
-/// The channel to the control plane of a bootstrap file.
+/// Builds the channel to the control plane of a bootstrap file.
 fn channel_to(control_plane: &XdsControlPlane) -> Result<Channel, ResolveError> {
     match control_plane {
         XdsControlPlane::Tcp { authority, credentials: XdsCredentials::Insecure } => {
@@ -112,13 +112,13 @@ fn channel_to(control_plane: &XdsControlPlane) -> Result<Channel, ResolveError> 
         XdsControlPlane::Tcp { authority, credentials: XdsCredentials::Tls { ca, cert } } => {
             over_tls(authority, ca.as_deref(), cert.as_ref())
         }
-        // A user's own host: the agent beside the program, which has TLS to the control plane.
+        // The agent runs on the same host, and uses TLS to the control plane.
         XdsControlPlane::Unix { path } => {
             let path = path.clone();
             let open = move || {
                 let path = path.clone();
                 async move {
-                    // A zero byte stands before an abstract name.
+                    // An abstract name begins with a zero byte.
                     let abstract_name = path.strip_prefix('@').map(|name| format!("\0{name}"));
                     let stream = UnixStream::connect(abstract_name.as_ref().unwrap_or(&path)).await;
                     stream.map_err(|error| {
@@ -158,8 +158,9 @@ fn over_tls(
     _: Option<&str>,
     _: Option<&(String, String)>,
 ) -> Result<Channel, ResolveError> {
-    let words = "its credentials are tls, and this program was built without farcall-xds' feature";
-    Err(ResolveError::new(format!("the control plane {authority}: {words} `tls`")))
+    let problem =
+        "its credentials are tls, and this program was built without farcall-xds' feature";
+    Err(ResolveError::new(format!("the control plane {authority}: {problem} `tls`")))
 }
 
 #[cfg(test)]
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_addresses_are_refused_with_a_reason() {
+    fn invalid_addresses_are_refused_with_a_reason() {
         for (text, reason) in [
             ("xds://inventory", "before them: write xds:///inventory"),
             ("xds+rdma:///", "needs a name, as xds+rdma:///inventory:7000"),
@@ -239,7 +240,7 @@ mod tls_tests {
         }
     }
 
-    /// An authority with its certificate in a file, which is deleted with it.
+    /// An authority with its certificate in a file. The file is deleted on drop.
     struct Authority {
         issuer: Issuer,
         file: PathBuf,
@@ -267,7 +268,7 @@ mod tls_tests {
         }
     }
 
-    /// Calls a control plane whose certificate has to be of this authority.
+    /// Calls a control plane whose certificate must come from this authority.
     async fn call(authority: &str, trusted: &Authority) -> Result<u64, Status> {
         let credentials = format!(
             r#"{{ "type": "tls", "config": {{ "ca_certificate_file": "{}" }} }}"#,
@@ -287,7 +288,7 @@ mod tls_tests {
     }
 
     #[tokio::test]
-    async fn a_control_plane_with_tls_is_checked_with_the_authorities_of_the_bootstrap_file() {
+    async fn the_bootstraps_authorities_verify_the_control_plane() {
         let (ours, other) = (Authority::new("ours"), Authority::new("other"));
         let builder = Server::builder().add_service(Echo).tls(&ours.server_tls());
         let listener = builder.bind("tcp://127.0.0.1:0").await.unwrap();
@@ -302,10 +303,10 @@ mod tls_tests {
     }
 
     #[test]
-    fn files_that_cannot_be_read_are_named() {
+    fn unreadable_files_are_named() {
         let missing = "/nonexistent/ca.pem";
         let error = over_tls("control.test:443", Some(missing), None).unwrap_err().to_string();
-        let words = ["the TLS to the control plane control.test:443: ", missing];
-        assert!(words.iter().all(|words| error.contains(words)), "{error}");
+        let parts = ["the TLS to the control plane control.test:443: ", missing];
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
     }
 }

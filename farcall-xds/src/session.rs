@@ -1,16 +1,16 @@
-//! The protocol of one client: what is asked for, what was told, and what each response is answered
-//! with. Pure: requests are returned, and responses are given.
+//! The protocol of one client: its requests, the known resources, and the answer to each response.
+//! Pure: it takes responses and returns requests.
 //!
-//! Of the protocol's four variants this is the aggregated one that tells the state of the world:
+//! It implements the aggregated state-of-the-world variant of the protocol:
 //!
 //! ```text
-//!   names are asked for ──> response: version, nonce, resources
+//!   request: names ──> response: version, nonce, resources
 //!     ACK:  the response's version and nonce
-//!     NACK: the version before it, its nonce, and what is wrong with it
+//!     NACK: the version before it, its nonce, and the error
 //! ```
 //!
-//! What was not asked for is not kept, so that the names that are asked for bound what a control
-//! plane can make a client keep.
+//! Only requested resources are kept. The requested names therefore bound the memory that a control
+//! plane can make a client use.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,56 +21,56 @@ use super::resource::{self, Kind, Resource};
 /// `google.rpc.Code.INVALID_ARGUMENT`.
 const INVALID_ARGUMENT: i32 = 3;
 
-/// The longest account of what is wrong with a response, in bytes: the text has parts of it. One
-/// part always fits.
+/// Maximum length of the error for a response in bytes. The error consists of parts, and one part
+/// always fits.
 const MAX_REASON_LEN: usize = 4000;
 
-/// The longest account of what is wrong with a resource, in characters, and of its name.
+/// Maximum length of the error for a resource, and of its name, in characters.
 const MAX_PART_LEN: usize = 300;
 
 const _: () = assert!(2 * (4 * MAX_PART_LEN + 3) + 100 <= MAX_REASON_LEN);
 
-/// What is known of a resource that is asked for.
+/// The state of a requested resource.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Known<'a> {
-    /// Nothing yet.
+    /// Nothing is known yet.
     Awaited,
-    /// There is none.
+    /// The resource does not exist.
     Missing,
-    /// It cannot be used, and none before it could.
+    /// The resource is unusable, and so were all earlier states.
     Rejected(&'a str),
-    /// Its last state that can be used.
+    /// The last usable state.
     There(&'a Resource),
 }
 
-/// What is asked for and known.
+/// The requested and the known resources.
 #[derive(Debug)]
 pub(super) struct Session {
     node: XdsNode,
-    /// The target's name, by which virtual hosts are chosen.
+    /// The target's name, which selects virtual hosts.
     host: String,
-    asked: [Asked; Kind::ALL.len()],
+    kinds: [KindState; Kind::ALL.len()],
 }
 
-/// What is asked for of one kind, and what was told.
+/// The requests and responses of one kind.
 #[derive(Debug, Default)]
-struct Asked {
+struct KindState {
     entries: BTreeMap<String, Entry>,
-    /// Of the last response that was accepted.
+    /// The version of the last accepted response.
     version: String,
-    /// Of the last response on this stream.
+    /// The nonce of the last response on this stream.
     nonce: String,
 }
 
-/// A resource that is asked for.
+/// A requested resource.
 #[derive(Debug, Default)]
 struct Entry {
-    /// Its last state that can be used.
+    /// The last usable state.
     resource: Option<Resource>,
     problem: Option<Problem>,
 }
 
-/// Why there is no newer state.
+/// The reason why there is no newer state.
 #[derive(Debug)]
 enum Problem {
     Missing,
@@ -81,22 +81,22 @@ enum Problem {
 #[derive(Debug, PartialEq)]
 pub(super) struct Answer {
     pub(super) request: DiscoveryRequest,
-    /// What is wrong with the response.
+    /// The error in the response.
     pub(super) rejected: Option<String>,
 }
 
 impl Session {
     pub(super) fn new(node: XdsNode, host: String) -> Self {
-        Self { node, host, asked: Default::default() }
+        Self { node, host, kinds: Default::default() }
     }
 
-    /// Sets who asks.
+    /// Sets the node.
     pub(super) fn set_node(&mut self, node: XdsNode) {
         self.node = node;
     }
 
-    fn of(&self, kind: Kind) -> &Asked {
-        &self.asked[kind as usize]
+    fn of(&self, kind: Kind) -> &KindState {
+        &self.kinds[kind as usize]
     }
 
     pub(super) fn known(&self, kind: Kind, name: &str) -> Known<'_> {
@@ -111,24 +111,24 @@ impl Session {
         }
     }
 
-    /// Asks for these names of `kind`, and for no other ones. Returns the request that says so;
-    /// `None` where they are asked for already.
+    /// Requests exactly these names of `kind`. Returns the request, or `None` if the names are
+    /// already requested.
     pub(super) fn ask(&mut self, kind: Kind, names: BTreeSet<String>) -> Option<DiscoveryRequest> {
-        let asked = &mut self.asked[kind as usize];
-        if asked.entries.keys().eq(&names) {
+        let state = &mut self.kinds[kind as usize];
+        if state.entries.keys().eq(&names) {
             return None;
         }
-        asked.entries.retain(|name, _| names.contains(name));
+        state.entries.retain(|name, _| names.contains(name));
         for name in names {
-            asked.entries.entry(name).or_default();
+            state.entries.entry(name).or_default();
         }
         Some(self.request(kind))
     }
 
-    /// The first requests of a new stream, on which no response is known yet. The first one says
-    /// who asks.
+    /// Returns the first requests of a new stream, on which no response is known yet. The first one
+    /// carries the node.
     pub(super) fn open(&mut self) -> Vec<DiscoveryRequest> {
-        self.asked.iter_mut().for_each(|asked| asked.nonce.clear());
+        self.kinds.iter_mut().for_each(|state| state.nonce.clear());
         let kinds = Kind::ALL.into_iter().filter(|kind| !self.of(*kind).entries.is_empty());
         let mut requests: Vec<_> = kinds.map(|kind| self.request(kind)).collect();
         if let Some(first) = requests.first_mut() {
@@ -137,14 +137,14 @@ impl Session {
         requests
     }
 
-    /// Takes a response. `None` where it is of a kind that is not asked for.
+    /// Handles a response. Returns `None` if its kind is not requested.
     pub(super) fn handle(&mut self, response: DiscoveryResponse) -> Option<Answer> {
-        let kind = Kind::of_url(&response.type_url)?;
-        let asked = &mut self.asked[kind as usize];
-        if asked.entries.is_empty() {
+        let kind = Kind::from_url(&response.type_url)?;
+        let state = &mut self.kinds[kind as usize];
+        if state.entries.is_empty() {
             return None;
         }
-        let (mut told, mut wrong) = (BTreeSet::new(), Wrong::default());
+        let (mut received, mut wrong) = (BTreeSet::new(), Wrong::default());
         for bytes in response.resources {
             let (name, decoded) = match resource::decode(kind, bytes, &self.host) {
                 Ok(decoded) => decoded,
@@ -153,7 +153,7 @@ impl Session {
                     continue;
                 }
             };
-            let Some(entry) = asked.entries.get_mut(&name) else { continue };
+            let Some(entry) = state.entries.get_mut(&name) else { continue };
             match decoded {
                 Ok(resource) => *entry = Entry { resource: Some(resource), problem: None },
                 Err(reason) => {
@@ -162,20 +162,25 @@ impl Session {
                     entry.problem = Some(Problem::Rejected(reason));
                 }
             }
-            told.insert(name);
+            received.insert(name);
         }
-        if kind.is_told_whole() {
-            // One that was never told may have been asked for after this response was made.
+        // Without the name in the response, only a kind that lists all its resources tells that one
+        // is gone.
+        if kind.is_complete() {
+            // A resource that was never received may have been requested after the control plane
+            // wrote this response.
             let gone = |(name, entry): &(&String, &mut Entry)| {
-                entry.resource.is_some() && !told.contains(*name)
+                entry.resource.is_some() && !received.contains(*name)
             };
             let missing = || Entry { resource: None, problem: Some(Problem::Missing) };
-            asked.entries.iter_mut().filter(gone).for_each(|(_, entry)| *entry = missing());
+            state.entries.iter_mut().filter(gone).for_each(|(_, entry)| *entry = missing());
         }
-        asked.nonce = response.nonce;
+        // A NACK repeats the old version with the new nonce. The control plane then knows which
+        // response the client refused.
+        state.nonce = response.nonce;
         let rejected = wrong.reason();
         if rejected.is_none() {
-            asked.version = response.version_info;
+            state.version = response.version_info;
         }
         let mut request = self.request(kind);
         request.error_detail =
@@ -184,7 +189,7 @@ impl Session {
     }
 
     fn request(&self, kind: Kind) -> DiscoveryRequest {
-        let Asked { entries, version, nonce } = self.of(kind);
+        let KindState { entries, version, nonce } = self.of(kind);
         DiscoveryRequest {
             version_info: version.clone(),
             node: None,
@@ -196,8 +201,7 @@ impl Session {
     }
 }
 
-/// A text with parts of what a control plane has sent, for a line of the log: without line ends,
-/// and as long as a line may be.
+/// Shortens text from a control plane to one bounded line of the log.
 fn shortened(text: &str) -> String {
     let mut shortened: String =
         text.chars().take(MAX_PART_LEN).map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -207,7 +211,7 @@ fn shortened(text: &str) -> String {
     shortened
 }
 
-/// What is wrong with a response, as far as there is room for it.
+/// The errors in a response, as far as there is room for them.
 #[derive(Debug, Default)]
 struct Wrong {
     text: String,
@@ -248,7 +252,7 @@ mod tests {
         names.iter().map(ToString::to_string).collect()
     }
 
-    /// A cluster, by EDS or of a kind that is not supported.
+    /// Returns a cluster, with EDS or of an unsupported type.
     fn cluster(name: &str, kind: i32) -> Bytes {
         let eds_cluster_config = None;
         let message = api::Cluster { name: name.to_owned(), kind: Some(kind), eds_cluster_config };
@@ -265,7 +269,7 @@ mod tests {
         }
     }
 
-    /// What a request says: names, version, nonce, and the reason of a NACK.
+    /// Returns a request's names, version, nonce, and the reason of a NACK.
     fn said(request: &DiscoveryRequest) -> (Vec<&str>, &str, &str, Option<&str>) {
         let names = request.resource_names.iter().map(String::as_str).collect();
         let reason = request.error_detail.as_ref().map(|detail| detail.message.as_str());
@@ -276,7 +280,7 @@ mod tests {
     const STATIC: i32 = 0;
 
     #[test]
-    fn what_can_be_used_is_acknowledged_by_its_version() {
+    fn usable_responses_are_acknowledged_by_version() {
         let mut session = session();
         let request = session.ask(Kind::Cluster, names(&["a"])).unwrap();
         assert_eq!(said(&request), (vec!["a"], "", "", None));
@@ -291,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_rejected_with_the_reason_and_the_old_version() {
+    fn unusable_resources_are_rejected_with_the_old_version() {
         let mut session = session();
         let _ = session.ask(Kind::Cluster, names(&["a", "b"]));
         let both = || vec![cluster("a", EDS), cluster("b", EDS)];
@@ -304,15 +308,15 @@ mod tests {
         let wanted = (vec!["a", "b", "c"], "1", "nonce-2", Some(reason));
         assert_eq!(said(&answer.request), wanted);
         assert_eq!(answer.rejected.as_deref(), Some(reason));
-        // The state before is used on; there is none of the one that is new.
+        // The earlier state stays in use. The new resource has none.
         assert!(matches!(session.known(Kind::Cluster, "a"), Known::There(_)));
         assert!(matches!(session.known(Kind::Cluster, "c"), Known::Rejected(_)));
-        // What can be used of the same response is.
+        // Usable resources of the same response are accepted.
         assert!(matches!(session.known(Kind::Cluster, "b"), Known::There(_)));
     }
 
     #[test]
-    fn what_was_not_asked_for_is_not_kept() {
+    fn unrequested_resources_are_not_kept() {
         let mut session = session();
         let _ = session.ask(Kind::Cluster, names(&["a"]));
         let many = (0..1000).map(|number| cluster(&format!("other-{number}"), EDS)).collect();
@@ -323,14 +327,14 @@ mod tests {
         let mut unknown = response(Kind::Cluster, 1, Vec::new());
         unknown.type_url = "type.googleapis.com/envoy.config.core.v3.Extension".to_owned();
         assert_eq!(session.handle(unknown), None);
-        // What is no longer asked for is gone, too.
+        // A resource that is no longer requested is dropped, too.
         session.handle(response(Kind::Cluster, 2, vec![cluster("a", EDS)])).unwrap();
         let _ = session.ask(Kind::Cluster, names(&["b"]));
         assert_eq!(session.known(Kind::Cluster, "a"), Known::Awaited);
     }
 
     #[test]
-    fn a_cluster_that_is_told_no_longer_is_gone_and_one_never_told_may_come() {
+    fn a_listed_cluster_can_disappear_and_a_new_one_appear() {
         let mut session = session();
         let _ = session.ask(Kind::Cluster, names(&["a", "b"]));
         session.handle(response(Kind::Cluster, 1, vec![cluster("a", EDS)])).unwrap();
@@ -342,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn an_assignment_that_a_response_has_not_stays() {
+    fn an_assignment_missing_from_a_response_stays() {
         let mut session = session();
         let _ = session.ask(Kind::Assignment, names(&["a"]));
         let message =
@@ -355,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_stream_begins_with_the_node_and_without_nonces() {
+    fn a_new_stream_begins_with_the_node_and_no_nonces() {
         let mut session = session();
         let _ = session.ask(Kind::Listener, names(&["shop"]));
         let _ = session.ask(Kind::Cluster, names(&["a"]));
@@ -367,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_one_line_of_bounded_length() {
+    fn an_error_is_one_bounded_line() {
         let mut session = session();
         let name = format!("a\nb{}", "\u{10ffff}".repeat(10_000));
         let _ = session.ask(Kind::Cluster, BTreeSet::from([name.clone()]));
@@ -381,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn the_account_of_what_is_wrong_is_short() {
+    fn the_error_of_a_response_is_bounded() {
         let mut session = session();
         let _ = session.ask(Kind::Cluster, names(&["a"]));
         let garbage = vec![Bytes::from_static(&[0xff; 3]); 10_000];

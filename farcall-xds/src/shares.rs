@@ -1,4 +1,4 @@
-//! Shares: what weights of clusters, localities and endpoints come to for each endpoint.
+//! The weight of each endpoint, from the weights of clusters, localities and endpoints.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -8,15 +8,16 @@ use farcall::resolve::Scheme;
 
 use super::assignment::{Assignment, Locality, MAX_ENDPOINTS};
 
-/// The greatest weight where shares stand in no ratio of small integers.
+/// Maximum weight if the shares are not in a ratio of small integers.
 const MAX_WEIGHT: f64 = 1000.0;
 
-/// How far from an integer a ratio may be and still is one: sums of quotients are not exact.
+/// Tolerance for a ratio that counts as an integer: sums of quotients are inexact.
 const TOLERANCE: f64 = 1e-6;
 
-/// The endpoints of clusters with these weights, [`MAX_ENDPOINTS`] at most. Of each cluster, the
-/// endpoints of its lowest priority get the cluster's share; a cluster without endpoints leaves its
-/// share to the others.
+/// Returns the endpoints of weighted clusters, at most [`MAX_ENDPOINTS`].
+///
+/// In each cluster, the endpoints with the lowest priority get the cluster's share. A cluster
+/// without endpoints leaves its share to the others.
 pub(super) fn endpoints(clusters: &[(u32, &Assignment)], scheme: Scheme) -> Vec<Endpoint> {
     let mut shares = BTreeMap::<SocketAddr, f64>::new();
     for (weight, assignment) in clusters {
@@ -42,8 +43,8 @@ pub(super) fn endpoints(clusters: &[(u32, &Assignment)], scheme: Scheme) -> Vec<
     each.map(|(at, weight)| Endpoint::new(address(at)).with_weight(weight)).collect()
 }
 
-/// The localities of the lowest priority. Where one of them has a weight, one without gets no
-/// calls, as in gRPC.
+/// Returns the localities with the lowest priority. If any of them has a weight, those without one
+/// get no calls, as in gRPC.
 fn first_priority(assignment: &Assignment) -> Vec<&Locality> {
     let lowest = assignment.localities.iter().map(|it| it.priority).min();
     let mut first: Vec<_> =
@@ -54,8 +55,8 @@ fn first_priority(assignment: &Assignment) -> Vec<&Locality> {
     first
 }
 
-/// A locality's part; where none has a weight, the sum of its endpoints' weights, so that these
-/// count alike in all of them.
+/// Returns a locality's share. If no locality has a weight, its share is the sum of its endpoints'
+/// weights, so that endpoints count equally everywhere.
 fn share_of(locality: &Locality, all: &[&Locality]) -> u32 {
     match all.iter().any(|it| it.weight > 0) {
         true => locality.weight,
@@ -63,7 +64,7 @@ fn share_of(locality: &Locality, all: &[&Locality]) -> u32 {
     }
 }
 
-/// Weights that stand to each other as these shares do, as far as integers of 16 bits can.
+/// Returns integer weights in the ratio of these shares, as far as 16 bits allow.
 fn weights(shares: impl Iterator<Item = f64> + Clone) -> Vec<u16> {
     let least = shares.clone().fold(f64::INFINITY, f64::min);
     let most = shares.clone().fold(0.0, f64::max);
@@ -73,7 +74,7 @@ fn weights(shares: impl Iterator<Item = f64> + Clone) -> Vec<u16> {
         true => least,
         false => most / MAX_WEIGHT,
     };
-    // In range by the choice of the unit.
+    // The choice of the unit keeps it in range.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     shares.map(|share| ((share / unit).round() as u16).max(1)).collect()
 }
@@ -95,7 +96,7 @@ mod tests {
         Assignment { localities: localities.to_vec(), left_out: 0 }
     }
 
-    /// The last numbers of addresses, and weights.
+    /// Returns the last number of each address, and its weight.
     fn shared(clusters: &[(u32, &Assignment)]) -> Vec<(u8, u16)> {
         let each = endpoints(clusters, Scheme::Tcp).into_iter().map(|endpoint| {
             let address = endpoint.address.strip_prefix("tcp://").unwrap();
@@ -114,7 +115,7 @@ mod tests {
 
     #[test]
     fn weights_of_all_levels_are_multiplied() {
-        // Half of 3/4, and a quarter; the third has no weight beside those that have.
+        // Half of 3/4 each, and a quarter. The third has no weight, and the others do.
         let one = assignment(&[
             locality(0, 3, &[(1, 1), (2, 1)]),
             locality(0, 1, &[(3, 7)]),
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn no_weights_are_too_far_apart() {
+    fn weights_stay_within_a_bounded_ratio() {
         let one = assignment(&[locality(0, 0, &[(1, 1), (2, u32::MAX)])]);
         assert_eq!(shared(&[(1, &one)]), [(1, 1), (2, 1000)]);
     }

@@ -1,5 +1,5 @@
-//! The resolver against a control plane of the tests' own, on a paused clock. `farcall-suite` has
-//! one of Envoy's messages on tonic's server.
+//! The resolver against a fake control plane, on a paused clock. `farcall-suite` has one with
+//! Envoy's messages on tonic's server.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -33,18 +33,18 @@ static SERVICE: ServiceDescriptor = ServiceDescriptor {
 
 type Responses = mpsc::UnboundedSender<Result<DiscoveryResponse, Status>>;
 
-/// The streams that were opened, each with what it is told by.
+/// The streams that were opened, each with the sender of its responses.
 #[derive(Default)]
 struct Streams {
     opened: Vec<Responses>,
     requests: Vec<DiscoveryRequest>,
-    /// Refuses streams with this.
+    /// Refuses streams with this status.
     refusal: Option<Status>,
-    /// Leaves requests unread.
+    /// Does not read requests.
     is_deaf: bool,
-    /// Begins no answer.
+    /// Does not begin a response.
     is_silent: bool,
-    /// Responses that the connection has taken.
+    /// Number of responses that the connection has taken.
     taken: usize,
 }
 
@@ -60,17 +60,17 @@ impl Fake {
         &self,
         mut requests: Streaming<DiscoveryRequest>,
     ) -> Result<impl Stream<Item = Result<DiscoveryResponse, Status>> + use<>, Status> {
-        let (told, responses) = mpsc::unbounded();
+        let (sender, responses) = mpsc::unbounded();
         let fake = self.clone();
         let mut streams = self.streams();
         if let Some(status) = &streams.refusal {
             return Err(status.clone());
         }
-        streams.opened.push(told);
+        streams.opened.push(sender);
         let is_deaf = streams.is_deaf;
         tokio::spawn(async move {
             if is_deaf {
-                // Held, and not read.
+                // Held, but never read.
                 let _requests = requests;
                 return std::future::pending().await;
             }
@@ -82,7 +82,7 @@ impl Fake {
         Ok(responses.inspect(move |_| fake.streams().taken += 1))
     }
 
-    /// Tells something on the last stream.
+    /// Sends resources on the last stream.
     fn tell(&self, kind: Kind, resources: Vec<Bytes>) {
         let response = DiscoveryResponse {
             version_info: "1".to_owned(),
@@ -95,7 +95,7 @@ impl Fake {
         last.unbounded_send(Ok(response)).expect("it is open");
     }
 
-    /// Tells all that leads to an endpoint at this port.
+    /// Sends everything that leads to an endpoint at this port.
     fn tell_all(&self, port: u32) {
         let clusters = Some(api::RouteAction { cluster: "c".to_owned(), weighted_clusters: None });
         let prefix = Some(String::new());
@@ -181,7 +181,7 @@ impl Rig {
         Ok(endpoints.into_iter().map(|endpoint| endpoint.address.to_string()).collect())
     }
 
-    /// The next list, while something happens at the control plane.
+    /// Returns the next list, while something happens at the control plane.
     async fn next_while(
         &mut self,
         happens: impl AsyncFnOnce(Fake),
@@ -191,7 +191,7 @@ impl Rig {
     }
 }
 
-/// Waits until so many streams were opened.
+/// Waits until this many streams have been opened.
 async fn opened(fake: &Fake, count: usize) {
     let turns = async {
         while fake.streams().opened.len() < count {
@@ -202,21 +202,21 @@ async fn opened(fake: &Fake, count: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_come_is_named_once() {
+async fn a_missing_resource_is_reported_once() {
     let mut rig = Rig::new();
     let began = Instant::now();
     let error = rig.next().await.unwrap_err().to_string();
-    let words =
+    let expected =
         "the xDS service shop: the Listener `shop` has not come in 15 s, and does not exist";
-    assert_eq!(error, words);
+    assert_eq!(error, expected);
     assert!(began.elapsed() >= MISSING_AFTER);
-    // It comes after all.
+    // It arrives after all.
     let found = rig.next_while(async |fake| fake.tell_all(7000)).await;
     assert_eq!(found.unwrap(), ["tcp://10.0.0.1:7000"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_ends_is_opened_again_and_not_without_a_pause() {
+async fn an_ended_stream_is_reopened_after_a_pause() {
     let mut rig = Rig::new();
     let found = rig
         .next_while(async |fake| {
@@ -245,12 +245,12 @@ async fn a_stream_that_ends_is_opened_again_and_not_without_a_pause() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_control_plane_that_refuses_is_an_error_with_its_words() {
+async fn a_refusal_is_an_error_with_its_message() {
     let mut rig = Rig::new();
     rig.fake.streams().refusal = Some(Status::new(Code::PermissionDenied, "who are you?"));
     let error = rig.next().await.unwrap_err().to_string();
-    let words = "the xDS service shop: the control plane: PermissionDenied: who are you?";
-    assert_eq!(error, words);
+    let expected = "the xDS service shop: the control plane: PermissionDenied: who are you?";
+    assert_eq!(error, expected);
     rig.fake.streams().refusal = None;
     let found = rig
         .next_while(async |fake| {
@@ -259,7 +259,7 @@ async fn a_control_plane_that_refuses_is_an_error_with_its_words() {
         })
         .await;
     assert_eq!(found.unwrap(), ["tcp://10.0.0.1:7000"]);
-    // The same list once more counts as one after an error.
+    // After an error, the same list counts as news.
     rig.fake.streams().refusal = Some(Status::new(Code::Unavailable, "gone"));
     rig.server.link().cut();
     let error = rig.next().await.unwrap_err().to_string();
@@ -275,13 +275,13 @@ async fn a_control_plane_that_refuses_is_an_error_with_its_words() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_control_plane_that_is_silent_is_an_error() {
+async fn a_silent_control_plane_is_an_error() {
     let mut rig = Rig::new();
     rig.fake.streams().is_silent = true;
     let error = rig.next().await.unwrap_err().to_string();
-    let words = "the xDS service shop: the control plane: Unavailable: it has no answer for 15 s \
-                 to the Listener `shop`";
-    assert_eq!(error, words);
+    let expected = "the xDS service shop: the control plane: Unavailable: it has no answer for \
+                    15 s to the Listener `shop`";
+    assert_eq!(error, expected);
 }
 
 #[tokio::test(start_paused = true)]
@@ -291,7 +291,7 @@ async fn a_control_plane_that_reads_nothing_is_an_error() {
     let error = rig
         .next_while(async |fake| {
             opened(&fake, 1).await;
-            // Each is answered, with a thousand bytes of what is wrong with it.
+            // Each one is answered with a thousand bytes of errors.
             let garbage = vec![Bytes::from_static(&[0xff]); 100];
             for _ in 0..20_000 {
                 fake.tell(Kind::Listener, garbage.clone());
@@ -300,8 +300,9 @@ async fn a_control_plane_that_reads_nothing_is_an_error() {
         .await
         .unwrap_err()
         .to_string();
-    let words = "the xDS service shop: the control plane: Unavailable: it has read no request for";
-    assert!(error.starts_with(words), "{error}");
-    // The rest is unread.
+    let expected =
+        "the xDS service shop: the control plane: Unavailable: it has read no request for";
+    assert!(error.starts_with(expected), "{error}");
+    // The rest stays unread.
     assert!(rig.fake.streams().taken < 10_000, "{}", rig.fake.streams().taken);
 }

@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use crate::resolve::{CustomAddress, DnsName, Scheme, is_own};
 
-/// Where to listen or to connect to, and by which path calls may travel.
+/// An address to listen on or to connect to. Its scheme says which paths calls may take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Address {
@@ -72,7 +72,7 @@ impl From<AddressError> for ConnectError {
     }
 }
 
-/// What can be given where an address is wanted: text, an [`Address`], a `SocketAddr`, or a `Uri`.
+/// A value that converts to an address: text, an [`Address`], a `SocketAddr`, or a `Uri`.
 ///
 /// A `SocketAddr` has no scheme, and is `auto://`: RDMA when both sides can, otherwise TCP. Text
 /// says its scheme.
@@ -295,7 +295,7 @@ fn unbracketed(text: &str) -> Option<(Ipv6Addr, u16)> {
 }
 
 impl Address {
-    /// Whether connections to it stay on this host.
+    /// Returns true if connections to it stay on this host.
     pub(crate) fn is_local(&self) -> bool {
         matches!(self, Self::Unix(_) | Self::Inproc(_))
     }
@@ -314,7 +314,7 @@ impl Address {
         }
     }
 
-    /// Whether a channel to it chooses among servers.
+    /// Returns true if a channel to it chooses among servers.
     pub(crate) fn names_many(&self) -> bool {
         matches!(self, Self::Dns(_) | Self::Custom(_) | Self::List(_))
     }

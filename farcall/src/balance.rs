@@ -1,4 +1,4 @@
-//! Which of many servers a call goes to.
+//! Load balancing among the servers of a channel.
 //!
 //! A channel has many endpoints where its address is a list, `tcp://a:7000,b:7000`, or a name,
 //! `dns:///inventory:7000`, and where the program has a resolver of its own

@@ -1,4 +1,4 @@
-//! What generated code names; not meant to be used by hand.
+//! Items that generated code uses. Not meant to be used by hand.
 
 pub use rpc_core::codegen::{
     Arc, BytesField, CallKind, CallOptions, Caller, Detach, Detached, Detacher, HandlerFuture,
@@ -10,7 +10,7 @@ pub use rpc_core::codegen::{
 
 pub use crate::{Channel, ConnectError, IntoAddress};
 
-/// What a stub's `connect` does.
+/// Connects a channel for a stub's `connect`.
 pub async fn connect(address: impl IntoAddress) -> Result<Channel, ConnectError> {
     Channel::connect(address).await
 }

@@ -1,4 +1,4 @@
-//! What a peer did that breaks the protocol, as [`ConnectError::Protocol`] has it.
+//! A peer's violation of the protocol, as in [`ConnectError::Protocol`].
 //!
 //! [`ConnectError::Protocol`]: crate::ConnectError::Protocol
 

@@ -1,5 +1,4 @@
-//! What applies to calls by their method: timeouts, retries and hedging, as gRPC's service config
-//! has them.
+//! Rules for calls by method: timeouts, retries and hedging, as in gRPC's service config.
 //!
 //! A channel repeats by itself what no handler has seen, and once what may have been executed, if
 //! the method is idempotent by its `.proto`. Anything beyond that is a policy of the program's:
@@ -31,7 +30,6 @@
 //! The crate `farcall-service-config` reads gRPC's service config, which is JSON.
 
 pub use rpc_core::client::attempts::MethodConfig;
-pub use rpc_core::policy::retry::codes::Codes;
-pub use rpc_core::policy::retry::config::{
-    HedgingPolicy, RetryBudget, RetryPolicy, RetryRate, RetryThrottling,
+pub use rpc_core::policy::retry_config::{
+    Codes, HedgingPolicy, RetryBudget, RetryPolicy, RetryRate, RetryThrottling,
 };

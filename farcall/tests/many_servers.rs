@@ -58,7 +58,7 @@ impl Running {
         Self { address, task }
     }
 
-    /// As `kill -9` does: connections end without a word.
+    /// Kills the server like `kill -9`: its connections end without a message.
     async fn kill(self) -> String {
         self.task.abort();
         let _ = self.task.await;
@@ -87,7 +87,7 @@ async fn ask(channel: &Channel, request: Request<()>) -> Result<u64, Status> {
     Ok(unary::<_, u64>(channel, &SERVICE.methods[0], request).await?.into_inner())
 }
 
-/// How many of `count` calls each server has answered.
+/// Returns the number of calls that each server has answered, of `count`.
 async fn shares(channel: &Channel, count: u64) -> HashMap<u64, u64> {
     let mut shares = HashMap::new();
     for _ in 0..count {
@@ -327,7 +327,7 @@ static HEALTH: ServiceDescriptor = ServiceDescriptor {
     }],
 };
 
-/// What a server says of its health: 1 stands for serving.
+/// A server's answer about its health: 1 means serving.
 #[derive(Clone, PartialEq, farcall::prost::Message)]
 #[prost(prost_path = "farcall::prost")]
 struct HealthCheckResponse {

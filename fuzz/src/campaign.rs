@@ -19,17 +19,18 @@ const LEN_MAX: usize = 2048;
 /// The most mutations of one input.
 const MUTATIONS_MAX: usize = 8;
 
-/// How long a campaign is, and which.
+/// The length and the seed of a campaign.
 #[derive(Debug, Clone, Copy)]
 pub struct Campaign {
-    /// What mutations are drawn from.
+    /// Seed of the mutations.
     pub seed: u64,
-    /// How many times as long as the short one.
+    /// Length, as a multiple of the short campaign's.
     pub factor: u32,
 }
 
 impl Campaign {
-    /// What the environment asks for; a short one with a fixed seed when it asks for nothing.
+    /// Reads the campaign from the environment. Without variables it is a short one with a fixed
+    /// seed.
     #[must_use]
     pub fn from_env() -> Self {
         let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
@@ -59,7 +60,7 @@ impl Drop for Shown<'_> {
     }
 }
 
-/// Where the corpus of a target lies.
+/// Returns the folder of a target's corpus.
 #[must_use]
 pub fn corpus_dir(target: &Target) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name)

@@ -11,9 +11,10 @@ use arbitrary::{Arbitrary, Unstructured};
 use futures::future::BoxFuture;
 use futures::{FutureExt, stream};
 use rpc_core::client::{
-    Connect, Connection, Established, client_streaming, server_streaming, streaming, unary,
+    ClientConfig, Connect, Connection, Established, client_streaming, connect, server_streaming,
+    streaming, unary,
 };
-use rpc_core::connect::{ClientConfig, ConnectError, Wanted, connect};
+use rpc_core::connect::{ConnectError, Wanted};
 use rpc_core::wire::FrameKind;
 use rpc_core::wire::hello::{self, Hello};
 use rpc_core::{
@@ -41,7 +42,7 @@ const fn method(path: &'static str, kind: CallKind) -> MethodDescriptor {
     MethodDescriptor { path, kind, idempotency: Idempotency::Unknown, detach: Detach::NONE }
 }
 
-/// What a server sends.
+/// Returns the kinds of frames that a server may send.
 fn kinds(view: Option<View>) -> &'static [FrameKind] {
     use FrameKind::{Headers, Messages, Response, Window};
     let Some(View { method, place, .. }) = view else { return &[Response] };
@@ -56,13 +57,13 @@ fn kinds(view: Option<View>) -> &'static [FrameKind] {
     }
 }
 
-/// So many calls that were started last are those that the server answers.
+/// Number of the latest calls among which the server picks the one to answer.
 const RECENT: u8 = 6;
 
 /// The most calls that callers make at a time: more than the server admits, so that some wait.
 const CALLERS_MAX: usize = 12;
 
-/// How long everything may take to end once the link has, on the paused clock.
+/// Time in which everything must end after the link has, on the paused clock.
 const END_LIMIT: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, Arbitrary)]
@@ -85,7 +86,7 @@ struct Start {
     reader: Reader,
 }
 
-/// How a stream of responses is read.
+/// A way to read a stream of responses.
 #[derive(Debug, Clone, Copy, Arbitrary)]
 enum Reader {
     AtOnce,

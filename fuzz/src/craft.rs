@@ -11,7 +11,7 @@ use rpc_core::wire::{FrameHeader, FrameKind, HEADER_LEN, MESSAGE_LEN_LEN};
 /// Something that breaks the protocol, and so ends the script, happens once in so many times.
 const RARELY: u8 = 16;
 
-/// Whether something rare happens.
+/// A rare event: true for few of the inputs.
 #[derive(Debug, Clone, Copy, Arbitrary)]
 pub(crate) struct Rarely(u8);
 
@@ -23,49 +23,49 @@ impl Rarely {
     }
 }
 
-/// What the peer sends.
+/// A frame for the peer to send, as the input describes it.
 #[derive(Debug, Arbitrary)]
 pub(crate) struct Craft {
     kind: u8,
-    /// Whether the kind is any, and not one of those that the peer's role has.
+    /// Set if any kind may be sent, including those of the other role.
     pub(crate) is_any_kind: Rarely,
     pub(crate) call: u8,
-    /// Whether a request is not of the kind that its method is.
+    /// Set if a request's kind does not match its method.
     is_mistaken: Rarely,
-    /// Whether there is metadata, where there may be.
+    /// Set if there is metadata, on kinds that may have some.
     has_block: bool,
-    /// Whether there is as much of it as may be, whether there may be any or not.
+    /// Set if the metadata has its maximum length, on any kind.
     pub(crate) is_burdened: Rarely,
-    /// Whether there is no message, whether there has to be one or not.
+    /// Set if the frame lacks its message, on any kind.
     pub(crate) is_empty: Rarely,
-    /// Whether a frame of messages has a single one of no bytes.
+    /// Set if a frame of messages holds a single empty one.
     pub(crate) is_tiny: Rarely,
     selector: u8,
     /// The frame's argument, where it is not its place.
     argument: u16,
     is_misplaced: Rarely,
-    /// Whether the body is any, and not one that its kind has.
+    /// Set if the body is arbitrary, not one that its kind may have.
     is_any_body: Rarely,
     bytes: Vec<u8>,
     ask: Ask,
-    /// How many bytes each of a frame's messages has more than it needs.
+    /// Padding of the frame's messages, in bytes.
     padding: [u16; 3],
 }
 
-/// What the service of the `server` target is asked to do.
+/// Instructions to the service of the `server` target.
 #[derive(Clone, PartialEq, Eq, Message, Arbitrary)]
 pub(crate) struct Ask {
-    /// How long it takes, in milliseconds.
+    /// Delay of the answer, in milliseconds.
     #[prost(uint32, tag = "1")]
     pub(crate) delay_ms: u32,
-    /// How many messages it answers with.
+    /// Number of messages in the answer.
     #[prost(uint32, tag = "2")]
     pub(crate) count: u32,
-    /// How long they are.
+    /// Length of each message, in bytes.
     #[prost(uint32, tag = "3")]
     pub(crate) len: u32,
-    /// How it ends, by the rest of a division by 8: 1 with a status, 2 with a panic, 3 never, else
-    /// well.
+    /// The end of the call, modulo 8: 1 fails with a status, 2 panics, 3 never ends, all others
+    /// succeed.
     #[prost(uint32, tag = "4")]
     pub(crate) end: u32,
 }
@@ -84,7 +84,7 @@ pub(crate) fn stuck_call(id: u64, is_answered_by_stream: bool) -> [Vec<u8>; 2] {
     [request.to_bytes().to_vec(), [&messages.to_bytes()[..], &len, &message].concat()]
 }
 
-/// How a compressed message is made.
+/// A way to make a compressed message.
 #[derive(Debug, Clone, Copy)]
 enum Zip {
     Good,
@@ -99,7 +99,7 @@ enum Zip {
 }
 
 impl Zip {
-    /// Whether a frame with that selector is compressed, and how: a third of all are.
+    /// Returns the compression that a selector stands for. A third of all frames have one.
     fn of(selector: u8) -> Option<Self> {
         match selector / 16 {
             11 | 12 => Some(Self::Good),
@@ -142,10 +142,10 @@ impl Zip {
     }
 }
 
-/// What a bomb inflates to: more than either script's limits allow.
+/// Inflated length of a bomb, in bytes: more than the limits of either script allow.
 const BOMB_LEN: usize = 20_000;
 
-/// Whether a frame of that header has a message.
+/// Returns true if a frame with this header has a message.
 fn has_message(header: &FrameHeader) -> bool {
     match header.kind {
         FrameKind::Request => !header.is_streaming,

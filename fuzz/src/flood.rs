@@ -16,13 +16,13 @@ pub(crate) struct Flood {
     ahead: u8,
     spread: Spread,
     shape: Shape,
-    /// Whether its calls are made before it, with a handler that reads no more than one message.
+    /// Set if the flood's calls are made before it, to a handler that reads one message at most.
     pub(crate) has_stuck_calls: bool,
-    /// Whether frames are announced and never come.
+    /// Set if frames are announced and never come.
     pub(crate) is_announced: bool,
-    /// Whether the call of each frame is cancelled behind it.
+    /// Set if each frame is followed by a cancel of its call.
     pub(crate) is_cancelled: bool,
-    /// Whether its frames are of any kind, and not of one that is their turn.
+    /// Set if frames are of any kind, not of the one whose turn it is.
     is_any_kind: bool,
 }
 
@@ -30,13 +30,13 @@ pub(crate) struct Flood {
 #[derive(Debug, Clone, Copy, Arbitrary)]
 enum Spread {
     OneCall,
-    /// As many calls as the session admits, in turn.
+    /// All calls that the session admits, in turn.
     AllCalls,
     /// Each frame has a call of its own.
     NewCalls,
 }
 
-/// What is the matter with the frames of a flood.
+/// A flaw of the frames of a flood.
 #[derive(Debug, Clone, Copy, Arbitrary)]
 enum Shape {
     AsCrafted,
@@ -55,7 +55,7 @@ pub(crate) enum Target {
 }
 
 impl Flood {
-    /// How many frames there are: mostly some, and once in 128 times up to [`FRAMES_MAX`].
+    /// Returns the number of frames. Most floods are short; one in 128 has up to [`FRAMES_MAX`].
     pub(crate) fn frame_count(&self) -> u64 {
         let count = u64::from(self.count);
         if count >> 9 == 0 { FRAMES_MAX >> (count % 4) } else { count % 48 }
@@ -95,8 +95,8 @@ impl Flood {
         }
     }
 
-    /// How far a frame is ahead of its turn. In one flood of four there is a gap, behind which all
-    /// others wait.
+    /// Returns the distance of a frame to its turn. One flood in four has a gap, and all frames
+    /// behind it wait.
     pub(crate) fn ahead(&self, number: u64) -> u64 {
         let gap = u64::from(self.ahead).saturating_sub(192) / 16;
         if gap == 0 { 0 } else { gap + number }

@@ -17,19 +17,20 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 /// The most that each bound has been used so far.
 static PEAKS: Mutex<BTreeMap<(&str, u64), u64>> = Mutex::new(BTreeMap::new());
 
-/// What a step of a script holds while its frames arrive, in bytes: the input that it was drawn
-/// from, and a list of frames that were sent.
+/// Memory of a script's step while its frames arrive, in bytes: the input that it was drawn from,
+/// and a list of sent frames.
 const STEP_HELD: u64 = 4 << 10;
 
-/// What a caller's task has, in bytes: the future of its call, and a buffer of tonic's `Streaming`.
+/// Memory of a caller's task, in bytes: the future of its call, and a buffer of tonic's
+/// `Streaming`.
 const CALLER_HELD: u64 = 4 << 10;
 
-/// What HTTP has for a connection, in bytes: hyper's buffers of either direction, and the tables of
+/// Memory of an HTTP connection, in bytes: hyper's buffers of both directions, and the tables of
 /// HPACK.
 const HTTP_HELD: u64 = 128 << 10;
 
-/// What a thread keeps for the next compressed message, in bytes: an inflater and a compressor,
-/// which are no connection's.
+/// Memory that a thread keeps for the next compressed message, in bytes: an inflater and a
+/// compressor. They belong to no connection.
 const CODECS_HELD: u64 = 384 << 10;
 
 /// The bytes that are allocated.
@@ -38,15 +39,16 @@ fn allocated() -> u64 {
     stats.bytes_allocated.wrapping_sub(stats.bytes_deallocated) as u64
 }
 
-/// What has been allocated since a moment and not been freed.
+/// Memory allocated since a moment, less what was freed.
 #[derive(Debug)]
 pub(crate) struct Heap {
     what: &'static str,
     start: u64,
-    /// What was allocated apart. Signed: what is freed there may be older.
+    /// Bytes allocated apart. Negative if older memory was freed there.
     apart: i64,
     limits: Limits,
-    /// Whether messages may come compressed: then each call has one as it came and inflated.
+    /// Set if messages may be compressed. Then a call holds both its compressed and its inflated
+    /// message.
     is_compressed: bool,
     peak: u64,
 }
@@ -119,7 +121,7 @@ impl Drop for Heap {
     }
 }
 
-/// What `what` has held at most so far, beside its bounds.
+/// Returns the peaks of `what` so far, each with its bound.
 pub(crate) fn peaks(what: &str) -> Vec<(u64, u64)> {
     let peaks = PEAKS.lock().unwrap_or_else(PoisonError::into_inner);
     let of_what = peaks.iter().filter(|((name, _), _)| *name == what);

@@ -9,7 +9,7 @@ use rpc_core::wire::{FrameHeader, FrameKind, HEADER_LEN};
 /// The calls of a connection, as its peer sees them.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    /// What each side's streams may hold.
+    /// Window of each side's streams.
     window: Window,
     calls: HashMap<u64, Call>,
 }
@@ -21,7 +21,7 @@ pub(crate) struct View {
     pub(crate) method: u16,
     /// The place of the peer's next frame.
     pub(crate) place: u64,
-    /// Whether either side has ended it.
+    /// Set when either side has ended the call.
     pub(crate) is_over: bool,
 }
 
@@ -33,7 +33,7 @@ struct Call {
     place: u64,
     /// The place of the peer's next frame.
     peer_place: u64,
-    /// What the session may send.
+    /// The session's send window.
     window: SendWindow,
     /// Messages that the peer has sent, whether they could be read or not.
     received: u32,
@@ -155,7 +155,7 @@ impl Ledger {
     }
 }
 
-/// Whether a frame belongs to no call.
+/// Returns true if frames of this kind belong to the connection, not to a call.
 fn is_of_connection(kind: FrameKind) -> bool {
     matches!(kind, FrameKind::Ping | FrameKind::Pong | FrameKind::GoAway)
 }

@@ -20,7 +20,8 @@ use crate::scripted::Scripted;
 /// The most steps of one script.
 pub(crate) const STEPS_MAX: usize = 100;
 
-/// How often tasks get their turn between two steps: often enough for what a step sets off.
+/// Number of turns that tasks get between two steps: enough to finish everything that a step
+/// causes.
 const TURNS: usize = 12;
 
 /// Frames from this length on are announced.
@@ -50,8 +51,8 @@ pub(crate) fn limits_of(script: &[u8]) -> Limits {
     if script.first().is_some_and(|byte| byte % 2 == 1) { WIDE } else { NARROW }
 }
 
-/// What both sides of a script have agreed on about compressed messages, by the script's first
-/// byte: half of all scripts have them. What a peer sends compressed without is a violation.
+/// Returns the compression that both sides of a script agree on, by the script's first byte. Half
+/// of all scripts have one; without it, a compressed message is a violation.
 pub(crate) fn compression_of(script: &[u8]) -> Compression {
     match script.first().is_some_and(|byte| byte & 2 != 0) {
         // Short messages, too, so that what scripts send is compressed.
@@ -90,7 +91,8 @@ pub(crate) enum Move {
 /// After so many frames of a flood, tasks get their turn, as transports see to it that they do.
 const BURST: u64 = 64;
 
-/// What a peer may send next of a call, of which nothing is known when it never was.
+/// The kinds of frames that a peer may send next for a call. `None` stands for a call that never
+/// began.
 pub(crate) type Kinds = fn(Option<View>) -> &'static [FrameKind];
 
 /// The peer.
@@ -278,7 +280,8 @@ impl Peer {
         (count > 0).then(|| self.admitted.swap_remove(usize::from(pick) % count))
     }
 
-    /// What was sent before a frame arrives belongs to the time before.
+    /// Reads everything that was sent before the next frame arrives, so that the ledger sees both
+    /// in order.
     fn read_sent(&mut self) {
         for frame in self.link.take_sent() {
             self.heap.apart(|| self.ledger.sent(&frame));

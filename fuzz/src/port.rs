@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream;
-use rpc_core::connect::OtherProtocol;
-use rpc_core::server::{HandlerFuture, Offers, ServerCall, ServerParts, ServerSettings};
+use rpc_core::server::{
+    HandlerFuture, Offers, OtherProtocol, ServerCall, ServerParts, ServerSettings,
+};
 use rpc_core::wire::hello::{self, Hello};
 use rpc_core::wire::{MAGIC, Spoken};
 use rpc_core::{Limits, Request, Response, Service, ServiceDescriptor, Status};
@@ -25,11 +26,11 @@ use crate::peer::limits_of;
 
 static SERVICE: ServiceDescriptor = ServiceDescriptor { name: "fuzz.Fuzz", methods: &METHODS };
 
-/// How long everything may take to end, on the paused clock: a connection that opens and says no
-/// more is ended by its keepalive.
+/// Time in which everything must end, on the paused clock. Keepalive ends a connection that opens
+/// and stays silent.
 const END_LIMIT: Duration = Duration::from_secs(3600);
 
-/// What either direction of the pipe holds, which is the trial's.
+/// Capacity of each direction of the pipe, in bytes. The trial's own memory.
 const PIPE_LEN: usize = 4 << 10;
 
 /// Answers with what it was asked, whatever the method.

@@ -32,7 +32,7 @@ struct State {
     handler: Option<Arc<dyn Handler>>,
     sent: Vec<Vec<u8>>,
     is_full: bool,
-    /// What the session asked for, until the script obeys.
+    /// The reason for which the session asked to close the link. The script closes it.
     close_wanted: Option<CloseReason>,
     ended: Option<CloseReason>,
 }
@@ -47,23 +47,23 @@ impl Scripted {
         self.state().handler.clone()
     }
 
-    /// What the session has sent since this was asked last.
+    /// Returns and forgets the frames that the session has sent.
     pub(crate) fn take_sent(&self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.state().sent)
     }
 
-    /// Whether there is memory for frames from now on.
+    /// Sets whether frames find no memory from now on.
     pub(crate) fn set_full(&self, is_full: bool) {
         self.state().is_full = is_full;
         self.shared.room.notify_waiters();
     }
 
-    /// What the session wants the link to end with, if it does.
+    /// Returns the reason for which the session wants to close the link, if it does.
     pub(crate) fn close_wanted(&self) -> Option<CloseReason> {
         self.state().close_wanted.clone()
     }
 
-    /// Whether the link has ended.
+    /// Returns true if the link has ended.
     pub(crate) fn is_ended(&self) -> bool {
         self.state().ended.is_some()
     }

@@ -7,10 +7,10 @@
 use arbitrary::{Arbitrary, Unstructured};
 use fastrand::Rng;
 
-/// How many seeds a target gets.
+/// Number of seeds of each target.
 const COUNT: usize = 24;
 
-/// How long a seed is, in bytes.
+/// Length of a seed, in bytes.
 const LEN: usize = 400;
 
 /// Of how many inputs a seed is the best.

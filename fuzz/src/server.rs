@@ -33,14 +33,14 @@ static SERVICE: ServiceDescriptor = ServiceDescriptor { name: "fuzz.Fuzz", metho
 /// Few ids, so that they meet again.
 const IDS: u8 = 8;
 
-/// How long a shutdown waits for handlers; all are done by then, unless the client never grants
-/// their streams more.
+/// Time that a shutdown waits for handlers. All finish earlier, unless the client never widens
+/// their windows.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The server's memory budget, in bytes: what a handshake counts. Windows and requests meet it.
 const MEMORY_MAX: u64 = 128 << 10;
 
-/// What a client sends.
+/// Returns the kinds of frames that a client may send.
 fn kinds(view: Option<View>) -> &'static [FrameKind] {
     use FrameKind::{Cancel, HalfClose, Messages, Request, Window};
     match view {
@@ -49,7 +49,7 @@ fn kinds(view: Option<View>) -> &'static [FrameKind] {
     }
 }
 
-/// How long everything may take to end once the link has, on the paused clock.
+/// Time in which everything must end after the link has, on the paused clock.
 const END_LIMIT: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, Arbitrary)]
@@ -108,7 +108,7 @@ async fn one(request: Request<Ask>) -> Result<Response<Ask>, Status> {
     Ok(Response::new(ask))
 }
 
-/// What a reader does between two messages: it takes its time, or reads nothing any more.
+/// Pauses a reader between two messages, or stops it for good.
 async fn turn(ask: &Ask) {
     match ask.end % 8 {
         3 => std::future::pending().await,
@@ -160,7 +160,7 @@ fn kept<S: Stream>(running: Running, stream: S) -> impl Stream<Item = S::Item> {
     })
 }
 
-/// How a request wants to end.
+/// Ends a request as it asks to.
 fn finish(ask: &Ask) -> Result<(), Status> {
     match ask.end % 8 {
         1 => Err(Status::aborted("as asked")),

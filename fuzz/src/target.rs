@@ -13,7 +13,7 @@ pub struct Target {
     pub run: fn(&[u8]),
     /// Inputs to begin with.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// How many mutated inputs a short campaign tries.
+    /// Number of mutated inputs of a short campaign.
     pub runs: u32,
 }
 

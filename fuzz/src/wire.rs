@@ -69,13 +69,13 @@ pub(crate) fn outcome(bytes: &[u8]) {
         return;
     }
     let again = Outcome::decode(code, block.into()).expect("what was encoded decodes");
-    let words = |outcome: &Outcome| match &outcome.result {
+    let text = |outcome: &Outcome| match &outcome.result {
         Ok(_) => (0, String::new(), Vec::new()),
         Err(status) => {
             (status.code() as u16, status.message().to_owned(), status.details().to_vec())
         }
     };
-    assert_eq!(words(&again), words(&outcome));
+    assert_eq!(text(&again), text(&outcome));
 }
 
 pub(crate) fn outcome_seeds() -> Vec<Vec<u8>> {
@@ -98,7 +98,7 @@ pub(crate) fn outcome_seeds() -> Vec<Vec<u8>> {
     outcomes.iter().map(encode).collect()
 }
 
-/// What opens a connection.
+/// Parses the Hello that opens a connection.
 pub(crate) fn hello(bytes: &[u8]) {
     let Some((prefix, body)) = bytes.split_first_chunk::<PREFIX_LEN>() else { return };
     for shape in [hello::CLIENT_HELLO, hello::SERVER_HELLO, hello::VERDICT] {
@@ -122,7 +122,7 @@ pub(crate) fn hello(bytes: &[u8]) {
     }
 }
 
-/// What people read of a peer is one bounded line.
+/// Checks that each text of a peer is one bounded line.
 fn check_text(texts: impl IntoIterator<Item = PeerText>) {
     for text in texts {
         assert!(text.as_str().len() <= PeerText::LEN_MAX, "{text}");

@@ -42,8 +42,8 @@ fn main() -> ExitCode {
 fn has_seeds(target: &Target) -> Result<(), Failed> {
     let corpus = corpus(target)?;
     if (target.seeds)().iter().any(|seed| !corpus.contains(seed)) {
-        let words = "the corpus is older than the seeds: run with FARCALL_FUZZ_WRITE=1";
-        return Err(words.into());
+        let text = "the corpus is older than the seeds: run with FARCALL_FUZZ_WRITE=1";
+        return Err(text.into());
     }
     match corpus.iter().map(Vec::len).max() {
         Some(len) if len <= FILE_LEN_MAX => Ok(()),

@@ -1,4 +1,4 @@
-//! Compiles `.proto` files that others have written, and the samples of the golden tests.
+//! Compiles third-party `.proto` files, and the samples of the golden tests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,16 +9,17 @@ use rpc_codegen::{Builder, CodegenError};
 fn main() -> Result<(), CodegenError> {
     let out_dir = std::env::var_os("OUT_DIR").map(PathBuf::from).ok_or(CodegenError::OutDir)?;
     published(&out_dir)?;
-    of_another_crate(&out_dir)?;
+    another_crate(&out_dir)?;
     by_hand(&out_dir)?;
     samples(&out_dir)
 }
 
-/// Services that run in production elsewhere, from the crates that carry their `.proto` files.
+/// Compiles services that run in production elsewhere, from the crates that ship their `.proto`
+/// files.
 fn published(out_dir: &Path) -> Result<(), CodegenError> {
     let compile = |group: &str, package: &str, root: &str, protos: &[&str]| {
         let root = rpc_codegen::package_dir(package)?.join(root);
-        // Zero copy: `bytes` fields are `Bytes`, which share the transport's memory.
+        // Zero copy: `bytes` fields become `Bytes`, which share the transport's memory.
         compile(configure().bytes("."), &out_dir.join(group), &root, protos)
     };
     compile(
@@ -49,14 +50,14 @@ fn published(out_dir: &Path) -> Result<(), CodegenError> {
     compile("interop", "grpcio-proto", "proto", &interop)
 }
 
-/// A service whose trait and messages are those of `tonic-health`.
-fn of_another_crate(out_dir: &Path) -> Result<(), CodegenError> {
+/// Compiles a service whose trait and messages come from `tonic-health`.
+fn another_crate(out_dir: &Path) -> Result<(), CodegenError> {
     let root = rpc_codegen::package_dir("tonic-health")?.join("proto");
     let builder = configure().tonic_path(".grpc.health.v1", "::tonic_health::pb");
     compile(builder, &out_dir.join("tonics_health"), &root, &["health.proto"])
 }
 
-/// A service without a `.proto` file, of messages that one made.
+/// Compiles a service without a `.proto` file, whose messages the samples generate.
 fn by_hand(out_dir: &Path) -> Result<(), CodegenError> {
     let greet = Method::builder()
         .name("greet")
@@ -69,7 +70,8 @@ fn by_hand(out_dir: &Path) -> Result<(), CodegenError> {
     manual::Builder::new().runtime_path("crate::runtime").out_dir(out_dir).compile(&[service])
 }
 
-/// The samples under every setting that changes the text, so that rustc sees the golden texts.
+/// Compiles the samples under every setting that changes the text, so that rustc checks the golden
+/// texts.
 fn samples(out_dir: &Path) -> Result<(), CodegenError> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/protos");
     let sample = |name: &str, builder: Builder| {
@@ -95,16 +97,16 @@ fn samples(out_dir: &Path) -> Result<(), CodegenError> {
         compile(builder, &out_dir.join(name), &root, &["odd_names.proto"])
     };
     odd_names("odd_names", configure())?;
-    // Only default stubs make tonic's modules use the name `BoxStream`.
+    // tonic's modules use the name `BoxStream` only with default stubs.
     odd_names("odd_names_default_stubs", configure().generate_default_stubs(true))
 }
 
-/// With `connect()`, whose name some methods share.
+/// Returns a builder with `connect()`, whose name some methods share.
 fn configure() -> Builder {
     rpc_codegen::configure().build_transport(true).runtime_path("crate::runtime")
 }
 
-/// Compiles `protos` below `root` into `out_dir`, with a `mod.rs` that includes them.
+/// Compiles `protos` below `root` into `out_dir`, with a `mod.rs` that includes the output.
 fn compile(
     builder: Builder,
     out_dir: &Path,

@@ -1,7 +1,7 @@
 //! The builder: tonic-prost-build's settings under their own names, and three of ours.
 //!
-//! Each setter hands its value to tonic's generator or keeps it for prost's configuration; what
-//! cannot be parsed is remembered and reported when compiling starts, as is what has no effect.
+//! Each setter passes its value to tonic's generator or keeps it for prost's configuration. Invalid
+//! values and settings without effect are recorded, and reported when compiling starts.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -16,41 +16,41 @@ use crate::prost_settings::{ProstSetting, ProstSettings};
 use crate::protoc_arg;
 use crate::settings::{self, InvalidSetting, RpcSettings};
 
-/// Settings for generating code; made by [`configure`](crate::configure).
+/// A builder for code generation, created by [`configure`](crate::configure).
 ///
-/// The methods that tonic-prost-build has too mean what they mean there. One default differs:
-/// tonic's clients have no `connect()` without [`build_transport`](Self::build_transport). A
-/// protoc runs with the feature `protoc` alone.
+/// Methods that tonic-prost-build also has mean the same here. One default differs: tonic's clients
+/// have no `connect()` without [`build_transport`](Self::build_transport). protoc runs only with
+/// the feature `protoc`.
 #[derive(Debug, Clone)]
 pub struct Builder {
     prost: ProstSettings,
     tonic: tonic_prost_build::Builder,
     rpc: RpcSettings,
     build_rpc: bool,
-    /// The codec of tonic's modules, when it was chosen.
+    /// The codec of tonic's modules, if it was chosen.
     codec: Option<String>,
     build_transport: bool,
     pub(crate) out_dir: Option<PathBuf>,
     pub(crate) descriptor_set: DescriptorSet,
-    /// More arguments for protoc, where one runs.
+    /// Further arguments for protoc, if it runs.
     pub(crate) protoc_args: Vec<String>,
     pub(crate) emit_rerun_if_changed: bool,
-    /// What cargo is to tell of settings that have no effect.
+    /// Warnings about settings without effect, which cargo shows.
     pub(crate) warnings: Vec<String>,
-    /// The messages that a configuration of the caller's takes from elsewhere.
+    /// The messages that a configuration of the caller takes from elsewhere.
     pub(crate) foreign: Elsewhere,
-    /// The first setting that could not be parsed.
+    /// The first invalid setting.
     rejected: Option<InvalidSetting>,
 }
 
-/// What the file of the descriptor set is for.
+/// The use of the descriptor set's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DescriptorSet {
-    /// Nothing.
+    /// Not used.
     Unused,
-    /// It is written.
+    /// Written to the path.
     Written(PathBuf),
-    /// It is read in place of `.proto` files, by `skip_protoc_run`; without a path, an error.
+    /// Read instead of `.proto` files (`skip_protoc_run`). An error if there is no path.
     Read(Option<PathBuf>),
 }
 
@@ -74,14 +74,15 @@ impl Builder {
         .type_attribute(".", "#[allow(clippy::all)]")
     }
 
-    /// Whether to generate the farcall module (`greeter_rpc`); on by default.
+    /// Enables or disables generation of the farcall module (`greeter_rpc`). On by default.
     #[must_use]
     pub fn build_rpc(mut self, enable: bool) -> Self {
         self.build_rpc = enable;
         self
     }
 
-    /// The module that our generated code takes the runtime from; `::farcall::codegen` by default.
+    /// Sets the module through which generated code reaches the runtime. Defaults to
+    /// `::farcall::codegen`.
     #[must_use]
     pub fn runtime_path(mut self, path: impl AsRef<str>) -> Self {
         match settings::path("runtime_path", path.as_ref()) {
@@ -91,45 +92,49 @@ impl Builder {
         self
     }
 
-    /// Whether generated code takes tonic, tonic-prost and prost from the runtime, which re-exports
-    /// them; on by default. A crate that includes the code then depends on farcall alone. With
-    /// `false` it depends on them itself, for example because farcall is optional in it. Without
-    /// [`build_rpc`](Self::build_rpc) there is no runtime to take them from.
+    /// Enables or disables the use of the runtime's re-exports of tonic, tonic-prost and prost in
+    /// generated code. On by default.
     ///
-    /// A `Config` that is given to [`compile_with_config`](Self::compile_with_config) keeps its
-    /// own `prost_path`.
+    /// With them, a crate that includes the code depends on farcall alone. With `false`, the crate
+    /// depends on all three itself, for example because farcall is optional in it. Without
+    /// [`build_rpc`](Self::build_rpc) there is no runtime to re-export them.
+    ///
+    /// A `Config` passed to [`compile_with_config`](Self::compile_with_config) keeps its own
+    /// `prost_path`.
     #[must_use]
     pub fn use_reexports(mut self, enable: bool) -> Self {
         self.rpc.reexports = enable;
         self
     }
 
-    /// Whether to generate tonic's clients and our stubs; on by default.
+    /// Enables or disables generation of tonic's clients and our stubs. On by default.
     #[must_use]
     pub fn build_client(mut self, enable: bool) -> Self {
         self.rpc.build_client = enable;
         self
     }
 
-    /// Whether to generate tonic's traits and servers and our services; on by default.
+    /// Enables or disables generation of tonic's traits and servers and our services. On by
+    /// default.
     #[must_use]
     pub fn build_server(mut self, enable: bool) -> Self {
         self.rpc.build_server = enable;
         self
     }
 
-    /// Whether tonic's clients get `connect()`; off by default, unlike in tonic-prost-build.
+    /// Enables or disables generation of `connect()` in tonic's clients. Off by default, unlike in
+    /// tonic-prost-build.
     ///
     /// A crate that includes such clients needs tonic's feature `transport`, and its build script
-    /// this crate's feature of the same name. The feature alone generates nothing: cargo turns it
-    /// on for every build script of a workspace as soon as one asks for it.
+    /// needs this crate's feature of the same name. The feature alone generates nothing, because
+    /// cargo enables it for every build script of a workspace as soon as one needs it.
     #[must_use]
     pub fn build_transport(mut self, enable: bool) -> Self {
         self.build_transport = enable;
         self
     }
 
-    /// Where to write; `OUT_DIR` by default.
+    /// Sets the output directory. Defaults to `OUT_DIR`.
     #[must_use]
     pub fn out_dir(mut self, out_dir: impl AsRef<Path>) -> Self {
         self.out_dir = Some(out_dir.as_ref().to_owned());
@@ -138,9 +143,9 @@ impl Builder {
 
     /// Takes a package or a message from elsewhere: `.extern_path(".pkg", "::other_crate::pkg")`.
     ///
-    /// Generated code does not know the fields of such a message. So it does not count the levels
-    /// below it before the message is sent: a message of more than 100 levels is an error of its
-    /// receiver, and encoding one of thousands can overflow the sender's stack.
+    /// Generated code does not know the fields of such a message, so it cannot count its levels
+    /// before sending. A message of more than 100 levels is an error at its receiver, and encoding
+    /// one of thousands can overflow the sender's stack.
     #[must_use]
     pub fn extern_path(mut self, proto_path: impl AsRef<str>, rust_path: impl AsRef<str>) -> Self {
         let (proto, rust) = (proto_path.as_ref().to_owned(), rust_path.as_ref().to_owned());
@@ -151,11 +156,12 @@ impl Builder {
         self
     }
 
-    /// Takes the services of a package from a crate that has them already: tonic's trait, and the
+    /// Takes the services of a package from a crate that already has them: tonic's trait, and the
     /// messages, as with [`extern_path`](Self::extern_path).
     ///
-    /// Only the farcall module is generated, which serves and calls what is there. The module is
-    /// the one that the package's code is included in, `tonic_health::pb` for `grpc.health.v1`:
+    /// Only the farcall module is generated, which serves and calls the existing code. `module` is
+    /// the module that includes the package's code, such as `tonic_health::pb` for
+    /// `grpc.health.v1`:
     ///
     /// ```no_run
     /// let root = rpc_codegen::package_dir("tonic-health")?.join("proto");
@@ -165,8 +171,8 @@ impl Builder {
     /// # Ok::<(), rpc_codegen::CodegenError>(())
     /// ```
     ///
-    /// Packages below the path are modules below the module. Where messages are elsewhere than
-    /// services, an `extern_path` of the same package says so.
+    /// Packages below the path are modules below the module. If the messages are elsewhere, add an
+    /// `extern_path` for the same package.
     #[must_use]
     pub fn tonic_path(mut self, package: impl AsRef<str>, module: impl AsRef<str>) -> Self {
         match settings::outside_path("tonic_path", module.as_ref()) {
@@ -186,7 +192,7 @@ impl Builder {
         self
     }
 
-    /// Where the message types are, seen from the service modules; `super` by default.
+    /// Sets the path to the message types, seen from the service modules. Defaults to `super`.
     #[must_use]
     pub fn proto_path(mut self, path: impl AsRef<str>) -> Self {
         match settings::path("proto_path", path.as_ref()) {
@@ -199,9 +205,9 @@ impl Builder {
         self
     }
 
-    /// The codec that tonic's modules use; `tonic_prost::ProstCodec` by default.
+    /// Sets the codec of tonic's modules. Defaults to `tonic_prost::ProstCodec`.
     ///
-    /// farcall's module has prost encode its messages whatever is said here: beside such a module,
+    /// farcall's module always encodes its messages with prost. If both modules are generated,
     /// cargo shows a warning.
     #[must_use]
     pub fn codec_path(mut self, path: impl AsRef<str>) -> Self {
@@ -215,12 +221,11 @@ impl Builder {
         self
     }
 
-    /// Makes `bytes` fields that match `path` [`bytes::Bytes`](https://docs.rs/bytes); without it
+    /// Makes `bytes` fields that match `path` [`bytes::Bytes`](https://docs.rs/bytes). Without it
     /// they are `Vec<u8>`.
     ///
-    /// `bytes(".")` is for all fields. A `Bytes` that arrives is a part of the memory that the
-    /// transport received it into, and one that leaves may travel from where it lies: a `Vec<u8>`
-    /// is copied on either side.
+    /// `bytes(".")` matches all fields. A received `Bytes` is part of the memory that the transport
+    /// read into, and a sent one may leave without a copy. A `Vec<u8>` is copied on both sides.
     #[must_use]
     pub fn bytes(mut self, path: impl AsRef<str>) -> Self {
         self.prost.bytes.push(path.as_ref().to_owned());
@@ -241,7 +246,7 @@ impl Builder {
         self
     }
 
-    /// Leaves `Debug` out of the messages and enums that match `paths`.
+    /// Omits `Debug` from the messages and enums that match `paths`.
     #[must_use]
     pub fn skip_debug<I, S>(mut self, paths: I) -> Self
     where
@@ -320,8 +325,8 @@ impl Builder {
         self
     }
 
-    /// Adds an attribute to tonic's client modules of matching packages; a `#[cfg]` also to our
-    /// stubs.
+    /// Adds an attribute to tonic's client modules of matching packages. A `#[cfg]` also applies to
+    /// our stubs.
     #[must_use]
     pub fn client_mod_attribute(
         mut self,
@@ -338,8 +343,8 @@ impl Builder {
         self
     }
 
-    /// Adds an attribute to tonic's server modules of matching packages; a `#[cfg]` also to our
-    /// services.
+    /// Adds an attribute to tonic's server modules of matching packages. A `#[cfg]` also applies to
+    /// our services.
     #[must_use]
     pub fn server_mod_attribute(
         mut self,
@@ -356,7 +361,7 @@ impl Builder {
         self
     }
 
-    /// Leaves out the comments of the services, methods and messages named by `paths`.
+    /// Omits the comments of the services, methods and messages in `paths`.
     #[must_use]
     pub fn disable_comments<I, S>(mut self, paths: I) -> Self
     where
@@ -376,14 +381,14 @@ impl Builder {
         self
     }
 
-    /// Gives the methods of tonic's traits a body that answers `Unimplemented`.
+    /// Gives the methods of tonic's traits a default body that answers `Unimplemented`.
     #[must_use]
     pub fn generate_default_stubs(mut self, enable: bool) -> Self {
         self.tonic = self.tonic.generate_default_stubs(enable);
         self
     }
 
-    /// Where to write the encoded file descriptor set, for reflection for one.
+    /// Writes the encoded file descriptor set to `path`, for example for reflection.
     #[must_use]
     pub fn file_descriptor_set_path(mut self, path: impl AsRef<Path>) -> Self {
         let path = path.as_ref().to_owned();
@@ -394,7 +399,7 @@ impl Builder {
         self
     }
 
-    /// Reads the file of [`file_descriptor_set_path`](Self::file_descriptor_set_path) in place of
+    /// Reads the file at [`file_descriptor_set_path`](Self::file_descriptor_set_path) instead of
     /// `.proto` files.
     #[must_use]
     pub fn skip_protoc_run(mut self) -> Self {
@@ -406,7 +411,7 @@ impl Builder {
         self
     }
 
-    /// Adds an argument for protoc, which runs with the feature `protoc`. In other builds cargo
+    /// Adds an argument for protoc, which runs with the feature `protoc`. In other builds, cargo
     /// shows a warning that names the setting with the same effect.
     #[must_use]
     pub fn protoc_arg(mut self, argument: impl AsRef<str>) -> Self {
@@ -418,7 +423,7 @@ impl Builder {
         self
     }
 
-    /// Has no effect, as in tonic-prost-build: paths of methods name their package.
+    /// Does nothing, as in tonic-prost-build: the paths of methods always name their package.
     #[must_use]
     pub fn emit_package(mut self, enable: bool) -> Self {
         if !enable {
@@ -427,41 +432,42 @@ impl Builder {
         self
     }
 
-    /// Has no effect: `google.protobuf.BoolValue` and its like may always be requests and
+    /// Does nothing: `google.protobuf.BoolValue` and similar types can always be requests and
     /// responses.
     #[must_use]
     pub fn with_extended_rust_types(self, _enable: bool) -> Self {
         self
     }
 
-    /// A file, relative to the output directory, that includes all others in nested modules.
+    /// Writes a file, relative to the output directory, that includes all others in nested modules.
     #[must_use]
     pub fn include_file(mut self, path: impl AsRef<Path>) -> Self {
         self.prost.single.push(ProstSetting::IncludeFile(path.as_ref().to_owned()));
         self
     }
 
-    /// Whether to tell cargo which `.proto` files were read; on in build scripts by default.
+    /// Enables or disables telling cargo which `.proto` files were read. On by default in build
+    /// scripts.
     #[must_use]
     pub fn emit_rerun_if_changed(mut self, enable: bool) -> Self {
         self.emit_rerun_if_changed = enable;
         self
     }
 
-    /// The generator of service code alone, for a `prost_build::Config` of one's own.
+    /// Returns the service generator alone, for a `prost_build::Config` of your own.
     ///
-    /// It knows nothing of messages, and cannot tell which fields may travel from where they lie:
-    /// [`compile_with_config`](Self::compile_with_config) does.
+    /// It does not know the messages, so it cannot tell which fields can leave without a copy.
+    /// [`compile_with_config`](Self::compile_with_config) can.
     ///
     /// # Errors
     ///
-    /// When a setting is wrong.
+    /// Returns an error if a setting is invalid.
     pub fn service_generator(mut self) -> Result<Box<dyn ServiceGenerator>, CodegenError> {
         self.check()?;
         Ok(self.generator(Messages::default()))
     }
 
-    /// What cargo is to tell of settings that have no effect, or less than they seem to have.
+    /// Returns the warnings about settings with no effect, or less effect than expected.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = self.warnings.clone();
         if let Some(codec) = self.codec.as_ref().filter(|_| self.build_rpc) {
@@ -472,12 +478,12 @@ impl Builder {
         warnings
     }
 
-    /// Whether services are generated.
+    /// Returns true if services are generated.
     pub(crate) fn has_services(&self) -> bool {
         self.rpc.build_client || self.rpc.build_server
     }
 
-    /// Services, methods and messages without comments.
+    /// Returns the services, methods and messages without comments.
     pub(crate) fn disabled_comments(&self) -> &HashSet<String> {
         &self.rpc.disable_comments
     }
@@ -492,7 +498,7 @@ impl Builder {
         }
     }
 
-    /// The first setting that could not be parsed, or that this build cannot honour.
+    /// Returns the first setting that is invalid or that this build does not support.
     pub(crate) fn check(&mut self) -> Result<(), CodegenError> {
         if let Some(invalid) = self.rejected.take() {
             return Err(invalid.into());
@@ -503,12 +509,12 @@ impl Builder {
         Ok(())
     }
 
-    /// Where generated code finds `krate`, unless that is the user's own dependency.
+    /// Returns the path of `krate` in the runtime, or `None` if it is the user's own dependency.
     pub(crate) fn reexported(&self, krate: &str) -> Option<String> {
         self.rpc.reexported(krate).filter(|_| self.build_rpc)
     }
 
-    /// The messages that settings take from elsewhere.
+    /// Returns the messages that settings take from elsewhere.
     pub(crate) fn elsewhere(&self) -> Elsewhere {
         let mut elsewhere = self.foreign.clone();
         self.prost.add_to(&mut elsewhere);
@@ -517,7 +523,7 @@ impl Builder {
         elsewhere
     }
 
-    /// The generator of services with these messages.
+    /// Returns a generator of services with these messages.
     pub(crate) fn generator(&self, messages: Messages) -> Box<dyn ServiceGenerator> {
         let has_connect = self.build_transport;
         let tonic = self.tonic.clone().build_transport(has_connect);

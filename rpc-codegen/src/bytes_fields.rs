@@ -1,8 +1,8 @@
-//! Which `bytes` fields each message has, under the names that prost gives them.
+//! The `bytes` fields of each message, under prost's names.
 //!
-//! prost's hook for services knows a message by its name only, so this is read from the same
-//! descriptors beforehand. Only fields of a message itself count, and only those that are there
-//! once: what lies deeper cannot be put at a message's end. Fields in a `oneof` are left alone.
+//! prost's hook for services only knows a message's name, so the fields are read from the same
+//! descriptors beforehand. Only singular fields of the message itself count: a deeper field cannot
+//! move to the message's end. Fields in a `oneof` are ignored.
 
 use std::collections::HashMap;
 
@@ -12,15 +12,15 @@ use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorSet};
 
 use crate::names;
 
-/// The singular `bytes` fields of messages, by the messages' full names with a dot in front.
+/// The singular `bytes` fields of messages, by the messages' full names with a leading dot.
 #[derive(Debug, Default)]
 pub(crate) struct BytesFields(HashMap<String, Vec<BytesField>>);
 
-/// One field.
+/// A `bytes` field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BytesField {
     pub(crate) number: u32,
-    /// Its name in prost's struct.
+    /// The field's name in prost's struct.
     pub(crate) name: Ident,
 }
 
@@ -39,7 +39,7 @@ impl BytesFields {
         fields
     }
 
-    /// The fields of a message; none when it is not known.
+    /// Returns the fields of a message; empty if the message is unknown.
     pub(crate) fn of(&self, message: &str) -> &[BytesField] {
         self.0.get(message).map_or(&[], Vec::as_slice)
     }
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_fields_that_are_there_once_and_by_themselves_count() {
+    fn only_singular_fields_outside_oneofs_count() {
         let field = |number, label: Label, r#type: Type, oneof_index| FieldDescriptorProto {
             name: Some(format!("f{number}")),
             number: Some(number),

@@ -1,6 +1,6 @@
-//! From `.proto` files or descriptors to files of Rust: parse, check, generate, tell cargo.
+//! The path from `.proto` files or descriptors to Rust files: parse, check, generate, tell cargo.
 //!
-//! What the generated code looks like is not decided here.
+//! The content of the generated code is decided elsewhere.
 
 use std::fs;
 use std::io;
@@ -17,25 +17,25 @@ use crate::messages::Messages;
 use crate::parse::{self, PROTOC_INCLUDE, Parsed};
 use crate::{descriptor_set, message_graph};
 
-/// Descriptors, once as prost knows them and once with all that their files say.
+/// Descriptors in two forms: as prost knows them, and complete.
 struct Descriptors {
     set: FileDescriptorSet,
     encoded: Vec<u8>,
 }
 
 impl Builder {
-    /// Compiles `protos`, whose imports are looked for in `includes`.
+    /// Compiles `protos`, with imports from `includes`.
     ///
-    /// Behind `includes`, imports are looked for in the folder that the environment variable
-    /// `PROTOC_INCLUDE` names. Files of `google/protobuf` are those that this crate carries, or
-    /// with the feature `protoc` those of the machine's protoc. One file a package is written,
-    /// named after the package, as prost does.
+    /// After `includes`, imports are searched in the folder of the environment variable
+    /// `PROTOC_INCLUDE`. Files of `google/protobuf` come with this crate, or from the machine's
+    /// protoc with the feature `protoc`. Writes one file per package, named after the package, as
+    /// prost does.
     ///
     /// # Errors
     ///
-    /// Returns an error if a file does not parse or is missing, a setting is wrong, or the output
-    /// cannot be written. A build without the features `protox` and `protoc` has no parser, which
-    /// is an error too.
+    /// Returns an error if a file is missing or does not parse, a setting is invalid, or the output
+    /// cannot be written. Without the features `protox` and `protoc` there is no parser, which is
+    /// also an error.
     pub fn compile_protos<P: AsRef<Path>>(
         mut self,
         protos: &[P],
@@ -46,18 +46,18 @@ impl Builder {
         self.generate(config, descriptors)
     }
 
-    /// As [`compile_protos`](Self::compile_protos), with the settings of `config`, to which this
-    /// builder's are added.
+    /// Compiles like [`compile_protos`](Self::compile_protos), with the settings of `config` and
+    /// then this builder's.
     ///
-    /// `disable_comments` of this builder then means services and methods, and the configuration's
-    /// messages. Its `protoc_executable`, `protoc_arg` and `skip_source_info` have an effect with
-    /// the feature `protoc` alone, since no protoc runs otherwise. Its `service_generator` has
-    /// none. Cargo shows a warning for both `protoc_arg` and `service_generator` without effect.
+    /// This builder's `disable_comments` then applies to services and methods, and the
+    /// configuration's applies to messages. The configuration's `protoc_executable`, `protoc_arg`
+    /// and `skip_source_info` only work with the feature `protoc`. Its `service_generator` never
+    /// does. Cargo shows a warning for a `protoc_arg` or `service_generator` without effect.
     ///
     /// # Errors
     ///
-    /// As with `compile_protos`, and when `config` has a `file_descriptor_set_path`, which is this
-    /// builder's to have.
+    /// Returns the errors of `compile_protos`, and an error if `config` has a
+    /// `file_descriptor_set_path`: set it on this builder.
     pub fn compile_with_config<P: AsRef<Path>>(
         mut self,
         config: Config,
@@ -69,24 +69,25 @@ impl Builder {
         self.generate(config, descriptors)
     }
 
-    /// Generates code from descriptors that something else has parsed.
+    /// Generates code from descriptors that another tool has parsed.
     ///
-    /// The set must hold everything that its files import, as with protoc's `--include_imports`.
+    /// The set must contain everything that its files import, as with protoc's `--include_imports`.
     ///
     /// # Errors
     ///
-    /// When the set contradicts itself, when a setting is wrong, when the output cannot be written.
+    /// Returns an error if the set is inconsistent, a setting is invalid, or the output cannot be
+    /// written.
     pub fn compile_fds(mut self, fds: FileDescriptorSet) -> Result<(), CodegenError> {
         let config = self.own_config()?;
         self.generate(config, Descriptors::resolved(fds)?)
     }
 
-    /// As [`compile_fds`](Self::compile_fds), with the settings of `config`, as with
+    /// Generates code like [`compile_fds`](Self::compile_fds), with the settings of `config`, as in
     /// [`compile_with_config`](Self::compile_with_config).
     ///
     /// # Errors
     ///
-    /// As with both.
+    /// Returns the errors of both.
     pub fn compile_fds_with_config(
         mut self,
         fds: FileDescriptorSet,
@@ -96,7 +97,7 @@ impl Builder {
         self.generate(config, Descriptors::resolved(fds)?)
     }
 
-    /// A configuration of ours, once the settings are seen to be right.
+    /// Checks the settings, and creates a configuration.
     fn own_config(&mut self) -> Result<Config, CodegenError> {
         self.check()?;
         let from_env = || std::env::var_os("OUT_DIR").map(PathBuf::from);
@@ -106,7 +107,7 @@ impl Builder {
         Ok(config)
     }
 
-    /// A configuration of the caller's, once the settings of both are seen to be right.
+    /// Checks the settings of the builder and of the caller's configuration.
     fn foreign_config(&mut self, config: Config) -> Result<Config, CodegenError> {
         self.check()?;
         let builders = Builders {
@@ -118,7 +119,7 @@ impl Builder {
         Ok(config)
     }
 
-    /// Parses the files, or reads the set that was made of them.
+    /// Parses the files, or reads their descriptor set.
     fn read<P: AsRef<Path>>(
         &self,
         config: &mut Config,
@@ -171,7 +172,7 @@ impl Builder {
 }
 
 impl Descriptors {
-    /// What something else has parsed.
+    /// Takes a set that another tool has parsed.
     fn resolved(set: FileDescriptorSet) -> Result<Self, CodegenError> {
         let encoded = set.encode_to_vec();
         Self::checked(set, encoded)

@@ -1,8 +1,7 @@
-//! What can go wrong in a build script, said so that the reader knows which file or setting to
-//! mend.
+//! Errors of a build script, which tell the reader which file or setting to fix.
 //!
-//! A build script's `main` prints its error with `{:?}`, so [`CodegenError`]'s `Debug` is the
-//! readable message with its causes and not a dump of fields.
+//! A build script's `main` prints its error with `{:?}`, so the `Debug` of [`CodegenError`] is the
+//! readable message with its causes instead of a dump of fields.
 
 use std::fmt;
 use std::io;
@@ -10,13 +9,13 @@ use std::path::{Path, PathBuf};
 
 use crate::settings::InvalidSetting;
 
-/// Where in a `.proto` file something is wrong.
+/// The location of a fault in a `.proto` file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProtoLocation {
-    /// The file: its path where it was found in an include directory, else its import name.
+    /// The file: its path in the include directory that has it, or its import name.
     pub file: PathBuf,
-    /// Line and column, both counted from 1, where the parser knows them.
+    /// Line and column, both counted from 1, if the parser knows them.
     pub line_column: Option<(usize, usize)>,
 }
 
@@ -30,45 +29,46 @@ impl fmt::Display for ProtoLocation {
     }
 }
 
-/// Why code could not be generated.
+/// The reason why code generation failed.
 ///
-/// Its text has the reason, so that it has no source: a report with causes would say it twice.
+/// The message includes the cause, so the error has no source. A report that prints causes would
+/// repeat it.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum CodegenError {
-    /// A `.proto` file does not parse, or names something that is not defined or not found.
+    /// A `.proto` file does not parse, or refers to something that is missing.
     #[error("{at}: {message}")]
     Proto {
-        /// Where.
+        /// Location of the fault.
         at: ProtoLocation,
-        /// What the parser says about it.
+        /// The parser's message.
         message: String,
     },
 
-    /// A file that was asked for is in none of the include directories.
+    /// No include directory has the requested file.
     #[error("{message}")]
     Input {
-        /// Which file, and which directories were searched.
+        /// The file, and the directories that were searched.
         message: String,
     },
 
-    /// A file is written in a protobuf edition, which neither the parser nor prost knows.
+    /// A file uses a protobuf edition, which neither the parser nor prost supports.
     #[error(
         "{}: protobuf editions are not supported ({}): write syntax = \"proto3\" or \"proto2\"",
         file.display(),
         edition.as_deref().map_or("an edition".to_owned(), |name| format!("edition = {name:?}"))
     )]
     Editions {
-        /// The file: its path where it was found in an include directory, else its import name.
+        /// The file: its path in the include directory that has it, or its import name.
         file: PathBuf,
-        /// Its edition, where that is known: descriptors do not tell it.
+        /// The edition, if known: descriptors do not carry it.
         edition: Option<String>,
     },
 
-    /// The environment variable `PROTOC_INCLUDE` names no directory.
+    /// The environment variable `PROTOC_INCLUDE` does not name a directory.
     #[error("PROTOC_INCLUDE is no directory: {}", path.display())]
     ProtocInclude {
-        /// What it says.
+        /// The variable's value.
         path: PathBuf,
     },
 
@@ -80,60 +80,60 @@ pub enum CodegenError {
         program.display()
     )]
     ProtocNotFound {
-        /// The program that was looked for.
+        /// The program that was searched for.
         program: PathBuf,
     },
 
-    /// protoc could not be run, or its output could not be read.
+    /// protoc failed to start, or its output could not be read.
     #[error("{message}")]
     Protoc {
-        /// The system's reason.
+        /// The system's message.
         message: String,
     },
 
-    /// A build without a parser was asked to parse.
+    /// The build has no parser.
     #[error(
         "parsing .proto files needs rpc-codegen's feature `protox` (a default) or `protoc`; \
          compile_fds takes descriptors without either"
     )]
     NoParser,
 
-    /// The file descriptor set contradicts itself or lacks the files that it imports.
+    /// The file descriptor set is inconsistent, or lacks files that it imports.
     #[error("file descriptor set: {message}")]
     DescriptorSet {
-        /// What is wrong with it.
+        /// The fault.
         message: String,
     },
 
-    /// A builder setting is not the piece of Rust that it has to be.
+    /// A builder setting is not valid Rust.
     #[error("{setting}({value:?}) is not valid Rust: {reason}")]
     Setting {
         /// The builder's method.
         setting: &'static str,
-        /// What it was given.
+        /// The value.
         value: String,
-        /// Why it does not parse.
+        /// The parser's message.
         reason: syn::Error,
     },
 
-    /// `build_transport(true)` without the feature that it needs.
+    /// `build_transport(true)` without its feature.
     #[error(
         "build_transport(true) needs rpc-codegen's feature: \
          rpc-codegen = {{ version = \"...\", features = [\"transport\"] }}"
     )]
     TransportFeature,
 
-    /// `package_dir` without the feature that it needs.
+    /// `package_dir` without its feature.
     #[error(
         "package_dir({name:?}) needs rpc-codegen's feature: \
          rpc-codegen = {{ version = \"...\", features = [\"package-dir\"] }}"
     )]
     PackageDirFeature {
-        /// The package that was looked for.
+        /// The package that was searched for.
         name: String,
     },
 
-    /// `skip_protoc_run()` without the file that is to be read.
+    /// `skip_protoc_run()` without a file to read.
     #[error("skip_protoc_run() needs file_descriptor_set_path(), the file that it reads")]
     NoDescriptorSet,
 
@@ -142,27 +142,27 @@ pub enum CodegenError {
     Read {
         /// The file.
         path: PathBuf,
-        /// The system's reason, or that it is no descriptor set.
+        /// The system's message, or a note that the file is not a descriptor set.
         reason: io::Error,
     },
 
-    /// A `prost_build::Config` asks for a descriptor set, and does not tell where.
+    /// A `prost_build::Config` requests a descriptor set, and its path is unknown.
     #[error(
         "Config::file_descriptor_set_path cannot be honoured: \
          call Builder::file_descriptor_set_path"
     )]
     ConfigDescriptorSetPath,
 
-    /// There is no directory to write to.
+    /// There is no output directory.
     #[error("no output directory: OUT_DIR is not set (not a build script?), so call out_dir()")]
     OutDir,
 
     /// prost-build refused the descriptors or settings, or could not write its output.
     #[error("generating code{}: {reason}", into(out_dir.as_deref()))]
     Generate {
-        /// Where the output goes; `None` when that was a `prost_build::Config`'s to say.
+        /// The output directory; `None` if a `prost_build::Config` decides.
         out_dir: Option<PathBuf>,
-        /// prost-build's reason.
+        /// prost-build's message.
         reason: io::Error,
     },
 
@@ -171,7 +171,7 @@ pub enum CodegenError {
     Write {
         /// The file.
         path: PathBuf,
-        /// The system's reason.
+        /// The system's message.
         reason: io::Error,
     },
 
@@ -180,7 +180,7 @@ pub enum CodegenError {
     CargoStart {
         /// The command line.
         command: String,
-        /// The system's reason.
+        /// The system's message.
         reason: io::Error,
     },
 
@@ -189,23 +189,23 @@ pub enum CodegenError {
     CargoMetadata {
         /// The command line.
         command: String,
-        /// What cargo said.
+        /// cargo's message.
         message: String,
     },
 
-    /// The package is not among the dependencies of the package that asks for it.
+    /// The package is not a dependency of the package that asks for it.
     #[error("{name} is not a dependency of {}", manifest.display())]
     PackageNotFound {
-        /// The package that was looked for.
+        /// The package that was searched for.
         name: String,
         /// The manifest whose dependencies were searched.
         manifest: PathBuf,
     },
 
-    /// The package has several versions among the dependencies.
+    /// Several versions of the package are dependencies.
     #[error("{} depends on {name} in versions {}", manifest.display(), versions.join(", "))]
     PackageAmbiguous {
-        /// The package that was looked for.
+        /// The package that was searched for.
         name: String,
         /// The manifest whose dependencies were searched.
         manifest: PathBuf,
@@ -230,7 +230,7 @@ impl From<InvalidSetting> for CodegenError {
     }
 }
 
-/// For build scripts whose `main` returns the error of tonic-prost-build.
+/// Supports build scripts whose `main` returns tonic-prost-build's error.
 impl From<CodegenError> for io::Error {
     fn from(error: CodegenError) -> Self {
         Self::other(error)

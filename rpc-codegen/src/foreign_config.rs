@@ -1,51 +1,51 @@
-//! What a `prost_build::Config` of the caller's says that cannot be honoured here.
+//! Settings of the caller's `prost_build::Config` that have no effect here.
 //!
-//! prost-build keeps its settings to itself; of some, its `Debug` tells. The tests notice when a
-//! version of prost-build tells it in other words.
+//! prost-build keeps its settings private, but its `Debug` output shows some of them. The tests
+//! fail if a new version of prost-build formats them differently.
 
 use prost_build::Config;
 
 use crate::error::CodegenError;
 use crate::nesting::Elsewhere;
 
-/// What the builder does about the same things.
+/// The builder's settings that overlap with the configuration's.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Builders {
-    /// Whether it has a path for the descriptor set, which goes before the configuration's.
+    /// True if the builder has a path for the descriptor set, which takes precedence.
     pub(crate) has_descriptor_set_path: bool,
-    /// Whether it generates services.
+    /// True if the builder generates services.
     pub(crate) has_services: bool,
 }
 
-/// Warnings for what has no effect.
+/// Returns warnings for settings without effect.
 ///
 /// # Errors
 ///
-/// When a file would be missing that `config` asks for.
+/// Returns an error if `config` requests a file that would not be written.
 pub(crate) fn check(config: &Config, builder: Builders) -> Result<Vec<String>, CodegenError> {
-    let told = format!("{config:?}");
-    if !builder.has_descriptor_set_path && told.contains("file_descriptor_set_path: Some(") {
+    let settings = format!("{config:?}");
+    if !builder.has_descriptor_set_path && settings.contains("file_descriptor_set_path: Some(") {
         return Err(CodegenError::ConfigDescriptorSetPath);
     }
     let mut warnings = Vec::new();
-    if cfg!(not(feature = "protoc")) && told.contains("protoc_args: [\"") {
+    if cfg!(not(feature = "protoc")) && settings.contains("protoc_args: [\"") {
         warnings.push(
             "Config::protoc_arg has no effect: no protoc runs (see Builder::protoc_arg)".to_owned(),
         );
     }
-    if builder.has_services && told.contains("service_generator: true") {
+    if builder.has_services && settings.contains("service_generator: true") {
         warnings
             .push("Config::service_generator has no effect: the Builder has its own".to_owned());
     }
     Ok(warnings)
 }
 
-/// The messages that `config` takes from elsewhere. prost-build does not tell where it finds
-/// prost-types.
+/// Returns the messages that `config` takes from elsewhere. prost-build does not reveal where it
+/// finds prost-types.
 pub(crate) fn elsewhere(config: &Config) -> Elsewhere {
-    let told = format!("{config:?}");
-    let has_own_well_known = told.contains("prost_types: false");
-    let paths = told.split_once("extern_paths: [").map_or("", |(_, rest)| rest);
+    let settings = format!("{config:?}");
+    let has_own_well_known = settings.contains("prost_types: false");
+    let paths = settings.split_once("extern_paths: [").map_or("", |(_, rest)| rest);
     let paths = paths.split_once("], default_package_filename").map_or("", |(paths, _)| paths);
     let paths = paths.split("(\"").skip(1).filter_map(|path| path.split('"').next());
     let mut extern_paths: Vec<_> = paths.map(str::to_owned).collect();
@@ -55,7 +55,7 @@ pub(crate) fn elsewhere(config: &Config) -> Elsewhere {
     Elsewhere { extern_paths, has_own_well_known }
 }
 
-/// Whether `config` says where prost is.
+/// Returns true if `config` sets a path to prost.
 pub(crate) fn has_prost_path(config: &Config) -> bool {
     !format!("{config:?}").contains("prost_path: None")
 }
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_to_prost_is_seen() {
+    fn a_path_to_prost_is_found() {
         let mut config = Config::new();
         assert!(!has_prost_path(&config));
         config.prost_path("::elsewhere::prost");
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn external_paths_are_seen() {
+    fn external_paths_are_found() {
         let mut config = Config::new();
         config.extern_path(".a", "::b::a").extern_path(".c.D", "::d::D<[u8]>");
         let found = elsewhere(&config);
@@ -102,10 +102,10 @@ mod tests {
         assert!(check(&config, PLAIN).unwrap().is_empty());
     }
 
-    /// With the feature `protoc` the arguments have their effect.
+    /// The arguments work with the feature `protoc`.
     #[cfg(not(feature = "protoc"))]
     #[test]
-    fn arguments_of_protoc_and_generators_of_services_are_warned_of() {
+    fn unused_protoc_arguments_and_generators_are_warned_of() {
         let mut config = Config::new();
         config.protoc_arg("--x").service_generator(Box::new(Silent));
         let warnings = check(&config, PLAIN).unwrap();
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_set_that_would_not_be_written_is_an_error() {
+    fn an_unwritten_descriptor_set_is_an_error() {
         let mut config = Config::new();
         config.file_descriptor_set_path("set.bin");
         let error = check(&config, PLAIN).unwrap_err().to_string();

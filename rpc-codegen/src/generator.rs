@@ -1,7 +1,7 @@
-//! The hook in prost-build: tonic's text for a service, then ours.
+//! prost-build's hook for services: tonic's text, then ours.
 //!
-//! tonic's client and server come from two generators of tonic's, because the names that have to
-//! give way differ: a method `New` only disturbs the client, a service `Option` only the server.
+//! Two of tonic's generators produce its client and server, because different names collide: a
+//! method `New` only affects the client, a service `Option` only the server.
 
 use prost_build::{Service, ServiceGenerator};
 
@@ -11,17 +11,17 @@ use crate::settings::RpcSettings;
 use crate::tonic_paths::TonicPaths;
 use crate::{message_type, names};
 
-/// Generates tonic's modules and appends the farcall module.
+/// A generator of tonic's modules and the farcall module.
 pub(crate) struct Generator {
-    /// tonic's generator of clients, unless clients are not wanted.
+    /// tonic's generator of clients, if clients are wanted.
     pub(crate) client: Option<Box<dyn ServiceGenerator>>,
-    /// tonic's generator of servers, unless servers are not wanted.
+    /// tonic's generator of servers, if servers are wanted.
     pub(crate) server: Option<Box<dyn ServiceGenerator>>,
-    /// Whether tonic's clients get a `connect`.
+    /// True if tonic's clients have a `connect`.
     pub(crate) has_connect: bool,
-    /// The packages whose services other crates have.
+    /// The packages whose services come from other crates.
     pub(crate) tonic_paths: TonicPaths,
-    /// How our module should look, unless it is not wanted.
+    /// The settings of our module, if it is wanted.
     pub(crate) rpc: Option<RpcSettings>,
     pub(crate) messages: Messages,
 }
@@ -41,12 +41,12 @@ impl ServiceGenerator for Generator {
                     self.generate_tonic(&service, &mut tonic);
                     buf.push_str(&self.with_imports(tonic));
                 } else if module.is_none() {
-                    // prost takes services to have some text, and panics otherwise.
+                    // prost panics if a service has no text at all.
                     buf.push('\n');
                 }
                 buf.push_str(&module.unwrap_or_default());
             }
-            // tonic would panic on the same type; rustc shows this to the user with its reason.
+            // tonic would panic on the same type. rustc shows this error to the user instead.
             Err(error) => buf.push_str(&error.to_compile_error().to_string()),
         }
     }
@@ -65,13 +65,13 @@ impl ServiceGenerator for Generator {
 }
 
 impl Generator {
-    /// Whether another crate has the service's tonic modules.
+    /// Returns true if another crate has the service's tonic modules.
     fn is_outside(&self, service: &Service) -> bool {
         self.tonic_paths.module(&service.package).is_some()
     }
 
-    /// The text of tonic's modules, which name tonic as a dependency of the user's crate, with an
-    /// import of it where it is one of the runtime's.
+    /// Adds an import of tonic to the text of tonic's modules if the runtime re-exports it. The
+    /// text names tonic like a dependency of the user's crate.
     fn with_imports(&self, text: String) -> String {
         match &self.rpc {
             Some(settings) if settings.reexports => import_tonic(&text, settings)
@@ -96,11 +96,11 @@ impl Generator {
     }
 }
 
-/// Has each module of `text` import tonic from the runtime.
+/// Makes each module of `text` import tonic from the runtime.
 ///
 /// # Errors
 ///
-/// When the text is not Rust.
+/// Returns an error if the text is not valid Rust.
 pub(crate) fn import_tonic(text: &str, settings: &RpcSettings) -> Result<String, syn::Error> {
     let mut file = syn::parse_file(text)?;
     let runtime = &settings.runtime;
@@ -112,11 +112,11 @@ pub(crate) fn import_tonic(text: &str, settings: &RpcSettings) -> Result<String,
     Ok(prettyplease::unparse(&file))
 }
 
-/// The text of our module.
+/// Returns the text of our module.
 ///
 /// # Errors
 ///
-/// When a message's path is not Rust.
+/// Returns an error if a message's path is not valid Rust.
 pub(crate) fn farcall_module(
     service: &Service,
     settings: &RpcSettings,

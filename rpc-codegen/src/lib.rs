@@ -1,9 +1,9 @@
-//! Compiles `.proto` files in a build script: messages by prost, traits, servers and clients by
-//! tonic, and beside them farcall's services and stubs.
+//! Compiles `.proto` files in a build script: messages with prost, traits, servers and clients with
+//! tonic, and farcall's services and stubs next to them.
 //!
-//! It takes the place of `tonic-prost-build` with the same builder. The server trait stays tonic's
-//! own, so one `impl Greeter for MyGreeter` is served by farcall over every transport and by
-//! tonic's `Server`. No protoc is needed by default.
+//! It replaces `tonic-prost-build` with the same builder. The server trait stays tonic's own, so
+//! farcall serves one `impl Greeter for MyGreeter` over every transport, and so does tonic's
+//! `Server`. By default no protoc is needed.
 //!
 //! ```toml
 //! [dependencies]
@@ -21,7 +21,7 @@
 //! // build.rs
 //! fn main() -> Result<(), rpc_codegen::CodegenError> {
 //!     rpc_codegen::configure()
-//!         // Zero copy: `bytes` fields are `Bytes`, which share the transport's memory.
+//!         // Zero copy: `bytes` fields become `Bytes`, which share the transport's memory.
 //!         .bytes(".")
 //!         .compile_protos(&["proto/helloworld.proto"], &["proto"])
 //! }
@@ -38,17 +38,17 @@
 //! # Parsers
 //!
 //! The feature `protox`, a default, parses `.proto` files in Rust. The feature `protoc` runs the
-//! machine's protoc instead: the program that the environment variable `PROTOC` names, or `protoc`
-//! in `PATH`. It spares a build the dozen crates of protox:
+//! machine's protoc instead: the program in the environment variable `PROTOC`, or `protoc` in
+//! `PATH`. It saves a build the dozen crates of protox:
 //!
 //! ```toml
 //! [build-dependencies]
 //! rpc-codegen = { version = "0.1", default-features = false, features = ["protoc"] }
 //! ```
 //!
-//! Cargo unifies the features of all build scripts that are built together. With both features
-//! protoc runs, since one crate asked for it and the other feature may come from a default. Without
-//! either, [`compile_fds`] generates code from descriptors that something else has parsed.
+//! Cargo unifies the features of all build scripts that are built together. If both are on, protoc
+//! runs: some crate asked for it, while the other feature may come from a default. Without either,
+//! [`compile_fds`] generates code from descriptors that another tool has parsed.
 //!
 //! # What is generated
 //!
@@ -61,24 +61,25 @@
 //! # Long `bytes` fields
 //!
 //! A `bytes` field is a `Vec<u8>`, which is copied between message and transport, unless
-//! [`Builder::bytes`] makes it `Bytes`. A `Bytes` of at least 64 KiB in a request or response may
-//! travel from where it lies, when its message is generated in the same run;
-//! [`Builder::service_generator`] and messages from an [`extern_path`](Builder::extern_path) know
-//! nothing of fields, and theirs are copied.
+//! [`Builder::bytes`] makes it `Bytes`. A `Bytes` of at least 64 KiB in a request or response can
+//! travel without a copy if its message is generated in the same run.
+//! [`Builder::service_generator`] and messages from an [`extern_path`](Builder::extern_path) do not
+//! know the fields, so theirs are copied.
 //!
-//! # Messages that hold themselves
+//! # Recursive messages
 //!
-//! Receivers decode 100 messages within each other, and encoding recurses. So the generated module
-//! counts the levels of a request or response whose type can hold itself. Messages from an
-//! [`extern_path`](Builder::extern_path) are not counted: only their own crate knows their fields.
+//! Receivers decode at most 100 nested messages, and encoding is recursive. The generated module
+//! therefore counts the levels of a request or response whose type can contain itself. It does not
+//! count messages from an [`extern_path`](Builder::extern_path): only their own crate knows their
+//! fields.
 //!
 //! # Names
 //!
-//! prost's and tonic's rules hold: a method `Type` is `r#type`. Names with which tonic's modules
-//! would not compile give way: a method that meets a function of tonic's client (`New`, `Connect`,
-//! ...) gets an underscore there, and `New` in our stub too; a service named like something that
-//! tonic's server module uses (`Option`, `Body`, ...) has its trait named `OptionRpc` in
-//! `option_rpc_server`. On the wire nothing changes.
+//! prost's and tonic's rules apply: a method `Type` becomes `r#type`. Names that would break
+//! tonic's modules change. A method that collides with a function of tonic's client (`New`,
+//! `Connect`, ...) gets an underscore there, and `New` also gets one in our stub. A service whose
+//! name tonic's server module uses (`Option`, `Body`, ...) has its trait named `OptionRpc` in
+//! `option_rpc_server`. Nothing changes on the wire.
 
 #![forbid(unsafe_code)]
 
@@ -113,28 +114,28 @@ pub use self::builder::Builder;
 pub use self::error::{CodegenError, ProtoLocation};
 pub use self::package_dir::package_dir;
 
-/// Starts with the default settings.
+/// Returns a builder with the default settings.
 #[must_use]
 pub fn configure() -> Builder {
     Builder::new()
 }
 
-/// Compiles one `.proto` file, whose directory is where its imports are looked for.
+/// Compiles one `.proto` file. Imports are searched in its directory.
 ///
 /// # Errors
 ///
-/// When the file does not parse or is missing, or when the output cannot be written.
+/// Returns an error if the file is missing or does not parse, or if the output cannot be written.
 pub fn compile_protos(proto: impl AsRef<Path>) -> Result<(), CodegenError> {
     let proto = proto.as_ref();
     let dir = proto.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     configure().compile_protos(&[proto], &[dir])
 }
 
-/// Generates code from descriptors that something else has parsed.
+/// Generates code from descriptors that another tool has parsed.
 ///
 /// # Errors
 ///
-/// When the set contradicts itself, or when the output cannot be written.
+/// Returns an error if the set is inconsistent, or if the output cannot be written.
 pub fn compile_fds(fds: FileDescriptorSet) -> Result<(), CodegenError> {
     configure().compile_fds(fds)
 }

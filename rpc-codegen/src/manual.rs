@@ -1,10 +1,12 @@
 //! Services that are described in Rust, without a `.proto` file.
 //!
-//! As `tonic_prost_build::manual`, with farcall's module behind tonic's in the same file. Messages
-//! are types that exist already, and farcall has prost encode them: a type that is no
-//! `prost::Message` does not compile beside farcall's module. Their fields are not known here, so
-//! the levels of a message are not counted before it is sent: one of more than 100 levels is an
-//! error of its receiver, and encoding one of thousands can overflow the sender's stack.
+//! Works like `tonic_prost_build::manual`, with farcall's module after tonic's in the same file.
+//! Messages are existing types, and farcall encodes them with prost: a type that is no
+//! `prost::Message` does not compile with farcall's module.
+//!
+//! Their fields are unknown here, so their levels are not counted before sending. A message of more
+//! than 100 levels is an error at its receiver, and encoding one of thousands can overflow the
+//! sender's stack.
 //!
 //! ```no_run
 //! use rpc_codegen::manual::{Builder, Method, Service};
@@ -37,16 +39,16 @@ use crate::generator;
 use crate::messages::Messages;
 use crate::settings::{self, InvalidSetting, RpcSettings};
 
-/// The end of the path to the codec whose encoding is farcall's, wherever it is found.
+/// The end of every path to the codec that farcall's encoding matches.
 const PROST_CODEC: &str = "tonic_prost::ProstCodec";
 
-/// Settings for generating the code of such services.
+/// A builder for such services.
 #[derive(Debug, Clone)]
 pub struct Builder {
     rpc: RpcSettings,
     build_transport: bool,
     out_dir: Option<PathBuf>,
-    /// A setting that could not be parsed.
+    /// An invalid setting.
     rejected: Option<InvalidSetting>,
 }
 
@@ -57,36 +59,38 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Starts with the default settings.
+    /// Returns a builder with the default settings.
     #[must_use]
     pub fn new() -> Self {
-        // Paths of messages are as tonic takes them: seen from inside of a module.
+        // Like tonic, resolves message paths from inside a module.
         let rpc = RpcSettings { proto_path: "self".to_owned(), ..RpcSettings::new() };
         Self { rpc, build_transport: false, out_dir: None, rejected: None }
     }
 
-    /// Whether to generate tonic's clients and our stubs; on by default.
+    /// Enables or disables generation of tonic's clients and our stubs. On by default.
     #[must_use]
     pub fn build_client(mut self, enable: bool) -> Self {
         self.rpc.build_client = enable;
         self
     }
 
-    /// Whether to generate tonic's traits and servers and our services; on by default.
+    /// Enables or disables generation of tonic's traits and servers and our services. On by
+    /// default.
     #[must_use]
     pub fn build_server(mut self, enable: bool) -> Self {
         self.rpc.build_server = enable;
         self
     }
 
-    /// As [`crate::Builder::build_transport`].
+    /// Works like [`crate::Builder::build_transport`].
     #[must_use]
     pub fn build_transport(mut self, enable: bool) -> Self {
         self.build_transport = enable;
         self
     }
 
-    /// The module that our generated code takes the runtime from; `::farcall::codegen` by default.
+    /// Sets the module through which generated code reaches the runtime. Defaults to
+    /// `::farcall::codegen`.
     #[must_use]
     pub fn runtime_path(mut self, path: impl AsRef<str>) -> Self {
         match settings::path("runtime_path", path.as_ref()) {
@@ -96,16 +100,17 @@ impl Builder {
         self
     }
 
-    /// As [`crate::Builder::use_reexports`]. The codec of a method is the user's to name.
+    /// Works like [`crate::Builder::use_reexports`]. The caller names the codec of each method.
     #[must_use]
     pub fn use_reexports(mut self, enable: bool) -> Self {
         self.rpc.reexports = enable;
         self
     }
 
-    /// Takes the services of a package from a crate that has them already, as
-    /// [`crate::Builder::tonic_path`]: of them only farcall's module is generated. It is for crates
-    /// that carry no `.proto` file. The paths of messages are those that the methods name.
+    /// Takes the services of a package from a crate that already has them, like
+    /// [`crate::Builder::tonic_path`]. Only farcall's module is generated.
+    ///
+    /// Use it for crates that ship no `.proto` file. The methods name the paths of their messages.
     ///
     /// ```no_run
     /// use rpc_codegen::manual::{Builder, Method, Service};
@@ -133,22 +138,22 @@ impl Builder {
         self
     }
 
-    /// Where to write; `OUT_DIR` by default.
+    /// Sets the output directory. Defaults to `OUT_DIR`.
     #[must_use]
     pub fn out_dir(mut self, out_dir: impl AsRef<Path>) -> Self {
         self.out_dir = Some(out_dir.as_ref().to_owned());
         self
     }
 
-    /// Writes a file for each service, `package.Service.rs`.
+    /// Writes one file per service, `package.Service.rs`.
     ///
     /// # Errors
     ///
-    /// When a setting or a codec is wrong, or a file cannot be written.
+    /// Returns an error if a setting or a codec is invalid, or if a file cannot be written.
     ///
     /// # Panics
     ///
-    /// As tonic's, when the type of a message is no path of Rust.
+    /// Panics, in tonic's code, if the type of a message is not a Rust path.
     pub fn compile(mut self, services: &[Service]) -> Result<(), CodegenError> {
         if let Some(invalid) = self.rejected.take() {
             return Err(invalid.into());
@@ -178,7 +183,7 @@ impl Builder {
         if self.rpc.tonic_paths.module(service.package()).is_some() {
             return fs::write(&path, module).map_err(failed);
         }
-        // tonic's generator panics when it cannot write.
+        // tonic's generator panics if it cannot write the file, so this finds out first.
         fs::write(&path, "").map_err(failed)?;
         tonic_prost_build::manual::Builder::new()
             .build_client(self.rpc.build_client)
@@ -195,7 +200,7 @@ impl Builder {
     }
 }
 
-/// Sees that tonic's generator, which panics on it, is given no nonsense.
+/// Checks a method for values on which tonic's generator panics.
 fn check(method: &Method) -> Result<(), CodegenError> {
     let codec = method.codec_path();
     settings::path("codec_path", codec)?;
@@ -206,7 +211,7 @@ fn check(method: &Method) -> Result<(), CodegenError> {
     Ok(())
 }
 
-/// The service as prost would describe it.
+/// Describes the service the way prost does.
 fn described(service: &Service) -> prost_build::Service {
     prost_build::Service {
         name: service.name().to_owned(),
@@ -220,7 +225,7 @@ fn described(service: &Service) -> prost_build::Service {
 
 fn described_method(method: &Method) -> prost_build::Method {
     let (input, output) = method.request_response_name("", false);
-    // As it was written: a path is told from another by how it begins.
+    // Restores the original spelling: the start of a path tells its kind.
     let [input_type, output_type] = [input, output].map(|path| path.to_string().replace(' ', ""));
     let deprecated = method.deprecated().then_some(true);
     prost_build::Method {
@@ -229,7 +234,7 @@ fn described_method(method: &Method) -> prost_build::Method {
         comments: comments(method.comment()),
         input_type,
         output_type,
-        // Whose fields are not known.
+        // The types have no known fields.
         input_proto_type: String::new(),
         output_proto_type: String::new(),
         options: MethodOptions { deprecated, ..MethodOptions::default() },

@@ -1,35 +1,37 @@
-//! The Rust path of a message as seen from inside a generated service module.
+//! The Rust path of a message, seen from inside a generated service module.
 //!
-//! prost gives a path that is right where the messages are; tonic's modules and ours sit one
-//! level deeper. Types that are no path into the generated tree stay as they are: absolute paths
-//! (well-known types, external types) and `()`, which stands for `google.protobuf.Empty`.
+//! prost's path is valid where the messages are. tonic's modules and ours are one level deeper.
+//! Types outside the generated tree stay as they are: absolute paths (well-known types, external
+//! types) and `()`, which stands for `google.protobuf.Empty`.
 
 use proc_macro2::TokenStream;
 
-/// What prost maps the wrapper messages to, apart from absolute paths.
+/// The types that prost uses for the wrapper messages, apart from absolute paths.
 const PRIMITIVES: &[&str] = &["bool", "i32", "i64", "u32", "u64", "f32", "f64"];
 
 /// Gives a primitive its absolute path.
 ///
-/// prost maps `google.protobuf.BoolValue` to `bool`, of which tonic makes `super::bool`. tonic's
-/// switch against that goes by the *end* of the name, so that a message `Foobool` loses its path
-/// instead; an absolute path is left alone by all of tonic's rules.
+/// prost maps `google.protobuf.BoolValue` to `bool`, which tonic turns into `super::bool`. tonic's
+/// own switch for this tests the *end* of the name, so a message `Foobool` would lose its path
+/// instead. All of tonic's rules leave an absolute path alone.
 pub(crate) fn make_absolute(prost_type: &mut String) {
     if PRIMITIVES.contains(&prost_type.as_str()) {
         prost_type.insert_str(0, "::core::primitive::");
     }
 }
 
-/// Whether the type is one that prost generates in this run.
+/// Returns true if prost generates the type in this run.
 pub(crate) fn is_generated(prost_type: &str) -> bool {
     !(prost_type.starts_with("::") || prost_type.starts_with("crate::") || prost_type == "()")
 }
 
-/// The type's path from inside a service module; `proto_path` is the way out, usually `super`.
+/// Returns the type's path from inside a service module. `proto_path` leads out of it, usually
+/// `super`.
 ///
 /// # Errors
 ///
-/// When prost's type or `proto_path` is not Rust, as a strange `extern_path` can cause.
+/// Returns an error if prost's type or `proto_path` is not valid Rust, which an odd `extern_path`
+/// can cause.
 pub(crate) fn from_service_module(
     prost_type: &str,
     proto_path: &str,
@@ -67,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn primitives_get_a_path_that_tonic_leaves_alone() {
+    fn primitives_get_an_absolute_path() {
         let absolute = |name: &str| {
             let mut name = name.to_owned();
             make_absolute(&mut name);

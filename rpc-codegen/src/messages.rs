@@ -1,4 +1,4 @@
-//! The fields of messages, which prost's hook for services knows by name only.
+//! The fields of messages. prost's hook for services only knows a message's name.
 
 use prost_types::FileDescriptorSet;
 
@@ -6,8 +6,7 @@ use crate::bytes_fields::BytesFields;
 use crate::message_graph::MessageGraph;
 use crate::nesting::{Elsewhere, Nesting};
 
-/// The messages of a run, as services need to know them. Empty where nothing but services is
-/// generated.
+/// The messages of a run, as far as services need them. Empty if only services are generated.
 #[derive(Debug, Default)]
 pub(crate) struct Messages {
     pub(crate) bytes_fields: BytesFields,

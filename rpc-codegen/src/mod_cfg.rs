@@ -1,20 +1,21 @@
-//! Conditions under which tonic's modules exist.
+//! The conditions under which tonic's modules exist.
 //!
 //! `server_mod_attribute("pkg", "#[cfg(feature = \"server\")]")` makes tonic's server module
-//! conditional. Our service names the trait in that module, so it has to come and go with it: the
-//! `cfg` attributes of tonic's modules are repeated on our items. Other attributes are not ours.
+//! conditional. Our service names the trait in that module, so it needs the same condition. The
+//! `cfg` attributes of tonic's modules are therefore repeated on our items. Other attributes are
+//! not.
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;
 
-/// `cfg` attributes by the pattern of the packages that they are for.
+/// `cfg` attributes, by the pattern of their packages.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ModCfg {
     attributes: Vec<(String, TokenStream)>,
 }
 
 impl ModCfg {
-    /// Keeps those of `attributes` that are conditions.
+    /// Adds the conditions among `attributes`.
     pub(crate) fn push(&mut self, pattern: &str, attributes: Vec<syn::Attribute>) {
         let conditions =
             attributes.into_iter().filter(|attribute| attribute.path().is_ident("cfg"));
@@ -23,16 +24,17 @@ impl ModCfg {
         );
     }
 
-    /// The conditions on the modules of `package`.
+    /// Returns the conditions on the modules of `package`.
     pub(crate) fn of(&self, package: &str) -> Vec<&TokenStream> {
         let matching = self.attributes.iter().filter(|(pattern, _)| matches(pattern, package));
         matching.map(|(_, attribute)| attribute).collect()
     }
 }
 
-/// tonic's rule: `.` is everything, a leading dot anchors at the front, anything else at the end.
+/// Matches by tonic's rule: `.` matches everything, a leading dot anchors at the front, anything
+/// else at the end.
 ///
-/// A package has no leading dot, so an anchored pattern matches none, here as in tonic.
+/// A package has no leading dot, so an anchored pattern matches nothing, here as in tonic.
 fn matches(pattern: &str, package: &str) -> bool {
     if pattern == "." {
         return true;

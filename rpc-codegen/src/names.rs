@@ -1,15 +1,15 @@
-//! Rust names of services and methods: tonic's rules, and what to do where they collide.
+//! Rust names of services and methods: tonic's rules, and the exceptions for collisions.
 //!
-//! tonic names its modules `snake(Name)_client` and `snake(Name)_server` with a snake case of its
-//! own and puts methods beside its own inherent ones, so that a method `New` gives a client with
-//! two `new` and a service `Option` a trait that hides the `Option` its module uses: code that
-//! does not compile. Such a method gets an underscore, the way prost turns `self` into `self_`;
-//! such a trait becomes `OptionRpc`, since rustc warns about a module `option__server`.
+//! tonic names its modules `snake(Name)_client` and `snake(Name)_server` with its own snake case,
+//! and puts methods next to its own inherent ones. A method `New` would give a client two `new`,
+//! and the trait of a service `Option` would hide the `Option` that its module uses. Neither
+//! compiles. Such a method gets an underscore, like prost's `self_`. Such a trait becomes
+//! `OptionRpc`, since rustc warns about a module `option__server`.
 
 use heck::{ToSnakeCase, ToUpperCamelCase};
 use proc_macro2::{Ident, Span};
 
-/// Names that cannot be raw identifiers; prost appends an underscore.
+/// Names that cannot be raw identifiers. prost appends an underscore.
 const NEVER_RAW: &[&str] = &["_", "super", "self", "Self", "extern", "crate"];
 
 /// Inherent functions of every client that tonic generates.
@@ -34,8 +34,8 @@ const STUB_FUNCTIONS: &[&str] = &[
     "with_wait_for_ready",
 ];
 
-/// Names that the text of tonic's server module uses without a path, so that a trait of that name
-/// in the module hides them.
+/// Names that tonic's server module uses without a path. A trait of the same name in the module
+/// would hide them.
 const TONIC_SERVER_NAMES: &[&str] = &[
     "Arc",
     "B",
@@ -56,19 +56,19 @@ const TONIC_SERVER_NAMES: &[&str] = &[
     "T",
 ];
 
-/// The stem of tonic's server module, server and trait.
+/// Returns the stem of tonic's server module, server and trait.
 pub(crate) fn tonic_server(service: &str) -> String {
     let taken = TONIC_SERVER_NAMES.contains(&service);
     format!("{service}{}", if taken { "Rpc" } else { "" })
 }
 
-/// The method's name in tonic's client.
+/// Returns the method's name in tonic's client.
 pub(crate) fn tonic_client_method(name: &str, has_connect: bool) -> String {
     let taken = TONIC_CLIENT_FUNCTIONS.contains(&name) || (has_connect && name == "connect");
     suffixed(name, taken)
 }
 
-/// The method's name in our stub.
+/// Returns the method's name in our stub.
 pub(crate) fn stub_method(name: &str) -> String {
     suffixed(name, STUB_FUNCTIONS.contains(&name))
 }
@@ -77,10 +77,10 @@ fn suffixed(name: &str, taken: bool) -> String {
     format!("{name}{}", if taken { "_" } else { "" })
 }
 
-/// The snake case of tonic's module names: an underscore before every upper-case letter but the
-/// first, so that `ABCService` is `a_b_c_service`.
+/// Converts to the snake case of tonic's module names: an underscore before every upper-case letter
+/// but the first. `ABCService` becomes `a_b_c_service`.
 ///
-/// It differs from prost's (`abc_service`), and our module has to find tonic's beside it.
+/// prost's snake case differs (`abc_service`), and our module must find tonic's.
 pub(crate) fn tonic_snake_case(name: &str) -> String {
     let mut snake = String::new();
     for (index, letter) in name.char_indices() {
@@ -92,7 +92,7 @@ pub(crate) fn tonic_snake_case(name: &str) -> String {
     snake
 }
 
-/// prost's name for a field or a module.
+/// Returns prost's name for a field or a module.
 pub(crate) fn prost_snake(name: &str) -> Ident {
     let snake = name.to_snake_case();
     if NEVER_RAW.contains(&snake.as_str()) {
@@ -101,15 +101,15 @@ pub(crate) fn prost_snake(name: &str) -> Ident {
     if snake.starts_with(char::is_numeric) {
         return Ident::new(&format!("_{snake}"), Span::call_site());
     }
-    // A keyword of this or of a later edition is raw; any other raw identifier would be the same
-    // name, and harder to read.
+    // Keywords of this or a later edition are raw. Raw form would not change any other name, only
+    // make it harder to read.
     match syn::parse_str::<Ident>(&snake) {
         Ok(ident) if snake != "gen" => ident,
         _ => Ident::new_raw(&snake, Span::call_site()),
     }
 }
 
-/// prost's name for a type or a variant.
+/// Returns prost's name for a type or a variant.
 pub(crate) fn prost_upper_camel(name: &str) -> String {
     let camel = name.to_upper_camel_case();
     match camel.as_str() {
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_named_as_prost_does() {
+    fn fields_follow_prosts_names() {
         for (proto, rust) in [
             ("payload", "payload"),
             ("rawData", "raw_data"),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn types_are_named_as_prost_does() {
+    fn types_follow_prosts_names() {
         for (proto, rust) in [("list_value", "ListValue"), ("self", "Self_"), ("_1st", "_1st")] {
             assert_eq!(prost_upper_camel(proto), rust);
         }

@@ -1,8 +1,8 @@
 //! The messages that can nest without end, and the Rust names by which generated code walks them.
 //!
-//! prost encodes by recursion, and a message of ten thousand levels overflows the stack of its
-//! sender. Receivers stop at a hundred. So generated code counts the levels of a message before it
-//! is encoded, if its type can reach itself. All other types have as few levels as their `.proto`
+//! prost encodes recursively, so a message of ten thousand levels overflows its sender's stack.
+//! Receivers stop at a hundred. Generated code therefore counts the levels of a message before it
+//! is encoded, if its type can reach itself. Any other type has no more levels than its `.proto`
 //! file.
 
 use std::collections::BTreeSet;
@@ -17,17 +17,17 @@ const WELL_KNOWN: &str = ".google.protobuf";
 #[derive(Debug, Default)]
 pub(crate) struct Nesting {
     graph: MessageGraph,
-    /// Full names with a dot in front. Generated code knows the fields of each.
+    /// Full names with a leading dot. Generated code knows the fields of each.
     endless: BTreeSet<String>,
     has_own_well_known: bool,
 }
 
-/// Messages whose Rust is not prost's for their `.proto` file, and whose fields are not known.
+/// Messages whose Rust types prost does not generate, so that their fields are unknown.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Elsewhere {
-    /// Packages and messages with a path of their own, with a dot in front.
+    /// Packages and messages with their own path, with a leading dot.
     pub(crate) extern_paths: Vec<String>,
-    /// Set where `google.protobuf` is generated in the run.
+    /// True if the run generates `google.protobuf`.
     pub(crate) has_own_well_known: bool,
 }
 
@@ -40,7 +40,7 @@ impl Elsewhere {
     }
 }
 
-/// A field on the way from a message to one that can nest without end.
+/// A field on the path from a message to one that can nest without end.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NestingField<'a> {
     pub(crate) name: &'a str,
@@ -48,13 +48,13 @@ pub(crate) struct NestingField<'a> {
     pub(crate) access: FieldAccess,
 }
 
-/// The way from a message of Rust to what a field holds.
+/// The access from a Rust message to a field's message.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum FieldAccess {
     Required,
     Several,
     MapValue,
-    /// The path of the variant, seen from where the messages of the package are.
+    /// The path of the variant, seen from the package's messages.
     Variant {
         oneof: String,
         path: String,
@@ -69,7 +69,7 @@ impl Nesting {
         Self { graph, endless, has_own_well_known: elsewhere.has_own_well_known }
     }
 
-    /// Returns the messages among `roots` and below them that can nest without end, in order.
+    /// Returns the messages among `roots` and below that can nest without end, in order.
     pub(crate) fn reached<'a>(&'a self, roots: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
         let mut reached = BTreeSet::new();
         let roots = roots.filter_map(|name| self.endless.get(name));
@@ -105,7 +105,7 @@ impl Nesting {
         })
     }
 
-    /// Returns the path of a message, seen from where the messages of `package` are.
+    /// Returns the path of a message, seen from the messages of `package`.
     pub(crate) fn type_path(&self, message: &str, package: &str) -> String {
         self.path(message, package, prost_upper_camel)
     }
@@ -115,7 +115,7 @@ impl Nesting {
         fields.iter().filter(|field| self.endless.contains(&field.target))
     }
 
-    /// Makes the path as prost does, with the last name as `last` writes it.
+    /// Builds the path like prost, with the last name formatted by `last`.
     fn path(&self, message: &str, package: &str, last: impl Fn(&str) -> String) -> String {
         let well_known = message.strip_prefix(WELL_KNOWN).and_then(|rest| rest.strip_prefix('.'));
         let (start, below) = match well_known.filter(|_| !self.has_own_well_known) {

@@ -1,5 +1,5 @@
-//! Settings of messages, kept until there is a configuration of prost's to put them into: prost's
-//! own cannot be cloned, and a caller may bring one.
+//! Settings for messages, kept until there is a prost configuration to apply them to. prost's own
+//! configuration cannot be cloned, and a caller may bring one.
 
 use std::path::PathBuf;
 
@@ -7,12 +7,12 @@ use prost_build::Config;
 
 use crate::nesting::Elsewhere;
 
-/// What the builder was told that is prost's to do.
+/// The builder's settings that prost implements.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ProstSettings {
-    /// In the order in which they were made, as attributes are written in it.
+    /// In the order of the calls, since attributes are written in it.
     pub(crate) single: Vec<ProstSetting>,
-    /// Fields that are `Bytes`; prost takes all of them at once, as it does the next two.
+    /// Fields that are `Bytes`. prost takes them all at once, like the next two.
     pub(crate) bytes: Vec<String>,
     pub(crate) btree_map: Vec<String>,
     pub(crate) skip_debug: Vec<String>,
@@ -32,8 +32,8 @@ pub(crate) enum ProstSetting {
 }
 
 impl ProstSettings {
-    /// Adds the settings to what `config` has. Of `bytes`, `btree_map` and `skip_debug`, those here
-    /// take the place of those there, if there are any.
+    /// Adds the settings to those of `config`. `bytes`, `btree_map` and `skip_debug` replace those
+    /// of `config`, if any are set here.
     pub(crate) fn apply(&self, config: &mut Config) {
         for setting in &self.single {
             setting.apply(config);
@@ -62,7 +62,7 @@ impl ProstSettings {
         }
     }
 
-    /// Whether `extern_path` was called for exactly this path.
+    /// Returns true if `extern_path` was called for exactly this path.
     pub(crate) fn has_extern_path(&self, path: &str) -> bool {
         self.single.iter().any(
             |setting| matches!(setting, ProstSetting::ExternPath { proto, .. } if proto == path),

@@ -1,6 +1,6 @@
-//! Arguments for a protoc that does not run: which setting does what each asks for.
+//! Arguments for a protoc that does not run, and the settings with the same effect.
 
-/// The warning for an argument.
+/// Returns the warning for an argument.
 pub(crate) fn warning(argument: &str) -> String {
     let flag = argument.split('=').next().unwrap_or(argument);
     let instead = match flag {
@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn warnings_name_the_argument_and_what_has_its_effect() {
+    fn warnings_name_the_argument_and_its_replacement() {
         for (argument, instead) in [
             ("--experimental_allow_proto3_optional", "understood"),
             ("-I../proto", "includes"),

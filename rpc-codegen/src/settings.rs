@@ -1,6 +1,6 @@
-//! What our own emitter has to know of the builder's settings, and reading pieces of Rust in them.
+//! Settings for our own emitter, and the parsing of Rust fragments in settings.
 //!
-//! prost and tonic unwrap what they cannot parse; a build script deserves the name of the setting.
+//! prost and tonic unwrap what they cannot parse. A build script deserves the name of the setting.
 
 use std::collections::HashSet;
 
@@ -11,14 +11,14 @@ use syn::parse::Parser;
 use crate::mod_cfg::ModCfg;
 use crate::tonic_paths::TonicPaths;
 
-/// A builder setting that is not the piece of Rust that it has to be.
+/// A builder setting that is not valid Rust.
 #[derive(Debug, Clone)]
 pub(crate) struct InvalidSetting {
     /// The builder's method.
     pub(crate) setting: &'static str,
-    /// What it was given.
+    /// The value.
     pub(crate) value: String,
-    /// Why it does not parse.
+    /// The parser's message.
     pub(crate) reason: syn::Error,
 }
 
@@ -34,12 +34,12 @@ pub(crate) struct RpcSettings {
     pub(crate) client_cfg: ModCfg,
     pub(crate) tonic_paths: TonicPaths,
     pub(crate) runtime: TokenStream,
-    /// Whether generated code finds tonic, tonic-prost and prost in the runtime.
+    /// True if generated code reaches tonic, tonic-prost and prost through the runtime.
     pub(crate) reexports: bool,
 }
 
 impl RpcSettings {
-    /// The defaults.
+    /// Returns the defaults.
     pub(crate) fn new() -> Self {
         Self {
             build_client: true,
@@ -57,26 +57,26 @@ impl RpcSettings {
 }
 
 impl RpcSettings {
-    /// Where generated code finds `krate`; nothing where it is the user's own dependency.
+    /// Returns the path of `krate` in the runtime, or `None` if it is the user's own dependency.
     pub(crate) fn reexported(&self, krate: &str) -> Option<String> {
         let runtime = self.runtime.to_string().replace(' ', "");
         self.reexports.then(|| format!("{runtime}::{krate}"))
     }
 }
 
-/// Reads a path such as `::farcall::codegen`.
+/// Parses a path such as `::farcall::codegen`.
 pub(crate) fn path(setting: &'static str, value: &str) -> Result<TokenStream, InvalidSetting> {
     syn::parse_str(value)
         .map(syn::Path::into_token_stream)
         .map_err(|reason| invalid(setting, value, reason))
 }
 
-/// Reads a type such as `::prost_wkt_types::Timestamp`.
+/// Parses a type such as `::prost_wkt_types::Timestamp`.
 pub(crate) fn rust_type(setting: &'static str, value: &str) -> Result<syn::Type, InvalidSetting> {
     syn::parse_str(value).map_err(|reason| invalid(setting, value, reason))
 }
 
-/// Reads the path of a module that is outside of what is generated.
+/// Checks the path of a module outside the generated code.
 pub(crate) fn outside_path(setting: &'static str, value: &str) -> Result<(), InvalidSetting> {
     path(setting, value)?;
     if value.starts_with("::") || value.starts_with("crate::") {
@@ -86,7 +86,7 @@ pub(crate) fn outside_path(setting: &'static str, value: &str) -> Result<(), Inv
     Err(invalid(setting, value, syn::Error::new(Span::call_site(), reason)))
 }
 
-/// Reads attributes such as `#[derive(Hash)] #[serde(default)]`.
+/// Parses attributes such as `#[derive(Hash)] #[serde(default)]`.
 pub(crate) fn attributes(
     setting: &'static str,
     value: &str,

@@ -1,28 +1,28 @@
-//! Services whose trait and messages another crate has: of them only farcall's module is generated.
+//! Services whose trait and messages another crate has. Only their farcall module is generated.
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;
 
 use crate::names;
 
-/// Packages of protobuf, each with the module in which its generated code is.
+/// Protobuf packages, each with the module that contains its generated code.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TonicPaths(Vec<(String, String)>);
 
 impl TonicPaths {
-    /// Adds a package, with a dot in front, and its module, a path of Rust.
+    /// Adds a package with a leading dot, and the Rust path of its module.
     pub(crate) fn push(&mut self, package: &str, module: &str) {
         self.0.push((package.to_owned(), module.to_owned()));
     }
 
-    /// All of them.
+    /// Returns all packages with their modules.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &(String, String)> {
         self.0.iter()
     }
 
-    /// The module with the generated code of `package`; `None` when that is made in this run.
+    /// Returns the module with the generated code of `package`; `None` if this run generates it.
     ///
-    /// As with `extern_path`, the longest path that fits counts, and packages below it are modules
+    /// As with `extern_path`, the longest matching path wins, and packages below it are modules
     /// below its module.
     pub(crate) fn module(&self, package: &str) -> Option<TokenStream> {
         let full_name = format!(".{package}");
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn packages_below_a_path_are_modules_below_its_module() {
+    fn subpackages_are_submodules() {
         let paths = [(".opentelemetry.proto", "::opentelemetry_proto::tonic")];
         let expected = "::opentelemetry_proto::tonic::collector::trace::v1";
         let found = module(&paths, "opentelemetry.proto.collector.trace.v1");
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_path_counts() {
+    fn the_longest_path_wins() {
         let paths = [(".a", "::x"), (".a.b", "::y"), (".a.b.c", "::z")];
         assert_eq!(module(&paths, "a.b").as_deref(), Some("::y"));
         assert_eq!(module(&paths, "a.bc").as_deref(), Some("::x::bc"));

@@ -1,4 +1,4 @@
-//! Build scripts that bring a configuration of prost's, or settings that only concern protoc.
+//! Build scripts with their own prost configuration, or with settings that only concern protoc.
 
 #![allow(clippy::unwrap_used, reason = "a failed test is how these tests report")]
 
@@ -39,7 +39,7 @@ fn the_builders_settings_are_added_to_the_configurations() {
 }
 
 #[test]
-fn tonic_writes_the_same_with_the_same_configuration() {
+fn tonic_writes_the_same_with_the_same_config() {
     let config = || {
         let mut config = Config::new();
         config.bytes([".sample.v1.HelloReply.Part"]).retain_enum_prefix();
@@ -60,7 +60,7 @@ fn tonic_writes_the_same_with_the_same_configuration() {
 }
 
 #[test]
-fn a_configurations_own_output_directory_holds() {
+fn the_configs_output_directory_is_used() {
     let dir = tempfile::tempdir().unwrap();
     let mut config = Config::new();
     config.out_dir(dir.path());
@@ -70,7 +70,7 @@ fn a_configurations_own_output_directory_holds() {
 }
 
 #[test]
-fn a_configurations_descriptor_set_is_an_error_before_anything_is_written() {
+fn a_configs_descriptor_set_fails_before_any_output() {
     let dir = tempfile::tempdir().unwrap();
     let mut config = Config::new();
     config.file_descriptor_set_path(dir.path().join("set.bin"));
@@ -112,7 +112,7 @@ fn a_descriptor_set_is_read_in_place_of_files() {
 }
 
 #[test]
-fn errors_are_those_of_io_where_a_build_script_wants_them() {
+fn errors_convert_to_io_errors() {
     fn main() -> io::Result<()> {
         rpc_codegen::configure()
             .out_dir("out")
@@ -124,7 +124,7 @@ fn errors_are_those_of_io_where_a_build_script_wants_them() {
 }
 
 #[test]
-fn of_services_from_elsewhere_only_our_module_is_generated() {
+fn a_foreign_service_only_gets_our_module() {
     let dir = tempfile::tempdir().unwrap();
     let builder = configure(dir.path()).tonic_path(".sample.v1", "::other::v1");
     compile(builder.clone(), Config::new()).unwrap();
@@ -133,7 +133,7 @@ fn of_services_from_elsewhere_only_our_module_is_generated() {
     assert!(text_of.contains("::other::v1::HelloRequest"), "{text_of}");
     assert!(!text_of.contains("pub struct HelloRequest"), "{text_of}");
     assert!(!text_of.contains("mod greeter_server"), "{text_of}");
-    // Messages may be elsewhere than services.
+    // Messages may come from elsewhere than services.
     let apart = builder.clone().extern_path(".sample.v1", "::messages");
     compile(apart, Config::new()).unwrap();
     let text_of = text(dir.path());
@@ -144,7 +144,7 @@ fn of_services_from_elsewhere_only_our_module_is_generated() {
 }
 
 #[test]
-fn a_path_that_is_not_elsewhere_is_an_error() {
+fn a_relative_tonic_path_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let builder = configure(dir.path()).tonic_path(".sample.v1", "other::v1");
     let message = compile(builder, Config::new()).unwrap_err().to_string();

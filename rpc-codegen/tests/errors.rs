@@ -1,6 +1,6 @@
-//! Errors name the file and line, or the setting, that has to be mended.
+//! Errors name the file and line, or the setting, to fix.
 
-// The texts are protox's.
+// The messages are protox's.
 #![cfg(not(feature = "protoc"))]
 #![allow(clippy::unwrap_used, reason = "a failed test is how these tests report")]
 
@@ -19,14 +19,14 @@ fn compile(builder: Builder, proto: &str) -> CodegenError {
     builder.compile_protos(&[broken().join(proto)], &[broken()]).unwrap_err()
 }
 
-/// The message with the directory of the broken files taken out.
+/// Returns the message, with the directory of the broken files replaced.
 fn message(proto: &str) -> String {
     let message = compile(rpc_codegen::configure(), proto).to_string();
     message.replace(&broken().display().to_string(), "DIR")
 }
 
 #[test]
-fn a_missing_import_names_file_line_and_where_was_searched() {
+fn a_missing_import_names_its_line_and_the_search_path() {
     let expected = "DIR/missing_import.proto:5:1: import 'absent.proto' not found \
                     (include directories: DIR)";
     assert_eq!(message("missing_import.proto"), expected);
@@ -53,7 +53,7 @@ fn a_file_of_an_edition_is_named_with_its_edition() {
 }
 
 #[test]
-fn a_descriptor_set_with_an_edition_is_an_error_and_no_panic() {
+fn a_descriptor_set_with_an_edition_is_an_error() {
     let file = FileDescriptorProto {
         name: Some("a.proto".to_owned()),
         syntax: Some("editions".to_owned()),
@@ -67,13 +67,13 @@ fn a_descriptor_set_with_an_edition_is_an_error_and_no_panic() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_named() {
+fn a_missing_file_is_named() {
     let message = message("nothing.proto");
     assert!(message.contains("DIR/nothing.proto"), "{message}");
 }
 
 #[test]
-fn settings_that_are_not_rust_are_named_before_anything_is_generated() {
+fn invalid_settings_fail_before_anything_is_generated() {
     let cases = [
         (rpc_codegen::configure().runtime_path("not a path"), "runtime_path(\"not a path\")"),
         (rpc_codegen::configure().extern_path(".a", "::b::"), "extern_path(\"::b::\")"),
@@ -96,7 +96,7 @@ fn an_external_path_that_prost_refuses_is_an_error() {
 }
 
 #[test]
-fn a_descriptor_set_without_its_imports_is_an_error_and_no_panic() {
+fn a_descriptor_set_without_its_imports_is_an_error() {
     let mut fds = protox::compile(["greeter.proto"], [broken().join("..")]).unwrap();
     fds.file.retain(|file| file.name() == "greeter.proto");
     let dir = tempfile::tempdir().unwrap();
@@ -106,7 +106,7 @@ fn a_descriptor_set_without_its_imports_is_an_error_and_no_panic() {
 }
 
 #[test]
-fn descriptors_with_holes_are_an_error_and_no_panic() {
+fn descriptors_with_holes_are_an_error() {
     let method = MethodDescriptorProto { name: Some("Do".to_owned()), ..Default::default() };
     let holes = [
         ServiceDescriptorProto::default(),
@@ -144,7 +144,7 @@ fn relative_type_names_in_a_descriptor_set_are_resolved() {
 }
 
 #[test]
-fn an_output_directory_that_is_not_there_is_named() {
+fn a_missing_output_directory_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let absent = dir.path().join("absent");
     let protos = broken().join("..");

@@ -1,4 +1,4 @@
-//! The text that is generated, held by snapshots; only what farcall adds, as the rest is tonic's.
+//! Snapshots of the generated text. They only hold farcall's part, since the rest is tonic's.
 
 #![allow(clippy::unwrap_used, reason = "a failed test is how these tests report")]
 
@@ -11,7 +11,7 @@ fn protos() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/protos")
 }
 
-/// What `builder` makes of a file of `tests/protos`: the text of one generated file.
+/// Returns the text of one file that `builder` generates from a file of `tests/protos`.
 fn generate(builder: Builder, proto: &str, output: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
     let builder = builder.out_dir(dir.path()).emit_rerun_if_changed(false);
@@ -19,7 +19,7 @@ fn generate(builder: Builder, proto: &str, output: &str) -> String {
     fs::read_to_string(dir.path().join(output)).unwrap()
 }
 
-/// The farcall module of the greeter.
+/// Returns the farcall module of the greeter.
 fn farcall_module(builder: Builder) -> String {
     let text = generate(builder, "greeter.proto", "sample.v1.rs");
     let start = text.find("/// farcall glue for").unwrap();
@@ -31,7 +31,7 @@ fn all_four_kinds_of_call() {
     insta::assert_snapshot!(farcall_module(rpc_codegen::configure()));
 }
 
-/// The crate that includes the text depends on farcall alone, unless it wants the others itself.
+/// The crate that includes the text depends on farcall alone, unless it opts out.
 #[test]
 fn tonic_and_prost_are_found_in_the_runtime() {
     let text = generate(rpc_codegen::configure(), "greeter.proto", "sample.v1.rs");
@@ -92,7 +92,7 @@ fn odd_names() {
     insta::assert_snapshot!(&text[start..end]);
 }
 
-/// tonic's own builder over the same descriptors, which it compiles without protoc too.
+/// Runs tonic's own builder on the same descriptors, also without protoc.
 fn tonics_text(
     configure: impl FnOnce(tonic_prost_build::Builder) -> tonic_prost_build::Builder,
 ) -> String {
@@ -111,9 +111,9 @@ fn without_our_module_the_text_is_tonics_own() {
     pretty_equal(&generate(ours, "greeter.proto", "sample.v1.rs"), &tonics);
 }
 
-/// These tests have the feature `transport`, as a workspace has whose other members asked for it.
+/// These tests have the feature `transport`, as in a workspace with a member that enables it.
 #[test]
-fn only_a_setting_and_no_feature_makes_clients_name_tonics_transport() {
+fn only_a_setting_makes_clients_name_tonics_transport() {
     let text = |builder| generate(builder, "greeter.proto", "sample.v1.rs");
     assert!(!text(rpc_codegen::configure()).contains("tonic::transport"));
     let tonics = tonics_text(|builder| builder.build_transport(true));
@@ -123,7 +123,7 @@ fn only_a_setting_and_no_feature_makes_clients_name_tonics_transport() {
 }
 
 #[test]
-fn every_knob_of_the_trait_reaches_tonic() {
+fn every_setting_of_the_trait_reaches_tonic() {
     let tonics = tonics_text(|builder| {
         builder
             .use_arc_self(true)
@@ -161,7 +161,7 @@ fn every_knob_of_the_trait_reaches_tonic() {
     pretty_equal(&ours, &tonics);
 }
 
-/// Compares line by line, so that a failure names the line and not two files of text.
+/// Compares line by line, so that a failure names the line instead of two whole files.
 fn pretty_equal(ours: &str, tonics: &str) {
     for (number, (ours, tonics)) in ours.lines().zip(tonics.lines()).enumerate() {
         assert_eq!(ours, tonics, "line {}", number + 1);
@@ -170,7 +170,7 @@ fn pretty_equal(ours: &str, tonics: &str) {
 }
 
 #[test]
-fn bytes_fields_are_vecs_unless_bytes_are_asked_for() {
+fn bytes_fields_are_vecs_by_default() {
     let text = |builder| generate(builder, "greeter.proto", "sample.v1.rs");
     let (bytes, vec) = ("::prost::bytes::Bytes", "::prost::alloc::vec::Vec<u8>");
     let default = text(rpc_codegen::configure());
@@ -182,7 +182,7 @@ fn bytes_fields_are_vecs_unless_bytes_are_asked_for() {
 }
 
 #[test]
-fn a_ready_descriptor_set_gives_the_same_text() {
+fn a_descriptor_set_yields_the_same_text() {
     let dir = tempfile::tempdir().unwrap();
     let set = dir.path().join("set.bin");
     let builder = rpc_codegen::configure().file_descriptor_set_path(&set);

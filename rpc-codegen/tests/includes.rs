@@ -1,4 +1,4 @@
-//! Where imports are looked for by protox.
+//! The folders in which protox finds imports.
 
 #![cfg(not(feature = "protoc"))]
 #![allow(clippy::unwrap_used, reason = "a failed test is how these tests report")]
@@ -9,7 +9,7 @@ use std::process::Command;
 
 use rpc_codegen::CodegenError;
 
-/// Tells a process that a test started which folder to write to.
+/// Names the output folder for a process that a test starts.
 const OUT: &str = "FARCALL_TEST_OUT";
 
 fn protos() -> PathBuf {
@@ -24,17 +24,17 @@ fn compile(proto: PathBuf, includes: &[PathBuf], out_dir: &Path) -> Result<(), C
 }
 
 #[test]
-fn protobufs_own_files_are_ours_whatever_lies_in_the_includes() {
+fn protobufs_own_files_are_ours_despite_the_includes() {
     let dir = tempfile::tempdir().unwrap();
     let newer = protos().join("newer");
     compile(newer.join("options.proto"), std::slice::from_ref(&newer), dir.path()).unwrap();
     let text = fs::read_to_string(dir.path().join("sample.v1.rs")).unwrap();
     assert!(text.contains("pub struct Distance"), "{text}");
-    // Asked for by its path, it is ours as well.
+    // Requested by its path, the file is also ours.
     compile(newer.join("google/protobuf/descriptor.proto"), &[newer], dir.path()).unwrap();
 }
 
-/// The fixture is worth its place only while protox fails on it.
+/// The fixture is only useful while protox fails on it.
 #[test]
 fn protox_fails_on_the_newer_file() {
     let newer = protos().join("newer");
@@ -54,7 +54,7 @@ fn imports_are_found_where_protoc_include_says() {
     assert!(dir.path().join("near.rs").is_file());
 }
 
-/// Since a test may not change its own environment.
+/// A test must not change its own environment.
 #[test]
 #[ignore = "imports_are_found_where_protoc_include_says runs it in a process of its own"]
 fn compiles_an_import_from_elsewhere() {

@@ -28,7 +28,7 @@ fn compile_source(source: impl AsRef<[u8]>) -> Result<String, CodegenError> {
     compile(&proto, dir.path())
 }
 
-/// The error of `source`, without the directory of the file.
+/// Returns the error for `source`, without the directory of the file.
 fn refusal(source: impl AsRef<[u8]>) -> String {
     let text = compile_source(source).unwrap_err().to_string();
     text.rsplit_once("/a.proto").map(|(_, text)| format!("a.proto{text}")).unwrap_or(text)
@@ -54,7 +54,7 @@ fn imports_may_begin_with_a_byte_order_mark() {
 }
 
 #[test]
-fn errors_behind_a_byte_order_mark_keep_their_place() {
+fn errors_after_a_byte_order_mark_keep_their_location() {
     let broken =
         "\u{feff}syntax = \"proto3\";\r\npackage plain;\r\n\r\nmessage A { Nothing n = 1; }";
     assert!(refusal(broken).starts_with("a.proto:4:"), "{}", refusal(broken));
@@ -74,7 +74,7 @@ fn utf_16_is_named_with_its_fix() {
     }
 }
 
-/// `real/a.proto` below a folder, and the link `link` to `real`.
+/// Creates `real/a.proto` in a folder, and the link `link` to `real`.
 #[cfg(unix)]
 fn linked() -> (tempfile::TempDir, PathBuf, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
@@ -96,7 +96,7 @@ fn symbolic_links_and_dots_lead_to_the_same_code() {
     {
         assert_eq!(compile(&folder.join("a.proto"), include).unwrap(), plain);
     }
-    // A file that is a link itself, as build systems put sources together.
+    // The file itself is a link, as build systems assemble sources.
     let (elsewhere, _, _) = linked();
     let file = elsewhere.path().join("b.proto");
     std::os::unix::fs::symlink(real.join("a.proto"), &file).unwrap();
@@ -131,7 +131,7 @@ fn message_that_requires_itself_is_refused() {
     assert!(refusal(&pair).contains("(required plain.B b, required plain.A a)"), "{pair}");
     let group = file("message A { required group G = 1 { required A a = 1; } }");
     assert!(refusal(&group).starts_with("a.proto:3:"), "{}", refusal(&group));
-    // The way to the cycle is no part of it.
+    // A path that leads to the cycle is not part of it.
     let behind = file("message A { required C c = 1; }\nmessage C { required C c = 1; }");
     assert!(refusal(&behind).starts_with("a.proto:4:"), "{}", refusal(&behind));
     let crossing = file("message A { message In { required A a = 1; } required In i = 1; }");

@@ -46,7 +46,7 @@ fn our_module_follows_tonics() {
 }
 
 #[test]
-fn only_what_is_wanted_is_generated() {
+fn only_requested_modules_are_generated() {
     let dir = tempfile::tempdir().unwrap();
     Builder::new().out_dir(dir.path()).build_server(false).compile(&[service()]).unwrap();
     let text = fs::read_to_string(dir.path().join("sample.v1.Echo.rs")).unwrap();
@@ -55,7 +55,7 @@ fn only_what_is_wanted_is_generated() {
 }
 
 #[test]
-fn of_a_service_that_a_crate_has_only_our_module_is_generated() {
+fn a_foreign_service_only_gets_our_module() {
     let dir = tempfile::tempdir().unwrap();
     let builder = Builder::new().out_dir(dir.path()).tonic_path(".sample", "::other::api");
     builder.compile(&[service()]).unwrap();
@@ -69,7 +69,7 @@ fn of_a_service_that_a_crate_has_only_our_module_is_generated() {
 }
 
 #[test]
-fn what_is_wrong_is_named_and_no_panic() {
+fn faults_are_named_without_a_panic() {
     let dir = tempfile::tempdir().unwrap();
     let absent = dir.path().join("absent");
     let error = Builder::new().out_dir(&absent).compile(&[service()]).unwrap_err();

@@ -1,4 +1,4 @@
-//! What generated code names; not meant to be used by hand.
+//! Items that generated code uses. Not meant to be used by hand.
 
 pub use std::sync::Arc;
 
@@ -8,12 +8,12 @@ pub use tonic::{IntoRequest, IntoStreamingRequest, Request, Response, Status, St
 
 pub use {prost, tonic, tonic_prost};
 
-pub use crate::call::call_options::CallOptions;
-pub use crate::call::descriptor::{CallKind, Idempotency, MethodDescriptor, ServiceDescriptor};
-pub use crate::call::message_limits::MessageLimits;
+pub use crate::call::options::CallOptions;
+pub use crate::call::options::MessageLimits;
 pub use crate::client::{
     Caller, Channel, Intercepted, client_streaming, server_streaming, streaming, unary,
 };
+pub use crate::method::{CallKind, Idempotency, MethodDescriptor, ServiceDescriptor};
 pub use crate::payload::tail_field::{
     BytesField, Detach, Detached, Detacher, NESTING_MAX, detach_longest,
 };

@@ -18,14 +18,17 @@ pub mod client;
 pub mod codegen;
 mod compression;
 pub mod connect;
+mod deadline;
+pub mod handoff;
 pub mod inproc;
 pub mod layer;
 pub mod limits;
+mod long_wait;
+mod method;
 mod payload;
 pub mod policy;
 pub mod readable;
 mod reason;
-mod runtime;
 pub mod server;
 mod session;
 pub mod settings;
@@ -33,15 +36,16 @@ mod stream;
 pub mod transport;
 pub mod wire;
 
-pub use call::deadline::{Deadline, grpc_timeout, is_grpc_timeout};
-pub use call::descriptor::{CallKind, Idempotency, MethodDescriptor, ServiceDescriptor};
 pub use call::execution::{MayHaveExecuted, NotExecuted};
-pub use call::late_trailers::LateTrailers;
-pub use call::method::{Method, SharedMethod};
-pub use call::{Readiness, Trailers};
+pub use call::metadata::{LateTrailers, Trailers};
+pub use call::options::Readiness;
 pub use client::{Caller, Channel};
 pub use compression::{Compression, Negotiated, check_min_len};
+pub use deadline::{Deadline, grpc_timeout, is_grpc_timeout};
 pub use limits::connection::Limits;
+pub use method::{
+    CallKind, Idempotency, Method, MethodDescriptor, ServiceDescriptor, SharedMethod,
+};
 pub use payload::buffer::{Buffer, BufferMemory, BufferSource, offer_source};
 pub use payload::tail_field::Detach;
 pub use policy::breaker::Backoff;
@@ -54,7 +58,6 @@ pub use settings::InvalidSetting;
 // What transports build on.
 pub use limits::{memory, peer_key, quota};
 pub use payload::pool;
-pub use runtime::handoff;
 pub use transport::byte_budget;
 
 /// The tables of a settings file, which are declared with their types.

@@ -1,8 +1,9 @@
-//! Streams of requests that may break, through tonic's client code, whose streams cannot.
+//! Fallible request streams through tonic's client code.
 //!
-//! tonic's `client::Grpc` takes a stream of messages without errors, and makes the body of an HTTP
-//! request of it. A stream that broke would end that body in good order. So the error is left
-//! beside the stream, and the body gives it in the place of its end.
+//! tonic's `client::Grpc` takes an infallible stream of messages and turns it into the body of an
+//! HTTP request. A stream that stopped at an error would end that body cleanly, and the server
+//! would take a truncated stream for a complete one. This module stores the error next to the
+//! stream, and the body yields it in place of its end.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +17,7 @@ use tower::Service;
 
 use crate::raw::Raw;
 
-/// Where a stream that breaks leaves its error for the body.
+/// The slot in which a failed stream leaves its error for the body.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Broken(Arc<Mutex<Left>>);
 
@@ -28,7 +29,7 @@ struct Left {
 
 impl Broken {
     fn left(&self) -> MutexGuard<'_, Left> {
-        // Every change is a single assignment.
+        // Every change is a single assignment, so a panic cannot leave the slot half written.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -36,7 +37,7 @@ impl Broken {
         self.left().error = Some(status);
     }
 
-    /// The error, for the body, which gives it once.
+    /// Takes the error for the body. Returns it only once.
     fn give(&self) -> Option<Status> {
         let mut left = self.left();
         let error = left.error.clone().filter(|_| !left.is_given);
@@ -44,13 +45,13 @@ impl Broken {
         error
     }
 
-    /// The error that the body has given.
+    /// Returns the error of the stream, if it failed.
     pub(crate) fn given(&self) -> Option<Status> {
         self.left().error.clone()
     }
 }
 
-/// The request with a stream that ends where it breaks, and where it then leaves its error.
+/// Splits a fallible stream into an infallible one and the slot for its error.
 pub(crate) fn breakable<S>(
     request: Request<S>,
 ) -> (Request<impl Stream<Item = Raw> + Send + 'static>, Broken)
@@ -60,7 +61,7 @@ where
     let broken = Broken::default();
     let left = broken.clone();
     let request = request.map(|stream| {
-        // Nothing is asked of the stream behind its error.
+        // `scan` ends the stream at its error. The server must not read a message that follows one.
         stream.scan((), move |(), message| {
             std::future::ready(message.map_err(|status| left.set(status)).ok())
         })
@@ -68,7 +69,7 @@ where
     (request, broken)
 }
 
-/// A service whose requests may break.
+/// A service that sends the error of a request stream in place of the end of its body.
 #[derive(Debug, Clone)]
 pub(crate) struct Breakable<S> {
     service: S,
@@ -100,7 +101,7 @@ where
     }
 }
 
-/// A request's body, which ends with the error that its stream has left.
+/// A request body that ends with the error of its stream.
 #[derive(Debug)]
 struct BreakableBody {
     body: tonic::body::Body,
@@ -115,13 +116,15 @@ impl Body for BreakableBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        // tonic's body reports a plain end here even if the stream failed. Without the check, the
+        // server would run the handler on a truncated stream.
         match Pin::new(&mut self.body).poll_frame(cx) {
             Poll::Ready(None) => Poll::Ready(self.broken.give().map(Err)),
             other => other,
         }
     }
 
-    /// Known with the last frame alone, since the stream may break behind it.
+    /// Always false: the stream may still fail after the last message.
     fn is_end_stream(&self) -> bool {
         false
     }
@@ -144,7 +147,7 @@ mod tests {
     use super::*;
     use crate::raw::RawCodec;
 
-    /// What a server reads of requests that come so.
+    /// Returns the messages and the end that a server reads from these requests.
     fn read(requests: Vec<Result<Raw, Status>>) -> Vec<String> {
         let read = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&read);
@@ -177,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_broke_is_no_stream_that_ended() {
+    fn a_broken_stream_does_not_end_cleanly() {
         let message = || Ok(Raw(Bytes::from_static(b"hi")));
         assert_eq!(read(vec![message(), message()]), [r#"b"hi""#, r#"b"hi""#, "end"]);
         let broken = Err(Status::aborted("it broke"));

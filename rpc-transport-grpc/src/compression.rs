@@ -1,7 +1,7 @@
-//! What is inflated: every encoding that is built in.
+//! The built-in message encodings.
 //!
-//! Compression is between a client or a server of gRPC and this adapter. farcall's own frames carry
-//! messages as they are.
+//! Compression happens between a gRPC client or server and this adapter. farcall's own frames carry
+//! messages uncompressed.
 
 use tonic::codec::{Codec, CompressionEncoding};
 
@@ -12,19 +12,19 @@ const ENCODINGS: &[CompressionEncoding] = &[
     CompressionEncoding::Zstd,
 ];
 
-/// Whether a message with that `grpc-encoding` can be read here.
+/// Returns true if this crate can decode messages with this `grpc-encoding`.
 pub(crate) fn is_built_in(name: &[u8]) -> bool {
     name == b"identity" || ENCODINGS.iter().any(|it| it.to_string().as_bytes() == name)
 }
 
-/// Takes requests in every encoding.
+/// Accepts requests in every built-in encoding.
 pub(crate) fn accept_all_requests<C: Codec>(
     grpc: tonic::server::Grpc<C>,
 ) -> tonic::server::Grpc<C> {
     ENCODINGS.iter().fold(grpc, |grpc, encoding| grpc.accept_compressed(*encoding))
 }
 
-/// Takes responses in every encoding.
+/// Accepts responses in every built-in encoding.
 pub(crate) fn accept_all_responses<S>(grpc: tonic::client::Grpc<S>) -> tonic::client::Grpc<S> {
     ENCODINGS.iter().fold(grpc, |grpc, encoding| grpc.accept_compressed(*encoding))
 }

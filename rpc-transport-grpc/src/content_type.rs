@@ -2,19 +2,19 @@
 
 use http::HeaderValue;
 
-/// What a content type says of a body.
+/// The kind of body that a `content-type` header announces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ContentType {
-    /// Protobuf in gRPC's frames: `application/grpc`, or with `+proto`, and whatever parameters.
+    /// Protobuf in gRPC's frames: `application/grpc`, or with `+proto`, with any parameters.
     Proto,
-    /// gRPC with a codec that is not known here, such as `application/grpc+json`.
+    /// gRPC with an unsupported codec, such as `application/grpc+json`.
     OtherCodec,
     /// Not gRPC.
     Foreign,
 }
 
 impl ContentType {
-    pub(crate) fn of(value: &HeaderValue) -> Self {
+    pub(crate) fn parse(value: &HeaderValue) -> Self {
         let value = value.as_bytes();
         let essence = value.split(|byte| *byte == b';').next().unwrap_or(value).trim_ascii();
         let Some((grpc, codec)) = essence.split_at_checked("application/grpc".len()) else {
@@ -37,17 +37,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codecs_and_parameters_are_told_apart() {
-        let of = |text| ContentType::of(&HeaderValue::from_static(text));
+    fn codecs_and_parameters_are_distinguished() {
+        let parse = |text| ContentType::parse(&HeaderValue::from_static(text));
         let proto = ["application/grpc", "application/grpc+proto", "application/grpc;x=y"];
         for text in proto.into_iter().chain(["Application/gRPC+Proto ; charset=utf-8"]) {
-            assert_eq!(of(text), ContentType::Proto, "{text}");
+            assert_eq!(parse(text), ContentType::Proto, "{text}");
         }
         for text in ["application/grpc+json", "application/grpc+", "application/grpc+protobuf;a"] {
-            assert_eq!(of(text), ContentType::OtherCodec, "{text}");
+            assert_eq!(parse(text), ContentType::OtherCodec, "{text}");
         }
         for text in ["application/grpc-web", "application/grpcx", "text/html", "", ";"] {
-            assert_eq!(of(text), ContentType::Foreign, "{text}");
+            assert_eq!(parse(text), ContentType::Foreign, "{text}");
         }
     }
 }

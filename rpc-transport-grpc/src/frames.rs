@@ -1,12 +1,12 @@
-//! Frames of HTTP/2 in the bytes of one direction, followed as they pass.
+//! A follower of HTTP/2 frames in the bytes of one direction.
 //!
-//! h2 keeps some frames to itself: the settings of a client, and a GOAWAY before an error of the
-//! socket. A follower of the bytes sees them, and holds nothing but a frame's header.
+//! h2 does not expose some frames: a client's settings, and a GOAWAY that precedes a socket error.
+//! The follower finds them in the bytes. It buffers nothing but a frame header.
 
-/// Length of the preface that a client's bytes begin with.
+/// Length of the client's connection preface in bytes.
 const PREFACE_LEN: usize = 24;
 
-/// Length of a frame's header: length (3), type, flags, stream (4).
+/// Length of a frame header: length (3), type, flags, stream (4).
 const HEADER_LEN: usize = 9;
 
 pub(crate) const HEADERS: u8 = 1;
@@ -14,7 +14,7 @@ pub(crate) const SETTINGS: u8 = 4;
 pub(crate) const GO_AWAY: u8 = 7;
 pub(crate) const CONTINUATION: u8 = 9;
 
-/// The flag of the frame that ends a block of headers (RFC 9113, sections 6.2 and 6.10).
+/// The flag of the frame that ends a header block (RFC 9113, sections 6.2 and 6.10).
 const END_HEADERS: u8 = 4;
 
 /// A part of a frame's payload.
@@ -24,34 +24,35 @@ pub(crate) struct FramePart<'a> {
     pub(crate) flags: u8,
     /// Length of the whole payload in bytes.
     pub(crate) len: usize,
-    /// Place in the payload where this part begins.
+    /// Offset of this part in the payload.
     pub(crate) at: usize,
     pub(crate) bytes: &'a mut [u8],
 }
 
-/// The bytes so far that wait for more of them. h2 keeps the part of a frame that has come, and
-/// decodes a block of headers as its frames come.
+/// The bytes that h2 holds while it waits for more.
+///
+/// h2 buffers a partial frame, and decodes a header block as its frames arrive.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Unfinished {
-    /// Bytes of the payload of a frame that has not ended.
+    /// Payload bytes received of an incomplete frame.
     pub(crate) partial_frame_len: usize,
-    /// A block of headers has begun and not ended.
+    /// True between the first frame of a header block and its END_HEADERS.
     pub(crate) is_header_block_open: bool,
 }
 
-/// The place in a sequence of frames.
+/// A position in a sequence of frames.
 #[derive(Debug)]
 pub(crate) struct Frames {
     preface_left: usize,
     header: [u8; HEADER_LEN],
     header_len: usize,
-    /// Bytes of the payload that have passed.
+    /// Payload bytes of the current frame that have passed.
     at: usize,
     is_header_block_open: bool,
 }
 
 impl Frames {
-    /// Follows what a client sends.
+    /// Follows the bytes that a client sends, which begin with the preface.
     pub(crate) fn from_client() -> Self {
         Self {
             preface_left: PREFACE_LEN,
@@ -62,13 +63,12 @@ impl Frames {
         }
     }
 
-    /// Follows what a server sends.
+    /// Follows the bytes that a server sends.
     pub(crate) fn from_server() -> Self {
         Self { preface_left: 0, ..Self::from_client() }
     }
 
-    /// Follows the next bytes, and visits the payloads in them. A payload without bytes is not
-    /// visited.
+    /// Follows the next bytes and visits the payloads in them. Skips empty payloads.
     pub(crate) fn follow(&mut self, bytes: &mut [u8], mut visit: impl FnMut(FramePart<'_>)) {
         let preface = self.preface_left.min(bytes.len());
         self.preface_left -= preface;
@@ -87,6 +87,8 @@ impl Frames {
             }
             let [a, b, c, kind, flags, ..] = self.header;
             let len = u32::from_be_bytes([0, a, b, c]) as usize;
+            // A block is open from its first frame header on: from then on the client owes the rest
+            // of it.
             let is_block = matches!(kind, HEADERS | CONTINUATION);
             self.is_header_block_open |= is_block;
             let (part, left) = rest.split_at_mut((len - self.at).min(rest.len()));
@@ -127,7 +129,7 @@ mod tests {
         follower.unfinished()
     }
 
-    /// Flags of a frame that ends its stream alone.
+    /// Returns a frame with the END_STREAM flag alone, so that its header block stays open.
     fn open(kind: u8, payload: &[u8]) -> Vec<u8> {
         let mut frame = frame(kind, payload);
         frame[4] = 1;
@@ -135,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_open_from_its_first_header_to_its_last_byte() {
+    fn a_header_block_stays_open_until_its_last_byte() {
         let (begin, end) = (open(HEADERS, b"abc"), frame(CONTINUATION, b"defg"));
         let is_open = |frames: &[&[u8]]| after(frames).is_header_block_open;
         assert!(is_open(&[&begin[..HEADER_LEN]]));
@@ -148,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_has_not_ended_has_a_length() {
+    fn an_incomplete_frame_reports_its_length() {
         let data = frame(0, &[7; 100]);
         let len = |frames: &[&[u8]]| after(frames).partial_frame_len;
         assert_eq!(len(&[&data[..HEADER_LEN]]), 0);
@@ -158,7 +160,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn payloads_are_followed_in_pieces_of_any_length(
+        fn payloads_are_followed_across_any_cuts(
             payloads in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..30), 1..6),
             cuts in prop::collection::vec(1..40_usize, 1..20),
         ) {

@@ -1,11 +1,14 @@
-//! Real gRPC for farcall, by tonic's own client and server code.
+//! gRPC for farcall, built on tonic's own client and server code.
 //!
-//! [`GrpcOver`] has clients that tonic generated call over a farcall channel, and [`GrpcPort`]
-//! takes clients of gRPC at a server's port, as [`Http1Port`] does clients of HTTP/1. [`Served`]
-//! has farcall serve what tonic's server serves, and [`GrpcConnector`] calls servers of gRPC. All
-//! are one adapter, read in two directions: messages are [`Raw`], so that tonic does everything of
-//! gRPC's HTTP, and nothing is encoded again. Only a unary call whose message has come whole goes
-//! round tonic's server code.
+//! * [`GrpcOver`] runs tonic-generated clients over a farcall channel.
+//! * [`GrpcPort`] accepts gRPC clients on a server's port, and [`Http1Port`] accepts HTTP/1
+//!   clients.
+//! * [`Served`] lets a farcall server host tonic services.
+//! * [`GrpcConnector`] calls gRPC servers.
+//!
+//! All four are one adapter, read in two directions. Messages are [`Raw`], so tonic handles all of
+//! gRPC's HTTP and nothing is encoded twice. Only a unary call whose message arrives whole bypasses
+//! tonic's server code.
 //!
 //! ```text
 //!   tonic's client ── http ──> GrpcOver: tonic's server code ── Raw ──> channel

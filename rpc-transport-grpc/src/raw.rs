@@ -1,8 +1,8 @@
-//! Messages that are passed on as they are.
+//! Messages in encoded form.
 //!
-//! tonic's client and server code is generic over a codec, and farcall's stubs and services are
-//! generic over prost's messages. [`Raw`] and [`RawCodec`] are both with nothing to encode or
-//! decode: a message is received into memory, and that memory is sent.
+//! tonic's client and server code is generic over a codec. farcall's stubs and services are generic
+//! over prost messages. [`Raw`] and [`RawCodec`] satisfy both without encoding or decoding:
+//! received memory is sent as it is.
 
 use bytes::{Buf, BufMut, Bytes};
 use prost::encoding::{DecodeContext, WireType};
@@ -10,7 +10,7 @@ use prost::{DecodeError, Message};
 use tonic::Status;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
-/// A message's encoding, in the place of the message.
+/// An encoded message that takes the place of the decoded one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Raw(pub Bytes);
 
@@ -19,7 +19,7 @@ impl Message for Raw {
         buf.put_slice(&self.0);
     }
 
-    /// Called by no one: `merge` takes the whole message before its fields are looked at.
+    /// Never called: `merge` takes the whole message and decodes no fields.
     fn merge_field(
         &mut self,
         _: u32,
@@ -38,14 +38,14 @@ impl Message for Raw {
         self.0.clear();
     }
 
-    /// Takes all that is left of `buf`, without a copy where that is `Bytes`.
+    /// Takes the rest of `buf`, without a copy if it is `Bytes`.
     fn merge(&mut self, mut buf: impl Buf) -> Result<(), DecodeError> {
         self.0 = buf.copy_to_bytes(buf.remaining());
         Ok(())
     }
 }
 
-/// tonic's codec of [`Raw`] messages.
+/// A tonic codec for [`Raw`] messages.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RawCodec;
 
@@ -64,11 +64,11 @@ impl Codec for RawCodec {
     }
 }
 
-/// The first memory for what is sent and what is received, in bytes. tonic makes it for each call
-/// and each direction before there is a message; a small message and its prefix fit.
+/// Initial size of the send and receive buffers in bytes. tonic allocates both for each call before
+/// there is a message. A small message and its prefix fit.
 const BUFFER_LEN: usize = 512;
 
-/// From how many bytes on tonic sends what it has before it asks for the next message, in bytes.
+/// Number of buffered bytes from which tonic sends before it polls the next message.
 const YIELD_LEN: usize = 32 << 10;
 
 impl Encoder for RawCodec {
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_passes_as_it_is_and_its_memory_is_shared() {
+    fn a_message_passes_without_a_copy() {
         let bytes = Bytes::from(vec![0xff, 0, 7, 0x80]);
         let raw = Raw::decode(bytes.clone()).unwrap();
         assert_eq!(raw.0.as_ptr(), bytes.as_ptr(), "it is not copied");
@@ -113,8 +113,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_passes_too() {
-        // A field number of zero, which no message has.
+    fn malformed_messages_pass_unchanged() {
+        // A field with number zero, which protobuf forbids.
         assert_eq!(Raw::decode(&[0, 1][..]).unwrap().0[..], [0, 1]);
         assert_eq!(Raw::decode(&[][..]).unwrap(), Raw::default());
     }

@@ -1,4 +1,4 @@
-//! A byte stream as a connection's beginning, for tests.
+//! A byte stream that poses as the beginning of a connection, for tests.
 
 use std::io;
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use rpc_core::connect::Bootstrap;
 use rpc_core::transport::{Addresses, Transport};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A stream that speaks HTTP alone.
+/// A byte stream that only speaks HTTP.
 pub(crate) struct Stream<S>(pub(crate) S);
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Bootstrap for Stream<S> {

@@ -1,5 +1,4 @@
-//! What fuzz targets reach into, and no other code: frames from records, and the headers of
-//! proxies, without a socket.
+//! Entry points for fuzz targets only: record decoding and PROXY headers, without a socket.
 
 use std::net::SocketAddr;
 
@@ -11,8 +10,8 @@ use rpc_core::wire::ProtocolError;
 use crate::codec::decoder::{Decoder, Event};
 use crate::proxy::{self, Decoded};
 
-/// Reads the PROXY header that `bytes` begin with as from a socket: returns the client, and the
-/// header's length. `None` where there is no whole header.
+/// Reads a PROXY header from `bytes`, in the steps in which a socket would be read. Returns the
+/// client and the header's length, or `None` if there is no complete header.
 #[must_use]
 pub fn read_proxy_header(bytes: &[u8]) -> Option<(Option<SocketAddr>, usize)> {
     let mut len = 0;
@@ -25,19 +24,19 @@ pub fn read_proxy_header(bytes: &[u8]) -> Option<(Option<SocketAddr>, usize)> {
     }
 }
 
-/// What came of a stream of records.
+/// The result of decoding a record stream.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Reassembled {
-    /// The frames that were whole, in order.
+    /// The complete frames, in order.
     pub frames: Vec<Bytes>,
     /// The counts of the acks, in order.
     pub acks: Vec<u64>,
-    /// The violation that ended it, if any.
+    /// The violation that ended the stream, if any.
     pub error: Option<ProtocolError>,
 }
 
-/// Puts together what `bytes` hold, read at most `step` at a time, and admits large frames of up
-/// to `admitted_len_max` bytes.
+/// Decodes `bytes`, read at most `step` at a time. Admits large frames of up to `admitted_len_max`
+/// bytes.
 #[must_use]
 pub fn reassemble(mut bytes: &[u8], step: usize, admitted_len_max: u64) -> Reassembled {
     let mut decoder = Decoder::new(Pool::new(0));

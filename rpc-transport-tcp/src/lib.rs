@@ -1,14 +1,16 @@
-//! farcall over byte streams: TCP, on which every connection between hosts starts and to which it
-//! falls back, Unix sockets within one, and streams that the program makes itself.
+//! farcall over byte streams: TCP, Unix sockets, and streams that the program makes itself.
 //!
-//! [`TcpListener`] and [`TcpConnector`], [`UnixListener`] and [`UnixConnector`], [`StreamListener`]
-//! and [`StreamConnector`] give the runtime its byte streams; after the handshake the stream
-//! carries *records* (`codec::record`), each a single small frame or a chunk of a large one, so
-//! that a large frame never holds up a small one for long. `send` orders what goes out, `codec`
-//! decodes what comes in, and `pacing` says how much of large frames is under way; all three are
-//! free of I/O. `connection` drives any kind of byte stream, `net` opens and accepts
-//! them, and `proxy` reads the headers of proxies in front.
-//! With the feature `tls`, `tls` puts TLS around TCP.
+//! Every connection between hosts starts on TCP and falls back to it. [`TcpListener`] and
+//! [`TcpConnector`], [`UnixListener`] and [`UnixConnector`], [`StreamListener`] and
+//! [`StreamConnector`] give the runtime its byte streams. After the handshake, a stream carries
+//! *records* (`codec::record`). A record is a single small frame or a chunk of a large one, so a
+//! large frame never delays a small one for long.
+//!
+//! * `send` orders the outgoing frames, `codec` decodes incoming bytes, and `pacing` limits the
+//!   bytes of large frames in flight. All three are free of I/O.
+//! * `connection` drives any kind of byte stream.
+//! * `net` opens and accepts streams, and `proxy` reads the PROXY headers of proxies in front.
+//! * `tls` wraps TCP in TLS (feature `tls`).
 #![doc(html_root_url = "https://docs.rs/rpc-transport-tcp/latest")]
 #![forbid(unsafe_code)]
 

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 /// One program of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
-    /// What it is called in the output.
+    /// Name in the output.
     pub name: String,
     /// The executable.
     pub program: PathBuf,

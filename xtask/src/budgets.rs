@@ -1,6 +1,6 @@
-//! What is counted: on this host what a call costs over TCP and over simulated devices; and over
-//! RDMA, in the virtual machine where time counts instructions, what a call costs and what greedy
-//! clients cost each other.
+//! Counts instead of times: on this host the cost of a call over TCP and over simulated devices; in
+//! the virtual machine, where time counts instructions, the cost of a call over RDMA and the cost
+//! that greedy clients cause each other.
 //!
 //! The budgets themselves stand in `benches/src/host_budgets.rs` and
 //! `benches/src/rdma/budget.rs`.
@@ -32,7 +32,7 @@ pub(crate) fn run_on_host() -> Result<()> {
     batch::run(&jobs.collect::<Result<Vec<_>>>()?.concat())
 }
 
-/// What is built for the virtual machine.
+/// Programs built for the virtual machine.
 pub(crate) const PROGRAMS: &[RdmaProgram] = &[DRIVER, GREED];
 
 /// Counts the instructions of calls.

@@ -14,13 +14,13 @@ use serde::Deserialize;
 pub struct Executable {
     /// The name of its target.
     pub name: String,
-    /// Where it is.
+    /// Path of the executable.
     pub path: PathBuf,
     /// The name of its package.
     pub package: String,
     /// The folder of its package, in which cargo would run its tests.
     pub directory: PathBuf,
-    /// Whether it is the test of its target, or the program.
+    /// Set if it is the test of its target, not the program.
     pub is_test: bool,
 }
 
@@ -82,7 +82,7 @@ pub fn executables(arguments: &[&str], limit: Duration) -> Result<Vec<Executable
     executables_in(&bounded::output(&mut command, limit)?)
 }
 
-/// What is read of cargo's messages, which are JSON values, one a line.
+/// The parts of cargo's messages that are read. A message is a JSON value on a line.
 #[derive(Deserialize)]
 struct Message {
     reason: String,

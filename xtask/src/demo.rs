@@ -40,7 +40,7 @@ const HOST_USUALLY: Duration = Duration::from_secs(5);
 const INSTALL_USUALLY: Duration = Duration::from_secs(40);
 const RDMA_USUALLY: Duration = Duration::from_secs(45);
 
-/// What a newcomer does next.
+/// The next steps for a newcomer.
 const NEXT: &str = "
 Next: copy hello world from README.md into a package of your own. If you have a tonic service,
 docs/moving-from-tonic.md lists what changes.";

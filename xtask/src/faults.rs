@@ -29,7 +29,7 @@ pub(crate) struct FaultsOptions {
     /// Name the rows instead of showing them.
     #[arg(long)]
     list: bool,
-    /// How many calls the row `cancels` makes.
+    /// Number of calls in the row `cancels`.
     #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
     cancels: u64,
     /// The guest's kernel.
@@ -121,8 +121,8 @@ fn jobs_here(chosen: &[&Row], program: &Job, options: &FaultsOptions) -> Vec<Job
 
 fn two_hosts(chosen: &[&Row], program: &Path, options: &FaultsOptions) -> Result<()> {
     let rows: Vec<&Row> = chosen.iter().copied().filter(|row| row.hosts == 2).collect();
-    let words = words("two-hosts", &rows).into_iter().map(OsString::from);
-    let command = [program.as_os_str().to_owned()].into_iter().chain(words).collect();
+    let text = words("two-hosts", &rows).into_iter().map(OsString::from);
+    let command = [program.as_os_str().to_owned()].into_iter().chain(text).collect();
     let limit = BOOT_LIMIT + TWO_HOSTS_LIMIT;
     let mut machines = VmOptions::for_command(command, options.kernel, limit);
     machines.hosts = 2;

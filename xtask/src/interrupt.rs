@@ -1,5 +1,5 @@
-//! What an interrupt (Ctrl-C, a terminated or closed session) does: it kills every process group
-//! that this program has started, and lets the ordinary path of errors and drops clean up.
+//! Handles an interrupt (Ctrl-C, a terminated or closed session): kills every process group that
+//! this program has started, and leaves the cleanup to the ordinary path of errors and drops.
 //!
 //! The children run in process groups of their own, so that a bound can end a whole tree. The price
 //! is that a terminal's Ctrl-C reaches this program only; this module pays it.

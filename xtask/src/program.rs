@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Where the program `name` is.
+/// Finds the program `name` on the search path.
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)

@@ -64,7 +64,7 @@ fn name(path: &Path) -> String {
 mod tests {
     use super::*;
 
-    /// What the kernel shows of one device with one port.
+    /// Writes the kernel's files of one device with one port.
     fn device(root: &Path, name: &str, state: &str, gids: &[(&str, &str)]) {
         let port = root.join("sys").join(name).join("ports/1");
         fs::create_dir_all(port.join("gids")).unwrap();

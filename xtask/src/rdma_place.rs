@@ -1,5 +1,5 @@
-//! Where programs that need an RDMA device run: on this host when it has one, otherwise in the
-//! virtual machine.
+//! The place for programs that need an RDMA device: this host if it has one, otherwise the virtual
+//! machine.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -49,7 +49,7 @@ impl RdmaPlace {
         }
     }
 
-    /// What must be set up before [`run`](Self::run).
+    /// Returns what must be set up before [`run`](Self::run).
     pub fn purposes(&self) -> &'static [Purpose] {
         match self {
             Self::Host(_) => &[],
@@ -83,7 +83,7 @@ impl RdmaPlace {
         self.run_with(jobs, Some(folder))
     }
 
-    /// Where the jobs of [`run_sharing`](Self::run_sharing) see that folder.
+    /// Returns the path at which the jobs of [`run_sharing`](Self::run_sharing) see that folder.
     pub fn share_as_seen(&self, folder: &Path) -> PathBuf {
         match self {
             Self::Host(_) => folder.to_owned(),

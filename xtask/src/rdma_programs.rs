@@ -1,4 +1,4 @@
-//! What runs on RDMA devices: the table of programs, and how they are built into jobs.
+//! The table of programs that run on RDMA devices, and their builds.
 
 use std::time::Duration;
 
@@ -99,7 +99,7 @@ const SERVER_VARIABLE: &str = "FARCALL_RDMA_SERVER";
 pub(crate) struct RdmaProgram {
     /// The package that holds it.
     pub(crate) package: &'static str,
-    /// What of the package is run.
+    /// The target of the package to run.
     pub(crate) target: Target,
     /// Its arguments. `{server}` becomes the address of the device on which servers listen.
     pub(crate) arguments: &'static [&'static str],
@@ -107,7 +107,7 @@ pub(crate) struct RdmaProgram {
     pub(crate) limit_seconds: u64,
 }
 
-/// What of a package is run.
+/// A target of a package.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Target {
     /// One integration test.
@@ -171,7 +171,8 @@ impl RdmaProgram {
         }
     }
 
-    /// Whether cargo built this for us, and not for another package or beside what it is for.
+    /// Returns true if cargo built the executable for this program, not for another package or as a
+    /// by-product.
     fn is_wanted(&self, executable: &Executable) -> bool {
         let is_wanted = match self.target {
             Target::Test(_) => executable.is_test,

@@ -1,8 +1,8 @@
-//! What farcall is measured against: each peer serves and calls the benchmark's service in its own
-//! way, as a worker of `farcall-bench`.
+//! The peers that farcall is measured against. Each serves and calls the benchmark's service in its
+//! own way, as a worker of `farcall-bench`.
 //!
-//! What needs no library of its own (`std`, `mux`) stands in the harness, and so does everything
-//! that measures.
+//! The harness contains everything that measures, and the peers that need no library (`std`,
+//! `mux`).
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "capnp")]
@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand, ValueEnum};
 use farcall_benches::worker::{self, AllocationCounter};
 
-/// What Cap'n Proto's compiler makes of `schema/bench.capnp`.
+/// Code that Cap'n Proto's compiler generates from `schema/bench.capnp`.
 #[cfg(feature = "capnp")]
 #[allow(missing_docs, missing_debug_implementations, unreachable_pub, clippy::all)]
 #[allow(clippy::semicolon_if_nothing_returned, clippy::uninlined_format_args, clippy::unwrap_used)]
@@ -52,7 +52,7 @@ struct Arguments {
 enum Command {
     /// Serves or calls, and is told by lines what to do.
     Worker {
-        /// What serves or calls.
+        /// The peer that serves or calls.
         #[arg(long, value_enum)]
         subject: Subject,
         #[command(flatten)]

@@ -49,7 +49,7 @@ enum Command {
         #[arg(long, default_value = "README.md")]
         page: PathBuf,
     },
-    /// What the driver starts: a server or a client that is told by lines what to do.
+    /// A process that the driver starts: a server or a client that reads commands, one to a line.
     #[command(hide = true)]
     Worker(BuiltIn),
 }

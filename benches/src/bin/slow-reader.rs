@@ -1,5 +1,5 @@
-//! What the neighbours of a call cost it: small calls alone on a connection, beside a stream that
-//! its client does not read, and beside messages of 64 MiB.
+//! The cost of a call's neighbours: small calls alone on a connection, next to a stream that its
+//! client does not read, and next to messages of 64 MiB.
 //!
 //! Client and server are threads of one process, each with a runtime of its own. Every round
 //! measures each neighbour against the same connection alone just before it; the median of the
@@ -28,18 +28,18 @@ const UNREAD_LEN: u64 = 1 << 10;
 #[derive(Parser)]
 #[command(about = "Measures small calls beside a slow reader and beside large messages")]
 struct Options {
-    /// Where to serve, for example auto://10.0.0.1:0.
+    /// Address to serve on, for example auto://10.0.0.1:0.
     #[arg(default_value = "tcp://127.0.0.1:0")]
     address: String,
-    /// How long each measurement takes, in seconds.
+    /// Length of each measurement, in seconds.
     #[arg(long, default_value_t = 10)]
     seconds: u64,
-    /// How often everything is measured.
+    /// Number of times that everything is measured.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
 }
 
-/// What shares the connection with the calls that are measured.
+/// A neighbour of the measured calls on their connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Neighbour {
     UnreadStream,

@@ -1,4 +1,4 @@
-//! What every figure is measured with.
+//! The environment of every figure.
 
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use super::side::Side;
 use crate::rdma::Place;
 use crate::subjects::Certificates;
 
-/// What every figure is measured with: the effort, and where the programs are.
+/// The environment of every figure: the effort, and the paths of the programs.
 #[derive(Debug)]
 pub struct Bench {
-    /// How much is measured.
+    /// Effort of each measurement.
     pub effort: Effort,
     /// The RDMA devices, where those are measured.
     pub place: Place,
@@ -27,20 +27,21 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// What `options` ask for.
+    /// Makes the environment that `options` describe.
     ///
     /// # Errors
     ///
-    /// When this program does not know where it is.
+    /// Returns an error if this program's path is unknown.
     pub fn new(options: &Options) -> Result<Self> {
         Self::at(options.effort(), options.place.clone(), options.peers.clone())
     }
 
-    /// So much effort, on these devices, with the peers of that program or of the one beside this.
+    /// Makes an environment with this effort and these devices, and the peers of that program or of
+    /// the one next to this.
     ///
     /// # Errors
     ///
-    /// When this program does not know where it is.
+    /// Returns an error if this program's path is unknown.
     pub fn at(effort: Effort, place: Place, peers: Option<PathBuf>) -> Result<Self> {
         let program = std::env::current_exe().context("where this program is")?;
         let beside = program.with_file_name("farcall-bench-peers");
@@ -129,7 +130,7 @@ impl Bench {
     }
 }
 
-/// Where servers listen that are measured over TCP.
+/// Listening address of servers that are measured over TCP.
 pub const LOOPBACK: &str = "tcp://127.0.0.1:0";
 
 fn require(program: &Path) -> Result<()> {

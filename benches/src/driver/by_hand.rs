@@ -8,17 +8,17 @@ use clap::{Args, Subcommand};
 use crate::subjects::{Farcall, FarcallOptions};
 use crate::worker::{Fleet, Load, Operation, Outcome, Span, Subject as _, block_on};
 
-/// What a person can start.
+/// A process that a person starts.
 #[derive(Debug, Subcommand)]
 pub enum HandCommand {
     /// Serves until it is killed, or for the given time.
     Server {
-        /// Where to listen, for example auto://10.0.0.1:7000.
+        /// Address to listen on, for example auto://10.0.0.1:7000.
         address: String,
-        /// How long to serve, in seconds.
+        /// Time to serve, in seconds.
         #[arg(long, default_value_t = 600)]
         seconds: u64,
-        /// How the process runs.
+        /// Runtime of the process.
         #[command(flatten)]
         runtime: Runtime,
     },
@@ -27,7 +27,7 @@ pub enum HandCommand {
     Client(HandLoad),
 }
 
-/// How the process runs.
+/// The runtime of a process.
 #[derive(Debug, Args)]
 pub struct Runtime {
     /// Threads of the runtime; 0 runs everything on the main thread.
@@ -37,7 +37,7 @@ pub struct Runtime {
     farcall: FarcallOptions,
 }
 
-/// What a client does.
+/// The load of a client.
 #[derive(Debug, Args)]
 pub struct HandLoad {
     /// The server to call.

@@ -14,7 +14,7 @@ use crate::rounds::interleaved;
 use crate::statistics::{Spread, ratios};
 use crate::worker::Load;
 
-/// What of a sample a figure is about.
+/// The number of a sample that a figure shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Metric {
     /// The median latency.

@@ -1,15 +1,15 @@
-//! How much is measured: rounds, and the length of each.
+//! The effort of a measurement: rounds, and the length of each.
 
 use crate::worker::Span;
 
-/// How much is measured.
+/// The effort of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Effort {
     /// Rounds of each comparison.
     pub round_count: usize,
     /// The length of one measurement, in milliseconds.
     pub millis: u64,
-    /// Whether every peer is measured, or only those that figures are ratios to.
+    /// Set if every peer is measured, not only those that figures are ratios to.
     pub all_peers: bool,
 }
 
@@ -30,8 +30,8 @@ impl Effort {
         Span::Millis(self.millis)
     }
 
-    /// What is called before a side is measured, and not counted: caches, pools and windows find
-    /// their sizes.
+    /// Returns the calls that each side makes first and that do not count. Caches, pools and
+    /// windows find their sizes in them.
     #[must_use]
     pub fn warm_up(&self) -> Span {
         Span::Millis(self.millis.div_ceil(2).max(100).min(self.millis * 10))

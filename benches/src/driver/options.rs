@@ -11,8 +11,8 @@ use crate::rdma::Place;
 /// The arguments of a run.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Which figures: those of TCP or of many connections on the host, or those of either over RDMA
-    /// where there are devices.
+    /// Group of figures: those of TCP or of many connections on the host, or those of either over
+    /// RDMA where there are devices.
     #[arg(long, value_enum, default_value_t = Group::Tcp)]
     pub group: Group,
     /// Measure this figure only, for example T2. May be repeated.
@@ -24,13 +24,13 @@ pub struct Options {
     /// Under five minutes.
     #[arg(long, conflicts_with = "full")]
     pub quick: bool,
-    /// As long as a night allows, with every peer in every measurement.
+    /// Takes as long as a night allows, with every peer in every measurement.
     #[arg(long)]
     pub full: bool,
-    /// How many rounds, instead of what the length says.
+    /// Number of rounds, instead of the length's own.
     #[arg(long)]
     pub rounds: Option<usize>,
-    /// How long one measurement takes, in milliseconds, instead of what the length says.
+    /// Length of one measurement in milliseconds, instead of the length's own.
     #[arg(long)]
     pub millis: Option<u64>,
     /// Put the figures into this file, in place of older ones with the same numbers.
@@ -39,10 +39,10 @@ pub struct Options {
     /// The program with the peers; without it, the one beside this program.
     #[arg(long)]
     pub peers: Option<PathBuf>,
-    /// What the figures say that they were measured of; without it, what git says.
+    /// Commit to name in the figures. Default: the commit that git reports.
     #[arg(long)]
     pub commit: Option<String>,
-    /// Which devices.
+    /// Devices to use.
     #[command(flatten)]
     pub place: Place,
 }
@@ -60,7 +60,7 @@ impl Options {
         goals
     }
 
-    /// How much effort is asked for.
+    /// Returns the effort that the options ask for.
     #[must_use]
     pub fn effort(&self) -> Effort {
         let effort = match (self.quick, self.full) {
@@ -98,13 +98,13 @@ mod tests {
         options: Options,
     }
 
-    fn parse(words: &[&str]) -> Options {
-        let line = std::iter::once("farcall-bench").chain(words.iter().copied());
+    fn parse(arguments: &[&str]) -> Options {
+        let line = std::iter::once("farcall-bench").chain(arguments.iter().copied());
         Line::try_parse_from(line).unwrap().options
     }
 
-    fn numbers(words: &[&str]) -> Vec<&'static str> {
-        parse(words).goals().iter().map(|goal| goal.number).collect()
+    fn numbers(arguments: &[&str]) -> Vec<&'static str> {
+        parse(arguments).goals().iter().map(|goal| goal.number).collect()
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::setting::Setting;
 use super::side::Side;
 use crate::worker::{Command, Counts, Load, Outcome, Reply, Role, Usage};
 
-/// How long a worker may take to answer what is no work, on a machine that is slow or emulated.
+/// Maximum time of a worker's answer to a command that is no work, on a slow or emulated machine.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
 /// A server and a client of one side, each a process. They end with this value.
@@ -61,7 +61,7 @@ impl Pair {
         Ok(Self { name, client, neighbour: Some(neighbour), server: Some(server) })
     }
 
-    /// What results call the side.
+    /// Returns the side's name in results.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -129,29 +129,29 @@ impl Pair {
         }
     }
 
-    /// What the server has used up; nothing where the client is both.
+    /// Returns the server's usage, or nothing if the client is both.
     ///
     /// # Errors
     ///
-    /// When it does not say.
+    /// Returns an error if the server does not report it.
     pub fn server_usage(&mut self) -> Result<Option<Usage>> {
         self.server.as_mut().map(usage).transpose()
     }
 
-    /// What the client has used up.
+    /// Returns the client's usage.
     ///
     /// # Errors
     ///
-    /// When it does not say.
+    /// Returns an error if the client does not report it.
     pub fn client_usage(&mut self) -> Result<Usage> {
         usage(&mut self.client)
     }
 
-    /// What the client and the server have counted of themselves.
+    /// Returns the counters of the client and of the server.
     ///
     /// # Errors
     ///
-    /// When one does not say, or there is no server.
+    /// Returns an error if either does not report them, or there is no server.
     pub fn counts(&mut self) -> Result<(Counts, Counts)> {
         let server = self.server.as_mut().context("this side has no server of its own")?;
         Ok((counts(&mut self.client)?, counts(server)?))

@@ -1,4 +1,4 @@
-//! What one measurement of one side gave, and the numbers that are read from it.
+//! The result of one measurement of one side, and the numbers derived from it.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use crate::worker::{Load, Outcome, Spent};
 /// One measurement of one side.
 #[derive(Debug, Clone, Copy)]
 pub struct Sample {
-    /// What was asked for.
+    /// The load that was asked for.
     pub load: Load,
-    /// What the client tells.
+    /// The client's report.
     pub client: Outcome,
-    /// What it cost the server.
+    /// The server's cost.
     pub server: Spent,
 }
 

@@ -1,8 +1,8 @@
-//! How the processes of a side run: cores, threads and connections.
+//! The setting of a side's processes: cores, threads and connections.
 
 use crate::processes::Placement;
 
-/// How the processes of a side run.
+/// The setting of a side's processes.
 #[derive(Debug, Clone, Copy)]
 pub struct Setting {
     /// On which cores.
@@ -14,7 +14,7 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// As applications run: on all cores, with tokio's usual runtime, over one connection.
+    /// Returns the setting of an application: all cores, tokio's default runtime, one connection.
     #[must_use]
     pub fn free() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);

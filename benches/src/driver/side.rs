@@ -11,11 +11,11 @@ use crate::worker::Role;
 /// One side of a comparison.
 #[derive(Debug, Clone)]
 pub struct Side {
-    /// What results call it.
+    /// Name in results.
     pub name: String,
     /// The program whose subcommand `worker` is started.
     pub(super) program: PathBuf,
-    /// Where the server listens.
+    /// Address that the server listens on.
     pub(super) address: String,
     /// Arguments of both workers.
     pub(super) arguments: Vec<String>,
@@ -40,7 +40,7 @@ impl Side {
         self
     }
 
-    /// What results call it.
+    /// Returns the name in results.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

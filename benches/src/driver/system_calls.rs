@@ -13,7 +13,7 @@ use farcall_testkit::process::{Process, Signal};
 
 const EVENT: &str = "raw_syscalls:sys_enter";
 
-/// How long `perf` may take to do what it is told.
+/// Maximum time for which `perf` may take to obey a command.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Counts the system calls that the process `id` makes during `work`, on all its threads.

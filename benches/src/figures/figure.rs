@@ -9,15 +9,15 @@ use serde::{Deserialize, Serialize};
 use super::goals::{Better, Goal, PartGoal};
 use crate::statistics::Spread;
 
-/// What was measured of each side beside the figure itself: medians over the rounds, by the name of
-/// the side and of what was measured, for example `tonic` and `cpu_us_per_call`.
+/// Further numbers of each side: medians over the rounds, by side and by number, for example
+/// `tonic` and `cpu_us_per_call`.
 pub type Sides = BTreeMap<String, BTreeMap<String, f64>>;
 
-/// How a value stands to its goal.
+/// A value's relation to its goal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
-    /// What is aimed at is reached.
+    /// The aim is reached.
     Aim,
     /// It may be shipped.
     Ship,
@@ -38,7 +38,7 @@ impl fmt::Display for Standing {
 /// One value of a figure, with everything that it was made of.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Part {
-    /// What tells it from the figure's other parts; empty where there are none.
+    /// Name of the part among the figure's parts. Empty for the only one.
     pub part: String,
     /// The median of the rounds.
     pub value: f64,
@@ -48,15 +48,15 @@ pub struct Part {
     pub rounds: Vec<f64>,
     /// The least and the greatest of the rounds.
     pub range: [f64; 2],
-    /// Which values are the better ones.
+    /// Direction in which values are better.
     pub better: Better,
     /// The least that may be shipped.
     pub ship: f64,
-    /// What is aimed at.
+    /// The aim.
     pub aim: f64,
-    /// How the value stands to these.
+    /// Relation of the value to ship limit and aim.
     pub standing: Standing,
-    /// What else was measured of each side.
+    /// Further numbers of each side.
     pub sides: Sides,
 }
 
@@ -82,7 +82,7 @@ impl Part {
         })
     }
 
-    /// How many times worse than its aim the value is; below one when it is better.
+    /// Returns the factor by which the value is worse than its aim. Below one it is better.
     fn distance(&self) -> f64 {
         match self.better {
             // An aim of nothing has no multiples: the value itself is how far it is.
@@ -111,7 +111,7 @@ pub struct Figure {
     /// The part that is furthest from its aim.
     #[serde(flatten)]
     pub worst: Part,
-    /// What it is, in a line.
+    /// Title, in one line.
     pub title: String,
     /// All parts, in the order of the goals.
     pub parts: Vec<Part>,

@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// Where the figures of a group are measured.
+/// The place where the figures of a group are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Group {
     /// TCP over loopback, on the host.
@@ -17,14 +17,14 @@ pub enum Group {
 }
 
 impl Group {
-    /// Whether it needs RDMA devices.
+    /// Returns true if the group needs RDMA devices.
     #[must_use]
     pub fn is_on_devices(self) -> bool {
         matches!(self, Self::Rdma | Self::ScaleRdma)
     }
 }
 
-/// Which values are the better ones.
+/// The direction in which values are better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Better {
@@ -39,26 +39,26 @@ pub enum Better {
 pub struct Goal {
     /// Its number, such as `T2`.
     pub number: &'static str,
-    /// Where it is measured.
+    /// Group that it is measured with.
     pub group: Group,
-    /// What it is, in a line.
+    /// Title, in one line.
     pub title: &'static str,
-    /// What it consists of: each part has a value and a goal of its own.
+    /// Parts, each with a value and a goal of its own.
     pub parts: &'static [PartGoal],
 }
 
 /// One value of a figure, and what it should be.
 #[derive(Debug)]
 pub struct PartGoal {
-    /// What tells it from the figure's other parts; empty where there are none.
+    /// Name of the part among the figure's parts. Empty for the only one.
     pub name: &'static str,
     /// The unit of its value.
     pub unit: &'static str,
-    /// Which values are the better ones.
+    /// Direction in which values are better.
     pub better: Better,
     /// The least that may be shipped.
     pub ship: f64,
-    /// What is aimed at.
+    /// The aim.
     pub aim: f64,
 }
 
@@ -311,7 +311,7 @@ pub const GOALS: &[Goal] = &[
     goal_of(ScaleRdma, "C7", "32 clients upload at once over RDMA", INCAST),
 ];
 
-/// What many large messages at once may do: to each other, to small ones, and to memory.
+/// Limits on what many large messages at once do: to each other, to small ones, and to memory.
 const INCAST: &[PartGoal] = &[
     part("1 MiB: goodput", "ratio to 1 client", Higher, 0.8, 1.0),
     part("1 MiB: fairness", "Jain's index", Higher, 0.9, 0.95),

@@ -1,5 +1,4 @@
-//! What is measured against what: the goals, the figures that were measured, and the file and the
-//! table that show them.
+//! The goals, the measured figures, and the file and the table that show them.
 //!
 //! Nothing here measures.
 

@@ -30,7 +30,7 @@ impl Table {
         self.rows.push(Row::Failed { number: number.to_owned(), reason: reason.to_owned() });
     }
 
-    /// How many could not be measured.
+    /// Returns the number of figures that could not be measured.
     #[must_use]
     pub fn failed_count(&self) -> usize {
         self.rows.iter().filter(|row| matches!(row, Row::Failed { .. })).count()
@@ -112,9 +112,9 @@ mod tests {
         let text = table.to_string();
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[1].starts_with("T5   messages/s"), "{text}");
-        let words: Vec<&str> = lines[2].split_whitespace().collect();
-        assert_eq!(words[..6], [">=1.20", ">=2.00", "1.50", "1.25", "to", "2.00"]);
-        assert_eq!(words[6], "ship");
+        let pieces: Vec<&str> = lines[2].split_whitespace().collect();
+        assert_eq!(pieces[..6], [">=1.20", ">=2.00", "1.50", "1.25", "to", "2.00"]);
+        assert_eq!(pieces[6], "ship");
         assert_eq!(lines[3], "T6   not measured: the server died");
         assert_eq!(table.failed_count(), 1);
     }

@@ -1,4 +1,4 @@
-//! Where the processes run that the driver starts.
+//! The places in which the driver's processes run.
 
 mod placement;
 

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 
-/// Where the processes of a measurement run.
+/// The cores on which the processes of a measurement run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placement {
     /// Wherever the scheduler puts them.

@@ -1,4 +1,4 @@
-//! How many instructions a call may take: user and kernel, client, server and device together.
+//! The budget of instructions of a call: user and kernel, client, server and device together.
 //!
 //! It is counted in the virtual machine while time counts instructions (`cargo xtask vm --icount`),
 //! where the same work takes the same time however busy the host is. So this is no latency, and a
@@ -22,7 +22,7 @@ use super::{MIB, SMALL};
 use crate::driver::{Bench, Effort, Pair};
 use crate::worker::{Load, Operation, Span};
 
-/// What the tool takes for a round trip: the measure of a machine's libraries.
+/// The tool's cost of a round trip, which measures a machine's libraries.
 #[derive(Debug)]
 struct Yardstick {
     name: &'static str,
@@ -39,7 +39,7 @@ const SHORT: Yardstick =
 const LONG: Yardstick =
     Yardstick { name: "ib_send_lat -e, 1 MiB", size: MIB, count: 20, instructions: 21_037_570.0 };
 
-/// What a call may take.
+/// The budget of a call.
 #[derive(Debug)]
 struct Budget {
     name: &'static str,
@@ -94,17 +94,17 @@ const BUDGETS: &[Budget] = &[
 /// many calls in flight, and by less than 0.1 % otherwise.
 const TOLERANCE: f64 = 0.05;
 
-/// How often the calls are counted. The least counts: a page of a file that is waited for takes
-/// time too, and only makes it more.
+/// Number of times that calls are counted. The least count is taken, because waiting for a page of
+/// a file only adds to it.
 const REPEATS: usize = 3;
 
 /// Arguments of `farcall-bench budgets`.
 #[derive(Debug, Args)]
 pub struct BudgetOptions {
-    /// How long an instruction takes in the virtual machine's time, in nanoseconds.
+    /// Duration of an instruction in the virtual machine's time, in nanoseconds.
     #[arg(long)]
     instruction_nanos: f64,
-    /// Which devices.
+    /// Devices to use.
     #[command(flatten)]
     place: Place,
 }
@@ -134,7 +134,8 @@ impl BudgetOptions {
         }
     }
 
-    /// How many times as many instructions the tool takes here as where the budgets were measured.
+    /// Returns the tool's instructions here, as a multiple of those where the budgets were
+    /// measured.
     fn scale(&self, bench: &Bench, yardstick: &Yardstick) -> Result<f64> {
         let Yardstick { name, size, count, instructions } = *yardstick;
         let mut tool = Perftest::latency(bench, size).with_events().with_count(count);

@@ -6,11 +6,11 @@ use super::contestant::{Contestant, Values};
 use crate::driver::{Bench, Pair, Setting, Side};
 use crate::worker::Load;
 
-/// How long a side polls that never sleeps while it is called, in microseconds: longer than any
-/// round trip, and short enough to leave the processors to the tools.
+/// Time for which a side polls before it sleeps, in microseconds: longer than any round trip, and
+/// short enough to leave the processors to the tools.
 const POLLING: &str = "2000";
 
-/// How farcall waits.
+/// A way for farcall to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// It polls as long as calls come.
@@ -36,8 +36,8 @@ pub(crate) fn over_tcp(bench: &Bench) -> Side {
     bench.farcall(&bench.place.address("tcp")).named("farcall over TCP")
 }
 
-/// How farcall's processes run here: each on one thread, since the devices are software and take
-/// what is left of the processors.
+/// Returns the setting of farcall's processes: one thread each, because the devices are software
+/// and take the rest of the processors.
 pub(crate) fn setting() -> Setting {
     Setting::free().with_threads(0)
 }

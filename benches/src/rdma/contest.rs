@@ -76,7 +76,7 @@ impl Contest {
     }
 }
 
-/// How many messages the look at the beginning of a round takes.
+/// Number of messages in the probe at the beginning of a round.
 const PROBE_COUNT: u64 = 200;
 
 fn rounds(

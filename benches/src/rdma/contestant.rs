@@ -1,16 +1,16 @@
-//! What is measured in a contest: a tool, or calls of ours.
+//! The contestants of a measurement: a tool, or calls of farcall.
 
 use std::collections::BTreeMap;
 
 use anyhow::Result;
 
-/// What a contestant measured, by name: `p50_us`, `mb_per_s`, `calls_per_s` and others. What is
-/// compared has the same name for all.
+/// A contestant's numbers by name: `p50_us`, `mb_per_s`, `calls_per_s` and others. Numbers that are
+/// compared have the same name for all.
 pub(super) type Values = BTreeMap<String, f64>;
 
-/// What can be measured again and again.
+/// A contestant that can be measured repeatedly.
 pub(super) trait Contestant {
-    /// What results call it.
+    /// Returns the name in results.
     fn name(&self) -> &str;
 
     /// Measures it once.

@@ -11,11 +11,11 @@ use crate::driver::{Bench, Pair};
 use crate::figures::{Goal, Part, Sides};
 use crate::worker::{Load, Operation, Span};
 
-/// How long nothing is done, shorter than the 20 s between keepalive's pings. What comes of it is
-/// two counts, and neither depends on how long it really was.
+/// Length of the idle period, shorter than the 20 s between keepalive's pings. The two counts of
+/// the result do not depend on its exact length.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// How long grants and acknowledgements may be on their way after the last call.
+/// Maximum time that grants and acknowledgements are in flight after the last call.
 const SETTLE_LIMIT: Duration = Duration::from_secs(20);
 
 /// Looks in a row, as far apart as below, between which no lane has woken up.

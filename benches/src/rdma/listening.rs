@@ -1,10 +1,10 @@
-//! Whether a tool listens on a TCP port: the tools say nothing when they are ready.
+//! Detects that a tool listens on a TCP port. The tools print nothing when they are ready.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-/// How long a tool may take until it listens, on an emulated machine.
+/// Maximum time until a tool listens, on an emulated machine.
 const LISTEN_LIMIT: Duration = Duration::from_secs(20);
 
 /// Between two looks, since nothing announces it.
@@ -32,8 +32,8 @@ fn is_listening(port: u16) -> bool {
     })
 }
 
-/// Whether a table of the kernel's sockets has one that listens on `port`: the second column ends
-/// with the port in hexadecimal, and the fourth is the state, where 0A is listening.
+/// Returns true if a table of the kernel's sockets has one that listens on `port`. Its second
+/// column ends with the port in hexadecimal, and its fourth is the state, where 0A means listening.
 fn has_listener(table: &str, port: u16) -> bool {
     let port = format!(":{port:04X}");
     table.lines().skip(1).any(|line| {

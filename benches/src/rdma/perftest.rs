@@ -9,8 +9,8 @@ use super::place::Place;
 use super::{perftest_table as table, tool};
 use crate::driver::Bench;
 
-/// What Soft-RoCE reads in a millisecond, in bytes, by which the length of a run is chosen. Where
-/// the device is faster the run is shorter.
+/// Bytes that Soft-RoCE reads in a millisecond. It determines the length of a run; on a faster
+/// device the run is shorter.
 const READ_PER_MILLI: u64 = 200_000;
 
 /// The fewest iterations that the tools accept.

@@ -1,4 +1,4 @@
-//! What the tools of perftest print: one row of numbers under a row of names.
+//! The output of perftest's tools: one row of numbers under a row of names.
 
 use anyhow::{Context as _, Result};
 

@@ -1,4 +1,4 @@
-//! Which devices the figures are measured on.
+//! The devices that the figures are measured on.
 
 use clap::Args;
 
@@ -18,7 +18,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Where farcall's servers listen, on a port of their choice.
+    /// Returns the address that farcall's servers listen on, with any free port.
     pub(crate) fn address(&self, scheme: &str) -> String {
         format!("{scheme}://{}:0", self.server_address)
     }

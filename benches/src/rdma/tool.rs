@@ -10,7 +10,7 @@ use farcall_testkit::process::bounded::tool_output;
 
 use super::listening;
 
-/// How long one run of a tool may take, several times what it does in emulation.
+/// Maximum time of one run of a tool, several times its time in emulation.
 const RUN_LIMIT: Duration = Duration::from_secs(60);
 
 /// The first port that tools meet on. Each run takes the next one, so that it never meets what an

@@ -1,4 +1,4 @@
-//! What `ucx_perftest` prints: one row of numbers under rows of names.
+//! The output of `ucx_perftest`: one row of numbers under rows of names.
 
 use anyhow::{Context as _, Result};
 
@@ -32,8 +32,8 @@ pub(super) fn megabytes_per_second(text: &str) -> Result<f64> {
 /// The last row, which is that of the whole test. It may begin with a word.
 fn last_row(text: &str) -> Result<Vec<f64>> {
     let row = |line: &str| {
-        let words = line.split_whitespace().skip_while(|word| word.ends_with(':'));
-        let row: Option<Vec<f64>> = words.map(|word| word.parse().ok()).collect();
+        let pieces = line.split_whitespace().skip_while(|word| word.ends_with(':'));
+        let row: Option<Vec<f64>> = pieces.map(|word| word.parse().ok()).collect();
         row.filter(|row| row.len() == COLUMNS)
     };
     text.lines().rev().find_map(row).context("ucx_perftest printed no row of numbers")

@@ -1,4 +1,4 @@
-//! What of a side the report shows, and under which heading.
+//! The columns of a side in the report, with their headings.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +58,7 @@ pub(super) fn present<'a>(
     COLUMNS.iter().filter(is_there).copied().collect()
 }
 
-/// What the plot of a figure shows of its sides.
+/// Returns the column that a figure's plot shows.
 pub(super) fn plotted(number: &str) -> Column {
     let name = match number {
         "T1" | "R1" | "R2" => "p50_us",

@@ -15,7 +15,7 @@ pub(super) struct Curve {
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// What stands at the scales.
+/// The labels of the scales.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Axes<'a> {
     pub(super) across: &'a str,
@@ -78,7 +78,7 @@ pub(super) fn draw(title: &str, axes: Axes<'_>, curves: &[Curve]) -> Result<Stri
     })
 }
 
-/// What the model says is a line; what was measured has its points on one.
+/// Draws a line. A model is a line alone; measured values have their points on it.
 fn line(
     area: &Area<'_>,
     places: &[(i32, i32)],

@@ -1,4 +1,4 @@
-//! Which figures are curves, and of what: those that were measured at growing numbers.
+//! The figures that are curves: those that were measured at growing numbers.
 
 use super::columns::COLUMNS;
 use super::curves::Curve;
@@ -55,7 +55,7 @@ pub(super) fn curves(part: &Part, growth: Growth) -> Vec<Curve> {
     curves
 }
 
-/// What the report calls a column.
+/// Returns the report's heading of a column.
 pub(super) fn heading(name: &str) -> &'static str {
     COLUMNS.iter().find(|column| column.name == name).map_or("", |column| column.heading)
 }

@@ -13,7 +13,7 @@ pub(super) struct Bar {
     pub(super) shown: String,
 }
 
-/// How many times as good as its aim something is.
+/// A value as a multiple of its aim.
 #[derive(Debug)]
 pub(super) struct Mark {
     pub(super) label: String,
@@ -23,7 +23,7 @@ pub(super) struct Mark {
     pub(super) value: f64,
     /// The best round.
     pub(super) most: f64,
-    /// What may be shipped.
+    /// The multiple at which the value may be shipped.
     pub(super) ship: f64,
 }
 
@@ -104,16 +104,16 @@ pub(super) fn canvas(height: i32, onto: impl FnOnce(&Area<'_>) -> Result<()>) ->
     Ok(svg)
 }
 
-pub(super) fn text(area: &Area<'_>, words: &str, at: (i32, i32), side: HPos) -> Result<()> {
+pub(super) fn text(area: &Area<'_>, message: &str, at: (i32, i32), side: HPos) -> Result<()> {
     let style = ("sans-serif", 14).into_text_style(area).pos(Pos::new(side, VPos::Center));
-    Ok(area.draw(&Text::new(words.to_owned(), at, style))?)
+    Ok(area.draw(&Text::new(message.to_owned(), at, style))?)
 }
 
 fn middle(row: i32) -> i32 {
     HEAD + row * ROW + ROW / 2
 }
 
-/// Where a multiple of the aim stands; beyond the scale, at its end.
+/// Returns the position of a multiple of the aim. Beyond the scale it is the end of the scale.
 fn position(multiple: f64) -> i32 {
     let (least, most) = MULTIPLES;
     let part = (multiple.clamp(least, most) / least).ln() / (most / least).ln();

@@ -148,8 +148,8 @@ fn grown(
 }
 
 /// Words as a part of a file's name.
-fn file_name(words: &str) -> String {
-    let signs = words.to_lowercase();
+fn file_name(text: &str) -> String {
+    let signs = text.to_lowercase();
     let parts = signs.split(|sign: char| !sign.is_ascii_alphanumeric());
     parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")
 }
@@ -181,7 +181,7 @@ fn bars(part: &Part, column: Column) -> Vec<Bar> {
     part.sides.iter().filter_map(value).collect()
 }
 
-/// How many times as good as their aims the parts are. Those that aim at nothing have no multiples.
+/// Returns the parts as multiples of their aims. Parts without an aim have none.
 fn marks(figures: &[(&str, &Figure)]) -> Vec<Mark> {
     let parts = figures
         .iter()

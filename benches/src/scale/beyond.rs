@@ -12,10 +12,10 @@ use crate::rounds::interleaved;
 use crate::statistics::ratios;
 use crate::worker::{Counts, Load, Operation};
 
-/// What a lane holds by itself.
+/// Connections that a lane holds by itself.
 const HELD: usize = 256;
 
-/// What is connected.
+/// Connections in all.
 const ALL: usize = 320;
 
 const IN_FLIGHT: usize = 64;
@@ -68,7 +68,7 @@ fn add_paths(sides: &mut Sides, client: &Counts, server: &Counts) -> Result<()> 
     Ok(())
 }
 
-/// What a server has counted with one connection, and by how many KiB it grows for each further.
+/// Returns the server's counters with one connection, and the KiB that each further one adds.
 fn alone(bench: &Bench) -> Result<(Counts, f64)> {
     let mut pair = Pair::start(&bench.farcall(&bench.place.address("rdma")), &setting())?;
     let (_, counts) = pair.counts()?;

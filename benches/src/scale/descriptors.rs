@@ -1,9 +1,9 @@
-//! Whether a process may have as many descriptors as connections need.
+//! Checks that a process may open as many descriptors as its connections need.
 
 use anyhow::{Context as _, Result, ensure};
 use nix::sys::resource::{Resource, getrlimit};
 
-/// What a process has open beside its connections: pipes, the reactor's, the runtime's.
+/// Descriptors of a process beside its connections: pipes, the reactor's, the runtime's.
 const OTHERS: u64 = 64;
 
 /// Sees to it that a server or a client can have `connections` of them. Workers raise their own
@@ -30,10 +30,10 @@ mod tests {
     #[test]
     fn a_limit_that_is_too_low_is_named_with_its_remedy() {
         require(1).unwrap();
-        let words = require(usize::MAX >> 1).err().map(|error| error.to_string());
+        let text = require(usize::MAX >> 1).err().map(|error| error.to_string());
         let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
         // Where there is no limit nothing is too much.
-        assert_eq!(words.is_some(), hard < u64::MAX >> 1);
-        assert!(words.is_none_or(|words| words.contains("ulimit -Hn")));
+        assert_eq!(text.is_some(), hard < u64::MAX >> 1);
+        assert!(text.is_none_or(|text| text.contains("ulimit -Hn")));
     }
 }

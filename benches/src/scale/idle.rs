@@ -14,13 +14,13 @@ use crate::statistics::Spread;
 /// Connections before those that are counted, so that what only the first ones need is there.
 const WARM_UP_COUNT: usize = 64;
 
-/// How long nothing is called, in which processor time is counted.
+/// Length of the idle period in which processor time is counted.
 const IDLE: Duration = Duration::from_secs(2);
 
 /// Rounds at most: memory differs little from one to the next.
 const ROUNDS_MAX: usize = 3;
 
-/// What a round of a side gives.
+/// The numbers of a side's round.
 struct Idle {
     kib: f64,
     percent: f64,

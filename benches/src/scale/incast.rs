@@ -29,14 +29,14 @@ pub(super) fn over_rdma(bench: &Bench, goal: &Goal) -> Result<Vec<Part>> {
     measure(bench, goal, &on_devices(bench)?, crowd)
 }
 
-/// How many clients, and where they run.
+/// The number of clients, and their place.
 #[derive(Clone, Copy)]
 struct Crowd {
     clients: usize,
     setting: Setting,
 }
 
-/// What a side does with messages of one size.
+/// A side's work with messages of one size.
 struct Rounds {
     one: Vec<Sample>,
     all: Vec<Sample>,

@@ -1,4 +1,4 @@
-//! What both sides of a measurement over TLS have: an authority, and a certificate for 127.0.0.1.
+//! The certificates of a measurement over TLS: an authority, and a certificate for 127.0.0.1.
 
 use std::fs;
 use std::path::{Path, PathBuf};

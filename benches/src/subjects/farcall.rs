@@ -16,13 +16,13 @@ use crate::proto::{Payload, Wanted};
 use crate::service::Service;
 use crate::worker::{Caller, Client, Counts, Quota, Subject, Tally};
 
-/// How farcall is configured for a measurement.
+/// Options of farcall for a measurement.
 #[derive(Debug, Clone, Default, Args)]
 pub struct FarcallOptions {
-    /// How long to poll before sleeping, in microseconds (RDMA only).
+    /// Time to poll before sleeping, in microseconds (RDMA only).
     #[arg(long)]
     pub spin_us: Option<u64>,
-    /// How far the keys reach that the peer is given: auto, window or region (RDMA only).
+    /// Scope of the keys that peers get: auto, window or region (RDMA only).
     #[arg(long)]
     pub rkey_scope: Option<farcall::RkeyScope>,
     /// Queue pairs of a connection for READs alone (RDMA only).
@@ -76,19 +76,19 @@ impl Farcall {
         Self { rdma: options.rdma(), lent: options.lent, certificates, server: OnceLock::new() }
     }
 
-    /// How its clients speak TLS.
+    /// Returns the TLS settings of its clients.
     fn client_tls(&self) -> Result<Option<ClientTls>> {
         let Some(files) = &self.certificates else { return Ok(None) };
         Ok(Some(ClientTls::new(ClientTlsConfig::default().with_ca(&files.ca))?))
     }
 
-    /// How its server speaks TLS.
+    /// Returns the TLS settings of its server.
     fn server_tls(&self) -> Result<Option<ServerTls>> {
         let Some(files) = &self.certificates else { return Ok(None) };
         Ok(Some(ServerTls::new(ServerTlsConfig::new(&files.cert, &files.key))?))
     }
 
-    /// What its lanes have and have done.
+    /// Returns the state and the counters of its lanes.
     fn lane_counts(&self) -> Counts {
         // Receive slots that a connection can be promised, control messages among them.
         let rules = RdmaConfig::default();

@@ -1,4 +1,4 @@
-//! What is built in: farcall itself, and the two that show where the floor is.
+//! The built-in subjects: farcall itself, and the two that show the floor.
 //!
 //! Peers that bring libraries of their own stand in `benches/peers`.
 
@@ -35,7 +35,7 @@ pub enum Kind {
 /// The arguments of a worker of this crate.
 #[derive(Debug, Args)]
 pub struct BuiltIn {
-    /// What serves or calls.
+    /// The subject that serves or calls.
     #[arg(long, value_enum, default_value_t = Kind::Farcall)]
     subject: Kind,
     #[command(flatten)]

@@ -169,7 +169,7 @@ impl Frames {
     }
 }
 
-/// Who waits for the frames of an id.
+/// A waiter for the frames of a call.
 enum Waiter {
     Call(oneshot::Sender<Bytes>),
     Stream(mpsc::Sender<Bytes>),

@@ -1,4 +1,4 @@
-//! What no figure is made of, and the report shows beside them: other numbers of calls in flight
+//! Measurements that no figure uses, shown next to the figures: other numbers of calls in flight
 //! and of connections, other runtimes, other transports, and system calls.
 
 use anyhow::Result;

@@ -13,7 +13,7 @@ use super::server;
 use super::subject::Subject;
 use super::usage::{AllocationCounter, Usage};
 
-/// Which side of a subject a worker is.
+/// A worker's side of a subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Role {
     /// The one that is called.
@@ -25,9 +25,9 @@ pub enum Role {
 /// The arguments that all workers have.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Which side.
+    /// Side of the subject.
     pub role: Role,
-    /// Where the server listens, or the server that the client calls.
+    /// Address to serve on, or address of the server to call.
     pub address: String,
     /// Threads of the runtime; 0 runs everything on the main thread.
     #[arg(long, default_value_t = 0)]

@@ -37,7 +37,7 @@ pub trait Client: Clone + Sized + 'static {
 pub struct Caller<C> {
     /// One, or several where there are more connections than calls in flight.
     clients: Vec<C>,
-    /// Whose turn it is.
+    /// Index of the connection to use next.
     next: usize,
     load: Load,
     payload: Bytes,

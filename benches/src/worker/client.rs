@@ -56,7 +56,7 @@ impl<S: Subject> Fleet<S> {
         self.connections.first().expect("a fleet has at least one connection")
     }
 
-    /// What the subject has counted of itself, over the connections that are called over.
+    /// Returns the subject's counters of these connections.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.subject.counts(&self.connections)

@@ -10,24 +10,24 @@ use super::load::{Load, Outcome};
 use super::subject::Counts;
 use super::usage::Usage;
 
-/// What the driver asks for.
+/// A command of the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Command {
-    /// What the process has used up so far.
+    /// Asks for the resources that the process has used so far.
     Usage,
-    /// What the subject has counted of itself so far.
+    /// Asks for the subject's counters so far.
     Counts,
     /// Run a load (clients only).
     Load(Load),
     /// Make that many connections more, call once over each, and hold them (clients only).
     Hold {
-        /// How many.
+        /// Number of connections.
         connections: usize,
     },
 }
 
-/// What a worker answers.
+/// A worker's reply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
@@ -36,9 +36,9 @@ pub enum Reply {
         /// The address, with the port that was chosen.
         address: String,
     },
-    /// What it has used up.
+    /// The used resources.
     Usage(Usage),
-    /// What the subject has counted.
+    /// The subject's counters.
     Counted(Counts),
     /// A load has ended.
     Loaded(Outcome),

@@ -1,4 +1,4 @@
-//! What a client is asked to do, and what it tells of it.
+//! The load of a client, and its report.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::usage::Spent;
 
-/// What is called.
+/// An operation to call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
@@ -21,18 +21,18 @@ pub enum Operation {
     Feed,
 }
 
-/// How long a client calls.
+/// The length of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Span {
     /// Until so many calls or messages have been made, rounded up to a multiple of those in flight.
     Calls(u64),
-    /// As long as this, in milliseconds. Calls that began within it are waited for and counted.
+    /// Time in milliseconds. Calls that begin within it are completed and counted.
     Millis(u64),
 }
 
 impl Span {
-    /// How long the load itself should take at most.
+    /// Returns the maximum time that the load itself should take.
     #[must_use]
     pub fn duration_max(self) -> Duration {
         match self {
@@ -43,16 +43,16 @@ impl Span {
     }
 }
 
-/// What a client is asked to do.
+/// A load for a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
-    /// What is called.
+    /// Operation to call.
     pub operation: Operation,
     /// Bytes of payload.
     pub size: usize,
     /// Calls in flight, over all connections, on which they take turns.
     pub in_flight: usize,
-    /// How long.
+    /// Length of the load.
     pub span: Span,
     /// The length of large messages that go up and down the first connection all the while, one
     /// each way at a time; nothing for none.
@@ -79,13 +79,13 @@ impl Load {
     }
 }
 
-/// What a client tells of a load. Latencies are in microseconds; they are those of whole calls, or
-/// nothing where messages are counted.
+/// A client's report of a load. Latencies are in microseconds, of whole calls. There are none where
+/// messages are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Calls that were made, or messages that were received.
     pub count: u64,
-    /// How long that took.
+    /// Time that it took, in seconds.
     pub seconds: f64,
     /// The median latency.
     pub p50_us: f64,
@@ -95,8 +95,8 @@ pub struct Outcome {
     pub p99_us: f64,
     /// The longest latency.
     pub longest_us: f64,
-    /// How equal the callers fared in what they counted (Jain's index): 1 when all are alike.
+    /// Fairness among the callers (Jain's index): 1 if all have the same count.
     pub fairness: f64,
-    /// What it cost the client's process.
+    /// Cost to the client's process.
     pub spent: Spent,
 }

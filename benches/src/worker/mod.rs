@@ -1,4 +1,4 @@
-//! What runs inside of a worker process.
+//! A worker process.
 //!
 //! A worker is a server or a client of one subject. The driver writes [`Command`]s to its standard
 //! input and reads [`Reply`]s from its standard output, one line of JSON each, one reply for each

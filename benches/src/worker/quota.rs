@@ -1,14 +1,14 @@
-//! How much of a load one caller still has to do.
+//! The remaining work of one caller of a load.
 
 use std::time::{Duration, Instant};
 
 use super::load::Span;
 
-/// How many messages of a stream are taken between two looks at the clock, which costs about as
-/// much as a message.
+/// Number of messages of a stream between two reads of the clock, which costs about as much as a
+/// message.
 const MESSAGES_PER_LOOK: u64 = 64;
 
-/// What one caller still has to do, and what it has done.
+/// One caller's remaining and finished work.
 #[derive(Debug, Clone, Copy)]
 pub struct Quota {
     limit: Limit,
@@ -32,7 +32,7 @@ impl Quota {
         Self { limit, done: 0 }
     }
 
-    /// Whether another call is to be made at `now`, when the one before has ended.
+    /// Returns true if another call must begin at `now`, after the previous one has ended.
     #[must_use]
     pub fn wants_call(&self, now: Instant) -> bool {
         match self.limit {
@@ -41,7 +41,7 @@ impl Quota {
         }
     }
 
-    /// Whether another message of a stream is to be taken.
+    /// Returns true if the stream must take another message.
     #[must_use]
     pub fn wants_message(&self) -> bool {
         match self.limit {
@@ -52,7 +52,8 @@ impl Quota {
         }
     }
 
-    /// How many more may be begun together, of at most `most`: for those who send in batches.
+    /// Returns the number of calls that may begin together, at most `most`, for callers that send
+    /// in batches.
     #[must_use]
     pub fn batch(&self, now: Instant, most: usize) -> usize {
         match self.limit {
@@ -78,7 +79,7 @@ impl Quota {
         self.done += count;
     }
 
-    /// How many have ended.
+    /// Returns the number of ended calls or messages.
     #[must_use]
     pub fn done(&self) -> u64 {
         self.done

@@ -1,4 +1,4 @@
-//! What a subject has to be able to do: the benchmark's service, as a server and as a client.
+//! The interface of a subject: the benchmark's service, as a server and as a client.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use super::load::Load;
 use super::quota::Quota;
 use super::tally::Tally;
 
-/// What an implementation has counted of itself since it began, by name.
+/// Counters of an implementation since its start, by name.
 pub type Counts = BTreeMap<String, u64>;
 
 /// One implementation of the benchmark's service: farcall, or a peer that it is compared with.
@@ -27,7 +27,7 @@ pub trait Subject {
     /// Connects to a server.
     async fn connect(&self, address: &str) -> Result<Self::Connection>;
 
-    /// What it has counted, as a server, and as a client with these connections.
+    /// Returns the counters of a server, or of a client with these connections.
     fn counts(&self, _connections: &[Self::Connection]) -> Counts {
         Counts::new()
     }
@@ -59,7 +59,7 @@ impl<C: Client> Connection for C {
         (0..in_flight).map(|_| C::spawn(caller.clone())).collect()
     }
 
-    /// As many callers as calls in flight; each goes around connections of its own.
+    /// Starts as many callers as the load has calls in flight. Each takes the connections in turn.
     fn start_all(connections: &[Self], load: &Load, quota: Quota) -> Callers {
         let payload = Bytes::from(vec![5; load.size]);
         let callers = 0..load.in_flight;
@@ -73,7 +73,7 @@ impl<C: Client> Connection for C {
     }
 }
 
-/// When a load begins: now, once for all its callers.
+/// Starts a load: reads the clock once for all its callers.
 pub(super) fn quota(load: &Load) -> (Instant, Quota) {
     let start = Instant::now();
     (start, Quota::of(load.span, start, load.in_flight))

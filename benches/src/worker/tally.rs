@@ -9,13 +9,13 @@ use rpc_transport_rdma::testing::jain;
 use super::load::Outcome;
 use super::usage::Spent;
 
-/// What callers have counted.
+/// The count of all callers.
 #[derive(Debug)]
 pub struct Tally {
     /// In nanoseconds, to three digits.
     latencies: Histogram<u64>,
     count: u64,
-    /// How many each caller has counted that was added.
+    /// Count of each caller that was added.
     by_caller: Vec<f64>,
 }
 
@@ -57,11 +57,11 @@ impl Tally {
         Ok(())
     }
 
-    /// What there is to tell, after `time`.
+    /// Returns the report after `time`.
     ///
     /// # Errors
     ///
-    /// When nothing was counted.
+    /// Returns an error if nothing was counted.
     pub fn outcome(&self, time: Duration, spent: Spent) -> Result<Outcome> {
         ensure!(self.count > 0, "not one call or message in {} s", time.as_secs_f64());
         let us = |quantile| self.latencies.value_at_quantile(quantile) as f64 / 1000.0;

@@ -1,4 +1,4 @@
-//! What a process has used up, as Linux counts it.
+//! The resources that a process has used, by Linux's counters.
 
 use anyhow::{Context as _, Result};
 use farcall_testkit::counters::ProcessStatus;
@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 /// one, since counting slows everything else down.
 pub type AllocationCounter = fn() -> u64;
 
-/// What a process has used up since it began, and its memory.
+/// The resources that a process has used since its start, and its memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// Time in user mode, in microseconds.
     pub user_us: u64,
     /// Time in the kernel, in microseconds.
     pub system_us: u64,
-    /// How often it gave the processor away, by waiting or by being preempted.
+    /// Number of context switches, voluntary or by preemption.
     pub switches: u64,
     /// Memory that it has now, in KiB.
     pub resident_kib: u64,
@@ -29,11 +29,11 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// That of this process.
+    /// Returns the usage of this process.
     ///
     /// # Errors
     ///
-    /// When the kernel does not say.
+    /// Returns an error if the kernel does not report it.
     pub fn now(counter: Option<AllocationCounter>) -> Result<Self> {
         let usage = getrusage(UsageWho::RUSAGE_SELF).context("asking for the resources used")?;
         let status = ProcessStatus::own()?;
@@ -48,7 +48,7 @@ impl Usage {
         })
     }
 
-    /// What was used up since `earlier`.
+    /// Returns the usage since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Spent {
         Spent {
@@ -61,14 +61,14 @@ impl Usage {
     }
 }
 
-/// What a process has used up for something.
+/// The cost of some work to a process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spent {
     /// Time in user mode, in microseconds.
     pub user_us: u64,
     /// Time in the kernel, in microseconds.
     pub system_us: u64,
-    /// How often it gave the processor away.
+    /// Number of context switches.
     pub switches: u64,
     /// The most memory that it had up to the end, in KiB.
     pub peak_kib: u64,

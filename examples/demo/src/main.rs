@@ -23,7 +23,7 @@ use run::{Plan, run};
 /// counted on both sides.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Where to serve and to call.
+    /// Addresses to serve and to call.
     #[arg(default_values = ["inproc://kv", "tcp://127.0.0.1:0"])]
     addresses: Vec<String>,
     /// The most puts, and as many ranges, with values of one length.

@@ -1,4 +1,4 @@
-//! What the kernel has counted: work of RDMA devices, and TCP's.
+//! Counters of the kernel: work of RDMA devices, and TCP segments.
 //!
 //! The counters are of the whole machine, so they tell something only where nothing else is busy,
 //! as in the virtual machine of `cargo xtask demo`. Bytes of IP are not among them: Soft-RoCE's

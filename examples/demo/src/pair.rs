@@ -65,11 +65,11 @@ impl Pair {
         self.channel.clone()
     }
 
-    /// What the client's connection says of itself.
+    /// Returns what the client's connection reports about itself.
     ///
     /// # Errors
     ///
-    /// When it has ended.
+    /// Returns an error if the connection has ended.
     pub(crate) fn info(&self) -> Result<ConnectionInfo> {
         self.channel
             .endpoints()
@@ -78,11 +78,12 @@ impl Pair {
             .context("the connection has ended")
     }
 
-    /// What both sides have counted: the client's frames, and the bytes that either has copied.
+    /// Returns the counters of both sides: the client's frames, and the bytes that each side
+    /// copied.
     ///
     /// # Errors
     ///
-    /// When there is not one connection.
+    /// Returns an error unless there is exactly one connection.
     pub(crate) fn stats(&self) -> Result<TransportStats> {
         let mut stats = self.info()?.stats;
         match &self.server.connections()[..] {

@@ -5,10 +5,10 @@ use std::time::Duration;
 use farcall_testkit::table::Columns;
 use hdrhistogram::Histogram;
 
-/// What one size of values has cost over one transport.
+/// The cost of one size of values over one transport.
 #[derive(Debug)]
 pub(crate) struct Row {
-    /// What carried the calls.
+    /// The transport that carried the calls.
     pub(crate) transport: &'static str,
     /// The length of a value in bytes.
     pub(crate) value_len: usize,
@@ -18,7 +18,7 @@ pub(crate) struct Row {
     pub(crate) call_count: u64,
     /// The latency of puts and ranges, in nanoseconds.
     pub(crate) latency: Histogram<u64>,
-    /// What puts and ranges took together, one after the other.
+    /// Time of all puts and ranges, one after the other.
     pub(crate) elapsed: Duration,
     /// The bytes that farcall copied, on both sides.
     pub(crate) copied_bytes: u64,

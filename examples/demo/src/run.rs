@@ -7,7 +7,7 @@ use crate::pair::Pair;
 use crate::row::Speeds;
 use crate::workload::workload;
 
-/// How much of it.
+/// The amount of work.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     /// The lengths of values, in bytes.
@@ -18,8 +18,8 @@ pub(crate) struct Plan {
     pub(crate) speeds: Speeds,
 }
 
-/// What the values of one length may add up to, so that a large one takes no longer than many
-/// small ones.
+/// Maximum sum of the lengths of one size of values, in bytes. It keeps a large one from taking
+/// longer than many small ones.
 const MOVED_BYTES_MAX: u64 = 128 << 20;
 
 impl Plan {

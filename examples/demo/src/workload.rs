@@ -1,4 +1,4 @@
-//! What the client does with one size of values: puts, ranges and deletes, every byte checked.
+//! The client's work with one size of values: puts, ranges and deletes, every byte checked.
 
 use std::time::{Duration, Instant};
 

@@ -49,8 +49,8 @@ fn emulated_speeds_are_marked_and_explained() {
 fn the_demo_fails_where_rdma_is_demanded_and_not_possible() {
     let output = demo(&["rdma://127.0.0.1:0", "--calls", "1", "--sizes", "64"]);
     assert!(!output.status.success());
-    let words = text(&output.stderr);
-    assert!(words.contains("RDMA is required"), "{words}");
+    let message = text(&output.stderr);
+    assert!(message.contains("RDMA is required"), "{message}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use farcall_examples::{Kv, MESSAGE_LEN_MAX};
 /// Serves etcd's key-value service from memory until it is interrupted.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Where to listen, for example `auto://0.0.0.0:7000`.
+    /// Address to listen on, for example `auto://0.0.0.0:7000`.
     address: String,
 }
 

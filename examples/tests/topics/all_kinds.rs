@@ -26,8 +26,8 @@ impl Talk for Echo {
     }
 
     async fn listen(&self, request: Request<Line>) -> Result<Response<Lines>, Status> {
-        let words = request.into_inner().text;
-        let lines: Vec<_> = words.split(' ').map(|word| Ok(line(word))).collect();
+        let sentence = request.into_inner().text;
+        let lines: Vec<_> = sentence.split(' ').map(|word| Ok(line(word))).collect();
         Ok(Response::new(Box::pin(tokio_stream::iter(lines))))
     }
 

@@ -21,8 +21,8 @@ impl Greeter for Strict {
         if name.is_empty() {
             let mut details = ErrorDetails::new();
             details.add_bad_request_violation("name", "it is empty");
-            let words = "the request makes no sense";
-            return Err(Status::with_error_details(Code::InvalidArgument, words, details));
+            let text = "the request makes no sense";
+            return Err(Status::with_error_details(Code::InvalidArgument, text, details));
         }
         Ok(Response::new(HelloReply { message: name }))
     }

@@ -19,7 +19,7 @@ async fn a_call_without_a_socket() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// As a program does that is told at its start which services to offer.
+/// A program may learn only at its start which services to offer.
 #[tokio::test]
 async fn a_service_that_is_left_out_is_unimplemented() -> anyhow::Result<()> {
     for is_offered in [true, false] {

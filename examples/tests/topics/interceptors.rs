@@ -37,7 +37,8 @@ async fn calls_need_a_token() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// As `tonic::service::InterceptorLayer`: around all services of a server, and among other layers.
+/// Works like `tonic::service::InterceptorLayer`: around all services of a server, among other
+/// layers.
 #[tokio::test]
 async fn interceptors_are_layers_too() -> anyhow::Result<()> {
     let listener = Server::builder()

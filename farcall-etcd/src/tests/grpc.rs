@@ -1,4 +1,4 @@
-//! Servers of gRPC that are registered in etcd.
+//! gRPC servers that are registered in etcd.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use super::*;
 static WHO: ServiceDescriptor =
     ServiceDescriptor { name: "t.Who", methods: &[method("/t.Who/Ask", CallKind::Unary)] };
 
-/// Answers with its number.
+/// A service that answers with its number.
 struct Who(u64);
 
 impl Service for Who {
@@ -26,7 +26,7 @@ impl Service for Who {
     }
 }
 
-/// A server with this number at a port of loopback. Returns its host and port.
+/// Serves at a loopback port. Returns the host and port.
 async fn serve(service: impl Service) -> String {
     let builder = Server::builder().add_service(service);
     let listener = builder.bind("tcp://127.0.0.1:0").await.expect("a port of loopback");
@@ -35,7 +35,7 @@ async fn serve(service: impl Service) -> String {
     address
 }
 
-/// A settings file of a test's own. Dropped, it is deleted.
+/// A settings file for one test, deleted on drop.
 struct File(PathBuf);
 
 impl File {
@@ -58,13 +58,13 @@ impl Drop for File {
     }
 }
 
-/// Calls until the server with that number has answered ten calls in a row.
+/// Calls until the server with this number has answered ten calls in a row.
 async fn reach(channel: &Channel, number: u64) {
     let calling = async {
         let mut in_a_row = 0;
         while in_a_row < 10 {
-            let asked = unary::<(), u64>(channel, &WHO.methods[0], Request::new(()));
-            let is_answered = asked.await.is_ok_and(|response| response.into_inner() == number);
+            let calling = unary::<(), u64>(channel, &WHO.methods[0], Request::new(()));
+            let is_answered = calling.await.is_ok_and(|response| response.into_inner() == number);
             in_a_row = if is_answered { in_a_row + 1 } else { 0 };
             tokio::task::yield_now().await;
         }
@@ -72,7 +72,7 @@ async fn reach(channel: &Channel, number: u64) {
     timeout(Duration::from_secs(60), calling).await.expect("the server is called");
 }
 
-/// etcd's calls go over `grpc://`, as to a real one.
+/// etcd's calls use `grpc://`, as with a real etcd.
 #[tokio::test]
 async fn a_target_of_a_file_goes_to_etcd_and_back() {
     let fake = Fake::default();
@@ -99,9 +99,9 @@ async fn a_target_of_a_file_goes_to_etcd_and_back() {
     entry.withdraw().await.expect("etcd answers");
 }
 
-/// An entry names its server with the scheme of gRPC, or has it from the target.
+/// An entry names its server with gRPC's scheme, or gets the scheme from the target.
 #[tokio::test]
-async fn servers_of_grpc_under_a_prefix_share_calls() {
+async fn grpc_servers_under_a_prefix_share_calls() {
     let (fake, etcd) = etcd();
     for (number, scheme) in [(1, ""), (2, "grpc://")] {
         let address = format!("{scheme}{}", serve(Who(number)).await);
@@ -112,8 +112,8 @@ async fn servers_of_grpc_under_a_prefix_share_calls() {
     let resolver = Etcd::new(etcd.channel(), "/shop", Scheme::Grpc);
     let channel = channel.connect_with_resolver(resolver);
     let ask = async || {
-        let asked = unary::<(), u64>(&channel, &WHO.methods[0], Request::new(()));
-        asked.await.expect("a server answers").into_inner()
+        let calling = unary::<(), u64>(&channel, &WHO.methods[0], Request::new(()));
+        calling.await.expect("a server answers").into_inner()
     };
     let changing = async {
         let mut found = BTreeSet::new();

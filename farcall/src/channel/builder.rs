@@ -12,10 +12,10 @@ use std::sync::Arc;
 use rpc_core::client::attempts::ServiceConfig;
 use rpc_core::client::endpoints::Endpoints;
 use rpc_core::client::{
-    CallRules, ChannelParts, ChannelSettings, ConfiguredNames, Credentials, Subchannel, Target,
-    TargetRules, Watched,
+    CallRules, ChannelParts, ChannelSettings, ClientConfig, ConfiguredNames, Credentials,
+    Subchannel, Target, TargetRules, Watched,
 };
-use rpc_core::connect::{ClientConfig, UpgradePolicy};
+use rpc_core::connect::UpgradePolicy;
 use rpc_core::inproc::InprocConnector;
 use rpc_core::settings::{Layers, expect_valid};
 #[cfg(feature = "grpc")]
@@ -60,7 +60,7 @@ pub struct ChannelBuilder {
     rdma: Option<Rdma>,
     tls: Option<ClientTls>,
     credentials: Credentials,
-    /// Whether they may go over connections that are not encrypted.
+    /// Set if the credentials may travel over unencrypted connections.
     are_credentials_shown: bool,
     /// The target of settings that may change, in the place of `address` and of the file's layer.
     live: Option<Arc<LiveTarget>>,
@@ -88,7 +88,7 @@ impl ServiceLayers {
     }
 }
 
-/// Whether there is TLS around HTTP/2.
+/// Returns the scheme of an address: HTTP/2 with or without TLS.
 #[cfg(feature = "grpc")]
 fn scheme(address: &Address) -> Scheme {
     match address {
@@ -274,7 +274,7 @@ impl ChannelBuilder {
         self.address.names_many() || self.settings().balance.connections > 1
     }
 
-    /// What is asked of the encryption of connections.
+    /// Returns the requirements on encryption.
     fn encryption(&self) -> Encryption {
         let required_by = if self.settings().require_encryption {
             Some(RequiredBy::Setting)
@@ -310,7 +310,7 @@ impl ChannelBuilder {
         }
     }
 
-    /// What the connector needs, and what is left for the channel.
+    /// Splits the builder into the connector's part and the channel's part.
     fn prepare(self) -> (ClientConfig, Prepared) {
         let (encryption, names, parts) = (self.encryption(), self.names(), self.parts());
         let settings = Arc::new(self.settings());

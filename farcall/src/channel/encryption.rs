@@ -1,4 +1,4 @@
-//! What is asked of the encryption of a channel's connections, and what follows from it.
+//! The requirements on the encryption of a channel's connections, and their consequences.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl ServiceName {
     }
 }
 
-/// What has it that connections are encrypted.
+/// The setting that requires encryption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequiredBy {
     /// `require_encryption`.
@@ -64,7 +64,7 @@ pub(super) enum RequiredBy {
     Credentials,
 }
 
-/// What is asked of the encryption of a channel's connections.
+/// The requirements on the encryption of a channel's connections.
 #[derive(Debug, Clone)]
 pub(super) struct Encryption {
     tls: Option<ClientTls>,
@@ -95,7 +95,7 @@ impl Encryption {
         tls::connector(connector, self.tls.as_ref(), host)
     }
 
-    /// Which path a connection to `address` takes.
+    /// Returns the path that a connection to `address` takes.
     pub(super) fn policy_of(&self, address: &Address, rdma: Option<&Rdma>) -> UpgradePolicy {
         let upgrade = |rdma: &Rdma| -> Arc<dyn Upgrade> {
             match self.required_by {

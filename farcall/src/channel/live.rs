@@ -22,7 +22,7 @@ pub(super) fn attempts(config: ServiceConfig) -> Option<Arc<PolicyAttempts>> {
 /// them lives.
 #[derive(Debug)]
 pub(crate) struct LiveTarget {
-    /// What error messages call it.
+    /// Name in error messages.
     pub(super) name: String,
     pub(super) address: watch::Sender<Address>,
     pub(super) rules: Arc<WatchedRules>,
@@ -49,7 +49,7 @@ struct TargetResolver {
     name: String,
     address: watch::Receiver<Address>,
     schemes: CustomSchemes,
-    /// That of the address as it is now.
+    /// Resolver of the current address.
     inner: Box<dyn Resolve>,
 }
 

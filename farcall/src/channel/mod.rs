@@ -163,7 +163,7 @@ impl Channel {
         self.0.buffer(len).await
     }
 
-    /// Which path calls take at this moment, and why not RDMA.
+    /// Returns the path that calls take at this moment, with the reason if it is not RDMA.
     ///
     /// # Examples
     ///
@@ -185,8 +185,8 @@ impl Channel {
         self.0.path()
     }
 
-    /// Where the channel stands, by gRPC's states. That of a channel with many endpoints is the
-    /// best of theirs, and `TransientFailure` before the first answer of its resolver.
+    /// Returns gRPC's connectivity state of the channel. With many endpoints it is the best of
+    /// theirs, and `TransientFailure` before the first answer of the resolver.
     #[must_use]
     pub fn connectivity(&self) -> Connectivity {
         self.0.connectivity()

@@ -1,4 +1,4 @@
-//! What a server can take its connections from, beside an address.
+//! Sources of a server's connections other than an address.
 
 use std::error::Error;
 
@@ -106,7 +106,8 @@ mod tests {
     use futures::channel::oneshot;
     use futures::future::BoxFuture;
     use futures::stream;
-    use rpc_core::connect::{Bootstrap, ClientConfig};
+    use rpc_core::client::ClientConfig;
+    use rpc_core::connect::Bootstrap;
     use rpc_transport_tcp::StreamConnector;
     use tokio::io::DuplexStream;
 

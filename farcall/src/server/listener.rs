@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use rpc_core::InvalidSetting;
-use rpc_core::connect::{self, Bootstrap, Declined, OtherProtocol};
-use rpc_core::server::{Listen, Offers};
+use rpc_core::connect::{self, Bootstrap, Declined};
+use rpc_core::server::{Listen, Offers, OtherProtocol};
 use rpc_transport_tcp::{ProxyNetworks, SocketAccess};
 
 use super::offer::Offer;

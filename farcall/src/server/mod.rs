@@ -185,7 +185,7 @@ impl Server {
         self.core.memory_held()
     }
 
-    /// What every open connection says of itself.
+    /// Returns the state of every open connection.
     #[must_use]
     pub fn connections(&self) -> Vec<ConnectionInfo> {
         self.core.connections()

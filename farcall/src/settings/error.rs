@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, and where.
+//! An error of a configuration, and its place.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -31,7 +31,7 @@ pub enum SettingsError {
     Variable {
         /// The variable's name.
         variable: String,
-        /// What is wrong, and what would be right.
+        /// Description of the fault and of what would be right.
         message: String,
     },
     /// The settings cannot be watched.
@@ -53,12 +53,12 @@ pub enum SettingsError {
     Missing {
         /// The file.
         origin: String,
-        /// What is missing, and what there is.
+        /// Description of what is missing and what exists.
         message: String,
     },
 }
 
-/// What is wrong at a place of the file.
+/// An error at a place of the file.
 pub struct Misplaced {
     message: String,
     key: String,

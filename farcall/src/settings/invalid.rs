@@ -1,4 +1,4 @@
-//! How tables give their values to setters, and what becomes of values that cannot be.
+//! Passes the values of tables to setters, and reports values out of range.
 
 use rpc_core::InvalidSetting;
 

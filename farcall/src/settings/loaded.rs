@@ -1,4 +1,4 @@
-//! What was read, and the builders that it makes.
+//! Parsed settings, and the builders made from them.
 
 use std::collections::BTreeMap;
 

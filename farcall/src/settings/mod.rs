@@ -135,16 +135,16 @@ impl Settings {
         Ok(Self { shared: Arc::new(Shared::new(loaded, path)), rdma })
     }
 
-    /// Has the channels and servers that are made from here on take what the file says later. The
-    /// [`Reloader`] reads it: [`Reloader::run`] when the file has changed, and
-    /// [`Reloader::reload`] at once.
+    /// Watches the file. Channels and servers made after this call follow its changes. The
+    /// [`Reloader`] reads it: [`Reloader::run`] after a change of the file, [`Reloader::reload`] at
+    /// once.
     ///
-    /// [`Settings::reference`] marks what changes while the program runs: the addresses of targets
-    /// and how their calls are made, the rules of servers, the files of TLS. A reload says of
-    /// every other key that it takes effect at the next start.
+    /// [`Settings::reference`] marks the keys that change while the program runs: addresses of
+    /// targets, rules of calls and of servers, files of TLS. A reload reports every other changed
+    /// key as taking effect at the next start.
     ///
-    /// A channel to a target that is watched counts as one to many servers, though its address
-    /// names one: see [`Channel::endpoints`].
+    /// A channel to a watched target counts as one to many servers, even if its address names one:
+    /// see [`Channel::endpoints`].
     ///
     /// # Errors
     ///
@@ -169,7 +169,7 @@ impl Settings {
         Reloader::new(Arc::clone(&self.shared))
     }
 
-    /// What the table `log` has for a filter of the program's log, if it has one.
+    /// Returns the log filter of the table `log`, if the file sets one.
     #[must_use]
     pub fn log_filter(&self) -> Option<String> {
         self.shared.loaded().root.log.filter.clone()

@@ -1,4 +1,4 @@
-//! Where each value came from: a place of the file, or a variable of the environment.
+//! The origin of each value: a place of the file, or a variable of the environment.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -47,13 +47,13 @@ impl Places {
         collect(document, &mut Vec::new(), &mut self.values);
     }
 
-    /// Where the value of a key is, by the names of its tables and its own.
+    /// Returns the range of a key's value, by the names of its tables and its own.
     pub(super) fn of_value(&self, names: &[&str]) -> Option<Range<usize>> {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
         self.values.get(&names).cloned()
     }
 
-    /// What stands for the value of a key, and its line where that is in the file.
+    /// Returns the text of a key's value, and its line if it is in the file.
     pub(super) fn written(&self, names: &[String]) -> Option<(&str, Option<usize>)> {
         let place = self.values.get(names)?;
         if let Some(index) = place.start.checked_sub(self.first_variable()) {
@@ -63,7 +63,7 @@ impl Places {
         Some((self.text.get(place.clone())?, Some(line)))
     }
 
-    /// What is wrong at a place. `key` stands there, if the reader knows it already.
+    /// Makes an error at a place. `key` names the place, if the reader knows it already.
     pub(super) fn error(
         &self,
         place: Range<usize>,
@@ -117,7 +117,7 @@ fn key_at(text: &str, place: &Range<usize>) -> String {
     dotted(&path)
 }
 
-/// Whether the place is in a table; its keys are in the path then.
+/// Returns true if the place is in a table, and appends its keys to the path.
 fn descend(table: &DeTable<'_>, place: &Range<usize>, path: &mut Vec<String>) -> bool {
     for (key, value) in table {
         path.push(key.get_ref().clone().into_owned());

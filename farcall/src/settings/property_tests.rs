@@ -120,7 +120,7 @@ fn variable(key: &str) -> String {
     format!("FARCALL__{}", key.replace('.', "__").to_uppercase())
 }
 
-/// What a reader is shown of an error is in the text.
+/// Checks that everything an error points at is in the text.
 fn assert_shown(error: &SettingsError) {
     use miette::Diagnostic as _;
     if let (Some(labels), Some(source)) = (error.labels(), error.source_code()) {

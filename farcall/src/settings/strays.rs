@@ -10,13 +10,13 @@ use super::places::dotted;
 use super::table::unknown;
 use super::tables::Root;
 
-/// What a variable's name begins with. Two underscores separate the names of tables.
+/// Prefix of a variable's name. Two underscores separate the names of tables.
 pub(super) const PREFIX: &str = "FARCALL__";
 
 /// The tables of which the file chooses the names, and what has such a name.
 const NAMED: [(&str, &str); 2] = [("targets", "target"), ("servers", "server")];
 
-/// What every variable of ours begins with, also one whose underscores are wrong.
+/// Prefix of all our variables, including those with wrong underscores.
 const FARCALL: &str = "FARCALL_";
 
 /// Checks that the file has the target or server that a variable is about. `names` are the parts of
@@ -84,8 +84,8 @@ pub(super) fn existing(table: &DeTable<'_>, name: &str) -> String {
     found.map_or(wanted, |key| key.clone().into_owned())
 }
 
-/// What a variable with single underscores was probably to set; `None` where it is not about
-/// settings.
+/// Returns the name that a variable with single underscores was probably meant to have. `None` if
+/// it is not about settings.
 fn meant(root: &Root, variable: &str) -> Option<String> {
     let mut found = None;
     root.each_key(&mut Vec::new(), &mut |names| {

@@ -1,4 +1,4 @@
-//! What a file may say, what it may not, and what a reader is told.
+//! Accepted and rejected files, and the messages for readers.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

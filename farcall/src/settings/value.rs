@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use bytesize::ByteSize;
-use rpc_core::policy::retry::codes::code_of_name;
+use rpc_core::policy::retry_config::code_of_name;
 use rpc_core::settings::{Mismatch, Raw, Units, Value};
 
 use crate::Code;

@@ -15,7 +15,7 @@ pub enum Direction {
     ToClient,
 }
 
-/// What happens to bytes when they are due.
+/// The treatment of bytes that are due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Flow {
     #[default]
@@ -30,11 +30,11 @@ pub(super) struct Rules {
     pub(super) flow: Flow,
 }
 
-/// What has passed, and where the next damage is due.
+/// The bytes that have passed, and the place of the next damage.
 #[derive(Debug, Default)]
 struct Passed {
     bytes: u64,
-    /// How many bytes pass unharmed before the one that is damaged.
+    /// Number of bytes that pass unharmed before the damaged one.
     damage_after: Option<u64>,
 }
 

@@ -16,10 +16,10 @@ use tokio::sync::{mpsc, watch};
 use super::lane::{Direction, Flow, Lane};
 use super::relay::carry;
 
-/// What each end of a connection buffers, as a socket does. Small beside the relay's queue.
+/// Buffer of each end of a connection, in bytes, like a socket's. Small next to the relay's queue.
 const BUFFER_LEN: usize = 64 << 10;
 
-/// How many connections wait for a server to accept them; the next is refused.
+/// Maximum number of connections that wait for a server to accept them. The next one is refused.
 const BACKLOG: usize = 128;
 
 /// A network between clients and a server, with faults on demand. Clones share it.
@@ -62,7 +62,7 @@ struct Shared {
     entry: watch::Sender<Entry>,
     /// Counted up to end all connections. They end as well when the sender is gone.
     cuts: watch::Sender<u64>,
-    /// Where connections to the server in process go.
+    /// Destination of connections to the server in process.
     server: Mutex<Option<mpsc::Sender<DuplexStream>>>,
 }
 
@@ -74,7 +74,7 @@ struct Lanes {
     connections: AtomicUsize,
 }
 
-/// What becomes of attempts to connect.
+/// The treatment of attempts to connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Entry {
     #[default]
@@ -143,15 +143,15 @@ impl Link {
         LinkIncoming { streams }
     }
 
-    /// How long every byte travels, in both directions. Zero at first. A round trip takes twice as
-    /// long, and a new connection none.
+    /// Sets the time that every byte travels, in both directions. The default is zero. A round trip
+    /// takes twice as long, and a new connection none.
     pub fn set_latency(&self, latency: Duration) {
         for direction in [Direction::ToServer, Direction::ToClient] {
             self.set_latency_of(direction, latency);
         }
     }
 
-    /// How long every byte travels in one direction.
+    /// Sets the time that every byte travels in one direction.
     pub fn set_latency_of(&self, direction: Direction, latency: Duration) {
         self.lane(direction).change(|rules| rules.latency = latency);
     }
@@ -203,13 +203,13 @@ impl Link {
         self.shared.entry.send_replace(Entry::Open);
     }
 
-    /// How many connections there are.
+    /// Returns the number of open connections.
     #[must_use]
     pub fn connection_count(&self) -> usize {
         self.shared.lanes.connections.load(Ordering::Relaxed)
     }
 
-    /// How many bytes have passed in one direction, over all connections.
+    /// Returns the number of bytes that have passed in one direction, over all connections.
     #[must_use]
     pub fn passed_bytes(&self, direction: Direction) -> u64 {
         self.lane(direction).passed_bytes()
@@ -222,7 +222,7 @@ impl Link {
         }
     }
 
-    /// What connections keep alive.
+    /// Returns a weak reference to the state that connections keep alive.
     #[cfg(test)]
     pub(super) fn kept_by_connections(&self) -> std::sync::Weak<impl Sized + use<>> {
         Arc::downgrade(&self.shared.lanes)

@@ -1,4 +1,4 @@
-//! What carries a connection of a link: a task that reads at one end and writes at the other.
+//! Carries a connection of a link: a task reads at one end and writes at the other.
 
 use std::io;
 
@@ -8,11 +8,11 @@ use tokio::time::Instant;
 
 use super::lane::{Flow, Lane};
 
-/// How much is read at once.
+/// Maximum number of bytes of one read.
 const CHUNK_LEN: usize = 16 << 10;
 
-/// How many chunks of a direction are on their way at a time. With [`CHUNK_LEN`] it is 1 MiB, so
-/// that a latency of 100 ms leaves 80 Mbit/s.
+/// Maximum number of chunks in flight in one direction. With [`CHUNK_LEN`] it is 1 MiB, so a
+/// latency of 100 ms leaves 80 Mbit/s.
 const CHUNKS_MAX: usize = 64;
 
 /// Bytes on their way, and when they were sent.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rpc_core::connect::OtherProtocol;
+use rpc_core::server::OtherProtocol;
 use rpc_transport_tcp::{TcpConnector, TcpListener};
 
 /// Never made.

@@ -223,13 +223,13 @@ async fn vanishing(told: &mut Told, log: &Log) {
     assert!(!log.text().contains("WARN"), "{}", log.text());
 }
 
-/// How a client goes.
+/// The end of a client.
 enum End {
     Close,
     Silence,
 }
 
-/// What a Hello of farcall begins with.
+/// First bytes of a Hello.
 const FIRST_BYTES: [u8; 4] = *b"farc";
 
 async fn without_rdma(told: &mut Told, log: &Log) {

@@ -1,5 +1,5 @@
-//! What users are told: errors, statuses and lines of the log, each made by really causing it, as
-//! golden files beside this one. `FARCALL_WRITE_GOLDEN=1` writes them anew.
+//! The messages that users read: errors, statuses and log lines, each caused for real and held as a
+//! golden file next to this one. `FARCALL_WRITE_GOLDEN=1` writes them anew.
 //!
 //! `settings.txt` is held by a unit test of the settings.
 #![allow(clippy::unwrap_used, reason = "a failed test is how these tests report")]

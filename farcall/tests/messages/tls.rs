@@ -1,4 +1,4 @@
-//! What each side is told where there is no TLS session.
+//! The messages of each side when there is no TLS session.
 
 use farcall::tls::{ClientCerts, ClientTls, ClientTlsConfig, Pem, ServerTls, ServerTlsConfig};
 use farcall::{Channel, ChannelBuilder, Server};
@@ -29,7 +29,7 @@ async fn refusal(channel: ChannelBuilder) -> String {
     }
 }
 
-/// What both say of a connection that does not come about.
+/// Records the messages of both sides for a connection that fails.
 async fn refused(told: &mut Told, log: &Log, cause: &str, server: &str, channel: ChannelBuilder) {
     log.clear();
     told.say(&format!("{cause}: the client"), refusal(channel).await);
@@ -179,7 +179,7 @@ async fn answering(words: &'static [u8]) -> String {
     format!("tcp://{address}")
 }
 
-/// What cannot be together.
+/// Records the messages about settings that exclude each other.
 async fn settings(told: &mut Told) {
     let authority = Authority::new();
     let (of_server, of_client) = (authority.server(), authority.client());

@@ -1,4 +1,4 @@
-//! What was told, with its variable parts made equal, and the log of the process.
+//! The recorded messages, with their variable parts made equal, and the log of the process.
 
 use std::fmt::{Display, Write as _};
 use std::io;
@@ -97,7 +97,7 @@ impl Log {
         self.bytes.lock().unwrap().clear();
     }
 
-    /// What was logged since.
+    /// Returns the lines logged since.
     pub(crate) fn text(&self) -> String {
         String::from_utf8(self.bytes.lock().unwrap().clone()).unwrap()
     }

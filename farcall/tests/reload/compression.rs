@@ -1,4 +1,4 @@
-//! What a server compresses by method, from its settings.
+//! Compression of a server by method, from its settings.
 
 use farcall::{BindError, Channel, Compression, MethodCompression, Reloader, Settings};
 
@@ -44,7 +44,7 @@ impl Served {
         Self { file, reloader, address, _settings: settings }
     }
 
-    /// Whether the response to a call on a new connection is compressed.
+    /// Returns true if the response to a call on a new connection is compressed.
     async fn compresses(&self) -> bool {
         let builder = Channel::builder(&self.address).unwrap().compression(Compression::ACCEPT);
         let channel = builder.connect().await.unwrap();
@@ -98,7 +98,7 @@ async fn a_method_that_the_server_does_not_have_is_refused_where_it_is_set() {
     }
 }
 
-/// What the program sets is an error of the program, and nothing of a file changes it.
+/// Settings by method in code stay, whatever the file says.
 #[tokio::test]
 async fn what_a_program_sets_by_method_stays() {
     let by_code = MethodCompression::new().with_service("t.Named", 100);

@@ -49,7 +49,7 @@ impl Drop for File {
     }
 }
 
-/// What is told of the reloads of a watch that runs.
+/// The reports of a running watch's reloads.
 pub(crate) struct Reports(UnboundedReceiver<Result<Reload, String>>);
 
 impl Reports {

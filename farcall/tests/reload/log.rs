@@ -1,4 +1,4 @@
-//! What the log says of a reload, and the filter of the log.
+//! The log lines of a reload, and the filter of the log.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, Once};
@@ -32,7 +32,7 @@ impl MakeWriter<'_> for Lines {
 }
 
 impl Lines {
-    /// What a reload writes, without the times.
+    /// Returns the lines that a reload writes, without their times.
     fn of(reloader: &Reloader) -> Vec<String> {
         // A line that a thread without a subscriber meets first would be off for all threads.
         static WANTED: Once = Once::new();

@@ -1,4 +1,4 @@
-//! What cannot be reloaded, and what cannot be watched.
+//! Settings that cannot be reloaded or watched.
 
 use std::path::Path;
 use std::process::Command;

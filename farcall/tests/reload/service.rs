@@ -72,12 +72,12 @@ pub(crate) async fn serve(service: Named) -> u16 {
     address.rsplit(':').next().unwrap().parse().unwrap()
 }
 
-/// Which server answers.
+/// Returns the name of the server that answers.
 pub(crate) async fn name(channel: &impl Caller) -> Result<String, Status> {
     Ok(unary::<_, String>(channel, &SERVICE.methods[0], Request::new(())).await?.into_inner())
 }
 
-/// Which server answers once it is told to.
+/// Returns the name of the server that answers once it is allowed to.
 pub(crate) async fn wait(channel: &impl Caller) -> Result<String, Status> {
     Ok(unary::<_, String>(channel, &SERVICE.methods[1], Request::new(())).await?.into_inner())
 }

@@ -1,4 +1,4 @@
-//! Who may call what, and what calls carry to show who makes them.
+//! Access control by identity, and the credentials that calls carry.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

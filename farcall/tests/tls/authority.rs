@@ -1,5 +1,5 @@
-//! What certificate authorities say to either side of farcall's TLS, and a folder for files that
-//! goes with the test.
+//! Certificate authorities and their certificates for either side, and a folder for files that the
+//! test removes.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -30,7 +30,7 @@ impl io::Write for Log {
 }
 
 impl Log {
-    /// What was logged, once it has these words: the server writes its lines when it has answered.
+    /// Returns the log once it has these words. The server writes its lines after it has answered.
     async fn with_lines(&self, words: &[&str]) -> String {
         let logging = async {
             loop {

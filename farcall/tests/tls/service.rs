@@ -86,7 +86,7 @@ pub(crate) fn builder(address: &str) -> ChannelBuilder {
     Channel::builder(address).unwrap()
 }
 
-/// Who the server takes the caller for.
+/// Returns the name that the server has for the caller.
 pub(crate) async fn who(channel: &impl Caller) -> Result<String, Status> {
     Ok(unary::<_, String>(channel, &SERVICE.methods[0], Request::new(())).await?.into_inner())
 }

@@ -1,22 +1,22 @@
 //! Generated code of services that run in production elsewhere, and of the golden tests' samples.
 //!
-//! That it compiles, tonic's modules and ours, is the test; `tests/` looks at some descriptors and
-//! makes calls. Nothing here is written by hand, and no crate depends on it.
+//! The test is that tonic's modules and ours compile. `tests/` checks some descriptors and makes
+//! calls. Nothing here is written by hand, and no crate depends on it.
 
 #![forbid(unsafe_code)]
 
-/// What generated code names: the runtime's, and in the place of farcall's addresses names inside
-/// the process.
+/// The names that generated code uses: the runtime's, with in-process names in place of farcall's
+/// addresses.
 pub mod runtime {
     pub use rpc_core::codegen::*;
     pub use rpc_core::connect::ConnectError;
 
-    use rpc_core::connect::ClientConfig;
+    use rpc_core::client::ClientConfig;
     use rpc_core::inproc::InprocConnector;
 
-    /// A name inside the process.
+    /// A name within the process.
     pub trait IntoAddress {
-        /// The name.
+        /// Returns the name.
         fn into_name(self) -> String;
     }
 
@@ -26,18 +26,18 @@ pub mod runtime {
         }
     }
 
-    /// A channel to the server of that name.
+    /// Connects a channel to the server with this name.
     ///
     /// # Errors
     ///
-    /// When there is none.
+    /// Returns an error if there is no such server.
     pub async fn connect(address: impl IntoAddress) -> Result<Channel, ConnectError> {
         let connector = InprocConnector::new(address.into_name(), ClientConfig::default());
         Channel::connect(connector).await
     }
 }
 
-/// Declares one module for each group of files that the build script made.
+/// Declares a module for each group of files that the build script generated.
 macro_rules! generated {
     ($($(#[$doc:meta])* $group:ident)*) => {$(
         $(#[$doc])*

@@ -1,4 +1,5 @@
-//! A service that a published crate implements is served as it is, and called with its messages.
+//! A published crate's implementation of a service is served as it is, and called with its
+//! messages.
 
 mod serving;
 

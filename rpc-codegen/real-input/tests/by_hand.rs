@@ -1,4 +1,4 @@
-//! A service that no `.proto` file describes is served and called.
+//! A service without a `.proto` file is served and called.
 
 mod serving;
 

@@ -1,11 +1,11 @@
-//! What the generated descriptors say of services whose definitions are published elsewhere.
+//! The generated descriptors of services whose definitions are published elsewhere.
 
 use std::collections::HashSet;
 
 use rpc_codegen_real_input::{etcd, health, interop, odd_names, otlp, plain, reflection};
 use rpc_core::codegen::{CallKind, Idempotency, ServiceDescriptor};
 
-/// The methods as `name: kind`, once their paths are seen to begin with the service.
+/// Returns the methods as `name: kind`, after checking that their paths begin with the service.
 fn methods(service: &'static ServiceDescriptor) -> Vec<(&'static str, CallKind)> {
     let method_of = |path: &'static str| {
         let path = path.strip_prefix('/').and_then(|path| path.strip_prefix(service.name));
@@ -82,7 +82,7 @@ fn the_interoperability_service_has_every_kind_of_call() {
 }
 
 #[test]
-fn idempotency_is_what_the_proto_says() {
+fn idempotency_comes_from_the_proto() {
     let methods = plain::sample::v1::greeter_rpc::SERVICE.methods;
     assert_eq!(methods[0].idempotency, Idempotency::Unknown);
     assert_eq!(methods[1].idempotency, Idempotency::NoSideEffects);
@@ -90,7 +90,7 @@ fn idempotency_is_what_the_proto_says() {
 }
 
 #[test]
-fn names_that_gave_way_in_rust_are_unchanged_on_the_wire() {
+fn renamed_methods_are_unchanged_on_the_wire() {
     let option = &odd_names::odd::r#type::option_rpc::SERVICE;
     assert_eq!(option.methods[0].path, "/odd.type.Option/Do");
     let paths = odd_names::odd::r#type::methods_rpc::SERVICE.methods.iter().map(|m| m.path);

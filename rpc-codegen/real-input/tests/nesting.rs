@@ -1,5 +1,5 @@
-//! Messages that nest up to the limit arrive. Deeper ones are a short error of their sender, and a
-//! short error of a receiver where the sender lets them pass.
+//! Messages nest up to the limit. Deeper ones are a short error at their sender, and at a receiver
+//! if the sender lets them pass.
 
 mod serving;
 
@@ -18,13 +18,13 @@ use rpc_core::{Code, Detach, MethodDescriptor, Request, Response, Status, Stream
 use serving::serve;
 use tonic::codegen::BoxStream;
 
-/// Levels that a message may have below it.
+/// Number of levels that a message may have below it.
 const LEVELS: usize = 100;
 
-/// Deep enough to overflow the stack of a sender that recurses.
+/// Deep enough to overflow the stack of a recursive sender.
 const VERY_DEEP: usize = 10_000;
 
-/// Echoes requests, and answers a request with data by a very deep message.
+/// Echoes requests. Answers a request with data with a very deep message.
 struct Echo;
 
 fn answer(query: Query) -> Query {
@@ -65,7 +65,7 @@ fn service() -> nest_rpc::NestService<Echo> {
     nest_rpc::NestService::new(Echo)
 }
 
-/// A chain of `levels` messages, from the innermost to the outermost.
+/// Builds a chain of `levels` messages, from the innermost to the outermost.
 fn chain<M: Default>(levels: usize, around: impl Fn(M) -> M) -> Option<M> {
     Some((1..levels).fold(M::default(), |inner, _| around(inner)))
 }
@@ -76,12 +76,12 @@ fn node(levels: usize) -> Query {
 }
 
 fn tree(levels: usize) -> Query {
-    // The deep one is the last of many.
+    // The deep one is the last of several.
     let around = |child: Tree| Tree { children: vec![Tree::default(), Tree::default(), child] };
     Query { tree: chain(levels, around), ..Query::default() }
 }
 
-/// Two levels for each message: an entry of a map is one.
+/// Two levels per message: a map entry is one of them.
 fn named(levels: usize) -> Query {
     let around = |inner: Named| Named { inner: [(String::new(), inner)].into() };
     Query { named: chain(levels.div_ceil(2), around), ..Query::default() }
@@ -92,7 +92,7 @@ fn expr(levels: usize) -> Query {
     Query { expr: chain(levels, around), ..Query::default() }
 }
 
-/// Two levels for each message.
+/// Two levels per message.
 fn pairs(levels: usize) -> Query {
     let around = |inner: Expr| {
         let pair = Pair { left: None, self_: Some(Box::new(inner)) };
@@ -101,21 +101,21 @@ fn pairs(levels: usize) -> Query {
     Query { expr: chain(levels.div_ceil(2), around), ..Query::default() }
 }
 
-/// Two levels for each message.
+/// Two levels per message.
 fn outer(levels: usize) -> Query {
     let around =
         |inner: Outer| Outer { inner: Some(Box::new(Inner { outer: Some(Box::new(inner)) })) };
     Query { outer: chain(levels.div_ceil(2), around), ..Query::default() }
 }
 
-/// Two levels for each message.
+/// Two levels per message.
 fn link(levels: usize) -> Query {
     let around =
         |inner: Link| Link { holder: Some(Box::new(Holder { link: Box::new(inner), part: None })) };
     Query { link: chain(levels.div_ceil(2), around), ..Query::default() }
 }
 
-/// Three levels for each message, the group among them.
+/// Three levels per message, including the group.
 fn part(levels: usize) -> Query {
     let around = |inner: Link| {
         let part = Some(Box::new(Part { link: Some(inner) }));
@@ -128,7 +128,7 @@ fn list(inner: Value) -> Value {
     Value { kind: Some(Kind::ListValue(ListValue { values: vec![inner] })) }
 }
 
-/// A level for the `Struct`, one for the entry, and two for each list.
+/// One level for the `Struct`, one for the entry, and two for each list.
 fn fields(levels: usize) -> Query {
     let value = chain((levels - 1).div_ceil(2), list).unwrap_or_default();
     let fields = Some(Struct { fields: [("key".to_owned(), value)].into() });
@@ -195,7 +195,7 @@ async fn responses_of_any_depth_are_a_short_error() {
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
 }
 
-/// A sender that does not know the fields of its messages.
+/// The sender does not know the fields of its messages.
 #[tokio::test]
 async fn deep_messages_that_arrive_are_a_short_error() {
     static ECHO: MethodDescriptor =

@@ -1,4 +1,4 @@
-//! A generated service answers what its own stub asks, whatever shape tonic's trait has.
+//! A generated service answers its own stub, with every shape of tonic's trait.
 
 mod serving;
 
@@ -9,7 +9,7 @@ use rpc_core::{Code, Request, Response, Status, Streaming};
 use serving::serve;
 use tonic::codegen::BoxStream;
 
-/// Implements one variant of the sample's trait; the streams are not called here.
+/// Implements one variant of the sample's trait. The streams are not called here.
 macro_rules! impl_greeter {
     ($samples:ident, $this:ident: $receiver:ty) => {
         #[tonic::async_trait]
@@ -72,7 +72,7 @@ struct Polite {
 impl_greeter!(plain, self: &Self);
 impl_greeter!(arc_self, self: Arc<Self>);
 
-/// Implements nothing, which only `generate_default_stubs` allows.
+/// Implements no method, which only `generate_default_stubs` allows.
 #[derive(Debug)]
 struct Silent;
 

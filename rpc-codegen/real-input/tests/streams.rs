@@ -1,5 +1,5 @@
-//! Streams of services whose definitions are published elsewhere: generated handlers and stubs
-//! talk to each other, in every kind of call.
+//! Streams of services whose definitions are published elsewhere: generated handlers and stubs talk
+//! to each other, in every kind of call.
 
 mod serving;
 
@@ -39,7 +39,7 @@ fn len(response: SimpleResponse) -> usize {
     response.payload.unwrap_or_default().body.len()
 }
 
-/// gRPC's benchmark, which has all kinds of calls.
+/// gRPC's benchmark, which has calls of every kind.
 struct Benchmark;
 
 #[tonic::async_trait]
@@ -114,7 +114,7 @@ async fn every_kind_of_call_of_grpcs_benchmark_is_answered() {
     assert_eq!((status.code(), status.message()), (Code::ResourceExhausted, "not today"));
 }
 
-/// An etcd that creates whatever watch is asked for.
+/// An etcd that creates every requested watch.
 struct Etcd;
 
 #[tonic::async_trait]
@@ -159,7 +159,7 @@ async fn etcds_watch_is_a_conversation() {
     assert_eq!(seen, [(7, true, false), (7, false, true)]);
 }
 
-/// A service that comes up and stays so.
+/// A service that becomes healthy and stays so.
 struct Healthy;
 
 #[tonic::async_trait]
@@ -179,7 +179,7 @@ impl Health for Healthy {
     ) -> Result<Response<Self::WatchStream>, Status> {
         let statuses = [ServingStatus::NotServing, ServingStatus::Serving];
         let responses = statuses.map(|status| Ok(HealthCheckResponse { status: status.into() }));
-        // Open until the client stops watching.
+        // Stays open until the client stops watching.
         Ok(Response::new(Box::pin(stream::iter(responses).chain(stream::pending()))))
     }
 }

@@ -1,4 +1,4 @@
-//! Every stub method calls its own method with its own kind of call.
+//! Every stub method calls its own method, with its own kind of call.
 
 use futures::executor::block_on;
 use futures::stream;
@@ -7,7 +7,7 @@ use rpc_codegen_real_input::plain::sample::v1::{HelloRequest, hello_reply};
 use rpc_core::client::{Call, Caller, ClientReply};
 use rpc_core::{Request, Response, Status};
 
-/// Answers every call with a status that says what was called and how.
+/// Answers every call with a status that names its method and kind.
 #[derive(Debug, Clone)]
 struct Echo;
 

@@ -1,7 +1,7 @@
-//! Checking a file descriptor set that something else has parsed.
+//! Checks for a file descriptor set that another tool has parsed.
 //!
-//! prost-build takes descriptors to be what protoc makes and panics on others. What this crate's
-//! parser has made of files needs none of this.
+//! prost-build expects protoc's descriptors and panics on others. Output of this crate's own parser
+//! needs no check.
 
 #[cfg(any(not(feature = "protox"), test))]
 mod qualified;
@@ -12,16 +12,16 @@ use prost_types::FileDescriptorSet;
 
 use crate::error::CodegenError;
 
-/// The syntax of a file that is written in an edition.
+/// The syntax of a file that uses an edition.
 const EDITIONS: &str = "editions";
 
-/// Returns the set with every name of a type resolved.
+/// Resolves every type name in the set.
 ///
 /// # Errors
 ///
-/// Returns an error if a file or type that is referred to is not in the set, if a name is no
-/// protobuf identifier, or if a file is written in an edition. Without the feature `protox`, a type
-/// name that does not begin with a dot is an error too.
+/// Returns an error if the set lacks a file or type that it refers to, if a name is not a protobuf
+/// identifier, or if a file uses an edition. Without the feature `protox`, a type name without a
+/// leading dot is also an error.
 pub(crate) fn resolve(fds: FileDescriptorSet) -> Result<FileDescriptorSet, CodegenError> {
     refuse_editions(&fds)?;
     #[cfg(feature = "protox")]
@@ -30,11 +30,11 @@ pub(crate) fn resolve(fds: FileDescriptorSet) -> Result<FileDescriptorSet, Codeg
     return qualified::check(&fds).map(|()| fds);
 }
 
-/// Checks that no file is written in an edition, which prost does not know.
+/// Checks that no file uses an edition, which prost does not support.
 ///
 /// # Errors
 ///
-/// Returns an error that names such a file.
+/// Returns an error that names the first such file.
 pub(crate) fn refuse_editions(fds: &FileDescriptorSet) -> Result<(), CodegenError> {
     match fds.file.iter().find(|file| file.syntax() == EDITIONS) {
         Some(file) => Err(CodegenError::Editions { file: file.name().into(), edition: None }),
@@ -46,7 +46,7 @@ fn invalid(message: String) -> CodegenError {
     CodegenError::DescriptorSet { message }
 }
 
-/// Returns true if every part between dots is an identifier.
+/// Returns true if every dot-separated part is an identifier.
 fn is_full_name(name: &str) -> bool {
     name.split('.').all(|part| {
         let is_letter = |letter: char| letter.is_ascii_alphabetic() || letter == '_';
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn identifiers_are_told_from_other_text() {
+    fn full_names_consist_of_identifiers() {
         assert!(is_full_name("a") && is_full_name("a.B_2") && is_full_name("_"));
         for name in ["", ".", "a.", "2a", "a-b", "a b", "ä"] {
             assert!(!is_full_name(name), "{name}");

@@ -1,6 +1,6 @@
-//! The check without prost-reflect: names of types are full, defined, and identifiers.
+//! The check without prost-reflect: type names must be full, defined, and identifiers.
 //!
-//! protoc writes every name of a type with its package, so a set of protoc's passes.
+//! protoc writes every type name with its package, so sets from protoc pass.
 
 use std::collections::HashSet;
 
@@ -9,11 +9,11 @@ use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorProto, Fil
 use super::{invalid, is_full_name};
 use crate::error::CodegenError;
 
-/// Checks that the set has the files and types that it refers to, by names that prost can use.
+/// Checks that the set has all files and types that it refers to, under names that prost accepts.
 ///
 /// # Errors
 ///
-/// Returns an error that names what is missing or malformed.
+/// Returns an error that names the missing or malformed part.
 pub(super) fn check(fds: &FileDescriptorSet) -> Result<(), CodegenError> {
     let files: HashSet<&str> = fds.file.iter().map(FileDescriptorProto::name).collect();
     let mut names = Names::default();
@@ -43,11 +43,11 @@ pub(super) fn check(fds: &FileDescriptorSet) -> Result<(), CodegenError> {
     names.check_used()
 }
 
-/// The types of a set, and the names by which it refers to types.
+/// The types that a set defines, and the type names that it uses.
 #[derive(Debug, Default)]
 struct Names {
     defined: HashSet<String>,
-    /// Each with the message or service that refers to it.
+    /// Each name with the message or service that uses it.
     used: Vec<(String, String)>,
 }
 
@@ -63,8 +63,8 @@ impl Names {
         let name = format!("{scope}.{}", self.check(message.name(), scope)?);
         for field in message.field.iter().chain(&message.extension) {
             self.check(field.name(), &name)?;
-            if let Some(of_field) = &field.type_name {
-                self.used.push((of_field.clone(), name.clone()));
+            if let Some(type_name) = &field.type_name {
+                self.used.push((type_name.clone(), name.clone()));
             }
             let count = message.oneof_decl.len();
             let index = field.oneof_index.and_then(|it| usize::try_from(it).ok());
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn full_names_that_are_defined_pass() {
+    fn defined_full_names_pass() {
         check(&set(".shop.v1.Item")).unwrap();
     }
 

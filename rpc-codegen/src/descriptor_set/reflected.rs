@@ -1,4 +1,4 @@
-//! The check by prost-reflect, which comes with protox.
+//! The check with prost-reflect, which comes with protox.
 
 use prost_types::FileDescriptorSet;
 use protox::prost_reflect::DescriptorPool;
@@ -6,11 +6,11 @@ use protox::prost_reflect::DescriptorPool;
 use super::{invalid, is_full_name};
 use crate::error::CodegenError;
 
-/// Returns the set with every name of a type resolved.
+/// Resolves every type name in the set.
 ///
 /// # Errors
 ///
-/// Returns an error if the set contradicts itself or lacks a file or type that it refers to.
+/// Returns an error if the set is inconsistent, or lacks a file or type that it refers to.
 pub(super) fn resolve(fds: FileDescriptorSet) -> Result<FileDescriptorSet, CodegenError> {
     let pool = DescriptorPool::from_file_descriptor_set(fds)
         .map_err(|error| invalid(format!("{error:?} (a set must hold its imports too)")))?;
@@ -20,7 +20,7 @@ pub(super) fn resolve(fds: FileDescriptorSet) -> Result<FileDescriptorSet, Codeg
     Ok(FileDescriptorSet { file: pool.file_descriptor_protos().cloned().collect() })
 }
 
-/// Every name that becomes a name in Rust, with the file or type that it stands in.
+/// Returns every name that becomes a Rust name, with the file or type that contains it.
 fn names(pool: &DescriptorPool) -> Vec<(String, String)> {
     let mut names = Vec::new();
     for file in pool.files().filter(|file| !file.package_name().is_empty()) {

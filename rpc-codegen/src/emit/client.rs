@@ -1,4 +1,4 @@
-//! The stub: one async function a method, over anything that can make calls.
+//! The stub: one async function per method, over any caller.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -7,7 +7,7 @@ use super::limits::{self, Side};
 use super::model::{MethodModel, ServiceModel};
 use crate::settings::RpcSettings;
 
-/// `GreeterStub<C>` and its methods.
+/// Emits `GreeterStub<C>` and its methods.
 pub(crate) fn items(service: &ServiceModel, settings: &RpcSettings) -> TokenStream {
     let runtime = &settings.runtime;
     let cfg = settings.client_cfg.of(&service.package);
@@ -72,7 +72,7 @@ const LIMITED: Side = Side {
     sends: ("request", "server"),
 };
 
-/// `connect`, as tonic's clients have it; not beside a method of that name.
+/// Emits `connect`, as tonic's clients have it, unless a method has that name.
 fn connect(service: &ServiceModel, settings: &RpcSettings) -> Option<TokenStream> {
     let (runtime, name) = (&settings.runtime, &service.stub);
     let cfg = settings.client_cfg.of(&service.package);
@@ -115,7 +115,7 @@ fn stub_method(index: usize, method: &MethodModel, settings: &RpcSettings) -> To
     }
 }
 
-/// The type of the argument and the function that makes a request of it.
+/// Returns the type of the argument, and the function that turns it into a request.
 fn argument(method: &MethodModel, settings: &RpcSettings) -> (TokenStream, TokenStream) {
     let (runtime, request) = (&settings.runtime, &method.request.path);
     if method.client_streaming {

@@ -1,4 +1,4 @@
-//! The static description of a service: names, kinds of call, idempotency.
+//! The static description of a service: names, call kinds, idempotency.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -7,7 +7,8 @@ use super::detach;
 use super::model::{MethodModel, ServiceModel};
 use crate::settings::RpcSettings;
 
-/// `SERVICE`, which the service and the stub index by the method's place in the `.proto` file.
+/// Emits `SERVICE`. The service and the stub index it by the method's position in the `.proto`
+/// file.
 pub(crate) fn items(service: &ServiceModel, settings: &RpcSettings) -> TokenStream {
     let runtime = &settings.runtime;
     let name = &service.full_name;

@@ -1,8 +1,8 @@
-//! How the messages of a method give up their longest `bytes` field.
+//! The functions that detach the longest `bytes` field of a method's message.
 //!
-//! One private function for each message of each method, named in the method's descriptor: no
-//! trait is implemented for a message, so that messages from elsewhere need nothing, and two
-//! services may share theirs.
+//! Each message of each method gets one private function, named in the method's descriptor. No
+//! trait is implemented for a message, so messages from elsewhere need nothing, and two services
+//! may share a message.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
@@ -11,7 +11,7 @@ use super::model::{MessageModel, MethodModel, ServiceModel};
 use super::nesting;
 use crate::settings::RpcSettings;
 
-/// The functions of a service.
+/// Emits the functions of a service.
 pub(crate) fn items(service: &ServiceModel, settings: &RpcSettings) -> TokenStream {
     let functions = service.methods.iter().flat_map(|method| {
         let sides = [("request", &method.request), ("response", &method.response)];
@@ -20,7 +20,7 @@ pub(crate) fn items(service: &ServiceModel, settings: &RpcSettings) -> TokenStre
     functions.collect()
 }
 
-/// The value of a descriptor's `detach`.
+/// Returns the value of a descriptor's `detach`.
 pub(crate) fn value(method: &MethodModel, settings: &RpcSettings) -> TokenStream {
     let runtime = &settings.runtime;
     if !has_detacher(&method.request) && !has_detacher(&method.response) {
@@ -40,7 +40,7 @@ pub(crate) fn value(method: &MethodModel, settings: &RpcSettings) -> TokenStream
     quote!(#runtime::Detach { request: #request, response: #response })
 }
 
-/// Returns true if there is something to do before messages of the type are encoded.
+/// Returns true if a message of this type needs work before it is encoded.
 fn has_detacher(message: &MessageModel) -> bool {
     !message.bytes_fields.is_empty() || message.walker.is_some()
 }

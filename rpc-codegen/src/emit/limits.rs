@@ -1,21 +1,21 @@
-//! The setters of what holds for messages, which services and stubs have alike.
+//! The setters of message limits, which services and stubs share.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote;
 
-/// What the documentation says of one side.
+/// The documentation's terms for one side.
 pub(super) struct Side {
-    /// The field that has the settings.
+    /// The field that holds the settings.
     pub(super) field: &'static str,
-    /// What takes and sends messages: `stub` or `service`.
+    /// The generated type: `stub` or `service`.
     pub(super) name: &'static str,
-    /// What it takes, and whose own limit holds beside.
+    /// The kind of message that it receives, and the party whose own limit also applies.
     pub(super) takes: (&'static str, &'static str),
-    /// What it sends, and whose own limit holds beside.
+    /// The kind of message that it sends, and the party whose own limit also applies.
     pub(super) sends: (&'static str, &'static str),
 }
 
-/// The setters, for an `impl` of a type with that field.
+/// Emits the setters for the `impl` of a type with this field.
 pub(super) fn setters(side: &Side) -> TokenStream {
     let Side { field, name, takes: (taken, ours), sends: (sent, peers) } = side;
     let field = Ident::new(field, Span::call_site());

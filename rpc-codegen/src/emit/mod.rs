@@ -1,8 +1,8 @@
 //! The text of our module: `greeter_rpc` with the descriptor, the service and the stub.
 //!
-//! Every name from outside is a full path, so that no message, service or method name of a user
-//! can change what the text means. Messages, tonic's trait and its modules are prost's and
-//! tonic's; nothing here knows `.proto` syntax.
+//! Every outside name is a full path, so that no message, service or method name of the user can
+//! change the meaning of the text. Messages, tonic's trait and its modules come from prost and
+//! tonic. Nothing here knows `.proto` syntax.
 
 mod client;
 mod descriptor;
@@ -18,7 +18,7 @@ use quote::quote;
 pub(crate) use self::model::ServiceModel;
 use crate::settings::RpcSettings;
 
-/// The module of one service.
+/// Emits the module of one service.
 pub(crate) fn module(service: &ServiceModel, settings: &RpcSettings) -> TokenStream {
     let name = &service.module;
     let title = format!(" farcall glue for `{}`.", service.full_name);

@@ -1,4 +1,4 @@
-//! What the emitters need to know about a service, worked out once.
+//! The facts that the emitters need about a service, computed once.
 
 use proc_macro2::{Ident, TokenStream};
 use prost_types::method_options::IdempotencyLevel;
@@ -10,7 +10,7 @@ use crate::nesting::{FieldAccess, Nesting, NestingField};
 use crate::settings::RpcSettings;
 use crate::{message_type, names};
 
-/// One service.
+/// A service.
 pub(crate) struct ServiceModel {
     pub(crate) full_name: String,
     pub(crate) package: String,
@@ -23,7 +23,7 @@ pub(crate) struct ServiceModel {
     pub(crate) walkers: Vec<LevelWalker>,
 }
 
-/// One method.
+/// A method.
 pub(crate) struct MethodModel {
     pub(crate) path: String,
     pub(crate) docs: Vec<String>,
@@ -38,20 +38,20 @@ pub(crate) struct MethodModel {
     pub(crate) response: MessageModel,
 }
 
-/// One of a method's messages.
+/// A message of a method.
 pub(crate) struct MessageModel {
-    /// Its path from inside the module.
+    /// Path of the message's type from inside the module.
     pub(crate) path: TokenStream,
-    /// Its `bytes` fields, as far as they are known.
+    /// The message's `bytes` fields, if they are known.
     pub(crate) bytes_fields: Vec<BytesField>,
-    /// The number of the walker that counts its levels; absent where its type has a bound.
+    /// The number of the walker that counts its levels. Absent if its type is bounded.
     pub(crate) walker: Option<usize>,
 }
 
-/// The functions that count the levels of messages of one type.
+/// The functions that count the levels of one type's messages.
 pub(crate) struct LevelWalker {
     pub(crate) number: usize,
-    /// The path of the type from inside the module.
+    /// Path of the type from inside the module.
     pub(crate) path: TokenStream,
     pub(crate) fields: Vec<WalkedField>,
 }
@@ -60,7 +60,7 @@ pub(crate) struct LevelWalker {
 pub(crate) struct WalkedField {
     pub(crate) name: String,
     pub(crate) access: WalkedAccess,
-    /// The number of the walker for what it holds.
+    /// The number of the walker for the field's messages.
     pub(crate) walker: usize,
 }
 
@@ -73,11 +73,11 @@ pub(crate) enum WalkedAccess {
 }
 
 impl ServiceModel {
-    /// Works out the names.
+    /// Builds the model of a service.
     ///
     /// # Errors
     ///
-    /// When a message's path is not Rust.
+    /// Returns an error if a message's path is not valid Rust.
     pub(crate) fn new(
         service: &prost_build::Service,
         settings: &RpcSettings,
@@ -106,7 +106,7 @@ impl ServiceModel {
     }
 }
 
-/// The walkers of the messages `walked`, which are in order. A walker's number is its place there.
+/// Returns the walkers of the messages `walked`, in their order. A walker's number is its index.
 fn walkers(
     walked: &[&str],
     service: &prost_build::Service,
@@ -125,10 +125,10 @@ fn walkers(
             }
         })
     };
-    let field = |NestingField { name, target, access: of_field }: NestingField<'_>| {
-        // What a walked message holds is walked as well.
+    let field = |NestingField { name, target, access: field_access }: NestingField<'_>| {
+        // Every message inside a walked one is walked, too, so the search always succeeds.
         let walker = walked.binary_search(&target).unwrap_or_default();
-        Ok(WalkedField { name: name.to_owned(), access: access(of_field)?, walker })
+        Ok(WalkedField { name: name.to_owned(), access: access(field_access)?, walker })
     };
     let walker = |(number, message): (usize, &&str)| {
         let fields = nesting.fields(message, package).map(field);
@@ -141,10 +141,10 @@ fn walkers(
     walked.iter().enumerate().map(walker).collect()
 }
 
-/// tonic's trait, seen from inside the module.
+/// Returns the path of tonic's trait from inside the module.
 fn tonic_trait(service: &prost_build::Service, settings: &RpcSettings) -> TokenStream {
     let outside = settings.tonic_paths.module(&service.package);
-    // Names that collide with tonic's own give way in the text that is generated here only.
+    // A service that collides with tonic's names is renamed only in text that is generated here.
     let name = match outside {
         Some(_) => service.name.clone(),
         None => names::tonic_server(&service.name),
@@ -164,7 +164,7 @@ impl MethodModel {
     ) -> Result<Self, syn::Error> {
         let full_name = format!("{service}.{}", method.proto_name);
         let message = |path: &str, proto: &str| {
-            // Fields of a message from elsewhere are whatever that place made of them.
+            // Messages from elsewhere have whatever fields that generator gave them.
             let is_ours = message_type::is_generated(path);
             let bytes_fields = if is_ours { messages.bytes_fields.of(proto) } else { &[] };
             let path = message_type::from_service_module(path, &settings.proto_path)?;
@@ -185,7 +185,8 @@ impl MethodModel {
         })
     }
 
-    /// The runtime's function that makes calls of this kind, and `ServerCall`'s that answers them.
+    /// Returns the runtime's function that makes calls of this kind, which is also `ServerCall`'s
+    /// method that answers them.
     pub(crate) fn kind(&self) -> Ident {
         format_ident!(
             "{}",
@@ -193,7 +194,7 @@ impl MethodModel {
         )
     }
 
-    /// The variant of the runtime's `CallKind`.
+    /// Returns the variant of the runtime's `CallKind`.
     pub(crate) fn kind_variant(&self) -> Ident {
         format_ident!(
             "{}",
@@ -226,7 +227,8 @@ fn idempotency(level: IdempotencyLevel) -> Ident {
     format_ident!("{variant}")
 }
 
-/// The comment as doc lines that start with a space, as rustfmt would have them; none if disabled.
+/// Returns the comment as doc lines that start with a space, as rustfmt writes them. Empty if
+/// disabled.
 fn docs(full_name: &str, comment: &[String], settings: &RpcSettings) -> Vec<String> {
     if settings.disable_comments.contains(full_name) {
         return Vec::new();

@@ -1,7 +1,8 @@
-//! Counting the levels of a message before it is encoded, where its type can hold itself.
+//! Functions that count the levels of a message before it is encoded, if its type can contain
+//! itself.
 //!
-//! One private function for each message of the way, which calls the functions of its fields, and
-//! one for each message of a method, which a descriptor can name.
+//! Each message on such a path gets a private function that calls those of its fields. Each message
+//! of a method gets one more, for the descriptor to name.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
@@ -10,12 +11,12 @@ use super::model::{LevelWalker, ServiceModel, WalkedAccess, WalkedField};
 use crate::names;
 use crate::settings::RpcSettings;
 
-/// The functions of a service.
+/// Emits the functions of a service.
 pub(crate) fn items(service: &ServiceModel, settings: &RpcSettings) -> TokenStream {
     service.walkers.iter().map(|walker| functions(walker, settings)).collect()
 }
 
-/// The function that a descriptor names for the messages with that walker.
+/// Returns the name of the function that a descriptor names for messages with this walker.
 pub(crate) fn check(walker: usize) -> Ident {
     format_ident!("nests_too_deep_{walker}")
 }
@@ -39,7 +40,7 @@ fn levels(walker: usize) -> Ident {
     format_ident!("has_more_levels_{walker}")
 }
 
-/// True if what a field holds has more levels than are left.
+/// Emits a condition that is true if the field's message has more levels than are left.
 fn field(WalkedField { name, access, walker }: &WalkedField) -> TokenStream {
     let (name, levels) = (names::prost_snake(name), levels(*walker));
     match access {
@@ -47,7 +48,7 @@ fn field(WalkedField { name, access, walker }: &WalkedField) -> TokenStream {
         WalkedAccess::Several => {
             quote!(message.#name.iter().any(|inner| #levels(inner, left - 1)))
         }
-        // prost counts an entry of a map, too.
+        // prost counts a map's entry as a level.
         WalkedAccess::MapValue => {
             quote!(message.#name.values().any(|inner| #levels(inner, left - 2)))
         }

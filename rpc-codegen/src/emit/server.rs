@@ -1,4 +1,4 @@
-//! The service: serves an implementation of tonic's trait to farcall's runtime.
+//! The service: serves an implementation of tonic's trait through farcall's runtime.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -7,7 +7,7 @@ use super::limits::{self, Side};
 use super::model::{MethodModel, ServiceModel};
 use crate::settings::RpcSettings;
 
-/// `GreeterService<T>` and its implementations.
+/// Emits `GreeterService<T>` and its implementations.
 pub(crate) fn items(service: &ServiceModel, settings: &RpcSettings) -> TokenStream {
     let cfg = settings.server_cfg.of(&service.package);
     let definition = definition(service, settings);
@@ -38,7 +38,7 @@ pub(crate) fn items(service: &ServiceModel, settings: &RpcSettings) -> TokenStre
     }
 }
 
-/// The struct and its constructors, which carry the same conditions as everything here.
+/// Emits the struct and its constructors, under the same conditions as everything else here.
 fn definition(service: &ServiceModel, settings: &RpcSettings) -> TokenStream {
     let runtime = &settings.runtime;
     let cfg = settings.server_cfg.of(&service.package);

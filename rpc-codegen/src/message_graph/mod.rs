@@ -1,6 +1,6 @@
-//! The messages of a descriptor set, and the fields by which they hold each other.
+//! The messages of a descriptor set, and the fields by which they contain each other.
 //!
-//! Two questions need the graph: which messages require themselves, and which can nest without
+//! The graph answers two questions: which messages require themselves, and which can nest without
 //! end. prost gives every field of a message type a Rust type, and asks neither.
 
 mod required;
@@ -15,18 +15,18 @@ use prost_types::{
 
 pub(crate) use self::required::refuse_endless;
 
-/// The messages of a set, by full name with a dot in front.
+/// The messages of a set, by full name with a leading dot.
 #[derive(Debug, Default)]
 pub(crate) struct MessageGraph {
     messages: BTreeMap<String, MessageNode>,
 }
 
-/// A message and the messages that it holds.
+/// A message and its fields of message types.
 #[derive(Debug)]
 pub(crate) struct MessageNode {
-    /// The import name of its file.
+    /// Import name of the message's file.
     file: String,
-    /// The path of the message in its file's descriptor.
+    /// Path of the message in its file's descriptor.
     path: Vec<i32>,
     pub(crate) fields: Vec<MessageField>,
 }
@@ -35,10 +35,10 @@ pub(crate) struct MessageNode {
 #[derive(Debug)]
 pub(crate) struct MessageField {
     pub(crate) name: String,
-    /// The full name of the message that the field holds. Of a map that is its value.
+    /// Full name of the field's message type. For a map, of its value.
     pub(crate) target: String,
     pub(crate) shape: FieldShape,
-    /// The index of the field in its message's descriptor.
+    /// Index of the field in its message's descriptor.
     index: i32,
 }
 
@@ -51,7 +51,7 @@ pub(crate) enum FieldShape {
     Several,
     /// The value of a map.
     MapValue,
-    /// A variant of an enum. `type_taken` is set where a nested type has the enum's name already.
+    /// A variant of an enum. `type_taken` is true if a nested type already has the enum's name.
     Variant { oneof: String, type_taken: bool },
 }
 
@@ -70,13 +70,13 @@ impl MessageGraph {
         graph
     }
 
-    /// Returns the message of a full name; `None` if the set does not define it.
+    /// Returns the message with this full name; `None` if the set does not define it.
     pub(crate) fn message(&self, name: &str) -> Option<&MessageNode> {
         self.messages.get(name)
     }
 
     /// Returns the messages from which `follows` leads on without end: those on a cycle, and those
-    /// that lead to one.
+    /// that reach one.
     pub(crate) fn endless(&self, follows: impl Fn(&MessageField) -> bool) -> BTreeSet<&str> {
         let mut endless: BTreeSet<&str> = self.messages.keys().map(String::as_str).collect();
         loop {
@@ -139,7 +139,7 @@ fn message_field(
     Some(MessageField { name, target: target.to_owned(), shape, index })
 }
 
-/// Returns the message that stands for the entries of a map, if `type_name` is one.
+/// Returns the message that represents a map's entries, if `type_name` is one.
 fn map_entry<'a>(
     message: &'a DescriptorProto,
     message_name: &str,

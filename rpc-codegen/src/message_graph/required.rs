@@ -1,8 +1,8 @@
-//! Refusing messages that require themselves.
+//! The refusal of messages that require themselves.
 //!
-//! No encoding of such a message ends, so that nothing ever sends one. Its default has no end
-//! either: decoding an empty message builds the default and overflows the stack, which aborts the
-//! process. protoc accepts such messages.
+//! Such a message has no finite encoding, so nothing ever sends one. Its default is infinite, too:
+//! decoding an empty message builds the default and overflows the stack, which aborts the process.
+//! protoc accepts such messages.
 
 use std::path::PathBuf;
 
@@ -12,12 +12,11 @@ use super::{FieldShape, MessageField, MessageGraph, MessageNode};
 use crate::error::{CodegenError, ProtoLocation};
 use crate::parse::find;
 
-/// Refuses the first message of `fds` that requires itself. The location names the file where
-/// `includes` has it.
+/// Refuses the first message of `fds` that requires itself. Locates its file in `includes`.
 ///
 /// # Errors
 ///
-/// Returns an error that names the fields of the cycle, and the place of the first one.
+/// Returns an error that names the fields of the cycle, and the location of the first one.
 pub(crate) fn refuse_endless(
     fds: &FileDescriptorSet,
     includes: &[PathBuf],
@@ -55,7 +54,7 @@ fn cycle(graph: &MessageGraph) -> Option<(&MessageNode, Vec<(&str, &MessageField
     }
 }
 
-/// Returns line and column of a field, counted from 1, if the set has them.
+/// Returns a field's line and column, counted from 1, if the set has them.
 fn place(
     fds: &FileDescriptorSet,
     node: &MessageNode,

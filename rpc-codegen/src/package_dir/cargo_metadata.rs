@@ -1,4 +1,4 @@
-//! Asking cargo where a package is.
+//! The query to cargo for a package's location.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -19,7 +19,7 @@ pub(super) fn find_package(name: &str) -> Result<PathBuf, CodegenError> {
     find(&metadata, name, &manifest)
 }
 
-/// `cargo metadata` of the manifest, without the network if that is enough.
+/// Runs `cargo metadata` on the manifest, without the network if possible.
 fn metadata(manifest: &Path) -> Result<Value, CodegenError> {
     let mut last = run(manifest, &["--locked", "--offline"])?;
     if !last.1.status.success() {
@@ -45,7 +45,7 @@ fn run(manifest: &Path, flags: &[&str]) -> Result<(String, Output), CodegenError
     }
 }
 
-/// The directory of the dependency `name` of the package of `manifest`.
+/// Returns the directory of the dependency `name` of the manifest's package.
 fn find(metadata: &Value, name: &str, manifest: &Path) -> Result<PathBuf, CodegenError> {
     let dependencies = dependencies(metadata, manifest);
     let is_wanted = |package: &&Value| {
@@ -67,7 +67,7 @@ fn find(metadata: &Value, name: &str, manifest: &Path) -> Result<PathBuf, Codege
     }
 }
 
-/// The package ids of what the package of `manifest` depends on.
+/// Returns the package IDs of the dependencies of the manifest's package.
 fn dependencies<'a>(metadata: &'a Value, manifest: &Path) -> Vec<&'a Value> {
     let is_asking = |package: &&Value| {
         package["manifest_path"]
@@ -76,8 +76,11 @@ fn dependencies<'a>(metadata: &'a Value, manifest: &Path) -> Vec<&'a Value> {
     };
     let asking = array(&metadata["packages"]).find(is_asking).map(|package| &package["id"]);
     let nodes = array(&metadata["resolve"]["nodes"]);
-    let of_asking = nodes.filter(|node| Some(&node["id"]) == asking);
-    of_asking.flat_map(|node| array(&node["deps"])).map(|dependency| &dependency["pkg"]).collect()
+    let asking_nodes = nodes.filter(|node| Some(&node["id"]) == asking);
+    asking_nodes
+        .flat_map(|node| array(&node["deps"]))
+        .map(|dependency| &dependency["pkg"])
+        .collect()
 }
 
 fn is_same_file(one: &Path, other: &Path) -> bool {
@@ -116,14 +119,14 @@ mod tests {
     }
 
     #[test]
-    fn the_version_that_the_asking_package_depends_on_is_found() {
+    fn the_version_of_the_asking_package_is_found() {
         let manifest = Path::new("/crates/me-1.0.0/Cargo.toml");
         let dir = find(&sample(), "protos", manifest).unwrap();
         assert_eq!(dir, Path::new("/crates/protos-1.0.0"));
     }
 
     #[test]
-    fn absent_and_ambiguous_packages_are_errors_that_name_the_manifest() {
+    fn errors_name_the_manifest_and_the_package() {
         let manifest = Path::new("/crates/me-1.0.0/Cargo.toml");
         let absent = find(&sample(), "nothing", manifest).unwrap_err().to_string();
         assert_eq!(absent, "nothing is not a dependency of /crates/me-1.0.0/Cargo.toml");
@@ -132,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dependency_of_this_crate_is_found_by_asking_cargo() {
+    fn cargo_finds_a_dependency_of_this_crate() {
         let dir = find_package("prost-types").unwrap();
         assert!(dir.join("Cargo.toml").is_file(), "{}", dir.display());
     }

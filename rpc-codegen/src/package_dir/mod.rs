@@ -1,9 +1,9 @@
-//! Finding the `.proto` files that a crate from the registry carries.
+//! The `.proto` files inside a crate from the registry.
 //!
-//! Standard services (health, reflection, etcd, OpenTelemetry) publish their `.proto` files inside
-//! crates. A dependency on such a crate pins them in `Cargo.lock`, and under
-//! `[target.'cfg(any())'.dependencies]`, a condition that is never true, the crate is resolved and
-//! downloaded but not built.
+//! Standard services (health, reflection, etcd, OpenTelemetry) publish their `.proto` files in
+//! crates. A dependency on such a crate pins them in `Cargo.lock`. Under
+//! `[target.'cfg(any())'.dependencies]`, a condition that is never true, cargo resolves and
+//! downloads the crate but does not build it.
 
 #[cfg(feature = "package-dir")]
 mod cargo_metadata;
@@ -12,12 +12,12 @@ use std::path::PathBuf;
 
 use crate::error::CodegenError;
 
-/// The source directory of the package `name`, a direct dependency of the package whose build
-/// script or test is running.
+/// Returns the source directory of the package `name`, a direct dependency of the package whose
+/// build script or test is running.
 ///
-/// It asks `cargo metadata`, which downloads what a build would not need: first offline, then with
-/// the network unless cargo is configured to stay offline. In a build script it also tells cargo to
-/// run the script again when `Cargo.lock` changes.
+/// Asks `cargo metadata`, which also downloads what a build would not need: first offline, then
+/// with the network unless cargo is configured to stay offline. In a build script, also tells cargo
+/// to run the script again when `Cargo.lock` changes.
 ///
 /// ```no_run
 /// let root = rpc_codegen::package_dir("etcd-client")?.join("proto");
@@ -28,8 +28,8 @@ use crate::error::CodegenError;
 ///
 /// # Errors
 ///
-/// Without the feature `package-dir` always. When `cargo metadata` fails, or when the package
-/// depends on no package of that name or on several.
+/// Returns an error if `cargo metadata` fails, or if the package has no dependency of this name or
+/// several. Without the feature `package-dir`, always returns an error.
 pub fn package_dir(name: &str) -> Result<PathBuf, CodegenError> {
     #[cfg(feature = "package-dir")]
     {

@@ -1,9 +1,9 @@
-//! Telling a file of a protobuf edition from one that is merely wrong.
+//! Detection of files that use a protobuf edition.
 //!
-//! The parser knows `proto2` and `proto3`, and says of `edition = "2023";` that it expected
-//! something else. What the file is must be seen in its text, which did not parse.
+//! The parser only knows `proto2` and `proto3`, and reports a syntax error for `edition = "2023";`.
+//! Only the text of the file, which did not parse, reveals the cause.
 
-/// The edition that the text of a `.proto` file begins with, if it does.
+/// Returns the edition at the beginning of a `.proto` file's text, if there is one.
 pub(crate) fn edition(source: &str) -> Option<&str> {
     let after_word = skip_blank(source).strip_prefix("edition")?;
     let value = skip_blank(skip_blank(after_word).strip_prefix('=')?);
@@ -11,7 +11,7 @@ pub(crate) fn edition(source: &str) -> Option<&str> {
     value[1..].split_once(quote).map(|(edition, _)| edition)
 }
 
-/// The text behind white space and comments.
+/// Skips white space and comments.
 fn skip_blank(mut text: &str) -> &str {
     loop {
         text = text.trim_start();
@@ -20,7 +20,7 @@ fn skip_blank(mut text: &str) -> &str {
             Some("/*") => text.find("*/").map(|end| end + 2),
             _ => return text,
         };
-        // A comment without an end is the rest.
+        // An unterminated comment is the rest of the text.
         text = &text[comment_end.unwrap_or(text.len())..];
     }
 }
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_edition_is_found_behind_comments() {
+    fn an_edition_is_found_after_comments() {
         for source in [
             "edition = \"2023\";",
             "// Licence.\n/* more\n */ edition='2023';\npackage a;",
@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_have_none() {
+    fn other_files_have_no_edition() {
         for source in [
             "",
             "ä",

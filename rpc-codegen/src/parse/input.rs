@@ -1,7 +1,7 @@
-//! The path of an input file below an include directory, and its text as parsers take it.
+//! Input files: their paths below include directories, and their text as parsers accept it.
 //!
-//! Parsers compare paths by their text. A file and an include directory that reach the same place
-//! through different symbolic links, or through `..`, have no common text.
+//! Parsers compare paths as text. A file and an include directory that reach the same place through
+//! different symbolic links, or through `..`, have no common prefix.
 
 #[cfg(all(feature = "protox", any(not(feature = "protoc"), test)))]
 use std::borrow::Cow;
@@ -12,11 +12,12 @@ use crate::error::CodegenError;
 
 /// Returns `protos` as paths that begin with the include directory where each file is found.
 ///
-/// A file below no include directory stays as it is: the parser looks for it as for an import.
+/// A file outside all include directories stays as it is. The parser searches for it like for an
+/// import.
 ///
 /// # Errors
 ///
-/// Returns an error if an earlier include directory has another file of the same import name.
+/// Returns an error if an earlier include directory has another file with the same import name.
 pub(super) fn below_includes(
     protos: &[impl AsRef<Path>],
     includes: &[PathBuf],
@@ -40,12 +41,12 @@ fn below_include(proto: &Path, includes: &[PathBuf]) -> Result<PathBuf, CodegenE
     }
 }
 
-/// Returns the path of `proto` below the first include directory that holds it.
+/// Returns the path of `proto` below the first include directory that contains it.
 fn import_name(proto: &Path, includes: &[PathBuf]) -> Option<PathBuf> {
     let below = |path: &Path, include: &Path| path.strip_prefix(include).ok().map(Path::to_owned);
     let by_text = || includes.iter().find_map(|include| below(proto, include));
     let folder = || proto.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(".".as_ref());
-    // The file's own name counts before that of the file that it links to: an import names it.
+    // The file's own name precedes that of its link target, since imports use it.
     let by_folder = || Some(folder().canonicalize().ok()?.join(proto.file_name()?));
     let by_file = || proto.canonicalize().ok();
     let real = |path: Option<PathBuf>| {
@@ -56,12 +57,12 @@ fn import_name(proto: &Path, includes: &[PathBuf]) -> Option<PathBuf> {
     name.or_else(|| real(by_folder())).or_else(|| real(by_file()))
 }
 
-/// Returns true if the path has no `..`, which names of imports must not have.
+/// Returns true if the path has no `..`, which import names must not contain.
 fn is_plain(path: &Path) -> bool {
     path.components().all(|part| matches!(part, std::path::Component::Normal(_)))
 }
 
-/// Returns the text without a byte order mark, and with line ends of Unix.
+/// Returns the text without a byte order mark and with Unix line ends.
 #[cfg(all(feature = "protox", any(not(feature = "protoc"), test)))]
 pub(super) fn plain_text(source: &str) -> Cow<'_, str> {
     let source = without_mark(source);

@@ -1,7 +1,7 @@
-//! Parsing `.proto` files: the folders of imports, the choice of a parser, and errors with places.
+//! Parsing of `.proto` files: import folders, the choice of a parser, and errors with locations.
 //!
-//! The feature `protoc` is an explicit choice, and `protox` a default that another build script can
-//! bring, so `protoc` wins where both are on.
+//! The feature `protoc` is an explicit choice. `protox` is a default, which another build script
+//! can enable. If both are on, `protoc` wins.
 
 #[cfg(any(feature = "protoc", feature = "protox", test))]
 mod editions;
@@ -22,7 +22,7 @@ use prost_types::FileDescriptorSet;
 
 use crate::error::CodegenError;
 
-/// The environment variable that names one more folder, as for prost-build.
+/// The environment variable with one more import folder, as in prost-build.
 pub(crate) const PROTOC_INCLUDE: &str = "PROTOC_INCLUDE";
 
 /// The descriptors of parsed files.
@@ -31,15 +31,15 @@ pub(crate) struct Parsed {
     pub(crate) set: FileDescriptorSet,
     /// The encoded set, with the custom options that prost's descriptor types lose.
     pub(crate) encoded: Vec<u8>,
-    /// Paths of the files that were read, imports included.
+    /// Paths of the files that were read, including imports.
     pub(crate) files: Vec<PathBuf>,
 }
 
-/// Parses `protos` and their imports. A protoc takes its arguments from `config`.
+/// Parses `protos` and their imports. protoc takes its arguments from `config`.
 ///
 /// # Errors
 ///
-/// Returns an error if a file does not parse or is missing, or if there is no parser.
+/// Returns an error if a file is missing or does not parse, or if there is no protoc.
 #[cfg(feature = "protoc")]
 pub(crate) fn parse(
     config: &mut Config,
@@ -53,7 +53,7 @@ pub(crate) fn parse(
 ///
 /// # Errors
 ///
-/// Returns an error if a file does not parse or is missing.
+/// Returns an error if a file is missing or does not parse.
 #[cfg(all(feature = "protox", not(feature = "protoc")))]
 pub(crate) fn parse(
     _: &mut Config,
@@ -73,11 +73,11 @@ pub(crate) fn parse(
     Err(CodegenError::NoParser)
 }
 
-/// Returns the folders of imports: the caller's, then that of `PROTOC_INCLUDE`.
+/// Returns the import folders: the caller's, then that of `PROTOC_INCLUDE`.
 ///
 /// # Errors
 ///
-/// Returns an error if the variable names no folder.
+/// Returns an error if the variable does not name a folder.
 pub(crate) fn includes(
     given: &[impl AsRef<Path>],
     protoc_include: Option<OsString>,
@@ -92,7 +92,7 @@ pub(crate) fn includes(
     Ok(includes)
 }
 
-/// Finds the file of an import name in the folders of imports.
+/// Finds the file with this import name in the import folders.
 pub(crate) fn find(name: impl AsRef<Path>, includes: &[PathBuf]) -> Option<PathBuf> {
     includes.iter().map(|include| include.join(&name)).find(|path| path.exists())
 }
@@ -102,14 +102,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_variables_folder_is_the_last_one() {
+    fn the_variables_folder_comes_last() {
         let dir = tempfile::tempdir().unwrap();
         let includes = includes(&["a", "b"], Some(dir.path().into())).unwrap();
         assert_eq!(includes, [Path::new("a"), Path::new("b"), dir.path()]);
     }
 
     #[test]
-    fn a_variable_that_names_no_folder_is_an_error_that_names_it() {
+    fn a_variable_without_a_folder_is_an_error() {
         let error = includes(&["a"], Some("/nowhere/at/all".into())).unwrap_err();
         assert_eq!(error.to_string(), "PROTOC_INCLUDE is no directory: /nowhere/at/all");
     }

@@ -1,4 +1,4 @@
-//! Errors with their place in a file.
+//! Errors with their location in a file.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use super::{editions, find, input};
 use crate::error::{CodegenError, ProtoLocation};
 
-/// Makes the error for a place in the file `name`, by the path where the file was found. A file of
-/// an edition gets its own error: parsers call the edition a syntax error.
+/// Builds the error for a location in the file `name`, under the path where the file was found. A
+/// file with an edition gets its own error, since parsers report the edition as a syntax error.
 pub(super) fn located(
     name: &str,
     line_column: Option<(usize, usize)>,

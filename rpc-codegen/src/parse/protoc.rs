@@ -1,4 +1,4 @@
-//! The parser of the system, protoc, run by prost-build, and its errors with their places.
+//! The system's parser, protoc, which prost-build runs, and its errors with locations.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,21 +12,22 @@ use super::{Parsed, find};
 use crate::descriptor_set;
 use crate::error::CodegenError;
 
-/// The text that prost-build puts before protoc's own.
+/// The text that prost-build puts before protoc's output.
 const PREFIX: &str = "protoc failed: ";
 
-/// Runs protoc for `protos`, with the program and the arguments of `config`.
+/// Runs protoc on `protos`, with the program and the arguments of `config`.
 ///
 /// # Errors
 ///
-/// Returns an error if there is no protoc, or if a file does not parse or is missing.
+/// Returns an error if there is no protoc, or if a file is missing or does not parse.
 pub(super) fn parse(
     config: &mut Config,
     protos: &[impl AsRef<Path>],
     includes: &[PathBuf],
 ) -> Result<Parsed, CodegenError> {
     let failed = |reason: io::Error| CodegenError::Protoc { message: reason.to_string() };
-    // prost-build decodes the set and drops custom options, so protoc writes a file for the caller.
+    // prost-build decodes the set and drops custom options. protoc therefore also writes it to a
+    // file.
     let folder = tempdir().map_err(failed)?;
     let path = folder.path().join("descriptors");
     config.file_descriptor_set_path(&path);
@@ -37,7 +38,7 @@ pub(super) fn parse(
     Ok(Parsed { set, encoded, files })
 }
 
-/// Makes the error for a run of protoc that failed.
+/// Builds the error for a failed run of protoc.
 fn run_error(error: &io::Error, includes: &[PathBuf]) -> CodegenError {
     if error.kind() == io::ErrorKind::NotFound {
         return CodegenError::ProtocNotFound { program: protoc_from_env() };
@@ -49,8 +50,8 @@ fn run_error(error: &io::Error, includes: &[PathBuf]) -> CodegenError {
     }
 }
 
-/// Makes the error for what protoc has printed. The first line with a place decides, and the other
-/// lines follow it: protoc names a missing import before the line that imports it.
+/// Builds the error for protoc's output. The first line with a location leads, and the other lines
+/// follow: protoc reports a missing import before the line that imports it.
 fn printed_error(printed: &str, includes: &[PathBuf]) -> CodegenError {
     let lines = || printed.lines().map(str::trim).filter(|line| !line.is_empty());
     let Some((index, (file, line_column, message))) =
@@ -67,7 +68,7 @@ fn printed_error(printed: &str, includes: &[PathBuf]) -> CodegenError {
     located(file, Some(line_column), message, includes)
 }
 
-/// Splits a line of the form `file:line:column: message`. A warning is not an error's line.
+/// Splits a line of the form `file:line:column: message`. Ignores warnings.
 fn place(line: &str) -> Option<(&str, (usize, usize), &str)> {
     let (place, message) = line.split_once(": ")?;
     let mut parts = place.rsplitn(3, ':');
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn printed_places_become_locations() {
+    fn printed_locations_are_parsed() {
         let cases = [
             ("a.proto:4:15: Expected \";\".\n", "a.proto:4:15: Expected \";\"."),
             (

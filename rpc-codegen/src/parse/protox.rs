@@ -1,4 +1,4 @@
-//! The parser in Rust, protox, and its errors with their places.
+//! The parser in Rust, protox, and its errors with locations.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::error::CodegenError;
 ///
 /// # Errors
 ///
-/// Returns an error if a file does not parse or is missing.
+/// Returns an error if a file is missing or does not parse.
 pub(super) fn parse(
     protos: &[impl AsRef<Path>],
     includes: &[PathBuf],
@@ -26,7 +26,7 @@ pub(super) fn parse(
     let mut compiler = Compiler::with_file_resolver(resolver(includes));
     compiler.include_source_info(true).include_imports(true);
     compiler.open_files(protos).map_err(|error| proto_error(&error, includes))?;
-    // A file that was parsed from its text has no path of protox's.
+    // protox knows no path for a file that it parsed from text.
     let path =
         |file: &FileMetadata| file.path().map(Path::to_owned).or(find(file.name(), includes));
     let files = compiler.files().filter_map(path);
@@ -37,10 +37,9 @@ pub(super) fn parse(
     })
 }
 
-/// Protobuf's own files as protox carries them, then what is in `includes`.
+/// Returns a resolver that tries protobuf's own files as protox carries them, then `includes`.
 ///
-/// In this order, since those that are installed beside a protoc of version 30 or later have a
-/// syntax that protox does not know.
+/// The order matters: files installed with protoc 30 or later use syntax that protox does not know.
 fn resolver(includes: &[PathBuf]) -> ChainFileResolver {
     let mut resolver = ChainFileResolver::new();
     resolver.add(GoogleFileResolver::new());
@@ -51,8 +50,8 @@ fn resolver(includes: &[PathBuf]) -> ChainFileResolver {
     resolver
 }
 
-/// The files of an include directory, without byte order marks and line ends of Windows. protox
-/// takes a mark for a syntax error.
+/// Resolves files in an include directory, without byte order marks and Windows line ends. protox
+/// reports a mark as a syntax error.
 struct PlainTextResolver {
     include: PathBuf,
     files: IncludeFileResolver,
@@ -81,7 +80,7 @@ fn proto_error(error: &protox::Error, includes: &[PathBuf]) -> CodegenError {
     }
 }
 
-/// What protox says, what lies beneath it, and where it looked if it did not find something.
+/// Returns protox's message, its cause, and the searched directories if a file was not found.
 fn message(error: &protox::Error, includes: &[PathBuf]) -> String {
     let mut message = error.to_string();
     if let Some(cause) = std::error::Error::source(error) {
@@ -97,7 +96,7 @@ fn message(error: &protox::Error, includes: &[PathBuf]) -> String {
     message
 }
 
-/// The place of the first label, counted from 1.
+/// Returns the location of the first label, counted from 1.
 fn line_column(error: &protox::Error) -> Option<(usize, usize)> {
     let label = error.labels()?.next()?;
     let contents = error.source_code()?.read_span(label.inner(), 0, 0).ok()?;

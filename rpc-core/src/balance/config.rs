@@ -182,20 +182,20 @@ impl OutlierDetection {
         self.check_each()
     }
 
-    /// Whether any rule can eject.
+    /// Returns true if any rule can eject.
     pub(super) fn is_on(&self) -> bool {
         self.consecutive_failures > 0 || self.by_percentage
     }
 }
 
-/// How an endpoint that has just become ready gets its share: from a part of it to the whole, in a
-/// straight line. Caches and connection pools of a server that was just started are cold.
+/// The rise of an endpoint's share after it has become ready: linear, from a part to the whole.
+/// Caches and connection pools of a server that has just started are cold.
 ///
-/// It holds for [`Policy::LeastLoaded`] and [`Policy::RoundRobin`].
+/// Applies to [`Policy::LeastLoaded`] and [`Policy::RoundRobin`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct SlowStart {
-    /// How long that takes; zero switches it off, which is the default. At most a year.
+    /// Length of the rise. Zero, the default, switches it off. At most a year.
     pub window: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! How long one endpoint is left out, as gRPC's A50 has it.
+//! The length of an endpoint's ejection, by gRPC's A50.
 //!
 //! ```text
 //!   Healthy ──eject──> Ejected ──interval, after base x multiplier──> Healthy

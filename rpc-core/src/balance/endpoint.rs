@@ -54,20 +54,20 @@ pub struct EndpointId {
 }
 
 impl EndpointId {
-    /// Which of the endpoint's connections it is, from 0 on.
+    /// Returns the number of the connection among the endpoint's, from 0 on.
     #[must_use]
     pub fn connection(self) -> u16 {
         self.connection
     }
 
-    /// Whether both are connections of one endpoint.
+    /// Returns true if both are connections of one endpoint.
     #[must_use]
     pub fn is_of_same_endpoint(self, other: Self) -> bool {
         self.endpoint == other.endpoint
     }
 }
 
-/// Where the connection to an endpoint stands; gRPC's states of the same names.
+/// The connectivity state of an endpoint: gRPC's states of the same names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Connectivity {
     /// No connection, and no attempt: none was asked for yet, or the last one ended in peace.
@@ -76,7 +76,7 @@ pub enum Connectivity {
     Connecting,
     /// There is a connection.
     Ready {
-        /// Whether calls go over the upgraded path (RDMA).
+        /// True if calls use the upgraded path (RDMA).
         is_upgraded: bool,
     },
     /// The last attempt failed, and the next one is not due yet.
@@ -98,7 +98,7 @@ impl Connectivity {
     }
 }
 
-/// Whether an endpoint is trusted with calls.
+/// The standing of an endpoint in outlier detection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     /// It takes its share.
@@ -110,7 +110,7 @@ pub enum Standing {
     },
 }
 
-/// What a channel knows of one endpoint, or of one of its connections where it has several.
+/// The status of one endpoint, or of one of its connections if it has several.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct EndpointStatus {
@@ -118,11 +118,11 @@ pub struct EndpointStatus {
     pub endpoint: Endpoint,
     /// Its name in this channel, and that of the connection.
     pub id: EndpointId,
-    /// Where its connection stands.
+    /// Connectivity of its connection.
     pub connectivity: Connectivity,
-    /// Whether it is ejected.
+    /// Standing in outlier detection.
     pub standing: Standing,
-    /// Whether calls are sent to it although it is ejected, because no other endpoint lives.
+    /// True if it gets calls although it is ejected, because no other endpoint lives.
     pub is_last_resort: bool,
     /// Calls in flight.
     pub in_flight: u32,

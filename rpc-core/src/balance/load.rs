@@ -1,4 +1,4 @@
-//! What an endpoint's calls have shown of it: calls in flight, latency, failures.
+//! An endpoint's load by its calls: calls in flight, latency, failures.
 //!
 //! Every call of every thread writes here, and every pick reads, so the fields are atomic and are
 //! written without a lock. Two calls that end at once may lose one of the two samples; an average
@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// How a call ended, as far as its endpoint is concerned.
+/// The end of a call, as far as it concerns the endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallEnd {
     /// The endpoint answered, with whatever status the application chose.
@@ -21,7 +21,7 @@ pub enum CallEnd {
     Cancelled,
 }
 
-/// Whether the roster has to look at an endpoint, after a call to it.
+/// A call's verdict on its endpoint: the roster must look at it, or need not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "an endpoint that is a suspect stays in use until the roster is told"]
 pub enum Suspicion {
@@ -39,7 +39,7 @@ const FAILURE_FACTOR: f32 = 20.0;
 /// The least latency that is told apart, in microseconds. A call in process takes less.
 const MIN_LATENCY_US: f32 = 1.0;
 
-/// What is known of one endpoint's calls.
+/// The load of one endpoint's calls.
 #[derive(Debug)]
 pub struct Load {
     in_flight: AtomicU32,
@@ -51,7 +51,7 @@ pub struct Load {
     latency: AtomicU32,
     /// The decayed share of failures from 0 to 1, as the bits of an `f32`.
     failures: AtomicU32,
-    /// When the two above were written, in nanoseconds since `epoch`.
+    /// Time of the last write to the two above, in nanoseconds since `epoch`.
     written: AtomicU64,
     epoch: Instant,
     /// The period of the decay in seconds.
@@ -124,8 +124,8 @@ impl Load {
         halves
     }
 
-    /// How loaded the endpoint is; less is better. `latency_us` stands for its own latency where
-    /// it has given no answer yet.
+    /// Returns the endpoint's load as a score; lower is better. `latency_us` stands in for its own
+    /// latency while it has given no answer.
     pub(super) fn score(&self, latency_us: f32, now: Instant) -> f32 {
         let latency = self.latency_us(now).unwrap_or(latency_us);
         let failures = f32::from_bits(self.failures.load(Relaxed)) * self.kept(now);

@@ -1,4 +1,4 @@
-//! Which endpoint a call goes to, where a channel has many: pure machines, time is an argument.
+//! Load balancing: chooses the endpoint of each call. Pure machines; time is an argument.
 //!
 //! ```text
 //!   resolver ──endpoints──> Roster ──snapshot──> Picker ──endpoint──> call

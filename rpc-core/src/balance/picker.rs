@@ -14,23 +14,23 @@ use super::ring::Ring;
 pub struct Candidate<T> {
     /// Its name.
     pub id: EndpointId,
-    /// What the channel keeps for the endpoint.
+    /// The channel's handle for the endpoint.
     pub handle: T,
-    /// What its calls have shown. The caller of [`Picker::pick`] writes the call down here.
+    /// Load of its calls. The caller of [`Picker::pick`] records the call here.
     pub load: Arc<Load>,
     pub(super) weight: u16,
-    /// When it became ready; its slow start counts from there.
+    /// Time at which it became ready. Its slow start counts from there.
     pub(super) ready_since: Instant,
 }
 
-/// Which endpoint a call goes to.
+/// The result of a pick.
 #[derive(Debug)]
 pub enum Pick<'a, T> {
     /// This one.
     Endpoint {
         /// The endpoint.
         candidate: &'a Candidate<T>,
-        /// Whether it is ejected, and picked because no other lives.
+        /// True if it is ejected, and picked because no other endpoint lives.
         is_last_resort: bool,
     },
     /// None yet: an endpoint may be connected soon.
@@ -48,7 +48,7 @@ pub(super) enum Tier<T> {
     Failed,
 }
 
-/// How candidates are chosen among.
+/// A way to choose among candidates.
 #[derive(Debug)]
 enum Choice {
     LeastLoaded,
@@ -146,7 +146,7 @@ impl<T> Picker<T> {
         }
     }
 
-    /// Whether ejected endpoints are picked.
+    /// Returns true if ejected endpoints are picked.
     pub(super) fn is_last_resort(&self) -> bool {
         matches!(self.tier, Tier::Ejected(_))
     }
@@ -381,7 +381,7 @@ mod tests {
         candidate.handle
     }
 
-    /// How many of 10,000 picks are of the second endpoint.
+    /// Returns the number of picks of the second endpoint, of 10,000.
     fn share_of_second(picker: &Picker<usize>, tried: &[EndpointId], now: Instant) -> usize {
         let mut random = fastrand::Rng::with_seed(7);
         let picks = (0..10_000).map(|_| picked(&picker.pick(random.u64(..), None, tried, now)));

@@ -14,13 +14,13 @@ use super::ring::Ring;
 /// that of RFC 8305.
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// What a new list of endpoints has changed.
+/// The changes by a new list of endpoints.
 #[derive(Debug)]
 pub struct Changes<T> {
     /// Endpoints that are new, in the order of the list.
     pub added: Vec<EndpointId>,
-    /// What was kept for endpoints that are not in the list any more. Calls that were sent to one
-    /// go on; it gets no further call.
+    /// Handles of endpoints that are no longer in the list. Calls that were sent to one go on; it
+    /// gets no further call.
     pub removed: Vec<T>,
 }
 
@@ -32,7 +32,7 @@ struct Member<T> {
     load: Arc<Load>,
     connectivity: Connectivity,
     ejection: Ejection,
-    /// When it last became ready, or returned from an ejection.
+    /// Time at which it last became ready, or returned from an ejection.
     ready_since: Instant,
 }
 
@@ -44,7 +44,7 @@ pub struct Roster<T> {
     members: Vec<Member<T>>,
     next_endpoint: u64,
     epoch: Instant,
-    /// When the current interval of the outlier detection ends.
+    /// End of the current interval of the outlier detection.
     interval_ends: Instant,
     /// Time at which the endpoint after the one being connected is tried, under
     /// [`Policy::PickFirst`]; `None` once that is due.
@@ -242,7 +242,7 @@ impl<T: Clone> Roster<T> {
         Connectivity::best_of(self.members.iter().map(|member| member.connectivity))
     }
 
-    /// What is known of each endpoint, in the order of the list.
+    /// Returns the status of each endpoint, in the order of the list.
     #[must_use]
     pub fn status(&self) -> Vec<EndpointStatus> {
         let status = |member: &Member<T>| EndpointStatus {

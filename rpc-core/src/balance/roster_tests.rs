@@ -1,4 +1,4 @@
-//! What single changes of the list, of connections and of calls do to what is picked.
+//! The effects of single changes to the list, to connections and to calls on the picks.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ impl Connected {
         self.roster.set_connectivity(self.ids[index], state, self.now);
     }
 
-    /// Which endpoints are picked, by their places in the list.
+    /// Returns the picked endpoints, by their places in the list.
     fn picked(&self) -> Vec<usize> {
         let picker = self.roster.picker();
         let mut random = fastrand::Rng::with_seed(7);
@@ -85,7 +85,7 @@ impl Connected {
     }
 }
 
-/// What is known of the calls of an endpoint, which a pick gives.
+/// Returns the load of an endpoint, which a pick gives.
 fn load_of(roster: &Roster<EndpointId>, id: EndpointId, now: Instant) -> Arc<Load> {
     let picker = roster.picker();
     for number in 0..10_000 {

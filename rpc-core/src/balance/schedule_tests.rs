@@ -148,7 +148,7 @@ impl World {
         self.roster.handle_suspicion(id, suspicion, self.now);
     }
 
-    /// What holds after every step.
+    /// Checks the invariants that hold after every step.
     fn check(&self) {
         let status = self.roster.status();
         let ejected = status.iter().filter(|it| it.standing != Standing::Healthy).count();
@@ -216,7 +216,7 @@ fn no_ejected_endpoint_is_picked_while_a_healthy_one_lives_and_none_is_forgotten
     }
 }
 
-/// What a pick costs, with its count and the end of its call: the least of ten rounds, in
+/// Prints the cost of a pick, with its count and the end of its call: the least of ten rounds, in
 /// nanoseconds. The aim is 100 for a pick.
 ///
 /// `cargo test --release -p farcall-core --lib -- --ignored --nocapture what_a_pick_costs`

@@ -7,8 +7,10 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
+use tokio::time::Instant;
 use tonic::{Code, Status};
 
+use crate::Deadline;
 use crate::connect::ConnectError;
 use crate::transport::CloseReason;
 
@@ -112,8 +114,8 @@ impl NotExecuted {
         status
     }
 
-    /// Whether the call may be retried transparently: a server that is going away refused it, as
-    /// opposed to one that has met a limit.
+    /// Returns true if the call may be retried transparently: a server that is going away refused
+    /// it, as opposed to one that has met a limit.
     pub(crate) fn is_retryable(status: &Status) -> bool {
         let is_marked = status.source().is_some_and(<dyn Error>::is::<Self>);
         status.code() == Code::Unavailable && is_marked
@@ -186,6 +188,17 @@ impl MayHaveExecuted {
         let cause = cause(&status);
         status.set_source(Arc::new(Self { cause }));
         status
+    }
+}
+
+impl Deadline {
+    /// Returns true if this deadline, which has passed, explains `status`. The peer and its
+    /// protocol may keep the same deadline, and say so a moment before a timer of this side. A
+    /// call that was never sent says more itself.
+    pub(crate) fn is_cause_of(self, status: &Status) -> bool {
+        matches!(status.code(), Code::Cancelled | Code::DeadlineExceeded)
+            && !NotExecuted::is_said_by(status)
+            && self.has_passed(Instant::now())
     }
 }
 

@@ -28,11 +28,11 @@ use tracing::Level;
 use tracing::field::display;
 use tracing::level_filters::LevelFilter;
 
-use crate::call::deadline::rounded;
+use crate::deadline::rounded;
 use crate::limits::log::LogLimit;
 use crate::wire::PeerText;
 
-/// Which calls have a line.
+/// The calls that have a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CallLog {
     /// Those that fail.
@@ -48,7 +48,8 @@ impl Default for CallLog {
 }
 
 impl CallLog {
-    /// When a call begins whose end may have a line; `None` where none is written however it ends.
+    /// Returns the start time of a call whose end may be logged. `None` if no line is written
+    /// however it ends.
     pub(crate) fn begin(self) -> Option<Instant> {
         let least = match self {
             Self { failures: true, .. } => LevelFilter::WARN,
@@ -118,7 +119,7 @@ impl FailedCall<'_> {
 pub(crate) struct NameOf(pub(crate) Code);
 
 impl NameOf {
-    /// What lines about this code count as, where their number is limited.
+    /// Returns the kind that lines about this code count as, where their number is limited.
     fn kind(self) -> Option<&'static str> {
         match self.0 {
             Code::Unknown => Some("a call failed: UNKNOWN"),

@@ -10,10 +10,10 @@ use prost::DecodeError;
 use tonic::Status;
 
 use crate::Limits;
-use crate::call::deadline::rounded;
 use crate::call::execution::ended_by;
 use crate::calls::receive_budget::OverBudget;
 use crate::calls::window::MESSAGE_LEN_MAX;
+use crate::deadline::rounded;
 use crate::payload::tail_field::{Detacher, NESTING_MAX};
 use crate::transport::{CloseReason, TransportError, Withheld};
 use crate::wire::messages::{MESSAGES_EXTRA, message_lens};

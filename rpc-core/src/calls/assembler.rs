@@ -51,7 +51,7 @@ impl<T> Assembler<T> {
         Ok(())
     }
 
-    /// How many items wait for one before them.
+    /// Returns the number of items that wait for an earlier one.
     #[must_use]
     pub fn ahead_count(&self) -> usize {
         self.ahead.len()

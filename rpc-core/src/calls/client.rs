@@ -50,13 +50,13 @@ impl<T> Calls<T> {
         self.finish(id).is_some()
     }
 
-    /// What the driver keeps for a call in flight.
+    /// Returns the driver's value for a call in flight.
     #[must_use]
     pub fn value(&self, id: u64) -> Option<&T> {
         self.index(id).map(|index| &self.entries[index].value)
     }
 
-    /// Whether the call is in flight.
+    /// Returns true if the call is in flight.
     #[must_use]
     pub fn contains(&self, id: u64) -> bool {
         self.index(id).is_some()
@@ -67,7 +67,7 @@ impl<T> Calls<T> {
         self.entries.drain().map(|entry| entry.value).collect()
     }
 
-    /// How many calls are in flight.
+    /// Returns the number of calls in flight.
     #[must_use]
     pub fn in_flight_count(&self) -> usize {
         self.entries.len()

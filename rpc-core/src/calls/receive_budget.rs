@@ -14,8 +14,8 @@ use crate::wire::ProtocolError;
 /// are longer.
 pub(crate) const FRAME_LEN_MIN: u64 = 1 << 10;
 
-/// What an announced frame takes beside its memory, in bytes: an entry here and one in the table of
-/// calls, in tables with twice the room that they need.
+/// Memory of an announced frame besides its bytes: an entry here and one in the table of calls, in
+/// tables with twice the room that they need. In bytes.
 pub(crate) const FRAME_HELD: u64 = 256;
 
 /// The budget of bytes being received on one connection.
@@ -29,7 +29,7 @@ pub struct ReceiveBudget<T> {
 /// A message that does not fit beside those already on their way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OverBudget {
-    /// What is on its way already, in bytes.
+    /// Bytes that are announced already.
     pub bytes: u64,
     /// The budget, in bytes.
     pub bytes_max: u64,
@@ -107,7 +107,7 @@ impl<T> ReceiveBudget<T> {
     }
 }
 
-/// What a frame of `len` bytes counts.
+/// Returns the bytes that a frame of `len` bytes counts.
 fn counted(len: u64) -> u64 {
     len.max(FRAME_LEN_MIN)
 }

@@ -43,7 +43,7 @@ enum Stage {
     Started,
 }
 
-/// What the table keeps of a call, and gives back when the call ends.
+/// The parts of a call that the table keeps, and returns when the call ends.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Kept<S, H> {
@@ -53,7 +53,7 @@ pub struct Kept<S, H> {
     pub task: Option<H>,
 }
 
-/// What to do with a request that has arrived whole.
+/// The treatment of a request that has arrived whole.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Start<'a, S> {
@@ -136,7 +136,7 @@ impl<S: Default, H> Calls<S, H> {
         (call.stage != Stage::Cancelled).then_some(&call.kept.streams)
     }
 
-    /// As [`streams`](Self::streams), to set them.
+    /// Returns the streams of a call like [`streams`](Self::streams), to change them.
     pub fn streams_mut(&mut self, id: u64) -> Option<&mut S> {
         let call = self.entries.get_mut(&id)?;
         (call.stage != Stage::Cancelled).then_some(&mut call.kept.streams)
@@ -204,13 +204,13 @@ impl<S: Default, H> Calls<S, H> {
         open.map(|(_, call)| call.kept).collect()
     }
 
-    /// How many calls are in flight, those on their way included and cancelled ones not.
+    /// Returns the number of calls in flight, announced ones included and cancelled ones not.
     #[must_use]
     pub fn in_flight_count(&self) -> usize {
         self.entries.len() - self.cancelled_count
     }
 
-    /// Whether no call is in flight, and every answer is sent.
+    /// Returns true if no call is in flight and every answer is sent.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.in_flight_count() == 0 && self.answering_count == 0

@@ -11,7 +11,7 @@ use crate::wire::ProtocolError;
 /// most as much again no two that are compared are half of 2^32 apart.
 pub const MESSAGE_LEN_MAX: u64 = 1 << 30;
 
-/// How much one direction of a stream may hold.
+/// The capacity of one direction of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
     /// Messages.
@@ -96,7 +96,7 @@ impl Counts {
     }
 }
 
-/// What is left between a count and its limit; negative counts as nothing.
+/// Returns the distance from a count to its limit. A negative distance is 0.
 fn left(limit: u32, count: u32) -> u32 {
     // Windows and messages have at most 2^30 bytes, so that the two are less than 2^31 apart and
     // the sign of their difference says which one is ahead. A peer that grants more than that is
@@ -118,14 +118,14 @@ impl SendWindow {
         Self { sent: Counts::default(), granted: Counts::default().plus(window) }
     }
 
-    /// Whether a message of any length may be sent.
+    /// Returns true if a message of any length may be sent.
     #[must_use]
     pub fn is_open(&self) -> bool {
         left(self.granted.messages, self.sent.messages) > 0
             && left(self.granted.bytes, self.sent.bytes) > 0
     }
 
-    /// What was sent so far.
+    /// Returns the counts sent so far.
     #[must_use]
     pub fn sent(&self) -> Counts {
         self.sent
@@ -180,7 +180,7 @@ pub enum Resize {
 }
 
 impl ReceiveWindow {
-    /// What has come so far.
+    /// Returns the counts received so far.
     #[must_use]
     pub fn received(&self) -> Counts {
         self.received
@@ -201,7 +201,7 @@ impl ReceiveWindow {
         Self { window, first: window, widest, received, consumed, announced, granted }
     }
 
-    /// How much it grants at a time now.
+    /// Returns the current size of the window.
     #[must_use]
     pub fn window(&self) -> Window {
         self.window
@@ -222,7 +222,7 @@ impl ReceiveWindow {
         self.announced == self.consumed
     }
 
-    /// What has come in and was not read.
+    /// Returns the messages and bytes that have arrived and are not read.
     #[must_use]
     pub fn unread(&self) -> Window {
         Window {
@@ -231,7 +231,8 @@ impl ReceiveWindow {
         }
     }
 
-    /// What the peer may still send: a message of any length unless one of the two is 0.
+    /// Returns the messages and bytes that the peer may still send. Unless one of the two is 0,
+    /// that includes a message of any length.
     #[must_use]
     pub fn left(&self) -> Window {
         Window {

@@ -1,43 +1,49 @@
 //! A client's connection, its transport's type erased, and the calls in flight on it.
+//!
+//! A connection that speaks another protocol takes whole calls, encoded, and gives their replies.
 
-use std::fmt;
 use std::future::poll_fn;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use std::{fmt, mem};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::CancellationToken;
-use tonic::Status;
 use tonic::metadata::MetadataMap;
+use tonic::{Extensions, Status};
 
-use super::{CallDeadline, EncodedCall, EncodedReply, MethodTable};
-use crate::call::message_limits::MessageLimits;
-use crate::call::metadata_names::MetadataNames;
+use super::{CallDeadline, MethodTable};
+use crate::call::metadata::MetadataNames;
+use crate::call::options::MessageLimits;
 use crate::connect::{ConnectionInfo, Fallback};
 use crate::payload::encode::Encode;
 use crate::stream::{
-    Inflated, Next, OnComplete, Receiving, RecvStream, SendStream, SessionIo, inflated,
+    Inflated, Next, OnComplete, Receiving, RecvStream, SendStream, SessionIo, StreamPart, inflated,
 };
 use crate::transport::{Addresses, CloseReason};
 use crate::wire::hello::Hello;
 use crate::wire::outcome::Outcome;
 use crate::{BufferSource, Keepalive, Limits, Method, Negotiated, NotExecuted, Readiness};
 
-/// What a session is started with.
+/// The way back to the caller.
+pub(super) type ReplySender = oneshot::Sender<Result<Reply, Status>>;
+
+/// The parts that a session starts with.
 #[derive(Debug)]
 pub struct ClientSetup {
-    /// What this side accepts.
+    /// Limits of this side.
     pub limits: Limits,
-    /// How a silent server is found.
+    /// Keepalive, which finds a silent server.
     pub keepalive: Option<Keepalive>,
-    /// How long the server may take nothing of what waits for it.
+    /// Maximum time for which the server may take nothing of the bytes that wait for it.
     pub progress_timeout: Option<Duration>,
-    /// What was agreed on about compressed messages.
+    /// Agreement on compressed messages.
     pub compression: Negotiated,
-    /// What the server said.
+    /// Hello of the server.
     pub peer: Hello,
     /// The server's address as the user wrote it.
     pub server: Arc<str>,
@@ -45,7 +51,7 @@ pub struct ClientSetup {
     pub addresses: Addresses,
     /// Why the connection did not move to an upgraded path.
     pub fallback: Option<Fallback>,
-    /// Whether it moved to one.
+    /// True if the connection moved to an upgraded path.
     pub is_upgraded: bool,
 }
 
@@ -56,11 +62,11 @@ pub struct Outgoing<'a> {
     pub method: &'a Method,
     /// The request's metadata.
     pub metadata: &'a MetadataMap,
-    /// When the call ends at the latest.
+    /// Deadline of the call.
     pub deadline: Option<&'a CallDeadline>,
-    /// What it does while the channel has no connection.
+    /// Behavior while the channel has no connection.
     pub readiness: Readiness,
-    /// What its stub allows its messages.
+    /// Limits of its stub on its messages.
     pub limits: MessageLimits,
     /// The request's message; absent where the client's messages are a stream.
     pub message: Option<&'a dyn Encode>,
@@ -196,12 +202,6 @@ impl Established {
     }
 }
 
-/// The status of a call whose channel's connector breaks its promise about the protocol.
-#[cold]
-fn wrong_protocol() -> Status {
-    NotExecuted::mark(Status::internal("the connector made a connection of another protocol"))
-}
-
 impl Deref for Established {
     type Target = dyn Connection;
 
@@ -213,7 +213,7 @@ impl Deref for Established {
     }
 }
 
-/// What a response frame holds, where the answer is one message.
+/// A response frame, where the answer is one message.
 #[derive(Debug)]
 pub struct Reply {
     /// The status code.
@@ -222,9 +222,9 @@ pub struct Reply {
     pub block: Bytes,
     /// The message; it aliases the memory that it was received into.
     pub message: Bytes,
-    /// Whether the message is compressed.
+    /// True if the message is compressed.
     pub is_deflated: bool,
-    /// Whether the server says that no handler has seen the call.
+    /// True if the server reports that no handler has seen the call.
     pub is_not_executed: bool,
 }
 
@@ -242,9 +242,6 @@ impl Reply {
     }
 }
 
-/// The way back to the caller.
-pub(super) type ReplySender = oneshot::Sender<Result<Reply, Status>>;
-
 /// A call in flight. Dropping it cancels the call on the peer; it owns no memory that a device
 /// may touch.
 #[derive(Debug)]
@@ -257,7 +254,7 @@ pub struct Started {
     pub(super) io: Arc<dyn SessionIo>,
 }
 
-/// Where the answer comes from.
+/// The source of an answer.
 #[derive(Debug)]
 pub(super) enum Answer {
     Reply(oneshot::Receiver<Result<Reply, Status>>),
@@ -306,16 +303,6 @@ impl Drop for CallGuard {
     }
 }
 
-/// The status of a call that the server refused before any handler had seen it.
-pub(super) fn refused(code: u16, block: Bytes) -> Status {
-    let status = match Outcome::decode(code, block) {
-        Ok(Outcome { result: Err(status), .. }) => status,
-        Ok(_) => Status::internal("the server refused a call with the code of a success"),
-        Err(error) => Status::internal(format!("the response's block does not decode: {error}")),
-    };
-    NotExecuted::mark(status)
-}
-
 impl Started {
     /// Waits for an answer that is one message.
     pub(super) async fn reply(&mut self) -> Result<Reply, Status> {
@@ -340,4 +327,111 @@ impl Started {
             Answer::Reply(_) => Next::Failed(Status::internal("the answer is one message")),
         }
     }
+}
+
+/// The request of a call, encoded.
+pub enum EncodedBody {
+    /// One message.
+    Message(Bytes),
+    /// A stream of messages. One that ends with an error has broken off.
+    Stream(BoxStream<'static, Result<Bytes, Status>>),
+}
+
+impl fmt::Debug for EncodedBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Message(message) => write!(f, "a message of {} bytes", message.len()),
+            Self::Stream(_) => f.write_str("a stream of messages"),
+        }
+    }
+}
+
+/// A call of any kind with its request encoded.
+pub struct EncodedCall {
+    /// The method.
+    pub method: Method,
+    /// The request's metadata, without a timeout.
+    pub metadata: MetadataMap,
+    /// The caller's extensions for layers.
+    pub extensions: Extensions,
+    /// Deadline of the call. The channel enforces it; the peer must be told.
+    pub limit: Option<CallDeadline>,
+    /// The request.
+    pub body: EncodedBody,
+}
+
+impl fmt::Debug for EncodedCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EncodedCall")
+            .field("method", &self.method.path())
+            .field("metadata", &MetadataNames(&self.metadata))
+            .field("limit", &self.limit)
+            .field("body", &self.body)
+            .finish_non_exhaustive()
+    }
+}
+
+impl EncodedCall {
+    /// The same call for one of several attempts. A stream is there for the first one alone.
+    pub(super) fn attempt(&mut self) -> Self {
+        let body = match &mut self.body {
+            EncodedBody::Message(message) => EncodedBody::Message(message.clone()),
+            EncodedBody::Stream(_) => {
+                let nothing = EncodedBody::Message(Bytes::new());
+                mem::replace(&mut self.body, nothing)
+            }
+        };
+        let (metadata, extensions) = (self.metadata.clone(), self.extensions.clone());
+        Self { method: self.method.clone(), metadata, extensions, limit: self.limit, body }
+    }
+
+    /// Returns true if its request is one message, which can be sent again.
+    pub(super) fn is_repeatable(&self) -> bool {
+        matches!(self.body, EncodedBody::Message(_))
+    }
+}
+
+/// The reply to an encoded call.
+pub enum EncodedReply {
+    /// One message.
+    Message {
+        /// The metadata that came first.
+        initial: MetadataMap,
+        /// Trailing metadata.
+        trailers: MetadataMap,
+        /// The message's encoding.
+        message: Bytes,
+    },
+    /// A stream of messages.
+    Stream {
+        /// The metadata that came first.
+        initial: MetadataMap,
+        /// The messages, and trailers at their end.
+        parts: BoxStream<'static, Result<StreamPart, Status>>,
+    },
+}
+
+impl fmt::Debug for EncodedReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Message { message, .. } => write!(f, "a message of {} bytes", message.len()),
+            Self::Stream { .. } => f.write_str("a stream of messages"),
+        }
+    }
+}
+
+/// The status of a call whose channel's connector breaks its promise about the protocol.
+#[cold]
+fn wrong_protocol() -> Status {
+    NotExecuted::mark(Status::internal("the connector made a connection of another protocol"))
+}
+
+/// The status of a call that the server refused before any handler had seen it.
+pub(super) fn refused(code: u16, block: Bytes) -> Status {
+    let status = match Outcome::decode(code, block) {
+        Ok(Outcome { result: Err(status), .. }) => status,
+        Ok(_) => Status::internal("the server refused a call with the code of a success"),
+        Err(error) => Status::internal(format!("the response's block does not decode: {error}")),
+    };
+    NotExecuted::mark(status)
 }

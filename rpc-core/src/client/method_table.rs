@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::attempts::ServiceConfig;
 use crate::calls::id_hashing::IdHashing;
 use crate::limited_log;
-use crate::wire::method_kinds;
+use crate::wire::hello;
 use crate::{CallKind, Idempotency};
 
 /// The methods of a server by their paths.
@@ -37,7 +37,7 @@ impl MethodTable {
 
     /// The kind of a method, where the server says it.
     pub(super) fn kind(&self, id: u16) -> Option<(CallKind, Idempotency)> {
-        self.kinds.get(usize::from(id)).copied().map(method_kinds::decode)
+        self.kinds.get(usize::from(id)).copied().map(hello::decode_method)
     }
 
     /// The names of all services.

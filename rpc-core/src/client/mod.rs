@@ -4,16 +4,18 @@ pub mod attempts;
 mod call;
 mod caller;
 mod channel;
+mod connect;
 mod connection;
 mod connection_manager;
-mod encoded;
 pub mod endpoints;
+mod handshake;
 mod layered;
 mod method_table;
 pub mod mock;
 mod session;
 mod settings;
 mod subchannel;
+mod target;
 
 pub use crate::stream::StreamPart;
 pub use call::rules::CallRules;
@@ -22,15 +24,15 @@ pub use call::{
     unary, untyped, untyped_unary,
 };
 pub use caller::{Caller, DynCaller};
-pub use channel::{
-    CallCredentials, Channel, ChannelParts, Credentials, Target, TargetRules, Watched, WatchedRules,
-};
+pub use channel::{CallCredentials, Channel, ChannelParts, Credentials};
+pub(crate) use connect::OneConnection;
+pub use connect::{ClientConfig, Connect, Connecting, Handshake, OpenStream};
 pub use connection::{
-    ClientSetup, Connection, EncodedCalls, Established, Outgoing, Reply, SessionCalls, Started,
+    ClientSetup, Connection, EncodedBody, EncodedCall, EncodedCalls, EncodedReply, Established,
+    Outgoing, Reply, SessionCalls, Started,
 };
-pub(crate) use connection_manager::OneConnection;
-pub use connection_manager::{Connect, Path, PathCounts};
-pub use encoded::{EncodedBody, EncodedCall, EncodedReply};
+pub use connection_manager::{Path, PathCounts};
+pub use handshake::connect;
 pub use layered::{Intercepted, LayeredChannel};
 pub use method_table::{ConfiguredNames, MethodTable};
 pub(crate) use session::Session;
@@ -38,3 +40,4 @@ pub use settings::ChannelSettings;
 #[doc(hidden)]
 pub use settings::ChannelSettingsOverlay;
 pub use subchannel::Subchannel;
+pub use target::{Target, TargetRules, Watched, WatchedRules};

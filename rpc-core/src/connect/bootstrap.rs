@@ -1,7 +1,15 @@
-//! The byte stream on which a connection starts.
+//! The byte stream on which a connection starts, and the protocols that may begin on it.
+//!
+//! Eight bytes tell a connection's protocol, and are read for the handshake anyway: a farcall
+//! connection pays nothing for there being others.
+
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::handshake::HandshakeError;
 use crate::memory::MemoryShare;
@@ -61,8 +69,8 @@ pub trait Bootstrap: AsyncRead + AsyncWrite + Send + Unpin + 'static {
         Ok(None)
     }
 
-    /// Whether the stream, as the transport that it is without an upgrade, carries compressed
-    /// messages: one between hosts does.
+    /// Returns true if the stream carries compressed messages as a transport without an upgrade.
+    /// Streams between hosts do.
     fn carries_compressed(&self) -> bool {
         false
     }
@@ -73,7 +81,7 @@ pub trait Bootstrap: AsyncRead + AsyncWrite + Send + Unpin + 'static {
         if is_accepted { DEFLATE } else { 0 }
     }
 
-    /// What is agreed on with a peer that accepts `heard` over the stream, with these settings.
+    /// Returns the agreement with a peer that accepts `heard` over the stream, with these settings.
     fn negotiated(&self, own: Compression, heard: u32) -> Negotiated {
         match self.carries_compressed() {
             true => Negotiated::new(own, self.accepted_encodings(own), heard),
@@ -83,4 +91,95 @@ pub trait Bootstrap: AsyncRead + AsyncWrite + Send + Unpin + 'static {
 
     /// Turns the stream, after the handshake, into the transport that it is without an upgrade.
     fn into_transport(self: Box<Self>) -> Box<dyn Transport>;
+}
+
+/// A protocol that may be agreed on in a TLS handshake (ALPN).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Alpn {
+    /// Name in the handshake.
+    pub id: &'static str,
+    /// Name in messages.
+    pub name: &'static str,
+}
+
+impl Alpn {
+    /// farcall's own protocol.
+    pub const FARCALL: Self = Self { id: "farcall/1", name: "farcall" };
+
+    /// gRPC over HTTP/2.
+    pub const GRPC: Self = Self { id: "h2", name: "gRPC" };
+
+    /// HTTP/1. It is also what a client speaks that agrees on nothing.
+    pub const HTTP1: Self = Self { id: "http/1.1", name: "HTTP/1.1" };
+}
+
+/// A byte stream of which the beginning has been read, from its beginning on.
+pub struct Replayed {
+    /// Bytes that were read and are not used yet.
+    first: Vec<u8>,
+    stream: Box<dyn Bootstrap>,
+}
+
+impl Replayed {
+    pub(crate) fn new(first: Vec<u8>, stream: Box<dyn Bootstrap>) -> Self {
+        Self { first, stream }
+    }
+
+    /// The stream's two ends, and who the client is where TLS has verified it.
+    #[must_use]
+    pub fn addresses(&self) -> Addresses {
+        self.stream.addresses()
+    }
+}
+
+impl fmt::Debug for Replayed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replayed").field("first", &self.first).finish_non_exhaustive()
+    }
+}
+
+impl AsyncRead for Replayed {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.first.is_empty() {
+            return Pin::new(&mut *self.stream).poll_read(cx, buf);
+        }
+        let len = self.first.len().min(buf.remaining());
+        buf.put_slice(&self.first[..len]);
+        self.first.drain(..len);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Replayed {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.stream).poll_write_vectored(cx, buffers)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.stream).poll_shutdown(cx)
+    }
 }

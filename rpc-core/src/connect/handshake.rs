@@ -6,13 +6,25 @@ use std::time::Duration;
 use prost::Message;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::timeout;
 use tonic::Status;
 
+use super::{Bootstrap, ConnectError};
 use crate::memory::MemoryCharge;
-use crate::wire::ProtocolError;
 use crate::wire::hello::{self, MAGIC_LEN, PREFIX_LEN, Shape};
+use crate::wire::{MAGIC, ProtocolError, Spoken};
 
-/// What can go wrong with the messages of a handshake.
+/// The first memory for a body. It grows with what has arrived, so that a peer which announces a
+/// long message and sends none of it holds no more than this.
+const BODY_STEP: usize = 4 << 10;
+
+/// Time for which the client may go on sending: some round trips of a long way.
+const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The most that is read of it meanwhile: a TLS client's first message, certificates and all.
+const LINGER_LEN_MAX: u64 = 64 << 10;
+
+/// An error in the messages of a handshake.
 #[derive(Error)]
 #[non_exhaustive]
 pub enum HandshakeError {
@@ -38,9 +50,9 @@ pub enum HandshakeError {
     /// The client speaks another protocol than the one that it agreed on in the TLS handshake.
     #[error("the client agreed on {agreed} in the TLS handshake (ALPN), and speaks {spoken}")]
     NotAgreed {
-        /// What it agreed on, as ALPN has it.
+        /// Protocol that ALPN agreed on.
         agreed: &'static str,
-        /// What it speaks.
+        /// Protocol that it speaks.
         spoken: &'static str,
     },
     /// The client agreed on no protocol in the TLS handshake, and speaks one that has to be agreed
@@ -80,12 +92,8 @@ pub enum HandshakeError {
 
 crate::readable_debug!(HandshakeError);
 
-/// The first memory for a body. It grows with what has arrived, so that a peer which announces a
-/// long message and sends none of it holds no more than this.
-const BODY_STEP: usize = 4 << 10;
-
 /// Reads one message of that shape.
-pub(super) async fn read<M: Message + Default>(
+pub(crate) async fn read<M: Message + Default>(
     stream: &mut (impl AsyncRead + Unpin + ?Sized),
     shape: &Shape,
 ) -> Result<M, HandshakeError> {
@@ -93,7 +101,7 @@ pub(super) async fn read<M: Message + Default>(
 }
 
 /// Reads one message of that shape, and gives its body as it came, too. `charge` grows with it.
-pub(super) async fn read_with_body<M: Message + Default>(
+pub(crate) async fn read_with_body<M: Message + Default>(
     stream: &mut (impl AsyncRead + Unpin + ?Sized),
     shape: &Shape,
     charge: &mut MemoryCharge,
@@ -154,7 +162,7 @@ async fn read_body(
 }
 
 /// Writes one message.
-pub(super) async fn write(
+pub(crate) async fn write(
     stream: &mut (impl AsyncWrite + Unpin + ?Sized),
     message: &impl Message,
 ) -> Result<(), HandshakeError> {
@@ -162,12 +170,57 @@ pub(super) async fn write(
 }
 
 /// Writes one message that is encoded.
-pub(super) async fn write_encoded(
+pub(crate) async fn write_encoded(
     stream: &mut (impl AsyncWrite + Unpin + ?Sized),
     message: &[u8],
 ) -> Result<(), HandshakeError> {
     stream.write_all(message).await?;
     Ok(stream.flush().await?)
+}
+
+/// Tells a TLS client that this is farcall without TLS, by farcall's magic, which its side knows.
+/// Clients of other protocols are told nothing.
+///
+/// What the client sends is thrown away, within bounds, until it has closed: a socket that is
+/// closed with bytes unread resets the connection, which takes the answer from the client.
+pub(crate) async fn turn_away(bootstrap: &mut dyn Bootstrap, error: &HandshakeError) {
+    let HandshakeError::Protocol(ProtocolError::Magic { found }) = error else { return };
+    if Spoken::of(found) != Some(Spoken::Tls) {
+        return;
+    }
+    let telling = async {
+        bootstrap.write_all(&MAGIC).await?;
+        bootstrap.shutdown().await?;
+        let mut rest = bootstrap.take(LINGER_LEN_MAX);
+        tokio::io::copy(&mut rest, &mut tokio::io::sink()).await
+    };
+    // The client may be gone already.
+    let _ = timeout(LINGER_TIMEOUT, telling).await;
+}
+
+/// Why there is no connection to `address`, whose handshake has failed so.
+#[must_use]
+pub fn handshake_failed(address: &str, error: HandshakeError) -> ConnectError {
+    let address = address.to_owned();
+    match error {
+        HandshakeError::Silent => {
+            let words = "the server closed the connection without a word";
+            let reason = std::io::Error::new(std::io::ErrorKind::UnexpectedEof, words);
+            ConnectError::Handshake { address, reason }
+        }
+        HandshakeError::Tls { reason } => ConnectError::Tls { address, reason },
+        HandshakeError::Io(reason) => ConnectError::Handshake { address, reason },
+        HandshakeError::Protocol(reason) => ConnectError::Protocol { address, reason },
+        // Errors of the server's side.
+        HandshakeError::Unproven { .. }
+        | HandshakeError::NoVerdict { .. }
+        | HandshakeError::NotAgreed { .. }
+        | HandshakeError::NoAlpn { .. }
+        | HandshakeError::ProxyHeader { .. }
+        | HandshakeError::NoMemory(_) => {
+            ConnectError::Handshake { address, reason: std::io::Error::other(error) }
+        }
+    }
 }
 
 #[cfg(test)]

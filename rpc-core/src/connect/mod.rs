@@ -14,32 +14,19 @@
 //! ```
 
 mod bootstrap;
-mod client;
 mod error;
-mod handshake;
-mod info;
-mod offered;
-mod open_stream;
-mod path_binding;
-mod protocol;
-mod reasons;
-mod server;
-mod turn_away;
-mod upgrade;
+pub(crate) mod handshake;
+pub(crate) mod info;
+pub(crate) mod upgrade;
 
-pub use bootstrap::Bootstrap;
-pub use client::{ClientConfig, UpgradePolicy, connect, handshake_failed};
+pub use bootstrap::{Alpn, Bootstrap, Replayed};
 pub use error::ConnectError;
 pub(crate) use error::with_retry;
-pub use handshake::HandshakeError;
-pub use info::ConnectionInfo;
-pub use offered::{announce, is_announced, offered};
-pub use open_stream::{Connecting, Handshake, OpenStream};
-pub use path_binding::{PROOF_LEN, PathBinding};
-pub use protocol::{Alpn, Gateway, OtherProtocol, Replayed};
-pub use reasons::Fallback;
-pub(crate) use server::identify;
-pub use server::{Accepted, Opening, ServerHandshake, accept};
-pub use upgrade::{Candidate, Declined, Obstacle, PendingOffer, Upgrade};
+pub use handshake::{HandshakeError, handshake_failed};
+pub use info::{ConnectionInfo, Fallback};
+pub use upgrade::{
+    Candidate, Declined, Obstacle, PROOF_LEN, PathBinding, PendingOffer, Upgrade, UpgradePolicy,
+    announce, is_announced, offered,
+};
 
 pub use crate::policy::failover::Wanted;

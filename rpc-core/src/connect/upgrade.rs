@@ -1,12 +1,32 @@
 //! The upgrade from the bootstrap to another path.
+//!
+//! A path is bound to the TLS session that it was agreed on. Each side's proof is 32 bytes that TLS
+//! exports (RFC 8446, 7.5) for a label of that side, over both Hellos as they went over the stream,
+//! offers included. Only the two ends of the session can make them, and a proof fits these Hellos
+//! alone: neither a peer that knows where a path begins nor an end of another session can claim a
+//! path, or have it lead elsewhere. The probes over the new path carry the proofs.
+//!
+//! A client learns why it has no upgraded path from the handshake. The server's operator learns it
+//! from the line of a server that begins to listen, before any client comes.
 
+use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use thiserror::Error;
+use tracing::Level;
 
-use super::{Bootstrap, PathBinding};
+use super::{Bootstrap, ConnectError, HandshakeError};
+use crate::policy::failover::Wanted;
 use crate::transport::{Addresses, Transport};
+
+/// The length of a proof in bytes.
+pub const PROOF_LEN: usize = 32;
+
+/// The labels of the two proofs.
+const CLIENT: &[u8] = b"EXPORTER-farcall upgrade client";
+const SERVER: &[u8] = b"EXPORTER-farcall upgrade server";
 
 /// An upgrade, for example RDMA between the hosts that a TCP stream joins.
 ///
@@ -15,12 +35,13 @@ pub trait Upgrade: std::fmt::Debug + Send + Sync + 'static {
     /// Its name in the handshake, the same on both sides.
     fn name(&self) -> &'static str;
 
-    /// What this host can offer to clients that connect to `local`, or to any of its addresses, in
-    /// words for the log. By default its name, for upgrades that every host can offer.
+    /// Describes, for the log, the offers that this host can make to clients that connect to
+    /// `local`, or to any of its addresses. By default it is the upgrade's name, for upgrades that
+    /// every host can offer.
     ///
     /// # Errors
     ///
-    /// With the reason when it can offer nothing.
+    /// Returns the reason if the host can offer nothing.
     fn check(&self, _local: Option<IpAddr>) -> Result<String, Declined> {
         Ok(self.name().to_owned())
     }
@@ -77,25 +98,16 @@ pub trait Candidate: Send {
     /// If it is cancelled, the path counts as not proven.
     fn prove(&mut self) -> BoxFuture<'_, Result<(), Declined>>;
 
-    /// Whether the peer has shown that the path works, on the server's end: the client's probe has
-    /// arrived over it. An honest client sends a good verdict only after its probe was answered.
-    /// Without this check a client could make the server keep a path that carries nothing.
+    /// Returns true if the peer has proven the path to the server: the client's probe has arrived
+    /// over it. An honest client sends a good verdict only after its probe was answered. Without
+    /// this check a client could make the server keep a path that carries nothing.
     fn is_probed(&self) -> bool;
 
     /// The link over the path. It keeps the bootstrap: when that ends, so does the link.
     fn into_transport(self: Box<Self>, bootstrap: Box<dyn Bootstrap>) -> Box<dyn Transport>;
 }
 
-/// Runs a step of an upgrade where it may block: devices are opened, memory is registered and
-/// addresses are resolved by system calls.
-pub(super) async fn blocking<T: Send + 'static>(
-    step: impl FnOnce() -> Result<T, Declined> + Send + 'static,
-) -> Result<T, Declined> {
-    let joined = tokio::task::spawn_blocking(step).await;
-    joined.unwrap_or_else(|_| Err(Declined::new("preparing the path panicked")))
-}
-
-/// What stands in the way of a path.
+/// An obstacle to a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Obstacle {
     /// The program is built without it.
@@ -108,7 +120,7 @@ pub enum Obstacle {
     Excluded,
     /// The limit of the process on locked memory.
     LockLimit,
-    /// What the device does is not to be trusted.
+    /// The device's behavior is not trusted.
     Untrusted,
     /// The two sides have versions or parameters that do not fit.
     Incompatible,
@@ -194,5 +206,196 @@ impl Declined {
     /// Declines because of `obstacle`, for `reason`.
     pub fn with(obstacle: Obstacle, reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), obstacle }
+    }
+}
+
+/// The end of the stream that this side is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Client,
+    Server,
+}
+
+/// The proofs of both sides of a path.
+#[derive(Clone, Copy)]
+pub struct PathBinding {
+    ours: [u8; PROOF_LEN],
+    theirs: [u8; PROOF_LEN],
+}
+
+impl PathBinding {
+    /// Binds by proofs that both sides know, for tests of paths.
+    #[must_use]
+    pub fn new(ours: [u8; PROOF_LEN], theirs: [u8; PROOF_LEN]) -> Self {
+        Self { ours, theirs }
+    }
+
+    /// The proofs over these Hellos; none where the stream has no TLS.
+    pub(crate) fn of(
+        bootstrap: &dyn Bootstrap,
+        end: End,
+        client_hello: &[u8],
+        server_hello: &[u8],
+    ) -> Result<Option<Self>, HandshakeError> {
+        let context = context(client_hello, server_hello);
+        let client = bootstrap.export(CLIENT, &context)?;
+        let server = bootstrap.export(SERVER, &context)?;
+        let (Some(client), Some(server)) = (client, server) else { return Ok(None) };
+        Ok(Some(match end {
+            End::Client => Self { ours: client, theirs: server },
+            End::Server => Self { ours: server, theirs: client },
+        }))
+    }
+
+    /// Returns the proof of this side.
+    #[must_use]
+    pub fn ours(&self) -> &[u8; PROOF_LEN] {
+        &self.ours
+    }
+
+    /// Returns true if `proof` is the peer's proof. The comparison takes the same time for every
+    /// proof of the right length.
+    #[must_use]
+    pub fn is_theirs(&self, proof: &[u8]) -> bool {
+        let pairs = self.theirs.iter().zip(proof);
+        let difference = pairs.fold(0, |all, (ours, theirs)| all | (ours ^ theirs));
+        proof.len() == PROOF_LEN && std::hint::black_box(difference) == 0
+    }
+}
+
+/// It shows no proof.
+impl fmt::Debug for PathBinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PathBinding")
+    }
+}
+
+/// Runs a step of an upgrade where it may block: devices are opened, memory is registered and
+/// addresses are resolved by system calls.
+pub(crate) async fn blocking<T: Send + 'static>(
+    step: impl FnOnce() -> Result<T, Declined> + Send + 'static,
+) -> Result<T, Declined> {
+    let joined = tokio::task::spawn_blocking(step).await;
+    joined.unwrap_or_else(|_| Err(Declined::new("preparing the path panicked")))
+}
+
+/// Both Hellos, the first with its length before it, so that no other two read the same.
+fn context(client_hello: &[u8], server_hello: &[u8]) -> Vec<u8> {
+    let len = (client_hello.len() as u64).to_le_bytes();
+    [&len[..], client_hello, server_hello].concat()
+}
+
+/// Asks what this host can offer to clients that connect to `local`, or to any of its addresses,
+/// on a thread that may block.
+///
+/// # Errors
+///
+/// With the reason when it can offer nothing.
+///
+/// # Cancel safety
+///
+/// This function is cancel safe: the thread finishes its query alone.
+pub async fn offered(upgrade: Arc<dyn Upgrade>, local: Option<IpAddr>) -> Result<String, Declined> {
+    blocking(move || upgrade.check(local)).await
+}
+
+/// Writes the line of a server that begins to listen at `address`: that it does, and what it can
+/// offer beside the bootstrap where its address has clients ask for that.
+pub fn announce(address: &dyn fmt::Display, offered: Option<&Result<String, Declined>>) {
+    match offered {
+        None => tracing::info!(target: "farcall::server", %address, "listening"),
+        Some(Ok(ports)) => tracing::info!(
+            target: "farcall::server", %address, %ports, "listening: clients can have RDMA"
+        ),
+        Some(Err(reason)) => tracing::info!(
+            target: "farcall::server", %address, %reason, "listening without RDMA"
+        ),
+    }
+}
+
+/// Returns true if the line of [`announce`] would be written: asking costs system calls.
+#[must_use]
+pub fn is_announced() -> bool {
+    tracing::enabled!(target: "farcall::server", Level::INFO)
+}
+
+/// The upgraded paths that a client tries.
+#[derive(Debug, Clone, Default)]
+pub enum UpgradePolicy {
+    /// None: the bootstrap carries the connection.
+    #[default]
+    Never,
+    /// The first that both sides can, of these; otherwise the bootstrap, and the reason is kept.
+    Prefer(Vec<Arc<dyn Upgrade>>),
+    /// This one, or no connection.
+    Require(Arc<dyn Upgrade>),
+}
+
+impl UpgradePolicy {
+    pub(crate) fn upgrades(&self, wanted: &Wanted) -> &[Arc<dyn Upgrade>] {
+        match self {
+            Self::Never => &[],
+            Self::Prefer(_) if matches!(wanted, Wanted::Bootstrap(_)) => &[],
+            Self::Prefer(upgrades) => upgrades,
+            Self::Require(upgrade) => std::slice::from_ref(upgrade),
+        }
+    }
+
+    /// The upgrade without which there is to be no connection.
+    pub(crate) fn required(&self, wanted: &Wanted) -> Option<&Arc<dyn Upgrade>> {
+        match self {
+            Self::Prefer(upgrades) if *wanted == Wanted::Upgraded => upgrades.first(),
+            Self::Never | Self::Prefer(_) => None,
+            Self::Require(upgrade) => Some(upgrade),
+        }
+    }
+
+    /// Checks that this host can have the path that an attempt is for, before anything is sent: a
+    /// host without a device bothers no server.
+    ///
+    /// # Errors
+    ///
+    /// Returns `UpgradeRequired` if the attempt is for an upgraded path beside a connection in use,
+    /// and no address of this host can have it.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe: the thread finishes its query alone.
+    pub async fn check_host(&self, wanted: &Wanted, server: &str) -> Result<(), ConnectError> {
+        let required = self.required(wanted).filter(|_| *wanted == Wanted::Upgraded);
+        let Some(upgrade) = required else { return Ok(()) };
+        let this = Arc::clone(upgrade);
+        let checked = blocking(move || this.check(None)).await;
+        checked.map(drop).map_err(|declined| ConnectError::UpgradeRequired {
+            address: server.to_owned(),
+            upgrade: upgrade.name(),
+            reason: format!("this host: {declined}").into(),
+            can_pass: declined.obstacle.can_pass(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proof_is_the_peers_whole_one_and_no_other() {
+        let binding = PathBinding::new([1; PROOF_LEN], [2; PROOF_LEN]);
+        assert!(binding.is_theirs(&[2; PROOF_LEN]));
+        for forged in [&[1; PROOF_LEN][..], &[2; PROOF_LEN - 1], &[2; PROOF_LEN + 1], &[]] {
+            assert!(!binding.is_theirs(forged));
+        }
+        for bit in 0..PROOF_LEN * 8 {
+            let mut flipped = [2; PROOF_LEN];
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(!binding.is_theirs(&flipped));
+        }
+    }
+
+    #[test]
+    fn bytes_that_move_from_one_hello_to_the_other_change_the_context() {
+        assert_ne!(context(b"ab", b"c"), context(b"a", b"bc"));
+        assert_ne!(context(b"", b"abc"), context(b"abc", b""));
     }
 }

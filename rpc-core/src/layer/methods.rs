@@ -1,5 +1,7 @@
-//! A layer around the calls of some methods.
+//! A layer around the calls of some methods, and what a layer's error means to a caller.
 
+use std::error::Error;
+use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -7,9 +9,11 @@ use futures::TryFutureExt;
 use futures::future::BoxFuture;
 use thiserror::Error;
 use tonic::Status;
+use tower::load_shed::error::Overloaded;
+use tower::timeout::error::Elapsed;
 use tower::{BoxError, Layer, Service, ServiceExt};
 
-use super::{Described, into_status};
+use super::Described;
 use crate::{MethodDescriptor, ServiceDescriptor};
 
 /// A method that a service does not have.
@@ -24,6 +28,79 @@ pub struct UnknownMethod {
 }
 
 crate::readable_debug!(UnknownMethod);
+
+/// A layer around the calls of some methods. Made by [`for_methods`].
+#[derive(Debug, Clone)]
+pub struct ForMethodsLayer<L> {
+    paths: Arc<[&'static str]>,
+    layer: L,
+}
+
+impl<S: Clone, L: Layer<S>> Layer<S> for ForMethodsLayer<L> {
+    type Service = ForMethods<S, L::Service>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        let layered = self.layer.layer(inner.clone());
+        ForMethods { paths: Arc::clone(&self.paths), inner, layered }
+    }
+}
+
+/// The service that [`ForMethodsLayer`] makes.
+///
+/// It is always ready, since the call alone tells which of the two services is to be ready. The
+/// call then waits for that one: a limit on one method holds up no call of another.
+#[derive(Debug, Clone)]
+pub struct ForMethods<S, T> {
+    paths: Arc<[&'static str]>,
+    inner: S,
+    layered: T,
+}
+
+impl<S, T, R> Service<R> for ForMethods<S, T>
+where
+    R: Described + Send + 'static,
+    S: Service<R, Error: Into<BoxError>, Future: Send> + Clone + Send + 'static,
+    T: Service<R, Response = S::Response, Error: Into<BoxError>, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+{
+    type Response = S::Response;
+    type Error = Status;
+    type Future = BoxFuture<'static, Result<S::Response, Status>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: R) -> Self::Future {
+        if self.paths.contains(&request.method().path()) {
+            Box::pin(self.layered.clone().oneshot(request).map_err(into_status))
+        } else {
+            Box::pin(self.inner.clone().oneshot(request).map_err(into_status))
+        }
+    }
+}
+
+/// The source of a status that a layer's error has become. The status has the error's words.
+#[derive(Error)]
+#[error("a layer ended the call")]
+pub struct LayerError(BoxError);
+
+impl LayerError {
+    /// The layer's error.
+    #[must_use]
+    pub fn get_ref(&self) -> &(dyn Error + Send + Sync + 'static) {
+        &*self.0
+    }
+}
+
+/// A status shows its source in this way: what it says itself is left out.
+impl fmt::Debug for LayerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LayerError")
+    }
+}
 
 fn names(service: &ServiceDescriptor) -> Vec<&'static str> {
     service.methods.iter().map(MethodDescriptor::name).collect()
@@ -84,73 +161,53 @@ pub fn for_methods<L>(
     Ok(ForMethodsLayer { paths, layer })
 }
 
-/// A layer around the calls of some methods. Made by [`for_methods`].
-#[derive(Debug, Clone)]
-pub struct ForMethodsLayer<L> {
-    paths: Arc<[&'static str]>,
-    layer: L,
-}
-
-impl<S: Clone, L: Layer<S>> Layer<S> for ForMethodsLayer<L> {
-    type Service = ForMethods<S, L::Service>;
-
-    fn layer(&self, inner: S) -> Self::Service {
-        let layered = self.layer.layer(inner.clone());
-        ForMethods { paths: Arc::clone(&self.paths), inner, layered }
-    }
-}
-
-/// The service that [`ForMethodsLayer`] makes.
+/// The status for the error of a layer.
 ///
-/// It is always ready, since the call alone tells which of the two services is to be ready. The
-/// call then waits for that one: a limit on one method holds up no call of another.
-#[derive(Debug, Clone)]
-pub struct ForMethods<S, T> {
-    paths: Arc<[&'static str]>,
-    inner: S,
-    layered: T,
-}
-
-impl<S, T, R> Service<R> for ForMethods<S, T>
-where
-    R: Described + Send + 'static,
-    S: Service<R, Error: Into<BoxError>, Future: Send> + Clone + Send + 'static,
-    T: Service<R, Response = S::Response, Error: Into<BoxError>, Future: Send>
-        + Clone
-        + Send
-        + 'static,
-{
-    type Response = S::Response;
-    type Error = Status;
-    type Future = BoxFuture<'static, Result<S::Response, Status>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Status>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: R) -> Self::Future {
-        if self.paths.contains(&request.method().path()) {
-            Box::pin(self.layered.clone().oneshot(request).map_err(into_status))
-        } else {
-            Box::pin(self.inner.clone().oneshot(request).map_err(into_status))
+/// A [`Status`] anywhere in the error's chain is that status; tower's timeout is
+/// `DEADLINE_EXCEEDED`, its load shedding is `RESOURCE_EXHAUSTED`, and any other error is
+/// `UNKNOWN`, with the error's words and a [`LayerError`] as the source.
+#[must_use]
+pub fn into_status(error: impl Into<BoxError>) -> Status {
+    let error = error.into();
+    let error = match error.downcast::<Status>() {
+        Ok(status) => return *status,
+        Err(error) => error,
+    };
+    let mut link: Option<&(dyn Error + 'static)> = Some(&*error);
+    while let Some(cause) = link {
+        if let Some(status) = cause.downcast_ref::<Status>() {
+            return status.clone();
         }
+        if cause.is::<Elapsed>() {
+            return Status::deadline_exceeded("a layer's timeout has passed");
+        }
+        if cause.is::<Overloaded>() {
+            return Status::resource_exhausted("a layer sheds load: too many calls at a time");
+        }
+        link = cause.source();
     }
+    let mut status = Status::unknown(error.to_string());
+    status.set_source(Arc::new(LayerError(error)));
+    status
 }
 
 #[cfg(test)]
 mod tests {
+    use thiserror::Error;
+    use tonic::Code;
+
     use super::*;
     use crate::{CallKind, Detach, Idempotency};
-
-    const fn method(path: &'static str) -> MethodDescriptor {
-        let (kind, idempotency) = (CallKind::Unary, Idempotency::Unknown);
-        MethodDescriptor { path, kind, idempotency, detach: Detach::NONE }
-    }
 
     static SERVICE: ServiceDescriptor = ServiceDescriptor {
         name: "hello.Greeter",
         methods: &[method("/hello.Greeter/SayHello"), method("/hello.Greeter/SayBye")],
     };
+
+    const fn method(path: &'static str) -> MethodDescriptor {
+        let (kind, idempotency) = (CallKind::Unary, Idempotency::Unknown);
+        MethodDescriptor { path, kind, idempotency, detach: Detach::NONE }
+    }
 
     #[test]
     fn methods_are_found_by_name_and_by_path() {
@@ -168,5 +225,21 @@ mod tests {
             );
             assert_eq!(error.to_string(), words);
         }
+    }
+
+    #[derive(Debug, Error)]
+    #[error("outer")]
+    struct Outer(#[source] Status);
+
+    #[test]
+    fn errors_of_layers_become_the_statuses_that_callers_expect() {
+        assert_eq!(into_status(Elapsed::new()).code(), Code::DeadlineExceeded);
+        assert_eq!(into_status(Overloaded::new()).code(), Code::ResourceExhausted);
+        assert_eq!(into_status(Status::aborted("no")).code(), Code::Aborted);
+        assert_eq!(into_status(Outer(Status::not_found("no"))).code(), Code::NotFound);
+        let other = into_status("something else");
+        assert_eq!((other.code(), other.message()), (Code::Unknown, "something else"));
+        let source = other.source().unwrap().downcast_ref::<LayerError>().unwrap();
+        assert_eq!(source.get_ref().to_string(), "something else");
     }
 }

@@ -1,18 +1,18 @@
-//! What the layers of clients and of servers have in common.
+//! The common part of clients' and servers' layers.
 //!
 //! tower's own layers work on both sides; their errors become statuses here. A client's call is a
 //! [`ClientCall`](crate::client::ClientCall), and a server's request a
 //! [`ServerRequest`](crate::server::ServerRequest).
 
-mod error;
 mod interceptor;
 mod methods;
 mod trace;
 
-pub use error::{LayerError, into_status};
 pub use interceptor::{Intercept, InterceptorLayer, RequestHead};
 pub(crate) use methods::method_indices;
-pub use methods::{ForMethods, ForMethodsLayer, UnknownMethod, for_methods};
+pub use methods::{
+    ForMethods, ForMethodsLayer, LayerError, UnknownMethod, for_methods, into_status,
+};
 pub use trace::{Trace, TraceLayer, record_transport};
 
 use crate::Method;

@@ -1,4 +1,4 @@
-//! What a test logs, for tests that count lines.
+//! Captures the log of a test, for tests that count lines.
 //!
 //! One subscriber for the whole process hands each line to the log of the thread that said it. A
 //! subscriber for each test would not do: whether a subscriber listens to a line is remembered for

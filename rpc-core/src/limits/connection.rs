@@ -12,15 +12,15 @@ use crate::wire::hello::Hello;
 use crate::wire::messages::BATCH_LEN_MAX;
 use crate::wire::{MESSAGE_LEN_LEN, metadata};
 
-/// What a session holds for one call beside its messages and metadata, in bytes: entries of tables,
-/// which have twice the room that they need after they have grown; the call's streams; the task of
-/// its handler, or its caller's end, as far as they are the runtime's; a status that waits to be
-/// sent. The fuzz targets measure 2 KiB to 4 KiB in a debug build, small handlers included.
+/// Memory of a session for one call besides its messages and metadata, in bytes: entries of tables,
+/// which have twice the room that they need after they have grown; the call's streams; the
+/// runtime's part of its handler's task, or of its caller's end; a status that waits to be sent.
+/// The fuzz targets measure 2 KiB to 4 KiB in a debug build, small handlers included.
 const CALL_HELD: u64 = 6 << 10;
 
-/// What a session holds for a message of a stream beside the message, in bytes: its frame's header
-/// and its length, the counter of memory that is shared, and its item: twice in a queue that has
-/// grown, twice and a key in a node of the tree where it waits for one before it.
+/// Memory of a session for a stream's message besides its bytes: its frame's header and its length,
+/// the counter of shared memory, and its item. The item counts twice for a queue that has grown,
+/// and twice with a key for a node of the tree where it waits for an earlier one.
 pub(crate) const MESSAGE_HELD: u64 = 384;
 
 /// The window of a server's stream before its client has sent anything. A stream binds so much of
@@ -28,8 +28,8 @@ pub(crate) const MESSAGE_HELD: u64 = 384;
 /// Four frames of messages fit over RDMA. It widens fourfold each time that half of it was read.
 const FIRST_WINDOW: Window = Window { messages: 64, bytes: 16 << 10 };
 
-/// What a connection holds before there is a call, in bytes: session, tables, the tasks that watch
-/// it. The fuzz targets measure 6 KiB.
+/// Memory of a connection without calls, in bytes: session, tables, the tasks that watch it. The
+/// fuzz targets measure 6 KiB.
 const CONNECTION_HELD: u64 = 16 << 10;
 
 /// The least limit on metadata, in bytes. The text of a status counts as metadata of its response,
@@ -175,7 +175,7 @@ impl Limits {
             .saturating_add(CONNECTION_HELD)
     }
 
-    /// What a stream of messages holds.
+    /// Returns the maximum memory of a stream of messages.
     fn stream_held_max(&self) -> u64 {
         let Window { messages, bytes } = self.window();
         let crossing = self.max_message_len.min(MESSAGE_LEN_MAX);
@@ -191,7 +191,7 @@ impl Limits {
         self.window().min(FIRST_WINDOW)
     }
 
-    /// What a server tells its clients: a stream's window as it is to begin with.
+    /// Returns the limits that a server announces: with a stream's first window.
     pub(crate) fn told_by_server(&self) -> Self {
         let Window { messages, bytes } = self.first_window();
         Self { max_stream_messages: messages, max_stream_bytes: bytes, ..*self }

@@ -11,8 +11,8 @@ use std::time::Instant;
 use tokio::runtime::Handle;
 use tracing::Level;
 
+use crate::long_wait::wait_until;
 use crate::policy::line_limit::LineLimit;
-use crate::runtime::long_wait::wait_until;
 
 /// Decides which lines are written, for one server, one channel or one process. Clones share it.
 ///
@@ -24,7 +24,7 @@ pub struct LogLimit {
     shared: Arc<Shared>,
 }
 
-/// How many lines of a kind were left out before one that is written.
+/// Number of suppressed lines of a kind before one that is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeftOut(u64);
 
@@ -39,7 +39,7 @@ struct State {
     timing: Timing,
 }
 
-/// What sees to it that counts are said when no line of their kind follows.
+/// Flushes suppressed-line counts when no line of their kind follows.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Timing {
     /// A task, from the next line that is left out.

@@ -1,4 +1,4 @@
-//! What a peer may make this process do: receive, hold, run, and write into the log.
+//! Limits on what a peer may make this process receive, hold, run, and write into the log.
 
 #[cfg(test)]
 pub(crate) mod captured_log;

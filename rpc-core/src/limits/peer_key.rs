@@ -1,9 +1,7 @@
 //! The key by which limits are shared between peers.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
-
-use crate::transport::Addresses;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// A peer, as far as its address tells it from others.
 ///
@@ -21,10 +19,10 @@ pub enum PeerKey {
 }
 
 impl PeerKey {
-    /// The peer at these addresses.
+    /// The peer at an address; without one it is on this machine.
     #[must_use]
-    pub fn of(addresses: &Addresses) -> Self {
-        match addresses.peer.map(|peer| peer.ip().to_canonical()) {
+    pub fn new(peer: Option<SocketAddr>) -> Self {
+        match peer.map(|peer| peer.ip().to_canonical()) {
             None => Self::Local,
             Some(IpAddr::V4(address)) => Self::V4(address.octets()),
             Some(IpAddr::V6(address)) => {
@@ -54,7 +52,7 @@ mod tests {
     use super::*;
 
     fn key(peer: &str) -> PeerKey {
-        PeerKey::of(&Addresses { peer: Some(peer.parse().unwrap()), ..Addresses::default() })
+        PeerKey::new(Some(peer.parse().unwrap()))
     }
 
     #[test]
@@ -64,7 +62,7 @@ mod tests {
         assert_ne!(key("192.0.2.1:1"), key("192.0.2.2:1"));
         assert_eq!(key("[2001:db8::1]:1"), key("[2001:db8::ffff:1:2:3]:9"));
         assert_ne!(key("[2001:db8::1]:1"), key("[2001:db8:0:1::1]:1"));
-        assert_eq!(PeerKey::of(&Addresses::default()), PeerKey::Local);
+        assert_eq!(PeerKey::new(None), PeerKey::Local);
     }
 
     #[test]

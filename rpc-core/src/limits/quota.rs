@@ -21,21 +21,21 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// How much one holder may have.
+/// The bound on one holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bound {
-    /// As much as is free when it has it, or `floor` if that is more. The floor is no guarantee:
-    /// floors may add up to more than the quota has.
+    /// The amount that is free, or `floor` if that is more. The floor is no guarantee: floors may
+    /// add up to more than the quota.
     Dynamic {
-        /// What the holder may have although less is free.
+        /// Amount that the holder may have although less is free.
         floor: u64,
     },
-    /// That much, whatever the others have.
+    /// A fixed amount, whatever the others have.
     Fixed(u64),
 }
 
 impl Bound {
-    /// How much a holder may have while all holders together have `total` of `max`.
+    /// Returns the maximum amount of a holder while all holders together have `total` of `max`.
     #[must_use]
     pub fn limit(self, total: u64, max: u64) -> u64 {
         match self {
@@ -44,7 +44,8 @@ impl Bound {
         }
     }
 
-    /// Whether a holder may have `held` when all holders together then have `total` of `max`.
+    /// Returns true if a holder may have `held` when all holders together then have `total` of
+    /// `max`.
     #[must_use]
     pub fn admits(self, held: u64, total: u64, max: u64) -> bool {
         total <= max && held <= self.limit(total, max)
@@ -89,11 +90,11 @@ impl AtomicBound {
 /// Why a holder gets nothing more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refusal {
-    /// What the holder has.
+    /// Amount of the holder.
     pub held: u64,
-    /// What all holders have.
+    /// Amount of all holders.
     pub total: u64,
-    /// What there is.
+    /// Total amount that exists.
     pub max: u64,
 }
 
@@ -110,7 +111,7 @@ pub struct Quota<K: Eq + Hash> {
     shares: Mutex<HashMap<K, Weak<Share<K>>>>,
 }
 
-/// What one holder has of a quota. Every request for the same holder returns the same share.
+/// A holder's share of a quota. Every request for the same holder returns the same share.
 #[derive(Debug)]
 pub struct Share<K: Eq + Hash> {
     quota: Arc<Quota<K>>,
@@ -150,7 +151,7 @@ impl<K: Eq + Hash + Clone> Quota<K> {
         })
     }
 
-    /// What all holders have together. It exceeds the quota after [`Share::take`] only.
+    /// Returns the amount of all holders together. It exceeds the quota only after [`Share::take`].
     #[must_use]
     pub fn total(&self) -> u64 {
         self.total.load(Ordering::Relaxed)
@@ -186,7 +187,7 @@ impl<K: Eq + Hash + Clone> Quota<K> {
         holdings.filter(|(_, held)| *held > 0).collect()
     }
 
-    /// How many holders exist.
+    /// Returns the number of holders.
     #[must_use]
     pub fn share_count(&self) -> usize {
         self.shares().len()
@@ -194,7 +195,7 @@ impl<K: Eq + Hash + Clone> Quota<K> {
 }
 
 impl<K: Eq + Hash> Quota<K> {
-    /// What there is.
+    /// Returns the total amount that exists.
     #[must_use]
     pub fn max(&self) -> u64 {
         self.max.load(Ordering::Relaxed)
@@ -232,20 +233,20 @@ impl<K: Eq + Hash> Share<K> {
         &self.quota
     }
 
-    /// What the holder has.
+    /// Returns the amount of the holder.
     #[must_use]
     pub fn held(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Whether the holder would get `amount` now. Another holder may be faster.
+    /// Returns true if the holder would get `amount` now. Another holder may be faster.
     #[must_use]
     pub fn admits(&self, amount: u64) -> bool {
         self.may_add(self.held().saturating_add(amount), self.quota_total(), amount)
     }
 
-    /// Whether the holder would get `amount` now, and half of the quota were still free then. For
-    /// what can wait, so that it does not keep others from what cannot.
+    /// Returns true if the holder would get `amount` now, with half of the quota still free. For
+    /// requests that can wait, so that they do not delay others.
     #[must_use]
     pub fn admits_spare(&self, amount: u64) -> bool {
         let total = self.quota_total().saturating_add(amount);
@@ -334,7 +335,7 @@ impl<K: Eq + Hash> Drop for Share<K> {
 }
 
 impl<K: Eq + Hash> Charge<K> {
-    /// What was taken.
+    /// Returns the amount that was taken.
     #[must_use]
     pub fn amount(&self) -> u64 {
         self.amount

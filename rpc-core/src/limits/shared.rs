@@ -9,16 +9,16 @@ use tokio::time::Instant;
 use tonic::Status;
 
 use crate::limits::quota::{Bound, Charge, Quota, Share};
-use crate::policy::saturation::Saturation;
+use crate::policy::line_limit::Saturation;
 
-/// What a limit and its parts are called.
+/// The names of a limit and its parts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Names {
-    /// What is counted.
+    /// Noun for the counted things.
     pub(crate) what: &'static str,
     /// The setting for all holders together.
     pub(crate) setting: &'static str,
-    /// Whose a share is, in a sentence.
+    /// Noun for the holder, used in messages.
     pub(crate) holder: &'static str,
     /// The setting for one holder, where there is one.
     pub(crate) share_setting: Option<&'static str>,
@@ -30,11 +30,11 @@ pub(crate) struct SharedLimit<K: Eq + Hash> {
     names: Names,
     quota: Arc<Quota<K>>,
     saturation: Mutex<Saturation>,
-    /// Whether the saturation is full, for holders that take something while there is room.
+    /// True if the saturation is full, for holders that take something while there is room.
     is_full: AtomicBool,
 }
 
-/// What one holder may have of a limit, and has.
+/// A holder's share of a limit.
 #[derive(Debug)]
 pub(crate) struct LimitShare<K: Eq + Hash> {
     limit: Arc<SharedLimit<K>>,
@@ -66,7 +66,7 @@ impl<K: Eq + Hash + Clone + Display> SharedLimit<K> {
         self.quota.holdings()
     }
 
-    /// What there is.
+    /// Returns the total amount that exists.
     pub(crate) fn max(&self) -> u64 {
         self.quota.max()
     }
@@ -76,7 +76,7 @@ impl<K: Eq + Hash + Clone + Display> SharedLimit<K> {
         self.quota.set_max(max);
     }
 
-    /// What all holders have.
+    /// Returns the amount of all holders.
     pub(crate) fn total(&self) -> u64 {
         self.quota.total()
     }
@@ -187,7 +187,7 @@ impl<K: Eq + Hash + Clone + Display> LimitShare<K> {
         self.share.key()
     }
 
-    /// What the holder has.
+    /// Returns the amount of the holder.
     pub(crate) fn held(&self) -> u64 {
         self.share.held()
     }

@@ -117,7 +117,7 @@ enum Memory {
 }
 
 impl Buffer {
-    /// Whether a device can read it. Plain memory is copied when it is sent.
+    /// Returns true if a device can read it. Plain memory is copied when it is sent.
     #[must_use]
     pub fn is_registered(&self) -> bool {
         matches!(self.0, Memory::Registered(_))

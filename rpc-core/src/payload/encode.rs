@@ -27,8 +27,8 @@ pub trait Encode: Send + Sync {
     /// Writes the encoding without its tail into `out`, which has exactly that length.
     fn encode_head(&self, out: &mut [u8]);
 
-    /// Where the compressed message is kept, of a call that may be made again; `None` inside where
-    /// it did not become smaller.
+    /// Returns the cell for the compressed message of a call that may be repeated. The cell holds
+    /// `None` if compression did not make it smaller.
     fn kept_deflated(&self) -> Option<&OnceLock<Option<Box<Bytes>>>> {
         None
     }

@@ -20,7 +20,7 @@ pub(crate) const DETACH_LEN_MIN: usize = 64 << 10;
 /// beyond which receivers do not decode. An entry of a map counts as a message.
 pub const NESTING_MAX: i32 = 100;
 
-/// How the messages of a method are prepared for encoding.
+/// A method's preparation of its messages for encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Detach {
     /// The requests; `None` when they have no `bytes` field and cannot hold themselves, or their
@@ -93,13 +93,13 @@ impl fmt::Debug for Detacher {
 pub struct Detached {
     /// The field's number.
     pub number: u32,
-    /// What it held.
+    /// Bytes of the field.
     pub bytes: Bytes,
 }
 
 /// A singular `bytes` field, in the types that prost gives it.
 pub trait BytesField {
-    /// How many bytes it could give; 0 when it must stay where it is.
+    /// Returns the number of bytes that it could give, or 0 if it must keep them.
     fn detachable_len(&self) -> usize;
 
     /// Takes them out, and leaves the field as if it had never been set.

@@ -32,7 +32,7 @@ pub(super) fn check_growing(
     ensure(initial <= max, name, max, GROWING)
 }
 
-/// How delays grow.
+/// The growth of delays.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Curve {
     /// The first delay.

@@ -73,7 +73,7 @@ impl Backoff {
     }
 }
 
-/// When a path is retried after it has worked for a while.
+/// The first retry of a path that has worked for a while.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FirstAttempt {
     /// At once: calls have no other path.
@@ -99,9 +99,9 @@ pub struct Breaker {
     rules: Backoff,
     first: FirstAttempt,
     delays: Delays,
-    /// Whether nothing has failed since the path has worked for a while.
+    /// True if nothing has failed since the path has worked for a while.
     is_fresh: bool,
-    /// Whether a connection has used the path.
+    /// True if a connection has used the path.
     was_used: bool,
     state: State,
     failovers: u64,
@@ -129,7 +129,7 @@ enum State {
 pub struct Denial {
     /// The reason, for people.
     pub reason: Reason,
-    /// Whether it can pass while both processes run.
+    /// True if it can pass while both processes run.
     pub can_pass: bool,
 }
 
@@ -206,19 +206,19 @@ impl Breaker {
         }
     }
 
-    /// Whether a connection has used the path.
+    /// Returns true if a connection has used the path.
     #[must_use]
     pub fn was_used(&self) -> bool {
         self.was_used
     }
 
-    /// How often the path has failed while it was in use.
+    /// Returns the number of times that the path has failed while in use.
     #[must_use]
     pub fn failovers(&self) -> u64 {
         self.failovers
     }
 
-    /// How often it has come back after it was in use.
+    /// Returns the number of times that it has returned after it was in use.
     #[must_use]
     pub fn failbacks(&self) -> u64 {
         self.failbacks

@@ -24,7 +24,7 @@ use super::breaker::{Breaker, Denial, PathGain};
 use super::reconnect::{Lifespan, Reconnect};
 use crate::Reason;
 
-/// Which path a connection is to take, of those that its `UpgradePolicy` has.
+/// The path that a connection must take, of those in its `UpgradePolicy`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wanted {
     /// The best that can be had.
@@ -36,7 +36,7 @@ pub enum Wanted {
     Upgraded,
 }
 
-/// What calls do while the upgraded path is broken.
+/// The behavior of calls while the upgraded path is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhileBroken {
     /// They take the path below, and the channel fails back when it can.
@@ -80,7 +80,7 @@ struct Current<C> {
     connected_at: Instant,
 }
 
-/// What a caller that needs a connection has to do.
+/// The next step of a caller that needs a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ask {
     /// Take the connection that there is.
@@ -98,20 +98,20 @@ pub enum Ask {
 pub struct Refusal {
     /// Why the last one failed.
     pub reason: Reason,
-    /// How long until the next one may begin.
+    /// Time until the next one may begin.
     pub wait: Duration,
 }
 
-/// What an attempt has made.
+/// The result of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Made {
-    /// Whether the connection takes the upgraded path.
+    /// True if the connection takes the upgraded path.
     pub is_upgraded: bool,
     /// Why it does not, where it was to.
     pub fallback: Option<Denial>,
 }
 
-/// What a new connection changes.
+/// The changes by a new connection.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Handover<C> {
     /// The connection that the new one replaces; it ends with its last call.
@@ -125,13 +125,13 @@ pub struct Handover<C> {
 pub struct Failure {
     /// The whole reason.
     pub reason: Reason,
-    /// What it says of the upgraded path, where the path failed and not the server.
+    /// Verdict on the upgraded path, if the path failed and not the server.
     pub of_path: Option<Denial>,
 }
 
 impl Failure {
-    /// What an attempt that `wanted` a path says of the upgraded one. A server that does not answer
-    /// says nothing of it, unless the attempt was for that path.
+    /// Returns the verdict of an attempt that `wanted` a path on the upgraded one. A server that
+    /// does not answer gives none, unless the attempt was for that path.
     #[must_use]
     pub fn of_path(&self, wanted: &Wanted) -> Option<Denial> {
         let by_server = || Denial { reason: self.reason.clone(), can_pass: true };
@@ -139,22 +139,22 @@ impl Failure {
     }
 }
 
-/// How a connection ended.
+/// The end of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loss {
     /// Its transport.
     pub transport: &'static str,
-    /// Whether it took the upgraded path.
+    /// True if it took the upgraded path.
     pub is_upgraded: bool,
     /// Its two ends, in words.
     pub addresses: String,
     /// The calls that were answered over it.
     pub answered_count: u64,
-    /// What ended it.
+    /// Cause of the end.
     pub cause: Cause,
 }
 
-/// What ended a connection.
+/// The cause of a connection's end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cause {
     /// The link failed under its two ends.
@@ -197,13 +197,14 @@ impl<C> Failover<C> {
         }
     }
 
-    /// Whether there is no connection, and none is being made: nothing happens until a caller asks.
+    /// Returns true if there is no connection, and none is being made. Nothing happens until a
+    /// caller asks.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         matches!(self.stage, Stage::Disconnected)
     }
 
-    /// Whether there is no connection, and one is being made.
+    /// Returns true if there is no connection, and one is being made.
     #[must_use]
     pub fn is_connecting(&self) -> bool {
         matches!(self.stage, Stage::Connecting(_) | Stage::FailingBack { current: None, .. })
@@ -246,8 +247,8 @@ impl<C> Failover<C> {
         Ask::Begin(wanted)
     }
 
-    /// When failback is to be attempted; `None` while the path works, or an attempt is under way,
-    /// or no call would use it.
+    /// Returns the time at which failback must be attempted. `None` while the path works, or an
+    /// attempt is in progress, or no call would use it.
     #[must_use]
     pub fn failback_due(&self) -> Option<Instant> {
         let is_served = matches!(self.stage, Stage::Connected(_));
@@ -375,7 +376,8 @@ impl<C> Failover<C> {
         }
     }
 
-    /// When the next attempt for a caller may begin, once there is no connection.
+    /// Returns the time at which the next attempt for a caller may begin, once there is no
+    /// connection.
     #[must_use]
     pub fn next_connect(&self, now: Instant) -> Instant {
         let reconnect = self.reconnect.backing_off(now).map(|(_, due)| due);
@@ -391,7 +393,7 @@ impl<C> Failover<C> {
         &self.breaker
     }
 
-    /// How attempts at the server went.
+    /// Returns the results of attempts at the server.
     #[must_use]
     pub fn reconnect(&self) -> &Reconnect {
         &self.reconnect

@@ -9,7 +9,7 @@ use crate::policy::reconnect::ConnectBackoff;
 const SECOND: Duration = Duration::from_secs(1);
 
 const UPGRADED: Made = Made { is_upgraded: true, fallback: None };
-/// What [`cut`] makes of the path.
+/// Reason of a path after [`cut`].
 const REASON: &str = "rdma: the path died: cut";
 
 fn denial(reason: &str) -> Denial {

@@ -57,8 +57,8 @@ impl Keepalive {
         Self { interval, timeout, is_for_tests: false }
     }
 
-    /// As [`new`](Self::new), with an `interval` that may be as short as 1 ms, for tests that count
-    /// pings. A peer ends the connection when the first hundred such pings have come.
+    /// Makes a keepalive like [`new`](Self::new), with an `interval` down to 1 ms, for tests that
+    /// count pings. A peer ends the connection after the first hundred such pings.
     #[doc(hidden)]
     #[must_use]
     pub const fn for_tests(interval: Duration, timeout: Duration) -> Self {
@@ -112,16 +112,16 @@ impl Settings for Option<Keepalive> {
     }
 }
 
-/// What has been counted of a connection so far.
+/// The counts of a connection so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Traffic {
-    /// What was sent, in units of any size.
+    /// Sent amount, in units of any size.
     pub sent_count: u64,
-    /// What came in, in bytes.
+    /// Received bytes.
     pub received_bytes: u64,
 }
 
-/// What the driver has to do after a tick.
+/// The driver's step after a tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Action {
@@ -139,7 +139,7 @@ pub enum Action {
 pub struct KeepaliveTimer {
     rules: Keepalive,
     seen: Traffic,
-    /// When the ping was sent that nothing followed.
+    /// Time of the last ping that nothing followed.
     ping_sent_at: Option<Instant>,
     due: Instant,
     ping_count: u64,
@@ -156,19 +156,19 @@ impl KeepaliveTimer {
         Self { rules, seen: Traffic::default(), ping_sent_at: None, due, ping_count: 0 }
     }
 
-    /// How long the peer has to answer.
+    /// Returns the time that the peer has to answer.
     #[must_use]
     pub fn timeout(&self) -> Duration {
         self.rules.timeout
     }
 
-    /// How many pings were sent, which numbers the last of them.
+    /// Returns the number of pings sent, which is the number of the last one.
     #[must_use]
     pub fn ping_count(&self) -> u64 {
         self.ping_count
     }
 
-    /// When the next tick is due.
+    /// Returns the time of the next tick.
     #[must_use]
     pub fn due(&self) -> Instant {
         self.due
@@ -219,11 +219,11 @@ impl KeepaliveTimer {
     }
 }
 
-/// How many pings a peer may send at once.
+/// Number of pings that a peer may send at once.
 const BURST: u32 = 100;
 
-/// How many pings a second a peer may send on average. gRPC's servers permit one in five minutes by
-/// default. Ten a second still cost less than ten calls.
+/// Number of pings a second that a peer may send on average. gRPC's servers permit one in five
+/// minutes by default. Ten a second still cost less than ten calls.
 const PER_SECOND: u32 = 10;
 
 /// The shortest interval at which a side may ping for ever: a shorter one uses up [`BURST`].
@@ -234,7 +234,7 @@ const MIN_INTERVAL: Duration = Duration::from_millis(1000 / PER_SECOND as u64);
 pub struct PingLimiter {
     allowance: f64,
     at: Instant,
-    /// What had been sent when the last pong was given away.
+    /// Amount that had been sent when the last pong was discarded.
     answered_at: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! How long a server keeps a connection: until it is idle, old, or the server shuts down.
+//! A server's rules for the end of a connection: it is idle, old, or the server shuts down.
 //!
 //! ```text
 //!            idle, old, or told to              drain time over
@@ -8,19 +8,19 @@
 
 use std::time::{Duration, Instant};
 
-/// How long a connection may live.
+/// The rules of a connection's lifetime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LifetimeRules {
     /// After how long without a call it retires.
     pub idle_timeout: Option<Duration>,
     /// After how long it retires in any case.
     pub age_max: Option<Duration>,
-    /// How long calls in flight may then go on.
+    /// Time for which calls in flight may then go on.
     pub age_grace: Option<Duration>,
 }
 
-/// How long a client that has been sent away, and has no calls, may take to go. A request that it
-/// had sent before it heard of that is a round trip behind; 5 s are many of those.
+/// Time for a client without calls to leave after it has been sent away. A request that it had sent
+/// before it learned of that arrives within a round trip; 5 s are many of those.
 pub const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The longest of any of them: a year keeps every sum of instants in range.
@@ -58,7 +58,7 @@ impl Retiring {
     }
 }
 
-/// What a look at a connection asks for.
+/// The step that a check of a connection asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Stage {
@@ -75,7 +75,7 @@ pub enum Stage {
 pub struct Lifetime {
     rules: LifetimeRules,
     old_at: Option<Instant>,
-    /// When idleness is looked at next, and what had been started by the last look.
+    /// Time of the next check for idleness, and the number of calls started by the last check.
     idle_at: Option<Instant>,
     started: u64,
     over_at: Option<Instant>,
@@ -93,7 +93,7 @@ impl Lifetime {
         Self { rules, old_at, idle_at, started: 0, over_at: None, is_retiring: false }
     }
 
-    /// When to look next; `None` when nothing can become due.
+    /// Returns the time of the next check. `None` if nothing can become due.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
         if self.is_retiring {

@@ -1,22 +1,40 @@
-//! The rate limit of one kind of log line, as a pure machine.
+//! Limits on log lines: the rate of one kind of line, and the lines about a limit that is reached.
 //!
 //! A peer that connects and breaks the protocol ten thousand times a second writes ten thousand
 //! lines a second: the disk fills, and the lines that matter are lost among them. So lines of one
 //! kind pay with tokens: [`BURST`] of them at once, then one every [`INTERVAL`]. A line that finds
 //! no token is counted, and the next line that finds one says how many were left out. If none
 //! follows, a line that says only the count takes the token that the next line would have taken,
-//! so that the count of a flood that has ended is not lost.
+//! so that the count of a flood that has ended is not lost. The tokens are a point in time, as in
+//! GCRA: `paid_until` is when the bucket would be full again.
 //!
-//! The tokens are a point in time, as in GCRA: `paid_until` is when the bucket would be full again.
+//! A limit that is full refuses thousands of times a second. None of these lines would leave the
+//! operator without an explanation, so [`Saturation`] says when one is due:
+//!
+//! ```text
+//!           refused: log                  taken, nothing refused for `QUIET`: log
+//!   (room) ─────────────> (full, count) ──────────────────────────────────────────> (room)
+//!                            │     ^
+//!                            └─────┘ refused: count; log once in `REPEAT`
+//! ```
+//!
 //! Time is an argument.
 
 use std::time::{Duration, Instant};
 
-/// How many lines of a kind may come at once: as many as fit a terminal beside others.
+/// Number of lines of a kind that may come at once: as many as fit a terminal next to others.
 pub const BURST: u32 = 10;
 
-/// How often a kind has a line after that: six a minute are read, and fill no disk.
+/// Interval of further lines of a kind. Six a minute can be read, and fill no disk.
 pub const INTERVAL: Duration = Duration::from_secs(10);
+
+/// Interval at which a limit that stays full is logged. A line a minute can be read, and fills no
+/// disk.
+const REPEAT: Duration = Duration::from_secs(60);
+
+/// Time without refusals after which the limit counts as having room again. A limit that is full
+/// and has room by turns many times a second would otherwise be logged as often.
+const QUIET: Duration = Duration::from_secs(10);
 
 /// The lines of one kind.
 #[derive(Debug, Default)]
@@ -35,8 +53,9 @@ impl LineLimit {
         left_out
     }
 
-    /// When to say how many were left out, unless a line has said it by then; `None` when none
-    /// were. A token is there an interval earlier, for a line that says more than the count.
+    /// Returns the time at which to log the number of suppressed lines, unless a line has done so
+    /// by then. `None` if none were suppressed. A token is available an interval earlier, for a
+    /// line with more than the count.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
         let paid_until = self.paid_until.filter(|_| self.left_out > 0)?;
@@ -49,8 +68,8 @@ impl LineLimit {
         (is_due && self.take(now)).then(|| std::mem::take(&mut self.left_out))
     }
 
-    /// How many lines were left out since the last one, which is said at once because no further
-    /// line can come. `None` when none were.
+    /// Returns the number of lines suppressed since the last one, to be logged at once because no
+    /// further line can come. `None` if there were none.
     pub fn close(&mut self) -> Option<u64> {
         Some(std::mem::take(&mut self.left_out)).filter(|left_out| *left_out > 0)
     }
@@ -65,11 +84,69 @@ impl LineLimit {
     }
 }
 
+/// The saturation of a limit in the log.
+#[derive(Debug, Default)]
+pub struct Saturation {
+    state: State,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Room,
+    Full {
+        refused_count: u64,
+        logged_at: Instant,
+        refused_at: Instant,
+    },
+}
+
+impl Saturation {
+    /// Counts a refusal. `Some` when it is to be logged, with the count of refusals since the
+    /// limit was reached, this one included.
+    pub fn handle_refusal(&mut self, now: Instant) -> Option<u64> {
+        match &mut self.state {
+            State::Room => {
+                self.state = State::Full { refused_count: 1, logged_at: now, refused_at: now };
+                Some(1)
+            }
+            State::Full { refused_count, logged_at, refused_at } => {
+                *refused_count += 1;
+                *refused_at = now;
+                let is_due = now.saturating_duration_since(*logged_at) >= REPEAT;
+                if is_due {
+                    *logged_at = now;
+                }
+                is_due.then_some(*refused_count)
+            }
+        }
+    }
+
+    /// Returns true if the last log line says that the limit is full.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        matches!(self.state, State::Full { .. })
+    }
+
+    /// Something was taken. `Some` when it is to be logged that the limit has room again, with the
+    /// count of refusals meanwhile.
+    pub fn handle_taken(&mut self, now: Instant) -> Option<u64> {
+        let State::Full { refused_count, refused_at, .. } = self.state else { return None };
+        if now.saturating_duration_since(refused_at) < QUIET {
+            return None;
+        }
+        self.state = State::Room;
+        Some(refused_count)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
     fn ten_lines_come_at_once_and_then_one_in_ten_seconds() {
@@ -124,6 +201,43 @@ mod tests {
                     prop_assert!(count <= u128::from(BURST) + span);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_limit_is_logged_when_it_is_reached_and_when_it_has_room_again() {
+        let (start, mut saturation) = (Instant::now(), Saturation::default());
+        assert_eq!((saturation.handle_taken(start), saturation.is_full()), (None, false));
+        assert_eq!(saturation.handle_refusal(start), Some(1));
+        assert!((0..999).all(|_| saturation.handle_refusal(start + SECOND).is_none()));
+        assert_eq!(saturation.handle_taken(start + 5 * SECOND), None, "it may be full again soon");
+        assert_eq!(saturation.handle_refusal(start + 60 * SECOND), Some(1001));
+        assert!(saturation.is_full());
+        assert_eq!(saturation.handle_taken(start + 70 * SECOND), Some(1001));
+        assert!(!saturation.is_full());
+        assert_eq!(saturation.handle_taken(start + 71 * SECOND), None);
+        assert_eq!(saturation.handle_refusal(start + 71 * SECOND), Some(1));
+    }
+
+    proptest! {
+        #[test]
+        fn there_are_few_lines_whatever_happens(
+            steps in prop::collection::vec((0u64..2000, any::<bool>()), 1..2000),
+        ) {
+            let (start, mut saturation) = (Instant::now(), Saturation::default());
+            let (mut now, mut lines) = (start, 0);
+            for (millis, is_refused) in steps {
+                now += Duration::from_millis(millis);
+                let line = if is_refused {
+                    saturation.handle_refusal(now)
+                } else {
+                    saturation.handle_taken(now)
+                };
+                lines += u64::from(line.is_some());
+            }
+            // Two lines for each time that it is quiet at least, and one a minute.
+            let seconds = (now - start).as_secs();
+            prop_assert!(lines <= 2 + 2 * seconds / QUIET.as_secs() + seconds / REPEAT.as_secs());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! When to connect, ping, retry and close, as pure machines: time is an argument.
+//! Policies for connecting, pinging, retrying and closing, as pure machines: time is an argument.
 
 pub mod backoff;
 pub mod breaker;
@@ -11,4 +11,4 @@ pub mod progress;
 pub mod reconnect;
 pub mod retry;
 pub mod retry_budget;
-pub mod saturation;
+pub mod retry_config;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// Which path the calls of a channel take at this moment; made by `Channel::path`.
+/// The path of a channel's calls at this moment, returned by `Channel::path`.
 ///
 /// ```text
 ///                    connected                 the upgraded path failed
@@ -21,7 +21,7 @@ pub enum Path {
         /// Why the last attempt to connect, or the last connection, failed; `None` before the first
         /// attempt and after a connection that ended in order.
         reason: Option<String>,
-        /// How long until the next attempt; `None` when the next call makes one at once.
+        /// Time until the next attempt. `None` if the next call makes one at once.
         retry_in: Option<Duration>,
     },
     /// Calls take the only path that the address names.
@@ -41,7 +41,7 @@ pub enum Path {
         transport: &'static str,
         /// Why the upgraded path could not be had, by the last attempt.
         reason: String,
-        /// How long until the path is tried again; `None` where the reason cannot pass.
+        /// Time until the next attempt over the path. `None` if the reason cannot pass.
         retry_in: Option<Duration>,
     },
     /// The upgraded path was in use, and failed.
@@ -50,8 +50,8 @@ pub enum Path {
         transport: Option<&'static str>,
         /// Why the path failed, or the last attempt to have it back.
         reason: String,
-        /// How long until the path is tried again. Under `auto://` the channel tries in the
-        /// background, as long as it has a connection; under `rdma://` the next call from then on
+        /// Time until the next attempt over the path. Under `auto://` the channel tries in the
+        /// background, as long as it has a connection. Under `rdma://` the next call from then on
         /// tries.
         retry_in: Duration,
     },
@@ -80,7 +80,7 @@ impl Path {
         }
     }
 
-    /// How long until the channel tries again, where it has to wait.
+    /// Returns the time until the channel tries again, if it has to wait.
     #[must_use]
     pub fn retry_in(&self) -> Option<Duration> {
         match self {
@@ -90,7 +90,7 @@ impl Path {
         }
     }
 
-    /// Whether calls take the upgraded path.
+    /// Returns true if calls take the upgraded path.
     #[must_use]
     pub fn is_upgraded(&self) -> bool {
         matches!(self, Self::Upgraded { .. })
@@ -109,13 +109,13 @@ impl fmt::Display for Path {
     }
 }
 
-/// How often the upgraded path of a channel has failed and come back.
+/// The number of failures and returns of a channel's upgraded path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct PathCounts {
-    /// How often it failed while it was in use.
+    /// Number of failures while it was in use.
     pub failovers: u64,
-    /// How often calls took it again.
+    /// Number of times that calls returned to it.
     pub failbacks: u64,
 }
 

@@ -15,7 +15,7 @@
 
 use std::time::{Duration, Instant};
 
-/// How long a peer may take nothing while something waits for it, by default.
+/// Default of the time for which a peer may take nothing while something waits for it.
 ///
 /// A peer that reads its socket takes something all the time, whatever its application does. What
 /// hides that is the granularity with which a kernel takes more: Linux reports a socket as
@@ -33,8 +33,8 @@ const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 /// One direction of a connection, as its transport counts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Flow {
-    /// Whether something waits to move: frames to be sent, or the rest of a frame that the peer
-    /// has begun.
+    /// True if something waits to move: frames to be sent, or the rest of a frame that the peer has
+    /// begun.
     pub is_waiting: bool,
     /// The bytes that have moved so far. Any number that changes when and only when something
     /// moves does.
@@ -50,7 +50,7 @@ pub struct Flows {
     pub receiving: Flow,
 }
 
-/// What a peer has stopped doing.
+/// The direction in which a peer has stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stalled {
     /// It takes nothing of what waits for it.
@@ -115,13 +115,13 @@ impl Progress {
         Self { timeout, sending, receiving, due: now + timeout / 2 }
     }
 
-    /// How long nothing may move.
+    /// Returns the time for which nothing may move.
     #[must_use]
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// When to look next.
+    /// Returns the time of the next check.
     #[must_use]
     pub fn due(&self) -> Instant {
         self.due

@@ -102,12 +102,12 @@ impl ConnectBackoff {
     }
 }
 
-/// What became of a connection that was made.
+/// The life of a connection that was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lifespan {
-    /// When the attempt began that made it.
+    /// Time at which the attempt began that made it.
     pub attempted_at: Instant,
-    /// When it was made.
+    /// Time at which it was made.
     pub connected_at: Instant,
     /// The calls that were answered over it.
     pub answered_count: u64,
@@ -131,8 +131,8 @@ pub struct Reconnect {
 enum State {
     /// Nothing has failed since a connection was useful.
     Sound,
-    /// So many connections in a row were lost before they were useful. The last is replaced at
-    /// once: the next may be.
+    /// Number of connections in a row that were lost before they were useful. The last is replaced
+    /// at once, because the next one may be useful.
     Spared { count: u32 },
     /// An attempt failed, or another connection was lost.
     BackingOff { reason: Reason, due: Instant },

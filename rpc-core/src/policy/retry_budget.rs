@@ -50,7 +50,7 @@ impl ReplayLimits {
     }
 }
 
-/// What is left of them.
+/// The remaining replays.
 #[derive(Debug)]
 pub struct RetryBudget {
     limits: ReplayLimits,

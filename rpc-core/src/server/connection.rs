@@ -17,20 +17,20 @@ use crate::policy::progress::Flows;
 use crate::transport::{Addresses, CloseReason};
 use crate::{Limits, Negotiated};
 
-/// What a server's session is started with.
+/// The parts that a server's session starts with.
 #[derive(Debug)]
 pub struct ServerSetup {
-    /// What this side accepts.
+    /// Limits of this side.
     pub limits: Limits,
-    /// What the client accepts.
+    /// Limits of the client.
     pub peer_limits: Limits,
-    /// What was agreed on about compressed messages.
+    /// Agreement on compressed messages.
     pub compression: Negotiated,
     /// The connection's two ends.
     pub addresses: Addresses,
     /// Why the connection did not move to an upgraded path.
     pub fallback: Option<Fallback>,
-    /// Whether the connection moved to an upgraded path.
+    /// True if the connection moved to an upgraded path.
     pub is_upgraded: bool,
     pub(crate) router: Arc<Router>,
     pub(crate) calls: LimitShare<PeerKey>,
@@ -67,19 +67,19 @@ pub trait ServerConnection: fmt::Debug + Send + Sync {
     /// Sends a ping.
     fn ping(&self, number: u64);
 
-    /// What has been sent and received so far.
+    /// Returns the sent and received counts so far.
     fn traffic(&self) -> Traffic;
 
-    /// Whether something has come in that this side has not read.
+    /// Returns true if something has arrived that this side has not read.
     fn has_unread(&self) -> bool;
 
-    /// What waits to be sent or received, and how much has moved.
+    /// Returns the bytes that wait in either direction, and the bytes that have moved.
     fn flows(&self) -> Flows;
 
-    /// What has been started, and what is in flight.
+    /// Returns the numbers of started calls and of calls in flight.
     fn calls(&self) -> CallCounts;
 
-    /// Whether every answer has left this side.
+    /// Returns true if every answer has left this side.
     fn is_flushed(&self) -> bool;
 
     /// Ends the connection at once, for a client that is gone; handlers of calls in flight are
@@ -89,6 +89,6 @@ pub trait ServerConnection: fmt::Debug + Send + Sync {
     /// Ends the connection; handlers of calls in flight are dropped.
     fn close(&self);
 
-    /// What the connection says of itself.
+    /// Returns the state of the connection.
     fn info(&self) -> ConnectionInfo;
 }

@@ -63,7 +63,7 @@ impl MethodCompression {
         self
     }
 
-    /// Whether nothing is set.
+    /// Returns true if nothing is set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.services.is_empty() && self.methods.is_empty()

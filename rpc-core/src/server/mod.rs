@@ -1,33 +1,29 @@
 //! The server: services behind a router, and the session that drives each connection.
 
-mod authorize;
 mod call;
-mod call_rules;
 mod connection;
 mod handle;
+mod handshake;
 mod layers;
 mod listen;
 pub(crate) mod method_compression;
-mod parts;
 mod peer;
-mod peer_limit;
 mod router;
 mod serve;
 mod session;
 mod settings;
 
-pub use authorize::Authorize;
 pub use call::{CallContext, HandlerFuture, ServerCall, Service, buffer};
 pub use connection::{ServerConnection, ServerSetup};
-pub use handle::{Server, WeakServer};
+pub use handle::{Server, ServerParts, WeakServer};
+pub use handshake::{Accepted, Opening, ServerHandshake, accept};
 pub use layers::{
     InterceptedService, LayeredService, ServerRequest, ServerResponse, ServerStack, intercepted,
     layered, layered_methods,
 };
-pub use listen::{Listen, Offers};
+pub use listen::{Gateway, Listen, Offers, OtherProtocol};
 pub use method_compression::{MethodCompression, NotServed};
-pub use parts::ServerParts;
-pub use peer::{PeerExtensions, PeerInfo};
+pub use peer::{Authorize, PeerExtensions, PeerInfo};
 pub(crate) use session::ServerSession;
 pub use session::admission::{Admission, EarlyLimit, EarlyPermit};
 pub use settings::{ServerOverlay, ServerSettings};

@@ -1,7 +1,7 @@
-//! What the sessions of both roles have, and do alike: the client's `Session` and the server's
-//! `ServerSession` each hold a [`SessionCore`].
+//! The common part of both roles' sessions: the client's `Session` and the server's `ServerSession`
+//! each hold a [`SessionCore`].
 //!
-//! What differs stays with them: the table of calls, and what a frame means to a role.
+//! The table of calls and the meaning of frames differ, and stay with the roles.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -24,7 +24,7 @@ use crate::{Limits, Negotiated};
 /// TCP sends in pieces.
 const CHECKED_LEN: usize = 64 << 10;
 
-/// Which end of a connection a session is.
+/// The end of a connection that a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Client,
@@ -32,7 +32,7 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// What it receives, in the words of a refusal.
+    /// Returns the noun for the messages it receives, for refusals.
     fn receives(self) -> &'static str {
         match self {
             Self::Client => "response",
@@ -40,7 +40,7 @@ impl Role {
         }
     }
 
-    /// Whose limits its own are, in the words of a refusal.
+    /// Returns the owner of its limits, for refusals.
     fn whose(self) -> &'static str {
         match self {
             Self::Client => "client's",
@@ -49,20 +49,20 @@ impl Role {
     }
 }
 
-/// What the handshake has settled.
+/// The results of the handshake.
 #[derive(Debug)]
 pub(crate) struct Settled {
-    /// What this side accepts.
+    /// Limits of this side.
     pub(crate) limits: Limits,
-    /// What the peer accepts.
+    /// Limits of the peer.
     pub(crate) peer_limits: Limits,
-    /// What was agreed on about compressed messages.
+    /// Agreement on compressed messages.
     pub(crate) compression: Negotiated,
     /// The connection's two ends.
     pub(crate) addresses: Addresses,
     /// Why the connection did not move to an upgraded path.
     pub(crate) fallback: Option<Fallback>,
-    /// Whether it moved to one.
+    /// True if the connection moved to an upgraded path.
     pub(crate) is_upgraded: bool,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct SessionCore {
     role: Role,
     pub(crate) transport: Box<dyn Transport>,
     pub(crate) settled: Settled,
-    /// What the connection may hold of the memory budget of its server. A client has no budget.
+    /// Share of the server's memory budget. A client has none.
     pub(crate) memory: MemoryShare,
     ping_limiter: Mutex<PingLimiter>,
 }
@@ -131,7 +131,7 @@ impl SessionCore {
         if len < CHECKED_LEN { Ok(()) } else { self.memory.check(len as u64) }
     }
 
-    /// How long a frame of messages that share it may be.
+    /// Returns the maximum length of a frame that several messages share.
     pub(crate) fn batch_len_max(&self) -> usize {
         self.transport.batch_len_max().min(BATCH_LEN_MAX)
     }
@@ -173,13 +173,13 @@ impl SessionCore {
         self.send_control(header);
     }
 
-    /// What the transport has counted, as far as it is a sign of life.
+    /// Returns the transport's counts that prove life.
     pub(crate) fn traffic(&self) -> Traffic {
         let stats = self.transport.stats();
         Traffic { sent_count: stats.sent_count, received_bytes: stats.received_bytes }
     }
 
-    /// What the connection says of itself.
+    /// Returns the state of the connection.
     pub(crate) fn info(&self, calls_in_flight: usize) -> ConnectionInfo {
         ConnectionInfo {
             transport: self.transport.name(),

@@ -57,7 +57,7 @@ impl InvalidSetting {
         Self::with_rule(name, value, rule.into())
     }
 
-    /// As [`new`](Self::new), with a rule that was made.
+    /// Makes an error like [`new`](Self::new), with a formatted rule.
     fn with_rule(name: &'static str, value: impl Debug, rule: Cow<'static, str>) -> Self {
         Self { name, value: format!("{value:?}"), rule }
     }

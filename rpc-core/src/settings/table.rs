@@ -8,7 +8,7 @@ use super::range::{Allowed, Reason};
 pub enum Effect {
     /// While the program runs.
     Live,
-    /// When the program starts again.
+    /// At the program's next start.
     Start,
     /// Never by a file: only code sets it.
     CodeOnly,

@@ -26,7 +26,7 @@ impl<M: Message + 'static> Batch<M> {
         self.messages.push(message);
     }
 
-    /// Whether a message of `len` bytes may share the frame.
+    /// Returns true if a message of `len` bytes may share the frame.
     pub(super) fn has_room(&self, len: usize) -> bool {
         self.messages.is_empty() || self.len + MESSAGE_LEN_LEN + len <= self.len_max
     }

@@ -31,11 +31,12 @@ use crate::wire::outcome::Outcome;
 /// A message of no bytes, as gRPC frames it.
 pub(super) const EMPTY_MESSAGE: &[u8] = &[0; 5];
 
-/// Where the body leaves a message for the decoder, or the status of a response that fails on this
-/// side: in trailers it would lose its source, which tells whether the call may have been executed.
+/// The cell in which the body leaves a message for the decoder, or the status of a response that
+/// fails on this side. In trailers that status would lose its source, which marks whether the call
+/// may have been executed.
 pub(super) type Handoff = Arc<Mutex<Option<Result<Bytes, Status>>>>;
 
-/// How far a body has come.
+/// The progress of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     Open,
@@ -44,7 +45,8 @@ pub(super) enum Stage {
     Over,
 }
 
-/// What a client does when a response stream is over or given up: drops what keeps the call.
+/// A client's cleanup after a response stream has ended or was dropped: drops everything that keeps
+/// the call.
 pub(crate) trait OnComplete: Send + 'static {
     /// The stream was read to its end, so there is nothing to cancel.
     fn complete(&mut self);
@@ -65,7 +67,7 @@ pub(crate) struct MessageBody<E> {
     pub(crate) call: u64,
     pub(crate) deadline: Option<Pin<Box<Sleep>>>,
     pub(crate) end: Option<E>,
-    /// What this side allows each message.
+    /// This side's limits on each message.
     receiving: Receiving,
     /// The message that is being inflated.
     inflating: Option<BoxFuture<'static, Result<Inflated, Status>>>,

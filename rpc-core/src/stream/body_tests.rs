@@ -1,14 +1,14 @@
-//! How a response stream that fails on this side ends for its reader.
+//! Ends of response streams that fail on this side, as their readers see them.
 
 use futures::FutureExt;
 use tonic::Streaming;
 
 use super::*;
-use crate::call::message_limits::MessageLimits;
-use crate::inproc::InprocTransport;
+use crate::call::options::MessageLimits;
 use crate::limits::memory::MemoryShare;
 use crate::session::{Role, SessionCore, Settled};
 use crate::stream::{Item, response_streaming};
+use crate::transport::inproc::InprocTransport;
 use crate::transport::{Addresses, TransportError};
 use crate::{
     CallKind, Detach, Idempotency, Limits, MayHaveExecuted, Method, MethodDescriptor, Negotiated,

@@ -9,7 +9,7 @@ use tonic::Status;
 use super::batch::{Batch, Framed};
 use super::{SendStream, StreamWriter};
 use crate::Detach;
-use crate::call::message_limits::{MessageLimit, MessageLimits};
+use crate::call::options::{MessageLimit, MessageLimits};
 use crate::call::refusal;
 use crate::compression::{Deflated, is_due};
 use crate::payload::encode::{Encode, Split};
@@ -21,7 +21,7 @@ use crate::wire::FrameKind;
 pub(crate) struct Direction {
     what: &'static str,
     whose: &'static str,
-    /// What the stub or the service allows.
+    /// Limit of the stub or the service.
     limit: MessageLimit,
     detacher: Option<Detacher>,
     /// From which length on messages are compressed; absent where the peer accepts none.
@@ -117,9 +117,9 @@ where
     }
 }
 
-/// Whether a message may share the frame; then the window has counted it. One that the peer does
-/// not take may not: it ends the stream when its turn comes, after the frame has been sent. Nor may
-/// one that is compressed.
+/// Returns true if a message may share the frame; the window has then counted it. A message that
+/// the peer does not accept may not: it ends the stream in its turn, after the frame has been sent.
+/// Nor may a compressed one.
 fn fits<M: Message + 'static>(
     batch: &Batch<M>,
     message: &Split<M>,

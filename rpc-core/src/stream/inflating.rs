@@ -5,15 +5,15 @@ use tonic::Status;
 
 use super::session_io::SessionIo;
 use crate::Method;
-use crate::call::message_limits::MessageLimit;
+use crate::call::options::MessageLimit;
 use crate::call::refusal;
 use crate::compression::{INFLATER_HELD, inflate};
 use crate::limits::memory::MemoryCharge;
 
-/// What a side allows the messages that it receives in a call, and what the call is named.
+/// A side's limits on the received messages of a call, and the call's name.
 #[derive(Debug, Clone)]
 pub(crate) struct Receiving {
-    /// What the stub or the service allows.
+    /// Limit of the stub or the service.
     pub(crate) limit: MessageLimit,
     /// The method, for errors.
     pub(crate) method: Method,

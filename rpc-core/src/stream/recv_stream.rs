@@ -22,13 +22,13 @@ use crate::limits::connection::MESSAGE_HELD;
 use crate::wire::messages::{BATCH_LEN_MAX, message_lens, split_message};
 use crate::wire::{HEADER_LEN, MESSAGE_LEN_LEN, ProtocolError};
 
-/// What a message in a queue holds beside itself.
+/// Checks the size of a queued message's entry.
 const _: () = {
     let of_message = HEADER_LEN + MESSAGE_LEN_LEN + 24 + 4 * size_of::<Item>() + 24;
     assert!(of_message as u64 <= MESSAGE_HELD);
 };
 
-/// What a frame of a stream holds.
+/// The content of a stream's frame.
 #[derive(Debug)]
 pub(crate) enum Item {
     /// The block of the server's headers.
@@ -42,7 +42,7 @@ pub(crate) enum Item {
     End(End),
 }
 
-/// How a stream ended in order.
+/// An orderly end of a stream.
 #[derive(Debug)]
 pub(crate) enum End {
     /// The client has no more messages.
@@ -51,7 +51,7 @@ pub(crate) enum End {
     Outcome { code: u16, block: Bytes, is_not_executed: bool },
 }
 
-/// What a frame changed.
+/// The effect of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Inserted {
@@ -61,7 +61,7 @@ pub(crate) enum Inserted {
     Complete,
 }
 
-/// What a reader gets next.
+/// The next thing that a reader gets.
 #[derive(Debug)]
 pub(crate) enum Next {
     Headers(Bytes),
@@ -73,7 +73,7 @@ pub(crate) enum Next {
     Failed(Status),
 }
 
-/// What a stream begins with.
+/// The beginning of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Opening {
     /// Its first message, or its end.
@@ -156,7 +156,7 @@ impl RecvStream {
         Ok(inserted)
     }
 
-    /// How many messages have come so far, modulo 2^32.
+    /// Returns the number of messages received so far, modulo 2^32.
     pub(crate) fn received_count(&self) -> u32 {
         self.state().window.received().messages
     }
@@ -173,7 +173,7 @@ impl RecvStream {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// What comes next in the stream.
+    /// Polls for the next item of the stream.
     pub(crate) fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Next> {
         let mut state = self.state();
         if let Some(next) = state.next() {
@@ -220,7 +220,7 @@ impl State {
         Ok(())
     }
 
-    /// What waits to be read, and what waits for a frame before it.
+    /// Returns the messages and bytes that wait to be read, or for an earlier frame.
     fn waiting(&self) -> Window {
         let Window { messages, bytes } = self.window.unread();
         let ahead = [self.ahead.ahead_count(), self.ahead_bytes].map(|count| {
@@ -265,8 +265,9 @@ impl State {
         }
     }
 
-    /// How many frames may still be missing before `item`. Headers and end aside, each of them has
-    /// a message, which the window counts, and so has `item`, unless it is the end.
+    /// Returns the maximum number of frames that may be missing before `item`. Headers and end
+    /// aside, each of them has a message, which the window counts, and so has `item`, unless it is
+    /// the end.
     fn frames_before_max(&self, item: &Item) -> u64 {
         let has_headers_to_come = self.opening == Opening::Headers && self.ahead.next() == 0;
         let messages = u64::from(self.window.left().messages);

@@ -181,8 +181,8 @@ fn a_stream_that_failed_keeps_nothing_that_cannot_be_read() {
     assert!(matches!(next(&recv_stream), Some(Next::Failed(_))));
 }
 
-/// What a hostile peer sends.
-/// A peer that opens streams first and fills them later would find nothing in its way otherwise.
+/// A hostile peer may open streams first and fill them later, so a window counts from its
+/// beginning.
 #[test]
 fn a_window_counts_from_the_beginning_and_widens_while_half_of_the_budget_is_free() {
     let of_message = crate::limits::connection::MESSAGE_HELD;
@@ -231,7 +231,7 @@ fn item() -> impl Strategy<Value = Item> {
     prop_oneof![8 => frame, 2 => short, 1 => end, 1 => headers]
 }
 
-/// How many frames a stream keeps, and how many bytes of messages with their lengths.
+/// Returns the number of frames that a stream keeps, and the bytes of their messages.
 fn kept(recv_stream: &RecvStream) -> (usize, usize) {
     let state = recv_stream.state();
     let ready = state.ready.iter().map(|item| match item {

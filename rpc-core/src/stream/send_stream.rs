@@ -28,7 +28,7 @@ impl SendStream {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many messages were sent so far, modulo 2^32.
+    /// Returns the number of messages sent so far, modulo 2^32.
     pub(crate) fn sent_count(&self) -> u32 {
         self.state().window.sent().messages
     }

@@ -16,7 +16,7 @@ use crate::wire::{FrameHeader, FrameKind};
 
 /// A session, its role forgotten.
 pub(crate) trait SessionIo: fmt::Debug + Send + Sync {
-    /// What it has in common with the other role's.
+    /// Returns the part that both roles share.
     fn core(&self) -> &SessionCore;
 
     /// The status of a call whose frame the transport does not take.

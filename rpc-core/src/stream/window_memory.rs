@@ -58,7 +58,7 @@ impl WindowMemory {
     }
 }
 
-/// What a full window takes in memory.
+/// Returns the memory of a full window, in bytes.
 fn bytes_of(Window { messages, bytes }: Window) -> u64 {
     u64::from(bytes) + u64::from(messages) * MESSAGE_HELD
 }

@@ -27,7 +27,7 @@ pub struct Addresses {
     pub credentials: Option<UCred>,
     /// The name of the byte stream that joins them, where the program made it.
     pub stream: Option<String>,
-    /// What TLS says of the link, where it is used: who the peer is.
+    /// TLS session of the link, with the peer's identity. `None` without TLS.
     pub tls: Option<Arc<TlsInfo>>,
 }
 

@@ -1,4 +1,4 @@
-//! How many bytes of large frames a connection may have on their way.
+//! Bounds the bytes of a connection's large frames in flight.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

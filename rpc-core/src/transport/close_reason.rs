@@ -26,15 +26,15 @@ pub enum CloseReason {
     /// The peer did not answer a ping, and sent nothing else either.
     #[error("the peer is silent: nothing came in within {timeout:?} of a ping (keepalive.timeout)")]
     Silent {
-        /// How long it had.
+        /// Time that it had.
         timeout: Duration,
     },
     /// The peer is there, and has stopped taking or sending.
     #[error("{} for {timeout:?} (progress_timeout)", describe(*stalled))]
     Stalled {
-        /// What it does not do any more.
+        /// The direction that stalled.
         stalled: Stalled,
-        /// How long it had.
+        /// Time that it had.
         timeout: Duration,
     },
     /// The server's memory was short, and the peer took too little of what waited for it.
@@ -93,7 +93,7 @@ impl CloseReason {
         None
     }
 
-    /// Whether the link failed under its two ends, as opposed to one of them ending it.
+    /// Returns true if the link failed under both ends, as opposed to one of them ending it.
     #[must_use]
     pub fn is_failure(&self) -> bool {
         match self {

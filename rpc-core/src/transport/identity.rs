@@ -1,13 +1,13 @@
-//! Who is at the other end of a connection, as far as TLS has verified it.
+//! The identity of a connection's peer, as verified by TLS.
 
 use std::fmt;
 
 use bytes::Bytes;
 
-/// What TLS says of a connection: it is encrypted, and its peer may have an identity.
+/// The TLS session of a connection: it is encrypted, and its peer may have an identity.
 ///
-/// On a connection that moved to RDMA this is the TLS session that it started on: the peer is the
-/// one that it names, and the packets of RDMA are not encrypted.
+/// On a connection that moved to RDMA this is the session that it started on: it identifies the
+/// peer, but RDMA's packets are not encrypted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct TlsInfo {
@@ -105,8 +105,8 @@ impl Identity {
         &self.uris
     }
 
-    /// Whether the certificate has exactly this DNS name or this URI. A wildcard matches itself
-    /// alone.
+    /// Returns true if the certificate has exactly this DNS name or this URI. A wildcard matches
+    /// only itself.
     #[must_use]
     pub fn has_name(&self, name: &str) -> bool {
         self.dns_names.iter().chain(&self.uris).any(|it| it == name)

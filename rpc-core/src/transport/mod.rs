@@ -18,6 +18,7 @@ pub mod byte_budget;
 mod close_reason;
 pub(crate) mod frames;
 mod identity;
+pub(crate) mod inproc;
 mod out_frame;
 
 pub use addresses::Addresses;
@@ -34,9 +35,9 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use thiserror::Error;
 
+use crate::handoff::Handoff;
 use crate::limits::memory::MemoryShare;
 use crate::policy::progress::Flows;
-use crate::runtime::handoff::Handoff;
 use crate::wire::{HEADER_LEN, ProtocolError};
 use crate::{BufferSource, Deadline};
 
@@ -47,10 +48,9 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     /// The transport's name, as addresses and logs spell it.
     fn name(&self) -> &'static str;
 
-    /// How long a frame may be in which messages of a stream that are ready together share a way.
+    /// Returns the maximum length of a frame that several ready messages of a stream share.
     ///
-    /// 4 KiB less headers, which fits an RDMA slot, unless the transport says otherwise; at most
-    /// 32 KiB.
+    /// Default: 4 KiB less headers, which fits an RDMA slot. At most 32 KiB.
     fn batch_len_max(&self) -> usize {
         4000
     }
@@ -104,7 +104,8 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     /// been said, and so does everything in a transport that does not implement this.
     fn abandon(&self, _call: u64) {}
 
-    /// Whether nothing that was sent is left here: the operating system has it, or the peer.
+    /// Returns true if this side holds nothing that was sent: the operating system has it, or the
+    /// peer.
     fn is_flushed(&self) -> bool {
         true
     }
@@ -117,22 +118,22 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     /// was not sent is dropped, then the handler hears `reason`, unless the link has ended before.
     fn abort(&self, reason: CloseReason);
 
-    /// Whether something has come in that this side has not read yet. Asked
-    /// rarely: before a peer that seems to be silent is given up. By default nothing is known of.
+    /// Returns true if something has arrived that this side has not read yet. Called rarely: before
+    /// a silent peer is given up. The default is false.
     fn has_unread(&self) -> bool {
         false
     }
 
-    /// Where applications get memory that this transport sends from, if it has any.
+    /// Returns the source of memory that this transport can send from, if it has any.
     fn buffers(&self) -> Option<Arc<dyn BufferSource>> {
         None
     }
 
-    /// What the transport has counted so far.
+    /// Returns the transport's counts so far.
     fn stats(&self) -> TransportStats;
 
-    /// What waits for the peer and from the peer, and how much has moved. A peer that stops is
-    /// judged by it; asked a few times a minute.
+    /// Returns the bytes that wait for the peer and from the peer, and the bytes that have moved. A
+    /// peer that stops is judged by them. Called a few times a minute.
     ///
     /// By default nothing ever waits, for transports that watch their peers' progress themselves
     /// and for those whose peer is in this process.
@@ -141,14 +142,14 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// Where a transport delivers.
+/// The receiver of a transport's deliveries.
 ///
 /// Calls for one transport come one after the other, with two exceptions. While
 /// [`Handler::handle_frame`] runs user code, for which it has released the [`Handoff`], other calls
-/// may come from another task. So it has to have done its bookkeeping before: what user code is run
-/// for may be ended, and the link closed, before that user code returns. And a direct link inside
-/// the process delivers in the tasks that send, at the same time, also after
-/// [`Handler::handle_closed`]; frames of one direction of one call still come in their order.
+/// may come from another task. So the handler must finish its bookkeeping first: before that user
+/// code returns, its call may have been ended and the link closed. And a direct link inside the
+/// process delivers in the sending tasks, concurrently, even after [`Handler::handle_closed`].
+/// Frames of one direction of one call still come in order.
 pub trait Handler: fmt::Debug + Send + Sync + 'static {
     /// Looks at the first bytes of a large frame of `len` bytes before it is received.
     ///
@@ -189,7 +190,7 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
     fn handle_closed(&self, reason: CloseReason);
 }
 
-/// How a frame has come. The transport knows, and the peer cannot pass one for the other.
+/// The way a frame arrived. The transport knows, and the peer cannot pass one for the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivery {
     /// At once.
@@ -198,13 +199,13 @@ pub enum Delivery {
     Announced,
 }
 
-/// What to do with an announced frame.
+/// The treatment of an announced frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
     /// Receive it, unless the deadline passes before the transport begins: then
     /// [`Handler::handle_withheld`] is called instead of [`Handler::handle_frame`].
     Accept {
-        /// When receiving is pointless.
+        /// Time after which receiving is pointless.
         deadline: Option<Deadline>,
     },
     /// Tell the sender that it will not be received; it is not delivered.
@@ -237,7 +238,7 @@ pub enum TransportError {
     OverPool {
         /// The frame's length in bytes.
         len: u64,
-        /// Which pool.
+        /// Name of the pool.
         pool: &'static str,
         /// The pool's limit in bytes.
         max: u64,
@@ -259,7 +260,7 @@ pub enum TransportError {
 
 crate::readable_debug!(TransportError);
 
-/// What a transport has counted since it started. Frames of this side, both directions.
+/// A transport's counts since its start. Frames of this side, both directions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TransportStats {
     /// Frames sent whole.

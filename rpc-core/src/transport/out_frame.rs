@@ -20,7 +20,7 @@ pub struct OutFrame<'a> {
     head: &'a mut dyn WriteHead,
 }
 
-/// What writes a frame up to its tail.
+/// A writer of a frame up to its tail.
 pub trait WriteHead: Send + Sync {
     /// Writes it into memory of exactly its length. Called once at most.
     ///

@@ -1,6 +1,6 @@
-//! What a peer speaks, by the first bytes that it sends.
+//! The protocol of a peer, by its first bytes.
 
-/// What farcall's own handshake messages begin with.
+/// First bytes of farcall's handshake messages.
 pub const MAGIC: [u8; 8] = *b"farcall\n";
 
 /// A protocol that a connection may begin with.
@@ -22,8 +22,8 @@ pub enum Spoken {
 }
 
 impl Spoken {
-    /// What a peer speaks whose first bytes these are; `None` for bytes that no protocol here
-    /// begins with. Eight bytes are enough.
+    /// Returns the protocol that begins with these bytes. `None` if no known protocol does. Eight
+    /// bytes are enough.
     #[must_use]
     pub fn of(first: &[u8]) -> Option<Self> {
         let begins: [(&[u8], Self); 13] = [

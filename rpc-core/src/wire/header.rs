@@ -35,7 +35,7 @@
 
 use bytes::{Buf as _, BufMut as _};
 
-use super::{FrameKind, ProtocolError};
+use super::ProtocolError;
 
 /// The length of the header in bytes.
 pub const HEADER_LEN: usize = 32;
@@ -58,7 +58,41 @@ const DEFLATED: u8 = 4;
 /// The length of the length that a compressed message inflates to, in bytes.
 pub(crate) const INFLATED_LEN_LEN: usize = 8;
 
-/// What may follow the header of a frame.
+/// Declares every kind once, with its number. The list of all kinds and both directions of the
+/// translation are made from that, so that a new kind can be missing in none of them. Two kinds of
+/// one number are an unreachable pattern.
+macro_rules! frame_kinds {
+    ($($(#[$doc:meta])+ $kind:ident = $number:literal,)+) => {
+        /// The kind of a frame.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum FrameKind {
+            $($(#[$doc])+ $kind,)+
+        }
+
+        impl FrameKind {
+            /// Every kind, in the order of the numbers; for tests that play a peer.
+            #[doc(hidden)]
+            pub const ALL: &[Self] = &[$(Self::$kind),+];
+
+            pub(super) fn to_wire(self) -> u8 {
+                match self {
+                    $(Self::$kind => $number,)+
+                }
+            }
+
+            /// The kind with that number, if there is one.
+            pub(super) fn from_wire(value: u8) -> Option<Self> {
+                match value {
+                    $($number => Some(Self::$kind),)+
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+/// The parts that may follow the header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Body {
     /// Nothing: the frame is its header.
@@ -88,7 +122,7 @@ impl FrameKind {
         }
     }
 
-    /// Whether the kind has messages.
+    /// Returns true if the kind has messages.
     fn has_message(self) -> bool {
         matches!(self.body(), Body::MetadataAndMessage | Body::Messages)
     }
@@ -97,13 +131,13 @@ impl FrameKind {
 /// The decoded header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// What the frame is.
+    /// Kind of the frame.
     pub kind: FrameKind,
-    /// Whether a request's messages follow as a stream.
+    /// True if a request's messages follow as a stream.
     pub is_streaming: bool,
-    /// Whether a response says that no handler has seen the call.
+    /// True if a response reports that no handler has seen the call.
     pub is_not_executed: bool,
-    /// Whether the message is compressed.
+    /// True if the message is compressed.
     pub is_deflated: bool,
     /// The method's id of a request, the status code of a response.
     pub selector: u16,
@@ -111,7 +145,7 @@ pub struct FrameHeader {
     pub metadata_len: u32,
     /// The call, by the id that the client chose.
     pub call: u64,
-    /// What its kind says: see the table of this module.
+    /// Argument of the kind: see the table of this module.
     pub argument: u64,
     /// The length of the message, in bytes.
     pub message_len: u64,
@@ -140,7 +174,8 @@ impl FrameHeader {
         (HEADER_LEN as u64 + u64::from(self.metadata_len)).saturating_add(self.message_len)
     }
 
-    /// What tells the frame from the others of its call and direction, while it is received.
+    /// Returns the key that tells the frame from the others of its call and direction while it is
+    /// received.
     #[must_use]
     pub fn frame_key(&self) -> (u64, u64) {
         // A request's argument is a timeout; places of frames that follow it count from 0.
@@ -271,11 +306,34 @@ impl FrameHeader {
     }
 }
 
+frame_kinds! {
+    /// Starts a call: the client's message, unless its messages follow.
+    Request = 1,
+    /// Ends a call: the server's status and, where the answer is one message, that message.
+    Response = 2,
+    /// The client gives the call up; nothing answers it.
+    Cancel = 3,
+    /// The metadata with which the server begins a stream of messages.
+    Headers = 4,
+    /// Messages of a stream, each behind its length in four bytes.
+    Messages = 5,
+    /// The client's stream has ended in order.
+    HalfClose = 6,
+    /// Total amount of the other side's stream that may be sent.
+    Window = 7,
+    /// Asks for a pong, to learn whether the other side is there.
+    Ping = 8,
+    /// Answers a ping.
+    Pong = 9,
+    /// The server starts no more calls on this connection; those in flight go on.
+    GoAway = 10,
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::*;
+    use super::{FrameKind, *};
 
     #[test]
     fn a_header_has_its_documented_bytes() {
@@ -314,8 +372,8 @@ mod tests {
         ));
     }
 
-    /// Which lengths of metadata and message each kind may have, written down once more. A frame
-    /// that carries more than its kind has is kept by its receiver, and no window counts it.
+    /// The lengths of metadata and message that each kind may have, written down a second time. A
+    /// receiver keeps a frame that carries more than its kind has, and no window counts it.
     #[test]
     fn a_kind_has_its_parts_and_no_others() {
         for &kind in FrameKind::ALL {
@@ -416,6 +474,15 @@ mod tests {
         #[test]
         fn short_frames_are_errors(bytes in prop::collection::vec(any::<u8>(), 0..HEADER_LEN)) {
             prop_assert!(FrameHeader::parse(&bytes).is_err());
+        }
+    }
+
+    #[test]
+    fn every_number_is_one_kind_or_none() {
+        let known = (0..=u8::MAX).filter_map(FrameKind::from_wire).collect::<Vec<_>>();
+        assert_eq!(known, FrameKind::ALL);
+        for &kind in FrameKind::ALL {
+            assert_eq!(FrameKind::from_wire(kind.to_wire()), Some(kind));
         }
     }
 }

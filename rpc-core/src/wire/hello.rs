@@ -13,15 +13,30 @@
 //! The client sends its [`Hello`], the server answers with its own, and when that accepts an
 //! upgrade offer the client ends with a [`Verdict`].
 //!
+//! The methods of a server are a list of paths, and a byte for each of them:
+//!
+//! | bits | field |
+//! |--:|---|
+//! | 0 | the requests are a stream |
+//! | 1 | the responses are a stream |
+//! | 2 to 3 | `idempotency_level`: 0 unknown, 1 no side effects, 2 idempotent |
+//! | 4 to 7 | zero; a reader ignores them |
+//!
+//! A generated stub knows its methods. A client of gRPC that calls over farcall knows a path alone.
+//!
 //! Each message has a [`Shape`]: how long it may be, and how often its fields may occur. Both are
 //! checked before anything of it is decoded, so that decoding allocates at most twice the length of
-//! the body and one element for each entry that the shape allows.
+//! the body and one element for each entry that the shape allows. Two bytes of an encoded message
+//! can become an element of a `Vec`, of 24 bytes and more in memory; a decoder that has only the
+//! length of its input to go by holds many times of it. The scan allocates nothing, and reads no
+//! field's contents.
 
+use bytes::Bytes;
 use prost::Message;
 
 use super::foreign::MAGIC;
-use super::repeats::{self, Repeat};
 use super::{PeerText, ProtocolError};
+use crate::{CallKind, Idempotency, MethodDescriptor};
 
 /// The length of the prefix in bytes.
 pub const PREFIX_LEN: usize = 16;
@@ -38,16 +53,6 @@ pub const OFFER_NAME_LEN_MAX: usize = 64;
 
 /// The most methods that a server may have: as many as there are method ids.
 pub const METHODS_MAX: usize = 1 << 16;
-
-/// What a handshake message may be, for the side that reads it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shape {
-    /// The message's name in errors.
-    pub what: &'static str,
-    /// The longest body in bytes.
-    pub body_len_max: u32,
-    repeats: &'static [Repeat],
-}
 
 /// A client's [`Hello`]. 64 KiB: eight offers of 8 KiB, of which RDMA's take 0.3 KiB.
 ///
@@ -80,6 +85,7 @@ pub const VERDICT: Shape = Shape { what: "a Verdict", body_len_max: 4 << 10, rep
 
 /// The length of the magic in bytes.
 pub const MAGIC_LEN: usize = MAGIC.len();
+
 const VERSION_MIN: u16 = 1;
 const VERSION_MAX: u16 = 1;
 
@@ -87,7 +93,22 @@ const VERSION_MAX: u16 = 1;
 /// as [`super::header`] has it.
 pub const DEFLATE: u32 = 1;
 
-/// What a side says of itself when a connection opens.
+const REQUEST_STREAM: u8 = 1;
+const RESPONSE_STREAM: u8 = 2;
+const IDEMPOTENCY_SHIFT: u32 = 2;
+const IDEMPOTENCY_MASK: u8 = 3;
+
+/// The shape of a handshake message, for the side that reads it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// The message's name in errors.
+    pub what: &'static str,
+    /// The longest body in bytes.
+    pub body_len_max: u32,
+    repeats: &'static [Repeat],
+}
+
+/// A side's announcement when a connection opens.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Hello {
     /// The longest message accepted, in bytes.
@@ -120,8 +141,8 @@ pub struct Hello {
     /// The window of a stream to this side, in bytes.
     #[prost(uint32, tag = "10")]
     pub stream_bytes_max: u32,
-    /// What the server says of each method of `methods`: see [`super::method_kinds`]. Empty where
-    /// its version does not say.
+    /// Description of each method of `methods`: see [`super::hello`]. Empty if the server's version
+    /// sends none.
     #[prost(bytes = "bytes", tag = "11")]
     pub method_kinds: bytes::Bytes,
     /// The encodings of compressed messages that this side accepts, a bit each: [`DEFLATE`]. A bit
@@ -152,7 +173,7 @@ pub struct Offer {
     /// The upgrade's name, for example `rdma`.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// What only the upgrade understands.
+    /// Data that only the upgrade understands.
     #[prost(bytes = "bytes", tag = "2")]
     pub blob: bytes::Bytes,
 }
@@ -166,7 +187,7 @@ pub struct Declined {
     /// The reason, for people.
     #[prost(string, tag = "2")]
     reason: String,
-    /// Whether the reason stays while the server's process runs.
+    /// True if the reason stays while the server's process runs.
     #[prost(bool, tag = "3")]
     is_final: bool,
 }
@@ -191,7 +212,7 @@ impl Declined {
         self.is_final
     }
 
-    /// Whether this is about the upgrade of that name.
+    /// Returns true if this is about the upgrade of that name.
     #[must_use]
     pub fn is_about(&self, name: &str) -> bool {
         self.name == name
@@ -237,6 +258,14 @@ impl Verdict {
     pub fn failure(&self) -> Option<PeerText> {
         (!self.failure.is_empty()).then(|| PeerText::new(&self.failure))
     }
+}
+
+/// A field of a message and how often it may occur.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Repeat {
+    pub(super) tag: u64,
+    pub(super) what: &'static str,
+    pub(super) max: usize,
 }
 
 /// The beginning of a text that fits so many bytes.
@@ -307,194 +336,103 @@ pub fn decode_prefix(shape: &Shape, prefix: &[u8; PREFIX_LEN]) -> Result<usize, 
 /// When it does not decode, or has more entries than its shape allows.
 pub fn decode_body<M: Message + Default>(shape: &Shape, body: &[u8]) -> Result<M, ProtocolError> {
     let what = shape.what;
-    repeats::check(what, shape.repeats, body)?;
+    check(what, shape.repeats, body)?;
     M::decode(body)
         .map_err(|error| ProtocolError::Undecodable { what, detail: error.to_string().into() })
 }
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::Limits;
-
-    fn prefix(bytes: &[u8]) -> [u8; PREFIX_LEN] {
-        *bytes.first_chunk().unwrap()
-    }
-
-    #[test]
-    fn a_hello_survives() {
-        let mut hello = Hello::new(&Limits::default());
-        hello.methods.push("/a.B/C".into());
-        hello.accepted = Some(Offer { name: "rdma".into(), blob: vec![1, 2, 3].into() });
-        let bytes = encode(&hello).unwrap();
-        let len = decode_prefix(&SERVER_HELLO, &prefix(&bytes)).unwrap();
-        assert_eq!(len, bytes.len() - PREFIX_LEN);
-        let back: Hello = decode_body(&SERVER_HELLO, &bytes[PREFIX_LEN..]).unwrap();
-        assert_eq!(back, hello);
-        assert_eq!(back.limits(), Limits::default());
-    }
-
-    #[test]
-    fn a_foreign_magic_a_future_version_and_a_long_body_are_told_apart() {
-        let good = encode(&Hello::default()).unwrap();
-        let mut bytes = prefix(&good);
-        bytes[0] = b'G';
-        assert!(matches!(decode_prefix(&CLIENT_HELLO, &bytes), Err(ProtocolError::Magic { .. })));
-        let mut bytes = prefix(&good);
-        bytes[8..12].copy_from_slice(&[9, 0, 12, 0]);
-        let expected = ProtocolError::Version { peer_min: 9, peer_max: 12, our_min: 1, our_max: 1 };
-        assert_eq!(decode_prefix(&CLIENT_HELLO, &bytes), Err(expected));
-        let mut bytes = prefix(&good);
-        for shape in [CLIENT_HELLO, SERVER_HELLO, VERDICT] {
-            bytes[12..16].copy_from_slice(&shape.body_len_max.to_le_bytes());
-            assert!(decode_prefix(&shape, &bytes).is_ok());
-            bytes[12..16].copy_from_slice(&(shape.body_len_max + 1).to_le_bytes());
-            let refused = decode_prefix(&shape, &bytes);
-            assert!(matches!(refused, Err(ProtocolError::TooLong { .. })), "{refused:?}");
-        }
-    }
-
-    #[test]
-    fn a_newer_peer_that_still_speaks_our_version_is_welcome() {
-        let mut bytes = prefix(&encode(&Hello::default()).unwrap());
-        bytes[10..12].copy_from_slice(&[9, 0]);
-        assert!(decode_prefix(&CLIENT_HELLO, &bytes).is_ok());
-    }
-
-    /// What a decoded Hello holds.
-    fn held_bytes(hello: &Hello) -> usize {
-        let offer = |offer: &Offer| offer.name.capacity() + offer.blob.len();
-        hello.methods.capacity() * size_of::<String>()
-            + hello.methods.iter().map(String::capacity).sum::<usize>()
-            + hello.offers.capacity() * size_of::<Offer>()
-            + hello.offers.iter().chain(&hello.accepted).map(offer).sum::<usize>()
-            + hello.declined.capacity() * size_of::<Declined>()
-            + hello.declined.iter().map(|d| d.name.capacity() + d.reason.capacity()).sum::<usize>()
-    }
-
-    #[test]
-    fn a_hello_with_too_many_entries_is_refused_unseen() {
-        let offer = Offer { name: "rdma".into(), blob: bytes::Bytes::new() };
-        for (count, is_taken) in [(OFFERS_MAX, true), (OFFERS_MAX + 1, false), (6_000, false)] {
-            let hello = Hello { offers: vec![offer.clone(); count], ..Hello::default() };
-            let body = hello.encode_to_vec();
-            assert_eq!(decode_body::<Hello>(&CLIENT_HELLO, &body).is_ok(), is_taken, "{count}");
-        }
-        let hello = Hello { methods: vec![String::new(); METHODS_MAX + 1], ..Hello::default() };
-        let refused = decode_body::<Hello>(&SERVER_HELLO, &hello.encode_to_vec());
-        let expected =
-            ProtocolError::TooMany { what: "methods in a server's Hello", max: METHODS_MAX as u64 };
-        assert_eq!(refused, Err(expected));
-    }
-
-    #[test]
-    fn the_words_of_a_peer_are_cut_and_escaped() {
-        let long = "\x1b[2J\n".repeat(100_000);
-        let declined = Declined { name: long.clone(), reason: long.clone(), ..Declined::default() };
-        let verdict = Verdict { failure: long };
-        for text in [Some(declined.name()), Some(declined.reason()), verdict.failure()] {
-            let text = text.expect("there are words").to_string();
-            assert!(text.len() <= PeerText::LEN_MAX && !text.contains(char::is_control), "{text}");
-        }
-    }
-
-    /// Peers of other builds rely on them.
-    #[test]
-    fn messages_may_be_as_long_as_documented() {
-        let lens = [CLIENT_HELLO, SERVER_HELLO, VERDICT].map(|shape| shape.body_len_max);
-        assert_eq!(lens, [65_536, 1_048_576, 4096]);
-        let hello = |len| Hello { methods: vec!["m".repeat(len)], ..Hello::default() };
-        // Four bytes beside the path: its tag, and its length in three.
-        assert!(encode(&hello(1_048_572)).is_ok());
-        assert!(matches!(encode(&hello(1_048_573)), Err(ProtocolError::TooLong { .. })));
-    }
-
-    #[test]
-    fn a_server_may_have_as_many_methods_as_there_are_ids() {
-        let hello = Hello { methods: vec![String::new(); 65_536], ..Hello::default() };
-        let decoded = decode_body::<Hello>(&SERVER_HELLO, &hello.encode_to_vec()).unwrap();
-        assert_eq!(decoded.methods.len(), 65_536);
-    }
-
-    #[test]
-    fn magic_is_checked_as_it_comes() {
-        for len in 0..=MAGIC_LEN {
-            check_magic(&MAGIC[..len]).unwrap();
-        }
-        check_magic(b"farcall\n and more").unwrap();
-        let found = b"farm".to_vec();
-        assert_eq!(check_magic(&found), Err(ProtocolError::Magic { found: found.clone() }));
-    }
-
-    #[test]
-    fn the_version_may_begin_or_end_with_ours() {
-        for (peer_min, peer_max, is_spoken) in
-            [(0, 0, false), (0, 1, true), (1, 1, true), (1, 2, true), (2, 2, false)]
-        {
-            let mut bytes = prefix(&encode(&Hello::default()).unwrap());
-            bytes[8..10].copy_from_slice(&u16::to_le_bytes(peer_min));
-            bytes[10..12].copy_from_slice(&u16::to_le_bytes(peer_max));
-            let decoded = decode_prefix(&CLIENT_HELLO, &bytes);
-            assert_eq!(decoded.is_ok(), is_spoken, "{peer_min} to {peer_max}");
-        }
-    }
-
-    #[test]
-    fn a_verdict_is_good_or_has_a_reason() {
-        assert_eq!(Verdict::good().failure(), None);
-        assert_eq!(Verdict::failed("no answer").failure(), Some("no answer".into()));
-        assert_eq!(Verdict::failed("").failure(), Some("no reason given".into()));
-    }
-
-    #[test]
-    fn a_declined_offer_is_known_by_its_name() {
-        let declined = Declined::new("rdma", "no device");
-        assert!(declined.is_about("rdma") && !declined.is_about("other"));
-        assert_eq!((declined.name(), declined.reason()), ("rdma".into(), "no device".into()));
-        // Cut where a character ends: 21 of three bytes fit 64.
-        let long = Declined::new(&"€".repeat(30), "");
-        assert!(long.is_about(&"€".repeat(21)));
-    }
-
-    proptest! {
-        #[test]
-        fn decoding_never_panics(
-            prefix: [u8; PREFIX_LEN],
-            body in prop::collection::vec(any::<u8>(), 0..200),
-        ) {
-            for shape in [CLIENT_HELLO, SERVER_HELLO, VERDICT] {
-                let _ = decode_prefix(&shape, &prefix);
-                let _ = decode_body::<Hello>(&shape, &body);
-                let _ = decode_body::<Verdict>(&shape, &body);
-            }
-        }
-
-        /// Fields of two bytes each, as many as fit: the dearest there are.
-        #[test]
-        fn decoding_allocates_a_stated_multiple_of_the_bytes(
-            tags in prop::collection::vec(4..8u8, 1..4),
-            count in 1..30_000usize,
-            text in ".{0,40}",
-        ) {
-            let mut body = vec![];
-            for tag in tags.iter().cycle().take(count) {
-                body.extend_from_slice(&[tag << 3 | 2, 0]);
-            }
-            let offer = Offer { name: text.clone(), blob: text.clone().into() };
-            Hello { offers: vec![offer], methods: vec![text], ..Hello::default() }
-                .encode(&mut body)
-                .unwrap();
-            for (shape, entries_max) in
-                [(CLIENT_HELLO, OFFERS_MAX), (SERVER_HELLO, METHODS_MAX + OFFERS_MAX)]
-            {
-                let Ok(hello) = decode_body::<Hello>(&shape, &body) else { continue };
-                let entries_max = entries_max.min(body.len() + 8);
-                let bound = 2 * body.len() + 2 * entries_max * size_of::<Offer>();
-                let held = held_bytes(&hello);
-                prop_assert!(held <= bound, "{held} bytes, where {bound} are the most");
-            }
-        }
-    }
+/// The bytes of methods, in the order of the Hello's paths.
+#[must_use]
+pub fn encode_methods<'a>(methods: impl IntoIterator<Item = &'a MethodDescriptor>) -> Bytes {
+    methods.into_iter().map(|method| method_byte(method.kind, method.idempotency)).collect()
 }
+
+fn method_byte(kind: CallKind, idempotency: Idempotency) -> u8 {
+    let requests = if kind.has_request_stream() { REQUEST_STREAM } else { 0 };
+    let responses = if kind.has_response_stream() { RESPONSE_STREAM } else { 0 };
+    let level = match idempotency {
+        Idempotency::Unknown => 0,
+        Idempotency::NoSideEffects => 1,
+        Idempotency::Idempotent => 2,
+    };
+    requests | responses | level << IDEMPOTENCY_SHIFT
+}
+
+/// Decodes the description byte of a method.
+#[must_use]
+pub fn decode_method(byte: u8) -> (CallKind, Idempotency) {
+    let kind = match (byte & REQUEST_STREAM != 0, byte & RESPONSE_STREAM != 0) {
+        (false, false) => CallKind::Unary,
+        (true, false) => CallKind::ClientStreaming,
+        (false, true) => CallKind::ServerStreaming,
+        (true, true) => CallKind::Streaming,
+    };
+    let idempotency = match byte >> IDEMPOTENCY_SHIFT & IDEMPOTENCY_MASK {
+        1 => Idempotency::NoSideEffects,
+        2 => Idempotency::Idempotent,
+        // A level of a later version promises nothing to this one.
+        _ => Idempotency::Unknown,
+    };
+    (kind, idempotency)
+}
+
+/// Counts the fields of an encoded message.
+///
+/// # Errors
+///
+/// [`ProtocolError::TooMany`] when one occurs too often, and [`ProtocolError::Undecodable`] when
+/// the bytes are no message; `what` names it.
+pub(super) fn check(
+    what: &'static str,
+    repeats: &[Repeat],
+    mut body: &[u8],
+) -> Result<(), ProtocolError> {
+    let no_message = || ProtocolError::Undecodable { what, detail: "no protobuf message".into() };
+    // No message of the handshake has more fields that are bounded.
+    let mut counts = [0; 8];
+    while !body.is_empty() {
+        let tag = skip_field(&mut body).ok_or_else(no_message)?;
+        let known = repeats.iter().zip(&mut counts).find(|(repeat, _)| repeat.tag == tag);
+        if let Some((repeat, count)) = known {
+            *count += 1;
+            if *count > repeat.max {
+                return Err(ProtocolError::TooMany { what: repeat.what, max: repeat.max as u64 });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Takes a field off the front, and gives its tag. Groups, which proto3 has not, are no fields.
+fn skip_field(body: &mut &[u8]) -> Option<u64> {
+    let key = take_varint(body)?;
+    let len = match key & 7 {
+        0 => {
+            take_varint(body)?;
+            0
+        }
+        1 => 8,
+        2 => take_varint(body)?,
+        5 => 4,
+        _ => return None,
+    };
+    *body = body.get(usize::try_from(len).ok()?..)?;
+    Some(key >> 3)
+}
+
+fn take_varint(body: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = body.split_first()?;
+        *body = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+#[path = "hello_tests.rs"]
+mod tests;

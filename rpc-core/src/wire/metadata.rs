@@ -19,7 +19,7 @@ const ENTRY_LEN: usize = 6;
 /// and beyond 6,553 if a peer has chosen their names so that they collide.
 const ENTRIES_MAX: usize = 4096;
 
-/// What an entry of a decoded block takes beside its name and its value, in bytes: an element of a
+/// Memory of a decoded block's entry besides its name and its value, in bytes: an element of a
 /// `HeaderMap` (104 bytes) in a vector with twice the room that it needs, its places in the index
 /// of the map, and a name of its own.
 const ENTRY_HELD: u64 = 260;
@@ -54,7 +54,7 @@ const RESERVED: [&str; 19] = [
     "upgrade",
 ];
 
-/// Whether a key stays on its hop. Every other key is the application's.
+/// Returns true if a key stays on its hop. Every other key is the application's.
 fn is_reserved(key: &str) -> bool {
     RESERVED.contains(&key)
 }

@@ -1,4 +1,4 @@
-//! Which metadata crosses in a block, and which is refused.
+//! Metadata that crosses in a block, and metadata that is refused.
 
 use proptest::prelude::*;
 

@@ -13,18 +13,12 @@
 
 mod error;
 mod foreign;
-mod frame_kind;
 pub mod header;
 pub mod hello;
 pub(crate) mod messages;
 pub mod metadata;
-pub mod method_kinds;
 pub mod outcome;
-mod peer_text;
-mod repeats;
 
-pub use error::ProtocolError;
+pub use error::{PeerText, ProtocolError};
 pub use foreign::{MAGIC, Spoken};
-pub use frame_kind::FrameKind;
-pub use header::{FrameHeader, HEADER_LEN, MESSAGE_LEN_LEN};
-pub use peer_text::PeerText;
+pub use header::{FrameHeader, FrameKind, HEADER_LEN, MESSAGE_LEN_LEN};

@@ -1,4 +1,4 @@
-//! How a call ended, as bytes: the block of a response frame.
+//! The end of a call as bytes: the block of a response frame.
 //!
 //! The status code stands in the header; the block holds the rest, and is absent when there is
 //! nothing in it. Four parts, the first three behind a `u32` length: initial metadata, trailing
@@ -10,7 +10,7 @@ use tonic::{Code, Status};
 
 use super::{ProtocolError, metadata};
 
-/// How a call ended, without the message.
+/// The end of a call, without the message.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     /// Metadata that precedes the message.

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rpc_core::Channel;
-use rpc_core::connect::{ClientConfig, UpgradePolicy};
+use rpc_core::client::ClientConfig;
+use rpc_core::connect::UpgradePolicy;
 use rpc_core::inproc::{InprocConnector, InprocListener};
 use rpc_core::server::{Server, ServerParts, ServerSettings};
 use tokio_util::task::AbortOnDropHandle;

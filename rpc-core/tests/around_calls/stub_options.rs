@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use rpc_core::client::attempts::{MethodConfig, PolicyAttempts, ServiceConfig};
-use rpc_core::client::{CallRules, Caller, ChannelParts, Subchannel, Target, TargetRules, unary};
+use rpc_core::client::{
+    CallRules, Caller, ChannelParts, ClientConfig, Subchannel, Target, TargetRules, unary,
+};
 use rpc_core::codegen::CallOptions;
-use rpc_core::connect::ClientConfig;
 use rpc_core::inproc::InprocConnector;
-use rpc_core::policy::retry::config::RetryPolicy;
+use rpc_core::policy::retry_config::RetryPolicy;
 use rpc_core::server::ServerParts;
 use rpc_core::{Channel, Code, Readiness, Request, Response, Status};
 use tokio::time::Instant;

@@ -1,8 +1,8 @@
-//! A request of one message that comes whole, as most requests of unary calls do.
+//! Requests of one message that arrives whole, the common case for unary calls.
 //!
-//! Such a call needs no stream of requests. Every other request goes the way of streams, as if
-//! nothing of it had been read: one that is compressed, comes in parts, breaks off, or has no
-//! message or several.
+//! Such a call needs no request stream. Every other request takes the streaming path as if nothing
+//! had been read: a compressed body, one that arrives in parts or fails, and one with no message or
+//! several.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -16,22 +16,22 @@ use tower::BoxError;
 use super::early::Waiting;
 use super::request_body::RequestBody;
 
-/// The prefix of a message: the compressed flag and the length.
+/// Length of a message's prefix: the compressed flag and the length.
 const PREFIX_LEN: usize = 5;
 
-/// How many parts of a body are read ahead: the message, and what stands in the place of the end.
+/// Maximum number of parts read ahead: the message, and one more to see the end.
 const READ_MAX: usize = 2;
 
 type Part = Result<Frame<Bytes>, Status>;
 
-/// A body of which the first parts are read ahead. As a body it begins with its first part.
+/// A body that reads its first parts ahead. As a `Body` it yields those parts first.
 pub(super) struct ReadAhead<B> {
     read: [Option<Part>; READ_MAX],
     read_count: usize,
-    /// Whether the end has been read.
+    /// True once the body has ended.
     is_over: bool,
     body: RequestBody<B>,
-    /// Present while more is waited for, where that is limited.
+    /// The limit on the wait for the rest of the body, if there is one.
     waiting: Option<Waiting>,
 }
 
@@ -49,7 +49,7 @@ where
         }
     }
 
-    /// Reads what is there, and waits for nothing. Returns true if the body has come to its end.
+    /// Reads the parts that are ready, without waiting. Returns true if the body has ended.
     pub(super) async fn read_at_once(&mut self) -> bool {
         poll_fn(|cx| {
             let _ = self.poll_enough(cx);
@@ -63,12 +63,12 @@ where
         self.waiting = Some(waiting);
     }
 
-    /// Waits for enough, or for the end of the wait.
+    /// Waits until the first parts are read, the body ends, or the wait exceeds its limit.
     pub(super) async fn wait(&mut self) {
         poll_fn(|cx| self.poll_enough(cx)).await;
     }
 
-    /// The one message, without its prefix, if the whole body is one that is not compressed.
+    /// Returns the message without its prefix if the body is one uncompressed message.
     pub(super) fn sole_message(&self) -> Option<Bytes> {
         let [Some(Ok(part)), None] = &self.read else { return None };
         let part = part.data_ref().filter(|part| self.is_over && is_message(part))?;
@@ -77,20 +77,21 @@ where
         Some(message)
     }
 
-    /// The error that the body has broken off with, if it has and is not yet read.
+    /// Returns the error of the body if it failed and the error is still unread.
     pub(super) fn error(&self) -> Option<&Status> {
         self.read.iter().flatten().find_map(|part| part.as_ref().err())
     }
 
-    /// Reads until it is known whether the body is one message.
+    /// Reads until it can tell if the body is a single message.
     fn poll_enough(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while !self.is_over && self.read_count < READ_MAX {
             match ready!(self.poll_part(cx)) {
                 None => self.is_over = true,
-                // HTTP/2 may end a body by one.
+                // An HTTP/2 peer may end a body with an empty DATA frame. Counting it as a part
+                // would push every such unary call onto the streaming path.
                 Some(Ok(part)) if part.data_ref().is_some_and(Bytes::is_empty) => {}
                 Some(part) => {
-                    // Nothing follows an error.
+                    // A body yields nothing after its error.
                     self.is_over |= part.is_err();
                     self.read[self.read_count] = Some(part);
                     self.read_count += 1;
@@ -109,6 +110,7 @@ where
     fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Part>> {
         let Poll::Ready(part) = Pin::new(&mut self.body).poll_frame(cx) else {
             let Some(waiting) = &mut self.waiting else { return Poll::Pending };
+            // The body is still pending. Only the limit can end the wait now.
             let status = ready!(waiting.poll_late(cx));
             if let Some(waiting) = self.waiting.take() {
                 waiting.fail(&status);
@@ -116,12 +118,14 @@ where
             return Poll::Ready(Some(Err(status)));
         };
         match &part {
+            // Each part restarts the time for the next one. A slow client keeps its call as long as
+            // it makes progress.
             Some(Ok(_)) => {
                 if let Some(waiting) = &mut self.waiting {
                     waiting.restart();
                 }
             }
-            // The call takes a permit of its own, if there is one.
+            // Releases the early permit first: the call itself takes another one, if there is one.
             None => {
                 if let Some(waiting) = self.waiting.take() {
                     waiting.complete();
@@ -129,7 +133,7 @@ where
             }
             Some(Err(status)) => {
                 let waiting = self.waiting.take();
-                // One that its client has given up has no status.
+                // A client that cancelled its call gets no status, so there is none to log.
                 if let Some(waiting) = waiting.filter(|_| status.code() != Code::Aborted) {
                     waiting.fail(status);
                 }
@@ -139,7 +143,7 @@ where
     }
 }
 
-/// Whether a part of a body is one whole message that is not compressed.
+/// Returns true if `part` is one whole, uncompressed message.
 fn is_message(part: &[u8]) -> bool {
     let Some(([flag, len @ ..], message)) = part.split_first_chunk::<PREFIX_LEN>() else {
         return false;
@@ -187,7 +191,7 @@ mod tests {
     use super::super::limit::Limit;
     use super::*;
 
-    /// A body of these parts, in the place of `None` of which it lets its reader wait once.
+    /// A body with these parts. At each `None` it makes its reader wait once.
     struct Script(VecDeque<Option<&'static [u8]>>);
 
     impl Body for Script {
@@ -211,13 +215,13 @@ mod tests {
 
     fn ahead(parts: &[Option<&'static [u8]>]) -> ReadAhead<Script> {
         let script = Script(parts.iter().copied().collect());
-        ReadAhead::new(RequestBody::new(script, Limit::of_process(100)))
+        ReadAhead::new(RequestBody::new(script, Limit::for_process(100)))
     }
 
     const MESSAGE: &[u8] = b"\0\0\0\0\x02hi";
 
     #[tokio::test]
-    async fn one_message_is_taken_when_it_has_come_whole() {
+    async fn a_whole_message_is_taken_at_once() {
         for parts in [&[Some(MESSAGE)][..], &[Some(MESSAGE), Some(b"")]] {
             let mut ahead = ahead(parts);
             assert!(ahead.read_at_once().await);
@@ -226,7 +230,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_message_is_waited_for() {
+    async fn a_partial_message_is_awaited() {
         for parts in [&[None, Some(MESSAGE)][..], &[Some(MESSAGE), None, None, Some(b"")]] {
             let mut ahead = ahead(parts);
             assert!(!ahead.read_at_once().await);
@@ -244,7 +248,7 @@ mod tests {
     };
 
     #[tokio::test(start_paused = true)]
-    async fn each_part_of_a_message_is_waited_for() {
+    async fn each_part_restarts_the_wait() {
         let began = Instant::now();
         let silent = futures::stream::iter(0..3).then(|_| async {
             tokio::time::sleep(Duration::from_secs(4)).await;
@@ -252,8 +256,8 @@ mod tests {
         });
         let silent = silent.chain(futures::stream::pending()).boxed();
         let silent = http_body_util::StreamBody::new(silent);
-        let mut ahead = ReadAhead::new(RequestBody::new(silent, Limit::of_process(100)));
-        let early = Early::of_tests(Duration::from_secs(5));
+        let mut ahead = ReadAhead::new(RequestBody::new(silent, Limit::for_process(100)));
+        let early = Early::for_tests(Duration::from_secs(5));
         ahead.set_waiting(early.admit(&METHOD, None).unwrap());
         let mut parts = 0;
         let late = loop {
@@ -267,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_other_body_is_as_if_nothing_of_it_had_been_read() {
+    async fn other_bodies_are_streamed_from_their_first_byte() {
         let others: [&[Option<&'static [u8]>]; 7] = [
             &[],
             &[Some(MESSAGE), Some(MESSAGE)],
@@ -275,7 +279,7 @@ mod tests {
             &[Some(b"\0\0\0"), Some(b"\0\x02hi")],
             &[Some(MESSAGE), None, Some(MESSAGE), Some(MESSAGE)],
             &[Some(b"\x01\0\0\0\x02hi")],
-            // One that breaks off.
+            // A body that ends inside its second message.
             &[Some(MESSAGE), Some(b"\0\0")],
         ];
         for parts in others {

@@ -1,4 +1,4 @@
-//! Calls at the port whose message has not come: their permit, and how long they may wait.
+//! Admission and time limits of calls whose message has not yet arrived.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -10,12 +10,12 @@ use rpc_core::{CallKind, MethodDescriptor};
 use tokio::time::{Instant, Sleep, sleep};
 use tonic::Status;
 
-/// Admits calls whose message has not come.
+/// Admits calls before their message has arrived.
 #[derive(Debug, Clone)]
 pub(crate) struct Early {
-    /// Absent in tests, where all are admitted.
+    /// Absent in tests, which admit every call.
     admission: Option<Admission>,
-    /// How long the next part of a message may take.
+    /// Maximum time until the next part of a message arrives.
     part_timeout: Duration,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Waiting {
     permit: Option<EarlyPermit>,
     limit: Option<EarlyLimit>,
     part_timeout: Duration,
-    /// When the next part is late.
+    /// Latest instant at which the next part may arrive.
     part_due: Instant,
     /// Fires at the earlier of the two limits, or before it.
     timer: Pin<Box<Sleep>>,
@@ -38,15 +38,15 @@ impl Early {
 
     /// Admits every call.
     #[cfg(test)]
-    pub(crate) fn of_tests(part_timeout: Duration) -> Self {
+    pub(crate) fn for_tests(part_timeout: Duration) -> Self {
         Self { admission: None, part_timeout }
     }
 
-    /// Takes the permit of a call, whose client allows it `timeout` from now on.
+    /// Takes a permit for a call. `timeout` is the client's, counted from now.
     ///
     /// # Errors
     ///
-    /// Returns the status of a call that the server refuses.
+    /// Returns the status of the refusal if the server refuses the call.
     pub(super) fn admit(
         &self,
         method: &'static MethodDescriptor,
@@ -58,7 +58,7 @@ impl Early {
         Ok(Waiting::new(permit, limit, *part_timeout))
     }
 
-    /// Logs a call that was refused before its message was read.
+    /// Logs a call that the server refused before it read the message.
     pub(crate) fn log_refusal(&self, method: Option<&'static MethodDescriptor>, status: &Status) {
         if let Some(admission) = &self.admission {
             admission.log_refusal(method, status);
@@ -75,27 +75,27 @@ impl Waiting {
         waiting
     }
 
-    /// Ends with a message that has come.
+    /// Releases the permit of a call whose message has arrived.
     pub(super) fn complete(self) {
         if let Some(permit) = self.permit {
             permit.complete();
         }
     }
 
-    /// Ends with the status of a message that is late.
+    /// Releases the permit of a call whose message is late, and logs `status`.
     pub(super) fn fail(self, status: &Status) {
         if let Some(permit) = self.permit {
             permit.fail(status);
         }
     }
 
-    /// A part has come.
+    /// Restarts the time for the next part.
     pub(super) fn restart(&mut self) {
-        // The timer is left as it is: it fires early, and is set again.
+        // Leaves the timer as it is. It fires early, and `poll_late` sets it again.
         self.part_due = Instant::now() + self.part_timeout;
     }
 
-    /// Waits until a limit is over; gives the status of the call.
+    /// Waits until a limit is exceeded. Returns the status of the call.
     pub(super) fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
         while self.timer.poll_unpin(cx).is_ready() {
             let now = Instant::now();
@@ -123,7 +123,7 @@ impl Waiting {
     }
 }
 
-/// Returns true if a call of that kind begins with one message.
+/// Returns true if calls of this kind have exactly one request message.
 pub(super) fn has_one_request(kind: CallKind) -> bool {
     matches!(kind, CallKind::Unary | CallKind::ServerStreaming)
 }

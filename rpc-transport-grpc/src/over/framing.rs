@@ -1,44 +1,45 @@
-//! Where messages begin and end in the bytes of a body: gRPC's length-prefixed messages.
+//! Message boundaries in the bytes of a body: gRPC's length-prefixed messages.
 //!
-//! tonic reads the messages. It takes a body that ends right behind a message's prefix for one that
-//! has ended well, and answers a message over its limit with a code that names no setting. So the
-//! bytes are followed here, too; nothing of them is kept but a prefix.
+//! tonic decodes the messages. It treats a body that ends right after a message's prefix as
+//! complete, and refuses a message over its limit with a code that names no setting. This module
+//! follows the same bytes to catch both. It keeps nothing but a prefix.
 
-/// The compressed flag and the length, big-endian, before each message.
+/// Length of the prefix of each message: the compressed flag, and the length in big-endian.
 const PREFIX_LEN: usize = 5;
 
-/// How far the bytes of a body have come.
+/// A position in the messages of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Framing {
-    /// The longest message that is taken, in bytes as it travels.
+    /// Maximum message length in bytes, as sent on the wire.
     max_message_len: u64,
     at: At,
 }
 
+/// The part of a message that the position is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum At {
-    /// So many bytes of a prefix are there.
+    /// Inside a prefix, after `len` bytes.
     Prefix { bytes: [u8; PREFIX_LEN], len: usize },
-    /// So many bytes of a message of that length are to come.
+    /// Inside a message of `len` bytes, with `left` bytes missing.
     Message { left: u64, len: u64, is_compressed: bool },
 }
 
 const BETWEEN: At = At::Prefix { bytes: [0; PREFIX_LEN], len: 0 };
 
-/// A message that is longer than is taken.
+/// A message longer than the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TooLong {
     pub(super) len: u64,
     pub(super) max: u64,
 }
 
-/// What tonic keeps of a message until the next part of the body is asked for.
+/// The data that tonic holds until it asks for the next part of the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Held {
-    /// The bytes of the message of which a part has come; 0 between messages.
+    /// Length of the incomplete message in bytes; 0 between messages.
     pub(super) len: u64,
-    /// Whether a message may be inflated: one that has ended with these bytes, or the one that has
-    /// begun.
+    /// True if tonic may inflate a message now: one that these bytes complete, or the incomplete
+    /// one.
     pub(super) may_inflate: bool,
 }
 
@@ -47,12 +48,16 @@ impl Framing {
         Self { max_message_len, at: BETWEEN }
     }
 
-    /// The longest message that is taken, in bytes.
+    /// Returns the maximum message length in bytes.
     pub(super) fn max_message_len(&self) -> u64 {
         self.max_message_len
     }
 
     /// Follows the next bytes of the body.
+    ///
+    /// # Errors
+    ///
+    /// Returns `TooLong` at the prefix of a message over the limit.
     pub(super) fn push(&mut self, mut bytes: &[u8]) -> Result<Held, TooLong> {
         let mut may_inflate = false;
         while !bytes.is_empty() {
@@ -88,13 +93,13 @@ impl Framing {
         if len > self.max_message_len {
             return Err(TooLong { len, max: self.max_message_len });
         }
-        // tonic refuses every other flag.
+        // tonic refuses every other flag, so they need no check here.
         let is_compressed = flag == 1;
         self.at = if len == 0 { BETWEEN } else { At::Message { left: len, len, is_compressed } };
         Ok(())
     }
 
-    /// Whether the body may end here.
+    /// Returns true if the body may end here.
     pub(super) fn is_between_messages(&self) -> bool {
         self.at == BETWEEN
     }
@@ -115,14 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn a_message_over_the_limit_is_known_by_its_prefix() {
+    fn an_oversized_message_is_refused_at_its_prefix() {
         let mut framing = Framing::new(10);
         framing.push(&framed(&[10])).unwrap();
         assert_eq!(framing.push(&[0, 0, 0, 0, 11]), Err(TooLong { len: 11, max: 10 }));
     }
 
     #[test]
-    fn what_may_be_inflated_is_known_from_the_prefix_to_the_last_byte() {
+    fn inflation_is_possible_from_prefix_to_last_byte() {
         let held = |len, may_inflate| Ok(Held { len, may_inflate });
         let mut framing = Framing::new(10);
         assert_eq!(framing.push(&[1, 0, 0, 0]), held(0, false));
@@ -130,13 +135,13 @@ mod tests {
         assert_eq!(framing.push(&[7]), held(2, true));
         assert_eq!(framing.push(&[7]), held(0, true), "tonic inflates it now");
         assert_eq!(framing.push(&framed(&[3])), held(0, false));
-        // Several in a piece, of which the last is not compressed.
+        // Several messages in one piece; the last one is not compressed.
         let several = [&[1, 0, 0, 0, 1, 7][..], &framed(&[2])[..6]].concat();
         assert_eq!(framing.push(&several), held(2, true));
     }
 
     proptest! {
-        /// Whatever the pieces that the bytes come in.
+        /// Holds for every way to cut the body into pieces.
         #[test]
         fn a_body_may_end_between_messages_only(
             lens in prop::collection::vec(0..300_usize, 0..6),

@@ -1,4 +1,4 @@
-//! What the messages of a request may be, where their memory counts, and which end is theirs.
+//! Limits on the messages of a request.
 
 use http::Version;
 use rpc_core::memory::MemoryShare;
@@ -6,37 +6,37 @@ use rpc_core::memory::MemoryShare;
 /// The limit on a request's messages.
 #[derive(Debug, Clone)]
 pub(crate) struct Limit {
-    /// The longest message, in bytes as it travels and inflated.
+    /// Maximum message length in bytes, both on the wire and inflated.
     pub(super) max_message_len: u64,
-    /// Where a message counts while it is being received.
+    /// The budget that a message counts against while it arrives.
     pub(super) memory: MemoryShare,
-    /// Which end of the body is the end of the requests.
+    /// The ends of the body that complete the requests.
     pub(super) ending: Ending,
 }
 
-/// Which end of a body is the end of the requests.
+/// The ends of a body that complete the requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// One that `is_end_stream` confirms. A body of HTTP/2 may also end where the client has reset
-    /// the stream with `NO_ERROR`, and `is_end_stream` stays false there.
+    /// Only an end that `is_end_stream` confirms. An HTTP/2 body also ends where the client has
+    /// reset the stream with `NO_ERROR`, and `is_end_stream` stays false there.
     Confirmed,
-    /// Every one: a body of another kind may leave `is_end_stream` at false.
+    /// Every end. Other bodies may leave `is_end_stream` at false.
     Any,
 }
 
 impl Limit {
-    /// For clients at a server's port, whose bodies are of that version.
-    pub(crate) fn of_port(max_message_len: u64, memory: MemoryShare, version: Version) -> Self {
+    /// Returns the limit for clients at a server's port that speak HTTP `version`.
+    pub(crate) fn for_port(max_message_len: u64, memory: MemoryShare, version: Version) -> Self {
         let ending = match version {
             Version::HTTP_2 => Ending::Confirmed,
-            // There a body that breaks off ends with an error.
+            // A truncated HTTP/1 body ends with an error, so every clean end is a real one.
             _ => Ending::Any,
         };
         Self { max_message_len, memory, ending }
     }
 
-    /// For clients in this process, whose memory is their own affair.
-    pub(super) fn of_process(max_message_len: u64) -> Self {
+    /// Returns the limit for clients in this process. Their memory is not counted.
+    pub(super) fn for_process(max_message_len: u64) -> Self {
         Self { max_message_len, memory: MemoryShare::default(), ending: Ending::Any }
     }
 }

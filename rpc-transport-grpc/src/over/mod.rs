@@ -1,4 +1,4 @@
-//! `GrpcOver`: clients of gRPC over a farcall channel.
+//! `GrpcOver`: gRPC clients over a farcall channel.
 
 mod at_once;
 mod early;
@@ -34,17 +34,16 @@ use self::response_body::ResponseBody;
 use crate::compression::accept_all_requests;
 use crate::raw::{Raw, RawCodec};
 
-/// A farcall channel as what clients that tonic has generated take: they call over it as over
-/// tonic's own channel, on every transport of farcall.
+/// An adapter that lets tonic-generated clients call over a farcall channel, on every transport.
 ///
-/// The messages pass as they are, encoded by the client and decoded by the handler. Kept are
-/// metadata both ways, the status with its details, trailers, the deadline
-/// (`Request::set_timeout`), and cancellation: dropping a call, or a stream of responses, cancels
-/// it on the server. Messages that the client has compressed (gzip; zstd with the feature of that
-/// name) are inflated here.
+/// Messages pass through unchanged: the client encodes them and the handler decodes them. The
+/// adapter preserves metadata in both directions, the status with its details, trailers, the
+/// deadline (`Request::set_timeout`) and cancellation. Dropping a call or a response stream cancels
+/// it on the server. The adapter inflates messages that the client has compressed (gzip; zstd with
+/// the feature of that name).
 ///
-/// Which sides of a method are streams is the server's to say, which it does when a connection
-/// opens. Layers and interceptors of the channel see every such call as one with a stream each way.
+/// The server announces which sides of a method are streams when a connection opens. The channel's
+/// layers and interceptors see every such call as one with a stream in each direction.
 ///
 /// # Examples
 ///
@@ -64,42 +63,44 @@ pub struct GrpcOver<C> {
     settings: Settings,
 }
 
-/// How the HTTP side is spoken.
+/// Settings of the HTTP side.
 #[derive(Debug, Clone, Copy)]
 struct Settings {
     max_message_len: u64,
     send_compressed: Option<CompressionEncoding>,
 }
 
-/// The header that says how messages are compressed.
+/// The header that names the compression of the messages.
 const ENCODING: &str = "grpc-encoding";
 
 impl<C> GrpcOver<C> {
-    /// Clients over `caller`: a channel, with layers or without.
+    /// Creates an adapter over `caller`: a channel, with layers or without.
     #[must_use]
     pub fn new(caller: C) -> Self {
         let settings = Settings { max_message_len: u64::MAX, send_compressed: None };
         Self { caller, settings }
     }
 
-    /// Compresses responses, where the client says that it accepts that. Not by default: between a
-    /// client and its own process there is nothing to be saved.
+    /// Compresses responses if the client accepts the encoding. Off by default: between a client
+    /// and its own process, compression saves nothing.
     #[must_use]
     pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
         self.settings.send_compressed = Some(encoding);
         self
     }
 
-    /// Refuses longer messages of clients before they are received, and compressed ones that
-    /// inflate to more. By default the server of the channel says what it takes, after they have
-    /// been inflated: set it where clients are not trusted, as behind a proxy's listener.
+    /// Sets the maximum length of a client's message in bytes, both on the wire and inflated.
+    ///
+    /// The adapter refuses a longer message before it is received. Without this setting, the
+    /// channel's server applies its own limit after inflation. Set it if the clients are untrusted,
+    /// for example behind a proxy's listener.
     #[must_use]
     pub fn max_message_len(mut self, bytes: u64) -> Self {
         self.settings.max_message_len = bytes;
         self
     }
 
-    /// What calls are made through.
+    /// Returns the caller that makes the calls.
     #[must_use]
     pub fn caller(&self) -> &C {
         &self.caller
@@ -116,7 +117,7 @@ where
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
 
-    /// Always ready: a call waits, or fails, by itself.
+    /// Always ready: each call waits, or fails, on its own.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
@@ -126,7 +127,7 @@ where
         let (caller, lateness) = (self.caller.clone(), Lateness::LeftToCaller);
         let exchange = Exchange { caller, max_message_len, send_compressed, lateness };
         let request = request
-            .map(|body| RequestBody::new(Box::pin(body), Limit::of_process(max_message_len)));
+            .map(|body| RequestBody::new(Box::pin(body), Limit::for_process(max_message_len)));
         async move {
             let path = request.uri().path();
             let method = match exchange.caller.described(path) {
@@ -145,7 +146,7 @@ where
     }
 }
 
-/// Answers an HTTP request by a call of `method` through `caller`, which sets no timeout itself.
+/// Answers an HTTP request with a call of `method` through `caller`. Sets no timeout itself.
 pub(crate) async fn answer<C, B>(
     caller: &C,
     limit: Limit,
@@ -167,7 +168,7 @@ where
     }
 }
 
-/// How a request over HTTP becomes a call, and its answer a response.
+/// The conversion of one HTTP request to a call, and of its reply to a response.
 struct Exchange<'a, C> {
     caller: C,
     max_message_len: u64,
@@ -175,17 +176,17 @@ struct Exchange<'a, C> {
     lateness: Lateness<'a>,
 }
 
-/// What a call of one request does while its message has not come.
+/// The policy for a call of one request while its message has not arrived.
 #[derive(Debug, Clone, Copy)]
 enum Lateness<'a> {
-    /// It takes a permit, and waits as long as the server and its client allow.
+    /// The call takes a permit, and waits as long as the server and its client allow.
     Limited(&'a Early, &'static MethodDescriptor),
-    /// It is left to the caller, which may have a timeout for it.
+    /// The caller decides. It may have a timeout of its own.
     LeftToCaller,
 }
 
 impl<C: Caller + Clone + 'static> Exchange<'_, C> {
-    /// A call of a method that takes one message.
+    /// Calls a method that takes one message.
     async fn one_request<B>(
         self,
         method: Method,
@@ -197,11 +198,13 @@ impl<C: Caller + Clone + 'static> Exchange<'_, C> {
         let (mut head, body) = request.into_parts();
         let mut body = ReadAhead::new(body);
         let is_over = body.read_at_once().await;
-        // An encoding is tonic's, in both directions, and so is the refusal of an unknown one.
+        // tonic handles encodings in both directions, and refuses unknown ones.
         let is_plain = method.kind() == CallKind::Unary
             && self.send_compressed.is_none()
             && !head.headers.contains_key(ENCODING);
         match self.lateness {
+            // A body that has ended needs no permit. Without a permit, nothing else logs a request
+            // that failed before its call began.
             Lateness::Limited(early, method) if is_over => {
                 if let Some(status) = body.error() {
                     early.log_refusal(Some(method), status);
@@ -227,7 +230,7 @@ impl<C: Caller + Clone + 'static> Exchange<'_, C> {
         }
     }
 
-    /// A call whose request is one message, which is there.
+    /// Makes a call whose single request message has arrived.
     async fn one_message(
         self,
         method: Method,
@@ -242,7 +245,7 @@ impl<C: Caller + Clone + 'static> Exchange<'_, C> {
         }
     }
 
-    /// A call of any kind, its messages a stream each way.
+    /// Makes a call of any kind with a stream in each direction.
     async fn streaming<B>(
         self,
         method: Method,
@@ -266,22 +269,23 @@ impl<C: Caller + Clone + 'static> Exchange<'_, C> {
         with_trailers(response, trailers)
     }
 
-    /// tonic's server code.
+    /// Returns tonic's server code with this exchange's encodings and limit.
     fn grpc(&self) -> Grpc<RawCodec> {
         let mut grpc = accept_all_requests(Grpc::new(RawCodec));
         if let Some(encoding) = self.send_compressed {
             grpc = grpc.send_compressed(encoding);
         }
-        // The body has looked at what a message may have as it travels. tonic's limit bounds what
-        // a compressed one is inflated to: a thousandth of the limit could become all memory there
-        // is.
+        // `RequestBody` has checked the length on the wire. tonic's limit bounds the inflated
+        // length: without it, a message of a thousandth of the limit could fill all memory.
         let inflated_max = usize::try_from(self.max_message_len).unwrap_or(usize::MAX);
         grpc.max_decoding_message_size(inflated_max)
     }
 }
 
-/// Takes the timeout of a request whose headers have just come. Its deadline is put among the
-/// extensions: the call begins when the message is there, and its time begins now.
+/// Takes the timeout of a request whose headers have just arrived.
+///
+/// Stores the deadline in the extensions. The call begins when the message is complete, but its
+/// time starts now.
 fn take_timeout(head: &mut http::request::Parts) -> Option<Duration> {
     let metadata = MetadataMap::from_headers(std::mem::take(&mut head.headers));
     let timeout = grpc_timeout(&metadata);
@@ -290,7 +294,7 @@ fn take_timeout(head: &mut http::request::Parts) -> Option<Duration> {
     timeout
 }
 
-/// The response of a call that has succeeded with one message.
+/// Builds the response of a unary call that succeeded.
 fn whole(response: tonic::Response<(Raw, MetadataMap)>) -> http::Response<tonic::body::Body> {
     let (metadata, (message, trailers), extensions) = response.into_parts();
     let message = stream::once(ready(Ok(message)));
@@ -315,12 +319,14 @@ fn with_trailers(
     response.map(|body| tonic::body::Body::new(ResponseBody::new(body, trailers)))
 }
 
-/// The messages of a response, which leave their trailers behind.
+/// Yields the messages of a response, then stores their trailers in `trailers`.
 fn until_trailers(
     messages: Streaming<Raw>,
     trailers: LateTrailers,
 ) -> impl Stream<Item = Result<Raw, Status>> + Send + 'static {
     stream::unfold((messages, trailers), |(mut messages, trailers)| async {
+        // tonic yields trailers only after the last message. `with_trailers` reads them from the
+        // slot when the body ends.
         let next = messages.message().await.transpose();
         if next.is_none()
             && let Ok(Some(last)) = messages.trailers().await
@@ -347,7 +353,7 @@ mod tests {
 
     use super::*;
 
-    /// Refuses calls, and keeps the deadline of the last one.
+    /// Refuses calls and records the deadline of the last one.
     #[derive(Clone, Default)]
     struct Refusing(Arc<Mutex<Option<Deadline>>>);
 
@@ -366,13 +372,13 @@ mod tests {
     };
 
     #[tokio::test(start_paused = true)]
-    async fn the_deadline_of_a_message_that_comes_late_counts_from_its_headers() {
+    async fn a_late_message_keeps_the_deadline_of_its_headers() {
         let (caller, began) = (Refusing::default(), Instant::now());
         let (send, message) = oneshot::channel();
         let body = StreamBody::new(stream::once(message).map_ok(Frame::data).boxed());
         let request = http::Request::post(METHOD.path).header("grpc-timeout", "60S").body(body);
-        let limit = Limit::of_port(100, MemoryShare::default(), Version::HTTP_11);
-        let early = Early::of_tests(Duration::from_secs(30));
+        let limit = Limit::for_port(100, MemoryShare::default(), Version::HTTP_11);
+        let early = Early::for_tests(Duration::from_secs(30));
         let answered = answer(&caller, limit, &early, &METHOD, request.unwrap());
         let late = async {
             tokio::time::sleep(Duration::from_secs(20)).await;

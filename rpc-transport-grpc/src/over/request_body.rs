@@ -1,10 +1,9 @@
-//! A client's body as tonic's server code may read it: one that broke never looks like one that
-//! ended.
+//! A request body that tonic's server code can read safely: a truncated body never looks complete.
 //!
-//! tonic makes an orderly end of a request body's error whose code is `CANCELLED`, which is what a
-//! client that gives up its call causes, and of a body that stops right behind the prefix of a
-//! message. hyper makes one of a stream that its client has reset with `NO_ERROR`. A handler would
-//! take what it has for all that there is.
+//! tonic turns two failures into a clean end: a body error with the code `CANCELLED`, which a
+//! client causes by cancelling its call, and a body that stops right after a message's prefix.
+//! hyper does the same for a stream that the client has reset with `NO_ERROR`. A handler would
+//! treat the truncated requests as complete.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -20,25 +19,25 @@ use super::framing::{Framing, Held, TooLong};
 use super::limit::{Ending, Limit};
 
 pin_project! {
-    /// A request's body, checked as it passes.
+    /// A request body that checks its frames as they pass.
     #[derive(Debug)]
     pub(super) struct RequestBody<B> {
         #[pin]
         body: B,
         framing: Framing,
         memory: MemoryShare,
-        // What the message counts of which a part has come.
+        // The memory charged for the incomplete message.
         charge: MemoryCharge,
         ending: Ending,
         has_failed: bool,
     }
 }
 
-/// From which length on a message counts while it comes, in bytes, as for farcall's own requests.
+/// Length in bytes from which an incomplete message counts, as for farcall's own requests.
 const COUNTED_LEN: u64 = 4 << 10;
 
 impl<B> RequestBody<B> {
-    /// A body whose messages are held to `limit`.
+    /// Creates a body that holds its messages to `limit`.
     pub(super) fn new(body: B, limit: Limit) -> Self {
         let Limit { max_message_len, memory, ending } = limit;
         let (framing, charge) = (Framing::new(max_message_len), MemoryCharge::default());
@@ -46,9 +45,11 @@ impl<B> RequestBody<B> {
     }
 }
 
-/// Counts a message from its prefix on, until a part of the body ends behind it: then tonic has it.
-/// One that is compressed counts the longest message besides, until the next part of the body is
-/// asked for: tonic inflates all that has ended before that.
+/// Charges a message from its prefix until a part of the body ends after it. Then tonic has the
+/// message.
+///
+/// A compressed message also counts the maximum length until tonic asks for the next part of the
+/// body: tonic inflates every message that has ended before that.
 fn count(
     held: Held,
     framing: &Framing,
@@ -63,8 +64,8 @@ fn count(
     } else if len <= charge.len() {
         charge.set(len);
     } else {
-        // The old charge goes first: with both, the message would count twice, and one that fits
-        // could be refused.
+        // Releases the old charge first. Holding both would count the message twice and could
+        // refuse one that fits.
         *charge = MemoryCharge::default();
         *charge = memory.try_take(len)?;
     }
@@ -88,6 +89,9 @@ where
             return Poll::Ready(None);
         }
         let checked = match ready!(this.body.as_mut().poll_frame(cx)) {
+            // A reset with `NO_ERROR` ends an HTTP/2 body like END_STREAM does, and only
+            // `is_end_stream` tells them apart. Without this arm, the handler would run on part of
+            // the requests.
             None if *this.ending == Ending::Confirmed && !this.body.is_end_stream() => {
                 Err(broken(Status::cancelled("its stream was reset")))
             }
@@ -108,7 +112,7 @@ where
     }
 
     fn is_end_stream(&self) -> bool {
-        // One that ends inside a message still has an error to give.
+        // A body that ended inside a message still has an error to yield.
         self.has_failed || (self.body.is_end_stream() && self.framing.is_between_messages())
     }
 
@@ -117,19 +121,18 @@ where
     }
 }
 
-/// The status of a body that broke off.
+/// Returns the status of a body that failed.
 fn broken(status: Status) -> Status {
     if status.code() != Code::Cancelled {
         return status;
     }
-    // The same as the requests of a farcall client that gives up its call.
+    // The same status as for a farcall client that cancels its call mid-request.
     Status::aborted(format!("the client has given up the call: {}", status.message()))
 }
 
-/// The status of a request's message that tonic did not take. tonic names no setting where it
-/// stops to inflate.
+/// Replaces the status of a message that tonic refused to inflate: tonic's own names no setting.
 pub(super) fn named(status: Status, max_message_len: u64) -> Status {
-    if status.code() != Code::ResourceExhausted || !status.message().starts_with(TONICS_WORDS) {
+    if status.code() != Code::ResourceExhausted || !status.message().starts_with(INFLATE_REFUSAL) {
         return status;
     }
     Status::resource_exhausted(format!(
@@ -138,8 +141,8 @@ pub(super) fn named(status: Status, max_message_len: u64) -> Status {
     ))
 }
 
-/// How tonic's words begin when it stops to inflate a message.
-const TONICS_WORDS: &str = "Error decompressing: size limit";
+/// Prefix of tonic's message when it stops inflating.
+const INFLATE_REFUSAL: &str = "Error decompressing: size limit";
 
 fn too_long(TooLong { len, max }: TooLong) -> Status {
     Status::resource_exhausted(format!(
@@ -160,7 +163,7 @@ mod tests {
     use super::*;
     use crate::raw::{Raw, RawCodec};
 
-    /// A body of these pieces. `confirms_end` is what it says of its end once they are read.
+    /// A body of these pieces. `confirms_end` is its `is_end_stream` after the last one.
     struct Script {
         pieces: VecDeque<Result<&'static [u8], Status>>,
         confirms_end: bool,
@@ -183,10 +186,10 @@ mod tests {
         }
     }
 
-    /// What tonic reads of a body that comes so.
+    /// Returns the messages and the end that tonic reads from these pieces.
     fn read(pieces: impl IntoIterator<Item = Result<&'static [u8], Status>>) -> Vec<String> {
         let script = Script { pieces: pieces.into_iter().collect(), confirms_end: true };
-        read_script(script, Limit::of_port(100, MemoryShare::default(), Version::HTTP_2))
+        read_script(script, Limit::for_port(100, MemoryShare::default(), Version::HTTP_2))
     }
 
     fn read_script(script: Script, limit: Limit) -> Vec<String> {
@@ -206,7 +209,7 @@ mod tests {
     const MESSAGE: &[u8] = b"\0\0\0\0\x02hi";
 
     #[test]
-    fn a_body_that_ends_is_read_to_its_end() {
+    fn a_complete_body_is_read_to_its_end() {
         assert_eq!(read([Ok(MESSAGE), Ok(MESSAGE)]), [r#"b"hi""#, r#"b"hi""#, "end"]);
         assert_eq!(read([]), ["end"]);
     }
@@ -218,29 +221,29 @@ mod tests {
     }
 
     #[test]
-    fn a_body_at_the_port_whose_end_is_not_confirmed_is_an_error() {
+    fn an_unconfirmed_end_at_the_port_is_an_error() {
         let read = |limit| {
             let script = Script { pieces: [Ok(MESSAGE)].into(), confirms_end: false };
             read_script(script, limit)
         };
-        let at_port = read(Limit::of_port(100, MemoryShare::default(), Version::HTTP_2));
-        let words = "the client has given up the call: its stream was reset";
-        assert_eq!(at_port, [r#"b"hi""#, words]);
-        assert_eq!(read(Limit::of_process(100)), [r#"b"hi""#, "end"]);
+        let at_port = read(Limit::for_port(100, MemoryShare::default(), Version::HTTP_2));
+        let expected = "the client has given up the call: its stream was reset";
+        assert_eq!(at_port, [r#"b"hi""#, expected]);
+        assert_eq!(read(Limit::for_process(100)), [r#"b"hi""#, "end"]);
     }
 
-    /// tonic alone reads an end behind the first five bytes.
+    /// tonic alone takes an end after the first five bytes for a clean one.
     #[test]
-    fn a_body_that_stops_inside_a_message_is_an_error() {
+    fn a_body_that_ends_inside_a_message_is_an_error() {
         for cut in 1..MESSAGE.len() {
             let read = read([Ok(MESSAGE), Ok(&MESSAGE[..cut])]);
-            let words = ["the request's body ends inside a message"];
-            assert_eq!(read[1..], words, "{cut} bytes");
+            let expected = ["the request's body ends inside a message"];
+            assert_eq!(read[1..], expected, "{cut} bytes");
         }
     }
 
     #[test]
-    fn a_message_over_the_limit_is_refused_by_its_prefix() {
+    fn an_oversized_message_is_refused_at_its_prefix() {
         let read = read([Ok(&b"\0\0\0\0\x65"[..])]);
         assert!(read[0].contains("101 bytes") && read[0].contains("max_message_len"), "{read:?}");
     }

@@ -1,4 +1,4 @@
-//! A response's body with trailers that tonic's server code has no place for: those of a success.
+//! A response body with the trailers of a success, for which tonic's server code has no place.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -9,7 +9,7 @@ use http_body::{Body, Frame, SizeHint};
 use rpc_core::LateTrailers;
 use tonic::Status;
 
-/// A body whose trailers are joined by what its stream of messages has left.
+/// A body that adds the trailers of its message stream to its own.
 #[derive(Debug)]
 pub(super) struct ResponseBody {
     body: tonic::body::Body,
@@ -48,11 +48,11 @@ impl Body for ResponseBody {
     }
 }
 
-/// Adds entries; those that say how the call ended stay.
+/// Adds `late` to `trailers`. Keeps the entries that carry the call's status.
 fn join(trailers: &mut HeaderMap, mut late: HeaderMap) {
     let mut current = None;
     for (key, value) in trailers.drain() {
-        // The later values of a key come without it, behind the first.
+        // `drain` yields the further values of a key without the key.
         match (key, &current) {
             (Some(key), _) => {
                 late.insert(key.clone(), value);
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_stream_left_does_not_change_how_the_call_ended() {
+    fn late_trailers_do_not_change_the_status() {
         let value = HeaderValue::from_static;
         let mut trailers = HeaderMap::new();
         trailers.insert("grpc-status", value("0"));
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn every_value_of_the_status_stays() {
+    fn every_value_of_the_status_is_kept() {
         let mut trailers = HeaderMap::new();
         for value in ["7", "8", "7"] {
             trailers.append("checksum", HeaderValue::from_static(value));

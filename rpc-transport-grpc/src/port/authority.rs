@@ -1,11 +1,11 @@
-//! The authority of a client that comes over a Unix socket.
+//! Repair of the `:authority` that a client on a Unix socket sends.
 //!
-//! gRPC's core calls a server at `unix:/run/app.sock` by the socket's path, percent-encoded:
-//! `run%2Fapp.sock`. That is an authority by RFC 3986, and h2 refuses it, since the `http` crate
-//! accepts no percent sign there. Nothing of the port looks at an authority, and over a socket
-//! without a host none can be told from another. So whatever that crate could refuse becomes an
-//! underscore, in place and before h2 reads it. Lengths, and with them HPACK's table, stay as they
-//! are.
+//! gRPC's core uses the percent-encoded path as the authority of a server at `unix:/run/app.sock`:
+//! `run%2Fapp.sock`. RFC 3986 allows that, but the `http` crate rejects the percent sign, so h2
+//! would refuse the request. Nothing in the port reads an authority, and a socket without a host
+//! serves only one. This module therefore replaces every byte that the crate could reject with an
+//! underscore, in place, before h2 reads it. Lengths stay the same, and with them the sizes of
+//! HPACK's table.
 //!
 //! ```text
 //!   HEADERS, CONTINUATION:  field*
@@ -13,11 +13,11 @@
 //!   name:   index, or 0 and a string    value: string    string: H, length, bytes
 //! ```
 //!
-//! A value in Huffman's code passes as it is: core does not write any for an authority.
+//! Huffman-coded values pass unchanged: core does not use them for an authority.
 
 use crate::frames::{FramePart, HEADERS};
 
-/// Place of `:authority` in HPACK's static table.
+/// Index of `:authority` in HPACK's static table.
 const AUTHORITY_INDEX: usize = 1;
 
 const AUTHORITY: &[u8] = b":authority";
@@ -25,26 +25,26 @@ const AUTHORITY: &[u8] = b":authority";
 const FLAG_PADDED: u8 = 8;
 const FLAG_PRIORITY: u8 = 0x20;
 
-/// Length of a frame's priority in bytes.
+/// Length of a frame's priority fields in bytes.
 const PRIORITY_LEN: usize = 5;
 
-/// The place in the fields of a block of headers.
+/// A position in the fields of a header block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum At {
     /// Before a field.
     Field,
-    /// Inside an integer that is longer than its first byte.
+    /// Inside an integer that continues beyond its first byte.
     Integer { value: usize, shift: u32, of: Integer },
     /// Before a string.
     String(Text),
-    /// Inside a string, so many bytes before its end.
+    /// Inside a string, with `left` bytes to come.
     Bytes { left: usize, text: Text, is_plain: bool },
 }
 
-/// The meaning of an integer.
+/// The role of an integer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Integer {
-    /// A whole field in the tables, or a size of the table.
+    /// A whole field from the tables, or a new table size.
     Alone,
     NameIndex,
     Len {
@@ -53,10 +53,10 @@ enum Integer {
     },
 }
 
-/// The meaning of a string.
+/// The role of a string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Text {
-    /// A name, so many bytes of which are those of `:authority`; `None` after another one.
+    /// A name. `matched` counts the bytes of `:authority` seen so far; `None` after a mismatch.
     Name {
         matched: Option<usize>,
     },
@@ -65,11 +65,11 @@ enum Text {
     },
 }
 
-/// Makes the authorities of one client such as h2 takes them.
+/// A filter that rewrites one client's authorities to bytes that h2 accepts.
 #[derive(Debug)]
 pub(super) struct AuthorityMender {
     at: At,
-    /// Bytes of padding at the end of the frame.
+    /// Padding at the end of the frame in bytes.
     padding: usize,
 }
 
@@ -80,7 +80,7 @@ impl Default for AuthorityMender {
 }
 
 impl AuthorityMender {
-    /// Mends the next part of a HEADERS or CONTINUATION frame.
+    /// Rewrites the next part of a HEADERS or CONTINUATION frame.
     pub(super) fn mend(&mut self, part: FramePart<'_>) {
         let FramePart { kind, flags, len, at, bytes } = part;
         let is_first = kind == HEADERS;
@@ -88,14 +88,19 @@ impl AuthorityMender {
         let has_priority = is_first && flags & FLAG_PRIORITY != 0;
         let begins_at = usize::from(has_padding) + if has_priority { PRIORITY_LEN } else { 0 };
         if at == 0 {
+            // Padding belongs to one HEADERS frame. A CONTINUATION frame has none, and must not
+            // inherit the last one's.
             self.padding = 0;
             if is_first {
                 self.at = At::Field;
             }
+            // A padded frame begins with the length of its padding.
             if has_padding {
                 self.padding = bytes.first().map_or(0, |len| usize::from(*len));
             }
         }
+        // A pad length beyond the frame is a protocol error. h2 reports it; here it must only not
+        // underflow.
         let ends_at = len.saturating_sub(self.padding);
         for (at, byte) in (at..).zip(bytes) {
             if (begins_at..ends_at).contains(&at) {
@@ -105,7 +110,7 @@ impl AuthorityMender {
     }
 }
 
-/// Goes one byte further, and replaces that byte where it is no part of an authority.
+/// Advances by one byte, and replaces the byte if an authority must not contain it.
 fn step(at: At, byte: &mut u8) -> At {
     match at {
         At::Field if *byte & 0x80 != 0 => integer(*byte, 0x7f, Integer::Alone),
@@ -113,6 +118,8 @@ fn step(at: At, byte: &mut u8) -> At {
         At::Field if *byte & 0x20 != 0 => integer(*byte, 0x1f, Integer::Alone),
         At::Field => integer(*byte, 0x0f, Integer::NameIndex),
         At::Integer { value, shift, of } => {
+            // A hostile integer may have any number of bytes. It saturates instead of overflowing,
+            // and h2 then refuses it.
             let more = usize::from(*byte & 0x7f).checked_shl(shift).unwrap_or(usize::MAX);
             let value = value.saturating_add(more);
             match *byte & 0x80 {
@@ -128,9 +135,10 @@ fn step(at: At, byte: &mut u8) -> At {
             let text = match text {
                 Text::Name { matched } => {
                     let next = matched.filter(|at| AUTHORITY.get(*at) == Some(byte));
+                    // A Huffman-coded name never matches: its bytes are not those of `:authority`.
                     Text::Name { matched: next.filter(|_| is_plain).map(|at| at + 1) }
                 }
-                Text::Value { is_authority: true } if is_plain && !is_of_host(*byte) => {
+                Text::Value { is_authority: true } if is_plain && !is_host_byte(*byte) => {
                     *byte = b'_';
                     text
                 }
@@ -149,7 +157,7 @@ fn integer(byte: u8, mask: u8, of: Integer) -> At {
     }
 }
 
-/// Goes on behind an integer.
+/// Moves on to the part after an integer.
 fn read(of: Integer, value: usize) -> At {
     match of {
         Integer::Alone => At::Field,
@@ -159,7 +167,7 @@ fn read(of: Integer, value: usize) -> At {
     }
 }
 
-/// Goes on where so many bytes of a string are left.
+/// Moves on to a string with `left` bytes to come.
 fn bytes(left: usize, text: Text, is_plain: bool) -> At {
     match text {
         _ if left > 0 => At::Bytes { left, text, is_plain },
@@ -170,8 +178,8 @@ fn bytes(left: usize, text: Text, is_plain: bool) -> At {
     }
 }
 
-/// Returns true for a byte that an authority may have anywhere and in any number.
-fn is_of_host(byte: u8) -> bool {
+/// Returns true for a byte that may occur in an authority at any position and any number of times.
+fn is_host_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&byte)
 }
 
@@ -182,12 +190,12 @@ mod tests {
     use super::*;
     use crate::frames::{CONTINUATION, Frames};
 
-    /// A literal with its name by index.
+    /// A literal field whose name is an index.
     fn indexed(first: u8, value: &[u8]) -> Vec<u8> {
         [&[first, u8::try_from(value.len()).unwrap()], value].concat()
     }
 
-    /// A literal with its name in full.
+    /// A literal field whose name is spelled out.
     fn named(name: &[u8], value: &[u8]) -> Vec<u8> {
         let len = |text: &[u8]| u8::try_from(text.len()).unwrap();
         [&[0, len(name)], name, &[len(value)], value].concat()
@@ -208,22 +216,22 @@ mod tests {
     }
 
     #[test]
-    fn paths_in_the_authority_become_hosts() {
+    fn path_authorities_become_hosts() {
         let cases = [
             (indexed(0x41, b"%2Ftmp%2Ff.sock"), indexed(0x41, b"_2Ftmp_2Ff.sock")),
             (indexed(0x01, b"a:b:c@d[e]"), indexed(0x01, b"a_b_c_d_e_")),
             (named(b":authority", b"%20"), named(b":authority", b"_20")),
             (indexed(0x41, b"localhost"), indexed(0x41, b"localhost")),
-            // Other fields stay: `:path`, a name that begins alike, and one of the table.
+            // Other fields stay: `:path`, a name with the same prefix, and one from the table.
             (indexed(0x44, b"/a%2F"), indexed(0x44, b"/a%2F")),
             (named(b":authorityx", b"%"), named(b":authorityx", b"%")),
             (
                 vec![0x82, 0x3f, 0xe1, 0x1f, 0x41, 1, b'%'],
                 vec![0x82, 0x3f, 0xe1, 0x1f, 0x41, 1, b'_'],
             ),
-            // Huffman's code.
+            // A Huffman-coded value.
             (vec![0x41, 0x81, b'%'], vec![0x41, 0x81, b'%']),
-            // An index and a length of several bytes.
+            // An index and a length that take several bytes.
             (
                 [&[0x7f, 0x80, 1, 0x7f, 2], &[b'%'; 129][..], &[0x41, 1, b'%']].concat(),
                 [&[0x7f, 0x80, 1, 0x7f, 2], &[b'%'; 129][..], &[0x41, 1, b'_']].concat(),
@@ -238,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_priority_and_continuation_are_known() {
+    fn padding_priority_and_continuation_are_skipped() {
         let padded =
             |value: &[u8]| [&[2, 0, 0, 0, 0, 9], &indexed(0x41, value)[..], b"%%"].concat();
         let sent = frame(HEADERS, FLAG_PADDED | FLAG_PRIORITY, &padded(b"%"));

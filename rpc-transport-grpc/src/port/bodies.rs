@@ -1,4 +1,4 @@
-//! The body of a response, whose memory counts in the server's budget until its client takes it.
+//! Response bodies. Their memory counts against the server's budget until the client takes it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,17 +13,18 @@ use tonic::Status;
 use super::flow::Flowing;
 use super::piece::Piece;
 
-/// The longest piece of a response that h2 is given at once, in bytes: HTTP/2's default frame. h2
-/// takes a piece when the client's window has room for one byte of it, and the next one is made
-/// meanwhile. So two pieces of a stream are kept there, whatever its client takes.
+/// Maximum length of a piece that h2 receives at once, in bytes: HTTP/2's default frame.
+///
+/// h2 accepts a piece once the client's window has room for one byte of it, and the response then
+/// produces the next one. h2 thus holds two pieces of a stream, however little the client takes.
 const PIECE_LEN_MAX: usize = 16 << 10;
 
-/// A response, in pieces.
+/// A response body, cut into pieces.
 pub(super) struct Outgoing {
     body: tonic::body::Body,
     memory: MemoryShare,
     flowing: Arc<Flowing>,
-    /// What is left of what the handler has answered so far, with what it counts.
+    /// The unsent rest of the handler's last frame. `charge` counts its memory.
     left: Bytes,
     charge: MemoryCharge,
     is_over: bool,
@@ -35,8 +36,10 @@ impl Outgoing {
         Self { body, memory, flowing, left, charge, is_over: false }
     }
 
-    /// Counts what the handler has answered. A short answer is not refused, since its handler has
-    /// done its work: it counts, so that calls that come after it are.
+    /// Charges a frame of the response.
+    ///
+    /// A short frame is never refused: its handler has done its work. It still counts, so the
+    /// server refuses later calls instead.
     fn count(&self, len: usize) -> Result<MemoryCharge, Status> {
         match len > PIECE_LEN_MAX {
             true => self.memory.try_take(len as u64),
@@ -44,7 +47,7 @@ impl Outgoing {
         }
     }
 
-    /// An empty piece that ends a response, with what its call counts.
+    /// Returns an empty piece that ends a response and carries the call's charge.
     pub(super) fn last_piece(&self, call: Option<MemoryCharge>) -> Piece {
         let flowing = Arc::clone(&self.flowing);
         let mut piece = Piece::new(Bytes::new(), MemoryCharge::default(), flowing);
@@ -52,14 +55,16 @@ impl Outgoing {
         piece
     }
 
-    /// Longest list of headers or trailers that the client accepts, in bytes.
+    /// Returns the client's limit on a header or trailer list, in bytes.
     pub(super) fn header_list_max(&self) -> usize {
         self.flowing.header_list.len_max()
     }
 
-    /// The next piece of what is left, with its part of what that counts.
+    /// Cuts the next piece off the rest, with its part of the charge.
     fn piece(&mut self) -> Frame<Piece> {
         let bytes = self.left.split_to(self.left.len().min(PIECE_LEN_MAX));
+        // Splits the charge along with the bytes. The piece keeps its part until h2 drops it, which
+        // may be long after this body is gone.
         let charge = if self.left.is_empty() {
             std::mem::take(&mut self.charge)
         } else {
@@ -96,8 +101,11 @@ impl Body for Outgoing {
             }
         };
         match self.count(data.len()) {
+            // Charged before the data is stored: a refused answer must not stay in memory while the
+            // client reads.
             Ok(charge) => self.charge = charge,
             Err(status) => {
+                // The headers may be out already, so the refusal has to travel in the trailers.
                 self.is_over = true;
                 return Poll::Ready(Some(Ok(Frame::trailers(trailers_of(&status)))));
             }
@@ -115,11 +123,11 @@ impl Body for Outgoing {
     }
 }
 
-/// The trailers that end a response with a status.
+/// Returns the trailers that end a response with `status`.
 fn trailers_of(status: &Status) -> HeaderMap {
     let mut trailers = HeaderMap::new();
     if status.add_header(&mut trailers).is_err() {
-        // Words that are no header: the code alone.
+        // A message that no header can carry: sends the code alone.
         let code = http::HeaderValue::from(i32::from(status.code()));
         trailers.insert("grpc-status", code);
     }
@@ -140,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_answer_comes_in_pieces_that_wait_until_they_are_dropped() {
+    fn a_long_answer_is_sent_in_pieces_that_count_until_dropped() {
         let len = 2 * PIECE_LEN_MAX + 5;
         let (mut body, flowing) = outgoing(len);
         let mut pieces = Vec::new();
@@ -149,7 +157,7 @@ mod tests {
         }
         let lens: Vec<_> = pieces.iter().map(bytes::Buf::remaining).collect();
         assert_eq!(lens, [PIECE_LEN_MAX, PIECE_LEN_MAX, 5]);
-        // The response is dropped when h2 has its last piece.
+        // h2 drops the response once it has the last piece.
         drop(body);
         while let Some(piece) = pieces.pop() {
             assert!(flowing.flows().sending.is_waiting, "the client has not taken it yet");

@@ -1,26 +1,26 @@
-//! What the port reads in a client's frames before h2 does: its settings and its authority.
+//! The client frames that the port reads before h2 does: settings and authorities.
 
 use super::authority::AuthorityMender;
 use super::header_list::{HeaderListLimit, SettingsReader};
 use crate::frames::{CONTINUATION, Frames, HEADERS, SETTINGS, Unfinished};
 
-/// The frames of one client.
+/// A follower of one client's frames.
 #[derive(Debug)]
 pub(super) struct ClientFrames {
     frames: Frames,
     settings: SettingsReader,
-    /// Present where no host can be the authority.
+    /// Present if the authority cannot be a host.
     authority: Option<AuthorityMender>,
 }
 
 impl ClientFrames {
-    /// Frames of a client that comes over a socket with an address of a host, or without one.
+    /// Creates a follower. `has_host` tells if the client's socket has a host address.
     pub(super) fn new(has_host: bool) -> Self {
         let authority = (!has_host).then(AuthorityMender::default);
         Self { frames: Frames::from_client(), settings: SettingsReader::default(), authority }
     }
 
-    /// Follows the next bytes.
+    /// Follows the next bytes, and rewrites authorities in them.
     pub(super) fn follow(&mut self, bytes: &mut [u8], limit: &HeaderListLimit) {
         let Self { frames, settings, authority } = self;
         frames.follow(bytes, |part| match (part.kind, &mut *authority) {

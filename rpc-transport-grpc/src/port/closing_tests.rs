@@ -1,5 +1,5 @@
-//! How connections at the port end: within bounds, and without resets. On paused time, over streams
-//! in memory.
+//! Connections at the port end within bounds and without resets. Runs on paused time, over
+//! in-memory streams.
 
 use std::io;
 use std::sync::Arc;
@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, pending, ready};
-use rpc_core::connect::{Bootstrap, OtherProtocol};
-use rpc_core::server::{HandlerFuture, Listen, Offers, ServerCall, ServerParts, ServerSettings};
+use rpc_core::connect::Bootstrap;
+use rpc_core::server::{
+    HandlerFuture, Listen, Offers, OtherProtocol, ServerCall, ServerParts, ServerSettings,
+};
 use rpc_core::{
     CallKind, Detach, Idempotency, MethodDescriptor, Request, Response, Service, ServiceDescriptor,
 };
@@ -46,7 +48,7 @@ impl Service for Echo {
     }
 }
 
-/// Has one stream, and waits for others.
+/// A listener that accepts one stream and then waits forever.
 #[derive(Debug)]
 struct OneStream(Option<DuplexStream>);
 
@@ -79,19 +81,19 @@ const END_HEADERS: u8 = 4;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A frame that has come.
+/// A frame from the server.
 #[derive(Debug)]
 struct Frame {
     kind: u8,
     payload: Vec<u8>,
 }
 
-/// A client of HTTP/2.
+/// A raw HTTP/2 client.
 #[derive(Debug)]
 struct RawClient<S>(S);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> RawClient<S> {
-    /// Sends the preface and SETTINGS, and nothing more.
+    /// Sends the preface and SETTINGS, and nothing else.
     async fn begin(mut stream: S) -> Self {
         stream.write_all(PREFACE).await.expect("the server listens");
         let mut client = Self(stream);
@@ -105,17 +107,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> RawClient<S> {
         self.0.write_all(&[&head, payload].concat()).await
     }
 
-    /// Calls `EmptyCall` on a stream, with an authority. Leaves its requests open unless told.
+    /// Calls `Echo` on a stream, with an authority. Keeps the requests open unless `ends` is set.
     async fn call(&mut self, stream: u32, authority: &str, ends: bool) {
         self.call_method("Echo", stream, authority, ends).await;
     }
 
-    /// The same of another method.
+    /// Calls `method` the same way.
     async fn call_method(&mut self, method: &str, stream: u32, authority: &str, ends: bool) {
         let path = format!("/t.T/{method}");
         let mut block = vec![0x83, 0x86];
         let fields: [(&[u8], &str); 4] = [
-            // By their places in HPACK's static table, as gRPC's core writes them.
+            // Indexes in HPACK's static table, as gRPC's core writes them.
             (&[0x44], &path),
             (&[0x41], authority),
             (&[0x5f], "application/grpc"),
@@ -131,7 +133,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> RawClient<S> {
         self.send(DATA, flags, stream, &[0; 5]).await.expect("it is open");
     }
 
-    /// Reads the next frame; `None` where the server has ended the stream in order.
+    /// Reads the next frame. Returns `None` if the server has ended the stream cleanly.
     async fn frame(&mut self) -> Option<Frame> {
         let mut head = [0; 9];
         match self.0.read_exact(&mut head).await {
@@ -145,7 +147,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> RawClient<S> {
         Some(Frame { kind, payload })
     }
 
-    /// Reads up to a frame of that kind.
+    /// Reads up to the next frame of this kind.
     async fn until(&mut self, kind: u8) -> Frame {
         loop {
             let frame = self.frame().await.expect("the server goes on");
@@ -156,7 +158,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> RawClient<S> {
     }
 }
 
-/// A server of one stream, which nothing but a shutdown ends.
+/// A server of one stream that only a shutdown ends.
 struct Rig {
     shutdown: oneshot::Sender<()>,
     serving: JoinHandle<()>,
@@ -178,7 +180,7 @@ impl Rig {
         (Self { shutdown, serving }, ours)
     }
 
-    /// Shuts the server down, and gives how long its drain takes.
+    /// Shuts the server down and returns the duration of the drain.
     async fn drain_time(self) -> Duration {
         let began = Instant::now();
         self.shutdown.send(()).expect("it serves");
@@ -187,12 +189,12 @@ impl Rig {
     }
 }
 
-/// Waits for the end of a server.
+/// Waits for the server to end.
 async fn ended(serving: JoinHandle<()>) {
     tokio::time::timeout(HOUR / 2, serving).await.expect("it ends in time").unwrap();
 }
 
-/// Lets the server read what was sent.
+/// Lets the server read the sent bytes.
 async fn settle() {
     sleep(Duration::from_millis(10)).await;
 }
@@ -218,7 +220,7 @@ async fn silent_peers_do_not_hold_a_drain_without_calls() {
 async fn answered_peer_with_open_requests_does_not_hold_a_drain() {
     let (rig, stream) = Rig::start();
     let mut client = RawClient::begin(stream).await;
-    // It is answered at once, since there is no such method.
+    // The server answers at once: it has no such method.
     client.call_method("Nothing", 1, "localhost", false).await;
     client.until(HEADERS).await;
     settle().await;
@@ -230,7 +232,7 @@ async fn answered_peer_with_open_requests_does_not_hold_a_drain() {
 async fn calls_in_flight_hold_a_drain_of_a_silent_peer() {
     let (rig, stream) = Rig::start();
     let mut client = RawClient::begin(stream).await;
-    // Its message does not come, and the client says nothing more for a while.
+    // The message does not arrive, and the client stays silent for a while.
     client.call(1, "localhost", false).await;
     settle().await;
     let began = Instant::now();
@@ -243,7 +245,7 @@ async fn calls_in_flight_hold_a_drain_of_a_silent_peer() {
     assert!(began.elapsed() <= 62 * SECOND, "{:?}", began.elapsed());
 }
 
-/// Closed with bytes unread, a socket would reset what its client has not read.
+/// Closing a socket with unread bytes would reset data that the client has not read yet.
 #[tokio::test(start_paused = true)]
 async fn client_that_still_sends_is_read_until_it_closes() {
     let (rig, stream) = Rig::start();
@@ -256,7 +258,7 @@ async fn client_that_still_sends_is_read_until_it_closes() {
     let last = client.until(GO_AWAY).await;
     assert_eq!(last.payload[4..8], [0; 4], "NO_ERROR");
     assert!(client.frame().await.is_none(), "the server ends its direction");
-    // What was on its way is taken.
+    // The server still reads the bytes in flight.
     for number in 0..3_u8 {
         settle().await;
         client.send(PING, 0, 0, &[number; 8]).await.expect("the server still reads");
@@ -281,12 +283,12 @@ async fn client_that_stays_is_closed_after_a_second() {
     assert!(began.elapsed() <= SECOND + SECOND / 10, "{:?}", began.elapsed());
 }
 
-/// The client hears which of its mistakes ended the connection, although it goes on sending.
+/// The client learns the reason of the end although it keeps sending.
 #[tokio::test(start_paused = true)]
 async fn flood_is_ended_with_its_reason() {
     let (_rig, stream) = Rig::start();
     let mut client = RawClient::begin(stream).await;
-    // Empty frames of data on a stream that stays open, more than h2 allows.
+    // Empty DATA frames on a stream that stays open, more than h2 allows.
     client.call(1, "localhost", false).await;
     for _ in 0..300 {
         client.send(DATA, 0, 1, &[]).await.expect("the server still reads");

@@ -1,4 +1,4 @@
-//! A client of gRPC, as a connection of the server: the session in the process, and HTTP before it.
+//! A gRPC client as a connection of the server: HTTP outside, the in-process session inside.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -12,12 +12,12 @@ use futures::future::BoxFuture;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use rpc_core::connect::{ConnectionInfo, Gateway, Replayed};
+use rpc_core::connect::{ConnectionInfo, Replayed};
 use rpc_core::limits::log::LogLimit;
 use rpc_core::policy::keepalive::Traffic;
 use rpc_core::policy::lifetime::CallCounts;
 use rpc_core::policy::progress::Flows;
-use rpc_core::server::ServerConnection;
+use rpc_core::server::{Gateway, ServerConnection};
 use rpc_core::transport::{Addresses, CloseReason};
 use rpc_core::{Limits, limited_log};
 use tokio::time::{Sleep, sleep};
@@ -33,41 +33,42 @@ use super::service::PortService;
 use super::stream::CountedStream;
 use crate::over::Early;
 
-/// Longest wait for the answer to the ping behind a GOAWAY, or for a request of HTTP/1. Calls on
-/// their way come within a round trip. The last GOAWAY says of later ones that they were not
-/// executed.
+/// Maximum wait for the answer to the ping after a GOAWAY, or for an HTTP/1 request.
+///
+/// Calls in flight to the server arrive within a round trip. The last GOAWAY marks later ones as
+/// not executed.
 pub(super) const LEAVING_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Pause between two looks whether the responses of a client that stays are over.
+/// Interval at which a leaving connection checks if its responses are finished.
 const LEAVING_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What a client has to send before its first request: the rest of the preface, and the header of
+/// Bytes that a client sends before its first request: the rest of the preface, and the header of
 /// its SETTINGS.
 const OPENING_LEN: u64 = 24 + 9;
 
-/// A connection of a client of gRPC.
+/// A connection to a gRPC client.
 pub(super) struct PortConnection {
     http: Http,
     session: Arc<dyn ServerConnection>,
     flowing: Arc<Flowing>,
-    /// What is served, until it is.
+    /// The stream and everything to serve it with, until `start` takes them.
     waiting: Mutex<Option<(Replayed, Serving)>>,
-    /// Set when the client is to be sent away.
+    /// Cancelled to send the client away.
     going_away: CancellationToken,
-    /// Set when the connection is to end at once.
+    /// Cancelled to end the connection at once.
     stop: CancellationToken,
-    /// Set when HTTP/2 has ended.
+    /// Cancelled once HTTP has ended.
     ended: CancellationToken,
 }
 
-/// Which HTTP a client speaks.
+/// The HTTP version of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Http {
     One,
     Two,
 }
 
-/// What HTTP is served with.
+/// Everything that serving HTTP needs.
 struct Serving {
     http: Http,
     service: PortService,
@@ -118,17 +119,17 @@ impl PortConnection {
     }
 }
 
-/// When a connection has to end.
+/// The signals that end a connection.
 struct Ends {
     going_away: CancellationToken,
     stop: CancellationToken,
 }
 
 impl Serving {
-    /// Serves HTTP until it ends, by itself or because it has to, and until the client has closed
-    /// the stream.
+    /// Serves HTTP until it ends, by itself or by one of the signals. Returns after the client has
+    /// closed the stream.
     async fn serve(self, stream: Replayed, ends: Ends) {
-        // HTTP/2 counts what it holds itself, as that changes.
+        // HTTP/2 charges its own memory, which changes while it runs.
         let held = match self.http {
             Http::One => super::http1::held(&self.limits),
             Http::Two => 0,
@@ -137,12 +138,14 @@ impl Serving {
         let stop = ends.stop.clone();
         let (stream, left) = CountedStream::new(stream, Arc::clone(&self.service.flowing));
         let is_silent = match self.http {
-            // In memory of its own, which a connection of HTTP/2 need not hold.
+            // Boxed: a connection over HTTP/2 must not reserve memory for HTTP/1's future.
             Http::One => Box::pin(self.serve_http1(stream, ends)).await,
             Http::Two => self.serve_http2(stream, ends).await,
         };
+        // The stream returns here when HTTP drops it. It is closed gently, since closing a socket
+        // with unread bytes resets it, and the client would lose the answer.
         let Ok(left) = left.await else { return };
-        // As above: an open connection need not hold it.
+        // Boxed for the same reason: an open connection does not linger.
         let lingering = Box::pin(linger(left, is_silent));
         tokio::select! {
             () = stop.cancelled() => {}
@@ -155,8 +158,10 @@ impl Serving {
         let Self { service, limits, opening_timeout, .. } = self;
         let flowing = Arc::clone(&service.flowing);
         let answer = service_fn(move |request| {
+            // Counted here, before hyper first polls the future. Otherwise a connection that is
+            // going away could look idle between the two.
             let (service, owed) = (service.clone(), service.flowing.owe());
-            // hyper moves the future of a request from task to task's memory.
+            // Boxed, because hyper moves the request's future from task to task.
             async move {
                 let _owed = owed;
                 Ok::<_, Infallible>(service.answer(request).await)
@@ -171,7 +176,7 @@ impl Serving {
             is_silent |= leaving == Leaving::Now;
             is_silent
         };
-        // hyper bounds the time of a request's head.
+        // hyper enforces the time limit on the request head, so `late` never fires.
         if let Some(Err(error)) = drive(connection, pending(), ends, &flowing, leave).await {
             tracing::debug!(
                 target: "farcall::server", %error, "a connection over HTTP has ended"
@@ -187,6 +192,8 @@ impl Serving {
         let stream = stream.with_frames(ClientFrames::new(addresses.peer.is_some()));
         let connection = Http2::new(stream, service, &limits, Arc::clone(&flowing));
         let late = async {
+            // Judged by bytes, not by requests: a client may open a connection long before its
+            // first call.
             sleep(opening_timeout).await;
             if flowing.read_bytes() >= OPENING_LEN {
                 pending::<()>().await;
@@ -204,9 +211,10 @@ impl Serving {
     }
 }
 
-/// Logs why HTTP/2 has ended.
+/// Logs the reason why HTTP/2 has ended.
 fn log_end(log: &LogLimit, addresses: &Addresses, flowing: &Flowing, error: &Http2Error) {
-    if error.is_of_peer() {
+    // Only ends that the client caused are worth a warning. A lost socket is routine.
+    if error.is_caused_by_peer() {
         let (name, limit) = flowing.limit().unzip();
         limited_log!(
             target: "farcall::server",
@@ -219,9 +227,10 @@ fn log_end(log: &LogLimit, addresses: &Addresses, flowing: &Flowing, error: &Htt
     }
 }
 
-/// Drives a connection until it ends, or has to: at once, or when the client is `late`. One that is
-/// to go away is told to `leave`, which returns true if nothing is left to be driven. Gives what
-/// the connection ended with, if it did so itself.
+/// Drives a connection until it ends, until a signal stops it, or until the client is `late`.
+///
+/// On `going_away` it calls `leave`, which returns true if there is nothing left to drive. Returns
+/// the connection's own result, if it ended by itself.
 async fn drive<C: Future>(
     connection: C,
     late: impl Future<Output = ()>,
@@ -232,7 +241,7 @@ async fn drive<C: Future>(
     let Ends { going_away, stop } = ends;
     let (mut connection, mut late) = (pin!(connection), pin!(late));
     let (mut is_leaving, wakes) = (false, NotedWakes::default());
-    // In memory of its own, which a connection holds only while it goes away.
+    // Boxed: only a connection that is going away needs the timer.
     let mut patience: Option<Pin<Box<Sleep>>> = None;
     loop {
         let impatient = async {
@@ -251,8 +260,8 @@ async fn drive<C: Future>(
                 patience = Some(Box::pin(sleep(LEAVING_TIMEOUT)));
             }
             () = impatient => {
-                // A client that does not answer the ping of its GOAWAY would be waited for, calls
-                // or not. With responses owed it is looked at again.
+                // h2 would wait forever for a client that never answers the ping after its GOAWAY.
+                // While responses are owed, the connection looks again after an interval.
                 patience = Some(Box::pin(sleep(LEAVING_INTERVAL)));
                 if flowing.is_idle() && leave(connection.as_mut(), Leaving::Now) {
                     return None;
@@ -266,11 +275,14 @@ impl ServerConnection for PortConnection {
     fn start(&self) {
         self.session.start();
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // A second `start` finds nothing to serve.
         let Some((stream, serving)) = waiting else { return };
         let ends = Ends { going_away: self.going_away.clone(), stop: self.stop.clone() };
         let served = serving.serve(stream, ends);
         let ended = self.ended.clone().drop_guard();
         tokio::spawn(async move {
+            // The guard also fires if the runtime drops the task. `closed` would otherwise wait
+            // forever.
             let _ended = ended;
             served.await;
         });
@@ -279,6 +291,8 @@ impl ServerConnection for PortConnection {
     fn closed(&self) -> BoxFuture<'_, ()> {
         async {
             self.ended.cancelled().await;
+            // The session ends only after HTTP: closing it first would fail calls whose responses
+            // are being written.
             self.session.close();
             self.session.closed().await;
         }
@@ -287,8 +301,8 @@ impl ServerConnection for PortConnection {
 
     fn drained(&self) -> BoxFuture<'_, ()> {
         async {
-            // HTTP/2 ends with its last call, once the client was sent away. A session that refused
-            // calls before that would fail those that have crossed the word.
+            // HTTP/2 ends with its last call once the client was sent away. A session that drained
+            // earlier would refuse calls that crossed the GOAWAY.
             self.ended.cancelled().await;
             self.session.drained().await;
         }
@@ -301,7 +315,7 @@ impl ServerConnection for PortConnection {
 
     fn ping(&self, number: u64) {
         match self.http {
-            // It has no pings. The session in the process answers instead.
+            // HTTP/1 has no pings, so the in-process session answers instead.
             Http::One => self.session.ping(number),
             Http::Two => self.flowing.ask_for_ping(),
         }

@@ -1,9 +1,9 @@
-//! Leave for pages of other origins to call by grpc-web (CORS), which a browser asks the port for
-//! before it sends a call, and looks for in the answer.
+//! CORS for grpc-web: the permission for pages of other origins to call.
 //!
-//! Leave is no access control: other clients send any `Origin`, and browsers enforce it for their
-//! users. So a call is answered as without an origin where there is no leave, and the browser keeps
-//! the answer from the page.
+//! A browser asks the port for permission before it sends a call, and looks for it in the answer.
+//! CORS is no access control. Other clients can send any `Origin`, and only browsers enforce the
+//! answer, for their users' sake. A call without permission is therefore answered like one without
+//! an origin, and the browser withholds the answer from the page.
 
 use std::time::Duration;
 
@@ -14,26 +14,26 @@ use rpc_core::settings::ensure;
 use rpc_core::wire::PeerText;
 use tower_http::cors::{AllowHeaders, AllowOrigin, Any, CorsLayer};
 
-/// How long a browser may remember what it was told: the most that Chromium does. Its answer to a
-/// call has to give leave all the same.
+/// Time for which a browser may cache a preflight answer: Chromium's maximum. The answer to each
+/// call must still grant permission.
 const REMEMBERED_FOR: Duration = Duration::from_secs(7200);
 
-/// Every origin.
+/// The entry that stands for every origin.
 const ANY: &str = "*";
 
 const RULE: &str = "\"*\" alone, or scheme://host[:port] as browsers send it: in lower case, \
                     without a path and without the scheme's own port";
 
-/// The origins whose pages have leave to call by grpc-web; none by default.
+/// The origins whose pages may call by grpc-web. None by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WebOrigins(Vec<String>);
 
 impl WebOrigins {
-    /// These origins: each `scheme://host[:port]`, or `*` alone for all.
+    /// Creates a list of origins: each `scheme://host[:port]`, or `*` alone for all.
     ///
     /// # Errors
     ///
-    /// When a browser would send no such origin, or `*` stands beside others.
+    /// Returns an error if no browser would send one of the origins, or if `*` is not alone.
     pub fn new<T: Into<String>>(
         origins: impl IntoIterator<Item = T>,
     ) -> Result<Self, InvalidSetting> {
@@ -45,7 +45,7 @@ impl WebOrigins {
         Ok(Self(origins))
     }
 
-    /// The origins.
+    /// Returns the origins.
     #[must_use]
     pub fn as_slice(&self) -> &[String] {
         &self.0
@@ -56,14 +56,16 @@ impl WebOrigins {
     }
 }
 
-/// Whether a browser may send this as the origin of a page. `null`, which is that of all pages
-/// without one, is not meant.
+/// Returns true if a browser can send `text` as the origin of a page. Excludes `null`, which all
+/// pages without an origin share.
 fn is_origin(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once("://") else { return false };
-    let is_of_scheme = |it: char| it.is_ascii_alphanumeric() || "+-.".contains(it);
+    let is_scheme_char = |it: char| it.is_ascii_alphanumeric() || "+-.".contains(it);
     let is_lower = text.is_ascii() && !text.bytes().any(|it| it.is_ascii_uppercase());
-    let has_scheme =
-        scheme.starts_with(|it: char| it.is_ascii_alphabetic()) && scheme.chars().all(is_of_scheme);
+    let has_scheme = scheme.starts_with(|it: char| it.is_ascii_alphabetic())
+        && scheme.chars().all(is_scheme_char);
+    // The parser accepts a missing or empty port. The comparisons below demand the spelling that
+    // browsers use.
     let Ok(authority) = rest.parse::<Authority>() else { return false };
     let has_port = match (scheme, authority.port_u16()) {
         ("http", Some(80)) | ("https", Some(443)) => false,
@@ -73,7 +75,7 @@ fn is_origin(text: &str) -> bool {
     is_lower && has_scheme && has_port && !authority.host().is_empty()
 }
 
-/// Who has leave, and the headers that say so.
+/// The origins, and the layer that writes their CORS headers.
 #[derive(Debug, Clone)]
 pub(super) struct CrossOrigin {
     origins: WebOrigins,
@@ -87,9 +89,9 @@ impl CrossOrigin {
         } else {
             AllowOrigin::list(origins.0.iter().filter_map(|it| it.parse().ok()))
         };
-        // A call's metadata are headers of any name, and so are those of its answer: both are let
-        // through, `authorization` included. Without credentials, which are cookies and
-        // certificates of the browser's own, `*` stands for every name of an answer.
+        // A call's metadata are headers with arbitrary names, and so are those of its answer. Both
+        // pass, `authorization` included. The layer allows no credentials (cookies and certificates
+        // of the browser), and without them `*` covers every response header.
         let layer = CorsLayer::new()
             .allow_origin(allowed)
             .allow_methods([Method::POST])
@@ -99,23 +101,27 @@ impl CrossOrigin {
         Self { origins: origins.clone(), layer }
     }
 
-    /// What adds leave to the answer to a request, or answers one that asks for it, if its origin
-    /// has leave. A question of one that has none is in the log.
+    /// Returns the layer that answers a preflight request or adds the CORS headers to a call's
+    /// response.
+    ///
+    /// Returns `None` if the request is neither, or if its origin has no permission. Logs a refused
+    /// preflight.
     pub(super) fn layer_for<B>(
         &self,
         request: &http::Request<B>,
         is_call: bool,
     ) -> Option<&CorsLayer> {
         let origin = request.headers().get(header::ORIGIN)?;
-        let is_question = request.method() == Method::OPTIONS
+        let is_preflight = request.method() == Method::OPTIONS
             && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
-        if !is_question && !is_call {
+        if !is_preflight && !is_call {
             return None;
         }
         if self.origins.has(origin) {
             return Some(&self.layer);
         }
-        if is_question {
+        if is_preflight {
+            // A page can put any text into the header, so the log line escapes and bounds it.
             let origin = PeerText::new(&String::from_utf8_lossy(origin.as_bytes()));
             tracing::debug!(
                 target: "farcall::server",
@@ -138,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn origins_are_what_browsers_send() {
+    fn accepts_the_origins_that_browsers_send() {
         let right = [
             "*",
             "https://app.example",
@@ -182,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn leave_is_for_calls_and_questions_of_listed_origins() {
+    fn grants_calls_and_preflights_of_listed_origins() {
         let listed = WebOrigins::new(["https://app.example"]).unwrap();
         let of = |method: Method, origin: &str| {
             let builder = http::Request::builder().method(method).header(header::ORIGIN, origin);

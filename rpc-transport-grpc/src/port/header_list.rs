@@ -1,43 +1,43 @@
-//! Length of a response's headers and trailers, as its client counts and limits it.
+//! The length of a response's headers and trailers, as the client counts and limits them.
 //!
-//! A client fails a response whose list of headers is too long, whatever its status says: tonic
-//! makes `INTERNAL` of it, and gRPC's core `RESOURCE_EXHAUSTED`. So the port cuts a status to what
-//! its client accepts, and the code is kept. Lengths count after percent-encoding and base64.
+//! A client fails a response with an oversized header list, whatever its status: tonic reports
+//! `INTERNAL`, gRPC's core `RESOURCE_EXHAUSTED`. The port therefore truncates a status to the
+//! client's limit and preserves its code. Lengths count after percent-encoding and base64.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use tonic::Status;
 
-/// Longest list for a client that announces no limit, in bytes. gRPC's core and grpc-java accept as
-/// much by default, and so do proxies.
+/// Maximum list length for a client that announces no limit, in bytes: the default of gRPC's core
+/// and grpc-java, and of most proxies.
 const UNANNOUNCED_LEN_MAX: usize = 8 << 10;
 
-/// Longest list for any client, in bytes: the 16 KiB of a status that cross farcall's own wire,
-/// percent-encoded, and room beside them.
+/// Maximum list length for any client, in bytes: the 16 KiB of a status on farcall's own wire,
+/// percent-encoded, plus room for the rest.
 const LEN_MAX: usize = 64 << 10;
 
-/// Bytes that a field counts beside its name and its value (RFC 9113, 6.5.2).
+/// Overhead of a field in bytes, beside its name and value (RFC 9113, 6.5.2).
 const FIELD_LEN: usize = 32;
 
-/// Bytes that `:status` and its code count.
+/// Length of `:status` and its code in bytes.
 const PSEUDO_LEN: usize = 7 + 3 + FIELD_LEN;
 
-/// `SETTINGS_MAX_HEADER_LIST_SIZE`.
+/// The identifier of `SETTINGS_MAX_HEADER_LIST_SIZE`.
 const MAX_HEADER_LIST_SIZE: u16 = 6;
 
-/// First of the settings that gRPC's core alone announces (`GRPC_ALLOW_TRUE_BINARY_METADATA` and
-/// those behind it).
+/// The first of the settings that only gRPC's core announces (`GRPC_ALLOW_TRUE_BINARY_METADATA` and
+/// its successors).
 const CORE_SETTINGS: u16 = 0xfe03;
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
-/// The limit of one client, as its SETTINGS announce it.
+/// One client's limit, as its SETTINGS announce it.
 #[derive(Debug)]
 pub(super) struct HeaderListLimit {
-    /// `u32::MAX` before any was announced.
+    /// `u32::MAX` until the client announces a limit.
     announced: AtomicU32,
     is_core: AtomicBool,
 }
@@ -49,7 +49,7 @@ impl Default for HeaderListLimit {
 }
 
 impl HeaderListLimit {
-    /// Notes a setting of the client's.
+    /// Records a setting of the client.
     pub(super) fn note(&self, id: u16, value: u32) {
         match id {
             MAX_HEADER_LIST_SIZE => self.announced.store(value, Ordering::Relaxed),
@@ -58,14 +58,15 @@ impl HeaderListLimit {
         }
     }
 
-    /// Longest list that the client accepts for certain, in bytes.
+    /// Returns the longest list that the client is certain to accept, in bytes.
     pub(super) fn len_max(&self) -> usize {
         let announced = self.announced.load(Ordering::Relaxed);
         let len = match usize::try_from(announced) {
             _ if announced == u32::MAX => UNANNOUNCED_LEN_MAX,
-            // gRPC's core refuses lists at random from half of the default that it announces on.
+            // gRPC's core announces its hard limit. It refuses lists at random from half of that
+            // on.
             Ok(len) if self.is_core.load(Ordering::Relaxed) => len / 2,
-            // h2 takes shorter lists only.
+            // h2 accepts only lists shorter than its limit.
             Ok(len) => len.saturating_sub(1),
             Err(_) => LEN_MAX,
         };
@@ -73,12 +74,13 @@ impl HeaderListLimit {
     }
 }
 
-/// SETTINGS in the parts of its payload: entries of an identifier (2) and a value (4).
+/// A reader of SETTINGS payloads that arrive in parts: entries of an identifier (2) and a value
+/// (4).
 #[derive(Debug, Default)]
 pub(super) struct SettingsReader([u8; 6]);
 
 impl SettingsReader {
-    /// Reads the part of a payload that begins `at` there, and notes its settings.
+    /// Reads the part of a payload that begins at offset `at`, and records its settings.
     pub(super) fn read(&mut self, at: usize, bytes: &[u8], limit: &HeaderListLimit) {
         for (at, byte) in (at..).zip(bytes) {
             let place = at % self.0.len();
@@ -91,18 +93,19 @@ impl SettingsReader {
     }
 }
 
-/// Bytes that the fields count.
+/// Returns the length of the fields in bytes, as HTTP/2 counts them.
 fn list_len(headers: &HeaderMap) -> usize {
     let field_len =
         |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + FIELD_LEN;
     PSEUDO_LEN + headers.iter().map(field_len).sum::<usize>()
 }
 
-/// Cuts headers or trailers to `max` bytes: the status loses its details, then the end of its text.
-/// Metadata is sent whole or not at all: a failure goes without, and what is no failure becomes
-/// one.
+/// Truncates headers or trailers to `max` bytes.
 ///
-/// Returns false if headers that began a response became its whole end.
+/// A failure loses its details first, then its metadata, then the end of its message. Metadata is
+/// sent whole or not at all: a success whose metadata does not fit becomes a failure.
+///
+/// Returns false if the headers that began a response are now its only frame.
 pub(super) fn fit(headers: &mut HeaderMap, max: usize) -> bool {
     let len = list_len(headers);
     if len <= max {
@@ -110,6 +113,7 @@ pub(super) fn fit(headers: &mut HeaderMap, max: usize) -> bool {
     }
     let has_failed = headers.get(GRPC_STATUS).is_some_and(|code| code != "0");
     let content_type = headers.get(header::CONTENT_TYPE).cloned();
+    // The code and the message survive without the details, so those go first.
     headers.remove(GRPC_DETAILS);
     let text = headers.remove(GRPC_MESSAGE);
     if !has_failed {
@@ -119,6 +123,8 @@ pub(super) fn fit(headers: &mut HeaderMap, max: usize) -> bool {
         headers.clear();
         code.map(|code| headers.insert(GRPC_STATUS, code));
     }
+    // Without a content type, a client would not treat the response as gRPC and would ignore its
+    // status.
     if let Some(content_type) = content_type {
         headers.entry(header::CONTENT_TYPE).or_insert(content_type);
     }
@@ -136,20 +142,20 @@ pub(super) fn fit(headers: &mut HeaderMap, max: usize) -> bool {
     has_failed
 }
 
-/// The end of a call whose metadata the client does not accept.
+/// Returns the headers of a call whose metadata exceeds the client's limit.
 fn refused(len: usize, max: usize) -> HeaderMap {
     let message = format!(
         "the response's metadata of {len} bytes is over the client's limit of {max} \
          (SETTINGS_MAX_HEADER_LIST_SIZE; 8192 for a client that announces none, as over HTTP/1)"
     );
     let mut headers = HeaderMap::new();
-    // The text is made of printable ASCII.
+    // The message is printable ASCII, so it always fits a header.
     let _ = Status::resource_exhausted(message).add_header(&mut headers);
     headers
 }
 
-/// The longest beginning of a percent-encoded text that has at most `room` bytes and ends between
-/// two characters.
+/// Returns the longest prefix of a percent-encoded text that fits into `room` bytes and ends
+/// between two characters.
 fn beginning(text: &[u8], room: usize) -> &[u8] {
     if text.len() <= room {
         return text;
@@ -161,6 +167,8 @@ fn beginning(text: &[u8], room: usize) -> &[u8] {
             [byte, ..] => (byte, 1),
             [] => break,
         };
+        // A cut inside a UTF-8 character would leave a message that does not decode, and tonic
+        // makes `UNKNOWN` of its status.
         let is_first_of_character = byte & 0xc0 != 0x80;
         if is_first_of_character {
             end = at;
@@ -170,7 +178,7 @@ fn beginning(text: &[u8], room: usize) -> &[u8] {
     &text[..end]
 }
 
-/// The value of a hexadecimal digit; 0 for any other byte.
+/// Returns the value of a hexadecimal digit; 0 for any other byte.
 fn hex(digit: u8) -> u8 {
     (digit as char).to_digit(16).and_then(|it| u8::try_from(it).ok()).unwrap_or(0)
 }
@@ -196,7 +204,7 @@ mod tests {
             .iter()
             .flat_map(|(id, value)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat())
             .collect();
-        // In two parts, the first of which ends inside an entry.
+        // Two parts, and the first ends inside an entry.
         let (first, second) = entries.split_at(entries.len() / 2);
         reader.read(0, first, &limit);
         reader.read(first.len(), second, &limit);
@@ -204,12 +212,12 @@ mod tests {
     }
 
     #[test]
-    fn clients_accept_what_they_announce() {
+    fn lists_fit_the_limits_that_clients_announce() {
         assert_eq!(limit(&[]), 8 << 10);
         assert_eq!(limit(&[(4, 65_535), (6, 16_384)]), 16_383);
         assert_eq!(limit(&[(3, 1), (6, 100), (2, 0)]), 99);
         assert_eq!(limit(&[(6, 10 << 20)]), LEN_MAX);
-        // gRPC's core, by its own settings.
+        // gRPC's core, recognized by its own settings.
         assert_eq!(limit(&[(6, 16_384), (0xfe03, 1)]), 8 << 10);
         assert_eq!(limit(&[(0xfe04, 1), (6, 80 << 10), (2, 0)]), 40 << 10);
     }
@@ -226,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_too_long_is_refused_and_a_code_is_kept() {
+    fn oversized_metadata_is_refused_and_the_code_is_kept() {
         let mut metadata = MetadataMap::new();
         metadata.insert("x-long", "7".repeat(500).parse().unwrap());
         let status = Status::with_metadata(Code::NotFound, "no", metadata.clone());
@@ -245,7 +253,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_cut_status_fits_and_keeps_whole_characters(
+        fn a_truncated_status_fits_and_keeps_whole_characters(
             text in any::<String>(), repeat in 1..40_usize, details in 0..600_usize,
             max in 120..4_000_usize,
         ) {
@@ -263,7 +271,7 @@ mod tests {
                 prop_assert_eq!((cut.message(), cut.details()), (&*text, &*details));
             } else {
                 prop_assert!(cut.details().is_empty());
-                // The next character would not have fitted.
+                // One more character would not have fitted.
                 if let Some(next) = text[cut.message().len()..].chars().next() {
                     let longer = Status::aborted(format!("{}{next}", cut.message()));
                     prop_assert!(list_len(&headers_of(&longer)) > max);

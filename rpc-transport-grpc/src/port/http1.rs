@@ -1,4 +1,4 @@
-//! HTTP/1 at the port: probes of load balancers and grpc-web, one request a connection.
+//! HTTP/1 at the port: load balancer probes and grpc-web, one request per connection.
 
 use std::io;
 use std::pin::Pin;
@@ -14,14 +14,14 @@ use rpc_core::Limits;
 use tokio::time::{Sleep, sleep};
 use tower::BoxError;
 
-/// The most of a request's headers, in bytes, whatever the server's limit on metadata is: hyper
-/// keeps as much for what it has read, and for what it writes.
+/// Maximum length of request headers in bytes, whatever the server's limit on metadata. hyper
+/// reserves as much for reading, and again for writing.
 const HEADERS_LEN_MAX: usize = 64 << 10;
 
-/// The least, which hyper has as its own.
+/// Minimum length, which hyper itself requires.
 const HEADERS_LEN_MIN: usize = 8 << 10;
 
-/// What a connection may hold, in bytes: hyper's buffers of either direction.
+/// Returns the memory that a connection may hold, in bytes: hyper's buffers of both directions.
 pub(super) fn held(limits: &Limits) -> u64 {
     2 * headers_len(limits) as u64
 }
@@ -31,7 +31,7 @@ fn headers_len(limits: &Limits) -> usize {
     len.saturating_add(HEADERS_LEN_MIN).min(HEADERS_LEN_MAX)
 }
 
-/// The rules of HTTP/1: one request, whose head is short and comes in time.
+/// Returns hyper's settings: one request, with a short head that arrives in time.
 pub(super) fn rules(limits: &Limits, head_timeout: Duration) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
@@ -42,12 +42,12 @@ pub(super) fn rules(limits: &Limits, head_timeout: Duration) -> http1::Builder {
     builder
 }
 
-/// The body of a request, whose next piece has to come in time: HTTP/1 has no pings by which a
-/// client that is gone would be found.
+/// A request body whose next piece must arrive in time. HTTP/1 has no pings that would detect a
+/// dead client.
 pub(super) struct Timely<B> {
     body: B,
     timeout: Duration,
-    /// Present while a piece is waited for.
+    /// Present while the body waits for a piece.
     late: Option<Pin<Box<Sleep>>>,
 }
 
@@ -69,6 +69,7 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+            // A new timer for each piece. A slow upload goes on as long as it makes progress.
             self.late = None;
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
@@ -90,7 +91,7 @@ where
 mod tests {
     use super::*;
 
-    /// A body of which nothing comes.
+    /// A body that yields nothing.
     struct Silent;
 
     impl Body for Silent {
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_does_not_come_ends_with_an_error() {
+    async fn a_stalled_body_ends_with_an_error() {
         let mut body = Timely::new(Silent, Duration::from_secs(10));
         let frame = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
         assert!(frame.expect("it has not ended").is_err());

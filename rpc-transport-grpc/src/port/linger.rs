@@ -1,9 +1,9 @@
-//! The end of a connection: its client hears of it before the socket is closed.
+//! The end of a connection: the client learns of it before the socket closes.
 //!
-//! A socket that is closed with bytes unread resets its connection, and the reset throws away what
-//! its client has not read: an answer, or the GOAWAY that says why. So this side ends its own
-//! direction alone, reads on, and closes the socket when its client has, or when a bound is
-//! reached.
+//! Closing a socket with unread bytes resets its connection. The reset discards data that the
+//! client has not read yet, such as an answer, or the GOAWAY with the reason. This side therefore
+//! shuts down only its own direction, reads on, and closes the socket once the client has closed it
+//! or a limit is reached.
 
 use std::time::Duration;
 
@@ -12,21 +12,21 @@ use tokio::time::timeout;
 
 use super::stream::LeftStream;
 
-/// Longest wait for a client to close. It is due a round trip after it hears of the end.
+/// Maximum wait for a client to close. It should close one round trip after it learns of the end.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Longest wait for a client that has not answered within [`LEAVING_TIMEOUT`].
+/// Maximum wait for a client that did not answer within [`LEAVING_TIMEOUT`].
 ///
 /// [`LEAVING_TIMEOUT`]: super::connection::LEAVING_TIMEOUT
 const SILENT_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Most that is read and thrown away, in bytes: more than the sockets on both sides hold.
+/// Maximum number of bytes read and discarded: more than the sockets of both sides hold.
 const LEN_MAX: usize = 16 << 20;
 
 /// Length of one read in bytes.
 const READ_LEN: usize = 16 << 10;
 
-/// Waits for the client to close the stream, within bounds.
+/// Waits within limits for the client to close the stream.
 pub(super) async fn linger(left: LeftStream, is_silent: bool) {
     let LeftStream { mut stream, is_shut_down } = left;
     let closed_by_client = async {
@@ -39,9 +39,10 @@ pub(super) async fn linger(left: LeftStream, is_silent: bool) {
                 Ok(0) | Err(_) => return,
                 Ok(len) => read_len += len,
             }
+            // Data that is always ready would keep this loop from yielding to the runtime.
             tokio::task::consume_budget().await;
         }
     };
-    // A client that stays is closed all the same.
+    // A client that does not close in time is closed all the same.
     let _ = timeout(if is_silent { SILENT_TIMEOUT } else { TIMEOUT }, closed_by_client).await;
 }

@@ -1,8 +1,8 @@
-//! One port: clients of gRPC at the address of a farcall server.
+//! gRPC clients at the address of a farcall server.
 //!
-//! A connection that begins with HTTP/2's preface is served by h2, and its calls go by a link
-//! inside the process into the same session that every farcall connection has. So routes, layers,
-//! limits, deadlines, ages, drain and the list of connections are the server's own.
+//! h2 serves a connection that begins with HTTP/2's preface. Its calls travel over an in-process
+//! link into the same kind of session that every farcall connection has. Routes, layers, limits,
+//! deadlines, ages, drain and the list of connections are therefore the server's own.
 //!
 //! ```text
 //!   HTTP/2 ── h2 ── service: tonic's server code ── channel ── link in the process ── session
@@ -28,8 +28,8 @@ mod stream;
 
 use std::sync::Arc;
 
-use rpc_core::connect::{Alpn, Gateway, OtherProtocol};
-use rpc_core::server::ServerConnection;
+use rpc_core::connect::Alpn;
+use rpc_core::server::{Gateway, OtherProtocol, ServerConnection};
 use rpc_core::wire::Spoken;
 
 pub use self::cross_origin::WebOrigins;
@@ -37,17 +37,17 @@ pub use self::cross_origin::WebOrigins;
 use self::connection::{Http, PortConnection};
 use self::cross_origin::CrossOrigin;
 
-/// How HTTP/2 begins, as far as farcall's own beginning is long.
+/// The beginning of HTTP/2's preface, as long as farcall's own opening.
 const PREFACE: &[u8] = b"PRI * HT";
 
-/// gRPC over HTTP/2, beside farcall's protocol at the port of a server.
+/// gRPC over HTTP/2 on a farcall server's port, next to farcall's protocol.
 #[derive(Debug, Clone, Default)]
 pub struct GrpcPort {
     cross_origin: Arc<CrossOrigin>,
 }
 
 impl GrpcPort {
-    /// Gives pages of these origins leave to call by grpc-web.
+    /// Allows pages of these origins to call by grpc-web.
     #[must_use]
     pub fn with_web_origins(self, origins: &WebOrigins) -> Self {
         Self { cross_origin: Arc::new(CrossOrigin::new(origins)) }
@@ -72,14 +72,14 @@ impl OtherProtocol for GrpcPort {
     }
 }
 
-/// HTTP/1, beside farcall's protocol at the port of a server.
+/// HTTP/1 on a farcall server's port, next to farcall's protocol.
 #[derive(Debug, Clone, Default)]
 pub struct Http1Port {
     cross_origin: Arc<CrossOrigin>,
 }
 
 impl Http1Port {
-    /// Gives pages of these origins leave to call by grpc-web.
+    /// Allows pages of these origins to call by grpc-web.
     #[must_use]
     pub fn with_web_origins(self, origins: &WebOrigins) -> Self {
         Self { cross_origin: Arc::new(CrossOrigin::new(origins)) }
@@ -96,7 +96,7 @@ impl OtherProtocol for Http1Port {
     }
 
     fn is_begun_by(&self, first: &[u8]) -> bool {
-        // What a server of HTTP/1 begins with is no request.
+        // A peer that opens with a response is a server, not a client.
         Spoken::of(first) == Some(Spoken::Http1) && !first.starts_with(b"HTTP/")
     }
 
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_of_http1_are_known_by_their_methods() {
+    fn http1_requests_are_recognized_by_their_methods() {
         for first in ["GET /hea", "POST /a.", "HEAD /he", "OPTIONS "] {
             assert!(Http1Port::default().is_begun_by(first.as_bytes()), "{first}");
         }

@@ -1,7 +1,7 @@
-//! The task that drives a connection of HTTP, which notes where it is woken.
+//! Wake-up tracking for the task that drives an HTTP connection.
 //!
-//! Calls run in tasks of their own, and depend on this one. Before a handler is polled, rpc-core
-//! sees to it that this task is not in the LIFO slot of a thread that the handler may block.
+//! Calls run in their own tasks and depend on the driver. Before rpc-core polls a handler, it makes
+//! sure that the driver is not in the LIFO slot of a thread that the handler may block.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use futures::task::AtomicWaker;
 use rpc_core::handoff::{note_poll, note_wake};
 
-/// The wakers of one such task.
+/// The wakers of one driver task.
 #[derive(Debug, Default)]
 pub(super) struct NotedWakes(Arc<Noted>);
 
@@ -18,7 +18,7 @@ pub(super) struct NotedWakes(Arc<Noted>);
 struct Noted(AtomicWaker);
 
 impl NotedWakes {
-    /// Polls what drives the connection.
+    /// Polls the connection and notes the poll.
     pub(super) fn poll<F: Future>(
         &self,
         connection: Pin<&mut F>,
@@ -26,6 +26,8 @@ impl NotedWakes {
     ) -> Poll<F::Output> {
         note_poll();
         self.0.0.register(cx.waker());
+        // The connection gets this waker instead of the task's own, so that every wake-up is noted
+        // first.
         let waker = Waker::from(Arc::clone(&self.0));
         connection.poll(&mut Context::from_waker(&waker))
     }

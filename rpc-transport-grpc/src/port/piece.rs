@@ -1,8 +1,8 @@
-//! A piece of a response, as h2 keeps it until it is written.
+//! A piece of a response that h2 holds until it is written.
 //!
-//! A piece is made before the client's window has room for it, and the response is dropped once h2
-//! has its last piece. So a piece itself has what its memory counts, and
-//! waits for its client: h2 drops it when it is written or its stream is reset, and not before.
+//! A piece is made before the client's window has room for it, and h2 drops the response once it
+//! has the last piece. The piece itself therefore owns its charge, and counts as waiting. h2 drops
+//! it when it is written or its stream is reset, not earlier.
 
 use std::sync::Arc;
 
@@ -12,25 +12,25 @@ use rpc_core::memory::MemoryCharge;
 use super::flow::Flowing;
 use super::held::ENDED_HELD;
 
-/// Bytes of a response that its client has not taken yet.
+/// Bytes of a response that the client has not taken yet.
 #[derive(Debug)]
 pub(super) struct Piece {
     bytes: Bytes,
-    /// What it counts in the server's budget.
+    /// The bytes' charge against the server's budget.
     _charge: MemoryCharge,
-    /// What is left of the call whose last piece this is.
+    /// The rest of the charge of the call that this piece completes.
     call: Option<MemoryCharge>,
     flowing: Arc<Flowing>,
 }
 
 impl Piece {
-    /// A piece that waits for its client from now on.
+    /// Creates a piece, which waits for its client from now on.
     pub(super) fn new(bytes: Bytes, charge: MemoryCharge, flowing: Arc<Flowing>) -> Self {
         flowing.begin_wait();
         Self { bytes, _charge: charge, call: None, flowing }
     }
 
-    /// Keeps what is left of the call until this piece is written.
+    /// Holds the rest of the call's charge until this piece is written.
     pub(super) fn hold(&mut self, mut call: Option<MemoryCharge>) {
         if let Some(call) = &mut call {
             call.set(ENDED_HELD);
@@ -54,7 +54,7 @@ impl Buf for Piece {
         self.bytes.chunk()
     }
 
-    /// h2 has written as much.
+    /// Called by h2 when it has written `len` bytes.
     fn advance(&mut self, len: usize) {
         self.bytes.advance(len);
         self.flowing.taken(len);
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_piece_waits_until_it_is_dropped_and_moves_as_it_is_written() {
+    fn a_piece_waits_until_dropped_and_counts_written_bytes() {
         let flowing = Arc::<Flowing>::default();
         let bytes = Bytes::from_static(&[7; 10]);
         let mut piece = Piece::new(bytes, MemoryCharge::default(), Arc::clone(&flowing));
@@ -77,7 +77,7 @@ mod tests {
         piece.advance(4);
         assert_eq!((piece.remaining(), piece.chunk().len()), (6, 6));
         assert_eq!(flow(), Flow { is_waiting: true, moved_bytes: 4 });
-        // Reset: what was not written has not moved.
+        // A reset: unwritten bytes do not count as progress.
         drop(piece);
         assert!(!flow().is_waiting);
         let later = Piece::new(Bytes::new(), MemoryCharge::default(), Arc::clone(&flowing));

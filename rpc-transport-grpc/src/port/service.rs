@@ -1,4 +1,4 @@
-//! The HTTP side of the port: which requests are calls, and how the others are answered.
+//! The HTTP side of the port: routes requests to calls, and answers the rest.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -26,7 +26,7 @@ use crate::over::{Early, Limit, answer};
 
 const GRPC_TIMEOUT: &str = "grpc-timeout";
 
-/// What answers the requests of one connection.
+/// The service that answers the requests of one connection.
 #[derive(Debug, Clone)]
 pub(super) struct PortService {
     pub(super) channel: Channel,
@@ -34,13 +34,13 @@ pub(super) struct PortService {
     pub(super) memory: MemoryShare,
     pub(super) flowing: Arc<Flowing>,
     pub(super) max_message_len: u64,
-    /// Admits calls whose message has not come.
+    /// Admits calls before their message has arrived.
     pub(super) early: Early,
-    /// How long the next piece of a request over HTTP/1 may take.
+    /// Maximum wait for the next piece of an HTTP/1 request.
     pub(super) body_timeout: Duration,
-    /// Set when the listener is shut down.
+    /// Cancelled when the listener shuts down.
     pub(super) draining: CancellationToken,
-    /// Which pages have leave to call.
+    /// The CORS policy.
     pub(super) cross_origin: Arc<CrossOrigin>,
 }
 
@@ -58,7 +58,8 @@ impl PortService {
                 let service = self.clone();
                 async move { Ok::<_, Infallible>(service.answer_web(request).await) }
             });
-            // In memory of its own, as what follows: every call's future has room for all of it.
+            // Boxed, like the branches below: otherwise every call's future would reserve room for
+            // them.
             let answered = Box::pin(leave.layer(answering).oneshot(request)).await;
             answered.unwrap_or_else(|never| match never {})
         } else if is_web(&request) {
@@ -66,12 +67,12 @@ impl PortService {
         } else if request.version() == Version::HTTP_2 {
             self.call(Version::HTTP_2, request).await
         } else {
-            Refusal::of_http1(&request).into_response()
+            Refusal::for_http1(&request).into_response()
         };
         response.map(|body| Outgoing::new(body, self.memory, self.flowing))
     }
 
-    /// Answers a request of grpc-web, which may come over HTTP/1.
+    /// Answers a grpc-web request, over any version of HTTP.
     async fn answer_web<B>(&self, request: http::Request<B>) -> http::Response<tonic::body::Body>
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
@@ -82,7 +83,8 @@ impl PortService {
             Version::HTTP_2 => request.map(tonic::body::Body::new),
             _ => request.map(|body| tonic::body::Body::new(Timely::new(body, self.body_timeout))),
         };
-        // Before trailers become a part of the body.
+        // Truncates before tonic-web moves the trailers into the body, where their length no longer
+        // shows.
         let max = self.flowing.header_list.len_max();
         let calling = service_fn(|request: http::Request<tonic::body::Body>| {
             let service = self.clone();
@@ -92,7 +94,7 @@ impl PortService {
         answered.unwrap_or_else(|never| match never {})
     }
 
-    /// Makes the call that a request of gRPC is, which has come over that version of HTTP.
+    /// Dispatches a gRPC request that arrived over `version`.
     async fn call<B>(
         &self,
         version: Version,
@@ -104,10 +106,11 @@ impl PortService {
     {
         match self.check(&request) {
             Ok(method) => {
-                let limit = Limit::of_port(self.max_message_len, self.memory.clone(), version);
+                let limit = Limit::for_port(self.max_message_len, self.memory.clone(), version);
                 answer(&self.channel, limit, &self.early, method, request).await
             }
             Err(refusal) => {
+                // A refusal is not a call, so the session never sees or logs it.
                 if let Refusal::Call(status) = &refusal {
                     self.early.log_refusal(None, status);
                 }
@@ -116,20 +119,22 @@ impl PortService {
         }
     }
 
-    /// Logs a request that was refused before anything but its headers was read.
+    /// Logs a request that the server refused after its headers alone.
     pub(super) fn log_refusal(&self, path: &str, status: &Status) {
         self.early.log_refusal(self.methods.get(path).copied(), status);
     }
 
-    /// The method that a request calls.
+    /// Returns the method that a request calls.
     fn check<B>(&self, request: &http::Request<B>) -> Result<&'static MethodDescriptor, Refusal> {
         if request.method() != Method::POST {
             return Err(Refusal::NoCall(StatusCode::METHOD_NOT_ALLOWED));
         }
         let content_type = request.headers().get(header::CONTENT_TYPE);
-        if content_type.map(ContentType::of) != Some(ContentType::Proto) {
+        if content_type.map(ContentType::parse) != Some(ContentType::Proto) {
             return Err(Refusal::NoCall(StatusCode::UNSUPPORTED_MEDIA_TYPE));
         }
+        // Refused here: later, a malformed timeout would count as none, and the call would run
+        // without its client's deadline.
         let timeout = request.headers().get(GRPC_TIMEOUT);
         if let Some(timeout) = timeout.filter(|it| !is_grpc_timeout(it.as_bytes())) {
             return Err(Refusal::Call(Status::internal(format!(
@@ -139,13 +144,13 @@ impl PortService {
         }
         let path = request.uri().path();
         self.methods.get(path).copied().ok_or_else(|| {
-            let words = format!("the server has no method {path}");
-            Refusal::Call(Status::unimplemented(words))
+            let message = format!("the server has no method {path}");
+            Refusal::Call(Status::unimplemented(message))
         })
     }
 }
 
-/// Cuts a response's headers and trailers to `max` bytes.
+/// Truncates a response's headers and trailers to `max` bytes.
 fn fitted(
     response: http::Response<tonic::body::Body>,
     max: usize,
@@ -163,20 +168,20 @@ fn fitted(
     http::Response::from_parts(head, body)
 }
 
-/// How a request is answered that reaches no method.
+/// The answer to a request that reaches no method.
 enum Refusal {
-    /// It is no call of gRPC.
+    /// The request is not a gRPC call.
     NoCall(StatusCode),
-    /// It is one.
+    /// The request is a call, and gets a status.
     Call(Status),
 }
 
 impl Refusal {
-    /// For a request over HTTP/1 that is neither a probe nor grpc-web.
-    fn of_http1<B>(request: &http::Request<B>) -> Self {
+    /// Returns the answer to an HTTP/1 request that is neither a probe nor grpc-web.
+    fn for_http1<B>(request: &http::Request<B>) -> Self {
         let content_type = request.headers().get(header::CONTENT_TYPE);
         Self::NoCall(match *request.method() {
-            Method::POST if content_type.map(ContentType::of) == Some(ContentType::Proto) => {
+            Method::POST if content_type.map(ContentType::parse) == Some(ContentType::Proto) => {
                 StatusCode::HTTP_VERSION_NOT_SUPPORTED
             }
             Method::POST => StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -193,27 +198,27 @@ impl Refusal {
     }
 }
 
-/// What is answered to a request that is no call.
+/// Text for a request that is not a call.
 const NO_CALL: &str = "This is the port of a farcall server. It takes gRPC over HTTP/2, grpc-web, \
                        and GET /healthz.\n";
 
-/// A response of plain text.
-fn text(code: StatusCode, words: &'static str) -> http::Response<tonic::body::Body> {
-    let body = tonic::body::Body::new(Full::new(Bytes::from_static(words.as_bytes())));
+/// Returns a plain text response.
+fn text(code: StatusCode, message: &'static str) -> http::Response<tonic::body::Body> {
+    let body = tonic::body::Body::new(Full::new(Bytes::from_static(message.as_bytes())));
     let mut response = http::Response::new(body);
     *response.status_mut() = code;
     let plain = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, plain);
-    response.headers_mut().insert(header::CONTENT_LENGTH, words.len().into());
+    response.headers_mut().insert(header::CONTENT_LENGTH, message.len().into());
     response
 }
 
-/// What a load balancer asks.
+/// A load balancer's probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Probe {
-    /// Whether the server takes new calls.
+    /// Asks if the server accepts new calls.
     Ready,
-    /// Whether it runs.
+    /// Asks if the server runs.
     Alive,
 }
 
@@ -238,7 +243,7 @@ impl Probe {
     }
 }
 
-/// The content types of grpc-web: those that tonic-web knows.
+/// The content types of grpc-web that tonic-web accepts.
 const WEB_TYPES: [&str; 4] = [
     "application/grpc-web",
     "application/grpc-web+proto",
@@ -246,7 +251,7 @@ const WEB_TYPES: [&str; 4] = [
     "application/grpc-web-text+proto",
 ];
 
-/// Whether a request is grpc-web's.
+/// Returns true for a grpc-web request.
 fn is_web<B>(request: &http::Request<B>) -> bool {
     let content_type = request.headers().get(header::CONTENT_TYPE);
     request.method() == Method::POST

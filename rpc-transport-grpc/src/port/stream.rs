@@ -1,4 +1,4 @@
-//! The byte stream of a connection of HTTP, which counts what comes and goes.
+//! The byte stream of an HTTP connection, with counters.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -12,9 +12,10 @@ use tokio::sync::oneshot;
 use super::client_frames::ClientFrames;
 use super::flow::Flowing;
 
-/// A stream that counts. That of HTTP/2 reads by turns. Dropped, it returns what it counts for.
+/// A stream that counts its bytes. For HTTP/2 it reads in turns. On drop it returns the inner
+/// stream.
 pub(super) struct CountedStream {
-    /// Absent in `drop` alone.
+    /// Absent only in `drop`.
     left: Option<LeftStream>,
     returned: Option<oneshot::Sender<LeftStream>>,
     flowing: Arc<Flowing>,
@@ -22,15 +23,15 @@ pub(super) struct CountedStream {
     frames: Option<Box<ClientFrames>>,
 }
 
-/// The stream of a connection whose HTTP has ended.
+/// The stream that is left after HTTP has ended.
 pub(super) struct LeftStream {
     pub(super) stream: Replayed,
-    /// Set when the client was told that nothing more comes.
+    /// True if this side has shut down its direction.
     pub(super) is_shut_down: bool,
 }
 
 impl CountedStream {
-    /// A stream, and where it is when HTTP has ended.
+    /// Wraps a stream. The receiver yields the inner stream once HTTP has dropped it.
     pub(super) fn new(
         stream: Replayed,
         flowing: Arc<Flowing>,
@@ -40,7 +41,7 @@ impl CountedStream {
         (Self { left: Some(stream), returned: Some(returned), flowing, frames: None }, left)
     }
 
-    /// Reads by turns, which the connection's task begins, and follows the client's frames.
+    /// Reads in turns that the connection's task begins, and follows the client's frames.
     pub(super) fn with_frames(mut self, frames: ClientFrames) -> Self {
         self.frames = Some(Box::new(frames));
         self
@@ -64,7 +65,7 @@ impl CountedStream {
 impl Drop for CountedStream {
     fn drop(&mut self) {
         if let (Some(left), Some(returned)) = (self.left.take(), self.returned.take()) {
-            // Fails where the connection's task is gone: the stream is closed then.
+            // Fails if the connection's task is gone. The stream then closes here.
             let _ = returned.send(left);
         }
     }
@@ -77,7 +78,8 @@ impl AsyncRead for CountedStream {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.frames.is_some() && !self.flowing.may_read() {
-            // Nothing wakes the task for this: it begins the next turn itself.
+            // Registers no waker. The task sees that the turn is over and begins the next one
+            // itself.
             return Poll::Pending;
         }
         let before = buf.filled().len();

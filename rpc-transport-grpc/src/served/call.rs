@@ -1,4 +1,4 @@
-//! One call to a service over HTTP, by tonic's own client code.
+//! A single call to a service over HTTP, made by tonic's own client code.
 
 use std::pin::Pin;
 
@@ -15,10 +15,10 @@ use crate::breakable::{Breakable, breakable};
 use crate::compression::accept_all_responses;
 use crate::raw::{Raw, RawCodec};
 
-/// The messages that a service answers with.
+/// The response messages of a service.
 pub(super) type Messages = Pin<Box<dyn Stream<Item = Result<Raw, Status>> + Send>>;
 
-/// A call that is about to be made.
+/// A call that has not started yet.
 pub(super) struct Exchange<S> {
     service: S,
     path: &'static str,
@@ -54,13 +54,13 @@ impl<S: HttpService> Exchange<S> {
         Ok(many(self.begin(request).await?))
     }
 
-    /// Makes the call, up to the headers of its response.
+    /// Starts the call and waits for the response headers.
     async fn begin<R>(self, mut request: Request<R>) -> Result<Response<Streaming<Raw>>, Status>
     where
         R: Stream<Item = Result<Raw, Status>> + Send + 'static,
     {
         let path = PathAndQuery::from_static(self.path);
-        // farcall enforces it. What the service reads of it decides what it asks of others.
+        // farcall enforces the deadline. The header lets the service limit its own calls to others.
         if let Some(deadline) = request.extensions().get::<Deadline>() {
             let left = deadline.remaining();
             request.set_timeout(left);
@@ -77,24 +77,26 @@ fn from_service(error: tower::BoxError) -> Status {
     Status::from_error(error)
 }
 
-/// One message as a stream.
+/// Returns a stream of one message.
 fn alone(message: Raw) -> impl Stream<Item = Result<Raw, Status>> + Send + 'static {
     stream::iter([Ok(message)])
 }
 
-/// The response of a method with one message.
+/// Converts the response of a method with one response message.
 async fn one(response: Response<Streaming<Raw>>) -> Result<Response<Raw>, Status> {
     let (metadata, mut messages, extensions) = response.into_parts();
     let Some(message) = messages.message().await? else {
         return Err(Status::internal("the service ended its answer without a message"));
     };
+    // `trailers` drains the stream silently. Without this read, a second message would go
+    // unnoticed.
     if messages.message().await?.is_some() {
         return Err(Status::internal("the service answers with more than one message"));
     }
     let mut response = Response::from_parts(metadata, message, extensions);
     let trailers = trailers_of(&mut messages).await;
     if !trailers.is_empty() {
-        // A handler may have left some in the extension, which tonic does not send.
+        // A handler may have left trailers in the extension, which tonic's server does not send.
         let left = response.extensions_mut().remove::<Trailers>().unwrap_or_default();
         let mut joined = left.0.into_headers();
         joined.extend(trailers.into_headers());
@@ -103,13 +105,15 @@ async fn one(response: Response<Streaming<Raw>>) -> Result<Response<Raw>, Status
     Ok(response)
 }
 
-/// The response of a method with a stream.
+/// Converts the response of a method with a response stream.
 fn many(response: Response<Streaming<Raw>>) -> Response<Messages> {
     let late = LateTrailers::default();
     let mut response = response.map(|messages| {
         let late = late.clone();
         let messages = stream::unfold((messages, late), |(mut messages, late)| async {
             let next = messages.message().await.transpose();
+            // The trailers arrive after the last message, long after the headers. `LateTrailers` in
+            // the extensions carries them to farcall's server.
             if next.is_none() {
                 late.set(trailers_of(&mut messages).await);
             }
@@ -121,8 +125,8 @@ fn many(response: Response<Streaming<Raw>>) -> Response<Messages> {
     response
 }
 
-/// The trailers of messages that have been read to their end, without what says that they ended
-/// well.
+/// Returns the trailers of a stream that has been read to its end, without the status of its
+/// success.
 async fn trailers_of(messages: &mut Streaming<Raw>) -> MetadataMap {
     let mut trailers = messages.trailers().await.ok().flatten().unwrap_or_default();
     trailers.remove("grpc-status");

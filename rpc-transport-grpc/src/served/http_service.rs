@@ -1,9 +1,9 @@
-//! What can be served: services over HTTP, as tonic's server takes them.
+//! The services that `Served` accepts: HTTP services, as tonic's server takes them.
 
 use http_body::Body;
 use tower::BoxError;
 
-/// What `Served` takes: a service over HTTP that tonic's server would serve.
+/// A service over HTTP that tonic's server could also host.
 pub trait HttpService:
     tower::Service<
         http::Request<tonic::body::Body>,
@@ -15,7 +15,7 @@ pub trait HttpService:
     + Sync
     + 'static
 {
-    /// The body of its responses.
+    /// The body of the service's responses.
     type ResponseBody: Body<Data = bytes::Bytes, Error: Into<BoxError>> + Send + 'static;
 }
 

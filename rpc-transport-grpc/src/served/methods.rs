@@ -6,34 +6,34 @@ use prost_types::{FileDescriptorSet, MethodDescriptorProto, ServiceDescriptorPro
 use rpc_core::{CallKind, Detach, Idempotency, MethodDescriptor, ServiceDescriptor};
 use thiserror::Error;
 
-/// What does not tell the methods of a service.
+/// The reason why the methods of a service are unknown.
 #[derive(Error)]
 #[non_exhaustive]
 pub enum DescriptorError {
-    /// It is no encoding of a `FileDescriptorSet`.
+    /// The bytes are no encoding of a `FileDescriptorSet`.
     #[error("the file descriptor set of {len} bytes does not decode: {reason}")]
     Undecodable {
-        /// Its length in bytes.
+        /// Length of the encoding in bytes.
         len: usize,
-        /// What is wrong with it.
+        /// The decoder's message.
         reason: String,
     },
-    /// The service is in none of its files.
+    /// No file of the set defines the service.
     #[error("the file descriptor set has no service {name}, but {}", list(.found))]
     NoService {
         /// The service's full name.
         name: String,
-        /// The services that it has.
+        /// The services that the set defines.
         found: Vec<String>,
     },
-    /// A method was named by what is no method's name, or twice.
+    /// A given method name is malformed or occurs twice.
     #[error("the service {service} has no method {method:?}: {reason}")]
     MethodName {
         /// The service's full name.
         service: String,
-        /// What was given as the method's name.
+        /// The rejected name.
         method: String,
-        /// What is wrong with it.
+        /// The fault in the name.
         reason: &'static str,
     },
 }
@@ -44,7 +44,7 @@ fn list(found: &[String]) -> String {
     if found.is_empty() { "none at all".to_owned() } else { found.join(", ") }
 }
 
-/// The descriptor of the service of that full name.
+/// Returns the descriptor of the service with this full name.
 pub(super) fn service(
     name: &str,
     descriptor_set: &[u8],
@@ -58,7 +58,7 @@ pub(super) fn service(
     Ok(keep(name, proto))
 }
 
-/// The descriptors of all services of the set.
+/// Returns the descriptors of all services in the set.
 pub(super) fn services(
     descriptor_set: &[u8],
 ) -> Result<Vec<&'static ServiceDescriptor>, DescriptorError> {
@@ -66,8 +66,7 @@ pub(super) fn services(
     Ok(named(&set).map(|(name, proto)| keep(&name, proto)).collect())
 }
 
-/// The descriptor of the service of that full name with `methods`, of which nothing is known but
-/// their kinds.
+/// Returns the descriptor of a service with these `methods`. Only their kinds are known.
 pub(super) fn named_methods<'a>(
     service: &str,
     methods: impl IntoIterator<Item = (&'a str, CallKind)>,
@@ -105,7 +104,7 @@ fn decode(descriptor_set: &[u8]) -> Result<FileDescriptorSet, DescriptorError> {
     })
 }
 
-/// The services of a set with their full names.
+/// Returns the services of a set with their full names.
 fn named(set: &FileDescriptorSet) -> impl Iterator<Item = (String, &ServiceDescriptorProto)> {
     set.file.iter().flat_map(|file| {
         file.service.iter().map(|service| {
@@ -118,7 +117,7 @@ fn named(set: &FileDescriptorSet) -> impl Iterator<Item = (String, &ServiceDescr
     })
 }
 
-/// Makes the descriptor of a service, for as long as the process runs.
+/// Builds the descriptor of a service. Leaks it, since descriptors are `'static`.
 fn keep(name: &str, service: &ServiceDescriptorProto) -> &'static ServiceDescriptor {
     let methods = service.method.iter().map(|method| describe(name, method)).collect::<Vec<_>>();
     let name = Box::leak(name.to_owned().into_boxed_str());
@@ -201,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_that_are_named_are_those_of_the_service() {
+    fn named_methods_belong_to_the_service() {
         let methods = [("Get", CallKind::Unary), ("Sync", CallKind::Streaming)];
         let service = named_methods("shop.Store", methods).unwrap();
         let methods = service.methods.iter().map(|m| (m.path, m.kind, m.idempotency));
@@ -211,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_of_a_method_is_refused() {
+    fn malformed_method_names_are_refused() {
         let refusal = |names: &[&'static str]| {
             let methods = names.iter().map(|name| (*name, CallKind::Unary));
             named_methods("shop.Store", methods).unwrap_err().to_string()
@@ -226,16 +225,16 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_a_package_has_services_too() {
+    fn a_file_without_a_package_has_services() {
         let all = services(&set(None)).unwrap();
         assert_eq!((all.len(), all[0].name, all[0].methods[0].path), (1, "Store", "/Store/Get"));
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn an_error_names_the_missing_service() {
         let error = service("shop.Other", &set(Some("shop"))).unwrap_err();
-        let words = "the file descriptor set has no service shop.Other, but shop.Store";
-        assert_eq!(error.to_string(), words);
+        let expected = "the file descriptor set has no service shop.Other, but shop.Store";
+        assert_eq!(error.to_string(), expected);
         let error = service("shop.Store", &[0xff; 3]).unwrap_err().to_string();
         assert!(
             error.starts_with("the file descriptor set of 3 bytes does not decode: "),

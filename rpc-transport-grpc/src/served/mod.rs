@@ -1,4 +1,4 @@
-//! `Served`: tonic's servers over every farcall transport.
+//! `Served`: tonic services on every farcall transport.
 
 mod call;
 mod http_service;
@@ -15,17 +15,20 @@ pub use self::http_service::HttpService;
 pub use self::methods::DescriptorError;
 use crate::raw::Raw;
 
-/// A service of tonic's as a service of farcall: what tonic has generated, tonic's health and
-/// reflection services, `Routes`, and any of these under tower layers for HTTP.
+/// A tonic service that runs on a farcall server.
 ///
-/// Its messages pass as they are. Kept are metadata both ways, the status with its details,
-/// trailers, the deadline (as the request's `grpc-timeout`, and enforced by farcall), the request's
-/// extensions, and cancellation. A stream of requests that broke off is an error to its handler.
+/// It accepts tonic-generated services, tonic's health and reflection services, `Routes`, and any
+/// of these under tower layers for HTTP.
 ///
-/// Its methods, which of their sides are streams and whether they are idempotent are told by a file
-/// descriptor set, since tonic's servers do not list their methods. tonic-health and
-/// tonic-reflection export theirs, and `file_descriptor_set_path` of a build script writes one.
-/// Where there is none, [`with_methods`](Self::with_methods) takes them by name.
+/// Messages pass through unchanged. The adapter preserves metadata in both directions, the status
+/// with its details, trailers, the request's extensions and cancellation. It passes the deadline on
+/// as `grpc-timeout`, and farcall enforces it. A request stream that fails is an error to its
+/// handler.
+///
+/// tonic services do not list their methods, so a file descriptor set describes them: their names,
+/// streaming sides and idempotency. tonic-health and tonic-reflection export theirs, and
+/// `file_descriptor_set_path` in a build script writes one. Without a set, use
+/// [`with_methods`](Self::with_methods).
 ///
 /// # Examples
 ///
@@ -49,15 +52,14 @@ pub struct Served<S> {
 }
 
 impl<S: HttpService> Served<S> {
-    /// The service that `service` names, with its methods as the encoded `FileDescriptorSet` has
-    /// them.
+    /// Wraps `service`, with the methods that the encoded `FileDescriptorSet` gives it.
     ///
-    /// A descriptor is kept for as long as the process runs, so that services are made when a
-    /// program starts, and not for each call.
+    /// The descriptor stays in memory until the process exits. Create services at startup, not for
+    /// each call.
     ///
     /// # Errors
     ///
-    /// When the set does not decode, or does not have the service.
+    /// Returns an error if the set does not decode or does not define the service.
     pub fn new(service: S, descriptor_set: &[u8]) -> Result<Self, DescriptorError>
     where
         S: NamedService,
@@ -66,16 +68,17 @@ impl<S: HttpService> Served<S> {
         Ok(Self { service, descriptor })
     }
 
-    /// The service that `service` names, with `methods`: their names and kinds. For the services of
-    /// crates that carry no file descriptor set. No method counts as idempotent, so that none is
-    /// repeated after it may have run.
+    /// Wraps `service`, with `methods` given by name and kind. Use it for services of crates that
+    /// export no file descriptor set.
     ///
-    /// A method that is not named is not served. One that the service does not have answers with
-    /// `UNIMPLEMENTED`.
+    /// No method counts as idempotent, so farcall never repeats a call that may have run. The
+    /// server does not serve methods missing here. A method that the service does not have answers
+    /// with `UNIMPLEMENTED`.
     ///
     /// # Errors
     ///
-    /// When what is given is no method's name (`Export`, without the path), or is given twice.
+    /// Returns an error if a name is not a plain method name (`Export`, without the path) or occurs
+    /// twice.
     pub fn with_methods<'a>(
         service: S,
         methods: impl IntoIterator<Item = (&'a str, CallKind)>,
@@ -87,14 +90,14 @@ impl<S: HttpService> Served<S> {
         Ok(Self { service, descriptor })
     }
 
-    /// All services of the encoded `FileDescriptorSet`s, each answered by `routes`: tonic's
-    /// `Routes`, or whatever else finds the service by the request's path.
+    /// Wraps all services of the encoded `FileDescriptorSet`s. `routes` answers each one: tonic's
+    /// `Routes`, or any other router by request path.
     ///
-    /// A service of the sets that `routes` does not have answers with `UNIMPLEMENTED`.
+    /// A service that `routes` does not have answers with `UNIMPLEMENTED`.
     ///
     /// # Errors
     ///
-    /// When a set does not decode.
+    /// Returns an error if a set does not decode.
     pub fn routes<'a>(
         routes: &S,
         descriptor_sets: impl IntoIterator<Item = &'a [u8]>,
@@ -102,7 +105,7 @@ impl<S: HttpService> Served<S> {
         let mut served: Vec<Self> = Vec::new();
         for set in descriptor_sets {
             for descriptor in methods::services(set)? {
-                // Sets that import each other have each other's files.
+                // Sets that import the same file each contain it. Serve each service once.
                 if served.iter().all(|other| other.descriptor.name != descriptor.name) {
                     served.push(Self { service: routes.clone(), descriptor });
                 }

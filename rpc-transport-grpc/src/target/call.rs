@@ -1,4 +1,4 @@
-//! One call to a server of gRPC, by tonic's own client code.
+//! A single call to a gRPC server, made by tonic's own client code.
 
 use std::any::Any;
 use std::error::Error as _;
@@ -33,28 +33,27 @@ use crate::breakable::{Breakable, Broken, breakable};
 use crate::compression::accept_all_responses;
 use crate::raw::{Raw, RawCodec};
 
-/// The server at the other end.
+/// The peer of a connection.
 #[derive(Debug, Clone)]
 pub(super) struct Server {
-    /// Its address as the user wrote it.
+    /// The server's address as the user wrote it.
     pub(super) name: Arc<str>,
     pub(super) scheme: Scheme,
-    /// What requests name as their authority.
+    /// The authority that requests name.
     pub(super) authority: String,
-    /// What this side accepts.
+    /// The limits on responses.
     pub(super) limits: Limits,
     pub(super) goodbye: Arc<Goodbye>,
 }
 
-/// What lives as long as a call: whatever the connection counts by it, and the way to end its
-/// requests.
+/// Lives as long as a call: the connection's counter, and the switch that ends the call's requests.
 struct Guard {
     _in_flight: Box<dyn Any + Send>,
-    /// Dropped, the stream of requests ends, and the server is told that the call is given up.
+    /// Dropping it ends the request stream and tells the server that the call is cancelled.
     _given_up: DropGuard,
 }
 
-/// The path of a request. Generated code's is not copied.
+/// Returns the path of a request. Does not copy the path of generated code.
 fn path(method: &Method) -> Result<PathAndQuery, Status> {
     let bytes = match method {
         Method::Static(method) => Bytes::from_static(method.path.as_bytes()),
@@ -64,7 +63,7 @@ fn path(method: &Method) -> Result<PathAndQuery, Status> {
     PathAndQuery::from_maybe_shared(bytes).map_err(invalid)
 }
 
-/// Makes a call, up to its first answer.
+/// Makes a call, up to its first response.
 pub(super) async fn make(
     sender: SendRequest<Body>,
     server: Server,
@@ -72,10 +71,11 @@ pub(super) async fn make(
     in_flight: Box<dyn Any + Send>,
 ) -> Result<EncodedReply, Status> {
     let EncodedCall { method, metadata, extensions, limit, body, .. } = call;
+    // Nothing has been sent yet, so a failure here is safe to retry.
     check_binary(&metadata)
         .map_err(|error| NotExecuted::mark(Status::internal(format!("the request's {error}"))))?;
     let max_message_len = usize::try_from(server.limits.max_message_len).unwrap_or(usize::MAX);
-    let origin = Uri::builder().scheme(server.scheme.of_requests());
+    let origin = Uri::builder().scheme(server.scheme.request_scheme());
     let origin = origin
         .authority(&*server.authority)
         .path_and_query("/")
@@ -88,13 +88,16 @@ pub(super) async fn make(
         EncodedBody::Message(message) => {
             (Some(MessageBody::new(&message, is_asked.clone())?), stream::empty().boxed())
         }
+        // A streaming call keeps tonic's body. Only a single message can be its own last frame.
         EncodedBody::Stream(messages) => (None, messages),
     };
     let requests = requests(messages, given_up, is_asked.clone());
     let mut request = Request::from_parts(metadata, extensions, requests);
+    // The deadline is converted to a timeout as late as possible, so that time spent here counts.
     if let Some(limit) = &limit {
         request.set_timeout(limit.deadline().remaining());
     }
+    // tonic's client takes a stream without errors. `broken` keeps the error of this one.
     let (request, broken) = breakable(request);
     let service = Http2 { sender, server: server.clone(), is_asked, message };
     let service = Breakable::new(service, broken.clone());
@@ -109,7 +112,7 @@ pub(super) async fn make(
     }
 }
 
-/// What a call may end with.
+/// The sources of a failed call's status.
 #[derive(Debug, Clone)]
 struct Ends {
     server: Arc<str>,
@@ -117,21 +120,23 @@ struct Ends {
 }
 
 impl Ends {
-    /// Metadata as the application sees it.
+    /// Converts metadata to the form that the application sees.
     fn metadata(&self, metadata: MetadataMap) -> Result<MetadataMap, Status> {
         from_http(metadata).map_err(|error| {
             Status::internal(format!("of the answer of the server at {}, {error}", self.server))
         })
     }
 
-    /// The status of a call that failed. A stream of requests that broke is why it did, whatever
-    /// HTTP/2 makes of that.
+    /// Returns the status of a failed call. If its request stream failed, that error is the status,
+    /// whatever HTTP/2 makes of it.
     fn status(&self, mut status: Status) -> Status {
         if let Some(broken) = self.broken.given() {
             return broken;
         }
         match from_http(std::mem::take(status.metadata_mut())) {
             Ok(metadata) => *status.metadata_mut() = metadata,
+            // Metadata that the application cannot read must not hide how the call ended. The
+            // message keeps both.
             Err(error) => {
                 let (code, text) = (status.code(), status.message());
                 let text = format!(
@@ -145,7 +150,7 @@ impl Ends {
     }
 }
 
-/// Whether hyper has asked for the messages of a request.
+/// A flag that hyper has polled the messages of a request.
 #[derive(Debug, Clone, Default)]
 pub(super) struct IsAsked(Arc<AtomicBool>);
 
@@ -155,34 +160,41 @@ impl IsAsked {
     }
 }
 
-/// The messages of a request, which break off when the call is given up.
+/// Yields the messages of a request, and fails once the call is cancelled.
 fn requests(
     messages: BoxStream<'static, Result<Bytes, Status>>,
     given_up: CancellationToken,
     is_asked: IsAsked,
 ) -> impl Stream<Item = Result<Raw, Status>> + Send + 'static {
+    // Without the error at its end, the body of a cancelled call would end cleanly, and the server
+    // could take half of the requests for all of them.
     let stopped = given_up.clone();
     let end = stream::once(async move { stopped.is_cancelled().then(|| Err(cancelled())) });
     let messages = messages.map_ok(Raw).take_until(given_up.cancelled_owned());
+    // Set by the first poll of the stream, not by its creation. `failed` judges a call by it:
+    // before the first poll, a GOAWAY does not prove that the server did not take the stream.
     let start = stream::once(async move { is_asked.set() });
     start.filter_map(|()| ready(None)).chain(messages).chain(end.filter_map(ready))
 }
 
-/// What resets an HTTP/2 stream with the code of a call that was given up.
+/// Returns an error that resets the HTTP/2 stream with the code of a cancelled call.
 fn cancelled() -> Status {
     let mut status = Status::cancelled("the call was given up");
     status.set_source(Arc::new(h2::Error::from(h2::Reason::CANCEL)));
     status
 }
 
-/// The response of a method with one message. Another number of them is `UNIMPLEMENTED`, as in
-/// gRPC's list of codes: the sides have different methods.
+/// Converts the response of a method with one response message.
+///
+/// Any other number of messages is `UNIMPLEMENTED`, as gRPC's list of codes has it: the two sides
+/// disagree about the method.
 async fn one(response: Response<Streaming<Raw>>, ends: &Ends) -> Result<EncodedReply, Status> {
     let (metadata, mut messages, _) = response.into_parts();
     let mut next = async || messages.message().await.map_err(|status| ends.status(status));
     let Some(Raw(message)) = next().await? else {
         return Err(Status::unimplemented("the server ended its answer without a message"));
     };
+    // Reads on to the end: the trailers carry the status, and a second message is an error.
     if next().await?.is_some() {
         return Err(Status::unimplemented("the server answers with more than one message"));
     }
@@ -191,7 +203,7 @@ async fn one(response: Response<Streaming<Raw>>, ends: &Ends) -> Result<EncodedR
     Ok(EncodedReply::Message { initial, trailers, message })
 }
 
-/// The response of a method with a stream.
+/// Converts the response of a method with a response stream.
 fn many(
     response: Response<Streaming<Raw>>,
     ends: Ends,
@@ -202,6 +214,8 @@ fn many(
     let parts = stream::unfold(Some((messages, guard)), move |state| {
         let ends = ends.clone();
         async move {
+            // The state is `None` after trailers or an error, so the stream ends there. Dropping
+            // `guard` then ends the requests.
             let (mut messages, guard) = state?;
             match messages.message().await {
                 Ok(Some(Raw(message))) => {
@@ -218,13 +232,13 @@ fn many(
     Ok(EncodedReply::Stream { initial, parts: parts.boxed() })
 }
 
-/// The connection as what tonic's client code calls.
+/// The connection as the service that tonic's client code calls.
 #[derive(Debug)]
 struct Http2 {
     sender: SendRequest<Body>,
     server: Server,
     is_asked: IsAsked,
-    /// The body in place of that of tonic's.
+    /// A body that replaces tonic's.
     message: Option<MessageBody>,
 }
 
@@ -234,7 +248,7 @@ impl Service<http::Request<Body>> for Http2 {
     type Future = BoxFuture<'static, Result<http::Response<Body>, Status>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Status>> {
-        // A connection that takes no more requests gives them back.
+        // Always ready: hyper hands a request back if the connection takes no more.
         Poll::Ready(Ok(()))
     }
 
@@ -245,10 +259,13 @@ impl Service<http::Request<Body>> for Http2 {
         let agent = http::HeaderValue::from_static(USER_AGENT);
         request.headers_mut().entry(http::header::USER_AGENT).or_insert(agent);
         if let Some(message) = self.message.take() {
+            // tonic's own body would end with an empty DATA frame. See `message_body`.
             *request.body_mut() = Body::new(message);
         }
         async move {
             let sent = sender.try_send_request(request).await;
+            // hyper hands the request back only if no part of it was sent. After that, the flag
+            // tells `failed` which errors prove that the server did not take the call.
             let response = sent.map_err(|mut error| {
                 let progress = match error.take_message() {
                     Some(_) => Progress::NotSent,
@@ -269,65 +286,65 @@ impl Service<http::Request<Body>> for Http2 {
 
 const USER_AGENT: &str = concat!("farcall/", env!("CARGO_PKG_VERSION"));
 
-/// How far a call had come when hyper failed it.
+/// The progress of a call when hyper failed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Progress {
-    /// hyper has given the request back.
+    /// hyper has handed the request back.
     NotSent,
-    /// It may have a stream, and its messages were not asked for.
+    /// The call may have a stream. hyper has not polled its messages.
     Opened,
-    /// Its messages were asked for, and its response was waited for.
+    /// hyper has polled its messages. The response is pending.
     Sending,
-    /// The headers of its response have come.
+    /// The response headers have arrived.
     Answered,
 }
 
-/// The status of a call that hyper has failed.
+/// Returns the status of a call that hyper has failed.
 fn failed(server: &str, goodbye: &Goodbye, error: &hyper::Error, progress: Progress) -> Status {
-    let of_h2 = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
-    let of_h2_by_server = of_h2.filter(|error| error.is_remote());
-    let reason = of_h2.and_then(h2::Error::reason);
-    let is_reset = of_h2_by_server.is_some_and(h2::Error::is_reset);
-    let is_go_away = of_h2_by_server.is_some_and(h2::Error::is_go_away);
+    let h2_error = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
+    let remote_error = h2_error.filter(|error| error.is_remote());
+    let reason = h2_error.and_then(h2::Error::reason);
+    let is_reset = remote_error.is_some_and(h2::Error::is_reset);
+    let is_go_away = remote_error.is_some_and(h2::Error::is_go_away);
     let is_refused = is_reset && reason == Some(h2::Reason::REFUSED_STREAM);
     let was_not_taken = match progress {
         Progress::NotSent => true,
-        // hyper also fails a call by a GOAWAY that came just as its stream was opened. The stream
-        // may be one of those that the server still takes.
+        // hyper also fails a call for a GOAWAY that arrives just as its stream opens. The server
+        // may still take that stream, so a GOAWAY alone proves nothing here.
         Progress::Opened => is_refused,
-        // h2 fails the streams above the last one of a GOAWAY with it. Those below fail with what
-        // ends the connection.
+        // h2 fails streams above the GOAWAY's last stream with the GOAWAY itself. Streams below
+        // fail with the end of the connection, and may have been executed.
         Progress::Sending => is_refused || is_go_away,
         Progress::Answered => false,
     };
-    let words = words_of(error);
+    let cause = describe(error);
     if was_not_taken {
-        let words = format!("the server at {server} has not taken the call: {words}");
-        let words = goodbye.explain(words);
-        return NotExecuted::mark(Status::unavailable(words));
+        let message = format!("the server at {server} has not taken the call: {cause}");
+        let message = goodbye.explain(message);
+        return NotExecuted::mark(Status::unavailable(message));
     }
     if is_reset {
-        // gRPC's table of HTTP/2's codes is tonic's business.
+        // tonic owns gRPC's table of HTTP/2 codes.
         let code = reason.map_or(tonic::Code::Unknown, code_of);
-        return Status::new(code, format!("the server at {server} has reset the call: {words}"));
+        return Status::new(code, format!("the server at {server} has reset the call: {cause}"));
     }
-    let words = goodbye.explain(format!("the connection to {server} has ended: {words}"));
-    MayHaveExecuted::mark(Status::unavailable(words))
+    let message = goodbye.explain(format!("the connection to {server} has ended: {cause}"));
+    MayHaveExecuted::mark(Status::unavailable(message))
 }
 
-/// The status of a stream that the server has reset with that code, as gRPC maps them.
+/// Returns gRPC's code for a stream that the server has reset with `reason`.
 fn code_of(reason: h2::Reason) -> tonic::Code {
     let status = Status::from_error(Box::new(h2::Error::from(reason)));
     status.code()
 }
 
-/// The causes of an error of hyper's; its own words say little.
-pub(super) fn words_of(error: &hyper::Error) -> String {
-    let mut words = error.to_string();
+/// Describes a hyper error with its causes. Its own message says little.
+pub(super) fn describe(error: &hyper::Error) -> String {
+    let mut message = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        words = format!("{words}: {error}");
+        message = format!("{message}: {error}");
         cause = error.source();
     }
-    words
+    message
 }

@@ -1,4 +1,4 @@
-//! A connection to a server of gRPC, and the calls on it.
+//! A connection to a gRPC server, and the calls on it.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -20,10 +20,10 @@ use super::first_frame::FirstFrame;
 use super::goodbye::{Goodbye, ReadToEnd};
 use super::scheme::Scheme;
 
-/// The stream of a server of gRPC.
+/// The byte stream of a gRPC server.
 pub(super) type ServerStream = FirstFrame<ReadToEnd<Box<dyn Bootstrap>>>;
 
-/// What an attempt to connect has opened.
+/// The parts of a freshly opened connection.
 pub(super) struct Opened {
     pub(super) sender: SendRequest<Body>,
     pub(super) driver: http2::Connection<TokioIo<ServerStream>, Body, TokioExecutor>,
@@ -36,10 +36,10 @@ pub(super) struct Opened {
     pub(super) limits: Limits,
 }
 
-/// The client's end of a connection over HTTP/2.
+/// The client's end of an HTTP/2 connection.
 pub(super) struct GrpcConnection {
-    /// Absent once no calls are to be started: hyper closes a connection without senders after its
-    /// last call.
+    /// Taken when the connection accepts no more calls. hyper closes a connection without senders
+    /// after its last call.
     sender: Mutex<Option<SendRequest<Body>>>,
     server: Server,
     addresses: Addresses,
@@ -55,7 +55,7 @@ impl GrpcConnection {
     pub(super) fn start(opened: Opened) -> Arc<Self> {
         let Opened { sender, driver, goodbye, addresses, server, scheme, authority, limits } =
             opened;
-        let said = Arc::clone(&goodbye);
+        let last_words = Arc::clone(&goodbye);
         let connection = Arc::new(Self {
             sender: Mutex::new(Some(sender)),
             server: Server { name: server, scheme, authority, limits, goodbye },
@@ -70,18 +70,20 @@ impl GrpcConnection {
         let ended = connection.ended.clone().drop_guard();
         let task = tokio::spawn(async move {
             let mut driver = std::pin::pin!(driver);
-            // Also when the task is dropped where it waits, and then before hyper's connection:
-            // calls that find that gone ask for the reason.
+            // Drops before hyper's connection, also if the runtime drops this task while it waits.
+            // Calls that find the connection gone ask for the reason.
             let _ended = ended;
             let ended = driver.as_mut().await;
             let failed = |error| {
-                let message = said.explain(call::words_of(&error));
+                let message = last_words.explain(call::describe(&error));
                 CloseReason::Failed(Reason::new(message, error))
             };
             let reason = ended.map_or_else(failed, |()| CloseReason::Peer);
-            // Before the guard fires the token: its waiters ask for the reason.
+            // Set before the guard cancels the token, because its waiters ask for the reason.
             let _ = this.reason.set(reason);
         });
+        // The task needs the connection and the connection its task, so this handle comes last.
+        // `close` can only run afterwards: no other code has the connection yet.
         let _ = connection.driver.set(task.abort_handle());
         connection
     }
@@ -95,7 +97,7 @@ impl GrpcConnection {
     }
 }
 
-/// Counts a call while it is there.
+/// A guard that counts a call in flight.
 struct InFlight(Arc<GrpcConnection>);
 
 impl InFlight {
@@ -117,14 +119,17 @@ impl EncodedCalls for GrpcConnection {
         call: EncodedCall,
     ) -> BoxFuture<'static, Result<EncodedReply, Status>> {
         Box::pin(async move {
+            // `retire` took the sender. The call never started, so another connection may run it.
             let Some(sender) = self.sender() else {
-                let words = format!("the connection to {} takes no more calls", self.server.name);
-                let words = self.server.goodbye.explain(words);
-                return Err(NotExecuted::mark(Status::unavailable(words)));
+                let message = format!("the connection to {} takes no more calls", self.server.name);
+                let message = self.server.goodbye.explain(message);
+                return Err(NotExecuted::mark(Status::unavailable(message)));
             };
             let server = self.server.clone();
             let in_flight = InFlight::new(Arc::clone(&self));
             let reply = call::make(sender, server, call, Box::new(in_flight)).await;
+            // A status from the server proves that the connection works, even if the call failed.
+            // One that this side made up does not.
             let is_answered = match &reply {
                 Ok(_) => true,
                 Err(status) => !NotExecuted::is_said_by(status) && self.is_open(),
@@ -144,6 +149,7 @@ impl Connection for GrpcConnection {
     }
 
     fn closed(&self) -> Option<CloseReason> {
+        // The guard fires without a reason only if the runtime dropped the task.
         self.ended
             .is_cancelled()
             .then(|| self.reason.get().cloned().unwrap_or(CloseReason::RuntimeEnded))
@@ -158,10 +164,12 @@ impl Connection for GrpcConnection {
     }
 
     fn retire(&self) {
+        // Calls in flight hold their own senders. hyper closes the connection after the last one.
         self.forget_sender();
     }
 
     fn close(&self) {
+        // The first reason wins. Without it, the aborted task would report that the runtime ended.
         let _ = self.reason.set(CloseReason::Local);
         self.forget_sender();
         if let Some(driver) = self.driver.get() {

@@ -1,4 +1,4 @@
-//! Connecting to a server of gRPC.
+//! Connecting to a gRPC server.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,10 +8,10 @@ use futures::future::BoxFuture;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rpc_core::Limits;
-use rpc_core::client::{Connect, Connection as _, Established};
-use rpc_core::connect::{
-    Bootstrap, ClientConfig, ConnectError, Connecting, OpenStream, Wanted, handshake_failed,
+use rpc_core::client::{
+    ClientConfig, Connect, Connecting, Connection as _, Established, OpenStream,
 };
+use rpc_core::connect::{Bootstrap, ConnectError, Wanted, handshake_failed};
 use rpc_core::wire::Spoken;
 
 use super::connection::{GrpcConnection, Opened};
@@ -20,11 +20,11 @@ use super::goodbye::{Goodbye, ReadToEnd};
 use super::ping_pace::PingPace;
 use super::scheme::Scheme;
 
-/// Connects to a server of gRPC over HTTP/2.
+/// A connector to a gRPC server over HTTP/2.
 #[derive(Debug)]
 pub struct GrpcConnector {
     authority: String,
-    /// What messages call it.
+    /// The server's name in messages.
     name: Arc<str>,
     scheme: Scheme,
     streams: Arc<dyn OpenStream>,
@@ -33,8 +33,10 @@ pub struct GrpcConnector {
 }
 
 impl GrpcConnector {
-    /// A connector to `host:port` by the streams that `streams` opens, which have TLS around them
-    /// where the scheme says so. Upgrades of the configuration are left alone.
+    /// Creates a connector to `host:port`. `streams` opens its byte streams, with TLS if the scheme
+    /// requires it.
+    ///
+    /// Ignores the configuration's settings for upgrades.
     pub fn new(
         scheme: Scheme,
         authority: impl Into<String>,
@@ -42,12 +44,12 @@ impl GrpcConnector {
         config: ClientConfig,
     ) -> Self {
         let authority = authority.into();
-        let name = format!("{}://{authority}", scheme.of_address()).into();
+        let name = format!("{}://{authority}", scheme.address_scheme()).into();
         let pace = Arc::new(PingPace::new(config.settings.keepalive));
         Self { authority, name, scheme, streams: Arc::new(streams), pace, config }
     }
 
-    /// Sets what messages call the server, where its streams do not go to the authority.
+    /// Sets the server's name in messages. Use it if the streams do not lead to the authority.
     #[must_use]
     pub fn with_name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into().into();
@@ -65,6 +67,8 @@ impl GrpcConnector {
         };
         let handshake = self.builder().handshake(TokioIo::new(stream)).await;
         let (sender, driver) = handshake.map_err(|error| failed(io::Error::other(error)))?;
+        // From here on a task holds the connection. The guard closes it if this attempt fails,
+        // times out, or is dropped at the next await.
         let guard = CloseOnDrop::new(GrpcConnection::start(Opened {
             sender,
             driver,
@@ -75,9 +79,11 @@ impl GrpcConnector {
             authority: self.authority.clone(),
             limits: self.config.settings.limits,
         }));
+        // hyper's handshake succeeds without a byte from the server. A peer of another protocol
+        // would otherwise pass as connected and fail the first calls.
         match first.await {
             Ok(Ok(())) => Ok(Established::Encoded(guard.disarm())),
-            Ok(Err(foreign)) => Err(failed(io::Error::other(words(&foreign)))),
+            Ok(Err(foreign)) => Err(failed(io::Error::other(describe(&foreign)))),
             Err(_) => Err(failed(io::ErrorKind::ConnectionAborted.into())),
         }
     }
@@ -90,42 +96,44 @@ impl GrpcConnector {
             .initial_stream_window_size(limits.max_stream_bytes)
             .initial_connection_window_size(connection_window(limits))
             .max_concurrent_reset_streams(REMEMBERED_RESETS)
-            // h2 would end the connection once so many answers in all have crossed the resets of
-            // calls that were given up.
+            // h2 counts answers that cross the reset of a cancelled call, and would end a healthy
+            // connection once their total reaches the limit.
             .max_local_error_reset_streams(None)
             .max_header_list_size(limits.max_metadata_len.max(HEADERS_LEN_MIN));
         if let Some(keepalive) = self.pace.keepalive() {
             builder
                 .keep_alive_interval(keepalive.interval)
                 .keep_alive_timeout(keepalive.timeout)
-                // gRPC's servers take pings without calls for an abuse.
+                // gRPC servers treat pings on an idle connection as abuse.
                 .keep_alive_while_idle(false);
         }
         builder
     }
 }
 
-/// Smallest window of a connection in bytes. h2 derives its limit of unread small frames from it: a
-/// small frame counts 255 bytes, and all together may count half of the window.
+/// Minimum window of a connection in bytes. h2 derives its limit on unread small frames from the
+/// window: each small frame counts 255 bytes, and all of them together may count half of the
+/// window.
 const CONNECTION_WINDOW_MIN: u64 = 16 << 20;
 
-/// Largest window of HTTP/2, in bytes.
+/// Maximum window of HTTP/2 in bytes.
 const CONNECTION_WINDOW_MAX: u64 = (1 << 31) - 1;
 
-/// Window of a connection in bytes: the windows of as many streams as a connection of farcall's own
-/// has calls. A narrower one would be used up by responses that nothing reads, and stop all others.
+/// Returns the window of a connection in bytes: one stream window for each call that a farcall
+/// connection may have. A narrower window could be used up by unread responses, which would stall
+/// every other call.
 fn connection_window(limits: &Limits) -> u32 {
     let window = u64::from(limits.max_stream_bytes) * u64::from(limits.max_calls);
     let window = window.clamp(CONNECTION_WINDOW_MIN, CONNECTION_WINDOW_MAX);
     u32::try_from(window).unwrap_or(u32::MAX >> 1)
 }
 
-/// Streams that h2 remembers for a second after their calls were given up. It answers a late frame
-/// of a forgotten one with another RST_STREAM.
+/// Number of cancelled streams that h2 remembers for a second. It answers a late frame on a
+/// forgotten stream with another RST_STREAM.
 const REMEMBERED_RESETS: usize = 1024;
 
-/// Closes a connection when dropped: the task that drives it holds it, and would go on after an
-/// attempt that has failed, timed out or been dropped.
+/// Closes a connection when dropped. The task that drives the connection also holds it, and would
+/// keep it alive after an attempt that failed, timed out or was dropped.
 struct CloseOnDrop {
     connection: Arc<GrpcConnection>,
     is_armed: bool,
@@ -136,7 +144,7 @@ impl CloseOnDrop {
         Self { connection, is_armed: true }
     }
 
-    /// Gives the connection, which stays open.
+    /// Returns the connection and leaves it open.
     fn disarm(mut self) -> Arc<GrpcConnection> {
         self.is_armed = false;
         Arc::clone(&self.connection)
@@ -151,11 +159,11 @@ impl Drop for CloseOnDrop {
     }
 }
 
-/// The least room for a response's headers, in bytes: gRPC's own take some hundred.
+/// Minimum room for a response's headers in bytes. gRPC's own headers take a few hundred.
 const HEADERS_LEN_MIN: u32 = 8 << 10;
 
-/// What a peer speaks that is no server of HTTP/2.
-fn words(foreign: &Foreign) -> String {
+/// Describes a peer that does not speak HTTP/2.
+fn describe(foreign: &Foreign) -> String {
     match foreign {
         Foreign::Closed => "the server closed the connection without a word of HTTP/2: a farcall \
                             server listens at tcp:// or auto://"
@@ -192,6 +200,8 @@ impl Connect for GrpcConnector {
             let timeout = self.config.settings.handshake_timeout;
             let handshake = |stream| -> Connecting<'_> { Box::pin(self.handshake(stream)) };
             let connecting = self.streams.connect_by(&self.name, &handshake);
+            // The timeout drops the attempt at whatever point it has reached. `CloseOnDrop` cleans
+            // up.
             let opened = tokio::time::timeout(timeout, connecting).await;
             opened.unwrap_or_else(|_| {
                 Err(ConnectError::TimedOut { address: self.name.to_string(), timeout })
@@ -212,7 +222,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(10);
 
-    /// A listener that says nothing, and a connector to it.
+    /// Starts a silent listener. Returns it with a connector to it.
     async fn silent(handshake_timeout: Duration) -> (TcpListener, GrpcConnector) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let authority = listener.local_addr().unwrap().to_string();
@@ -236,12 +246,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_attempt_that_is_dropped_closes_its_socket() {
+    async fn a_dropped_attempt_closes_its_socket() {
         let (listener, connector) = silent(LIMIT).await;
         let mut attempt = connector.connect(Wanted::Bootstrap("broken".into()));
         let accepted = async {
             let mut stream = listener.accept().await.unwrap().0;
-            // The preface: the connection's task runs.
+            // The preface has arrived, so the connection's task runs.
             stream.read_exact(&mut [0; 24]).await.unwrap();
             stream
         };

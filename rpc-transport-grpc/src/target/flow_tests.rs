@@ -1,5 +1,4 @@
-//! Calls beside others that are not read, that are too many, or that are given up; and interim
-//! responses.
+//! Calls next to others that are unread, excessive, or cancelled; and interim responses.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,8 +8,8 @@ use futures::stream::BoxStream;
 use futures::{TryStreamExt, future};
 use http::{HeaderMap, HeaderValue, Response};
 use rpc_core::Status;
-use rpc_core::client::{Connect, EncodedReply, Established, StreamPart};
-use rpc_core::connect::{ClientConfig, Wanted};
+use rpc_core::client::{ClientConfig, Connect, EncodedReply, Established, StreamPart};
+use rpc_core::connect::Wanted;
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -24,19 +23,20 @@ const PING: u8 = 6;
 const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
 
-/// A message of `len` bytes with gRPC's prefix.
+/// Returns a message of `len` bytes with gRPC's prefix.
 fn framed(len: u32) -> Bytes {
     [&[0][..], &len.to_be_bytes(), &vec![7; len as usize]].concat().into()
 }
 
-/// The messages of each response: so many, of so many bytes, each in a frame of its own.
+/// The messages of each response: `count` of them, of `len` bytes, each in its own frame.
 #[derive(Debug, Clone, Copy)]
 struct Download {
     count: usize,
     len: u32,
 }
 
-/// A server that answers the first `downloads` calls with a download and all others with a message.
+/// Starts a server that answers the first `downloads` calls with a download and all others with one
+/// message.
 async fn serve(downloads: usize, download: Download) -> (Established, AbortOnDropHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let authority = listener.local_addr().unwrap().to_string();
@@ -119,7 +119,7 @@ async fn downloads_that_are_read_in_turn_end() {
     }
 }
 
-/// h2 counts small frames that are not read, and ends a connection with too many.
+/// h2 counts unread small frames, and ends a connection with too many of them.
 #[tokio::test]
 async fn unread_tiny_messages_cost_no_connection() {
     let tiny = Download { count: 5000, len: 2 };
@@ -132,11 +132,11 @@ async fn unread_tiny_messages_cost_no_connection() {
     }
 }
 
-/// `:status: 200` by its place in HPACK's static table, and `grpc-status: 5`.
+/// `:status: 200` by its index in HPACK's static table, and `grpc-status: 5`.
 const NOT_FOUND: &[u8] = b"\x88\x00\x0bgrpc-status\x015";
 
 impl Server {
-    /// Lets so many streams be open.
+    /// Limits the number of open streams.
     async fn limit_streams(&mut self, max: u8) {
         self.send(SETTINGS, 0, 0, &[0, 3, 0, 0, 0, max]).await;
         self.check_nothing_opened().await;
@@ -154,7 +154,7 @@ impl Server {
         .await
     }
 
-    /// Checks that the client opens no stream before it has read what was sent.
+    /// Checks that the client opens no stream before it has read the sent frames.
     async fn check_nothing_opened(&mut self) {
         self.send(PING, 0, 0, &[7; 8]).await;
         loop {
@@ -181,7 +181,7 @@ async fn the_frame_of_a_unary_call_ends_its_stream() {
 }
 
 #[tokio::test]
-async fn calls_wait_for_a_stream_also_when_the_limit_falls() {
+async fn calls_wait_for_a_stream_after_the_limit_falls() {
     let (connection, mut server) = connected().await;
     server.limit_streams(3).await;
     let calls: Vec<_> = (0..10).map(|_| start(&connection, &UNARY)).collect();
@@ -206,9 +206,9 @@ async fn calls_wait_for_a_stream_also_when_the_limit_falls() {
     assert!(connection.is_open());
 }
 
-/// The answers cross the resets: h2 remembers few streams, and counts what it has forgotten.
+/// The answers cross the resets. h2 remembers few streams, and counts answers to forgotten ones.
 #[tokio::test]
-async fn answers_to_calls_given_up_cost_no_connection() {
+async fn answers_to_cancelled_calls_cost_no_connection() {
     const CALLS: usize = 3000;
     let (connection, mut server) = connected().await;
     server.limit_streams(0).await;
@@ -238,7 +238,7 @@ async fn answers_to_calls_given_up_cost_no_connection() {
     );
 }
 
-/// `:status: 103`, as a literal.
+/// `:status: 103` as a literal.
 const EARLY_HINTS: &[u8] = b"\x08\x03103";
 
 #[tokio::test]
@@ -252,7 +252,7 @@ async fn interim_responses_are_skipped() {
         }
         server.end(1).await;
         assert_eq!(status(call).await.code(), tonic::Code::NotFound);
-        // One that ends its stream is malformed, and costs its call alone.
+        // An interim response that ends its stream is malformed, and costs only its own call.
         let call = start(&connection, method);
         server.opened(3).await;
         server.send(HEADERS, END_HEADERS | END_STREAM, 3, EARLY_HINTS).await;

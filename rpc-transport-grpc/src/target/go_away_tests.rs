@@ -1,12 +1,14 @@
-//! What becomes of calls when their server sends GOAWAY, frame by frame.
+//! The fate of calls whose server sends GOAWAY, frame by frame.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, stream};
-use rpc_core::client::{Connect, EncodedBody, EncodedCall, EncodedReply, Established};
-use rpc_core::connect::{ClientConfig, Wanted};
+use rpc_core::client::{
+    ClientConfig, Connect, EncodedBody, EncodedCall, EncodedReply, Established,
+};
+use rpc_core::connect::Wanted;
 use rpc_core::{
     CallKind, Detach, Idempotency, MayHaveExecuted, MethodDescriptor, NotExecuted, Status,
 };
@@ -20,7 +22,7 @@ use super::test_stream::connector;
 
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Waits for something, within a bound.
+/// Waits for `future`, but not forever.
 pub(super) async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(LIMIT, future).await.expect("it happens in time")
 }
@@ -34,7 +36,7 @@ pub(super) static UNARY: MethodDescriptor = method(CallKind::Unary);
 static CLIENT_STREAMING: MethodDescriptor = method(CallKind::ClientStreaming);
 pub(super) static SERVER_STREAMING: MethodDescriptor = method(CallKind::ServerStreaming);
 
-/// A server that sends the frames that it is told to.
+/// A server that sends frames on command.
 pub(super) struct Server(TcpStream);
 
 pub(super) const HEADERS: u8 = 1;
@@ -51,13 +53,13 @@ impl Server {
         self.0.write_all(&frame).await.expect("the client listens");
     }
 
-    /// Says that streams above `last` are not taken.
+    /// Sends a GOAWAY: the server does not take streams above `last`.
     async fn send_go_away(&mut self, last: u8, reason: h2::Reason) {
         let reason = u32::from(reason).to_be_bytes();
         self.send(GO_AWAY, 0, 0, &[&[0, 0, 0, last], &reason[..]].concat()).await;
     }
 
-    /// Reads the next frame, and gives its kind, its flags and its stream.
+    /// Reads the next frame. Returns its type, flags and stream.
     pub(super) async fn frame(&mut self) -> (u8, u8, u32) {
         let [a, b, c, kind, flags, id @ ..] = self.read::<9>().await;
         for _ in 0..u32::from_be_bytes([0, a, b, c]) {
@@ -80,7 +82,7 @@ impl Server {
     }
 }
 
-/// A connection, and its server, which has sent its settings.
+/// Returns a connection, and its server, which has sent its SETTINGS.
 pub(super) async fn connected() -> (Established, Server) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let authority = listener.local_addr().unwrap().to_string();
@@ -99,7 +101,7 @@ pub(super) async fn connected() -> (Established, Server) {
     (connection.unwrap(), server)
 }
 
-/// Starts a call of one message, or of one and others that do not come.
+/// Starts a call whose first message is sent and whose other messages, if any, never arrive.
 pub(super) fn start(
     connection: &Established,
     method: &'static MethodDescriptor,
@@ -123,7 +125,7 @@ pub(super) async fn status(call: JoinHandle<Result<EncodedReply, Status>>) -> St
 }
 
 #[tokio::test]
-async fn streams_above_the_last_one_of_goaway_were_not_executed() {
+async fn streams_above_the_last_one_were_not_executed() {
     let kinds = [&UNARY, &CLIENT_STREAMING, &SERVER_STREAMING];
     let reasons = [h2::Reason::NO_ERROR, h2::Reason::ENHANCE_YOUR_CALM];
     for (refused, reason) in kinds.into_iter().flat_map(|kind| reasons.map(|it| (kind, it))) {
@@ -145,13 +147,13 @@ async fn streams_above_the_last_one_of_goaway_were_not_executed() {
     }
 }
 
-/// A server that answers has taken the call, whatever it says afterwards.
+/// A server that has answered has taken the call, whatever it claims later.
 #[tokio::test]
-async fn a_stream_that_was_answered_may_have_been_executed() {
+async fn an_answered_stream_may_have_been_executed() {
     let (connection, mut server) = connected().await;
     let call = start(&connection, &SERVER_STREAMING);
     server.opened(1).await;
-    // `:status: 200`, by its place in HPACK's static table.
+    // `:status: 200` by its index in HPACK's static table.
     server.send(HEADERS, END_HEADERS, 1, &[0x88]).await;
     let Ok(EncodedReply::Stream { mut parts, .. }) = within(call).await.unwrap() else {
         panic!("the server has answered");

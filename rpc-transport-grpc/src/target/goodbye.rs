@@ -1,8 +1,9 @@
-//! The last words of a server: its GOAWAY, read before an error of the socket hides it.
+//! The reason of a server's GOAWAY, read before a socket error hides it.
 //!
-//! A server that ends a connection says why, and closes. A client that is writing then finds the
-//! socket broken, and h2 ends with that error although the reason lies in the socket, unread. So a
-//! write to a peer that is gone counts as done, and h2 reads on to the end.
+//! A server that ends a connection sends the reason, then closes. A client that is just writing
+//! finds the socket broken, and h2 stops with that error while the reason lies unread in the
+//! socket. This stream therefore reports a write to a closed peer as done, so that h2 reads on to
+//! the end.
 
 use std::io;
 use std::pin::Pin;
@@ -18,15 +19,15 @@ use tokio::time::{Sleep, sleep};
 use super::ping_pace::PingPace;
 use crate::frames::{Frames, GO_AWAY};
 
-/// Longest payload that is kept, in bytes: the last stream (4), the reason (4) and the beginning of
-/// what is said beside it.
+/// Maximum length of a stored payload in bytes: the last stream (4), the reason (4) and the
+/// beginning of the debug data.
 const PAYLOAD_LEN_MAX: usize = 8 + 256;
 
-/// Longest wait for the rest of a stream that cannot be written any more. It has come by then: the
-/// kernel knows of the break by a packet behind it.
+/// Maximum wait for the rest of a stream that is no longer writable. The rest has arrived by then:
+/// the kernel learns of the break from a packet that follows it.
 const REST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Text beside the reason of a GOAWAY for pings (gRFC A8).
+/// The debug data of a GOAWAY for too many pings (gRFC A8).
 const TOO_MANY_PINGS: &[u8] = b"too_many_pings";
 
 /// The GOAWAY of one connection.
@@ -43,7 +44,7 @@ impl Goodbye {
         Self { server, pace, message: Mutex::new(None) }
     }
 
-    /// Completes a message about the end of the connection.
+    /// Appends the server's reason to a message about the end of the connection.
     pub(super) fn explain(&self, message: String) -> String {
         match &*self.message.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(goodbye) => format!("{message}; {goodbye}"),
@@ -51,7 +52,7 @@ impl Goodbye {
         }
     }
 
-    /// Notes the payload of a GOAWAY.
+    /// Records the payload of a GOAWAY.
     fn note(&self, payload: &[u8]) {
         let Some(([_, _, _, _, code @ ..], debug)) = payload.split_first_chunk::<8>() else {
             return;
@@ -60,28 +61,30 @@ impl Goodbye {
         if reason == h2::Reason::ENHANCE_YOUR_CALM && debug.starts_with(TOO_MANY_PINGS) {
             self.pace.slow_down(&self.server);
         }
-        let mut said = format!("the server had sent GOAWAY ({reason:?}");
+        let mut text = format!("the server had sent GOAWAY ({reason:?}");
         if !debug.is_empty() {
-            let text = String::from_utf8_lossy(debug);
-            said = format!("{said}, \"{}\"", PeerText::new(&text));
+            let debug = String::from_utf8_lossy(debug);
+            text = format!("{text}, \"{}\"", PeerText::new(&debug));
         }
-        said.push(')');
+        text.push(')');
+        // A graceful shutdown sends two GOAWAYs, and an error may follow. An error always replaces
+        // a clean reason, never the other way round.
         let mut message = self.message.lock().unwrap_or_else(PoisonError::into_inner);
         if reason != h2::Reason::NO_ERROR {
-            *message = Some(said);
+            *message = Some(text);
         } else if message.is_none() {
-            *message = Some(format!("{said}: it drains, or the connection was old or idle"));
+            *message = Some(format!("{text}: it drains, or the connection was old or idle"));
         }
     }
 }
 
-/// The stream of a server, read to its end.
+/// A server's stream that is read to its end, even after a failed write.
 pub(super) struct ReadToEnd<S> {
     stream: S,
     frames: Frames,
     payload: Vec<u8>,
     goodbye: Arc<Goodbye>,
-    /// The error of a write, after which only reading goes on.
+    /// The error of the write that failed. Only reads follow it.
     broken: Option<io::Error>,
     rest_timer: Option<Pin<Box<Sleep>>>,
 }
@@ -92,16 +95,18 @@ impl<S> ReadToEnd<S> {
         Self { stream, frames, payload, goodbye, broken: None, rest_timer: None }
     }
 
-    /// Looks for a GOAWAY in what was read next.
+    /// Looks for a GOAWAY in the received bytes.
     fn follow(&mut self, read: &mut [u8]) {
         let Self { frames, payload, goodbye, .. } = self;
         frames.follow(read, |part| {
             if part.kind != GO_AWAY {
                 return;
             }
+            // A peer may send GOAWAY several times. Each one starts a new payload.
             if part.at == 0 {
                 payload.clear();
             }
+            // Bounded: the length of the debug data is the peer's choice.
             let room = PAYLOAD_LEN_MAX.saturating_sub(payload.len());
             payload.extend_from_slice(&part.bytes[..part.bytes.len().min(room)]);
             if part.at + part.bytes.len() == part.len {
@@ -110,7 +115,7 @@ impl<S> ReadToEnd<S> {
         });
     }
 
-    /// Counts a write of `len` bytes to a peer that is gone as done.
+    /// Reports a write of `len` bytes as done if the peer is gone.
     fn forgive<T>(
         &mut self,
         cx: &Context<'_>,
@@ -118,9 +123,9 @@ impl<S> ReadToEnd<S> {
         done: T,
     ) -> Poll<io::Result<T>> {
         match polled {
-            Poll::Ready(Err(error)) if is_of_gone_peer(&error) => {
+            Poll::Ready(Err(error)) if is_peer_gone(&error) => {
                 self.broken = Some(error);
-                // The reader may wait for a socket that has nothing more to announce.
+                // The reader may be waiting for a socket event that never comes. This wakes it.
                 cx.waker().wake_by_ref();
                 Poll::Ready(Ok(done))
             }
@@ -129,8 +134,8 @@ impl<S> ReadToEnd<S> {
     }
 }
 
-/// Returns true for the errors of a write after which there may be something to read.
-fn is_of_gone_peer(error: &io::Error) -> bool {
+/// Returns true for a write error after which there may still be data to read.
+fn is_peer_gone(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
     matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset)
 }
@@ -147,6 +152,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for ReadToEnd<S> {
                 self.follow(&mut buf.filled_mut()[before..]);
                 Poll::Ready(Ok(()))
             }
+            // The socket has no more data although the peer is gone. Without the timer, the
+            // connection would wait for an end that may never arrive.
             Poll::Pending if self.broken.is_some() => {
                 let timer = self.rest_timer.get_or_insert_with(|| Box::pin(sleep(REST_TIMEOUT)));
                 ready!(timer.poll_unpin(cx));
@@ -163,6 +170,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ReadToEnd<S> {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
+        // Pretends to write. h2 would stop at the error and never read the rest.
         if self.broken.is_some() {
             return Poll::Ready(Ok(buf.len()));
         }
@@ -221,7 +229,7 @@ mod tests {
         [&len[..], &[GO_AWAY, 0, 0, 0, 0, 0], &payload].concat()
     }
 
-    /// Has what is left to read, and breaks under every write.
+    /// A stream with data to read on which every write fails.
     struct Broken(&'static [u8]);
 
     impl AsyncRead for Broken {
@@ -256,7 +264,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn goodbye_is_read_behind_a_write_that_fails() {
+    async fn goodbye_is_read_after_a_failed_write() {
         let frame = go_away(h2::Reason::ENHANCE_YOUR_CALM, b"");
         let goodbye = goodbye();
         let mut stream = ReadToEnd::new(Broken(frame.clone().leak()), Arc::clone(&goodbye));
@@ -266,7 +274,7 @@ mod tests {
         assert_eq!(read, frame);
         let explained = goodbye.explain("it has ended".into());
         assert_eq!(explained, "it has ended; the server had sent GOAWAY (ENHANCE_YOUR_CALM)");
-        // A stream whose end does not come ends all the same.
+        // A stream whose end never arrives ends all the same.
         let error = stream.read(&mut read).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
     }

@@ -1,8 +1,8 @@
-//! The status of a call whose response carries no valid `grpc-status`.
+//! The status of a call whose response has no valid `grpc-status`.
 //!
-//! A proxy or a web server answers in HTTP alone. gRPC's table maps such a status
+//! A proxy or a web server answers in plain HTTP, and gRPC defines a mapping for such a status
 //! (<https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md>). The message quotes
-//! a bounded, escaped piece of the response, since that names the proxy more often than not.
+//! a bounded, escaped excerpt of the response, which usually identifies the proxy.
 
 use std::fmt::Write as _;
 use std::future::poll_fn;
@@ -24,15 +24,15 @@ pub(super) const GRPC_MESSAGE: &str = "grpc-message";
 pub(super) const GRPC_DETAILS: &str = "grpc-status-details-bin";
 const GRPC_DETAILS_NAME: HeaderName = HeaderName::from_static(GRPC_DETAILS);
 
-/// Longest piece of a body that a message quotes, in bytes before escapes.
+/// Maximum length of a quoted excerpt in bytes, before escapes.
 const PIECE_LEN_MAX: usize = 256;
 
-/// Longest body that is read for the trailers behind it, in bytes: several times the page of any
-/// proxy.
+/// Maximum length of a body that is read for its trailers, in bytes: several times the error page
+/// of any proxy.
 const BODY_LEN_MAX: usize = 64 << 10;
 
-/// Longest wait for the rest of a body that is no response of gRPC's. The call fails then with what
-/// has come.
+/// Maximum wait for the rest of a body that is not gRPC's. The call then fails with the part that
+/// has arrived.
 const BODY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Maps an HTTP status to gRPC's code.
@@ -50,23 +50,24 @@ pub(super) fn code(status: StatusCode) -> Code {
     }
 }
 
-/// Returns true if `fields` carry a `grpc-status` of gRPC's list.
+/// Returns true if `fields` contain a valid `grpc-status`.
 pub(super) fn has_status(fields: &HeaderMap) -> bool {
     let value = fields.get(GRPC_STATUS).map(HeaderValue::as_bytes);
-    // tonic reads whatever is no code as `UNKNOWN`, which is 2.
+    // tonic parses any invalid code as `UNKNOWN`, which is 2.
     value.is_some_and(|it| it == b"2" || Code::from_bytes(it) != Code::Unknown)
 }
 
-/// Makes what a server says beside its status readable for tonic. Details that are no base64 go,
-/// over which tonic panics. A text that is no UTF-8 keeps what is: tonic would make `UNKNOWN` of
-/// its status.
+/// Repairs the fields that accompany a status, so that tonic can read them.
+///
+/// Removes details that are not valid base64, because tonic panics on them. Replaces invalid UTF-8
+/// in a message, because tonic would turn the whole status into `UNKNOWN`.
 pub(super) fn mend_end(fields: &mut HeaderMap) {
     if let Some(message) = fields.get(GRPC_MESSAGE)
         && let Err(bytes) = String::from_utf8(percent_decoded(message.as_bytes()))
     {
         let text = String::from_utf8_lossy(bytes.as_bytes()).into_owned();
         let mut mended = HeaderMap::new();
-        // A text that is percent-encoded is a header.
+        // A percent-encoded message always fits a header.
         let _ = Status::unknown(text).add_header(&mut mended);
         mended.remove(GRPC_MESSAGE).map(|text| fields.insert(GRPC_MESSAGE, text));
     }
@@ -79,12 +80,12 @@ pub(super) fn mend_end(fields: &mut HeaderMap) {
     }
 }
 
-/// Decodes the escapes of a text. What is no escape stays as it is.
+/// Decodes percent-escapes. Leaves malformed ones unchanged.
 fn percent_decoded(mut text: &[u8]) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(text.len());
     while let Some((first, rest)) = text.split_first() {
         let digits = rest.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        // `from_str_radix` also takes a sign.
+        // `from_str_radix` also accepts a sign.
         let digits = digits.filter(|digits| digits.bytes().all(|it| it.is_ascii_hexdigit()));
         let escaped = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
         let (byte, len) = match escaped.filter(|_| *first == b'%') {
@@ -97,7 +98,7 @@ fn percent_decoded(mut text: &[u8]) -> Vec<u8> {
     decoded
 }
 
-/// A response without a valid `grpc-status`, up to where that is known.
+/// A response without a valid `grpc-status`, up to the point where that is certain.
 #[derive(Debug, Clone)]
 pub(super) struct HttpError {
     server: Arc<str>,
@@ -111,11 +112,12 @@ impl HttpError {
         Self { server: Arc::clone(server), status, content_type }
     }
 
-    /// Returns the status of the call. `ends` are the fields that may say what is wrong with
-    /// `grpc-status`; `piece` is the beginning of a body that is not gRPC's.
+    /// Returns the status of the call. `ends` are the fields with the invalid `grpc-status`, if
+    /// any. `piece` is the beginning of a body that is not gRPC's.
     pub(super) fn into_status(self, ends: &HeaderMap, piece: &[u8]) -> Status {
         let Self { server, status, content_type } = self;
         let (http, mut message) = (status.as_u16(), String::new());
+        // Writing to a `String` cannot fail.
         let _ = write!(message, "the server at {server} answers with HTTP {http} and ");
         let _ = match ends.contains_key(GRPC_STATUS) {
             true => {
@@ -137,17 +139,19 @@ impl HttpError {
         Status::new(code(status), message)
     }
 
-    /// Reads the rest of a response that is not gRPC's, within bounds, and returns the status of
-    /// the call: that of the trailers, or else of `headers`, or else by HTTP.
+    /// Reads the rest of a response that is not gRPC's, within limits, and returns the status of
+    /// the call: from the trailers, else from `headers`, else from HTTP.
     pub(super) async fn read<B>(self, mut headers: HeaderMap, body: B) -> Status
     where
         B: Body<Data = Bytes, Error = Status>,
     {
         let (mut piece, mut len, mut body) = (Vec::new(), 0, pin!(body));
         let reading = async {
+            // Bounded in bytes and in time. A hostile or broken peer could otherwise hold the call
+            // with an endless page.
             while len <= BODY_LEN_MAX {
                 let frame = poll_fn(|cx| body.as_mut().poll_frame(cx)).await;
-                // A body that breaks off says no more than one that ends.
+                // A body that fails tells no more than one that ends.
                 let Some(Ok(frame)) = frame else { break };
                 match frame.into_data() {
                     Ok(data) => {
@@ -164,7 +168,7 @@ impl HttpError {
         let mut trailers = trailers.unwrap_or_default();
         for fields in [&mut trailers, &mut headers] {
             mend_end(fields);
-            // `OK` without a message that can be read is no success.
+            // `OK` without a readable message is not a success.
             if has_status(fields)
                 && let Some(status) = Status::from_header_map(fields)
                 && status.code() != Code::Ok
@@ -191,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_http_status_has_the_code_of_the_table() {
+    fn every_http_status_maps_to_the_code_of_the_table() {
         for status in 100..=999 {
             let expected = match status {
                 400 => Code::Internal,
@@ -206,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_codes_of_the_list_are_valid() {
+    fn only_listed_codes_are_valid() {
         let has = |value: &str| {
             let fields = [(GRPC_STATUS.parse().unwrap(), value.parse().unwrap())];
             has_status(&fields.into_iter().collect())
@@ -218,9 +222,9 @@ mod tests {
         assert!(!has_status(&HeaderMap::new()));
     }
 
-    /// A body that goes on, with or without more bytes, keeps no call.
+    /// A body that never ends, with or without more bytes, does not hold its call.
     #[tokio::test(start_paused = true)]
-    async fn endless_bodies_are_given_up() {
+    async fn endless_bodies_are_abandoned() {
         let headers = HeaderMap::new();
         let bytes =
             || Ok::<_, Infallible>(http_body::Frame::data(Bytes::from_static(&[b'<'; 999])));

@@ -1,12 +1,12 @@
-//! Pings of `grpc://` at a server that enforces gRPC's rule (gRFC A8), on paused time.
+//! Pings of `grpc://` at a server that enforces gRPC's rule (gRFC A8). Runs on paused time.
 
 use std::io;
 use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use rpc_core::client::{Connect as _, Established};
-use rpc_core::connect::{Bootstrap, ClientConfig, OpenStream, Wanted};
+use rpc_core::client::{ClientConfig, Connect as _, Established, OpenStream};
+use rpc_core::connect::{Bootstrap, Wanted};
 use rpc_core::policy::keepalive::Keepalive;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -19,7 +19,7 @@ use crate::test_stream::Stream;
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Least time between two pings, and between a ping and its call, as servers have it by default.
+/// Minimum time between two pings, and between a ping and its call: the default of gRPC servers.
 const PING_INTERVAL_MIN: Duration = Duration::from_secs(300);
 
 const STRIKES_MAX: u32 = 2;
@@ -30,7 +30,7 @@ const PING: u8 = 6;
 const GO_AWAY: u8 = 7;
 const ACK: u8 = 1;
 
-/// Opens streams to a server in this process.
+/// Opens streams to an in-process server.
 #[derive(Debug)]
 struct Opener(UnboundedSender<DuplexStream>);
 
@@ -45,7 +45,7 @@ impl OpenStream for Opener {
     }
 }
 
-/// A server that answers no call, and counts pings.
+/// A server that answers no call and counts pings.
 struct StrictServer {
     stream: DuplexStream,
     has_call: bool,
@@ -58,7 +58,7 @@ impl StrictServer {
         Self { stream, has_call: false, last_ping: None, strikes: 0 }
     }
 
-    /// Serves one connection, and sends the time of each ping.
+    /// Serves one connection, and reports the time of each ping.
     async fn serve(mut self, pings: UnboundedSender<Instant>) -> io::Result<()> {
         self.stream.read_exact(&mut [0; 24]).await?;
         self.send(SETTINGS, 0, &[]).await?;
@@ -127,7 +127,7 @@ impl Rig {
         futures::future::join(connecting, served).await.0.expect("it listens")
     }
 
-    /// The times of the pings that have come, since `began`.
+    /// Returns the times of the pings so far, relative to `began`.
     fn pings_since(&mut self, began: Instant) -> Vec<Duration> {
         let pings = std::iter::from_fn(|| self.pings.try_recv().ok());
         pings.map(|at| at - began).collect()
@@ -142,7 +142,7 @@ async fn calls_outlive_the_ping_rule_by_default() {
     sleep(2 * HOUR).await;
     assert!(!call.is_finished() && connection.is_open());
     let pings = rig.pings_since(began);
-    // A server that is gone is still found.
+    // A dead server is still detected.
     assert!((20..=24).contains(&pings.len()), "{pings:?}");
 }
 

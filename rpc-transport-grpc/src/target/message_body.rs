@@ -1,8 +1,8 @@
-//! The body of a request that is one message: its last frame says that it is the last.
+//! The body of a request with one message, whose last frame is marked as the last.
 //!
-//! tonic's body of a stream learns its end behind its last message, so that each unary call would
-//! end with an empty DATA frame. A server counts small DATA frames that are not the last of their
-//! stream, and h2 ends a connection with too many of them.
+//! tonic's stream body learns of its end only after its last message. Each unary call would
+//! therefore end with an empty DATA frame. Servers count small DATA frames that are not the last of
+//! their stream, and h2 ends a connection with too many of them.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -13,7 +13,7 @@ use tonic::Status;
 
 use super::call::IsAsked;
 
-/// gRPC's prefix: a flag, and the length of the message.
+/// Length of gRPC's prefix in bytes: a flag, and the length of the message.
 const PREFIX_LEN: usize = 5;
 
 /// A body of one message.
@@ -24,14 +24,16 @@ pub(super) struct MessageBody {
 }
 
 impl MessageBody {
+    /// Creates a body for `message`.
+    ///
     /// # Errors
     ///
-    /// If the message is longer than gRPC's prefix can say.
+    /// Returns an error if the message is too long for gRPC's prefix.
     pub(super) fn new(message: &Bytes, is_asked: IsAsked) -> Result<Self, Status> {
         let len = u32::try_from(message.len());
         let len = len.map_err(|_| Status::resource_exhausted("the message is over 4 GiB long"))?;
         let mut framed = BytesMut::with_capacity(PREFIX_LEN + message.len());
-        // No message of a client is compressed.
+        // The client never compresses its messages.
         framed.put_u8(0);
         framed.put_u32(len);
         framed.put_slice(message);
@@ -51,7 +53,8 @@ impl Body for MessageBody {
         Poll::Ready(self.framed.take().map(|framed| Ok(Frame::data(framed))))
     }
 
-    // The length stays unsaid: hyper would make a `content-length` of it, which gRPC has not.
+    // Leaves `size_hint` at its default: hyper would turn an exact one into a `content-length`,
+    // which gRPC does not use.
     fn is_end_stream(&self) -> bool {
         self.framed.is_none()
     }

@@ -1,8 +1,8 @@
-//! `grpc://` and `grpcs://`: farcall's stubs call servers of gRPC.
+//! `grpc://` and `grpcs://`: farcall stubs that call gRPC servers.
 //!
-//! A connection over HTTP/2 takes the place of a session of farcall's in the same channel, which
-//! connects, backs off, repeats and logs as ever. It is given whole calls, encoded, and answers
-//! them with tonic's own client code.
+//! Inside a channel, an HTTP/2 connection takes the place of a farcall session. The channel
+//! connects, backs off, retries and logs as usual. It hands the connection whole, encoded calls,
+//! and tonic's own client code makes them.
 
 mod call;
 mod connection;

@@ -1,22 +1,21 @@
-//! The pings of a channel to gRPC servers, at a pace that they accept.
+//! The ping interval of a channel to gRPC servers.
 //!
-//! gRPC's servers end connections for pings that come without calls, or sooner than five minutes
-//! after the last one, unless they are told to accept more (gRFC A8). Such an end doubles the
-//! interval of the channel.
+//! Unless configured otherwise, a gRPC server ends a connection for pings without calls, or for
+//! pings less than five minutes apart (gRFC A8). Such an end doubles the channel's interval.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rpc_core::policy::keepalive::Keepalive;
 
-/// Interval where the channel's keepalive is the default one: the least that gRPC's servers accept
-/// by default.
+/// Interval if the channel's keepalive is the default: the minimum that gRPC servers accept by
+/// default.
 const INTERVAL_DEFAULT: Duration = Duration::from_secs(5 * 60);
 
-/// Longest interval. hyper adds it to instants.
+/// Maximum interval. hyper adds it to instants.
 const INTERVAL_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// The pings of one channel.
+/// The ping interval of one channel.
 #[derive(Debug)]
 pub(super) struct PingPace {
     keepalive: Option<Keepalive>,
@@ -24,8 +23,8 @@ pub(super) struct PingPace {
 }
 
 impl PingPace {
-    /// Pings by the channel's keepalive. The default of farcall's own connections stands for the
-    /// default of gRPC's.
+    /// Creates the pace for a channel's keepalive. Replaces the default of farcall's own
+    /// connections with gRPC's.
     pub(super) fn new(keepalive: Option<Keepalive>) -> Self {
         let keepalive = keepalive.map(|keepalive| match keepalive == Keepalive::default() {
             true => keepalive.with_interval(INTERVAL_DEFAULT),
@@ -34,7 +33,7 @@ impl PingPace {
         Self { keepalive, doublings: AtomicU32::new(0) }
     }
 
-    /// The rules for the next connection; `None` for no pings.
+    /// Returns the keepalive of the next connection; `None` for no pings.
     pub(super) fn keepalive(&self) -> Option<Keepalive> {
         let factor = 1_u32.checked_shl(self.doublings.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
         self.keepalive.map(|keepalive| {
@@ -43,9 +42,10 @@ impl PingPace {
         })
     }
 
-    /// Doubles the interval of connections that are made from now on. A server causes as many lines
-    /// as there are doublings.
+    /// Doubles the interval of future connections. Logs once per doubling, so a server causes a
+    /// bounded number of lines.
     pub(super) fn slow_down(&self, server: &str) {
+        // Stops at the maximum. Further doublings would change nothing and log each time.
         if self.keepalive().is_none_or(|keepalive| keepalive.interval >= INTERVAL_MAX) {
             return;
         }

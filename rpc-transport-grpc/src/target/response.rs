@@ -1,10 +1,13 @@
-//! A server's response as tonic's client code may read it.
+//! Server responses, checked before tonic's client code reads them.
 //!
-//! tonic takes the status in the headers of a response for how the call ended, although messages or
-//! trailers come behind them: a failure would hide what the server has answered, and a response
-//! that broke off behind its message would have ended. It looks at no codec, and says
-//! `UNIMPLEMENTED` of an encoding that this side lacks, where that is the server's mistake. It decodes
-//! whatever body comes, so that the page of a proxy would be a message with a broken prefix.
+//! tonic trusts three things that it should not:
+//! * A status in the headers. tonic takes it for the end of the call even if messages or trailers
+//!   follow. A failure would hide the server's answer, and a response truncated after its message
+//!   would count as complete.
+//! * The codec and the encoding. tonic ignores the codec, and reports an encoding that this side
+//!   lacks as `UNIMPLEMENTED`, although that is the server's mistake.
+//! * The body. tonic decodes whatever arrives, so the error page of a proxy becomes a message with
+//!   a broken prefix.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,17 +24,17 @@ use super::http_error::{HttpError, has_status, mend_end};
 use crate::compression::is_built_in;
 use crate::content_type::ContentType;
 
-/// The headers that tell how a call ended.
+/// The headers that carry the end of a call.
 const ENDS: [&str; 3] = [GRPC_STATUS, GRPC_MESSAGE, GRPC_DETAILS];
 
 const GRPC_ENCODING: &str = "grpc-encoding";
 
-/// Takes a response, with what tonic makes of it in order.
+/// Accepts a response, and repairs the parts that tonic would misread.
 ///
 /// # Errors
 ///
-/// With the status of the call if the response has no messages that can be read: its own, or that
-/// of HTTP, or `INTERNAL`, as gRPC has it for a server's mistakes.
+/// Returns the status of the call if the response has no readable messages: the response's own,
+/// that of HTTP, or `INTERNAL`, which gRPC prescribes for a server's mistakes.
 pub(super) async fn admit<B>(
     server: &Arc<str>,
     response: Response<B>,
@@ -41,26 +44,31 @@ where
 {
     let (mut head, body) = response.into_parts();
     let error = HttpError::new(server, head.status, &head.headers);
+    // Trailers-only responses put the status into the headers, and only there is it the end.
     if body.is_end_stream() {
         if !has_status(&head.headers) {
             return Err(error.into_status(&head.headers, &[]));
         }
         mend_end(&mut head.headers);
-        // No message comes that could have it.
+        // No message follows that could use it. tonic would refuse the response for an unknown
+        // encoding.
         head.headers.remove(GRPC_ENCODING);
         return Ok(Response::from_parts(head, Checked::new(body, None, HeaderMap::new())));
     }
     let is_grpc = match head.headers.get(CONTENT_TYPE) {
-        Some(value) => ContentType::of(value) != ContentType::Foreign,
-        // tonic's clients do without.
+        Some(value) => ContentType::parse(value) != ContentType::Foreign,
+        // tonic's clients accept a response without a content type.
         None => head.status == StatusCode::OK,
     };
     if !is_grpc {
+        // Reads the page for the message: it usually names the proxy that sent it.
         return Err(error.read(head.headers, body).await);
     }
+    // With another HTTP status, the codec of the page is beside the point.
     if head.status == StatusCode::OK {
         check(server, &head.headers)?;
     }
+    // A status here is only a candidate. It counts if nothing follows it.
     let ended = take_ends(&mut head.headers);
     Ok(Response::from_parts(head, Checked::new(body, Some(error), ended)))
 }
@@ -70,7 +78,7 @@ fn check(server: &str, headers: &HeaderMap) -> Result<(), Status> {
         Err(Status::internal(format!("the server at {server} answers in {what} {value:?}")))
     };
     if let Some(value) = headers.get(CONTENT_TYPE)
-        && ContentType::of(value) == ContentType::OtherCodec
+        && ContentType::parse(value) == ContentType::OtherCodec
     {
         return mistake("the codec", value);
     }
@@ -80,7 +88,7 @@ fn check(server: &str, headers: &HeaderMap) -> Result<(), Status> {
     }
 }
 
-/// Takes a valid end out of the headers, and drops another one.
+/// Takes a valid end out of the headers. Drops an invalid one.
 fn take_ends(headers: &mut HeaderMap) -> HeaderMap {
     let mut ended = HeaderMap::new();
     if headers.contains_key(GRPC_STATUS) {
@@ -94,12 +102,14 @@ fn take_ends(headers: &mut HeaderMap) -> HeaderMap {
     ended
 }
 
-/// A body whose end has a valid status. Behind it comes what the headers said of the end if nothing
-/// else does: a proxy may have sent the headers of a response without a body apart from their end.
+/// A body that always ends with a valid status.
+///
+/// If the body brings no status, the one from the headers follows it: a proxy may have sent a
+/// response without a body as separate headers and end.
 #[derive(Debug)]
 pub(super) struct Checked<B> {
     body: B,
-    /// The error of a body that ends without a valid status; `None` once it has ended.
+    /// The error for an end without a valid status; `None` once the body has ended.
     error: Option<HttpError>,
     ended: HeaderMap,
     has_begun: bool,
@@ -110,9 +120,10 @@ impl<B> Checked<B> {
         Self { body, error, ended, has_begun: false }
     }
 
-    /// Checks that the first bytes of a body are a message's: its flag is 0 or 1.
+    /// Checks that the first byte of the body is a message's flag, 0 or 1.
     fn check_data(&mut self, data: Bytes) -> Result<Frame<Bytes>, Status> {
         if let Some(flag) = data.first() {
+            // The response has data, so the status in the headers was not its end.
             self.ended.clear();
             let is_message = *flag <= 1 || self.has_begun;
             self.has_begun = true;
@@ -123,7 +134,7 @@ impl<B> Checked<B> {
         Ok(Frame::data(data))
     }
 
-    /// Gives trailers a valid status: their own, or that of the headers.
+    /// Gives the trailers a valid status: their own, or that of the headers.
     fn check_trailers(&mut self, mut trailers: HeaderMap) -> Result<Frame<Bytes>, Status> {
         mend_end(&mut trailers);
         let ended = std::mem::take(&mut self.ended);
@@ -150,14 +161,16 @@ impl<B: Body<Data = Bytes, Error = Status> + Unpin> Body for Checked<B> {
         let polled = ready!(Pin::new(&mut self.body).poll_frame(cx));
         Poll::Ready(match polled.map(|frame| frame.map(Frame::into_data)) {
             Some(Ok(Ok(data))) => Some(self.check_data(data)),
-            // HTTP/2 has no third kind of frame in a body.
+            // An HTTP/2 body has only these two kinds of frames.
             Some(Ok(Err(frame))) => {
                 Some(self.check_trailers(frame.into_trailers().unwrap_or_default()))
             }
             Some(Err(status)) => {
+                // The body's own error is the end. It needs no second one.
                 self.error = None;
                 Some(Err(status))
             }
+            // Ended without trailers. tonic would report a missing status in its own terms.
             None => self.error.is_some().then(|| self.check_trailers(HeaderMap::new())),
         })
     }
@@ -193,7 +206,7 @@ mod tests {
         http_body_util::Empty::new().map_err(|it: std::convert::Infallible| match it {})
     }
 
-    /// The `grpc-status` of the headers and of the trailers that tonic is shown.
+    /// Returns the `grpc-status` of the headers and of the trailers that tonic sees.
     fn shown(frames: Frames) -> Result<[Option<String>; 2], Status> {
         let body = StreamBody::new(stream::iter(frames));
         let mut response = Response::new(body);
@@ -208,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_tell_the_end_where_nothing_comes_behind_them() {
+    fn headers_carry_the_end_if_nothing_follows_them() {
         let data = |bytes: &'static [u8]| Ok(Frame::data(Bytes::from_static(bytes)));
         let trailers = |name: &'static str| {
             let mut trailers = HeaderMap::new();
@@ -232,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_has_ended_leaves_its_status_in_the_headers() {
+    fn an_ended_body_keeps_its_status_in_the_headers() {
         let mut response = Response::new(empty());
         response.headers_mut().insert(GRPC_STATUS, "9".parse().unwrap());
         let admitted = admit(response).unwrap();
@@ -241,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_the_servers_mistake() {
+    fn unreadable_responses_are_the_servers_mistake() {
         for (name, value, is_read) in [
             ("content-type", "application/grpc+proto", true),
             ("content-type", "application/grpc+json", false),

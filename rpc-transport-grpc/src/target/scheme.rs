@@ -1,25 +1,25 @@
-//! Whether there is TLS around HTTP/2.
+//! The use of TLS on an HTTP/2 connection.
 
-/// Whether there is TLS around a connection over HTTP/2.
+/// The use of TLS on an HTTP/2 connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
-    /// There is none: `grpc://`.
+    /// No TLS: `grpc://`.
     Plain,
-    /// There is: `grpcs://`.
+    /// TLS: `grpcs://`.
     Tls,
 }
 
 impl Scheme {
-    /// The scheme of the server's address.
-    pub(super) fn of_address(self) -> &'static str {
+    /// Returns the scheme of the server's address.
+    pub(super) fn address_scheme(self) -> &'static str {
         match self {
             Self::Plain => "grpc",
             Self::Tls => "grpcs",
         }
     }
 
-    /// The scheme that requests name (`:scheme`).
-    pub(super) fn of_requests(self) -> &'static str {
+    /// Returns the scheme that requests name (`:scheme`).
+    pub(super) fn request_scheme(self) -> &'static str {
         match self {
             Self::Plain => "http",
             Self::Tls => "https",

@@ -3,13 +3,14 @@
 use std::io;
 
 use futures::future::BoxFuture;
-use rpc_core::connect::{Bootstrap, ClientConfig, OpenStream};
+use rpc_core::client::{ClientConfig, OpenStream};
+use rpc_core::connect::Bootstrap;
 use tokio::net::TcpStream;
 
 use super::{GrpcConnector, Scheme};
 use crate::test_stream::Stream;
 
-/// A connector over TCP.
+/// Returns a connector over TCP.
 pub(super) fn connector(authority: String, config: ClientConfig) -> GrpcConnector {
     GrpcConnector::new(Scheme::Plain, authority.clone(), Opener(authority), config)
 }

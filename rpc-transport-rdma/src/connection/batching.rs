@@ -12,7 +12,7 @@
 /// has something to do meanwhile.
 const HELD_FRAMES_MAX: usize = 16;
 
-/// Whether posting is held back.
+/// The state of a connection's held-back posts.
 #[derive(Debug, Default)]
 pub(crate) enum Batching {
     /// Everything is posted at once.
@@ -26,7 +26,7 @@ pub(crate) enum Batching {
 }
 
 impl Batching {
-    /// Whether nothing is posted now, where so many frames wait.
+    /// Returns true if nothing is posted now, with this number of waiting frames.
     pub(super) fn holds_back(&self, outgoing_len: usize) -> bool {
         match self {
             Self::Off => false,
@@ -51,12 +51,12 @@ impl Batching {
     }
 }
 
-/// What became of a connection whose completions are handled.
+/// The state of a connection after its completions were handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BatchEnd {
     /// It keeps batching until the callers that it has woken have run.
     Held,
-    /// What it had to send is posted, as far as it may be.
+    /// Its outgoing work is posted, as far as the device takes it.
     Posted,
     /// Its queue pairs are halted, and nothing is in flight.
     Drained,
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn batching_goes_on_after_several_frames_of_which_none_is_answered_yet() {
+    fn batching_continues_after_several_unanswered_frames() {
         for (frame_count, outgoing_len, holds) in
             [(0, 0, false), (1, 0, false), (2, 0, true), (2, 1, false), (9, 0, true)]
         {

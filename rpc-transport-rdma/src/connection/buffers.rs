@@ -59,8 +59,7 @@ impl Bind for Binding {
     }
 }
 
-/// What the peer may read until it releases it: from the moment that memory is found for a frame,
-/// which is written into it, until that is free again.
+/// A frame's memory that the peer may read, from its allocation until it is free again.
 #[derive(Debug)]
 pub(crate) enum RndvPayload {
     /// Holds the whole frame.
@@ -76,7 +75,7 @@ pub(crate) enum RndvPayload {
         /// They keep the loan, and so the memory.
         _bytes: Bytes,
         _share: OwnedSemaphorePermit,
-        /// What it counts of the lent memory that the peer may hold.
+        /// Charge for the lent memory that the peer may hold.
         _charge: Charge<PeerKey>,
     },
 }

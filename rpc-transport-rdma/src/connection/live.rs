@@ -10,7 +10,7 @@ use crate::connection::queue_pairs::QueuePairs;
 use crate::proto::clock::Clock;
 use crate::verbs::VerbsError;
 
-/// What a connection has under its lock.
+/// The part of a connection that its lock protects.
 #[derive(Debug)]
 pub(crate) struct Live {
     pub(crate) state: State,
@@ -18,11 +18,12 @@ pub(crate) struct Live {
     pub(crate) batching: Batching,
     /// The deadline that the worker's timer was told of.
     pub(super) armed: Option<Instant>,
-    /// What has to be done when the lock is released, in this order.
+    /// Actions to carry out after the lock is released, in this order. They may run code of the
+    /// application, which could take the lock again.
     pub(super) after: Vec<Action>,
 }
 
-/// What was carried out of the state's actions.
+/// The effect of the state's actions that were carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Obeyed {
     Nothing,

@@ -43,7 +43,7 @@ pub(crate) struct Connection {
     number: u32,
     /// The numbers of those that carry READs alone.
     read_numbers: Vec<u32>,
-    /// How the peer reaches it.
+    /// Address at which the peer reaches it.
     pub(crate) reach: LocalAddress,
     pub(crate) worker: Arc<WorkerShared<Self>>,
     /// Memory that large frames are sent from, and are read into, as this peer may have it.
@@ -192,11 +192,11 @@ impl Connection {
                     self.stopped.notify_waiters();
                     self.worker.send(Command::Withheld(Arc::clone(self), prefix, reason));
                 }
-                Action::LogStall(words) => {
+                Action::LogStall(stall) => {
                     let (tag, device) = (self.tag, self.worker.attachment.device().name());
                     rpc_core::limited_log!(
                         target: "farcall::rdma",
-                        of_process, WARN, "an RDMA connection stalls", tag, device, %words
+                        of_process, WARN, "an RDMA connection stalls", tag, device, %stall
                     );
                 }
                 Action::GiveUpLastReceives => {
@@ -218,7 +218,7 @@ impl Connection {
         }
     }
 
-    /// Has the worker's timer call for the next deadline, if that is before what it knows of.
+    /// Arms the worker's timer for the next deadline, if that is earlier than the armed one.
     fn arm(&self, live: &mut Live) {
         if let Some(at) = live.state.next_deadline()
             && live.armed.is_none_or(|armed| at < armed)
@@ -291,8 +291,8 @@ impl Connection {
         self.send(Outgoing::Control(header))
     }
 
-    /// Has the probes of both sides carry proofs of the TLS session. False when the connection has
-    /// ended, or a probe has come.
+    /// Makes the probes of both sides carry proofs of the TLS session. Returns false if the
+    /// connection has ended, or an unbound probe has arrived.
     pub(crate) fn bind(self: &Arc<Self>, binding: PathBinding) -> bool {
         self.with_live(|live, _| live.state.bind(binding)).unwrap_or(false)
     }
@@ -354,8 +354,7 @@ impl Connection {
         TransportError::Closed { reason }
     }
 
-    /// Whether a probe of the peer has come over the connection, and the connection has not ended
-    /// since.
+    /// Returns true if a probe of the peer has arrived and the connection has not ended since.
     pub(crate) fn is_probed(&self) -> bool {
         matches!(&*self.life(), Life::Alive(live) if live.state.is_probed())
     }
@@ -419,7 +418,8 @@ impl Connection {
         arrivals
     }
 
-    /// Whether a completion may end the wait of a task: for a slot, for room, for a READ.
+    /// Returns true if a completion of this kind may end a task's wait: for a slot, for room, for a
+    /// READ.
     fn may_wake(&self, kind: WorkKind) -> bool {
         kind != WorkKind::Send
             || self.frames.available_permits() == 0
@@ -492,13 +492,13 @@ impl Connection {
     }
 }
 
-/// What a connection is made with, besides its state.
+/// The parts that a connection is made with, besides its state.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimits {
-    /// Whose share of the worker's memory it takes.
+    /// Peer whose share of the worker's memory it takes.
     pub(crate) peer: PeerKey,
     pub(crate) frame_len_max: usize,
-    /// What is counted of it.
+    /// Counters of the connection.
     pub(crate) counters: Arc<Counters>,
 }
 

@@ -35,7 +35,7 @@ impl Connection {
         ended.is_err() && self.is_drained()
     }
 
-    /// Whether the queue pairs are halted and nothing is in flight. For the worker's task.
+    /// Returns true if the queue pairs are halted and nothing is in flight. For the worker's task.
     pub(crate) fn is_drained(&self) -> bool {
         match &*self.life() {
             Life::Alive(live) => live.queues.is_drained(),
@@ -43,7 +43,7 @@ impl Connection {
         }
     }
 
-    /// Whether posting is held back.
+    /// Returns true if posting is held back.
     #[cfg(test)]
     pub(crate) fn is_batching(&self) -> bool {
         matches!(&*self.life(), Life::Alive(live) if !matches!(live.batching, Batching::Off))

@@ -27,7 +27,7 @@ use crate::verbs::{
     QueuePair, QueuePairConfig, UnknownCompletion, VerbsError, Window, Work,
 };
 
-/// Whether the end of a connection waits for the device to say that it takes no more receives.
+/// The wait of a connection's end for the device's last-WQE-reached events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LastReceives {
     Awaited,
@@ -40,7 +40,7 @@ pub(crate) struct QueuePairs {
     /// Carries messages, and READs where there are no queue pairs for them.
     messages: QueuePair,
     reads: ReadQueues,
-    /// What is not posted yet.
+    /// Work that is not posted yet.
     batch: VecDeque<Work>,
     /// For every message in `batch` or posted, in order, what comes back with its completion; none
     /// for one in a control slot.
@@ -106,7 +106,7 @@ impl QueuePairs {
         self.messages.deallocate_window(binding);
     }
 
-    /// Has something wait for the next post.
+    /// Queues work for the next post.
     pub(crate) fn push(&mut self, transmit: Transmit<VerbsBuffers>) {
         match transmit {
             Transmit::Message { slot, len, takes_key: invalidate, permit } => {
@@ -227,8 +227,8 @@ impl QueuePairs {
         }
     }
 
-    /// Whether they are halted and have given everything back, and the device has said that it
-    /// takes no more receives for them, or is not waited for any longer.
+    /// Returns true if the queue pairs are halted and have given everything back, and the device
+    /// has reported their last receives or is not waited for any longer.
     pub(crate) fn is_drained(&self) -> bool {
         self.messages.is_drained()
             && self.reads.is_drained()
@@ -296,12 +296,12 @@ struct ReadQueue {
     batch: VecDeque<Work>,
 }
 
-/// What came of posting READs.
+/// The result of posting READs.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Posted {
     /// Calls into the device.
     pub(crate) posts: u64,
-    /// Whether something is left, and no completion will say when the device takes it.
+    /// Set if some are left and no completion will signal that the device has room for them.
     pub(crate) must_retry: bool,
 }
 
@@ -374,7 +374,7 @@ impl ReadQueues {
         self.0.iter().position(|queue| queue.queue_pair.number() == number)
     }
 
-    /// Has a READ wait for its post; gives it back when there is no such queue pair.
+    /// Queues a READ for its post. Returns it if there is no such queue pair.
     pub(crate) fn push(&mut self, position: usize, read: Work) -> Result<(), Work> {
         match self.0.get_mut(position) {
             Some(queue) => queue.batch.push_back(read),
@@ -426,12 +426,12 @@ impl ReadQueues {
         queue_pairs.filter(|it| it.number() == number).for_each(QueuePair::handle_last_receive);
     }
 
-    /// Whether the device is still to say that of one of them.
+    /// Returns true if the device has not yet reported the last receive of one of them.
     pub(crate) fn awaits_last_receive(&self) -> bool {
         self.0.iter().any(|queue| queue.queue_pair.awaits_last_receive())
     }
 
-    /// Whether all were halted and everything has come back.
+    /// Returns true if all were halted and all work has come back.
     pub(crate) fn is_drained(&self) -> bool {
         self.0.iter().all(|queue| queue.queue_pair.is_drained())
     }

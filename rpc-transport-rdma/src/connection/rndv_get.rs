@@ -124,7 +124,7 @@ impl Connection {
     }
 }
 
-/// What no pool has is refused by the pool, by name.
+/// Returns the length to allocate. A length beyond `usize` saturates: the pool refuses it by name.
 fn len_of(due: &Due) -> usize {
     usize::try_from(due.len).unwrap_or(usize::MAX)
 }

@@ -17,7 +17,7 @@ pub enum DeviceError {
     NoMatchingGid {
         /// The address that was looked for.
         address: IpAddr,
-        /// What was found instead.
+        /// The ports that were found.
         found: Vec<FoundPort>,
     },
     /// No active port has a GID that a peer could be given.
@@ -25,7 +25,7 @@ pub enum DeviceError {
     NoUsablePort {
         /// The local address of the connection, whose family the GID must have on Ethernet.
         address: IpAddr,
-        /// What was found instead.
+        /// The ports that were found.
         found: Vec<FoundPort>,
     },
     /// The place of the GID table that the configuration names has no GID for the address.
@@ -38,13 +38,13 @@ pub enum DeviceError {
         index: u8,
         /// The local address of the connection.
         address: IpAddr,
-        /// What was found instead.
+        /// The ports that were found.
         found: Vec<FoundPort>,
     },
     /// No port is active and has a GID that a peer could be given.
     #[error("no RDMA port is active and has an address; found: {}", list(found))]
     NoActivePort {
-        /// What was found instead.
+        /// The ports that were found.
         found: Vec<FoundPort>,
     },
     /// A port could serve the address and is not active.
@@ -72,7 +72,7 @@ pub enum DeviceError {
         device: String,
         /// The port.
         port: u8,
-        /// How many ports it has.
+        /// Number of its ports.
         port_count: u8,
     },
     /// A device could not be listed, opened or asked.

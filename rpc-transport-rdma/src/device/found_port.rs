@@ -24,7 +24,7 @@ pub struct FoundPort {
     pub gids: Vec<GidEntry>,
 }
 
-/// What each port of a device has now.
+/// Returns the current state of each port of a device.
 pub(crate) fn ports_of(device: &Device) -> Result<Vec<FoundPort>, VerbsError> {
     let table = device.gid_table()?;
     let ports = 1..=device.attributes().port_count;

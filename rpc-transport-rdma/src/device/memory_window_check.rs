@@ -1,4 +1,4 @@
-//! Whether a device's memory windows do what they should, found out by using them.
+//! Checks a device's memory windows by using them.
 //!
 //! What a device says of itself proves nothing: some claim windows that do not work, and some do
 //! not report the key that a message took away, without which a revoked key cannot be told from a
@@ -18,7 +18,7 @@ use crate::verbs::{
     SharedReceiveQueueConfig, VerbsError, Work, WorkKind,
 };
 
-/// How long the whole check may take.
+/// Maximum time of the whole check.
 const LIMIT: Duration = Duration::from_millis(500);
 
 /// Bytes that are read: more than one packet on any path, and an odd number.
@@ -38,7 +38,7 @@ pub enum WindowFault {
     /// The device says that it has none.
     #[error("the device has no memory windows")]
     None,
-    /// What the check needs cannot be had, the window included.
+    /// An object that the check needs could not be made, the window included.
     #[error("a check of its memory windows could not be set up: {0}")]
     Setup(#[from] VerbsError),
     /// There is no memory for the check.
@@ -56,13 +56,13 @@ pub enum WindowFault {
     /// A step failed that should not have.
     #[error("memory windows do not work: {step}: {error}")]
     Step {
-        /// What was tried.
+        /// The operation that failed.
         step: &'static str,
-        /// What the device said.
+        /// The device's error.
         #[source]
         error: CompletionError,
     },
-    /// What was read through a window was not what it was bound to.
+    /// The bytes read through a window were not those that it was bound to.
     #[error("memory windows do not work: what was read through one is not what is there")]
     WrongBytes,
     /// A message took a key away, and the device does not say so or says another.
@@ -85,7 +85,7 @@ pub fn check_windows(port: &Port) -> Result<(), WindowFault> {
     Check::new(port)?.run()
 }
 
-/// Whose work it is; the number is the tag of the queue pair.
+/// The queue pair that posted the work. The number is its tag.
 #[derive(Clone, Copy)]
 enum Side {
     Owner = 0,
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn without_windows_they_are_not_used_and_if_required_that_is_an_error() {
+    fn required_windows_that_do_not_work_are_an_error() {
         let sim = ScriptedDevice::new();
         let port = sim.port(&sim.device());
         assert_eq!(RkeyScope::Auto.on(&port).unwrap(), RkeyScope::Region);

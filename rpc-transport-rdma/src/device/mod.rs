@@ -1,4 +1,4 @@
-//! Which port of which device serves a connection.
+//! Chooses the device and the port that serve a connection.
 //!
 //! By default that is the port that has the connection's local address. On RoCE its RoCE v2 GID
 //! equals the address: never the first entry of the table or the last. On InfiniBand its GID is in

@@ -14,7 +14,7 @@ pub struct PortName {
 }
 
 impl PortName {
-    /// Whether a port is meant.
+    /// Returns true if the name includes the port.
     pub(super) fn includes(&self, found: &FoundPort) -> bool {
         self.device == found.device && self.port.is_none_or(|port| port == found.port)
     }

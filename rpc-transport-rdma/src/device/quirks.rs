@@ -47,7 +47,7 @@ struct Kernel {
     minor: u16,
 }
 
-/// What the check has shown on a kernel release.
+/// The results of the check on a kernel release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Evidence {
     /// Every READ that completed was whole.
@@ -178,11 +178,11 @@ pub(crate) fn check(device: &Device, config: &RdmaConfig) -> Result<(), Declined
 }
 
 impl RkeyScope {
-    /// What is used on a port under this policy: a window's scope or a region's.
+    /// Returns the scope that this policy gives on a port: a window's or a region's.
     ///
     /// # Errors
     ///
-    /// [`WindowFault`] when windows are required and not possible.
+    /// Returns [`WindowFault`] if windows are required and not possible.
     pub(crate) fn on(self, port: &Port) -> Result<Self, WindowFault> {
         let device = port.device.name();
         let defect = port.device.window_defect();

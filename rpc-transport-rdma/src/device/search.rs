@@ -8,7 +8,7 @@ use crate::PortChoice;
 use crate::device::found_port::infiniband_gid_of;
 use crate::verbs::{Device, Gid, GidEntry, Port, PortState, Provider, VerbsError};
 
-/// What to look for by an address.
+/// A search for a port by address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PortQuery<'a> {
     /// The local address that peers reach the port by.
@@ -24,7 +24,7 @@ pub struct Search {
     pub address: IpAddr,
     /// The ports that may be used; all if there are none.
     pub names: Vec<PortName>,
-    /// How to choose between them.
+    /// The choice among several ports.
     pub choice: PortChoice,
     /// The only place of a port's GID table that may be used; all if there is none.
     pub gid_index: Option<u8>,
@@ -202,7 +202,7 @@ fn open_all(
     Ok(devices)
 }
 
-/// Whether every port that is named exists.
+/// Checks that every named port exists.
 fn check_ports(devices: &[Device], names: &[PortName]) -> Result<(), DeviceError> {
     for name in names {
         let device = devices.iter().find(|device| device.name() == name.device);
@@ -366,11 +366,11 @@ mod tests {
             [(0, PortChoice::Nearest), (2, PortChoice::Address), (9, PortChoice::Nearest)]
         {
             let error = at(index, choice).unwrap_err();
-            let words = format!(
+            let text = format!(
                 "no active RDMA port can serve 10.0.0.1 with the GID at rdma.gid_index {index}; \
                  found: both port 1: 0 is 10.0.0.1 (RoceV1), 1 is"
             );
-            assert!(error.starts_with(&words), "{error}");
+            assert!(error.starts_with(&text), "{error}");
         }
         assert!(can_serve(&both, &[], Some(1)) && !can_serve(&both, &[], Some(0)));
     }
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_down_or_has_no_address_or_another_name_serves_no_connection() {
+    fn ports_that_do_not_match_serve_no_connection() {
         let here = [(ADDRESS, GidKind::RoceV2)];
         let up = port("up", PortState::Active, &here);
         assert!(can_serve(&up, &[], None) && can_serve(&up, &["up:1".parse().unwrap()], Some(0)));

@@ -1,4 +1,4 @@
-//! How far devices are from the processors that this process may run on.
+//! The distance of devices from the processors that this process may run on.
 //!
 //! Linux has the node of a device and the distances between nodes in sysfs. A device whose node is
 //! not known, like one in software, is as far as any.

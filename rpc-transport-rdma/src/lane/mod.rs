@@ -1,15 +1,15 @@
-//! What a worker's task shares with its connections, and how they reach it.
+//! The state that a worker's task shares with its connections.
 //!
 //! Lock order: `table` and `commands` are leaves. Neither is held while a connection's lock is
 //! taken or a handle to a connection is dropped, since the last handle takes `table` again.
 //!
 //! # Silent peers and late workers
 //!
-//! A peer of which nothing comes in may be silent, or this side may not have read what it said:
-//! user code can block all threads of a runtime. The worker says when it has read everything and
-//! when it goes to sleep, at the cost of a look at the clock a turn. Another task tells by that,
-//! without the queue, whether something may lie unread. It speaks of the worker and not of one
-//! connection.
+//! If nothing arrives from a peer, the peer may be silent, or this side may not have read its
+//! messages: user code can block all threads of a runtime. So the worker records when it has read
+//! everything and when it goes to sleep, at the cost of reading the clock once per turn. From that
+//! record another task can tell, without touching the queue, that something may lie unread. The
+//! record is the worker's, not a connection's.
 
 pub(crate) mod outstanding;
 pub(crate) mod timers;
@@ -46,10 +46,11 @@ const WORN_PART: u32 = 10;
 /// The reason given to connections that come after the worker's end.
 pub(crate) const DEAD: &str = "the RDMA lane has ended with the tokio runtime of its task";
 
-/// What connections and the worker's task share; `C` is a connection.
+/// The state that connections and the worker's task share; `C` is a connection.
 pub(crate) struct WorkerShared<C> {
     pub(crate) config: RdmaConfig,
-    /// Where the worker's task runs. Connections are closed from anywhere, a destructor included.
+    /// Runtime of the worker's task. Connections can be closed from any thread, even in a
+    /// destructor.
     pub(crate) runtime: Handle,
     pub(crate) attachment: Attachment,
     pub(crate) send_slots: Arc<SlotPool>,
@@ -69,13 +70,13 @@ pub(crate) struct WorkerShared<C> {
     /// The deadlines of its connections.
     pub(crate) timers: Arc<Timers>,
     pub(crate) table: Mutex<Table<C>>,
-    /// What waits for the worker's task; `None` when that has ended.
+    /// Commands for the worker's task. `None` after it has ended.
     pub(crate) commands: Mutex<Option<Vec<Command<C>>>>,
-    /// Whether there may be some, for a task that looks with every poll.
+    /// Set if there may be commands, for a task that checks with every poll.
     pub(crate) has_commands: AtomicBool,
     pub(crate) command_sent: Notify,
     pub(crate) last_poll: LastPoll,
-    /// Whether the turn has woken or spawned a task that may still wait for the worker's thread.
+    /// Set if the turn has woken or spawned a task that may still wait for the worker's thread.
     pub(crate) has_woken: AtomicBool,
     /// Ends the worker's task, and is set when that has ended by itself.
     pub(crate) stop: CancellationToken,
@@ -234,12 +235,12 @@ impl<C> WorkerShared<C> {
         self.send(Command::Stop);
     }
 
-    /// Whether its task has ended.
+    /// Returns true if the worker's task has ended.
     pub(crate) fn is_dead(&self) -> bool {
         self.table().is_dead
     }
 
-    /// How many connections the worker has.
+    /// Returns the number of connections of the worker.
     pub(crate) fn connection_count(&self) -> usize {
         self.table().by_tag.len()
     }
@@ -249,12 +250,12 @@ impl<C> WorkerShared<C> {
         self.sources.bytes().registered + self.sinks.bytes().registered
     }
 
-    /// What of those lies in explicit huge pages.
+    /// Returns the part of those bytes that lies in explicit huge pages.
     pub(crate) fn huge_page_bytes(&self) -> u64 {
         self.sources.bytes().in_huge_pages + self.sinks.bytes().in_huge_pages
     }
 
-    /// How many send slots are not free.
+    /// Returns the number of send slots in use.
     pub(crate) fn send_slots_in_use(&self) -> usize {
         (self.send_slots.count() as usize).saturating_sub(self.send_slots.available())
     }
@@ -264,7 +265,7 @@ impl<C> WorkerShared<C> {
         self.attachment.missing_receives()
     }
 
-    /// Whether so many slots are missing that new connections should have another worker.
+    /// Returns true if so many slots are missing that new connections should use another worker.
     pub(crate) fn is_worn(&self) -> bool {
         let missing = self.missing_slots();
         missing > 0 && missing.saturating_mul(WORN_PART) >= self.config.receive_slots.into()
@@ -383,14 +384,15 @@ impl<C> fmt::Debug for WorkerShared<C> {
 }
 
 impl<C> WorkerShared<C> {
-    /// Whether something may have come in for the worker's connections that the worker has not
-    /// read: an event waits for it while it sleeps, or it is late. One system call at most.
+    /// Returns true if something may have arrived for the worker's connections that it has not
+    /// read: it sleeps while an event waits for it, or it is late. Makes at most one system call.
     pub(crate) fn has_unread(&self) -> bool {
         let is_late = self.last_poll.is_late(Instant::now());
         is_late.unwrap_or_else(|| self.attachment.has_event())
     }
 
-    /// Whether it sleeps and has done all that it was asked for. For tests on one thread.
+    /// Returns true if the worker sleeps and has done everything that it was asked for. For tests
+    /// on one thread.
     #[cfg(test)]
     pub(crate) fn is_asleep(&self) -> bool {
         let has_commands = self.has_commands.load(Ordering::Relaxed);
@@ -405,10 +407,10 @@ impl<C> WorkerShared<C> {
 /// and far shorter than the default `keepalive.timeout`.
 const LATE_AFTER: Duration = Duration::from_millis(100);
 
-/// What stands for the time of the last look while the worker sleeps.
+/// Value in place of the time of the last poll while the worker sleeps.
 const ASLEEP: u64 = u64::MAX;
 
-/// When the worker last read everything there was. Written by the worker's task alone.
+/// The time at which the worker last read everything. Only the worker's task writes it.
 #[derive(Debug)]
 pub(crate) struct LastPoll {
     start: Instant,
@@ -434,7 +436,7 @@ impl LastPoll {
         self.at.store(ASLEEP, Ordering::Relaxed);
     }
 
-    /// Whether the worker should have read by now; `None` while it sleeps.
+    /// Returns true if the worker should have read by now. `None` while it sleeps.
     pub(crate) fn is_late(&self, now: Instant) -> Option<bool> {
         let micros = self.at.load(Ordering::Relaxed);
         let at = self.start.checked_add(Duration::from_micros(micros));

@@ -107,7 +107,8 @@ impl OutstandingBuffers {
         next.map(|at| at.max(Deadline::after(now, self.warn_after / 8).0))
     }
 
-    /// When a buffer is logged. Any configured time may be added: more than a year is a year.
+    /// Returns the time at which a buffer is logged. A configured time of more than a year counts
+    /// as a year.
     fn due_at(&self, since: Instant) -> Instant {
         Deadline::after(since, self.warn_after).0
     }

@@ -23,8 +23,7 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// Has the connection with this tag called when `at` has passed. The caller may hold that
-    /// connection's lock.
+    /// Arms the timer of the connection with this tag. The caller may hold that connection's lock.
     pub(crate) fn arm(&self, at: Instant, tag: u32) {
         let is_first = {
             let mut deadlines = self.deadlines();
@@ -91,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn deadlines_pass_in_their_order_and_those_of_the_gone_not_at_all() {
+    fn deadlines_pass_in_order_and_ended_connections_have_none() {
         let (timers, now) = (Timers::default(), Instant::now());
         let at = |seconds| now + Duration::from_secs(seconds);
         assert_eq!(timers.take_passed(now), Err(None));

@@ -1,4 +1,4 @@
-//! What the runtime sees of RDMA: an upgrade of a connection, and the transport that it becomes.
+//! RDMA as the runtime sees it: an upgrade of a connection, and the transport that it becomes.
 
 mod obstacle;
 mod oob;

@@ -1,4 +1,4 @@
-//! What stands in the way of a path, by the error that says so.
+//! Classifies errors by the obstacle that they put in a path's way.
 
 use rpc_core::connect::{Declined, Obstacle};
 
@@ -15,7 +15,7 @@ pub(super) fn in_use(reason: String) -> Declined {
     Declined::with(Obstacle::InUse, reason)
 }
 
-/// What an error of a device or of a search for one stands for.
+/// Returns the obstacle behind an error of a device or of a search for one.
 fn obstacle(error: &(dyn std::error::Error + 'static)) -> Obstacle {
     let device: Option<&DeviceError> = error.downcast_ref();
     let verbs = match device {
@@ -42,13 +42,13 @@ fn obstacle(error: &(dyn std::error::Error + 'static)) -> Obstacle {
 /// An error with its causes, in one line.
 pub(super) fn declined(error: &(dyn std::error::Error + 'static)) -> Declined {
     let obstacle = obstacle(error);
-    let mut words = error.to_string();
+    let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        words = format!("{words}: {error}");
+        text = format!("{text}: {error}");
         cause = error.source();
     }
-    Declined::with(obstacle, words)
+    Declined::with(obstacle, text)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Whether the GID that a peer says it has can be that of the host that says so.
+//! Checks that the GID in a peer's offer can belong to the host that sent it.
 //!
 //! The GID of an offer is where this host's device will send packets to, and the kernel resolves it
 //! first. A forged one makes this host send RoCE packets to a third host, to all hosts of a link,
@@ -17,12 +17,12 @@ use rpc_core::transport::Addresses;
 use crate::PortChoice;
 use crate::verbs::{Endpoint, Gid, LinkLayer};
 
-/// Which GIDs the peer of one connection may have.
+/// The GIDs that the peer of one connection may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PeerGid {
     /// The one that is the peer's address on the bootstrap, if that is known.
     Address(Option<IpAddr>),
-    /// That of any single host: ports are not chosen by the connection's addresses.
+    /// Any GID of a single host: ports are not chosen by the connection's addresses.
     AnyHost,
 }
 
@@ -65,7 +65,7 @@ impl PeerGid {
     }
 }
 
-/// Whether an address can be that of a single host.
+/// Returns true if an address can belong to a single host.
 fn is_of_one_host(address: IpAddr) -> bool {
     let is_broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
     !(address.is_unspecified() || address.is_multicast() || is_broadcast)

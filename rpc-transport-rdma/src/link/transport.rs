@@ -24,7 +24,8 @@ use crate::worker::{Worker, WorkerShared};
 pub(crate) struct RdmaTransport {
     connection: Arc<Connection>,
     bootstrap: Mutex<Option<Box<dyn Bootstrap>>>,
-    /// What the peer receives at a time. A frame has its share until the peer has released it.
+    /// Bytes that the peer receives at a time. A frame holds its share until the peer has released
+    /// it.
     large_budget: ByteBudget,
     _worker: Arc<Worker>,
 }
@@ -151,7 +152,7 @@ struct FrameMemory {
     permit: OwnedSemaphorePermit,
 }
 
-/// Where the frame is.
+/// The location of a frame.
 #[derive(Debug)]
 enum Place {
     /// In the slot itself, behind room for the message's header.

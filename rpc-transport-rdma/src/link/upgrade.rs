@@ -38,12 +38,12 @@ use crate::worker::set::WorkerSet;
 use crate::worker::{Place, Worker};
 use crate::{DeviceStatus, LaneInfo, RdmaConfig, RkeyScope};
 
-/// How long the peer may take to answer a probe: at the default timeout and retries a queue pair
-/// gives up after about half a second, twice that on a device that stretches its timeouts.
+/// Maximum time of a probe's answer. With the default timeout and retries a queue pair gives up
+/// after about half a second, or twice that on a device that stretches its timeouts.
 const PROOF_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long a handshake waits for entries of the completion queue that a poll of the worker's task
-/// frees: that task is woken for it, and is late by a scheduler's slice or a few, not by this.
+/// Maximum wait of a handshake for entries of the completion queue that a poll of the worker's task
+/// frees. The handshake wakes that task, which then lags by a few slices of the scheduler at most.
 const ENTRIES_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Control slots of a connection: the window of a default connection's releases and cancels, half
@@ -77,8 +77,8 @@ impl RdmaUpgrade {
         Self { devices, config, workers }
     }
 
-    /// What each worker in use has: its device, its connections, and the memory that all of them
-    /// receive into.
+    /// Returns the state of each worker in use: its device, its connections, and the memory that
+    /// all of them receive into.
     #[must_use]
     pub fn lanes(&self) -> Vec<LaneInfo> {
         self.workers.map(|device, number, worker| LaneInfo {
@@ -104,7 +104,7 @@ impl RdmaUpgrade {
         })
     }
 
-    /// What is known of every device that is or was in use, its events included.
+    /// Returns the state of every device that is or was in use, with its events.
     #[must_use]
     pub fn devices(&self) -> Vec<DeviceStatus> {
         self.devices.status()
@@ -132,8 +132,8 @@ impl RdmaUpgrade {
 
     fn first_worker(&self, port: &Port) -> Result<Worker, Declined> {
         let rkey_scope = self.config.rkey_scope.on(port).map_err(|error| {
-            let (name, words) = (port.device.name(), declined(&error).reason);
-            excluded(format!("rdma.rkey_scope is window, and for {name} {words}"))
+            let (name, text) = (port.device.name(), declined(&error).reason);
+            excluded(format!("rdma.rkey_scope is window, and for {name} {text}"))
         })?;
         let config = RdmaConfig { rkey_scope, ..self.config.clone() };
         Worker::start(&port.device, &config).map_err(|error| declined(&error))
@@ -157,7 +157,7 @@ impl RdmaUpgrade {
         let worker = self.worker(&port)?;
         // Keys and queues of one opening of a device mean nothing to another.
         let port = Port { device: worker.shared.attachment.device().clone(), ..port };
-        let peer = PeerKey::of(addresses);
+        let peer = PeerKey::new(addresses.peer);
         // This side proves what it offers itself, and waits for no client.
         let unproven = offer.map(|_| worker.shared.take_unproven(peer)).transpose();
         let unproven = unproven.map_err(in_use)?;
@@ -238,9 +238,9 @@ struct LocalEnd {
     /// are gone.
     holding: HeldQuota,
     epoch: u32,
-    /// Whose share of the device's memory it takes.
+    /// Peer whose share of the device's memory it takes.
     peer: PeerKey,
-    /// What a client's place counts until it is proven.
+    /// Charge for a client's place until the client is proven.
     unproven: Option<Charge<PeerKey>>,
 }
 
@@ -260,8 +260,8 @@ impl LocalEnd {
         self.worker.shared.config.rkey_scope == RkeyScope::Window
     }
 
-    /// How many windows the connection may have: as many as would fit if every connection had
-    /// that many.
+    /// Returns the maximum number of a connection's memory windows: as many as fit if every
+    /// connection had that many.
     fn memory_windows_max(&self) -> usize {
         let device_max = self.worker.shared.attachment.device().attributes().windows_max;
         let share = device_max / self.worker.shared.config.max_connections.max(1);
@@ -291,9 +291,9 @@ impl LocalEnd {
         let connected = path.queues.connect(peer, &shared.config.connect);
         let connection = Connection::new(place.tag, Arc::clone(&shared), path, limits);
         let connection = Arc::new(connection);
-        if let Err(words) = shared.register(place, &connection, connection.numbers().collect()) {
+        if let Err(text) = shared.register(place, &connection, connection.numbers().collect()) {
             connection.end();
-            return Err(Declined::new(words));
+            return Err(Declined::new(text));
         }
         if let Err(error) = connected {
             // Some of its queue pairs may be connected: the worker drains them as it does others.
@@ -394,8 +394,8 @@ impl PendingOffer for PendingEnd {
 impl Candidate for ConnectedEnd {
     fn bind(&mut self, binding: PathBinding) -> Result<(), Declined> {
         let is_bound = self.connection.as_ref().is_some_and(|connection| connection.bind(binding));
-        let words = "a probe has come before the path could be bound to the TLS session";
-        is_bound.then_some(()).ok_or_else(|| Declined::new(words))
+        let text = "a probe has come before the path could be bound to the TLS session";
+        is_bound.then_some(()).ok_or_else(|| Declined::new(text))
     }
 
     fn prove(&mut self) -> BoxFuture<'_, Result<(), Declined>> {

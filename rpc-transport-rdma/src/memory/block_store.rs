@@ -29,7 +29,7 @@ pub struct MemlockArbiter {
     stores: Mutex<Vec<Weak<BlockStore>>>,
 }
 
-/// What buffers are made of, and go back to.
+/// The store that buffers are made from and return to.
 pub(super) struct BlockStore {
     pub(super) device: Device,
     pub(super) access: Access,
@@ -120,7 +120,7 @@ pub(super) struct LentTable {
 struct Entry {
     len: usize,
     region: Arc<Region>,
-    /// Where in the region the buffer begins.
+    /// Offset of the buffer in the region.
     offset: usize,
 }
 
@@ -155,7 +155,7 @@ impl Lent {
         self.len
     }
 
-    /// Whether it has no bytes, which is never.
+    /// Returns true if it has no bytes, which is never the case.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0

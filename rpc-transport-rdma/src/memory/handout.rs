@@ -1,4 +1,4 @@
-//! What a buffer holds of its earlier users when its pool hands it out.
+//! The contents of a buffer when its pool hands it out.
 //!
 //! A pool keeps buffers registered, and with them their contents: erasing every one would cost as
 //! much as copying every message. It is necessary in two cases, and only for the bytes that
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use super::block_store::{BlockStore, Placed};
 use super::{Access, LargeBuffer};
 
-/// What the first bytes of a buffer hold when it is handed out, up to its length.
+/// The contents of the first bytes of a buffer at its handout, up to its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Handout {
     /// Whatever the last user left there, since the next one writes all of it.

@@ -49,7 +49,7 @@ impl LargeBuffer {
         self.len = self.capacity();
     }
 
-    /// What the device may do with it.
+    /// Returns the device's access to the buffer.
     #[must_use]
     pub fn access(&self) -> Access {
         self.store.access
@@ -74,11 +74,11 @@ impl LargeBuffer {
         self.bind_from(window, 0)
     }
 
-    /// As [`LargeBuffer::bind`], to what of it begins at `from`.
+    /// Binds a window like [`LargeBuffer::bind`], to the part of the buffer that begins at `from`.
     ///
     /// # Panics
     ///
-    /// As `bind`, and if `from` is beyond its end.
+    /// Panics like `bind`, and if `from` is beyond the buffer's end.
     #[must_use]
     pub fn bind_from(&self, window: Window, from: usize) -> Binding {
         assert!(from <= self.len, "a window from {from} on: {self:?}");
@@ -188,7 +188,7 @@ impl Sink {
         self.buffer.len()
     }
 
-    /// Whether it has no bytes.
+    /// Returns true if it has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

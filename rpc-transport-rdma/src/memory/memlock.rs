@@ -1,4 +1,4 @@
-//! What is pinned under `RLIMIT_MEMLOCK`, and who may pin more.
+//! The memory pinned under `RLIMIT_MEMLOCK`, and the callers that may pin more.
 //!
 //! `RLIMIT_MEMLOCK` counts all of a process's registrations, so a pool that meets it asks the
 //! others to let go of what they keep unused, and then waits until memory is given back.
@@ -24,7 +24,7 @@ pub(super) struct Memlock {
     pinned_count: AtomicUsize,
 }
 
-/// How memory is registered.
+/// A way to register memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LockMode {
     /// While others may register too, as long as no caller has met the limit.
@@ -88,8 +88,8 @@ impl Memlock {
         Pinned(Arc::clone(self))
     }
 
-    /// Whether anything is pinned, so that waiting may help. Under an exclusive permit the answer
-    /// can only fall from true to false.
+    /// Returns true if anything is pinned, so that waiting may help. Under an exclusive permit the
+    /// answer can only change from true to false.
     pub(super) fn has_pinned(&self) -> bool {
         self.pinned_count.load(Ordering::SeqCst) > 0
     }

@@ -1,4 +1,4 @@
-//! Which callers wait when no more memory can be pinned, and which are refused.
+//! Callers that wait when no more memory can be pinned, and callers that are refused.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ fn limited(bytes_max: usize) -> (SimNetwork, SimDevice, [Arc<RegionPool>; 2]) {
 }
 
 #[tokio::test]
-async fn who_meets_the_limit_waits_for_what_another_is_only_just_pinning() {
+async fn a_caller_at_the_limit_waits_for_pins_in_progress() {
     let (network, sim, [sources, sinks]) = limited(MIB);
     let hold = sim.hold_registrations();
     let first = tokio::spawn(async move { sources.take(LEN).await });

@@ -1,4 +1,4 @@
-//! What one peer may have of a pool of large buffers.
+//! A peer's share of a pool of large buffers.
 //!
 //! All connections of a device have its pools in common. A buffer that is taken here counts as the
 //! peer's until it is dropped: one to send from until the peer has released it, one that a frame
@@ -13,8 +13,8 @@ use rpc_core::quota::{Bound, Charge, Share};
 use super::{LargeBuffer, Lent, PoolError, RegionPool};
 use crate::quota::semaphore::PeerShare;
 
-/// Which part of a pool one peer may hold of what applications were lent: half of what is lent at
-/// most. A buffer that is offered does not come back before every peer has released it.
+/// Divisor of a pool's size that bounds one peer's part of the lent memory: half of the memory that
+/// is lent at most. A buffer that is offered does not come back before every peer has released it.
 const LENT_PART: u64 = 4;
 
 /// A pool, as connections of one peer may use it.
@@ -27,7 +27,7 @@ pub(crate) struct PoolShare {
 }
 
 impl RegionPool {
-    /// What a peer may have of the pool.
+    /// Returns the share of a peer.
     pub(crate) fn share(self: &Arc<Self>, peer: PeerKey) -> PoolShare {
         let bound = match peer {
             PeerKey::Local => Bound::Fixed(u64::MAX),
@@ -52,26 +52,26 @@ impl PoolShare {
         Some((lent, charge))
     }
 
-    /// As [`RegionPool::try_take_at_once`], and [`PoolError::Exhausted`] also when the peer has its
-    /// share.
+    /// Takes a buffer like [`RegionPool::try_take_at_once`].
     ///
     /// # Errors
     ///
-    /// As `RegionPool::try_take_at_once`.
+    /// Returns the errors of `RegionPool::try_take_at_once`, and [`PoolError::Exhausted`] also if
+    /// the peer has its share.
     pub(crate) fn try_take_at_once(&self, len: usize) -> Result<LargeBuffer, PoolError> {
         self.pool.try_take_at_once_for(&self.share, len)
     }
 
-    /// As [`RegionPool::take`], waiting also while the peer has its share.
+    /// Takes a buffer like [`RegionPool::take`], and waits while the peer has its share.
     ///
     /// # Errors
     ///
-    /// As `RegionPool::take`, and [`PoolError::OverShare`] when the peer has had its share for as
-    /// long as the pool lets anything wait.
+    /// Returns the errors of `RegionPool::take`, and [`PoolError::OverShare`] if the peer has had
+    /// its share for the pool's maximum wait.
     ///
     /// # Cancel safety
     ///
-    /// As `RegionPool::take`.
+    /// Safe, like `RegionPool::take`.
     pub(crate) async fn take(&self, len: usize) -> Result<LargeBuffer, PoolError> {
         self.pool.take_for(&self.share, len).await
     }

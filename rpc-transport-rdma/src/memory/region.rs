@@ -57,13 +57,13 @@ impl Region {
         self.len
     }
 
-    /// Whether it has no bytes, which is never.
+    /// Returns true if it has no bytes, which is never the case.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// What pages it is made of.
+    /// Returns the kind of its pages.
     #[must_use]
     pub fn page_kind(&self) -> PageKind {
         self.page_kind
@@ -122,7 +122,7 @@ impl Region {
         self.local_key
     }
 
-    /// Whether it is registered with this opening of a device.
+    /// Returns true if it is registered with this opening of a device.
     pub(crate) fn is_of(&self, device: &Device) -> bool {
         self.device.is_same(device)
     }

@@ -36,7 +36,7 @@ use crate::memory::slabs::{SMALLEST_BYTES, SizeClass};
 use crate::quota::semaphore::{FairSemaphore, PeerShare, TooMuch};
 use crate::sys::provider::{Device, VerbsError, page_len};
 
-/// How long to wait for a buffer, unless a pool is told otherwise.
+/// Default of the maximum wait for a buffer.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Large registered buffers within a budget of bytes.
@@ -49,21 +49,21 @@ pub struct RegionPool {
     /// Permits for what applications may be lent: half of the budget, so that what they hold on to
     /// never keeps messages from being sent.
     lendable: Arc<Semaphore>,
-    /// What of lent memory is offered to each peer.
+    /// Shares of the peers in offered lent memory.
     lent_shares: Arc<Quota<PeerKey>>,
     store: Arc<BlockStore>,
 }
 
-/// What a pool is made with.
+/// The rules of a pool.
 #[derive(Debug, Clone, Copy)]
 pub struct PoolRules {
-    /// What the device may do with its buffers.
+    /// The device's access to the pool's buffers.
     pub access: Access,
-    /// What buffers hold at first.
+    /// Contents of buffers at their handout.
     pub handout: Handout,
     /// Bytes in use and registered at most, rounded down to multiples of 8 KiB.
     pub bytes_max: u64,
-    /// How long to wait for a buffer at most.
+    /// Maximum wait for a buffer.
     pub wait_max: Duration,
 }
 
@@ -87,7 +87,7 @@ pub enum PoolError {
     OverShare {
         /// Length asked for.
         len: usize,
-        /// What the peer has, in bytes.
+        /// Bytes that the peer has.
         held: u64,
         /// The budget.
         bytes_max: u64,
@@ -105,14 +105,14 @@ pub enum PoolError {
     Register(#[from] VerbsError),
 }
 
-/// What a pool has of memory, in bytes.
+/// A pool's memory, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PoolBytes {
     /// Buffers in use, counted in whole size classes.
     pub in_use: u64,
     /// Everything registered, in use or not.
     pub registered: u64,
-    /// What of it lies in explicit huge pages.
+    /// The part in explicit huge pages.
     pub in_huge_pages: u64,
 }
 
@@ -161,13 +161,13 @@ impl RegionPool {
         }
     }
 
-    /// As [`RegionPool::try_take`], for a task that may not be held up: what would take long to
-    /// register, or cannot be registered now, is [`PoolError::Exhausted`].
+    /// Takes a buffer like [`RegionPool::try_take`], for a task that must not be held up. Memory
+    /// that would take long to register, or cannot be registered now, is [`PoolError::Exhausted`].
     ///
     /// # Errors
     ///
-    /// [`PoolError::TooLarge`], [`PoolError::Exhausted`], or [`PoolError::Register`] when waiting
-    /// with [`RegionPool::take`] would not help.
+    /// Returns [`PoolError::TooLarge`], [`PoolError::Exhausted`], or [`PoolError::Register`] if
+    /// waiting with [`RegionPool::take`] would not help.
     pub fn try_take_at_once(self: &Arc<Self>, len: usize) -> Result<LargeBuffer, PoolError> {
         self.try_take_at_once_for(&self.own_share(), len)
     }
@@ -271,12 +271,12 @@ impl RegionPool {
         Some(LentBuffer::new(hand_out(&self.store, placed, len, self.lent_handout()), share))
     }
 
-    /// As [`RegionPool::try_lend`], and registers memory of any length on a thread of its own.
-    /// Waits for nothing else.
+    /// Lends a buffer like [`RegionPool::try_lend`], and registers memory of any length on a thread
+    /// of its own. Waits for nothing else.
     ///
     /// # Cancel safety
     ///
-    /// Cancelled, nothing is lent.
+    /// Cancelling lends nothing.
     pub async fn lend(self: &Arc<Self>, len: usize) -> Option<LentBuffer> {
         let share = self.share_for(len)?;
         let class = self.class_for(len).ok()?;
@@ -288,7 +288,8 @@ impl RegionPool {
         Some(LentBuffer::new(hand_out(&self.store, placed, len, self.lent_handout()), share))
     }
 
-    /// What an application finds in a buffer: peers may read all of it if its key opens it.
+    /// Returns the contents of a lent buffer at its handout. A peer can read all of it if its key
+    /// opens it.
     fn lent_handout(&self) -> Handout {
         match self.store.access {
             Access::Source => Handout::Erased,
@@ -307,7 +308,7 @@ impl RegionPool {
         self.store.lent.find(bytes)
     }
 
-    /// What the device may do with the buffers.
+    /// Returns the device's access to the buffers.
     #[must_use]
     pub fn access(&self) -> Access {
         self.store.access
@@ -319,7 +320,7 @@ impl RegionPool {
         u64::from(self.units_max) * SMALLEST_BYTES as u64
     }
 
-    /// What the pool has of memory.
+    /// Returns the pool's memory.
     #[must_use]
     pub fn bytes(&self) -> PoolBytes {
         let table = self.store.table();
@@ -337,12 +338,12 @@ impl RegionPool {
         (self.store.table().in_use() * SMALLEST_BYTES) as u64
     }
 
-    /// What a peer may have of the buffers, and what of lent memory within `bound`.
+    /// Returns a peer's share of the buffers, and its share of lent memory within `bound`.
     pub(super) fn shares(&self, peer: PeerKey, bound: Bound) -> (PeerShare, Arc<Share<PeerKey>>) {
         (self.units.share(peer), self.lent_shares.share(peer, bound))
     }
 
-    /// What this process may have for itself: as much as there is.
+    /// Returns the share of this process itself, which is unlimited.
     fn own_share(&self) -> PeerShare {
         self.units.share(PeerKey::Local)
     }

@@ -93,7 +93,7 @@ async fn a_wait_for_the_budget_is_bounded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_that_room_is_lacking_for_gets_it_when_blocks_come_back() {
+async fn a_waiter_without_room_is_served_when_blocks_return() {
     let sim = ScriptedDevice::new();
     let pool = RegionPool::new(&sim.device(), Access::Sink, 64 << 10);
     let mut blocks: Vec<_> = (0..8).map(|_| pool.try_take(8 * KIB).unwrap()).collect();
@@ -111,7 +111,7 @@ async fn a_waiter_that_room_is_lacking_for_gets_it_when_blocks_come_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn memory_that_cannot_be_pinned_is_taken_from_what_others_leave_unused() {
+async fn unpinnable_memory_comes_from_unused_pools() {
     let sim = ScriptedDevice::new();
     let arbiter = Arc::new(MemlockArbiter::default());
     let (pool, other) = (bounded(&sim, 64 * KIB, &arbiter), bounded(&sim, 64 * KIB, &arbiter));

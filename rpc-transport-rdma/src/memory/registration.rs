@@ -28,7 +28,7 @@ pub(super) enum Refusal {
     /// The device or the system refused.
     Register {
         error: VerbsError,
-        /// Whether anything was pinned that its holder may give back.
+        /// Set if anything was pinned that its holder may give back.
         may_come_free: bool,
     },
 }
@@ -38,7 +38,7 @@ impl Refusal {
         matches!(self, Self::Register { error: VerbsError::MemoryLock { .. }, .. })
     }
 
-    /// Whether `len` bytes may be there when others give some back.
+    /// Returns true if `len` bytes may become free when others give some back.
     pub(super) fn may_come_free(&self, len: usize) -> bool {
         match self {
             Self::Full => true,
@@ -114,11 +114,11 @@ impl Registration {
         }
     }
 
-    /// As [`Registration::run`], on a thread that may take its time if it takes long.
+    /// Registers like [`Registration::run`], on a thread of its own if that takes long.
     ///
     /// # Cancel safety
     ///
-    /// Cancelled, the slab is registered for the next caller, or not begun.
+    /// If cancelled, the slab is registered for the next caller, or not begun.
     pub(super) async fn run_where_it_may(
         self,
         permit: RegistrationPermit,
@@ -164,7 +164,7 @@ const CUT_LEN_MAX: usize = 64 << 10;
 /// The longest slab that is cut: registering it takes about 60 us.
 const SLAB_LEN_MAX: usize = super::registration::REGISTER_IN_PLACE_LEN_MAX;
 
-/// What a table answers a caller that wants a block.
+/// The answer of a table to a caller that wants a block.
 enum Next {
     /// There is one.
     Block(Block<Region>),
@@ -202,7 +202,8 @@ impl BlockStore {
         }
     }
 
-    /// As [`BlockStore::grow`] for a caller that cannot wait; registers at most `len_max` bytes.
+    /// Grows like [`BlockStore::grow`], for a caller that cannot wait. Registers at most `len_max`
+    /// bytes.
     pub(super) fn try_grow(
         self: &Arc<Self>,
         class: SizeClass,
@@ -226,7 +227,7 @@ impl BlockStore {
         }
     }
 
-    /// What to try after a refusal, if there is anything.
+    /// Returns the next mode to try after a refusal.
     fn give_up(&self, mode: LockMode, refusal: Refusal) -> Result<LockMode, Refusal> {
         if mode == LockMode::Exclusive || !refusal.is_over_lock_limit() {
             return Err(refusal);
@@ -251,7 +252,7 @@ impl BlockStore {
         Next::Register(Registration::new(Arc::clone(self), plan))
     }
 
-    /// How many blocks a slab of the class may have.
+    /// Returns the maximum number of blocks in a slab of the class.
     pub(super) fn blocks_max(&self, class: SizeClass) -> u32 {
         // A peer that may read one buffer by a key may read all of what the key opens.
         if self.access == Access::Source || class.bytes() > CUT_LEN_MAX {

@@ -1,4 +1,4 @@
-//! Which blocks of which slabs are free, and when there is room for another slab.
+//! The free blocks of all slabs, and the room for another slab.
 //!
 //! ```text
 //!   plan ──register──> add ──> free ──pop──> in use ──push──> free ──evict──> gone
@@ -51,7 +51,7 @@ struct Entry<R> {
 #[derive(Debug, Clone, Copy)]
 struct Free {
     index: u32,
-    /// As [`Block::written`].
+    /// Value of [`Block::written`].
     written: usize,
 }
 
@@ -59,9 +59,9 @@ struct Free {
 #[derive(Debug)]
 pub(super) struct Block<R> {
     pub(super) region: Arc<R>,
-    /// Where in the region it begins.
+    /// Offset in the region.
     pub(super) offset: usize,
-    /// How many of its first bytes may have been written to; the others are zero.
+    /// Number of first bytes that may have been written; the others are zero.
     pub(super) written: usize,
     slab: usize,
     index: u32,

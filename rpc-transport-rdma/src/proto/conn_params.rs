@@ -20,14 +20,14 @@ const VERSION: u32 = 2;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ConnParams {
     pub(crate) endpoint: Endpoint,
-    /// What every message to this end has to carry.
+    /// Number that every message to this end must carry.
     pub(crate) epoch: u32,
-    /// How many messages may be sent before the first grant.
+    /// Number of messages that the peer may send before the first grant.
     pub(crate) grant: u32,
     /// The longest message that this end's slots take.
     pub(crate) slot_len: u32,
-    /// Whether what this end offers is opened by windows, so that the peer's ATS should invalidate
-    /// the key.
+    /// Set if memory windows open this end's offers, so that the peer's ATS should invalidate the
+    /// key.
     pub(crate) has_memory_windows: bool,
     /// Queue pairs for READs alone, beside the one of `endpoint`. Empty from a peer that does not
     /// know of them.
@@ -64,7 +64,7 @@ struct RawBlob {
     read_ends: Vec<RawReadEnd>,
 }
 
-/// What of a queue pair differs from the one that carries messages.
+/// The parameters in which a READ queue pair differs from the one that carries messages.
 #[derive(Clone, PartialEq, Eq, Message)]
 struct RawReadEnd {
     #[prost(uint32, tag = "1")]
@@ -254,9 +254,9 @@ mod tests {
             ("link layers", of_end(Endpoint { link_layer: LinkLayer::InfiniBand, ..end(17) })),
             ("address families", of_end(Endpoint { gid: ipv6, ..end(17) })),
         ];
-        for (words, conn_params) in bad {
+        for (text, conn_params) in bad {
             let reason = conn_params.check(&end(20), 1000).unwrap_err().reason;
-            assert!(reason.contains(words), "{reason}");
+            assert!(reason.contains(text), "{reason}");
         }
     }
 

@@ -18,7 +18,7 @@ pub struct Endpoint {
     pub mtu: Mtu,
     /// READs that it can have outstanding in either direction.
     pub reads_max: u8,
-    /// What carries the port's packets.
+    /// Link layer of the port.
     pub link_layer: LinkLayer,
 }
 
@@ -62,7 +62,7 @@ impl fmt::Debug for Gid {
     }
 }
 
-/// What carries the packets of a port.
+/// The link layer of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkLayer {
     /// InfiniBand: ports are addressed by LID.

@@ -48,7 +48,8 @@ pub(crate) const SEGMENTS_MAX: usize = 16;
 pub(crate) const RTS_LEN_MAX: usize =
     MESSAGE_HEADER_LEN + RTS_LEN + SEGMENTS_MAX * SEGMENT_LEN + HEADER_LEN;
 
-/// What an offer of one segment takes of a slot beside the message's header and the frame's head.
+/// Bytes that an offer of one segment takes of a slot, besides the message's header and the frame's
+/// head.
 pub(crate) const RTS_EXTRA_LEN: usize = RTS_LEN + SEGMENT_LEN;
 
 // What the rule for `rdma.slot_len` says in words.
@@ -66,21 +67,21 @@ pub(crate) struct MessageHeader {
     pub(crate) grant: Grant,
 }
 
-/// What every message says of credit.
+/// The credit part of every message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Grant {
-    /// How many ordinary messages the sender of this may be sent in all.
+    /// Total number of ordinary messages that the receiver may send to the sender.
     pub(crate) count: u32,
-    /// How many control messages have come in: pure grants, probes and answers.
+    /// Number of control messages received: pure grants, probes and answers.
     pub(crate) control_seen: u16,
-    /// Whether the sender has more to send than credit.
+    /// Set if the sender has more to send than credit.
     pub(crate) wants_more: bool,
 }
 
 /// The bit of the kind that says [`Grant::wants_more`].
 const WANTS_MORE: u8 = 0x80;
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MessageKind {
     /// A whole frame follows.
@@ -106,13 +107,13 @@ pub(crate) enum MessageKind {
 }
 
 impl MessageKind {
-    /// Whether it takes a slot of the reserve and no credit.
+    /// Returns true if it takes a slot of the reserve and no credit.
     pub(crate) fn is_reserved(self) -> bool {
         matches!(self, Self::Grant | Self::Probe | Self::ProbeAnswer)
     }
 }
 
-/// How an offer ended.
+/// The end of an offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AtsStatus {
     /// Everything was read.

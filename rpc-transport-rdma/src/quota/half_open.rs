@@ -57,7 +57,7 @@ impl HalfOpen {
         Ok(charge)
     }
 
-    /// What all addresses have.
+    /// Returns the count of all addresses.
     pub(crate) fn count(&self) -> usize {
         usize::try_from(self.0.total()).unwrap_or(usize::MAX)
     }
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_has_half_of_what_is_free_and_another_half_of_the_rest() {
+    fn each_address_gets_half_of_the_free_places() {
         for (proven, expected) in [(0, [8, 4]), (8, [4, 2]), (15, [1, 0]), (16, [0, 0])] {
             let unproven = HalfOpen::new();
             let silent = fill(&unproven, peer(2), proven);

@@ -21,11 +21,11 @@ use std::hash::Hash;
 
 use rpc_core::quota::Bound;
 
-/// What a holder asks for.
+/// A holder's claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Claim<K> {
     pub(crate) holder: K,
-    /// How much the holder may have.
+    /// Bound on the holder's amount.
     pub(crate) bound: Bound,
     pub(crate) amount: u64,
 }
@@ -71,22 +71,22 @@ impl<K: Copy + Eq + Hash> FairQueue<K> {
         Self { max, total: 0, holders, heads, last_number: 0 }
     }
 
-    /// What there is.
+    /// Returns the total amount that exists.
     pub(crate) fn max(&self) -> u64 {
         self.max
     }
 
-    /// What all holders have.
+    /// Returns the amount that all holders have.
     pub(crate) fn total(&self) -> u64 {
         self.total
     }
 
-    /// Whether there is as much, whichever holder may have it.
+    /// Returns true if `amount` is free for some holder.
     pub(crate) fn has_room(&self, amount: u64) -> bool {
         self.total.checked_add(amount).is_some_and(|total| total <= self.max)
     }
 
-    /// What one holder has.
+    /// Returns the amount of one holder.
     pub(crate) fn held(&self, holder: K) -> u64 {
         self.holders.get(&holder).map_or(0, |entry| entry.held)
     }
@@ -175,7 +175,7 @@ impl<K: Copy + Eq + Hash> FairQueue<K> {
         Some((ticket, amount))
     }
 
-    /// Whether a holder of `held` may have `amount` more.
+    /// Returns true if a holder of `held` may have `amount` more.
     fn admits(&self, held: u64, bound: Bound, amount: u64) -> bool {
         // What a holder has is part of the total, so that no sum overflows if there is room.
         let (after, total) = (held.saturating_add(amount), self.total.saturating_add(amount));
@@ -195,8 +195,8 @@ impl<K: Copy + Eq + Hash> FairQueue<K> {
     }
 }
 
-/// Whether a holder of `held` would have more, with `amount`, than one that has waited for longer
-/// and has `least`.
+/// Returns true if a holder of `held` would then have more than `least`, which a holder has that
+/// waited longer.
 fn is_unfair(held: u64, amount: u64, least: Option<u64>) -> bool {
     least.is_some_and(|least| held.saturating_add(amount) > least)
 }

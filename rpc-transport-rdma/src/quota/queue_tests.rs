@@ -1,4 +1,4 @@
-//! Who is served, in what order, and that every claim that can be served is.
+//! The order of service, and that every claim is served that can be.
 
 use proptest::prelude::*;
 
@@ -46,7 +46,7 @@ fn a_holder_that_has_nothing_may_have_more_than_its_share() {
 }
 
 #[test]
-fn small_claims_do_not_overtake_a_long_one_of_a_holder_that_has_nothing() {
+fn small_claims_do_not_overtake_an_empty_holders_long_one() {
     let mut queue = FairQueue::new(16);
     assert!(queue.try_take(claim(1, 4)) && queue.try_take(claim(2, 4)));
     queue.wait(3, 12);
@@ -63,7 +63,7 @@ fn small_claims_do_not_overtake_a_long_one_of_a_holder_that_has_nothing() {
 }
 
 #[test]
-fn a_holder_is_served_before_one_that_has_more_although_it_asked_later() {
+fn a_poorer_holder_is_served_before_an_earlier_richer_one() {
     let mut queue = FairQueue::new(16);
     assert_eq!((queue.fill(1), queue.fill(2)), (8, 4));
     queue.wait(1, 1);
@@ -148,7 +148,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..150)
 }
 
-/// What a test knows of a queue.
+/// A test's model of a queue.
 #[derive(Default)]
 struct Model {
     held: Vec<(u32, u64)>,

@@ -23,7 +23,7 @@ struct SemaphoreState {
     tasks: HashMap<u64, oneshot::Sender<FairPermit>>,
 }
 
-/// What one peer may have of a semaphore.
+/// A peer's share of a semaphore.
 #[derive(Debug, Clone)]
 pub(crate) struct PeerShare {
     semaphore: Arc<FairSemaphore>,
@@ -54,7 +54,7 @@ impl FairSemaphore {
         Arc::new(Self(Mutex::new(state)))
     }
 
-    /// What all peers have.
+    /// Returns the amount that all peers have.
     pub(crate) fn total(&self) -> u64 {
         self.state().queue.total()
     }
@@ -125,7 +125,7 @@ impl PeerShare {
         self.semaphore.state().queue.held(self.peer)
     }
 
-    /// What the peer has, if that alone is why it gets no `amount` now.
+    /// Returns the peer's amount, if that alone keeps it from `amount` now.
     pub(crate) fn held_if_full(&self, amount: u64) -> Option<u64> {
         let state = self.semaphore.state();
         let (held, has_room) = (state.queue.held(self.peer), state.queue.has_room(amount));
@@ -137,8 +137,8 @@ impl PeerShare {
     }
 }
 
-/// How much a peer may have. This process itself, and peers of which no address is known, have no
-/// share, only the total: all such peers would be one.
+/// Returns the bound of a peer. This process itself and peers without a known address have only the
+/// total: all such peers would be one.
 fn bound_of(peer: PeerKey) -> Bound {
     match peer {
         PeerKey::Local => Bound::Fixed(u64::MAX),

@@ -25,7 +25,7 @@ pub(crate) const RESERVE: u32 = 2;
 /// window of 1 can never piggyback its grants.
 pub(crate) const WINDOW_MIN: u32 = 1;
 
-/// What a connection holds as long as it lives.
+/// Slots that a connection holds for as long as it lives.
 pub(crate) const BASE: u32 = WINDOW_MIN + RESERVE;
 
 // What the rule for `rdma.receive_slots` says in words.
@@ -38,7 +38,7 @@ pub(crate) const PART: u32 = 4;
 /// Newcomers have at most this part of all slots to themselves: 85 of them at once by default.
 pub(crate) const MARGIN_PART: u32 = 4;
 
-/// Who has how many slots. Pure.
+/// The slots of each connection. Pure.
 #[derive(Debug)]
 pub(crate) struct SlotQuota {
     slots: u32,
@@ -106,7 +106,8 @@ impl SlotQuota {
         (self.beyond_margin() / PART).min(self.window_cap).max(WINDOW_MIN)
     }
 
-    /// Whether idle connections should return what they hold: newcomers find less than the margin.
+    /// Returns true if idle connections should return slots, because newcomers find less than the
+    /// margin.
     pub(crate) fn is_short(&self) -> bool {
         self.available() < self.margin()
     }
@@ -125,7 +126,7 @@ impl SlotQuota {
         self.slots - self.free
     }
 
-    /// How many connections have a place, and for how many more there is one.
+    /// Returns the number of connections that have a place, and the number of free places.
     pub(crate) fn places(&self) -> (u32, u32) {
         (self.count, self.count_max.saturating_sub(self.count).min(self.free / BASE))
     }
@@ -190,7 +191,7 @@ impl SharedQuota {
         self.is_pressed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a window could not grow since this was last asked.
+    /// Returns true if a window could not grow since the last call.
     pub(crate) fn take_pressed(&self) -> bool {
         self.is_pressed.load(Ordering::Relaxed) && self.is_pressed.swap(false, Ordering::Relaxed)
     }
@@ -240,7 +241,7 @@ mod tests {
 
     /// The numbers in the documentation of `max_credits`.
     #[test]
-    fn busy_connections_of_the_default_have_the_windows_that_are_documented() {
+    fn busy_default_connections_have_the_documented_windows() {
         let config = crate::RdmaConfig::default();
         let slots = u32::from(config.receive_slots);
         let smallest = |busy: usize| {

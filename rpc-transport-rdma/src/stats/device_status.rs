@@ -1,21 +1,21 @@
-//! What is known of a device, and the kinds of events that happen to it.
+//! The state of a device, and the kinds of its events.
 
-/// What is known of a device that is or was in use.
+/// The state of a device that is or was in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceStatus {
     /// Its name.
     pub device: String,
-    /// Whether it is in use now.
+    /// True if it is in use now.
     pub is_open: bool,
-    /// How many lanes it has.
+    /// Number of its lanes.
     pub lane_count: usize,
-    /// How often each kind of event has come, those of earlier openings included.
+    /// Number of events of each kind, including those of earlier openings.
     pub events: Vec<(AsyncEventKind, u64)>,
 }
 
 impl DeviceStatus {
-    /// How often events of this kind have come.
+    /// Returns the number of events of this kind.
     #[must_use]
     pub fn event_count(&self, kind: AsyncEventKind) -> u64 {
         self.events.iter().find(|(other, _)| *other == kind).map_or(0, |(_, count)| *count)
@@ -38,7 +38,7 @@ impl DeviceEvent {
     }
 }
 
-/// What happened to a device.
+/// An asynchronous event of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AsyncEventKind {

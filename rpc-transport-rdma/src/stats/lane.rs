@@ -37,7 +37,7 @@ macro_rules! counts {
     };
 }
 
-/// What a lane says of itself.
+/// The state of a lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LaneInfo {
@@ -45,12 +45,12 @@ pub struct LaneInfo {
     pub device: String,
     /// Its number among the lanes of the device, from 0.
     pub number: usize,
-    /// How far the keys reach that peers are given: [`RkeyScope::Window`] or
-    /// [`RkeyScope::Region`], as decided for the device.
+    /// Scope of the keys that peers get: [`RkeyScope::Window`] or [`RkeyScope::Region`], as decided
+    /// for the device.
     pub rkey_scope: RkeyScope,
-    /// How many connections it has.
+    /// Number of its connections.
     pub connection_count: usize,
-    /// How many of them clients have begun and not proven yet.
+    /// Number of connections that clients have begun and not proven yet.
     pub unproven_count: usize,
     /// Bytes of memory that messages are received into, for all connections together.
     pub receive_bytes: usize,
@@ -78,18 +78,18 @@ pub struct LaneInfo {
     pub read_bytes_in_use: u64,
     /// Bytes registered for large frames, in use or not, of all lanes of the device.
     pub registered_bytes: u64,
-    /// What of those lies in explicit huge pages.
+    /// The part of those bytes that lies in explicit huge pages.
     pub huge_page_bytes: u64,
     /// Received large frames that applications hold.
     pub leases: LeaseStats,
-    /// What it has done since it began.
+    /// Counters since the lane began.
     pub activity: LaneActivity,
-    /// What became of large frames whose calls were given up.
+    /// Ends of large frames whose calls were cancelled.
     pub cancellations: CancellationStats,
 }
 
 counts! {
-    /// What a lane has done since it began.
+    /// Counters of a lane since it began.
     pub struct LaneActivity counted by ActivityCounters {
         /// Times that a connection had something to send and the peer no slot for it.
         credit_waits,
@@ -130,7 +130,7 @@ counts! {
     }
 }
 
-/// What a lane says of its leases.
+/// A lane's leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct LeaseStats {
@@ -141,10 +141,10 @@ pub struct LeaseStats {
 }
 
 counts! {
-    /// What became of large frames whose calls were given up, since the lane began.
+    /// Ends of large frames whose calls were cancelled, since the lane began.
     ///
-    /// What was withdrawn and is not among the answers is in quarantine, or its connection has
-    /// ended.
+    /// A frame that was withdrawn and is not among the answers is in quarantine, or its connection
+    /// has ended.
     pub struct CancellationStats counted by Cancellations {
         /// Frames that this side had offered and asked the peer to let go of.
         withdrawn,

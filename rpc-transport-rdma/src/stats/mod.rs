@@ -1,4 +1,4 @@
-//! What is counted and told of devices and lanes.
+//! Statistics of devices and lanes.
 
 mod device_status;
 pub(crate) mod lane;

@@ -24,7 +24,7 @@ pub(crate) union EventElement {
     pub(super) port: libc::c_int,
 }
 
-/// What an event is about.
+/// The subject of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventSubject {
     /// A port, by number.

@@ -1,6 +1,6 @@
-//! What tests, fuzz targets and the scale simulation play connections with.
+//! Tools with which tests, fuzz targets and the scale simulation drive connections.
 //!
-//! It stands in this crate since the state machines that it drives are no part of the interface.
+//! They are in this crate because the state machines that they drive are not public.
 
 #[cfg(any(test, feature = "sim"))]
 mod jain;

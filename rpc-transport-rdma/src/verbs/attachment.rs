@@ -1,7 +1,7 @@
-//! What ties queue pairs to a completion queue and a shared receive queue.
+//! The link between queue pairs and their completion queue and shared receive queue.
 //!
-//! Here because those two belong to one task that polls them, while queue pairs are made wherever
-//! a connection is negotiated. It keeps both alive, so that a queue pair never outlives them.
+//! One task polls those two, while a queue pair is made wherever a connection is negotiated. The
+//! attachment keeps both alive, so a queue pair never outlives them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,8 +57,8 @@ impl Attachment {
         self.inner.completion_queue.budget.wait_until_freed(limit);
     }
 
-    /// Whether the completion queue has an event that its task has not taken. For other tasks, that
-    /// want to know whether something has completed meanwhile.
+    /// Returns true if the completion queue has an event that its task has not taken. Other tasks
+    /// use it to find out that something has completed meanwhile.
     #[must_use]
     pub fn has_event(&self) -> bool {
         self.inner.completion_queue.raw.has_event()

@@ -101,8 +101,8 @@ impl CompletionBudget {
         self.poller.wake();
     }
 
-    /// What was retired before a poll begins; give it to [`free`](Self::free) if the poll empties
-    /// the queue.
+    /// Returns the entries that were retired before a poll begins. Pass them to
+    /// [`free`](Self::free) if the poll empties the queue.
     pub(super) fn retired(&self) -> u32 {
         self.retired.load(Ordering::Acquire)
     }

@@ -12,14 +12,14 @@ use std::task::{Context, Poll};
 use super::completion_budget::CompletionBudget;
 use super::{Completion, Device, RawCompletion, RawCompletionQueue, VerbsError};
 
-/// What queues share with the completion queue that they complete into.
+/// The state that queues share with the completion queue that they complete into.
 #[derive(Debug)]
 pub(super) struct SharedCompletionQueue {
     pub(super) raw: Arc<dyn RawCompletionQueue>,
     pub(super) budget: CompletionBudget,
 }
 
-/// Where the work of queues completes.
+/// A completion queue.
 pub struct CompletionQueue {
     shared: Arc<SharedCompletionQueue>,
     device: Device,
@@ -118,7 +118,7 @@ impl CompletionQueue {
         poll_fn(|context| self.poll_event(context)).await
     }
 
-    /// How many completions it can hold.
+    /// Returns the number of completions that it can hold.
     #[must_use]
     pub fn capacity(&self) -> u32 {
         self.shared.raw.capacity()

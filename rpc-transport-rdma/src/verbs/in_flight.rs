@@ -57,8 +57,8 @@ impl<T> InFlight<T> {
         })
     }
 
-    /// How many requests end with the completion of the one at `position`; `None` when it is not
-    /// in flight.
+    /// Returns the number of requests that end with the completion of the one at `position`. `None`
+    /// if that is not in flight.
     pub(super) fn ended_by(&self, position: u16) -> Option<usize> {
         let distance = (position + WorkId::POSITIONS - self.front) % WorkId::POSITIONS;
         let distance = usize::from(distance);
@@ -73,7 +73,7 @@ impl<T> InFlight<T> {
         Some(entry.request)
     }
 
-    /// Whether some request in flight will report its success.
+    /// Returns true if some request in flight will report its success.
     pub(super) fn has_signaled(&self) -> bool {
         self.signaled > 0
     }

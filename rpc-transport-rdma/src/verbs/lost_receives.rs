@@ -51,7 +51,7 @@ struct ReceiversState {
     living: Slab<Receiver>,
     /// Those that are destroyed, and whose completions may lie in the completion queue.
     departed: VecDeque<Departed>,
-    /// How many have gone that may have left a receive behind.
+    /// Number of destroyed queue pairs that may have left a receive behind.
     deaths: u64,
 }
 
@@ -73,7 +73,7 @@ struct Departed {
     ticket: u64,
 }
 
-/// What a queue pair left behind when it was destroyed.
+/// The receives that a destroyed queue pair left behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Farewell {
     /// Everything that it took has completed.
@@ -87,9 +87,9 @@ pub(super) enum Farewell {
 pub(super) struct Present {
     /// Those that may have a receive, whether or not they are destroyed.
     pub(super) receivers: Vec<Receiver>,
-    /// How many of them are destroyed.
+    /// Number of destroyed ones among them.
     pub(super) departed_count: usize,
-    /// How many have gone that may have left a receive behind.
+    /// Number of destroyed queue pairs that may have left a receive behind.
     pub(super) deaths: u64,
 }
 
@@ -122,12 +122,13 @@ impl Receivers {
         self.changes.fetch_add(1, Ordering::Release);
     }
 
-    /// How many queue pairs have gone.
+    /// Returns the number of destroyed queue pairs.
     pub(super) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// Who is there now, when the completion queue has freed `freed` entries in all.
+    /// Returns the present queue pairs, after the completion queue has freed `freed` entries in
+    /// all.
     pub(super) fn present(&self, freed: u64) -> Present {
         let mut state = self.state();
         state.departed.retain(|departed| departed.ticket > freed);
@@ -166,7 +167,7 @@ impl Receivers {
     }
 }
 
-/// What is known of the receives of one queue.
+/// The known state of one queue's receives.
 #[derive(Debug, Default)]
 pub(super) struct LostReceives {
     /// The latest receive that has completed: all that were posted before were taken.
@@ -199,7 +200,7 @@ struct Mark {
     deaths: u64,
 }
 
-/// What follows from what is known.
+/// The conclusion from the known state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Verdict {
     /// Receives that were posted before this one and have not completed are lost.
@@ -247,7 +248,8 @@ impl LostReceives {
         self.newest
     }
 
-    /// Whether it should be judged again: more is known, or `interval` completions have come.
+    /// Returns true if it should be judged again: more is known, or `interval` completions have
+    /// come.
     pub(super) fn is_due(&self, interval: u32) -> bool {
         match self.state {
             LossState::Certain => false,
@@ -303,7 +305,7 @@ mod receiver_tests {
     use super::*;
 
     #[test]
-    fn a_queue_pair_is_suspect_until_the_completion_queue_was_emptied_after_it() {
+    fn a_queue_pair_is_suspect_until_the_queue_was_empty() {
         let receivers = Receivers::default();
         receivers.set_taken_before(7);
         let (first, second) = (receivers.enter(17), receivers.enter(18));

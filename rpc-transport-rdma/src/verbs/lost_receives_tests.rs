@@ -72,7 +72,7 @@ impl Rig {
         self.ends.swap_remove(index);
     }
 
-    /// What the worker's task does in a turn.
+    /// Plays one turn of the worker's task.
     fn turn(&mut self) {
         let mut found = Vec::new();
         while self.completions.poll(&mut found).unwrap() > 0 {}
@@ -157,7 +157,7 @@ fn a_message_that_takes_long_is_not_mistaken_for_a_lost_one() {
 }
 
 #[test]
-fn a_late_completion_of_a_receive_that_was_given_up_frees_nothing() {
+fn a_late_completion_of_a_lost_receive_frees_nothing() {
     let mut rig = Rig::new();
     rig.begin();
     rig.take(0);

@@ -48,14 +48,14 @@ pub struct QueuePair {
     receiving: Receiving,
 }
 
-/// What it may have of the shared receive queue.
+/// The receives that it may have of the shared receive queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Receiving {
     /// Nothing: it was never connected.
     Never,
     /// Any receive. It has a place among those that do.
     Any(usize),
-    /// What it took before the device said that it takes no more.
+    /// The receives that it took before the device reported the last one.
     Ended(usize),
 }
 
@@ -282,7 +282,7 @@ impl QueuePair {
         }
     }
 
-    /// Whether it was halted and everything has come back.
+    /// Returns true if it was halted and all work has come back.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         self.state == QueuePairState::Drained
@@ -296,15 +296,15 @@ impl QueuePair {
         }
     }
 
-    /// Whether the device is still to say that it took the last receive for it. It says so after
-    /// the queue pair has failed or was halted, and may never do.
+    /// Returns true if the device has not yet reported that it took the last receive for it. The
+    /// report comes after the queue pair has failed or was halted, and may never come.
     #[must_use]
     pub fn awaits_last_receive(&self) -> bool {
         let is_told = self.attachment.device().receive_drain().last_receive == LastReceive::Told;
         is_told && matches!(self.receiving, Receiving::Any(_))
     }
 
-    /// Whether work can be posted: it is connected and nothing has failed.
+    /// Returns true if work can be posted: the queue pair is connected and nothing has failed.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.state == QueuePairState::Ready
@@ -316,8 +316,8 @@ impl QueuePair {
         self.in_flight.len()
     }
 
-    /// Whether a completion will come by itself. After a partial post what is in flight may have
-    /// asked for none: then the rest of the batch has to be posted again after a while.
+    /// Returns true if a completion will come by itself. After a partial post, the work in flight
+    /// may have requested none: then the rest of the batch has to be posted again after a while.
     #[must_use]
     pub fn will_complete(&self) -> bool {
         self.in_flight.has_signaled()
@@ -415,7 +415,7 @@ impl QueuePair {
         destroyed
     }
 
-    /// Whether a receive may be missing when it is destroyed as it is now.
+    /// Returns the receives that may be missing if it is destroyed now.
     fn farewell(&self) -> Farewell {
         let leftover = self.attachment.device().receive_drain().leftover;
         let has_ended = self.state == QueuePairState::Drained && !self.awaits_last_receive();

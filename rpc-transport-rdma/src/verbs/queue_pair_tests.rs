@@ -167,7 +167,7 @@ fn reads_share_a_sink_and_the_last_gives_it_back() {
 }
 
 #[test]
-fn a_partial_post_keeps_what_was_accepted_and_gives_back_the_rest() {
+fn a_partial_post_keeps_accepted_work_and_returns_the_rest() {
     let mut fixture = Fixture::new();
     let mut batch = fixture.sends(3);
     fixture.sim.refuse_sends(1, libc::EIO);
@@ -183,7 +183,7 @@ fn a_partial_post_keeps_what_was_accepted_and_gives_back_the_rest() {
 }
 
 #[test]
-fn a_full_device_queue_is_back_pressure_while_a_completion_will_come() {
+fn a_full_device_queue_is_back_pressure_until_a_completion() {
     let mut fixture = Fixture::new();
     fixture.queue_pair.post(&mut fixture.sends(1)).unwrap();
     let mut batch = fixture.sends(3);
@@ -216,7 +216,7 @@ fn a_post_cut_before_its_completion_has_to_be_tried_again() {
 }
 
 #[test]
-fn a_post_that_failed_without_saying_where_keeps_everything_in_flight() {
+fn an_unlocated_post_failure_keeps_all_work_in_flight() {
     let mut fixture = Fixture::new();
     let mut batch = fixture.sends(2);
     fixture.sim.refuse_sends(2, libc::ENOMEM);
@@ -266,7 +266,7 @@ fn a_halt_that_failed_can_be_tried_again() {
 }
 
 #[test]
-fn a_completion_of_an_older_queue_pair_with_the_same_tag_frees_nothing() {
+fn a_completion_of_an_older_tag_owner_frees_nothing() {
     let mut fixture = Fixture::new();
     fixture.queue_pair.post(&mut fixture.sends(1)).unwrap();
     let stale = fixture.raw_completion(0, 0);
@@ -291,7 +291,7 @@ fn a_completion_that_comes_twice_frees_nothing() {
 }
 
 #[test]
-fn dropped_undrained_it_is_destroyed_before_its_buffers_are_free() {
+fn an_undrained_drop_destroys_before_freeing_buffers() {
     let mut fixture = Fixture::new();
     fixture.queue_pair.post(&mut fixture.sends(3)).unwrap();
     let Fixture { queue_pair, sim, slots, .. } = fixture;
@@ -341,7 +341,7 @@ fn work_that_cannot_be_is_refused_before_anything_is_posted() {
 }
 
 #[test]
-fn a_queue_pair_whose_completions_do_not_fit_is_refused_until_others_are_gone() {
+fn a_queue_pair_without_completion_room_is_refused() {
     let mut fixture = Fixture::new();
     let config = QueuePairConfig { send_depth: 60, ..Default::default() };
     let error = QueuePair::new(&fixture.attachment, &fixture.port, &config).unwrap_err();
@@ -464,7 +464,7 @@ fn a_message_can_take_a_key_of_the_peer_away() {
 }
 
 #[test]
-fn windows_that_cannot_be_bound_or_invalidated_are_refused_before_anything_is_posted() {
+fn unusable_windows_are_refused_before_any_post() {
     let mut fixture = Fixture::new();
     let (unbound, buffer) = binding(&mut fixture);
     let mut other = connected(&fixture.attachment, &fixture.port);
@@ -477,9 +477,9 @@ fn windows_that_cannot_be_bound_or_invalidated_are_refused_before_anything_is_po
         (Work::Bind(foreign), "another queue pair"),
         (Work::Bind(abroad), "another device"),
     ];
-    for (work, words) in cases {
+    for (work, text) in cases {
         let error = fixture.queue_pair.post(&mut VecDeque::from([work])).unwrap_err();
-        assert!(error.to_string().contains(words), "{error}");
+        assert!(error.to_string().contains(text), "{error}");
     }
     assert_eq!(fixture.sim.send_calls(), 0);
 }

@@ -35,7 +35,7 @@ pub struct SharedReceiveQueueConfig {
     pub tag: u32,
 }
 
-/// Where the messages of many queue pairs arrive.
+/// A shared receive queue, where the messages of many queue pairs arrive.
 pub struct SharedReceiveQueue {
     raw: Arc<dyn RawSharedReceiveQueue>,
     attachment: Attachment,
@@ -55,7 +55,7 @@ pub struct SharedReceiveQueue {
     requests: Vec<RawReceive>,
 }
 
-/// What was found out about slots.
+/// The slots whose state became certain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Settled {
@@ -129,7 +129,8 @@ impl SharedReceiveQueue {
         Ok(queue)
     }
 
-    /// What new queue pairs need to receive here; cheap to clone and to send to other tasks.
+    /// Returns the attachment that new queue pairs need to receive here. It is cheap to clone and
+    /// to send to other tasks.
     #[must_use]
     pub fn attachment(&self) -> Attachment {
         self.attachment.clone()
@@ -252,7 +253,7 @@ impl SharedReceiveQueue {
         self.reclaimed
     }
 
-    /// Whether every slot is known to be posted or idle.
+    /// Returns true if every slot is known to be posted or idle.
     #[cfg(test)]
     pub(super) fn is_certain(&self) -> bool {
         !self.losses.is_due(0)
@@ -342,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_arrive_out_of_order_and_their_slots_are_reposted_together() {
+    fn out_of_order_slots_are_reposted_together() {
         let sim = ScriptedDevice::new();
         let (mut completions, mut queue) = queue(&sim);
         assert_eq!(sim.posted_receives(), 4);
@@ -359,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_completion_that_comes_twice_or_for_another_queue_is_refused() {
+    fn duplicate_and_foreign_completions_are_refused() {
         let sim = ScriptedDevice::new();
         let (mut completions, mut queue) = queue(&sim);
         let raw = sim.deliver(1, b"once", 9);

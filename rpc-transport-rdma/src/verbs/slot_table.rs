@@ -1,4 +1,4 @@
-//! Which slots of a shared receive queue the device has.
+//! The slots of a shared receive queue that the device has.
 //!
 //! A table because a shared receive queue completes out of order. Pure: it moves numbers, and the
 //! caller moves memory. A slot goes
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_that_later_ones_overtook_are_counted_until_they_complete() {
+    fn overtaken_slots_are_counted_until_they_complete() {
         let mut table = SlotTable::new(4);
         table.post_idle(&mut Vec::new());
         assert!(table.complete(1).is_some() && table.complete(3).is_some());

@@ -26,11 +26,11 @@ pub enum Work {
     Read {
         /// The sink; the READs of one message share it.
         sink: Arc<Sink>,
-        /// Where in the sink the bytes go.
+        /// Offset of the bytes in the sink.
         offset: usize,
-        /// How many bytes, at least 1 and at most the port's longest message.
+        /// Number of bytes, at least 1 and at most the port's longest message.
         len: u32,
-        /// Where the bytes are in the peer.
+        /// Location of the bytes in the peer.
         remote: RemoteMemory,
     },
     /// Opens a part of a buffer to the peer, for everything that is posted after it.
@@ -44,12 +44,12 @@ pub enum Work {
 pub struct Done {
     /// The request with its memory.
     pub work: Work,
-    /// Whether it succeeded. After an error, requests before the failed one are reported as
-    /// flushed although they may have taken effect at the peer.
+    /// The result. After an error, requests before the failed one are reported as flushed, although
+    /// they may have taken effect at the peer.
     pub outcome: Result<(), CompletionError>,
 }
 
-/// What the device is to do with which memory.
+/// An operation of the device and the memory that it works on.
 pub(super) struct Parts {
     pub(super) kind: WorkKind,
     pub(super) operation: RawOperation,
@@ -108,16 +108,16 @@ pub enum PostError {
     Invalid {
         /// Its place in the batch.
         index: usize,
-        /// What is wrong with it.
+        /// The fault in the request.
         reason: &'static str,
     },
     /// The device refused. What it accepted is in flight and the rest is still in the batch; there
     /// is no undo, so the queue pair has failed and wants to be halted.
     #[error("the device took {accepted} requests and refused the next")]
     Device {
-        /// How many are in flight.
+        /// Number of requests in flight.
         accepted: usize,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },

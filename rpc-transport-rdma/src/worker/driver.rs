@@ -23,13 +23,13 @@ use crate::verbs::{
 };
 use crate::worker::srq::{REPLENISH_AFTER, Replenish, ReplenishStalled, Watermark};
 
-/// How often the queue is found empty in a row before the worker looks at the clock, and other
-/// tasks of the thread, and the runtime's look for I/O, get their turn.
+/// Number of empty polls in a row before the worker reads the clock and lets other tasks of its
+/// thread, and the runtime's check for I/O, run.
 const POLLS_PER_TURN: u64 = 64;
 
-/// How often the queue is polled in a row while it gives as much as it can, before what was handled
-/// is posted. Under load completions of many connections lie mixed in the queue, and each
-/// connection has a post of its own: more polls make fewer posts, and delay the first of them.
+/// Number of full polls in a row before the handled work is posted. Under load, completions of many
+/// connections lie mixed in the queue, and each connection has a post of its own: more polls make
+/// fewer posts and delay the first of them.
 const POLLS_PER_POST: usize = 8;
 
 /// Why a worker ends by itself.
@@ -41,14 +41,14 @@ enum WorkerError {
     ReplenishStalled(#[from] ReplenishStalled),
 }
 
-/// What polling gave.
+/// The result of polling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reaped {
     /// There was nothing.
     Nothing,
     /// Everything that there was.
     All,
-    /// As much as is handled at once.
+    /// As many completions as one turn handles.
     Some,
 }
 
@@ -63,7 +63,8 @@ pub(super) enum Ended {
     TakenOver,
 }
 
-/// What the worker's task owns, and another goes on with when a handler blocks this one.
+/// The state that the worker's task owns, and that another task continues with when a handler
+/// blocks this one.
 pub(super) struct Driver {
     pub(super) shared: Arc<WorkerShared<Connection>>,
     pub(super) completions: CompletionQueue,
@@ -75,7 +76,7 @@ pub(super) struct Driver {
     pub(super) batching: Vec<Arc<Connection>>,
     /// Those that keep batching until the callers that they have woken have run.
     pub(super) held: Vec<Arc<Connection>>,
-    /// What came in and is not handed out yet, in the order in which it came.
+    /// Messages that are not delivered yet, in the order of arrival.
     pub(super) arrivals: VecDeque<(Arc<Connection>, Arrival)>,
     /// Those whose queue pairs can be destroyed when the completion queue has been empty once more.
     pub(super) drained: Vec<Arc<Connection>>,

@@ -42,7 +42,7 @@ use crate::worker::driver::Driver;
 use crate::worker::srq::{Replenish, Watermark};
 use crate::{RdmaConfig, RkeyScope};
 
-/// What connections and a worker's task share.
+/// The state that connections and a worker's task share.
 pub(crate) type WorkerShared = crate::lane::WorkerShared<Connection>;
 /// A place among a worker's connections.
 pub(crate) type Place = crate::lane::Place<Connection>;
@@ -53,7 +53,7 @@ pub(crate) struct Worker {
     pub(crate) shared: Arc<WorkerShared>,
 }
 
-/// What large frames need, and the workers of a device share.
+/// The state for large frames that the workers of a device share.
 struct Large {
     sources: Arc<RegionPool>,
     sinks: Arc<RegionPool>,
@@ -202,7 +202,7 @@ fn wait_for_deadlines(worker: &Arc<WorkerShared>) -> impl Future<Output = ()> + 
     })
 }
 
-/// What peers may do with the memory that large frames are sent from.
+/// Returns the peers' access to the memory that large frames are sent from.
 fn source_access(config: &RdmaConfig) -> Access {
     match config.rkey_scope {
         RkeyScope::Window => Access::Windowed,

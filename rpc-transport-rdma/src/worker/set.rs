@@ -25,11 +25,11 @@ struct OfDevice {
     workers: Vec<Arc<Worker>>,
     /// Held by the handshake that makes a worker. Taken before the list's lock, never after it.
     making: Arc<Mutex<()>>,
-    /// How often an opening of the device was let go of.
+    /// Number of times that an opening of the device was let go.
     let_go_count: u64,
 }
 
-/// Where a connection goes.
+/// The choice of a worker for a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Choice {
     /// To a worker that there is, by its position.
@@ -38,7 +38,7 @@ pub(crate) enum Choice {
     New,
 }
 
-/// What matters of a worker for a new connection.
+/// The parts of a worker's state that matter to a new connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wear {
     /// It takes new connections.
@@ -139,7 +139,8 @@ impl WorkerSet {
         drop(lost);
     }
 
-    /// What `describe` says of each worker, given the name of its device and its number there.
+    /// Returns the result of `describe` for each worker, given the name of its device and its
+    /// number there.
     pub(crate) fn map<T>(
         &self,
         mut describe: impl FnMut(&str, usize, &WorkerShared) -> T,
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_is_being_made_stops_no_reader_and_no_other_device() {
+    fn making_a_worker_blocks_no_reader_or_other_device() {
         let (runtime, workers) = (Runtime::new().unwrap(), Arc::new(WorkerSet::default()));
         let (began, begins) = mpsc::channel();
         let (go_on, may_go_on) = mpsc::channel();

@@ -28,13 +28,13 @@ use crate::verbs::CompletionQueue;
 /// A limit of an eighth of the queue leaves peers a few windows before they have to wait.
 const LIMIT_PART: u32 = 8;
 
-/// What a worker remembers of its receive queue.
+/// A worker's memory of its receive queue's level.
 #[derive(Debug)]
 pub(crate) struct Watermark {
     slots: u32,
     completions_in_round: usize,
     is_armed: bool,
-    /// Whether the queue ran low in this round.
+    /// Set if the queue ran low in this round.
     is_low: bool,
     is_reported: bool,
 }
@@ -75,8 +75,8 @@ impl Watermark {
 /// first. It is about the wait of a sender that found no receive, which is 0.64 ms by default.
 pub(crate) const REPLENISH_AFTER: Duration = Duration::from_millis(1);
 
-/// How long a device may take no receive at all: several times what a peer's seven retries of an
-/// ordinary receiver-not-ready take, so that peers time out first.
+/// Maximum time for which a device may take no receive. It is several times as long as a peer's
+/// seven retries of receiver-not-ready, so peers time out first.
 const STUCK_AFTER: Duration = Duration::from_secs(5);
 
 /// Since when a device takes nothing.

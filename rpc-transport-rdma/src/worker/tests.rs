@@ -1,4 +1,4 @@
-//! What a worker promises: never more receive slots than it has.
+//! A worker never promises more receive slots than it has.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn idle_connections_take_little_and_many_fit() {
     let full = loop {
         match worker.shared.take_place() {
             Ok(place) => places.push(place),
-            Err(words) => break words,
+            Err(text) => break text,
         }
     };
     assert_eq!(places.len(), 333);
@@ -57,8 +57,8 @@ fn the_number_of_connections_is_a_limit_too() {
     let runtime = runtime();
     let worker = worker(&runtime, 1000, 2);
     let _places = [worker.shared.take_place().unwrap(), worker.shared.take_place().unwrap()];
-    let words = worker.shared.take_place().err().unwrap();
-    assert!(words.contains("2 connections of at most 2 (rdma.max_connections)"), "{words}");
+    let text = worker.shared.take_place().err().unwrap();
+    assert!(text.contains("2 connections of at most 2 (rdma.max_connections)"), "{text}");
 }
 
 #[test]

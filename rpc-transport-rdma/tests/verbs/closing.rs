@@ -69,7 +69,7 @@ async fn halting_in_the_middle_of_large_reads_gives_the_sink_back() {
 }
 
 #[tokio::test]
-async fn dropped_undrained_it_frees_its_buffers_and_the_worker_goes_on() {
+async fn an_undrained_drop_frees_buffers_and_the_worker_goes_on() {
     for route in routes() {
         let mut ends = stuck(&route);
         fill(&mut ends[0], 20);
@@ -111,7 +111,7 @@ async fn a_peer_that_is_gone_is_noticed() {
 }
 
 #[tokio::test]
-async fn every_receive_slot_survives_dying_connections_or_is_counted_as_overtaken() {
+async fn receive_slots_survive_dying_connections_or_are_counted() {
     const SLOTS: usize = 30;
     const DEATHS: usize = 20;
     for route in pairs() {

@@ -88,7 +88,7 @@ async fn a_cable_that_stays_out_ends_the_queue_pair_after_all_retries() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_receiver_that_is_not_ready_ends_a_sender_that_does_not_wait_for_ever() {
+async fn an_unready_receiver_ends_a_sender_with_finite_retries() {
     let (_network, _devices, ports) = simulated(4);
     let options = ConnectOptions::default().with_rnr_retry(3).with_rnr_timer(20);
     let sizes = Sizes { receive_slots: 1, ..Default::default() };
@@ -188,7 +188,7 @@ async fn a_seed_repeats_its_run_exactly() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_device_gives_everything_back_or_nothing_until_it_is_destroyed() {
+async fn a_lost_device_returns_all_work_or_none_until_destroyed() {
     for loss in [SimLoss::Flushed, SimLoss::Silent] {
         let (network, devices, ports) = simulated(5);
         let mut ends = connected(&ports);
@@ -226,7 +226,7 @@ async fn cut(more: impl FnOnce(&mut SimFaults)) -> (SimNetwork, [Port; 2], [End;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_dead_queue_pair_was_receiving_comes_back_as_its_driver_does_it() {
+async fn a_dead_queue_pairs_receives_return_as_its_driver_does() {
     let last = AsyncEventKind::LastReceiveReached;
     let (_network, ports, mut ends) = cut(|_| ()).await;
     pass_until(&mut ends, |ends| ends[1].failed_receives == 1).await;
@@ -343,7 +343,7 @@ async fn what_is_sent_again_at_once_comes_later_and_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_lost_again_and_again_ends_the_queue_pair_after_all_retries() {
+async fn repeated_loss_ends_the_queue_pair_after_all_retries() {
     let (network, _devices, ports) = simulated(9);
     let options = ConnectOptions::default().with_timeout(14).with_retry_count(3);
     let mut ends = connected_with(&ports, Sizes::default(), &options);
@@ -399,7 +399,7 @@ async fn a_message_that_is_cut_is_never_seen_and_its_slot_comes_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_waits_for_more_comes_with_the_last_of_them_or_in_time() {
+async fn a_moderated_event_comes_with_the_last_or_in_time() {
     let (network, _devices, ports) = simulated(12);
     let mut faults = SimFaults::default();
     faults.coalesced_event = 1.0;

@@ -75,7 +75,7 @@ async fn thousands_of_messages_wrap_a_short_send_queue_in_order() {
 }
 
 #[tokio::test]
-async fn a_sender_waits_while_the_receiver_has_no_slot_and_goes_on_after() {
+async fn a_sender_waits_for_a_receive_slot() {
     for route in routes() {
         let sizes = Sizes { receive_slots: 2, ..Default::default() };
         let mut ends = connected_with(&route, sizes, &ConnectOptions::default());

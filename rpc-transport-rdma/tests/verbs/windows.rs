@@ -134,7 +134,7 @@ async fn a_local_invalidation_takes_the_key_away() {
 }
 
 #[tokio::test]
-async fn a_window_is_bound_again_under_another_key_and_the_old_one_stays_dead() {
+async fn a_rebound_window_has_a_new_key_and_the_old_stays_dead() {
     for route in routes() {
         let mut ends = connected(&route);
         let (mut binding, buffer) = bind(&mut ends).await;
@@ -210,7 +210,7 @@ async fn windowed_memory_cannot_be_read_by_the_key_of_its_region() {
 }
 
 #[tokio::test]
-async fn a_message_with_a_key_that_means_nothing_costs_the_connection_of_its_receiver() {
+async fn a_meaningless_key_costs_the_receivers_connection() {
     for route in routes() {
         let mut ends = connected(&route);
         // No window and no region is so young.

@@ -1,8 +1,9 @@
-//! The decoder of a connection's records: frames from bytes.
+//! A decoder that turns the records of a connection into frames.
 //!
-//! Free of I/O: the reader asks where to read to ([`Decoder::read_slices`]), says how much it read,
-//! and takes events until there are none. A chunk of a large frame is read straight into the
-//! frame's final memory; only what came along with an earlier read is copied there.
+//! Free of I/O: the reader asks for the slices to read into ([`Decoder::read_slices`]), reports the
+//! number of bytes read, and takes events until there are none. A chunk of a large frame is read
+//! directly into the frame's final memory. Only bytes that arrived with an earlier read are copied
+//! there.
 
 use std::collections::HashMap;
 
@@ -18,36 +19,38 @@ use crate::codec::record::{
 };
 use crate::pacing::acks::Acks;
 
-/// The buffer takes the longest record that has to be whole before it is looked at.
+/// Length of the buffer: it holds the longest record that must be complete before it is decoded.
 const BUFFER_LEN: usize = RECORD_HEADER_LEN + SINGLE_LEN_MAX;
 
-/// What is read beyond a chunk that goes straight to its frame, and where the next chunk is
-/// expected: the next record's header, and what stands before a frame's own bytes there. What is
-/// read further would have to be copied, when it is the next chunk, as it mostly is.
+/// Number of bytes to read beyond a chunk that goes directly to its frame, and before an expected
+/// chunk: the next record's header, and everything that precedes a frame's own bytes. More would
+/// have to be copied if the next record is a chunk, which it usually is.
 const AHEAD_LEN: usize = RECORD_HEADER_LEN + FRAME_LEN_LEN + HEADER_LEN;
 
-/// What there is to do.
+/// A decoded item.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// A large frame begins: [`Decoder::admit`] has to be called next.
+    /// A large frame begins. The caller must call [`Decoder::admit`] next.
     Announced { prefix: [u8; HEADER_LEN], len: u64 },
-    /// A frame is whole.
+    /// A frame is complete.
     Frame { frame: Bytes, delivery: Delivery },
-    /// The peer has read so many bytes of our chunks.
+    /// The peer has read `read` bytes of our chunks in total.
     Ack { read: u64 },
 }
 
-/// A large frame on its way.
+/// A large frame that is incomplete.
 #[derive(Debug)]
 enum Transfer {
     Receiving { memory: PoolBuffer, at: usize },
     Discarding { left: u64 },
 }
 
+/// The position of the decoder between two bytes.
 #[derive(Debug, Clone, Copy)]
 enum State {
     Header,
-    /// The large frame of this transfer awaits admission; the chunk's length stands with it.
+    /// The large frame of this transfer awaits admission. `chunk_len` is the length of its first
+    /// chunk.
     Admission {
         transfer: u32,
         chunk_len: usize,
@@ -59,7 +62,7 @@ enum State {
     },
 }
 
-/// The decoder: the read buffer, and the large frames of which chunks are missing.
+/// A decoder with its read buffer and the large frames that are incomplete.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     pool: Pool,
@@ -80,9 +83,10 @@ impl Decoder {
         }
     }
 
-    /// Where to read to, in order: the final memory of a chunk under way, if any, and the buffer.
+    /// Returns the slices to read into, in order: the final memory of the current chunk, if any,
+    /// and the buffer.
     pub(crate) fn read_slices(&mut self) -> [&mut [u8]; 2] {
-        // The next record is most likely a chunk too. Its header decides.
+        // The next record is most likely another chunk. Only its header tells.
         let is_between_chunks = matches!(self.state, State::Header)
             && self.buffer.bytes().len() < RECORD_HEADER_LEN
             && !self.transfers.is_empty();
@@ -101,11 +105,12 @@ impl Decoder {
         [direct, self.buffer.spare_capacity(len_max)]
     }
 
-    /// Records that `len` bytes were read into the read slices.
+    /// Records that `len` bytes were read into the slices.
     pub(crate) fn filled(&mut self, mut len: usize) {
         if let State::Chunk { transfer, left } = &mut self.state
             && let Some(Transfer::Receiving { at, .. }) = self.transfers.get_mut(transfer)
         {
+            // A read fills the slices in order, so the first bytes belong to the chunk.
             let direct = len.min(*left);
             *at += direct;
             *left -= direct;
@@ -115,31 +120,31 @@ impl Decoder {
         self.buffer.filled(len);
     }
 
-    /// Gives memory back while nothing is in it, so that an idle connection has none.
+    /// Releases the buffer if it is empty, so that an idle connection holds no memory.
     pub(crate) fn release_if_empty(&mut self) {
         self.buffer.release_if_empty();
     }
 
-    /// Whether the stream may end here.
+    /// Returns true if the stream may end here.
     pub(crate) fn is_between_frames(&self) -> bool {
         matches!(self.state, State::Header) && self.buffer.is_empty() && self.transfers.is_empty()
     }
 
-    /// Whether chunks of large frames are missing.
+    /// Returns true if large frames are incomplete.
     pub(crate) fn has_transfers(&self) -> bool {
         !self.transfers.is_empty()
     }
 
-    /// The bytes that were copied since this was asked last.
+    /// Returns the number of bytes copied since the last call.
     pub(crate) fn take_copied_bytes(&mut self) -> u64 {
         self.buffer.take_copied_bytes()
     }
 
-    /// The next event; `None` when more has to be read.
+    /// Returns the next event; `None` if more bytes are needed.
     ///
     /// # Errors
     ///
-    /// When the peer violates the record format.
+    /// Returns an error if the peer violates the record format.
     pub(crate) fn next(&mut self) -> Result<Option<Event>, ProtocolError> {
         loop {
             match self.state {
@@ -173,10 +178,10 @@ impl Decoder {
         }
     }
 
-    /// Says what to do with the frame that was announced last.
+    /// Accepts or refuses the frame that was announced last.
     pub(crate) fn admit(&mut self, admission: Admission) {
         let State::Admission { transfer, chunk_len, len } = self.state else { return };
-        // An admitted length has passed the limits; one that memory cannot index never does.
+        // An accepted length is within the limits, so it always fits `usize`.
         let entry = match (admission, usize::try_from(len)) {
             (Admission::Accept { .. }, Ok(len)) => {
                 Transfer::Receiving { memory: self.pool.take(len), at: 0 }
@@ -203,12 +208,15 @@ impl Decoder {
 
     fn first(&mut self, header: RecordHeader) -> Result<Option<Event>, ProtocolError> {
         let Some(len) = self.peek::<FRAME_LEN_LEN>(RECORD_HEADER_LEN) else { return Ok(None) };
+        // Consumes nothing until the frame's header is complete, so that the next call starts over.
         let Some(prefix) = self.peek::<HEADER_LEN>(RECORD_HEADER_LEN + FRAME_LEN_LEN) else {
             return Ok(None);
         };
         let len = u64::from_le_bytes(len);
         let chunk_len = header.len - FRAME_LEN_LEN;
         check_chunk(len, chunk_len)?;
+        // A reused number would mix the bytes of two frames, and an unbounded count would let a
+        // peer fill the map with frames that never end.
         if self.transfers.contains_key(&header.transfer) || self.transfers.len() >= TRANSFERS_MAX {
             let value = header.transfer.into();
             return Err(ProtocolError::Invalid { what: "transfer of a first chunk", value });
@@ -241,7 +249,7 @@ impl Decoder {
         }
     }
 
-    /// Moves what is buffered of a chunk to its frame, and says how much that was.
+    /// Moves buffered bytes of a chunk to its frame. Returns their number.
     fn copy_chunk(&mut self, transfer: u32, left: usize) -> usize {
         let len = left.min(self.buffer.bytes().len());
         match self.transfers.get_mut(&transfer) {
@@ -254,11 +262,12 @@ impl Decoder {
             }
             None => {}
         }
+        // Discarded bytes count, too. Otherwise the peer's window would never open again.
         self.acks.add(len);
         len
     }
 
-    /// Ends a transfer of which the last chunk is there.
+    /// Ends a transfer whose last chunk has arrived.
     fn finish(&mut self, transfer: u32) -> Option<Event> {
         let is_whole = match self.transfers.get(&transfer)? {
             Transfer::Receiving { memory, at } => *at == memory.len(),

@@ -1,4 +1,4 @@
-//! The bytes on a stream: records, and the frames that are put together from them. Free of I/O.
+//! The bytes on a stream: records, and the frames assembled from them. Free of I/O.
 
 pub(crate) mod decoder;
 pub(crate) mod read_buffer;

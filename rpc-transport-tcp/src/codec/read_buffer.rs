@@ -1,45 +1,45 @@
-//! What has been read from a socket and not been taken yet.
+//! A buffer for bytes that were read from a socket and not yet decoded.
 //!
-//! A short frame is copied out, so that a handler that keeps it keeps no more memory than it needs.
-//! A long one aliases the memory that it was read into; the buffer leaves that to its frames then,
-//! and takes other memory for the next read, to which only what was not taken is copied.
+//! A short frame is copied out, so that a handler that keeps it holds no more memory than it needs.
+//! A long frame aliases the memory that it was read into. The buffer then leaves this memory to its
+//! frames and takes other memory for the next read. Only unread bytes are copied there.
 
 use std::ops::Range;
 
 use bytes::Bytes;
 use rpc_core::pool::{Pool, PoolBuffer};
 
-/// Frames of this length and more alias what was read: of the 64 KiB and a header that a buffer is
-/// written to, a handler that keeps one keeps at most about four times its length.
+/// Minimum length of a frame that aliases the read memory, in bytes. The memory of a buffer is 64
+/// KiB and a header, so a handler that keeps one frame holds at most about four times its length.
 const ALIASED_LEN_MIN: usize = 16 << 10;
 
-/// Memory for reads.
+/// The memory of a buffer.
 #[derive(Debug)]
 enum Memory {
-    /// No frame aliases it, so that it can be read to.
+    /// No frame aliases it, so it is writable.
     Exclusive(PoolBuffer),
-    /// Frames alias it, so that it is not written to any more.
+    /// Frames alias it, so it is read-only.
     Shared(Bytes),
 }
 
-/// A buffer between a socket and frames, which has memory while something is in it.
+/// A buffer between a socket and frames. It holds memory only while it holds bytes.
 #[derive(Debug)]
 pub(crate) struct ReadBuffer {
     pool: Pool,
     capacity: usize,
     memory: Option<Memory>,
-    /// Where in the memory that lies which was read and not taken.
+    /// The range of `memory` with bytes that are not yet taken.
     unread: Range<usize>,
     copied_bytes: u64,
 }
 
 impl ReadBuffer {
-    /// A buffer that holds at most `capacity` bytes.
+    /// Creates a buffer of at most `capacity` bytes.
     pub(crate) fn new(pool: Pool, capacity: usize) -> Self {
         Self { pool, capacity, memory: None, unread: 0..0, copied_bytes: 0 }
     }
 
-    /// What is there to be taken.
+    /// Returns the unread bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         match &self.memory {
             Some(Memory::Exclusive(buffer)) => &buffer[self.unread.clone()],
@@ -52,11 +52,13 @@ impl ReadBuffer {
         self.unread.is_empty()
     }
 
-    /// Where to read to: at most `len_max` bytes, behind what is there.
+    /// Returns the memory to read into: at most `len_max` bytes, after the unread ones.
     pub(crate) fn spare_capacity(&mut self, len_max: usize) -> &mut [u8] {
         let len = self.unread.len();
         match &mut self.memory {
             Some(Memory::Exclusive(buffer)) if self.unread.start > 0 => {
+                // Moves the unread bytes to the front. A record that starts late in the buffer
+                // would not fit.
                 buffer.copy_within(self.unread.clone(), 0);
             }
             Some(Memory::Exclusive(_)) => {}
@@ -77,22 +79,23 @@ impl ReadBuffer {
         }
     }
 
-    /// Records that `len` bytes were read to where there was room.
+    /// Records that `len` bytes were read into the spare capacity.
     pub(crate) fn filled(&mut self, len: usize) {
         self.unread.end += len;
     }
 
-    /// Drops the first `len` bytes of what is there.
+    /// Drops the first `len` unread bytes.
     pub(crate) fn skip(&mut self, len: usize) {
         self.unread.start += len;
     }
 
-    /// Takes the first `len` bytes as a frame: so many are there.
+    /// Takes the first `len` unread bytes as a frame. The buffer must hold that many.
     pub(crate) fn take(&mut self, len: usize) -> Bytes {
         let frame = if len < ALIASED_LEN_MIN {
             self.copied_bytes += len as u64;
             self.pool.copy(&self.bytes()[..len])
         } else {
+            // Freezing makes the memory read-only. The next read then takes other memory.
             let bytes = match self.memory.take() {
                 Some(Memory::Exclusive(buffer)) => buffer.freeze(),
                 Some(Memory::Shared(bytes)) => bytes,
@@ -106,7 +109,7 @@ impl ReadBuffer {
         frame
     }
 
-    /// Copies as much as there is, and fits, to `to`, and says how much that was.
+    /// Copies as many unread bytes to `to` as fit. Returns their number.
     pub(crate) fn copy_to(&mut self, to: &mut [u8]) -> usize {
         let len = to.len().min(self.unread.len());
         to[..len].copy_from_slice(&self.bytes()[..len]);
@@ -115,7 +118,7 @@ impl ReadBuffer {
         len
     }
 
-    /// Gives the memory back while nothing is in it, so that an idle connection has none.
+    /// Releases the memory if it holds no bytes, so that an idle connection holds none.
     pub(crate) fn release_if_empty(&mut self) {
         if self.is_empty() {
             self.memory = None;
@@ -123,7 +126,8 @@ impl ReadBuffer {
         }
     }
 
-    /// The bytes that were copied out, or to other memory, since this was asked last.
+    /// Returns the number of bytes copied since the last call, out of the buffer or to other
+    /// memory.
     pub(crate) fn take_copied_bytes(&mut self) -> u64 {
         std::mem::take(&mut self.copied_bytes)
     }
@@ -135,7 +139,7 @@ mod tests {
 
     const CAPACITY: usize = 64 << 10;
 
-    fn buffer_of(bytes: &[u8]) -> ReadBuffer {
+    fn filled_buffer(bytes: &[u8]) -> ReadBuffer {
         let mut buffer = ReadBuffer::new(Pool::new(1 << 20), CAPACITY);
         read(&mut buffer, bytes);
         buffer
@@ -146,15 +150,15 @@ mod tests {
         buffer.filled(bytes.len());
     }
 
-    /// Bytes that are all different within 64 KiB.
+    /// Returns bytes whose pairs are all different within 64 KiB.
     fn numbered(len: usize) -> Vec<u8> {
         (0..u16::MAX).flat_map(u16::to_le_bytes).take(len).collect()
     }
 
     #[test]
-    fn long_frames_alias_what_was_read_and_only_the_rest_is_copied() {
+    fn long_frames_alias_the_read_memory() {
         let read_first = numbered(60_000);
-        let mut buffer = buffer_of(&read_first);
+        let mut buffer = filled_buffer(&read_first);
         let address = buffer.bytes().as_ptr();
         let frames = [buffer.take(20_000), buffer.take(100), buffer.take(30_000)];
         assert_eq!(frames[0].as_ptr(), address);
@@ -163,13 +167,13 @@ mod tests {
         read(&mut buffer, &[9; 10]);
         assert_eq!(buffer.take_copied_bytes(), 9_900);
         assert_eq!(*buffer.bytes(), [&read_first[50_100..], &[9; 10]].concat());
-        // What is read further touches none of them.
+        // Later reads do not touch the frames.
         assert_eq!(frames.concat(), read_first[..50_100]);
     }
 
     #[test]
-    fn short_frames_are_copied_and_leave_the_memory_to_the_buffer() {
-        let mut buffer = buffer_of(&numbered(20_000));
+    fn short_frames_are_copied_out_of_the_buffer() {
+        let mut buffer = filled_buffer(&numbered(20_000));
         let address = buffer.bytes().as_ptr();
         let frame = buffer.take(ALIASED_LEN_MIN - 1);
         assert_ne!(frame.as_ptr(), address);
@@ -180,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_comes_back_with_the_last_frame() {
+    fn memory_is_released_with_the_last_frame() {
         let pool = Pool::new(1 << 20);
         let mut buffer = ReadBuffer::new(pool.clone(), CAPACITY);
         read(&mut buffer, &numbered(20_000));
@@ -194,8 +198,8 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_its_capacity() {
-        let mut buffer = buffer_of(&numbered(CAPACITY - 5));
+    fn spare_capacity_is_bounded_by_the_capacity() {
+        let mut buffer = filled_buffer(&numbered(CAPACITY - 5));
         assert_eq!(buffer.spare_capacity(usize::MAX).len(), 5);
         assert_eq!(buffer.spare_capacity(3).len(), 3);
         drop(buffer.take(20_000));
@@ -205,8 +209,8 @@ mod tests {
         assert!(buffer.is_empty());
     }
     #[test]
-    fn what_is_copied_out_is_counted() {
-        let mut buffer = buffer_of(&numbered(100));
+    fn copied_bytes_are_counted() {
+        let mut buffer = filled_buffer(&numbered(100));
         let mut memory = [0; 60];
         assert_eq!(buffer.copy_to(&mut memory), 60);
         assert_eq!(memory[..], numbered(60));

@@ -1,4 +1,4 @@
-//! Records: what a frame becomes on a byte stream.
+//! Records, the framing on a byte stream.
 //!
 //! | offset | size | field |
 //! |--:|--:|---|
@@ -8,39 +8,42 @@
 //! | 4 | 4 | length of what follows, in bytes |
 //! | 8 | 4 | transfer that a chunk belongs to; else 0 |
 //!
-//! A first chunk begins with the frame's whole length (`u64`), and holds at least its header. An
-//! ack (acknowledgement) is a `u64`: how many bytes of frames in chunks were read since the
-//! connection began. One ack covers all chunks that asked for one and were read before it is sent.
+//! A first chunk begins with the frame's total length (`u64`) and contains at least its header.
+//!
+//! An ack (acknowledgement) is a `u64`: the number of bytes read from chunked frames since the
+//! connection began. One ack covers every chunk that asked for one and was read before the ack is
+//! sent.
 
 use bytes::{Buf as _, BufMut as _};
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
 
 use crate::pacing::chunk_len::CHUNK_LEN_MAX;
 
-/// The length of a record's header in bytes.
+/// Length of a record's header in bytes.
 pub(crate) const RECORD_HEADER_LEN: usize = 12;
 
-/// The length of the frame's length in a first chunk.
+/// Length of the frame length in a first chunk, in bytes.
 pub(crate) const FRAME_LEN_LEN: usize = 8;
 
-/// The length of the count in an ack.
+/// Length of the count in an ack, in bytes.
 pub(crate) const ACK_LEN: usize = 8;
 
-/// Frames up to this length travel in a single record.
+/// Maximum length of a frame that travels in a single record, in bytes.
 ///
-/// 64 KiB: what one read takes in, and, at 1 GB/s, 65 us that a small frame waits behind it.
+/// 64 KiB fit into one read, and delay a small frame by 65 us at 1 GB/s.
 pub(crate) const SINGLE_LEN_MAX: usize = 64 << 10;
 
-/// The most large frames that are sent in chunks at a time, each way. More wait at the sender.
+/// Maximum number of large frames sent in chunks at a time, per direction. Others wait at the
+/// sender.
 pub(crate) const TRANSFERS_MAX: usize = 16;
 
-/// The bytes of the header that are zero.
+/// Number of zero bytes in a header.
 const ZERO_LEN: usize = 2;
 
-// The fields of the table: `to_bytes` fills the array, and `parse` reads all of it.
+// `to_bytes` fills the array with the fields of the table, and `parse` reads all of it.
 const _: () = assert!(1 + 1 + ZERO_LEN + 4 + 4 == RECORD_HEADER_LEN);
 
-/// What a record holds.
+/// The kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RecordKind {
     Single,
@@ -53,14 +56,14 @@ pub(crate) enum RecordKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RecordHeader {
     pub(crate) kind: RecordKind,
-    /// The length of what follows, at most [`CHUNK_LEN_MAX`] and what belongs to its kind.
+    /// Length of the rest of the record: at most [`CHUNK_LEN_MAX`], plus the fields of its kind.
     pub(crate) len: usize,
     pub(crate) transfer: u32,
-    /// Whether a chunk asks for an ack.
+    /// True if a chunk asks for an ack.
     pub(crate) wants_ack: bool,
 }
 
-/// The bytes of an ack.
+/// Encodes an ack.
 pub(crate) fn ack(read: u64) -> [u8; RECORD_HEADER_LEN + ACK_LEN] {
     let mut bytes = [0; RECORD_HEADER_LEN + ACK_LEN];
     let header = RecordHeader::new(RecordKind::Ack, ACK_LEN);
@@ -70,7 +73,7 @@ pub(crate) fn ack(read: u64) -> [u8; RECORD_HEADER_LEN + ACK_LEN] {
 }
 
 impl RecordHeader {
-    /// The header of a record that is no chunk.
+    /// Creates the header of a record that is not a chunk.
     pub(crate) fn new(kind: RecordKind, len: usize) -> Self {
         Self { kind, len, transfer: 0, wants_ack: false }
     }
@@ -82,7 +85,7 @@ impl RecordHeader {
             RecordKind::Next => 3,
             RecordKind::Ack => 4,
         };
-        // The limits above keep every record far below 4 GiB.
+        // The limits keep every record far below 4 GiB.
         let len = u32::try_from(self.len).unwrap_or(u32::MAX);
         let mut bytes = [0; RECORD_HEADER_LEN];
         let mut out = &mut bytes[..];
@@ -94,7 +97,7 @@ impl RecordHeader {
         bytes
     }
 
-    /// Reads a header, and checks that its length suits its kind.
+    /// Parses a header, and checks its length against its kind.
     pub(crate) fn parse(bytes: &[u8; RECORD_HEADER_LEN]) -> Result<Self, ProtocolError> {
         let mut raw = &bytes[..];
         let (kind, wants_ack) = (raw.get_u8(), raw.get_u8());
@@ -134,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_has_its_documented_bytes() {
+    fn a_header_encodes_to_its_documented_bytes() {
         let header =
             RecordHeader { kind: RecordKind::First, len: 0x0102, transfer: 7, wants_ack: false };
         assert_eq!(header.to_bytes(), [2, 0, 0, 0, 2, 1, 0, 0, 7, 0, 0, 0]);
@@ -147,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn only_chunks_want_acks() {
+    fn only_chunks_ask_for_acks() {
         for (kind, wants_ack, is_good) in
             [(1, 1, false), (4, 1, false), (2, 2, false), (3, 1, true)]
         {
@@ -173,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_and_the_longest_are_accepted() {
+    fn shortest_and_longest_records_are_accepted() {
         for (kind, min, max) in [
             (RecordKind::Single, HEADER_LEN, SINGLE_LEN_MAX),
             (RecordKind::First, FRAME_LEN_LEN + HEADER_LEN, FRAME_LEN_LEN + CHUNK_LEN_MAX),

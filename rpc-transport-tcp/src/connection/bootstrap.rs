@@ -16,8 +16,9 @@ use crate::connection::socket::Socket;
 use crate::connection::transport::SocketTransport;
 use crate::proxy::read_client;
 
-/// The most unused memory that all connections over sockets of the process keep for large frames:
-/// four of the 64 MiB that the examples move, which is also the default budget of one connection.
+/// Maximum unused memory that the process keeps for large frames on all socket connections: four
+/// times the 64 MiB of the examples' largest message, which is also the default budget of one
+/// connection.
 const KEPT_BYTES_MAX: usize = 256 << 20;
 
 fn pool() -> Pool {
@@ -25,12 +26,12 @@ fn pool() -> Pool {
     POOL.get_or_init(|| Pool::new(KEPT_BYTES_MAX)).clone()
 }
 
-/// A socket before and, when an upgrade keeps it, beside its connection.
+/// A socket before its connection, and next to it if an upgrade keeps the socket.
 #[derive(Debug)]
 pub(crate) struct SocketBootstrap<S> {
     stream: S,
     addresses: Addresses,
-    /// True until the header of a proxy in front was read.
+    /// True until the header of a proxy in front has been read.
     is_proxied: bool,
 }
 
@@ -39,7 +40,7 @@ impl<S> SocketBootstrap<S> {
         Self { stream, addresses, is_proxied: false }
     }
 
-    /// The same stream, which begins with a PROXY header if `is_proxied`.
+    /// Marks the stream as one that begins with a PROXY header, if `is_proxied`.
     pub(crate) fn proxied(mut self, is_proxied: bool) -> Self {
         self.is_proxied = is_proxied;
         self
@@ -58,7 +59,7 @@ impl<S: Socket> Bootstrap for SocketBootstrap<S> {
     fn read_proxy_header(&mut self) -> BoxFuture<'_, Result<(), HandshakeError>> {
         Box::pin(async {
             if let Some(tcp) = self.stream.tcp() {
-                // A proxy that speaks for itself stays the peer.
+                // A proxy that speaks for itself remains the peer.
                 let client = read_client(tcp, self.addresses.peer).await?;
                 self.addresses.peer = client.or(self.addresses.peer);
             }

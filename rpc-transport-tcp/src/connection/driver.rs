@@ -1,4 +1,4 @@
-//! The driver: the life of a connection, and the state that one task at a time owns.
+//! The driver: the life cycle of a connection, and the state that one task at a time owns.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,15 +13,15 @@ use crate::codec::decoder::Decoder;
 use crate::connection::shared::Shared;
 use crate::connection::socket::Socket;
 
-/// How long a closing connection may take to write what it was given.
+/// Maximum time for a closing connection to write its queued frames.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why reading is over.
+/// The reason why reading has ended.
 #[derive(Debug)]
 pub(crate) enum Ended {
-    /// The connection is over.
+    /// The connection has ended.
     Closed(CloseReason),
-    /// A handler blocked, and another task goes on with the connection.
+    /// A handler blocked, and another task has taken the connection over.
     TakenOver,
 }
 
@@ -31,7 +31,7 @@ impl<R: Into<CloseReason>> From<R> for Ended {
     }
 }
 
-/// What the connection's task owns, and another task goes on with when a handler blocks this one.
+/// The state of the connection's task. If a handler blocks the task, another one takes it over.
 pub(crate) struct Driver<S> {
     shared: Arc<Shared<S>>,
     handler: Arc<dyn Handler>,
@@ -39,18 +39,20 @@ pub(crate) struct Driver<S> {
     pub(crate) decoder: Decoder,
 }
 
-/// Ends the connection if its task is dropped, as a runtime that ends drops its tasks. Callers on
-/// other runtimes would otherwise wait for answers that no task reads.
+/// Ends the connection if its task is dropped, as a runtime does at its end. Callers on other
+/// runtimes would otherwise wait for replies that no task reads.
 struct Ending<S: Socket> {
     shared: Arc<Shared<S>>,
-    /// Absent once the end was reported, or another task reports it.
+    /// Taken once the end is reported, or if another task will report it.
     handler: Option<Arc<dyn Handler>>,
 }
 
 impl<S: Socket> Ending<S> {
-    /// Ends the connection and tells the handler, once.
+    /// Ends the connection and notifies the handler, once.
     fn end(&mut self, reason: CloseReason) {
         let Some(handler) = self.handler.take() else { return };
+        // The order matters: a handler that sends from `handle_closed` must already find the queue
+        // closed.
         self.shared.fail(reason);
         self.shared.socket.end();
         handler.handle_closed(self.shared.close_reason());
@@ -64,46 +66,49 @@ impl<S: Socket> Drop for Ending<S> {
 }
 
 impl<S: Socket> Driver<S> {
-    /// For a task of the current runtime.
+    /// Creates a driver for a task of the current runtime.
     pub(crate) fn new(shared: Arc<Shared<S>>, handler: Arc<dyn Handler>) -> Box<Self> {
         let decoder = Decoder::new(shared.pool.clone());
         Box::new(Self { shared, handler, runtime: Handle::current(), decoder })
     }
 
-    /// Returns true if the tasks that a delivery wakes may run on other threads than this task.
+    /// Returns true if other threads may run the tasks that a delivery wakes.
     pub(crate) fn is_on_several_threads(&self) -> bool {
         self.runtime.runtime_flavor() == RuntimeFlavor::MultiThread
     }
 
-    /// Reads, and writes what senders leave, until the connection has ended.
+    /// Reads, and writes frames that senders leave behind, until the connection ends.
     pub(crate) fn run(self: Box<Self>) -> impl Future<Output = ()> + Send {
-        // Here and not in the future: a runtime that has ended drops the future unpolled.
+        // Created here, not inside the future: a runtime that has ended drops the future without
+        // polling it.
         let (shared, handler) = (Arc::clone(&self.shared), Some(Arc::clone(&self.handler)));
         self.run_to_end(Ending { shared, handler })
     }
 
     async fn run_to_end(self: Box<Self>, mut ending: Ending<S>) {
         let (shared, handler) = (Arc::clone(&self.shared), Arc::clone(&self.handler));
-        // If a handler blocks the task before this one, that task may still be the first in line
-        // for a notification, and would keep it as long as the handler blocks.
+        // If a handler blocks the previous task, that task may still be the first in line for a
+        // notification. It would then hold the notification for as long as the handler blocks.
         shared.driver_wakeup.notify_one();
+        // Biased: a close wins over bytes that are ready to be read.
         let ended = tokio::select! {
             biased;
             () = shared.close.cancelled() => CloseReason::Local.into(),
             ended = shared.read(self, &*handler) => ended,
-            // The queue knows the reason.
+            // The queue knows the actual reason.
             () = shared.drive_writes() => CloseReason::Local.into(),
         };
+        // Another task reports the end. Ending here would report it twice.
         let Ended::Closed(reason) = ended else {
             ending.handler = None;
             return;
         };
         if reason == CloseReason::Local {
-            // The reading half may have been stopped while frames gathered.
+            // Reading may have stopped while the queue was corked.
             shared.uncork();
-            // What was sent before closing still goes out, while nothing more is taken.
+            // Sent frames still go out. The queue takes no new ones.
             let _ = tokio::time::timeout(FLUSH_TIMEOUT, shared.drive_writes()).await;
-            // A peer to which nothing can be written is not waited for.
+            // After a failed write there is no peer to wait for.
             let is_draining = shared.queue().is_draining();
             if is_draining {
                 shared.linger().await;

@@ -1,7 +1,7 @@
-//! The end of a connection that this side has closed: its peer reads what was sent before.
+//! The end of a connection that this side has closed: the peer reads everything sent before.
 //!
-//! A socket that is closed with bytes unread resets the connection, which takes from the peer what
-//! it has not read yet.
+//! Closing a socket with unread bytes resets the connection. The reset discards data that the peer
+//! has not read yet.
 
 use std::future::poll_fn;
 use std::io::{self, IoSliceMut};
@@ -10,19 +10,19 @@ use std::time::Duration;
 use crate::connection::shared::Shared;
 use crate::connection::socket::{Moved, Socket};
 
-/// Longest wait for the peer to close, too.
+/// Maximum wait for the peer to close its side.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Most that is read and thrown away, in bytes: more than the sockets on both sides hold. A peer
-/// that goes on sending would otherwise keep a core busy for all of [`TIMEOUT`].
+/// Maximum number of bytes read and discarded: more than the sockets of both sides hold. A peer
+/// that keeps sending would otherwise occupy a core for all of [`TIMEOUT`].
 const LEN_MAX: usize = 16 << 20;
 
 /// Length of one read in bytes.
 const READ_LEN: usize = 16 << 10;
 
 impl<S: Socket> Shared<S> {
-    /// Says that nothing more will come, and throws away what the peer still sends until it has
-    /// closed too, within bounds.
+    /// Shuts down this side's direction, and discards the peer's bytes, within limits, until it has
+    /// closed.
     pub(crate) async fn linger(&self) {
         let _ = tokio::time::timeout(TIMEOUT, self.read_rest()).await;
     }
@@ -37,6 +37,7 @@ impl<S: Socket> Shared<S> {
                 Ok(Moved { len: 0, .. }) => return,
                 Ok(Moved { len, .. }) => {
                     read_len += len;
+                    // Data that is always ready would keep this loop from yielding to the runtime.
                     tokio::task::consume_budget().await;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -55,11 +56,11 @@ mod tests {
     use super::*;
     use crate::connection::transport::SocketTransport;
 
-    /// Far more than anything here takes.
+    /// Far longer than anything here takes.
     const LIMIT: Duration = Duration::from_secs(60);
 
     #[tokio::test]
-    async fn peer_that_goes_on_sending_is_left_after_16_mib() {
+    async fn a_peer_that_keeps_sending_is_left_after_16_mib() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let sending = tokio::spawn(async move {
             let (chunk, mut sent) = (vec![7; 64 << 10], 0_u64);

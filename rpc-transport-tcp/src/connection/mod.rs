@@ -1,4 +1,4 @@
-//! A connected byte stream as a transport: what senders and the connection's task do with it.
+//! A connected byte stream as a transport: the operations of senders and of the connection's task.
 
 pub(crate) mod bootstrap;
 pub(crate) mod driver;

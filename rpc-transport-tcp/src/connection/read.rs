@@ -1,11 +1,11 @@
 //! The reading half of the driver, which is the connection's task.
 //!
-//! The frames of a read are delivered with the send queue corked: answers that are made in place
-//! go out together. Frames that only wake a task, as answers wake their callers, keep it corked
-//! until the woken tasks have run, since their next requests can go out together too.
+//! The send queue is corked while the frames of a read are delivered, so that replies made in place
+//! go out together. Frames that only wake a task, such as replies that wake their callers, keep it
+//! corked until the woken tasks have run. Their next requests can then go out together, too.
 //!
-//! Each frame is delivered with the [`Driver`] in a [`Handoff`]. When its handler blocks, another
-//! task goes on with the connection, and this one ends when the handler returns.
+//! Each frame is delivered with the [`Driver`] in a [`Handoff`]. If its handler blocks, another
+//! task takes over the connection, and this one ends when the handler returns.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -22,11 +22,11 @@ use crate::connection::shared::Shared;
 use crate::connection::socket::{Moved, Socket};
 use crate::send::turn::Turn;
 
-/// How much is read before other tasks have their turn: about 30 us.
+/// Bytes read before other tasks get their turn: about 30 us.
 const TURN_BYTES: usize = 128 << 10;
 
 impl<S: Socket> Shared<S> {
-    /// Reads until the connection ends, and says why it did.
+    /// Reads until the connection ends, and returns the reason.
     pub(crate) async fn read(&self, driver: Box<Driver<S>>, handler: &dyn Handler) -> Ended {
         match self.read_on(driver, handler).await {
             Err(ended) => ended,
@@ -39,13 +39,15 @@ impl<S: Socket> Shared<S> {
         mut driver: Box<Driver<S>>,
         handler: &dyn Handler,
     ) -> Result<Infallible, Ended> {
-        // A delivery that was taken over has left its answers corked, and frames in the buffer.
+        // A delivery that was taken over has left its replies corked, and frames in the buffer.
         self.uncork();
         let mut read = Moved { len: 0, is_exhausted: true };
         let mut turn_bytes = 0;
-        // Whether this poll has woken a task, which may be in the worker's LIFO slot.
+        // True if this poll has woken a task, which may be in the worker's LIFO slot.
         let mut has_woken = false;
         loop {
+            // The first round has read nothing: it delivers the frames that a taken-over delivery
+            // left.
             driver.decoder.filled(read.len);
             self.counters.received_bytes.add(read.len as u64);
             turn_bytes += read.len;
@@ -53,17 +55,19 @@ impl<S: Socket> Shared<S> {
             (driver, woken_count) = self.deliver(driver, handler, &mut has_woken)?;
             let decoder = &mut driver.decoder;
             self.chunks_received.update(decoder);
-            // All cores are busy then. Arriving bytes wake the runtime's next thread, which gets
-            // the core of this one and goes on with the connection. What is in this thread's LIFO
-            // slot waits for a slice of the scheduler: 0.4 ms for three small calls in a hundred,
-            // 1.4 ms for one, where others took 0.06 ms (two cores, Linux 6.18). So what was woken
-            // runs first, and not after the next write: a thread loses its core in the kernel.
+            // With large frames in flight, all cores are busy. Arriving bytes wake the runtime's
+            // next thread, which gets the core of this one and continues with the connection. A
+            // task in this thread's LIFO slot then waits for a slice of the scheduler: 0.4 ms for
+            // three small calls in a hundred, 1.4 ms for one, against 0.06 ms for the others (two
+            // cores, Linux 6.18). Woken tasks therefore run first, not after the next write, since
+            // a thread loses its core in the kernel.
             let is_shared = woken_count > 0 && self.has_large_under_way(decoder);
             if is_shared {
                 displace_lifo_slot(&Handle::current());
                 yield_now().await;
             }
             let is_over = turn_bytes >= TURN_BYTES;
+            // An ack is cumulative. One at the end of the turn replaces one per read.
             if is_over || read.is_exhausted {
                 self.send_ack(decoder);
             }
@@ -72,9 +76,12 @@ impl<S: Socket> Shared<S> {
             if !is_shared && (is_gathering || is_over) {
                 yield_now().await;
             }
+            // After a yield this is a new poll, and the woken tasks have run.
             if is_shared || is_gathering || is_over {
                 (turn_bytes, has_woken) = (0, false);
             }
+            // The woken tasks have had their chance to send. Whatever they queued leaves in one
+            // write.
             if is_gathering {
                 self.uncork();
             }
@@ -89,8 +96,8 @@ impl<S: Socket> Shared<S> {
         }
     }
 
-    /// Waits for something to read, and reads once. A poll that has to wait ends, and with it what
-    /// `has_woken` is about.
+    /// Waits until the socket is readable, and reads once. Waiting ends the poll that `has_woken`
+    /// refers to.
     async fn read_next(
         &self,
         decoder: &mut Decoder,
@@ -113,15 +120,15 @@ impl<S: Socket> Shared<S> {
         }
     }
 
-    /// Queues an ack of what has been read, if the peer wants one.
+    /// Queues an ack for the bytes read so far, if the peer wants one.
     fn send_ack(&self, decoder: &mut Decoder) {
         if let Some(read) = decoder.acks.take() {
-            // A peer that has closed needs none.
+            // Fails only if this side has closed. No ack is needed then.
             let _ = self.push(|queue| queue.push_ack(read));
         }
     }
 
-    /// Reads once; `None` when there is nothing to read.
+    /// Reads once. Returns `None` if there is nothing to read.
     fn read_some(&self, decoder: &mut Decoder) -> Result<Option<Moved>, CloseReason> {
         let is_between_frames = decoder.is_between_frames();
         let [direct, buffer] = decoder.read_slices();
@@ -131,6 +138,7 @@ impl<S: Socket> Shared<S> {
         } else {
             self.socket.try_read(&mut [IoSliceMut::new(direct), IoSliceMut::new(buffer)])
         };
+        // Between frames, an end is a clean close. Anywhere else, part of a frame is lost.
         match read {
             Ok(Moved { len: 0, .. }) if is_between_frames => Err(CloseReason::Peer),
             Ok(Moved { len: 0, .. }) => {
@@ -143,13 +151,13 @@ impl<S: Socket> Shared<S> {
         }
     }
 
-    /// Whether large frames share the way, in either direction. A socket that is full counts too.
+    /// Returns true if large frames are in flight in either direction. A full socket also counts.
     fn has_large_under_way(&self, decoder: &Decoder) -> bool {
         decoder.has_transfers() || matches!(self.queue().turn(), Turn::Driver(_))
     }
 
-    /// Delivers what has arrived. Says how many frames have woken a task that has not answered
-    /// yet; with several of them the queue stays corked.
+    /// Delivers the received frames. Returns the number of frames that woke a task and have no
+    /// reply yet. If there are several, the queue stays corked.
     fn deliver(
         &self,
         mut driver: Box<Driver<S>>,
@@ -170,7 +178,7 @@ impl<S: Socket> Shared<S> {
                     let result = handler.handle_frame(frame, delivery, &mut handoff);
                     *has_woken = handoff.has_woken();
                     let Some(returned) = handoff.into_driver() else {
-                        // The other task has uncorked the queue, and writes and reads.
+                        // The other task has uncorked the queue, and now reads and writes.
                         received.add_to(&self.counters);
                         return Err(Ended::TakenOver);
                     };
@@ -185,11 +193,13 @@ impl<S: Socket> Shared<S> {
         received.add_to(&self.counters);
         let decoder = &mut driver.decoder;
         self.counters.copied_bytes.add(decoder.take_copied_bytes());
+        // The writing half runs in this same task, so one notification after the delivery is
+        // enough.
         if is_unblocked {
             self.driver_wakeup.notify_one();
         }
         if decoder.acks.is_due() && self.queue().has_small() {
-            // The ack costs nothing in a write that is made anyway.
+            // The write happens anyway, so the ack is free.
             self.send_ack(decoder);
         }
         let woken_count = self.uncork_delivered(received.sum(), driver.is_on_several_threads());
@@ -200,7 +210,7 @@ impl<S: Socket> Shared<S> {
     }
 }
 
-/// The frames of one delivery.
+/// The number of frames in one delivery.
 #[derive(Debug, Default)]
 struct Received {
     small_count: u64,
@@ -247,7 +257,7 @@ pub(super) mod tests {
     /// Far more than anything here takes.
     const LIMIT: Duration = Duration::from_secs(20);
 
-    /// Takes everything, and knows how many frames came whole.
+    /// Accepts everything, and counts complete frames.
     #[derive(Debug, Default)]
     pub(in crate::connection) struct Taker(Mutex<usize>);
 
@@ -277,7 +287,7 @@ pub(super) mod tests {
         fn handle_closed(&self, _: CloseReason) {}
     }
 
-    /// A chunk that asks for an ack, of a frame that is not whole with it, and a small frame.
+    /// Encodes a chunk that asks for an ack and does not complete its frame, and a small frame.
     fn chunk_and_frame() -> Vec<u8> {
         let body = [0; HEADER_LEN];
         let len = size_of::<u64>() + body.len();
@@ -289,7 +299,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn beside_large_frames_a_woken_task_runs_before_anything_is_written() {
+    async fn with_large_frames_a_woken_task_runs_before_writes() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let mut theirs = theirs.into_std().unwrap();
         theirs.write_all(&chunk_and_frame()).unwrap();
@@ -309,7 +319,7 @@ pub(super) mod tests {
         assert_eq!(received[..len], record::ack(HEADER_LEN as u64));
     }
 
-    /// Wakes a task at each frame, and knows whether an earlier one of the same poll has.
+    /// Wakes a task for each frame, and records if an earlier frame of the same poll did.
     #[derive(Debug, Default)]
     struct Waking(Mutex<Vec<bool>>);
 
@@ -340,13 +350,13 @@ pub(super) mod tests {
         fn handle_closed(&self, _: CloseReason) {}
     }
 
-    /// Otherwise a handler that blocks keeps a task from running that a delivery of the same poll
-    /// has spawned.
+    /// Without this, a handler that blocks would keep a task from running that a delivery of the
+    /// same poll has spawned.
     #[tokio::test]
-    async fn what_a_delivery_has_woken_is_known_to_the_next_one_of_the_same_poll() {
+    async fn a_wake_is_known_to_later_deliveries_of_the_same_poll() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let mut theirs = theirs.into_std().unwrap();
-        // Two of them are more than a read brings.
+        // Two of them exceed a read.
         let frame = [&RecordHeader::new(RecordKind::Single, 40_000).to_bytes()[..], &[0; 40_000]];
         let frame = frame.concat();
         theirs.write_all(&[&frame[..], &frame].concat()).unwrap();
@@ -364,7 +374,7 @@ pub(super) mod tests {
         assert_eq!(*waking.0.lock().unwrap(), [false, true, false], "another poll");
     }
 
-    /// Answers each frame with itself, but blocks in the second until it is let go.
+    /// Echoes each frame, but blocks in the second until it is released.
     #[derive(Debug)]
     struct Blocker {
         transport: SocketTransport<UnixStream>,
@@ -407,14 +417,14 @@ pub(super) mod tests {
         fn handle_closed(&self, _: CloseReason) {}
     }
 
-    /// A small frame of one byte over and over.
+    /// Returns a small frame filled with one byte.
     fn frame(byte: u8) -> Vec<u8> {
         let header = RecordHeader::new(RecordKind::Single, HEADER_LEN);
         [&header.to_bytes()[..], &[byte; HEADER_LEN]].concat()
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn what_came_with_a_frame_whose_handler_blocks_is_answered() {
+    async fn frames_around_a_blocking_handler_are_answered() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (release, let_go) = mpsc::channel();
         let transport = SocketTransport::new(ours, Pool::new(0));
@@ -430,7 +440,7 @@ pub(super) mod tests {
             let mut answer = [0; 2 * (RECORD_HEADER_LEN + HEADER_LEN)];
             theirs.read_exact(&mut answer).expect("the answers before and behind it");
             assert_eq!(answer[..], [frame(1), frame(3)].concat());
-            // What comes later is read too, and an end is noticed.
+            // Later frames are read, too, and the end is noticed.
             theirs.write_all(&frame(4)).unwrap();
             let answer = &mut answer[..RECORD_HEADER_LEN + HEADER_LEN];
             theirs.read_exact(answer).expect("the answer to what came later");
@@ -440,8 +450,8 @@ pub(super) mod tests {
         });
         reader.await.unwrap();
         tokio::time::timeout(LIMIT, shared.close.cancelled()).await.expect("the end is noticed");
-        // The delivery that blocked counts its frames when its handler has returned, which can be
-        // after the end of the connection.
+        // The blocked delivery counts its frames when its handler returns, possibly after the
+        // connection has ended.
         let counted = async {
             while shared.counters.snapshot().small_received < 4 {
                 tokio::task::yield_now().await;
@@ -452,7 +462,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_kernel_holds_is_unread() {
+    async fn bytes_in_the_kernel_are_unread() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let transport = SocketTransport::new(ours, Pool::new(0));
         assert!(!transport.has_unread());

@@ -1,7 +1,7 @@
-//! Memory for frames, as far as there is room for them in the queue.
+//! Memory for frames, as far as the queue has room for them.
 //!
-//! Small frames have room while fewer bytes than a bound wait, which is checked under the queue's
-//! lock. Large ones have permits, so that senders that wait are served in order, whatever the
+//! Small frames have room while the waiting bytes are below a bound, checked under the queue's
+//! lock. Large frames take permits, so that waiting senders are served in order, whatever the
 //! lengths of their frames.
 
 use std::sync::atomic::Ordering;
@@ -16,11 +16,13 @@ use crate::connection::shared::Shared;
 use crate::send::frame::{FrameBuffer, LargeShare};
 
 impl<S> Shared<S> {
-    /// Memory for a frame, if there is room for it.
+    /// Returns memory for a frame, if there is room for it.
     pub(crate) fn try_buffer(
         &self,
         frame: &OutFrame<'_>,
     ) -> Result<Option<FrameBuffer>, TransportError> {
+        // The tail takes its permit before the head takes memory: a permit is returned on drop, so
+        // either may fail.
         if let Some((tail, share)) = self.try_tail(frame) {
             let head = self.try_small_memory(frame.head_len())?;
             return Ok(head.map(|head| FrameBuffer::large(head, tail, share)));
@@ -36,7 +38,7 @@ impl<S> Shared<S> {
         }
     }
 
-    /// Memory for a frame, once there is room for it.
+    /// Waits until there is room for a frame, and returns memory for it.
     pub(crate) async fn buffer(&self, frame: &OutFrame<'_>) -> Result<FrameBuffer, TransportError> {
         if let Some((tail, share)) = self.try_tail(frame) {
             let head = self.small_memory(frame.head_len()).await?;
@@ -50,9 +52,11 @@ impl<S> Shared<S> {
         Ok(self.large_buffer(len, permit.map_err(|_| self.closed())?))
     }
 
-    /// The end of a frame and its share of the budgets, if it can be sent from where it lies. Where
-    /// there is no room for it, the frame waits for room as a whole; so does one whose head needs
-    /// room for large frames, too, which might never come while the tail has its own.
+    /// Returns a frame's tail and its share of the budgets, if the tail can be sent without a copy.
+    ///
+    /// Without room for the tail, the whole frame waits for room. A frame whose head also needs
+    /// room for large frames waits as a whole, too: its tail could hold the room that the head
+    /// waits for.
     fn try_tail(&self, frame: &OutFrame<'_>) -> Option<(Bytes, LargeShare)> {
         let tail = frame.tail()?;
         if frame.head_len() > SINGLE_LEN_MAX {
@@ -63,12 +67,15 @@ impl<S> Shared<S> {
         Some((tail.clone(), self.large_share(len, permit)))
     }
 
+    // The block bounds the lock: taking memory from the pool may allocate.
     fn try_small_memory(&self, len: usize) -> Result<Option<PoolBuffer>, TransportError> {
         {
             let mut queue = self.queue();
             if let Some(reason) = queue.close_reason() {
                 return Err(TransportError::Closed { reason: reason.clone() });
             }
+            // Registered under the same lock as the check, so that room made in between still wakes
+            // this sender.
             if !queue.has_room() {
                 queue.await_room();
                 return Ok(None);
@@ -80,7 +87,7 @@ impl<S> Shared<S> {
 
     async fn small_memory(&self, len: usize) -> Result<PoolBuffer, TransportError> {
         loop {
-            // Before the look at the queue, so that room that is made after it is not missed.
+            // Created before the queue is checked, so that room made after the check is not missed.
             let room = self.room.notified();
             if let Some(memory) = self.try_small_memory(len)? {
                 return Ok(memory);

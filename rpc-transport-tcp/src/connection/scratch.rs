@@ -1,8 +1,8 @@
-//! Memory of a thread in which short frames write themselves.
+//! Thread-local memory that short frames encode into.
 //!
-//! A short frame is copied into the batch of the next write in any case. It needs no memory of its
-//! own before that, and no look at the queue before it is written: only then is the queue locked,
-//! once.
+//! A short frame is copied into the next write's batch anyway. It needs no memory of its own before
+//! that. It does not look at the queue before it is encoded either, so each frame takes the queue's
+//! lock once.
 
 use std::cell::Cell;
 
@@ -14,11 +14,11 @@ use crate::send::batch::SHORT_LEN_MAX;
 type Scratch = Box<[u8; SHORT_LEN_MAX]>;
 
 thread_local! {
-    /// Absent while a frame writes itself, whose code may send another.
+    /// Absent while a frame encodes itself, since its code may send another frame.
     static SCRATCH: Cell<Option<Scratch>> = const { Cell::new(None) };
 }
 
-/// Returns true if the frame is short enough, and has no tail.
+/// Returns true if the frame is short enough and has no tail.
 pub(crate) fn fits(frame: &OutFrame<'_>) -> bool {
     frame.tail().is_none() && frame.head_len() <= SHORT_LEN_MAX - RECORD_HEADER_LEN
 }
@@ -27,12 +27,12 @@ pub(crate) fn fits(frame: &OutFrame<'_>) -> bool {
 ///
 /// # Errors
 ///
-/// Returns the error of `send`, or `Withdrawn` if the frame is not to be sent any more.
+/// Returns the error of `send`, or `Withdrawn` if the frame has withdrawn itself.
 pub(crate) fn with_record(
     frame: OutFrame<'_>,
     send: impl FnOnce(&[u8]) -> Result<(), TransportError>,
 ) -> Result<(), TransportError> {
-    // A thread that ends has none.
+    // Absent on a thread that is ending, and inside a frame that sends another.
     let kept = SCRATCH.try_with(Cell::take).ok().flatten();
     let mut scratch = kept.unwrap_or_else(|| Box::new([0; SHORT_LEN_MAX]));
     let len = frame.head_len();
@@ -41,6 +41,7 @@ pub(crate) fn with_record(
     header.copy_from_slice(&RecordHeader::new(RecordKind::Single, len).to_bytes());
     let written = frame.write_head(body).map_err(TransportError::from);
     let sent = written.and_then(|()| send(record));
+    // A nested frame may have put its own memory back. One of the two is dropped.
     let _ = SCRATCH.try_with(|cell| cell.set(Some(scratch)));
     sent
 }
@@ -50,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frame_may_send_another_while_it_writes_itself() {
+    fn a_frame_may_send_another_while_it_encodes() {
         let write = |byte: u8, inner: bool| {
             let bytes = [byte; 100];
             let frame_sent = |record: &[u8]| {

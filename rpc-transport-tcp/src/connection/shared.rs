@@ -1,4 +1,4 @@
-//! What senders and the connection's task share.
+//! The state shared by senders and the connection's task.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -16,25 +16,25 @@ use crate::send::frame::LARGE_BYTES_MAX;
 use crate::send::queue::SendQueue;
 use crate::send::scheduler::WriteScheduler;
 
-/// What senders and the connection's task share.
+/// The state shared by senders and the connection's task.
 pub(crate) struct Shared<S> {
     pub(crate) socket: S,
     pub(crate) pool: Pool,
     pub(crate) counters: Counters,
     pub(crate) chunks_received: ChunksReceived,
     queue: Mutex<SendQueue>,
-    /// Locked while writing, never while waiting, and only by `try_lock`, so that `queue` may be
-    /// locked before or after it. Unlocked before `queue`.
+    /// Held while writing, never while waiting. Only ever taken by `try_lock`, so `queue` may be
+    /// locked before or after it. Released before `queue`.
     pub(crate) scheduler: Mutex<WriteScheduler>,
-    /// Tells the connection's task that it is its turn to write, or that all is drained.
+    /// Tells the connection's task that it must write, or that everything is drained.
     pub(crate) driver_wakeup: Notify,
-    /// Set by a sender of a short record that has filled the queue. The next sender looks whether
-    /// there is room, under the queue's lock, and resets it.
+    /// Set by a sender whose short record has filled the queue. The next sender checks for room
+    /// under the queue's lock and resets it.
     pub(crate) is_full: AtomicBool,
-    /// Tells senders that there is room for small frames.
+    /// Wakes senders that wait for room for small frames.
     pub(crate) room: Notify,
     pub(crate) large_budget: ByteBudget,
-    /// Where the memory of large frames is counted, once that is known.
+    /// The budget that large frames count against, once it is known.
     pub(crate) memory: OnceLock<MemoryShare>,
     pub(crate) close: CancellationToken,
 }
@@ -58,22 +58,22 @@ impl<S> Shared<S> {
     }
 
     pub(crate) fn queue(&self) -> MutexGuard<'_, SendQueue> {
-        // No code between lock and unlock can leave the queue half-changed.
+        // No code between lock and unlock can leave the queue half changed.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why nothing more is taken.
+    /// Returns the reason why the queue takes no more frames.
     pub(crate) fn close_reason(&self) -> CloseReason {
         self.queue().close_reason().cloned().unwrap_or(CloseReason::Local)
     }
 }
 
-/// How far the peer's large frames had come after the last read, for other tasks than the reading
+/// The progress of the peer's large frames as of the last read, for tasks other than the reading
 /// one.
 ///
-/// The reading task tells after each read, which costs it two stores. A frame that comes in one
-/// record is left out: its peer can send nothing else before the rest of it, so that one that
-/// stops there is silent, which keepalive finds.
+/// The reading task updates it after each read, at the cost of two stores. It ignores a frame that
+/// arrives in one record. The peer can send nothing else before the rest of such a frame, so a peer
+/// that stops there is silent, and keepalive detects it.
 #[derive(Debug, Default)]
 pub(crate) struct ChunksReceived {
     are_missing: AtomicBool,
@@ -81,15 +81,15 @@ pub(crate) struct ChunksReceived {
 }
 
 impl ChunksReceived {
-    /// Records what `decoder` has.
+    /// Records the state of `decoder`.
     pub(crate) fn update(&self, decoder: &Decoder) {
-        // The two are looked at together but need not agree: a look that is a read late only
-        // makes the peer's time longer.
+        // The two stores need not be atomic together. A reader that is one read behind only gives
+        // the peer more time.
         self.bytes.store(decoder.acks.read_bytes(), Ordering::Relaxed);
         self.are_missing.store(decoder.has_transfers(), Ordering::Relaxed);
     }
 
-    /// Whether chunks are missing, and the bytes of all that have come.
+    /// Returns the flow: waiting if chunks are missing, with the bytes of all chunks so far.
     pub(crate) fn flow(&self) -> Flow {
         Flow {
             is_waiting: self.are_missing.load(Ordering::Relaxed),

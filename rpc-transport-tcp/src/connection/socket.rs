@@ -1,5 +1,5 @@
-//! What the driver asks of a connected byte stream, so that it is written once for TCP sockets,
-//! Unix sockets and the streams that programs make (`stream`).
+//! The driver's interface to a connected byte stream: TCP sockets, Unix sockets, and the program's
+//! streams (`stream`).
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -16,39 +16,39 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest};
 use tokio::net::{TcpStream, UnixStream};
 
-/// How far a read or a write got.
+/// The progress of a read or a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Moved {
     pub(crate) len: usize,
-    /// Whether the socket had less, or took less, than was offered: another attempt would fail.
+    /// True if the socket had less, or accepted less, than offered: another attempt would fail.
     pub(crate) is_exhausted: bool,
 }
 
-/// A connected byte stream that can be read and written from any task.
+/// A connected byte stream that any task can read and write.
 pub(crate) trait Socket:
     AsyncRead + AsyncWrite + fmt::Debug + Send + Sync + Unpin + 'static
 {
     /// The transport's name.
     const NAME: &'static str;
 
-    /// Whether a read or a write may wake a task of this process, as that of a pipe's other end.
+    /// True if a read or a write may wake a task of this process, as the other end of a pipe does.
     const WAKES: bool;
 
-    /// Whether it carries compressed messages. A Unix socket does not: its bytes are copied from
-    /// one process to another, which takes less time than to compress them.
+    /// True if the stream carries compressed messages. A Unix socket does not: copying the bytes
+    /// between processes takes less time than compressing them.
     const CARRIES_COMPRESSED: bool;
 
-    /// Does what has to be done before the first byte; see
+    /// Prepares the stream before its first byte. See
     /// [`Bootstrap::open`](rpc_core::connect::Bootstrap::open).
     fn open(&mut self) -> BoxFuture<'_, Result<Option<TlsInfo>, HandshakeError>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 
-    /// Has what [`Socket::open`] holds counted; see
+    /// Charges the memory that [`Socket::open`] holds. See
     /// [`Bootstrap::charge_memory`](rpc_core::connect::Bootstrap::charge_memory).
     fn charge_memory(&mut self, _share: &MemoryShare) {}
 
-    /// A secret of the TLS session; see
+    /// Returns a secret of the TLS session. See
     /// [`Bootstrap::export`](rpc_core::connect::Bootstrap::export).
     fn export(
         &self,
@@ -59,36 +59,37 @@ pub(crate) trait Socket:
         Ok(None)
     }
 
-    /// The TCP stream below, which a PROXY header is read from before anything else.
+    /// Returns the underlying TCP stream, from which a PROXY header is read before anything else.
     fn tcp(&self) -> Option<&TcpStream> {
         None
     }
 
-    /// Whether there may be something to read. One task at a time can wait.
+    /// Waits until there may be data to read. Only one task at a time can wait.
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
-    /// Whether there may be room to write. One task at a time can wait.
+    /// Waits until there may be room to write. Only one task at a time can wait.
     fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
-    /// Reads what there is. An end of the stream moves nothing.
+    /// Reads the available data. Moves nothing at the end of the stream.
     fn try_read(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<Moved>;
 
     /// Writes as much as fits.
     fn try_write(&self, buffers: &[IoSlice<'_>]) -> io::Result<Moved>;
 
-    /// Whether something may have come in that was not read: also an end, or an error.
+    /// Returns true if there may be unread data, including an end or an error.
     fn has_unread(&self) -> bool;
 
-    /// Tells the peer that nothing more will come.
+    /// Shuts down this side's direction.
     fn poll_end_writing(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
-    /// Ends both directions at once. The stream may be dead already.
+    /// Shuts down both directions at once. The stream may already be dead.
     fn end(&self);
 }
 
-/// A socket of the kernel's.
+/// A socket of the kernel.
 trait KernelSocket: AsFd {
-    /// Runs an operation while the socket is ready for it, and records when it is not any more.
+    /// Runs an operation while the socket is ready for it, and clears the readiness afterwards if
+    /// the operation would block.
     fn try_io(
         &self,
         interest: Interest,
@@ -112,8 +113,10 @@ fn write<S: KernelSocket>(socket: &S, buffers: &[IoSlice<'_>]) -> io::Result<Mov
     })
 }
 
-/// Runs an operation on up to `max` bytes. One that falls short has exhausted the socket, which
-/// the runtime is told at once: to learn it from another attempt would cost a call more.
+/// Runs an operation on up to `max` bytes.
+///
+/// An operation that falls short has exhausted the socket. Reporting `WouldBlock` clears the
+/// runtime's readiness at once. Finding out by another attempt would cost a system call.
 fn moved<S: KernelSocket>(
     socket: &S,
     interest: Interest,
@@ -129,15 +132,15 @@ fn moved<S: KernelSocket>(
     match (len, result) {
         (Some(len), result) => Ok(Moved { len, is_exhausted: result.is_err() }),
         (None, Err(error)) => Err(error),
-        // Without a length the operation has failed.
+        // Without a length, the operation has failed.
         (None, Ok(())) => Err(io::ErrorKind::WouldBlock.into()),
     }
 }
 
-/// Asks the kernel, since the task that reads may not have run.
+/// Asks the kernel, since the reading task may not have run yet.
 fn has_unread(socket: &impl KernelSocket) -> bool {
     let peeked = SockRef::from(socket).peek(&mut [MaybeUninit::uninit()]);
-    // An end of the stream, or an error, is for the connection's task to find.
+    // An end or an error also counts: the connection's task has to find it.
     !matches!(peeked, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
 }
 
@@ -187,7 +190,7 @@ macro_rules! kernel_socket {
             }
 
             fn end(&self) {
-                // It may be dead already.
+                // The socket may already be dead.
                 let _ = SockRef::from(self).shutdown(Shutdown::Both);
             }
         }

@@ -1,7 +1,7 @@
 //! A connected socket as a transport.
 //!
-//! `reserve` gives memory to senders, `write` takes it from there to the socket, `read` brings
-//! frames in. One task a connection reads, and writes what senders do not (`driver`).
+//! `reserve` gives memory to senders, `write` moves it to the socket, and `read` receives frames.
+//! One task per connection reads, and writes what senders leave behind (`driver`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ use crate::connection::shared::Shared;
 use crate::connection::socket::Socket;
 use crate::send::frame::FrameBuffer;
 
-/// How long a frame of small messages may be: a write of 32 KiB takes about 8 us, of which the
-/// call into the kernel is no longer what counts.
+/// Maximum length of a batch of small messages in bytes. Writing 32 KiB takes about 8 us, so the
+/// system call no longer dominates.
 const BATCH_LEN_MAX: usize = 32 << 10;
 
 /// A connected socket as a transport.
@@ -39,7 +39,7 @@ impl<S> SocketTransport<S> {
 }
 
 impl<S: Socket> SocketTransport<S> {
-    /// Lets the frame write itself, and queues what it wrote.
+    /// Lets the frame encode itself, and queues the result.
     fn push(&self, mut buffer: FrameBuffer, frame: OutFrame<'_>) -> Result<(), TransportError> {
         buffer.fill(frame)?;
         let written_len = buffer.written_len();
@@ -61,6 +61,8 @@ impl<S: Socket> Transport for SocketTransport<S> {
     }
 
     fn try_send(&self, frame: OutFrame<'_>) -> Result<bool, TransportError> {
+        // The flag saves taking the lock. A stale value lets one more short record past the bound,
+        // or costs one detour.
         if scratch::fits(&frame) && !self.shared.is_full.load(Ordering::Relaxed) {
             let sent = scratch::with_record(frame, |record| self.shared.push_record(record));
             return sent.map(|()| true);
@@ -85,19 +87,19 @@ impl<S: Socket> Transport for SocketTransport<S> {
     }
 
     fn limit_large(&self, bytes_max: u64) {
-        // The share comes back when a frame is written, and what is written is read in its order:
-        // the peer has received that frame before it hears of the one that has the share next.
+        // A share returns when its frame is written, and the peer reads bytes in order. It has
+        // therefore received that frame before it learns of the next one with the share.
         self.shared.large_budget.lower(bytes_max);
     }
 
     fn charge_memory(&self, share: &MemoryShare) {
         self.shared.queue().count_backlog(share);
-        // The session calls this once.
+        // The session calls this only once.
         let _ = self.shared.memory.set(share.clone());
     }
 
     fn abandon(&self, call: u64) {
-        // The CANCEL that follows makes a writer look.
+        // The CANCEL frame that follows makes a writer look.
         self.shared.queue().abandon(call);
     }
 
@@ -106,6 +108,7 @@ impl<S: Socket> Transport for SocketTransport<S> {
     }
 
     fn close(&self) {
+        // Drained before the token fires, so that the driver finds the queue already draining.
         self.shared.queue().drain();
         self.shared.close.cancel();
     }
@@ -130,7 +133,7 @@ impl<S: Socket> Transport for SocketTransport<S> {
     }
 
     fn flows(&self) -> Flows {
-        // What the kernel has taken counts as taken by the peer: its buffer has an end.
+        // Bytes accepted by the kernel count as taken by the peer: the kernel's buffer is finite.
         let moved_bytes = self.shared.counters.sent_bytes.value();
         let sending = Flow { is_waiting: self.shared.queue().is_busy(), moved_bytes };
         Flows { sending, receiving: self.shared.chunks_received.flow() }

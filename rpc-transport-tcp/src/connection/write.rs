@@ -1,9 +1,9 @@
 //! The writing half of the driver.
 //!
-//! A sender writes, if no other task is writing; so a call on an idle connection reaches the
-//! socket in its caller's task, and calls that arrive meanwhile go out with the next write. The
-//! connection's task writes when the socket is full, and when large frames take longer than a turn,
-//! so that neither a sender nor this thread's other tasks wait for them.
+//! A sender writes by itself unless another task is writing. A call on an idle connection thus
+//! reaches the socket from its caller's task, and calls that arrive meanwhile go out with the next
+//! write. The connection's task writes when the socket is full, and when large frames take longer
+//! than a turn. Neither a sender nor this thread's other tasks then wait for them.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -22,20 +22,21 @@ use crate::send::queue::SendQueue;
 use crate::send::scheduler::WriteScheduler;
 use crate::send::turn::{Blocked, Turn};
 
-/// Whether a task wrote.
+/// The task that writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flushed {
     Here,
-    /// Another task writes, and sees what was queued.
+    /// Another task is writing, and sees the queued frames.
     Elsewhere,
 }
 
 impl<S: Socket> Shared<S> {
-    /// Queues something, and writes if `queue` says that it is to be written here.
+    /// Queues something, and writes if `queue` returns true.
     pub(crate) fn push(
         &self,
         queue: impl FnOnce(&mut SendQueue) -> bool,
     ) -> Result<(), TransportError> {
+        // The block bounds the lock: `fail`, `flush` and `defer` take it again.
         let (is_to_write, is_flooded, is_deferred) = {
             let mut locked = self.queue();
             if let Some(reason) = locked.close_reason() {
@@ -54,15 +55,15 @@ impl<S: Socket> Shared<S> {
         Ok(())
     }
 
-    /// Queues a short record, and writes if it is to be written here: one that is alone is written
-    /// from where it lies.
+    /// Queues a short record, and writes if this task must. A record on an idle connection is
+    /// written directly from `record`.
     pub(crate) fn push_record(&self, record: &[u8]) -> Result<(), TransportError> {
         let scheduler = {
             let mut queue = self.queue();
             if let Some(reason) = queue.close_reason() {
                 return Err(TransportError::Closed { reason: reason.clone() });
             }
-            // The scheduler is only tried, so that the order of the locks does not matter.
+            // The scheduler is only tried, so the lock order does not matter.
             match queue.is_idle().then(|| self.try_lock_scheduler()).flatten() {
                 Some(scheduler) => {
                     queue.begin_alone(record.len());
@@ -71,6 +72,8 @@ impl<S: Socket> Shared<S> {
                 None => {
                     let is_to_write = queue.push_record(record);
                     let is_deferred = queue.takes_deferral();
+                    // Set under the queue's lock, after the push. The next sender then takes the
+                    // path that waits for room.
                     if !queue.has_room() {
                         self.is_full.store(true, Ordering::Relaxed);
                     }
@@ -88,34 +91,40 @@ impl<S: Socket> Shared<S> {
         Ok(())
     }
 
-    /// Writes a record before which nothing waits, and what other tasks have queued meanwhile.
+    /// Writes a record that nothing precedes, then the frames that other tasks have queued
+    /// meanwhile.
     fn write_alone(&self, record: &[u8], mut scheduler: MutexGuard<'_, WriteScheduler>) {
         let mut pass = Pass::new(Writer::Sender);
         let written = self.write(&[IoSlice::new(record)], &mut pass);
         match written {
             Ok(len) if len == record.len() && self.queue().end_alone(&pass) => {}
             Ok(len) => {
+                // The socket took part of the record. The rest goes before anything else, or the
+                // peer would read another record inside this one.
                 scheduler.stage_rest(&record[len..]);
                 self.write_on(scheduler, pass);
             }
             Err(error) => {
+                // The scheduler is released first: `fail` flushes, and must be able to lock it to
+                // free the queue.
                 drop(scheduler);
                 self.fail(CloseReason::Failed(error.into()));
             }
         }
     }
 
-    /// Tells the connection's task that it writes what this task has queued.
+    /// Tells the connection's task to write the frames that this task has queued.
     fn defer(&self) {
         self.driver_wakeup.notify_one();
-        // The notification may put the connection's task into this worker's LIFO slot, from which
-        // no other worker takes it: a sender that blocks its thread would keep its own frame.
+        // The notification may put the connection's task into this worker's LIFO slot, which no
+        // other worker can steal from. A sender that blocks its thread would then hold up its own
+        // frame.
         if let Ok(runtime) = Handle::try_current() {
             displace_lifo_slot(&runtime);
         }
     }
 
-    /// Lets out what has gathered while the queue was corked.
+    /// Writes the frames that were queued while the queue was corked.
     pub(crate) fn uncork(&self) {
         let (_, is_to_write) = self.queue().uncork();
         if is_to_write {
@@ -123,9 +132,10 @@ impl<S: Socket> Shared<S> {
         }
     }
 
-    /// Lets out what has gathered while `delivered_count` frames were delivered. Returns how many
-    /// of them have woken a task that has not answered yet. `is_shared` says that other threads may
-    /// run these tasks.
+    /// Writes the frames that were queued while `delivered_count` frames were delivered.
+    ///
+    /// Returns the number of delivered frames that woke a task and have no reply yet. `is_shared`
+    /// tells if other threads may run those tasks.
     pub(crate) fn uncork_delivered(&self, delivered_count: u64, is_shared: bool) -> u64 {
         let (woken_count, is_to_write) = {
             let mut queue = self.queue();
@@ -140,23 +150,24 @@ impl<S: Socket> Shared<S> {
         woken_count
     }
 
-    /// Writes what is queued, unless another task is writing and sees it. A task that leaves
-    /// something to the connection's task tells it.
+    /// Writes the queued frames, unless another task is writing and sees them. Notifies the
+    /// connection's task of frames left to it.
     fn flush(&self, writer: Writer) -> Flushed {
         let Some(scheduler) = self.try_lock_scheduler() else { return Flushed::Elsewhere };
         self.write_on(scheduler, Pass::new(writer));
         Flushed::Here
     }
 
-    /// Writes until nothing is left, or what is left is another party's. `pass` is dropped last,
-    /// when nothing is locked.
+    /// Writes until nothing is left, or the rest is another party's. `pass` drops last, when no
+    /// lock is held.
     fn write_on(&self, mut scheduler: MutexGuard<'_, WriteScheduler>, mut pass: Pass) {
         loop {
             let mut queue = self.queue();
             let next = queue.next(&mut scheduler, &mut pass, Instant::now);
             let has_made_room = queue.takes_waiters();
             if next != Next::Write {
-                // In the order that `SendQueue::next` asks for.
+                // The scheduler before the queue, as `SendQueue::next` requires. The other way
+                // round, a frame queued in between would be left to a writer that is done.
                 drop(scheduler);
                 drop(queue);
                 self.tell_waiters(has_made_room);
@@ -165,6 +176,8 @@ impl<S: Socket> Shared<S> {
                 }
                 return;
             }
+            // Neither waking senders nor writing happens under the queue's lock: both may take
+            // long, and every sender needs the lock.
             drop(queue);
             self.tell_waiters(has_made_room);
             let written = self.write(&scheduler.slices(), &mut pass);
@@ -178,7 +191,7 @@ impl<S: Socket> Shared<S> {
         }
     }
 
-    /// Writes once, and returns the number of bytes that the socket took.
+    /// Writes once. Returns the number of bytes that the socket accepted.
     fn write(&self, slices: &[IoSlice<'_>], pass: &mut Pass) -> io::Result<usize> {
         self.counters.kernel_calls.add(1);
         let (len, is_full) = match self.socket.try_write(slices) {
@@ -201,16 +214,18 @@ impl<S: Socket> Shared<S> {
         match self.scheduler.try_lock() {
             Ok(scheduler) => Some(scheduler),
             Err(TryLockError::WouldBlock) => None,
+            // Every method leaves the scheduler consistent, so a panic between two of them does no
+            // harm.
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
         }
     }
 
-    /// Writes whenever it is this task's turn, so that senders need not. Ends when nothing will be
-    /// written any more.
+    /// Writes whenever it is this task's turn, so that senders need not. Returns when nothing will
+    /// be written any more.
     ///
     /// # Cancel safety
     ///
-    /// Safe to restart: the queue's state, not the notification, decides what to do.
+    /// Safe to restart: the queue's state decides what to do, not the notification.
     pub(crate) async fn drive_writes(&self) {
         loop {
             let (turn, is_over) = {
@@ -234,19 +249,21 @@ impl<S: Socket> Shared<S> {
                     self.queue().handle_writable();
                 }
             }
-            // To try again at once, and again, would keep a core from the very thread that writes,
-            // if that was preempted: until the next tick of the scheduler, which is milliseconds.
+            // Retrying in a loop would keep the core from the very thread that writes, if that
+            // thread was preempted, until the scheduler's next tick, milliseconds later.
             if self.flush(Writer::Driver) == Flushed::Elsewhere {
                 self.driver_wakeup.notified().await;
             }
         }
     }
 
-    /// Ends the connection at once: nothing is sent any more, and the connection's task is told.
+    /// Ends the connection at once. Sends nothing more, and notifies the connection's task.
     pub(crate) fn fail(&self, reason: CloseReason) {
         self.queue().close(reason);
-        // Frees what is queued, or leaves that to the task that writes.
+        // Frees the queued frames, or leaves that to the task that is writing.
         self.flush(Writer::Sender);
+        // Wakes senders only after the queue is closed. They check it again, and must find the
+        // reason.
         self.large_budget.close();
         self.room.notify_waiters();
         self.close.cancel();
@@ -283,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn the_connections_task_sleeps_while_another_task_writes() {
+    fn the_driver_sleeps_while_another_task_writes() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
         let _context = runtime.enter();
         let (ours, _theirs) = UnixStream::pair().unwrap();
@@ -292,7 +309,7 @@ mod tests {
             shared.push(|queue| queue.push_bytes(&[0; 44])).unwrap();
         }
         shared.queue().handle_writable();
-        // It was told so.
+        // The notification is already there.
         assert_eq!(shared.driver_wakeup.notified().now_or_never(), Some(()));
         let woken = Arc::new(Woken(AtomicBool::new(false)));
         let waker = Waker::from(Arc::clone(&woken));
@@ -303,13 +320,14 @@ mod tests {
             woken.0.swap(false, Ordering::Relaxed).then_some(())
         });
         let another_task = shared.scheduler.lock();
-        // Its turn comes once.
+        // It gets its turn once.
         assert_eq!(polls.by_ref().take(10).count(), 1);
         drop(another_task);
         shared.driver_wakeup.notify_one();
         assert!(polls.next().is_some(), "it is told when it can go on");
     }
-    /// A transport whose last delivery has woken so many tasks that senders defer their writes.
+    /// Returns a transport whose last delivery has woken enough tasks for senders to defer their
+    /// writes.
     async fn deferring() -> (SocketTransport<UnixStream>, UnixStream) {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let transport = SocketTransport::new(ours, Pool::new(0));
@@ -323,15 +341,15 @@ mod tests {
         (transport, theirs)
     }
 
-    /// Otherwise the frame of a sender that computes, or waits for another thread, waits with it.
+    /// Without this, the frame of a sender that computes or blocks would wait with it.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn deferred_frame_goes_out_while_its_sender_blocks() {
+    async fn a_deferred_frame_leaves_while_its_sender_blocks() {
         for _ in 0..20 {
             let (transport, mut theirs) = deferring().await;
             let (heard, has_heard) = std::sync::mpsc::channel();
             let sender = tokio::spawn(async move {
                 transport.send_control([7; HEADER_LEN]).unwrap();
-                // The thread waits until the peer has the frame.
+                // Blocks the thread until the peer has the frame.
                 has_heard.recv_timeout(Duration::from_secs(20))
             });
             let mut record = [0; RECORD_HEADER_LEN + HEADER_LEN];
@@ -342,7 +360,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn deferred_frames_go_out_before_a_connection_closes() {
+    async fn deferred_frames_leave_before_a_connection_closes() {
         let (transport, mut theirs) = deferring().await;
         transport.send_control([7; HEADER_LEN]).unwrap();
         transport.close();
@@ -352,7 +370,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn record_that_the_socket_takes_in_part_is_written_whole() {
+    async fn a_partly_written_record_is_completed() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let transport = SocketTransport::new(ours, Pool::new(0));
         let record = [5; 2000];

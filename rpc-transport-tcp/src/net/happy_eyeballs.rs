@@ -1,4 +1,4 @@
-//! A race among the addresses of one server, as RFC 8305 ("Happy Eyeballs") has it.
+//! A race among the addresses of one server: "Happy Eyeballs" (RFC 8305).
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,27 +9,30 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::time::{Instant, sleep_until};
 
-/// Longest time that an attempt has before the next one begins beside it.
+/// Maximum delay between two attempts.
 const ATTEMPT_DELAY_MAX: Duration = Duration::from_millis(250);
 
-/// Shortest such time: the least that RFC 8305 recommends.
+/// Minimum delay between two attempts: the lowest that RFC 8305 recommends.
 const ATTEMPT_DELAY_MIN: Duration = Duration::from_millis(100);
 
-/// Time in which the attempts at all addresses begin, where the delays between them allow it.
+/// Time within which attempts to all addresses start, if the delays between them allow it.
 const ALL_WITHIN: Duration = Duration::from_secs(1);
 
-/// Time that a server has to answer on an open stream before the next address is tried beside it.
-/// RFC 8305 begins the next attempt before the whole handshake, which takes several round trips.
+/// Time for a server to answer on an open stream before the race tries the next address.
+///
+/// RFC 8305 starts the next attempt before the end of the handshake. This handshake takes several
+/// round trips.
 const ANSWER_DELAY: Duration = Duration::from_secs(1);
 
-/// Connects to the first address that accepts, and whose server ends its handshake. An address that
-/// fails, or has not answered in time, has the next one tried; the families of addresses take
-/// turns. While a server has time to answer, no other stream is opened. The other attempts are
-/// dropped with the first that succeeds.
+/// Connects to the first address that accepts and whose server completes its handshake.
+///
+/// If an attempt fails or takes too long, the race tries the next address. Address families
+/// alternate. While a server has time to answer, the race opens no other stream. The first success
+/// drops all other attempts.
 ///
 /// # Errors
 ///
-/// Returns the first error if all fail, or `None` if there is no address.
+/// Returns the first error if all attempts fail, or `None` if there is no address.
 ///
 /// # Cancel safety
 ///
@@ -46,7 +49,7 @@ where
     let delay = attempt_delay(addresses.len());
     let mut waiting: VecDeque<_> = interleaved(addresses).into();
     let (mut opening, mut finishing) = (FuturesUnordered::new(), FuturesUnordered::new());
-    // The addresses of the attempts in `opening`.
+    // The addresses of the attempts in `opening`, which the futures do not reveal.
     let mut begun = Vec::new();
     let (mut next_at, mut failure) = (Instant::now(), None);
     loop {
@@ -58,6 +61,7 @@ where
             opening.push(async move { (address, opened.await) });
             next_at = Instant::now() + delay;
         }
+        // Biased: a finished handshake wins over a stream that opened at the same time.
         let error = tokio::select! {
             biased;
             Some(finished) = finishing.next() => match finished {
@@ -65,6 +69,8 @@ where
                 Err(error) => error,
             },
             Some((address, opened)) = opening.next() => match opened {
+                // The server accepted, so racing attempts only load the network. Their addresses
+                // return to the front of the queue, in case this server never answers.
                 Ok(stream) => {
                     opening.clear();
                     begun.retain(|it| *it != address);
@@ -81,6 +87,7 @@ where
             () = sleep_until(next_at), if !waiting.is_empty() => continue,
             else => return Err(failure),
         };
+        // Keeps the first error: it belongs to the preferred address, and users know that one best.
         failure.get_or_insert(error);
         next_at = Instant::now();
     }
@@ -91,8 +98,8 @@ fn attempt_delay(address_count: usize) -> Duration {
     (ALL_WITHIN / count).clamp(ATTEMPT_DELAY_MIN, ATTEMPT_DELAY_MAX)
 }
 
-/// Orders addresses so that families take turns, from the first address's on. Each family keeps
-/// its order.
+/// Alternates the families of the addresses, beginning with the first one's. Each family keeps its
+/// order.
 fn interleaved(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let begins_with_ipv4 = addresses.first().is_some_and(SocketAddr::is_ipv4);
     let count = addresses.len();
@@ -119,7 +126,7 @@ mod tests {
 
     use super::*;
 
-    /// The race among streams alone.
+    /// Runs the race without handshakes.
     async fn connect<T, F: Future<Output = io::Result<T>>>(
         addresses: Vec<SocketAddr>,
         open: impl Fn(SocketAddr) -> F,
@@ -132,7 +139,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Addresses of one family, numbered.
+    /// Returns numbered addresses of one family.
     fn numbered(count: u16) -> Vec<SocketAddr> {
         (1..=count).map(|port| SocketAddr::from(([10, 0, 0, 1], port))).collect()
     }
@@ -142,7 +149,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_address_has_the_next_tried_after_250_ms() {
+    async fn a_silent_address_is_skipped_after_250_ms() {
         let (began, tried) = (Instant::now(), RefCell::new(Vec::new()));
         let open = |address: SocketAddr| {
             tried.borrow_mut().push((address.port(), began.elapsed().as_millis()));
@@ -153,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_live_address_behind_nine_silent_ones_is_reached_in_a_second() {
+    async fn a_live_address_after_nine_silent_ones_takes_a_second() {
         let began = Instant::now();
         let open = |address: SocketAddr| async move {
             if address.port() == 10 { Ok(()) } else { pending().await }
@@ -163,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_address_that_fails_has_the_next_tried_at_once() {
+    async fn a_failed_address_is_skipped_at_once() {
         let began = Instant::now();
         let open = |address: SocketAddr| async move {
             if address.port() == 4 { Ok(()) } else { Err(refused()) }
@@ -199,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_error_is_that_of_the_first_address() {
+    async fn the_error_belongs_to_the_first_address() {
         let open = |address: SocketAddr| async move {
             Err::<(), _>(if address.port() == 1 { refused() } else { io::Error::other("no route") })
         };
@@ -210,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_accepts_and_is_silent_has_the_next_tried_after_a_second() {
+    async fn a_server_silent_after_accept_is_skipped_in_a_second() {
         let (began, tried) = (Instant::now(), RefCell::new(Vec::new()));
         let open = |address: SocketAddr| {
             tried.borrow_mut().push((address.port(), began.elapsed().as_millis()));
@@ -235,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_refuses_the_handshake_has_the_next_tried_at_once() {
+    async fn a_refused_handshake_is_skipped_at_once() {
         let began = Instant::now();
         let open = |address: SocketAddr| async move { Ok(address.port()) };
         let finish = |port| async move { if port == 3 { Ok(port) } else { Err(refused()) } };
@@ -245,9 +252,9 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
     }
 
-    /// The first address swallows SYNs, the second accepts and is silent.
+    /// The first address drops SYNs; the second accepts and stays silent.
     #[tokio::test(start_paused = true)]
-    async fn attempts_that_were_given_up_for_an_open_stream_are_made_again() {
+    async fn attempts_dropped_for_an_open_stream_are_retried() {
         let tried = RefCell::new(Vec::new());
         let open = |address: SocketAddr| {
             tried.borrow_mut().push(address.port());
@@ -265,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn families_take_turns_from_the_first_on() {
+    fn families_alternate_from_the_first_address() {
         let given = ["[::1]:1", "[::1]:2", "[::1]:3", "1.1.1.1:1", "1.1.1.1:2"].map(address);
         let expected = ["[::1]:1", "1.1.1.1:1", "[::1]:2", "1.1.1.1:2", "[::1]:3"].map(address);
         assert_eq!(interleaved(given.to_vec()), expected);

@@ -1,6 +1,6 @@
-//! The mode and the owner of a socket's file: they decide which processes may connect.
+//! The mode and owner of a socket file, which decide who may connect.
 //!
-//! Names are looked up in `/etc/passwd` and `/etc/group`. A user of a directory service has a
+//! Names are resolved in `/etc/passwd` and `/etc/group`. For users of a directory service, give the
 //! number.
 
 use std::fs;
@@ -8,13 +8,13 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::Path;
 
-/// Who may connect to a Unix socket: the mode and the owner of its file.
+/// The access to a Unix socket: the mode and owner of its file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SocketAccess {
-    /// The permissions, as `0o660`. What the umask leaves unless it is set.
+    /// The permissions, such as `0o660`. Defaults to those that the umask leaves.
     pub mode: Option<u32>,
-    /// The user, the group or both, as `"app"`, `":www-data"` or `"app:www-data"`, by name or by
-    /// number. Those of the process unless it is set.
+    /// The user, the group or both, by name or number: `"app"`, `":www-data"` or `"app:www-data"`.
+    /// Defaults to those of the process.
     pub owner: Option<String>,
 }
 
@@ -25,11 +25,11 @@ impl SocketAccess {
         *self == Self::default()
     }
 
-    /// Gives the file at `path` its mode and owner.
+    /// Sets the mode and owner of the file at `path`.
     ///
     /// # Errors
     ///
-    /// Returns an error that names the setting if there is no such user or group, or if the
+    /// Returns an error that names the setting if the user or group does not exist, or if the
     /// operating system refuses the change.
     pub(crate) fn apply(&self, path: &Path) -> io::Result<()> {
         if let Some(owner) = &self.owner {
@@ -43,7 +43,7 @@ impl SocketAccess {
             let (user, group) = ids(owner)?;
             chown(path, user, group).map_err(refused)?;
         }
-        // After the owner: to change that clears bits of the mode.
+        // The owner goes first: `chown` clears bits of the mode.
         if let Some(mode) = self.mode {
             let refused =
                 |error: io::Error| io::Error::new(error.kind(), format!("socket_mode: {error}"));
@@ -53,7 +53,7 @@ impl SocketAccess {
     }
 }
 
-/// Returns the numbers of the user and of the group that `owner` names.
+/// Returns the IDs of the user and the group that `owner` names.
 fn ids(owner: &str) -> io::Result<(Option<u32>, Option<u32>)> {
     let (user, group) = owner.split_once(':').unwrap_or((owner, ""));
     if user.is_empty() && group.is_empty() {

@@ -1,8 +1,9 @@
-//! The file of a Unix socket: taken when no other process has it, and removed by its owner.
+//! The file of a Unix socket. A listener takes it over if no other process has it, and removes its
+//! own.
 //!
-//! A server that was killed leaves its file behind, and the operating system refuses to listen
-//! there again. Such a file is recognised by its answer: no process accepts behind it. Names that
-//! begin with `@` are abstract: they are no files, and vanish with their socket.
+//! A killed server leaves its file behind, and the operating system then refuses to bind the path.
+//! Connecting identifies such a file: no process accepts. Names that begin with `@` are abstract:
+//! they have no file, and disappear with their socket.
 
 use std::fs;
 use std::io;
@@ -15,16 +16,16 @@ use tokio::net::{UnixListener, UnixSocket};
 
 use super::socket_access::SocketAccess;
 
-/// The longest path of a socket in bytes: `sun_path` of unix(7) less its final zero. The BSDs and
-/// macOS have four bytes less.
+/// Maximum length of a socket's path in bytes: `sun_path` of unix(7) without its terminating zero.
+/// The BSDs and macOS have four bytes less.
 const PATH_LEN_MAX: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
-/// What the operating system is asked for: the path, or the abstract name behind a zero byte.
+/// Converts a name to the operating system's form: the path, or a zero byte and the abstract name.
 ///
 /// # Errors
 ///
-/// Returns an error if the name is empty, holds a zero byte, is too long, or is abstract on a
-/// system other than Linux.
+/// Returns an error if the name is empty, contains a zero byte or is too long, or if it is abstract
+/// on a system other than Linux.
 pub(crate) fn native(name: &str) -> io::Result<PathBuf> {
     let invalid = |message: String| io::Error::new(io::ErrorKind::InvalidInput, message);
     if name.is_empty() || name == "@" {
@@ -48,7 +49,7 @@ pub(crate) fn native(name: &str) -> io::Result<PathBuf> {
     }
 }
 
-/// The path or the abstract name, with `@` before it, of a socket that is bound to one.
+/// Returns the path of a bound socket, or its abstract name after an `@`.
 pub(crate) fn name_of(address: &SockAddr) -> Option<String> {
     let path = address.as_pathname().map(|path| path.to_string_lossy().into_owned());
     path.or_else(|| {
@@ -57,11 +58,11 @@ pub(crate) fn name_of(address: &SockAddr) -> Option<String> {
     })
 }
 
-/// A socket's own file. Dropped, it is removed, unless another has taken its place.
+/// A guard that removes a socket's own file on drop, unless another process has replaced it.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
-    /// Device and inode.
+    /// Device and inode of the file.
     identity: (u64, u64),
 }
 
@@ -74,7 +75,7 @@ impl SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if identity(&self.path).ok() == Some(self.identity) {
-            // The folder may have become read-only; then the next listener has to deal with it.
+            // Fails if the folder has become read-only. The next listener then finds a stale file.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -85,16 +86,16 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// Connections that wait to be accepted. The kernel lowers it to its own limit.
+/// Maximum number of connections that wait to be accepted. The kernel lowers it to its own limit.
 const BACKLOG: u32 = 4096;
 
-/// Listens on a name, in place of a socket file without a listener. The file has what `access`
-/// says before the first client can connect.
+/// Listens on a name. Replaces a socket file without a listener, and applies `access` before the
+/// first client can connect.
 ///
 /// # Errors
 ///
-/// [`io::ErrorKind::AddrInUse`] when a process listens there, or the file is no socket; otherwise
-/// the operating system's.
+/// Returns [`io::ErrorKind::AddrInUse`] if a process listens there or the file is not a socket;
+/// otherwise the operating system's error.
 pub(crate) fn bind(
     name: &str,
     access: &SocketAccess,
@@ -111,23 +112,24 @@ pub(crate) fn bind(
     match socket.bind(&path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             remove_stale(&path)?;
-            // Another process may have bound the path meanwhile. Then this fails in its turn.
+            // Another process may bind the path first. This bind then fails, as it should.
             socket = UnixSocket::new_stream()?;
             socket.bind(&path)?;
         }
         other => other?,
     }
-    // From here on the file is removed where something fails.
+    // From here on, the guard removes the file if a later step fails.
     let file = SocketFile::new(&path)?;
-    // The kernel refuses clients until `listen`, so that none gets in by the old permissions.
+    // The kernel refuses clients until `listen`, so none connects with the old permissions.
     access.apply(&path)?;
     Ok((socket.listen(BACKLOG)?, Some(file)))
 }
 
-/// Removes the socket file `path` if no process listens behind it.
+/// Removes the socket file `path` if no process listens on it.
 ///
-/// Two servers may find the same stale file, and one may have put its own there when the other
-/// comes to remove it. So the file is moved aside first, and looked at again where only one has it.
+/// Two servers may find the same stale file, and one may already have replaced it when the other
+/// removes it. The file is therefore renamed first, and checked again under a name that only this
+/// process uses.
 fn remove_stale(path: &Path) -> io::Result<()> {
     let in_use = |message| Err(io::Error::new(io::ErrorKind::AddrInUse, message));
     if !fs::symlink_metadata(path)?.file_type().is_socket() {
@@ -147,6 +149,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     if is_stale(&aside).unwrap_or(true) {
         return fs::remove_file(&aside);
     }
+    // The renamed file turned out to be live. Renaming it back gives its server the path again.
     fs::rename(&aside, path)?;
     in_use("a process listens there")
 }
@@ -175,11 +178,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_left_behind_is_taken_over_and_a_live_one_is_not() {
+    async fn a_stale_file_is_replaced_and_a_live_one_is_not() {
         let folder = folder("stale");
         let path = folder.join("socket");
         let name = path.to_str().unwrap();
-        // The listener of the standard library leaves its file behind.
+        // The standard library's listener leaves its file behind.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(path.exists());
         let (listener, file) = bind(name, &SocketAccess::default()).unwrap();
@@ -192,7 +195,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_that_is_no_socket_is_left_alone() {
+    async fn a_file_that_is_not_a_socket_is_left_alone() {
         let folder = folder("plain");
         let path = folder.join("precious");
         fs::write(&path, "data").unwrap();
@@ -215,7 +218,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_wrong_with_a_name_is_said() {
+    async fn faults_in_a_name_are_reported() {
         let long = "x".repeat(108);
         for (name, message) in [("", "needs a path"), ("@", "needs a path"), (&long, "108 bytes")] {
             let error = bind(name, &SocketAccess::default()).unwrap_err();
@@ -227,7 +230,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn file_has_its_mode_and_owner_before_clients_come() {
+    async fn mode_and_owner_are_set_before_clients_connect() {
         use std::os::unix::fs::PermissionsExt as _;
 
         let folder = folder("access");

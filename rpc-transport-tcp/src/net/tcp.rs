@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use futures::future::BoxFuture;
-use rpc_core::client::{Connect, Established};
+use rpc_core::client::{
+    self, ClientConfig, Connect, Connecting, Established, Handshake, OpenStream,
+};
 #[cfg(feature = "tls")]
 use rpc_core::connect::Alpn;
-use rpc_core::connect::{
-    self, Bootstrap, ClientConfig, ConnectError, Connecting, Handshake, OpenStream, Wanted,
-};
+use rpc_core::connect::{Bootstrap, ConnectError, Wanted};
 use rpc_core::server::Listen;
 use rpc_core::transport::Addresses;
 #[cfg(target_os = "linux")]
@@ -25,18 +25,19 @@ use crate::proxy::ProxyNetworks;
 #[cfg(feature = "tls")]
 use crate::tls::{ClientTls, ServerTls};
 
-/// How much the kernel takes that it cannot send yet; what is sent and not acknowledged is not
-/// counted, so that this does not slow a long way down.
+/// Maximum number of unsent bytes that the kernel accepts (`TCP_NOTSENT_LOWAT`). Bytes that are
+/// sent and unacknowledged do not count, so long paths stay fast.
 ///
-/// Whatever the kernel has taken, a small frame waits behind. Without a bound that is up to the
-/// whole send buffer, 4 MiB by default, which also falls out of the processor's caches before it is
-/// sent. Two chunks of a large frame keep the socket busy while the next are on their way to it.
+/// A small frame waits behind everything that the kernel has accepted. Unbounded, that is the whole
+/// send buffer, 4 MiB by default, which also drops out of the CPU's caches before it is sent. Two
+/// chunks of a large frame keep the socket busy while the next ones are on their way to it.
 ///
-/// socket2 has the option on Linux alone. Elsewhere a small frame may wait behind a send buffer.
+/// socket2 has the option on Linux only. Elsewhere a small frame may wait behind a full send
+/// buffer.
 #[cfg(target_os = "linux")]
 const UNSENT_BYTES_MAX: u32 = 128 << 10;
 
-/// Makes a stream ready: small writes are not delayed, and what waits in the kernel is bounded.
+/// Configures a stream: sends small writes at once, and bounds the unsent bytes in the kernel.
 fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     #[cfg(target_os = "linux")]
@@ -44,35 +45,35 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Prepares a stream, and asks for its addresses while they can be asked.
+/// Configures a stream, and reads its addresses while the socket is certain to know them.
 fn prepared(stream: &TcpStream) -> io::Result<Addresses> {
     prepare(stream)?;
     let (local, peer) = (stream.local_addr()?, stream.peer_addr()?);
     Ok(Addresses { local: Some(local), peer: Some(peer), ..Addresses::default() })
 }
 
-/// The start of a connection over a stream without TLS.
+/// Starts a connection over a stream without TLS.
 pub(crate) fn bootstrap(stream: TcpStream) -> io::Result<SocketBootstrap<TcpStream>> {
     let addresses = prepared(&stream)?;
     Ok(SocketBootstrap::new(stream, addresses))
 }
 
-/// Accepts TCP connections, for every path that starts on TCP.
+/// A listener for TCP connections, on which every path starts.
 #[derive(Debug)]
 pub struct TcpListener {
     listener: tokio::net::TcpListener,
     proxies: ProxyNetworks,
-    /// With the protocols that clients may agree on in its handshake.
+    /// TLS, and the protocols that clients may negotiate in its handshake.
     #[cfg(feature = "tls")]
     tls: Option<(ServerTls, Arc<[Alpn]>)>,
 }
 
 impl TcpListener {
-    /// Listens on an address; port 0 takes a free one.
+    /// Listens on an address. Port 0 picks a free port.
     ///
     /// # Errors
     ///
-    /// When the address does not resolve or cannot be listened on.
+    /// Returns an error if the address does not resolve or if binding it fails.
     ///
     /// # Cancel safety
     ///
@@ -81,15 +82,15 @@ impl TcpListener {
         Ok(tokio::net::TcpListener::bind(address).await?.into())
     }
 
-    /// Reads a PROXY header at the beginning of every connection that comes from `proxies`.
+    /// Reads a PROXY header at the start of every connection from `proxies`.
     #[must_use]
     pub fn with_proxies(mut self, proxies: ProxyNetworks) -> Self {
         self.proxies = proxies;
         self
     }
 
-    /// Puts TLS around every connection that is accepted from now on. In its handshake clients
-    /// agree on farcall, or on one of the `others`.
+    /// Wraps every connection accepted from now on in TLS. Clients negotiate farcall or one of the
+    /// `others` in the TLS handshake.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn with_tls(mut self, tls: ServerTls, others: impl IntoIterator<Item = Alpn>) -> Self {
@@ -97,17 +98,17 @@ impl TcpListener {
         self
     }
 
-    /// The address listened on.
+    /// Returns the local address.
     ///
     /// # Errors
     ///
-    /// When the operating system does not tell.
+    /// Returns the operating system's error if it does not know the address.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 }
 
-/// A listener that the program has made. Its options stay as they are.
+/// Wraps a listener that the program has made. Its options stay as they are.
 impl From<tokio::net::TcpListener> for TcpListener {
     fn from(listener: tokio::net::TcpListener) -> Self {
         Self {
@@ -119,17 +120,17 @@ impl From<tokio::net::TcpListener> for TcpListener {
     }
 }
 
-/// A listener that the program has made, or was given by a service manager. It is made
+/// Wraps a listener that the program has made or received from a service manager. Makes it
 /// non-blocking; its other options stay as they are.
 ///
 /// # Errors
 ///
-/// When the operating system refuses that, or when this is no task of a tokio runtime.
+/// Returns an error if the operating system refuses, or if the caller is not in a tokio runtime.
 impl TryFrom<std::net::TcpListener> for TcpListener {
     type Error = io::Error;
 
     fn try_from(listener: std::net::TcpListener) -> io::Result<Self> {
-        // Without a runtime, tokio would panic.
+        // tokio would panic without a runtime.
         Handle::try_current().map_err(io::Error::other)?;
         listener.set_nonblocking(true)?;
         Ok(tokio::net::TcpListener::from_std(listener)?.into())
@@ -154,27 +155,28 @@ impl Listen for TcpListener {
     }
 }
 
-/// Connects to a TCP address, and upgrades as its configuration says. Where the server has several
-/// addresses, the first that accepts is used: the next is tried 250 ms after the last, or as soon
-/// as that has failed (RFC 8305).
+/// A connector to a TCP address. It upgrades connections as its configuration requires.
+///
+/// If the server has several addresses, the connector uses the first one that accepts. It tries the
+/// next address after 250 ms, or as soon as an attempt fails (RFC 8305).
 #[derive(Debug)]
 pub struct TcpConnector {
     address: String,
-    /// Further addresses of the server.
+    /// Other addresses of the server.
     alternatives: RwLock<Arc<[SocketAddr]>>,
-    /// What messages call it.
+    /// The server's name in messages.
     name: Arc<str>,
     config: ClientConfig,
-    /// With the name that the server's certificate has to be for by default.
+    /// TLS, and the default for the name in the server's certificate.
     #[cfg(feature = "tls")]
     tls: Option<(ClientTls, String)>,
-    /// What the TLS handshake agrees on.
+    /// The protocol that the TLS handshake negotiates.
     #[cfg(feature = "tls")]
     protocol: Alpn,
 }
 
 impl TcpConnector {
-    /// A connector to `host:port`; the name is resolved anew at each connection.
+    /// Creates a connector to `host:port`. Each connection resolves the name anew.
     pub fn new(address: impl Into<String>, config: ClientConfig) -> Self {
         let address = address.into();
         Self {
@@ -189,17 +191,18 @@ impl TcpConnector {
         }
     }
 
-    /// Puts TLS around every connection. Where `tls` names no server, the server's certificate has
-    /// to be for `host`, or for the host of the address without one.
+    /// Wraps every connection in TLS. Unless `tls` names a server, its certificate must be for
+    /// `host`; without `host`, for the host of the address.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn with_tls(mut self, tls: ClientTls, host: Option<&str>) -> Self {
-        let of_address = || self.address.rsplit_once(':').map_or(&*self.address, |(host, _)| host);
-        self.tls = Some((tls, host.unwrap_or_else(of_address).to_owned()));
+        let address_host =
+            || self.address.rsplit_once(':').map_or(&*self.address, |(host, _)| host);
+        self.tls = Some((tls, host.unwrap_or_else(address_host).to_owned()));
         self
     }
 
-    /// Has the TLS handshake agree on another protocol than farcall's, for streams that
+    /// Makes the TLS handshake negotiate another protocol than farcall's. For streams that
     /// [`OpenStream`] opens.
     #[cfg(feature = "tls")]
     #[must_use]
@@ -208,7 +211,7 @@ impl TcpConnector {
         self
     }
 
-    /// All addresses of the server.
+    /// Returns all addresses of the server.
     async fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
         let mut addresses: Vec<_> = lookup_host(&*self.address).await?.collect();
         let alternatives = self.alternatives.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -216,14 +219,14 @@ impl TcpConnector {
         Ok(addresses)
     }
 
-    /// Opens a stream to the first of the server's addresses that accepts.
+    /// Opens a stream to the first address that accepts.
     async fn open(&self) -> io::Result<TcpStream> {
         let finish = |stream| async { Ok(stream) };
         let opened = happy_eyeballs::connect(self.addresses().await?, TcpStream::connect, finish);
         opened.await.map_err(|error| error.unwrap_or_else(without_address))
     }
 
-    /// The start of a connection over an open stream.
+    /// Starts a connection over an open stream.
     fn start(&self, stream: TcpStream) -> io::Result<Box<dyn Bootstrap>> {
         #[cfg(feature = "tls")]
         if let Some((tls, host)) = &self.tls {
@@ -234,7 +237,7 @@ impl TcpConnector {
         Ok(Box::new(bootstrap(stream)?))
     }
 
-    /// Sets what messages call the server, where a user knows it by another address than
+    /// Sets the server's name in messages. Use it if users know the server by another address than
     /// `tcp://host:port`.
     #[must_use]
     pub fn with_name(mut self, name: impl Into<String>) -> Self {
@@ -256,6 +259,8 @@ impl OpenStream for TcpConnector {
         let unreachable =
             move |reason| ConnectError::Unreachable { address: server.to_owned(), reason };
         Box::pin(async move {
+            // Tells a timeout of the handshake from one before any address accepted. The two call
+            // for different remedies.
             let is_open = AtomicBool::new(false);
             let open = |address| async move {
                 let stream = TcpStream::connect(address).await;
@@ -305,7 +310,7 @@ impl Connect for TcpConnector {
         Box::pin(async move {
             self.config.policy.check_host(&wanted, &self.name).await?;
             let handshake = |bootstrap| -> Connecting<'_> {
-                Box::pin(connect::connect(bootstrap, &self.name, &self.config, wanted.clone()))
+                Box::pin(client::connect(bootstrap, &self.name, &self.config, wanted.clone()))
             };
             self.connect_by(&self.name, &handshake).await
         })
@@ -319,16 +324,16 @@ mod tests {
     /// Far longer than anything here takes.
     const HOUR: std::time::Duration = std::time::Duration::from_secs(3600);
 
-    /// A small frame waits behind all that the kernel has taken.
+    /// A small frame waits behind everything that the kernel has accepted.
     #[cfg(target_os = "linux")]
     #[tokio::test]
-    async fn the_kernel_takes_little_for_a_peer_that_does_not_read() {
+    async fn the_kernel_accepts_little_for_a_slow_peer() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let connecting = TcpStream::connect(listener.local_addr().unwrap());
         let (connected, accepted) = tokio::join!(connecting, listener.accept());
         let (stream, (peer, _)) = (connected.unwrap(), accepted.unwrap());
         prepare(&stream).unwrap();
-        // As much as the peer's own buffer takes is beyond this side's say.
+        // This side does not control the size of the peer's own buffer.
         let peers_part = SockRef::from(&peer).recv_buffer_size().unwrap();
         stream.writable().await.unwrap();
         let (chunk, mut taken) = (vec![7; 64 << 10], 0);
@@ -348,7 +353,7 @@ mod tests {
         silent.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
         silent.listen(0).unwrap();
         let dead = silent.local_addr().unwrap().as_socket().unwrap();
-        // The one that the backlog has room for: the kernel drops the SYNs of all others.
+        // Takes the only slot of the backlog. The kernel drops all other SYNs.
         let _first = TcpStream::connect(dead).await.unwrap();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let live = listener.local_addr().unwrap();
@@ -358,8 +363,7 @@ mod tests {
         assert_eq!(opened.addresses().peer, Some(live));
     }
 
-    /// It accepts in the kernel, and no program reads what comes. Only the race ends before the
-    /// handshake timeout.
+    /// The kernel accepts, and no program reads. Only the race ends before the handshake timeout.
     #[tokio::test]
     async fn an_address_that_accepts_in_silence_does_not_hide_a_live_one() {
         let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -378,7 +382,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn listeners_that_the_program_made_accept() {
+    async fn listeners_made_by_the_program_accept() {
         let tokios = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stds = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         for mut listener in [TcpListener::from(tokios), stds.try_into().unwrap()] {
@@ -391,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_outside_of_a_runtime_is_refused() {
+    fn a_listener_outside_a_runtime_is_refused() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         assert!(TcpListener::try_from(listener).is_err());
     }

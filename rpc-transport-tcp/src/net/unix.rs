@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use rpc_core::client::{Connect, Established};
-use rpc_core::connect::{self, Bootstrap, ClientConfig, ConnectError, OpenStream, Wanted};
+use rpc_core::client::{self, ClientConfig, Connect, Established, OpenStream};
+use rpc_core::connect::{Bootstrap, ConnectError, Wanted};
 use rpc_core::server::Listen;
 use rpc_core::transport::Addresses;
 use socket2::SockRef;
@@ -17,21 +17,21 @@ use crate::connection::bootstrap::SocketBootstrap;
 use crate::net::socket_access::SocketAccess;
 use crate::net::socket_file::{self, SocketFile};
 
-/// Between two attempts to connect to a listener whose queue is full: the kernel does not tell when
-/// it has room.
+/// Interval between attempts to connect to a listener whose queue is full. The kernel does not
+/// report when it has room.
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
 pub(crate) fn bootstrap(stream: UnixStream, name: &str) -> SocketBootstrap<UnixStream> {
-    // Only a socket that is not connected has none.
+    // Only an unconnected socket has no credentials.
     let (unix, credentials) = (Some(name.to_owned()), stream.peer_cred().ok());
     let addresses = Addresses { unix, credentials, ..Addresses::default() };
     SocketBootstrap::new(stream, addresses)
 }
 
-/// Accepts connections on a Unix socket. Dropped, it removes the socket's file, if it has bound it.
+/// A listener on a Unix socket. On drop it removes the socket's file, if it created it.
 ///
-/// The file gets the permissions that the process's umask leaves, unless a [`SocketAccess`] has
-/// others; who may write to it may connect.
+/// The file gets the permissions that the process's umask leaves, unless a [`SocketAccess`] sets
+/// others. Every process that may write to the file may connect.
 #[derive(Debug)]
 pub struct UnixListener {
     name: String,
@@ -40,48 +40,49 @@ pub struct UnixListener {
 }
 
 impl UnixListener {
-    /// Listens on a path, or with `@` before it on an abstract name, which Linux has.
+    /// Listens on a path, or on an abstract name after an `@` (Linux only).
     ///
-    /// A socket file without a listener is replaced.
+    /// Replaces a socket file without a listener.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::AddrInUse`] when a process listens there or the file is no socket,
-    /// [`io::ErrorKind::InvalidInput`] when the path is empty or longer than 107 bytes (103 on
-    /// macOS) or the name is abstract on a system other than Linux, and what the operating system
-    /// refuses.
+    /// * [`io::ErrorKind::AddrInUse`] if a process listens there or the file is not a socket.
+    /// * [`io::ErrorKind::InvalidInput`] if the path is empty or longer than 107 bytes (103 on
+    ///   macOS), or if the name is abstract on a system other than Linux.
+    /// * The operating system's error otherwise.
     pub fn bind(name: impl Into<String>) -> io::Result<Self> {
         Self::bind_with(name, &SocketAccess::default())
     }
 
-    /// Listens as [`bind`](Self::bind), with the mode and the owner of the file that `access` has.
-    /// The file has both before the first client can connect.
+    /// Listens like [`bind`](Self::bind), and gives the file the mode and owner in `access` before
+    /// the first client can connect.
     ///
     /// # Errors
     ///
-    /// As [`bind`](Self::bind). Returns [`io::ErrorKind::InvalidInput`] if there is no such user or
-    /// group, or if an abstract name has a mode or an owner. Returns the operating system's error
-    /// if it refuses the change.
+    /// Returns the errors of [`bind`](Self::bind). Returns [`io::ErrorKind::InvalidInput`] if the
+    /// user or group does not exist, or if an abstract name has a mode or an owner. Returns the
+    /// operating system's error if it refuses the change.
     pub fn bind_with(name: impl Into<String>, access: &SocketAccess) -> io::Result<Self> {
         let name = name.into();
         let (listener, file) = socket_file::bind(&name, access)?;
         Ok(Self { name, listener, _file: file })
     }
 
-    /// The path listened on, or the abstract name with `@` before it. A path that is not UTF-8 is
-    /// told with replacement characters. Empty when a listener that the program has made has
-    /// neither.
+    /// Returns the path, or the abstract name after an `@`.
+    ///
+    /// A path that is not UTF-8 has replacement characters. The name is empty if the program has
+    /// made the listener without one.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 }
 
-/// A listener that the program has made. Its file stays when it is dropped.
+/// Wraps a listener that the program has made. Its file stays when it is dropped.
 ///
 /// # Errors
 ///
-/// When the operating system does not tell its name.
+/// Returns the operating system's error if it does not know the name.
 impl TryFrom<tokio::net::UnixListener> for UnixListener {
     type Error = io::Error;
 
@@ -91,17 +92,17 @@ impl TryFrom<tokio::net::UnixListener> for UnixListener {
     }
 }
 
-/// A listener that the program has made, or was given by a service manager. It is made
+/// Wraps a listener that the program has made or received from a service manager. Makes it
 /// non-blocking. Its file stays when it is dropped.
 ///
 /// # Errors
 ///
-/// When the operating system refuses that, or when this is no task of a tokio runtime.
+/// Returns an error if the operating system refuses, or if the caller is not in a tokio runtime.
 impl TryFrom<std::os::unix::net::UnixListener> for UnixListener {
     type Error = io::Error;
 
     fn try_from(listener: std::os::unix::net::UnixListener) -> io::Result<Self> {
-        // Without a runtime, tokio would panic.
+        // tokio would panic without a runtime.
         Handle::try_current().map_err(io::Error::other)?;
         listener.set_nonblocking(true)?;
         tokio::net::UnixListener::from_std(listener)?.try_into()
@@ -117,7 +118,7 @@ impl Listen for UnixListener {
     }
 }
 
-/// Connects to a Unix socket.
+/// A connector to a Unix socket.
 #[derive(Debug)]
 pub struct UnixConnector {
     name: String,
@@ -125,7 +126,7 @@ pub struct UnixConnector {
 }
 
 impl UnixConnector {
-    /// A connector to a path, or to an abstract name behind `@`.
+    /// Creates a connector to a path, or to an abstract name after an `@`.
     pub fn new(name: impl Into<String>, config: ClientConfig) -> Self {
         Self { name: name.into(), config }
     }
@@ -170,7 +171,7 @@ impl Connect for UnixConnector {
                 ConnectError::Unreachable { address, reason }
             };
             let bootstrap = self.open_stream().await.map_err(unreachable)?;
-            connect::connect(bootstrap, &self.address(), &self.config, wanted).await
+            client::connect(bootstrap, &self.address(), &self.config, wanted).await
         })
     }
 }
@@ -183,7 +184,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn listeners_that_the_program_made_accept_and_their_files_stay() {
+    async fn listeners_made_by_the_program_keep_their_files() {
         let name = format!("farcall-made-{}", std::process::id());
         let path = std::env::temp_dir().join(&name);
         let tokios = tokio::net::UnixListener::bind(&path).unwrap();

@@ -1,40 +1,40 @@
-//! When the peer gets an acknowledgement (ack) of the chunks that were read.
+//! Acknowledgements (acks) of the chunks that this side has read.
 //!
-//! Chunks ask for acks while the peer paces its writing (`window`). An ack is a cumulative count,
-//! so that one acknowledges all that was read since the last, and a late one makes up for it.
+//! Chunks ask for acks while the peer paces its writes (`window`). An ack is a cumulative count: it
+//! acknowledges everything read so far, and a late ack replaces those that it delayed.
 
-/// Bytes of chunks, counted from the connection's start.
+/// Counters of chunk bytes since the start of the connection.
 #[derive(Debug, Default)]
 pub(crate) struct Acks {
     read: u64,
-    /// Where the last chunk ends that asked for an ack.
+    /// End of the last chunk that asked for an ack.
     wanted: u64,
-    /// What the last ack said.
+    /// The count in the last ack.
     acked: u64,
 }
 
 impl Acks {
-    /// Records a chunk that asks for an ack, of which `len` bytes are to come.
+    /// Records a chunk that asks for an ack and has `len` bytes to come.
     pub(crate) fn want(&mut self, len: usize) {
         self.wanted = self.read + len as u64;
     }
 
-    /// Records bytes that have been read.
+    /// Records bytes that were read.
     pub(crate) fn add(&mut self, len: usize) {
         self.read += len as u64;
     }
 
-    /// The bytes of chunks that have been read.
+    /// Returns the number of chunk bytes read so far.
     pub(crate) fn read_bytes(&self) -> u64 {
         self.read
     }
 
-    /// Whether the peer wants an ack, which would say something new.
+    /// Returns true if the peer wants an ack and there is news for it.
     pub(crate) fn is_due(&self) -> bool {
         self.acked < self.wanted.min(self.read)
     }
 
-    /// The count of the next ack, if it is due.
+    /// Returns the count for the next ack, if one is due.
     pub(crate) fn take(&mut self) -> Option<u64> {
         if !self.is_due() {
             return None;
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_news_that_the_peer_wants_is_acknowledged() {
+    fn only_requested_news_is_acknowledged() {
         let mut acks = Acks::default();
         acks.add(100);
         assert_eq!(acks.take(), None, "no chunk wants one");

@@ -1,33 +1,32 @@
-//! How long chunks of large frames are while no small frame shares the way with them.
+//! The length of large frames' chunks while no small frame shares the connection.
 //!
-//! A small frame that comes waits behind the chunk that is being written, which should be short
-//! then. Long chunks cost fewer calls into the kernel, and fewer packets. So chunks are as long as
-//! a socket takes within a millisecond: they double from one to the next while it takes them
-//! faster, and halve when it is slower.
+//! A small frame waits behind the chunk that is being written, which calls for short chunks. Long
+//! chunks cost fewer system calls and fewer packets. A chunk is therefore as long as the socket
+//! accepts within a millisecond: the length doubles while the socket is faster, and halves when it
+//! is slower.
 //!
 //! Over loopback, 1 MiB messages are a fifth faster than in chunks of 64 KiB. They cost a sixth
-//! more processor time than blocking reads and writes; in chunks of 64 KiB they cost half as much
-//! again.
+//! more CPU time than blocking reads and writes; in chunks of 64 KiB they cost half as much again.
 //!
 //! Free of I/O and of clocks: the caller passes the time.
 
 use std::time::{Duration, Instant};
 
-/// The shortest: at 1 GB/s, 65 us that a small frame waits behind it.
+/// Minimum chunk length in bytes. It delays a small frame by 65 us at 1 GB/s.
 pub(crate) const CHUNK_LEN_MIN: usize = 64 << 10;
 
-/// The longest that a record holds. To write it takes as long as to encode it did, 0.2 ms where
-/// copying is all there is.
+/// Maximum chunk length in bytes, which also bounds a record. Writing one takes as long as encoding
+/// it did: 0.2 ms if copying is the only cost.
 pub(crate) const CHUNK_LEN_MAX: usize = 1 << 20;
 
-/// How long a chunk may take to be written.
+/// Target for the time to write a chunk.
 const TIME_MAX: Duration = Duration::from_millis(1);
 
 /// The length of the next chunk.
 #[derive(Debug)]
 pub(crate) struct ChunkLen {
     len_max: usize,
-    /// The chunk that is being written, and since when.
+    /// The length of the chunk in progress, and the start of its write.
     current: Option<(usize, Instant)>,
 }
 
@@ -38,17 +37,17 @@ impl Default for ChunkLen {
 }
 
 impl ChunkLen {
-    /// How long the next chunk may be.
+    /// Returns the maximum length of the next chunk.
     pub(crate) fn max(&self) -> usize {
         self.len_max
     }
 
-    /// Records a chunk of that length that is about to be written.
+    /// Records a chunk of `len` bytes that is about to be written.
     pub(crate) fn begin(&mut self, len: usize, now: Instant) {
         self.current = Some((len, now));
     }
 
-    /// Whether a chunk is being written.
+    /// Returns true while a chunk is being written.
     pub(crate) fn is_writing(&self) -> bool {
         self.current.is_some()
     }
@@ -57,7 +56,7 @@ impl ChunkLen {
     pub(crate) fn end(&mut self, now: Instant) {
         let Some((len, begun)) = self.current.take() else { return };
         let time = now.saturating_duration_since(begun);
-        // The last chunk of a frame is shorter, and says nothing of the socket.
+        // The last chunk of a frame is shorter, so its time reveals nothing about the socket.
         if time <= TIME_MAX / 2 && len == self.len_max {
             self.len_max = (2 * len).min(CHUNK_LEN_MAX);
         }
@@ -71,7 +70,7 @@ impl ChunkLen {
 mod tests {
     use super::*;
 
-    /// The chunks of a socket that takes so many bytes a microsecond, in KiB.
+    /// Returns the chunk lengths for a socket that accepts this many bytes per microsecond, in KiB.
     fn chunks(chunk_len: &mut ChunkLen, bytes_per_us: u64) -> Vec<usize> {
         let mut now = Instant::now();
         let chunk = |_| {
@@ -92,7 +91,7 @@ mod tests {
         assert_eq!(chunks(&mut chunk_len, 10), [256, 128, 64, 64, 64, 64]);
     }
 
-    /// The length after a chunk of 128 KiB that took so long.
+    /// Returns the length after a chunk of 128 KiB took this long.
     fn len_after(time: Duration) -> usize {
         let (begun, len_max) = (Instant::now(), 2 * CHUNK_LEN_MIN);
         let mut chunk_len = ChunkLen { len_max, ..ChunkLen::default() };
@@ -104,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_double_within_half_a_millisecond_and_halve_beyond_a_whole_one() {
+    fn chunks_double_within_half_the_time_and_halve_beyond_it() {
         let nanosecond = Duration::from_nanos(1);
         assert_eq!(len_after(TIME_MAX / 2), 4 * CHUNK_LEN_MIN);
         assert_eq!(len_after(TIME_MAX / 2 + nanosecond), 2 * CHUNK_LEN_MIN);
@@ -113,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_frame_says_nothing() {
+    fn the_last_chunk_of_a_frame_does_not_count() {
         let (mut chunk_len, now) = (ChunkLen::default(), Instant::now());
         chunk_len.begin(CHUNK_LEN_MIN - 1, now);
         chunk_len.end(now);

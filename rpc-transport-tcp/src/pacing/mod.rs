@@ -1,5 +1,5 @@
-//! How much of large frames is sent at a time, and how much the peer may not have read yet. Free
-//! of I/O and of clocks.
+//! Limits on large frames: the length of chunks, and the bytes that the peer has not read. Free of
+//! I/O and of clocks.
 
 pub(crate) mod acks;
 pub(crate) mod chunk_len;

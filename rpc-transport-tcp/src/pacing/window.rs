@@ -1,15 +1,16 @@
-//! The window of chunks that the peer has not read.
+//! The window of chunk bytes that the peer has not read.
 //!
-//! A small frame waits behind what the peer's kernel has taken and its process has not read. That
-//! grows to the peer's receive buffer, 32 MiB, whenever its process gets no core. A shorter buffer
-//! would cap long paths. So while small frames share the way, writing is *paced*: chunks ask for
-//! acks, which say how much the peer has read, and no more than the window is unacknowledged.
+//! A small frame waits behind the bytes that the peer's kernel has received and its process has not
+//! read. Whenever that process gets no core, they grow to the receive buffer, 32 MiB. A shorter
+//! buffer would throttle long paths. While small frames share the connection, writes are therefore
+//! *paced*: chunks ask for acks, which report the peer's progress, and the unacknowledged bytes
+//! never exceed the window.
 //!
-//! The window is twice the bandwidth-delay product (BDP): the bytes that were acknowledged in a
-//! round trip, scaled from its time down to the minimum RTT. That doubles the window with every
-//! round trip of a path that is not full yet, and leaves a queue of one RTT on one that is. The
-//! minimum RTT is measured by short chunks that are alone on their way, and measured anew now and
-//! then, since paths change.
+//! The window is twice the bandwidth-delay product (BDP). The estimate takes the bytes acknowledged
+//! in a round trip and scales them from its duration to the minimum RTT. On a path that is not
+//! full, the window doubles with every round trip. On a full path, it leaves a queue of one RTT.
+//! Short chunks that travel alone measure the minimum RTT. It is measured again from time to time,
+//! since paths change.
 //!
 //! Free of I/O and of clocks: the caller passes the time.
 
@@ -17,62 +18,61 @@ use std::time::{Duration, Instant};
 
 use rpc_core::wire::ProtocolError;
 
-/// The longest chunk while writing is paced.
+/// Maximum length of a paced chunk in bytes.
 const PACED_LEN: usize = 48 << 10;
 
-/// The smallest window: two chunks, one that is read while the other is on its way. Measured over
-/// loopback: with twice that, a small call's 99th percentile was four times as long; with two
-/// thirds, a third less came through.
+/// Minimum window in bytes: two chunks, one that is read while the other is in flight.
+///
+/// Measured over loopback: twice this window quadruples a small call's 99th percentile, and two
+/// thirds of it cost a third of the throughput.
 const WINDOW_MIN: u64 = 2 * PACED_LEN as u64;
 
-/// The largest window: no more than this waits to be written at all.
+/// Maximum window in bytes: the send queue holds no more than this.
 pub(crate) const WINDOW_MAX: u64 = 128 << 20;
 
-/// The bytes of chunks behind the last small frame until chunks want no acks any more: 0.2 s of a
-/// fast path. A connection that calls less often than that now and then waits for a full buffer
-/// once.
+/// Chunk bytes after the last small frame until pacing ends: 0.2 s of a fast path. A connection
+/// that makes calls less often occasionally waits once for a full buffer.
 const PACED_BYTES: u64 = 256 << 20;
 
-/// How long a measured minimum RTT is used. On a path of 100 ms, measuring it anew takes a
-/// hundredth of that.
+/// Lifetime of a measured minimum RTT. On a path of 100 ms, the next measurement costs a hundredth
+/// of that.
 const RTT_LIFETIME: Duration = Duration::from_secs(30);
 
-/// How many round trips are measured, of which the shortest counts: a thread that waits for a core
-/// makes any one of them long.
+/// Number of round trips per measurement. Only the shortest counts: a thread that waits for a core
+/// can make any of them long.
 const RTT_SAMPLE_COUNT: u32 = 4;
 
-/// The length of the chunks that measure the RTT: writing and reading them takes no time.
+/// Length of a chunk that measures the RTT, in bytes. Writing and reading it takes no time.
 const ALONE_LEN: usize = 4 << 10;
 
 /// A chunk whose ack measures a round trip.
 #[derive(Debug)]
 struct RttProbe {
-    /// Where the chunk ends.
+    /// End of the chunk.
     end: u64,
     sent_at: Instant,
-    /// What had been acknowledged when it was sent.
+    /// The acknowledged bytes at the time it was sent.
     acked_before: u64,
     is_alone: bool,
-    /// Whether the window was full meanwhile: only then does the sample bound the BDP.
+    /// True if the window was full meanwhile. Only then does the sample bound the BDP.
     is_full: bool,
 }
 
-/// The window, and the chunks on their way to the peer. Bytes are counted from the connection's
-/// start.
+/// The send window and the chunks in flight. Bytes are counted from the start of the connection.
 #[derive(Debug)]
 pub(crate) struct SendWindow {
     sent: u64,
     acked: u64,
-    /// Where the last chunk ends that asked for an ack.
+    /// End of the last chunk that asked for an ack.
     wanted: u64,
-    /// The bytes of chunks that will still be paced.
+    /// Chunk bytes that remain to be paced.
     paced_left: u64,
     len: u64,
     /// The minimum RTT.
     rtt: Option<Duration>,
-    /// When the RTT was last measured with nothing else under way.
+    /// Time of the last RTT measurement with nothing else in flight.
     measured_at: Option<Instant>,
-    /// How many samples of it are still to be taken.
+    /// Number of samples missing from the current measurement.
     samples_left: u32,
     probe: Option<RttProbe>,
 }
@@ -94,17 +94,18 @@ impl Default for SendWindow {
 }
 
 impl SendWindow {
-    /// Records a small frame that shares the way with large ones: the chunks after it are paced.
+    /// Records a small frame that shares the connection: later chunks are paced.
     pub(crate) fn handle_small(&mut self) {
         self.paced_left = PACED_BYTES;
     }
 
-    /// Whether chunks ask for acks.
+    /// Returns true if chunks ask for acks.
     pub(crate) fn is_paced(&self) -> bool {
         self.paced_left > 0
     }
 
-    /// Whether another chunk may be sent.
+    /// Returns true if another chunk may be sent.
+    // Without an outstanding ack the window cannot open again, so one chunk may always go.
     pub(crate) fn may_send(&self, now: Instant) -> bool {
         if !self.is_paced() || self.acked >= self.wanted {
             return true;
@@ -112,26 +113,30 @@ impl SendWindow {
         !self.is_measuring(now) && self.has_room()
     }
 
-    /// How long the next chunk may be while writing is paced.
+    /// Returns the maximum length of the next chunk while writes are paced.
     pub(crate) fn chunk_len_max(&self, now: Instant) -> usize {
         let is_to_be_alone = self.acked == self.sent && self.is_measuring(now);
         if is_to_be_alone { ALONE_LEN } else { PACED_LEN }
     }
 
-    /// Records that a chunk of `len` bytes is sent. It asks for an ack if writing is paced.
+    /// Records that a chunk of `len` bytes is sent. It asks for an ack if writes are paced.
     pub(crate) fn handle_sent(&mut self, len: usize, now: Instant) {
         let is_alone = self.acked == self.sent;
-        // Chunks that asked for no ack would be counted as if they had arrived in this round trip.
+        // An ack also covers earlier chunks that asked for none. Their bytes would count as arrived
+        // within this round trip.
         let is_counted = is_alone || self.wanted == self.sent;
         self.sent += len as u64;
         if !self.is_paced() {
             return;
         }
         if is_alone && self.samples_left == 0 && self.is_measuring(now) {
+            // Forgets the old minimum: on a path that became longer, it would keep the window too
+            // small.
             (self.rtt, self.samples_left) = (None, RTT_SAMPLE_COUNT);
         }
         self.paced_left = self.paced_left.saturating_sub(len as u64);
         self.wanted = self.sent;
+        // Noted at any chunk after the probe: one that fills the window makes the sample a bound.
         let is_full = !self.has_room();
         match &mut self.probe {
             Some(probe) => probe.is_full |= is_full,
@@ -148,7 +153,7 @@ impl SendWindow {
     ///
     /// # Errors
     ///
-    /// When it acknowledges nothing new, or more than was sent.
+    /// Returns an error if the ack acknowledges nothing new, or more than was sent.
     pub(crate) fn handle_ack(&mut self, read: u64, now: Instant) -> Result<(), ProtocolError> {
         if read <= self.acked || read > self.sent {
             return Err(ProtocolError::Invalid { what: "ack", value: read });
@@ -160,12 +165,12 @@ impl SendWindow {
         Ok(())
     }
 
-    /// Whether the window has room for another chunk.
+    /// Returns true if the window has room for another chunk.
     fn has_room(&self) -> bool {
         self.sent - self.acked + PACED_LEN as u64 <= self.len
     }
 
-    /// Whether the minimum RTT is to be measured before more is sent.
+    /// Returns true if an RTT measurement must finish before more is sent.
     fn is_measuring(&self, now: Instant) -> bool {
         let age = self.measured_at.map(|at| now.saturating_duration_since(at));
         self.samples_left > 0 || age.is_some_and(|age| age >= RTT_LIFETIME)
@@ -180,10 +185,10 @@ impl SendWindow {
             self.measured_at = Some(now);
         }
         let bdp = u128::from(self.acked - probe.acked_before) * rtt.as_nanos() / time.as_nanos();
-        // `WINDOW_MAX` is smaller by far.
+        // `WINDOW_MAX` is far smaller.
         let wanted = u64::try_from(2 * bdp).unwrap_or(u64::MAX);
-        // One slow sample is not a slow path, so the window shrinks by an eighth a sample. A sample
-        // with little to send says nothing of the path.
+        // One slow sample does not make a slow path, so the window shrinks by an eighth per sample.
+        // A sample that did not fill the window reveals nothing about the path.
         let shrunk = if probe.is_full { self.len - self.len / 8 } else { self.len };
         self.len = wanted.max(shrunk).clamp(WINDOW_MIN, WINDOW_MAX);
     }
@@ -195,12 +200,12 @@ impl SendWindow {
         self.len
     }
 
-    /// What the peer has not acknowledged.
+    /// Returns the number of unacknowledged bytes.
     pub(crate) fn in_flight(&self) -> u64 {
         self.sent - self.acked
     }
 
-    /// Whether a chunk wants an ack that has not come.
+    /// Returns true if an ack is outstanding.
     pub(crate) fn is_owed_ack(&self) -> bool {
         self.wanted > self.acked
     }

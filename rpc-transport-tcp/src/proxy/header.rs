@@ -1,4 +1,4 @@
-//! Decodes PROXY headers.
+//! A decoder for PROXY headers.
 //!
 //! | version 1 | names |
 //! |---|---|
@@ -16,60 +16,60 @@
 //! | 16 | 12, 36, 216 | the client's address, the proxy's, the client's port, the proxy's |
 //! | behind it | | TLVs, which are skipped |
 //!
-//! A client over UDP (HTTP/3 at the proxy) has an address like any other.
+//! A UDP client (HTTP/3 at the proxy) has an address like any other.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 use thiserror::Error;
 
-/// Maximum length of a header of version 1: both addresses as long as they can be.
+/// Maximum length of a version 1 header in bytes, with both addresses at their longest.
 pub(super) const V1_LEN_MAX: usize = 107;
 
-/// Length of the fixed part of version 2.
+/// Length of the fixed part of a version 2 header in bytes.
 const V2_LEN_MIN: usize = 16;
 
-/// Maximum length of a header of version 2. The format allows 64 KiB. Load balancers send below
-/// 1 KiB: addresses, and TLVs with names of a certificate, a host and an endpoint.
+/// Maximum length of a version 2 header in bytes. The format allows 64 KiB. Load balancers stay
+/// below 1 KiB: addresses, and TLVs with the names of a certificate, a host and an endpoint.
 const V2_LEN_MAX: usize = 4 << 10;
 
 const V1_BEGIN: &[u8] = b"PROXY ";
 const V2_BEGIN: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
-/// Length of the shortest header of version 1, which is shorter than any of version 2.
+/// Minimum length of a version 1 header in bytes, which is below that of version 2.
 const V1_LEN_MIN: usize = b"PROXY UNKNOWN\r\n".len();
 
 /// The result of decoding the bytes so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decoded {
-    /// At least so many more bytes belong to the header.
+    /// The header needs at least this many more bytes.
     Needs(usize),
     /// The client is known.
     Known {
-        /// The client's address. `None` where the proxy speaks for itself, as in a health check,
-        /// or for a client without an address.
+        /// The client's address. `None` if the proxy speaks for itself, as in a health check, or if
+        /// the client has no address.
         client: Option<SocketAddr>,
-        /// The header's length. Bytes that have not come are TLVs.
+        /// Length of the header in bytes. Bytes that are still missing are TLVs.
         len: usize,
     },
 }
 
-/// A connection that does not begin with a PROXY header, or with one that is malformed.
+/// The fault of a connection that begins with no PROXY header or a malformed one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(crate) enum HeaderError {
-    /// Other bytes.
+    /// The first bytes are something else.
     #[error("there is none")]
     Absent,
-    /// A line that does not end.
+    /// The line does not end.
     #[error("its line has no end within {V1_LEN_MAX} bytes")]
     Endless,
-    /// A line with other words than the protocol has.
+    /// The line has a malformed field.
     #[error("its {0} cannot be read")]
     Line(&'static str),
-    /// Another version.
+    /// The version is unsupported.
     #[error("its version {0} is neither 1 nor 2")]
     Version(u8),
-    /// A value that version 2 does not define.
+    /// Version 2 does not define the value.
     #[error("its {what} {value} is unknown")]
     Unknown {
         /// The field.
@@ -77,10 +77,10 @@ pub(crate) enum HeaderError {
         /// Its value.
         value: u8,
     },
-    /// A length that has no room for the addresses.
+    /// The length has no room for the addresses.
     #[error("its length of {0} bytes has no room for its addresses")]
     Short(usize),
-    /// A length beyond the limit.
+    /// The length exceeds the limit.
     #[error("it is {0} bytes long, and the limit is {V2_LEN_MAX}")]
     Long(usize),
 }
@@ -89,7 +89,7 @@ pub(crate) enum HeaderError {
 ///
 /// # Errors
 ///
-/// As soon as the bytes cannot become a header, however few they are.
+/// Returns an error as soon as the bytes cannot become a header, however few they are.
 pub(crate) fn decode(bytes: &[u8]) -> Result<Decoded, HeaderError> {
     let is_begun = |begin: &[u8]| bytes.starts_with(begin) || begin.starts_with(bytes);
     let (len_min, decode): (_, fn(&[u8]) -> _) = if is_begun(V1_BEGIN) {
@@ -109,7 +109,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Decoded, HeaderError> {
 fn decode_line(bytes: &[u8]) -> Result<Decoded, HeaderError> {
     let end = bytes.windows(2).position(|pair| pair == b"\r\n");
     let Some(end) = end.filter(|end| end + 2 <= V1_LEN_MAX) else {
-        // What is read now may be at most the end of the line.
+        // Asks for the end of the line and no more. Further bytes may belong to the client.
         let needed = if bytes.ends_with(b"\r") { 1 } else { 2 };
         return match bytes.len() + needed <= V1_LEN_MAX {
             true => Ok(Decoded::Needs(needed)),
@@ -122,20 +122,20 @@ fn decode_line(bytes: &[u8]) -> Result<Decoded, HeaderError> {
     let client = match family {
         "TCP4" => Some(line_client::<Ipv4Addr>(rest)?),
         "TCP6" => Some(line_client::<Ipv6Addr>(rest)?),
-        // Whatever follows means nothing.
+        // The protocol gives the rest of this line no meaning.
         "UNKNOWN" => None,
         _ => return Err(HeaderError::Line("family")),
     };
     Ok(Decoded::Known { client, len: end + 2 })
 }
 
-/// The client of a line's last four words.
-fn line_client<T: FromStr + Into<IpAddr>>(words: &str) -> Result<SocketAddr, HeaderError> {
-    let mut words = words.split(' ');
-    let mut word = |what| words.next().ok_or(HeaderError::Line(what));
-    let (client, proxy) = (word("client address")?, word("proxy address")?);
-    let (port, proxy_port) = (word("client port")?, word("proxy port")?);
-    if words.next().is_some() {
+/// Returns the client from a line's last four fields.
+fn line_client<T: FromStr + Into<IpAddr>>(fields: &str) -> Result<SocketAddr, HeaderError> {
+    let mut fields = fields.split(' ');
+    let mut field = |what| fields.next().ok_or(HeaderError::Line(what));
+    let (client, proxy) = (field("client address")?, field("proxy address")?);
+    let (port, proxy_port) = (field("client port")?, field("proxy port")?);
+    if fields.next().is_some() {
         return Err(HeaderError::Line("end"));
     }
     let address = |text: &str, what| text.parse::<T>().map_err(|_| HeaderError::Line(what));
@@ -146,14 +146,14 @@ fn line_client<T: FromStr + Into<IpAddr>>(words: &str) -> Result<SocketAddr, Hea
 }
 
 fn line_port(text: &str, what: &'static str) -> Result<u16, HeaderError> {
-    // The number parser accepts a sign, and zeros before the number.
+    // The number parser accepts a sign and leading zeros. The protocol accepts neither.
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
     let is_short = text == "0" || !text.starts_with('0');
     let port = text.parse().ok().filter(|_| is_plain && is_short);
     port.ok_or(HeaderError::Line(what))
 }
 
-/// Decodes version 2, of which the fixed part has come.
+/// Decodes version 2 once its fixed part has arrived.
 fn decode_binary(bytes: &[u8]) -> Result<Decoded, HeaderError> {
     let unknown = |what, value| Err(HeaderError::Unknown { what, value });
     let (version, command) = (bytes[12] >> 4, bytes[12] & 15);
@@ -167,7 +167,7 @@ fn decode_binary(bytes: &[u8]) -> Result<Decoded, HeaderError> {
     }
     let (family, transport) = (bytes[13] >> 4, bytes[13] & 15);
     let address_len = match (command, family) {
-        // A LOCAL connection is the proxy's own, whatever the rest of the header says.
+        // A LOCAL connection is the proxy's own. The rest of its header is irrelevant.
         (0, _) | (1, 0) => 0,
         (1, 1) => 2 * (4 + 2),
         (1, 2) => 2 * (16 + 2),

@@ -1,4 +1,4 @@
-//! Headers as proxies send them, cut anywhere, and bytes that are none.
+//! Headers as proxies send them, cut anywhere, and bytes that are not headers.
 
 use proptest::prelude::*;
 
@@ -8,13 +8,13 @@ fn known(client: Option<&str>, len: usize) -> Result<Decoded, HeaderError> {
     Ok(Decoded::Known { client: client.map(|client| client.parse().unwrap()), len })
 }
 
-/// A header of version 2.
+/// Returns a version 2 header.
 fn binary(command: u8, family: u8, addresses: &[u8], tlvs: &[u8]) -> Vec<u8> {
     let len = u16::try_from(addresses.len() + tlvs.len()).unwrap();
     [V2_BEGIN, &[0x20 | command, family], &len.to_be_bytes(), addresses, tlvs].concat()
 }
 
-/// The address block of version 2: the proxy's own end means nothing.
+/// Returns version 2's address block. The proxy's own end has no meaning.
 fn block(client: SocketAddr) -> (u8, Vec<u8>) {
     let port = client.port().to_be_bytes();
     match client.ip() {
@@ -31,7 +31,7 @@ fn line(client: SocketAddr) -> String {
     }
 }
 
-/// Reads a header as a socket gives it, never more than needed; returns what was read.
+/// Reads a header like a socket, never more than needed. Also returns the number of bytes read.
 fn read(stream: &[u8]) -> (Result<Decoded, HeaderError>, usize) {
     let mut len = 0;
     loop {
@@ -66,7 +66,7 @@ fn lines_of_version_1_name_the_client() {
 }
 
 #[test]
-fn a_malformed_line_is_refused_by_the_word_at_fault() {
+fn a_malformed_line_is_refused_by_its_field() {
     for (line, fault) in [
         ("PROXY TCP5 192.0.2.1 192.0.2.9 1 2\r\n", "family"),
         ("PROXY  TCP4 192.0.2.1 192.0.2.9 1 2\r\n", "family"),
@@ -89,11 +89,11 @@ fn a_malformed_line_is_refused_by_the_word_at_fault() {
 }
 
 #[test]
-fn version_2_without_a_client_address_leaves_the_proxys() {
+fn version_2_without_a_client_keeps_the_proxys_address() {
     let v4 = block("192.0.2.1:1".parse().unwrap()).1;
     for header in [
         binary(0, 0x00, &[], &[]),
-        // A health check may carry addresses, and any family.
+        // A health check may carry addresses and any family.
         binary(0, 0x11, &v4, &[]),
         binary(0, 0xff, &[1, 2, 3], &[]),
         binary(1, 0x00, &[], &[]),
@@ -125,7 +125,7 @@ fn version_2_is_refused_by_the_field_at_fault() {
 }
 
 #[test]
-fn connections_without_a_header_are_known_at_once() {
+fn a_missing_header_is_detected_at_once() {
     for first in [&b"farcall\n"[..], b"PRI * HTTP", &[22, 3, 1], b"GET /", b"\r\n\r\n\r", b"PROX "]
     {
         assert_eq!(decode(first), Err(HeaderError::Absent), "{first:?}");
@@ -151,7 +151,7 @@ proptest! {
     }
 
     #[test]
-    fn a_header_that_is_cut_needs_more(client in clients(), cut in any::<prop::sample::Index>()) {
+    fn a_truncated_header_needs_more(client in clients(), cut in any::<prop::sample::Index>()) {
         let (family, addresses) = block(client);
         for header in [line(client).into_bytes(), binary(1, family | 1, &addresses, &[])] {
             let cut = cut.index(header.len());

@@ -1,10 +1,11 @@
-//! The PROXY protocol of HAProxy, versions 1 and 2, as a server receives it: a proxy in front says
-//! by the first bytes of a connection who its client is.
+//! The receiving side of HAProxy's PROXY protocol, versions 1 and 2: a proxy in front announces its
+//! client in the first bytes of a connection.
 //!
-//! `header` decodes, purely. `networks` has the addresses of the proxies that are believed. `read`
-//! reads a header from a socket, and nothing beyond it. No crate does this: those that decode take
-//! a buffer that may hold more than the header, and refuse headers that the specification has
-//! receivers accept (a LOCAL command of an unknown family, an UNKNOWN line of many words).
+//! `header` decodes, without I/O. `networks` has the addresses of trusted proxies. `read` reads a
+//! header from a socket, and nothing beyond it. No crate does this: existing decoders take a buffer
+//! that may hold more than the header. They also refuse headers that the specification requires
+//! receivers to accept: a LOCAL command of an unknown family, and an UNKNOWN line with further
+//! fields.
 
 mod header;
 mod networks;

@@ -9,23 +9,23 @@ use rpc_core::InvalidSetting;
 const SETTING: &str = "proxy_protocol.from";
 const RULE: &str = "a network, as \"10.0.0.0/8\" or \"2001:db8::/32\", or an address";
 
-/// Bits that an IPv4 address mapped into IPv6 has before its own.
+/// Bits before the IPv4 address in an IPv4-mapped IPv6 address.
 const MAPPED_BITS: u8 = 96;
 
 /// The networks whose connections begin with a PROXY header. None by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProxyNetworks {
     networks: Vec<IpNet>,
-    /// As the program wrote them.
+    /// The networks as the program wrote them.
     texts: Vec<String>,
 }
 
 impl ProxyNetworks {
-    /// These networks: each `address/bits`, or an address alone.
+    /// Creates a list of networks: each `address/bits`, or a single address.
     ///
     /// # Errors
     ///
-    /// When a text is neither.
+    /// Returns an error if a text is neither.
     pub fn new<T: Into<String>>(
         networks: impl IntoIterator<Item = T>,
     ) -> Result<Self, InvalidSetting> {
@@ -37,7 +37,7 @@ impl ProxyNetworks {
         Ok(Self { networks, texts })
     }
 
-    /// The networks as they were written.
+    /// Returns the networks as the program wrote them.
     #[must_use]
     pub fn as_slice(&self) -> &[String] {
         &self.texts
@@ -46,7 +46,7 @@ impl ProxyNetworks {
     /// Returns true if the address is in one of the networks.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
-        // A socket for both families shows IPv4 addresses mapped into IPv6.
+        // A dual-stack socket reports IPv4 peers as IPv4-mapped IPv6 addresses.
         let address = address.to_canonical();
         self.networks.iter().any(|network| network.contains(&address))
     }
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_no_network_is_refused_by_name() {
+    fn an_invalid_network_is_refused_by_name() {
         for text in ["", "10.0.0.0/33", "10.0.0/8", "host", "10.0.0.1:80", "2001:db8::/129"] {
             let error = ProxyNetworks::new([text]).unwrap_err().to_string();
             let expected = format!("proxy_protocol.from is {text:?}: {RULE}");

@@ -1,4 +1,4 @@
-//! Reads a PROXY header from a socket, and nothing beyond it.
+//! Reading a PROXY header from a socket, and nothing beyond it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,31 +8,34 @@ use tokio::net::TcpStream;
 
 use super::header::{Decoded, HeaderError, V1_LEN_MAX, decode};
 
-/// Bytes of TLVs that are read at a time, and thrown away.
+/// Number of TLV bytes that one read discards.
 const SKIP_STEP: usize = 512;
 
-/// Reads the header at the beginning of `stream`, which comes from `proxy`. `None` where it names
-/// no address of a client.
+/// Reads the header at the beginning of `stream`, whose peer is `proxy`. Returns `None` if it names
+/// no client address.
 ///
 /// # Errors
 ///
-/// When the stream ends or fails, and when there is no header or a malformed one.
+/// Returns an error if the stream ends or fails, or if the header is missing or malformed.
 pub(crate) async fn read_client(
     stream: &TcpStream,
     proxy: Option<SocketAddr>,
 ) -> Result<Option<SocketAddr>, HandshakeError> {
-    // Addresses of version 2 take less.
+    // Version 2 needs less for its addresses.
     let mut header = [0; V1_LEN_MAX];
     let mut len = 0;
     let (client, header_len) = loop {
         match decode(&header[..len]).map_err(|error| refusal(proxy, error))? {
             Decoded::Known { client, len } => break (client, len),
             Decoded::Needs(more) => match read(stream, &mut header[len..len + more]).await? {
+                // A port scan or a health check without a header. It is not worth a warning.
                 0 if len == 0 => return Err(HandshakeError::Silent),
                 read => len += at_least_one(read)?,
             },
         }
     };
+    // TLVs are read in steps and discarded. Their length is the peer's claim, so nothing is
+    // allocated for it.
     let mut left = header_len.saturating_sub(len);
     while left > 0 {
         let mut skipped = [0; SKIP_STEP];
@@ -42,7 +45,7 @@ pub(crate) async fn read_client(
     Ok(client)
 }
 
-/// Reads once, and waits for it.
+/// Waits until the socket is readable, then reads once.
 async fn read(stream: &TcpStream, to: &mut [u8]) -> io::Result<usize> {
     loop {
         stream.readable().await?;

@@ -1,19 +1,19 @@
-//! Small frames on their way to the writer, one behind the other.
+//! Small frames that wait for the writer, in the order in which they were sent.
 //!
-//! Short ones are copied together, so that one write of one slice takes many of them: a slice of
-//! its own costs the kernel more than copying a few hundred bytes costs us. Longer ones stay in
-//! their memory. The order is that in which they were sent.
+//! Short frames are copied together, so that one slice of one write carries many of them. A
+//! separate slice costs the kernel more than copying a few hundred bytes costs this side. Longer
+//! frames stay in their own memory.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
 
 use rpc_core::pool::PoolBuffer;
 
-/// The most bytes that are gathered in one buffer.
+/// Maximum number of bytes gathered in one buffer.
 const GATHERED_LEN_MAX: usize = 64 << 10;
 
-/// Gathering memory up to this length is kept for the next frames, whichever connection they are
-/// of: an idle one has none. It holds what gathers in a corked queue; longer is for a burst.
+/// Maximum length of gathering memory that is kept for later frames of any connection, in bytes. An
+/// idle connection holds none. This suffices for a corked queue; longer memory served a burst.
 const KEPT_LEN_MAX: usize = 8 << 10;
 
 thread_local! {
@@ -21,21 +21,21 @@ thread_local! {
     static KEPT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Keeps memory of frames that are written for the next batch of this thread.
+/// Keeps the memory of written frames for this thread's next batch.
 pub(crate) fn keep(mut memory: Vec<u8>) {
     if memory.capacity() <= KEPT_LEN_MAX {
         memory.clear();
-        // A thread that ends keeps none.
+        // Fails on a thread that is ending.
         let _ = KEPT.try_with(|kept| kept.set(memory));
     }
 }
 
-/// Records of small frames, with their headers.
+/// Records of small frames, including their headers.
 #[derive(Debug)]
 pub(crate) enum Segment {
-    /// Short ones, copied together.
+    /// Short records, copied together.
     Gathered(Vec<u8>),
-    /// One that stays in its memory.
+    /// One record in its own memory.
     Alone(PoolBuffer),
 }
 
@@ -48,7 +48,7 @@ impl Segment {
     }
 }
 
-/// Small frames that wait.
+/// Small frames that wait to be written.
 #[derive(Debug, Default)]
 pub(crate) struct WriteBatch {
     segments: VecDeque<Segment>,
@@ -56,7 +56,7 @@ pub(crate) struct WriteBatch {
 }
 
 impl WriteBatch {
-    /// How many bytes wait.
+    /// Returns the number of waiting bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -70,14 +70,16 @@ impl WriteBatch {
         self.segments.push_back(Segment::Alone(record));
     }
 
-    /// Adds a short record.
+    /// Adds a short record by copying it.
     pub(crate) fn push_bytes(&mut self, record: &[u8]) {
         self.bytes += record.len();
+        // Only the last segment may grow. Filling an earlier one would reorder the frames.
         if let Some(Segment::Gathered(bytes)) = self.segments.back_mut()
             && bytes.len() + record.len() <= GATHERED_LEN_MAX
         {
             return bytes.extend_from_slice(record);
         }
+        // Reuses this thread's memory, so that an idle connection needs none of its own.
         let mut bytes = KEPT.try_with(Cell::take).unwrap_or_default();
         bytes.extend_from_slice(record);
         self.segments.push_back(Segment::Gathered(bytes));
@@ -90,14 +92,15 @@ impl WriteBatch {
         Some(segment)
     }
 
-    /// Drops what waits.
+    /// Drops all waiting frames.
     pub(crate) fn clear(&mut self) {
         self.segments.clear();
         self.bytes = 0;
     }
 }
 
-/// The longest record that is copied. A slice of its own costs the kernel more than that.
+/// Maximum length of a record that is copied, in bytes. Copying a longer one would cost more than a
+/// separate slice.
 pub(crate) const SHORT_LEN_MAX: usize = 2 << 10;
 
 #[cfg(test)]
@@ -113,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn short_records_share_a_segment_and_the_order_is_kept() {
+    fn short_records_share_a_segment_in_order() {
         let mut batch = WriteBatch::default();
         batch.push(record(10, 1));
         batch.push_bytes(&[2; 10]);
@@ -140,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_up_to_a_bound_is_copied() {
+    fn only_short_records_are_copied() {
         let mut batch = WriteBatch::default();
         batch.push(record(SHORT_LEN_MAX, 1));
         batch.push(record(SHORT_LEN_MAX + 1, 1));

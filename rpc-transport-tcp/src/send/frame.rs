@@ -1,4 +1,4 @@
-//! Memory that a frame is written into.
+//! Memory that frames encode into.
 
 use bytes::Bytes;
 use rpc_core::memory::MemoryCharge;
@@ -9,61 +9,64 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::codec::record::{RECORD_HEADER_LEN, RecordHeader, RecordKind};
 
-/// The bytes of large frames that may wait to be written. A longer frame waits to be alone.
+/// Maximum number of bytes of large frames that wait to be written. A longer frame waits until it
+/// is alone.
 pub(crate) const LARGE_BYTES_MAX: usize = 128 << 20;
 
-/// Memory for a frame, with room for a record's header before it; and of a large frame the end that
-/// is written from where it lies, and the share of the budgets.
+/// Memory for a frame, after room for a record header. A large frame also has a tail that is sent
+/// without a copy, and a share of the budgets.
 #[derive(Debug)]
 pub(crate) struct FrameBuffer {
     memory: PoolBuffer,
-    /// Empty where the whole frame is in `memory`.
+    /// Empty if the whole frame is in `memory`.
     tail: Bytes,
     share: Option<LargeShare>,
 }
 
-/// A frame that is complete.
+/// A complete frame.
 #[derive(Debug)]
 pub(crate) enum Frame {
-    /// A whole record.
+    /// A complete record.
     Small(PoolBuffer),
-    /// To be sent in chunks.
+    /// A frame to be sent in chunks.
     Large(LargeFrame),
 }
 
-/// The frames that were sent.
+/// Counters of sent frames.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SentCounts {
     pub(crate) small_count: u64,
     pub(crate) large_count: u64,
-    /// The bytes that were written into memory of the transport.
+    /// Bytes written into the transport's memory.
     pub(crate) bytes: u64,
 }
 
 impl FrameBuffer {
-    /// The memory that `len` bytes of a frame need.
+    /// Returns the memory that `len` bytes of a frame need.
     pub(crate) fn memory_len(len: usize) -> usize {
         len + RECORD_HEADER_LEN
     }
 
-    /// For a frame that is sent as one record.
+    /// Creates a buffer for a frame that is sent as one record.
     pub(crate) fn small(memory: PoolBuffer) -> Self {
         Self { memory, tail: Bytes::new(), share: None }
     }
 
-    /// For a frame that is sent in chunks.
+    /// Creates a buffer for a frame that is sent in chunks.
     pub(crate) fn large(memory: PoolBuffer, tail: Bytes, share: LargeShare) -> Self {
         Self { memory, tail, share: Some(share) }
     }
 
-    /// How many bytes of the frame are written into it.
+    /// Returns the number of bytes that the frame writes into the buffer.
     pub(crate) fn written_len(&self) -> usize {
         self.memory.len() - RECORD_HEADER_LEN
     }
 
-    /// Lets `frame` write itself into it.
+    /// Lets `frame` encode itself into the buffer.
     pub(crate) fn fill(&mut self, frame: OutFrame<'_>) -> Result<(), Withdrawn> {
         let memory = &mut self.memory[RECORD_HEADER_LEN..];
+        // With a tail, the frame writes its head alone: the tail leaves from the caller's own
+        // memory.
         if self.tail.is_empty() { frame.write(memory) } else { frame.write_head(memory) }
     }
 
@@ -77,9 +80,10 @@ impl FrameBuffer {
     }
 }
 
-/// A large frame: its memory, which begins with room for a record's header as every frame's does,
-/// what is sent from where it lies behind that, and its share of the budgets, which comes back when
-/// the frame is written.
+/// A large frame.
+///
+/// Its memory begins with room for a record header, like that of every frame. `tail` follows the
+/// head without a copy. The share of the budgets returns when the frame is written.
 #[derive(Debug)]
 pub(crate) struct LargeFrame {
     memory: PoolBuffer,
@@ -87,7 +91,7 @@ pub(crate) struct LargeFrame {
     _share: LargeShare,
 }
 
-/// What a large frame has of the queue's budget, and what counts towards the process's.
+/// A large frame's share of the queue's budget, and its charge against the process's.
 #[derive(Debug)]
 pub(crate) struct LargeShare {
     pub(crate) _permit: OwnedSemaphorePermit,
@@ -96,7 +100,7 @@ pub(crate) struct LargeShare {
 
 #[cfg(test)]
 impl LargeShare {
-    /// A share of budgets that nothing else uses.
+    /// Returns a share of otherwise unused budgets.
     pub(crate) fn unlimited() -> Self {
         let budget = std::sync::Arc::new(tokio::sync::Semaphore::new(1));
         let _permit = budget.try_acquire_owned().unwrap();
@@ -117,10 +121,11 @@ impl LargeFrame {
         self.head().len() + self.tail.len()
     }
 
-    /// Whether it is of one of those calls.
+    /// Returns true if the frame belongs to one of the calls.
     pub(crate) fn is_of(&self, calls: &[u64]) -> bool {
         let header = self.head().first_chunk::<HEADER_LEN>();
         let header = header.and_then(|header| FrameHeader::parse(header).ok());
+        // A frame without a valid header belongs to no call, and is simply sent.
         header.is_some_and(|header| calls.contains(&header.call))
     }
 }
@@ -148,20 +153,23 @@ mod tests {
     }
 
     #[test]
-    fn of_a_large_frame_with_a_tail_the_head_alone_is_written() {
+    fn only_the_head_of_a_frame_with_a_tail_is_written() {
         let (head, tail) = ([7; 100], Bytes::from_static(&[8; 1000]));
         for tail in [Bytes::new(), tail] {
             let share = LargeShare::unlimited();
             let mut buffer = FrameBuffer::large(memory(head.len()), tail.clone(), share);
-            let of_frame = Some(&tail).filter(|tail| !tail.is_empty());
-            assert_eq!(buffer.fill(OutFrame::new(head.len(), of_frame, &mut &head[..])), Ok(()));
+            let tail_of_frame = Some(&tail).filter(|tail| !tail.is_empty());
+            assert_eq!(
+                buffer.fill(OutFrame::new(head.len(), tail_of_frame, &mut &head[..])),
+                Ok(())
+            );
             let Frame::Large(frame) = buffer.into_frame() else { panic!("it is large") };
             assert_eq!((frame.head(), &frame.tail), (&head[..], &tail));
             assert_eq!(frame.len(), head.len() + tail.len());
         }
     }
 
-    /// A frame that is given up while it is written.
+    /// A frame that withdraws while it encodes itself.
     struct GivenUp;
 
     impl WriteHead for GivenUp {
@@ -171,11 +179,11 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_withdraws_itself_is_none() {
+    fn a_withdrawn_frame_is_not_filled() {
         for tail in [Bytes::new(), Bytes::from_static(&[8; 1000])] {
-            let of_frame = Some(&tail).filter(|tail| !tail.is_empty());
+            let tail_of_frame = Some(&tail).filter(|tail| !tail.is_empty());
             let mut buffer = FrameBuffer::large(memory(100), tail.clone(), LargeShare::unlimited());
-            let filled = buffer.fill(OutFrame::new(100, of_frame, &mut GivenUp));
+            let filled = buffer.fill(OutFrame::new(100, tail_of_frame, &mut GivenUp));
             assert_eq!(filled, Err(Withdrawn));
         }
     }

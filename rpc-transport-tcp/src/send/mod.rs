@@ -1,4 +1,4 @@
-//! Frames on their way out, from a sender's memory to the slices of a write. Free of I/O.
+//! Outgoing frames, from a sender's memory to the slices of a write. Free of I/O.
 
 pub(crate) mod batch;
 pub(crate) mod frame;

@@ -1,8 +1,8 @@
-//! A writer's pass: what one task writes from locking the scheduler to unlocking it.
+//! A writer's pass: everything that one task writes between locking and unlocking the scheduler.
 
 use crate::send::frame::LargeFrame;
 
-/// A task that writes.
+/// The kind of task that writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Writer {
     /// A task that has just sent a frame.
@@ -11,27 +11,27 @@ pub(crate) enum Writer {
     Driver,
 }
 
-/// What one task writes until it unlocks the scheduler.
+/// The state of a pass.
 #[derive(Debug)]
 pub(crate) struct Pass {
     pub(crate) writer: Writer,
     pub(crate) bytes: usize,
     pub(crate) is_socket_full: bool,
-    /// Frames that are not sent any more, to be dropped when nothing is locked: their memory may be
-    /// the application's.
+    /// Frames that will not be sent. They are dropped when no lock is held, because the application
+    /// may own their memory.
     pub(crate) discarded: Vec<LargeFrame>,
 }
 
-/// What a writer does next.
+/// A writer's next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// It writes the scheduler's slices.
+    /// Write the scheduler's slices.
     Write,
-    /// It ends: nothing is left.
+    /// Stop: nothing is left.
     Done,
-    /// It ends, and tells the connection's task, whose turn it is.
+    /// Stop, and notify the connection's task. It is its turn.
     Yield,
-    /// It ends: the connection's task goes on after the peer's next ack.
+    /// Stop: the connection's task continues after the peer's next ack.
     AwaitAck,
 }
 
@@ -40,7 +40,7 @@ impl Pass {
         Self { writer, bytes: 0, is_socket_full: false, discarded: Vec::new() }
     }
 
-    /// Records a write of `len` bytes, and whether the socket takes no more after it.
+    /// Records a write of `len` bytes. `is_socket_full` tells if the socket accepts no more.
     pub(crate) fn advance(&mut self, len: usize, is_socket_full: bool) {
         self.bytes += len;
         self.is_socket_full = is_socket_full;

@@ -1,11 +1,11 @@
-//! What senders have queued, and whose turn it is to write it.
+//! The frames that senders have queued, and the turn to write them.
 //!
-//! Free of I/O and of clocks; it stands behind a lock that is held for a few instructions at a
-//! time. A task that writes holds the [`WriteScheduler`] meanwhile, asks [`SendQueue::next`] before
-//! each write, and does what that says. [`Turn`] names the party that writes next.
+//! Free of I/O and of clocks. Its lock is held for a few instructions at a time. A writing task
+//! also holds the [`WriteScheduler`], asks [`SendQueue::next`] before each write, and follows its
+//! answer. [`Turn`] names the party that writes next.
 //!
-//! While the queue is *corked*, because frames of one read are being delivered, or the tasks that
-//! they woke have not run yet, frames gather and go out together.
+//! The queue is *corked* while the frames of one read are delivered, and until the tasks that they
+//! woke have run. Frames then gather and leave together.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -23,98 +23,100 @@ use crate::send::pass::{Next, Pass, Writer};
 use crate::send::scheduler::WriteScheduler;
 use crate::send::turn::{Blocked, Turn};
 
-/// A window has room for all that may wait to be written.
+/// The window has room for everything that may wait to be written.
 const _: () = assert!(WINDOW_MAX == LARGE_BYTES_MAX as u64);
 
-/// How much is written before other tasks have their turn: a long chunk, about 0.2 ms. Shorter
-/// turns wake another thread in the midst of most large messages, which costs more than it gives.
+/// Bytes written before other tasks get their turn: one long chunk, about 0.2 ms. Shorter turns
+/// wake another thread in the middle of most large messages, which costs more than it gains.
 const TURN_BYTES: usize = CHUNK_LEN_MAX;
 
-/// The bytes of small frames that a full socket may leave here although the peer's share of the
-/// memory budget is used up: a few answers.
+/// Bytes of small frames that a full socket may leave here even if the peer's share of the memory
+/// budget is used up: a few replies.
 const UNCHECKED_BYTES_MAX: usize = SINGLE_LEN_MAX;
 
-/// The bytes of small frames that may wait to be written: 64 of the longest.
+/// Maximum bytes of small frames that wait to be written: 64 of the longest.
 pub(crate) const SMALL_BYTES_MAX: usize = 64 * SINGLE_LEN_MAX;
 
-/// The bytes of small frames that a peer may leave waiting. Control frames bypass
-/// [`SMALL_BYTES_MAX`]: a backlog of 16 MiB of them, 380,000, means that the peer keeps sending and
-/// never reads what that makes this side answer.
+/// Bytes of small frames at which the connection ends.
+///
+/// Control frames bypass [`SMALL_BYTES_MAX`]. A backlog of 16 MiB of them, 380,000 frames, means
+/// that the peer keeps sending and never reads the replies that it causes.
 const FLOOD_BYTES_MAX: usize = SMALL_BYTES_MAX + (16 << 20);
 
-/// The cancelled calls that are remembered until the next write; large frames of further ones are
-/// merely sent. A peer that reads nothing may cancel as many calls as it likes.
+/// Maximum number of cancelled calls remembered until the next write. The large frames of further
+/// ones are simply sent. A peer that reads nothing may cancel any number of calls.
 const ABANDONED_MAX: usize = 1024;
 
-/// The bytes that gather in a corked queue before they are written all the same: half of what 64
-/// small calls are. With all of them in one write the two sides would take turns, each asleep while
-/// the other works, which costs more than a write does: with this bound, 64 calls in flight are
-/// twice as fast.
+/// Bytes that gather in a corked queue before they are written anyway: half of 64 small calls.
+///
+/// With all of them in one write, the two sides would alternate, each asleep while the other works.
+/// That costs more than a write: this bound makes 64 calls in flight twice as fast.
 const CORKED_BYTES_MAX: usize = 3 << 10;
 
-/// The number of tasks that a delivery has to wake for senders to defer their writes until the
-/// next one. The connection's task lets them run first, and then writes for all of them: 64 callers
-/// on two threads make 0.07 `send` calls per call this way, and 0.38 otherwise. With fewer callers
-/// the detour costs more than the writes: 20 % more CPU per call at 4 in flight.
+/// Number of tasks that a delivery must wake for senders to defer their writes until the next one.
+///
+/// The connection's task lets them run first, then writes for all of them. 64 callers on two
+/// threads make 0.07 `send` calls per call this way, and 0.38 otherwise. With fewer callers, the
+/// detour costs more than the writes: 20 % more CPU per call at 4 in flight.
 pub(crate) const DEFERRED_COUNT_MIN: u64 = 8;
 
-/// Which frames are taken, and which are written.
+/// The life cycle of a queue.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 enum Phase {
     #[default]
     Open,
-    /// Closed on this side: nothing more is taken, and what is queued goes out.
+    /// Closed by this side: takes no more frames, and writes the queued ones.
     Draining,
-    /// Nothing is taken, and nothing is written.
+    /// Takes no more frames, and writes none.
     Closed(CloseReason),
 }
 
-/// Whether frames gather.
+/// The state of corking.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Cork {
     #[default]
     Out,
-    /// With the small frames that were queued since.
+    /// Corked. Counts the small frames queued since.
     In { frame_count: usize },
 }
 
-/// What senders touch.
+/// The state that senders share.
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
     turn: Turn,
     phase: Phase,
     cork: Cork,
-    /// Set while senders leave writing to the connection's task.
+    /// True while senders leave their writes to the connection's task.
     defers: bool,
-    /// Set by the frame that the connection's task has not been told of.
+    /// True if the connection's task must still be notified of a deferred frame.
     is_driver_due: bool,
     small: WriteBatch,
     /// Large frames that have not begun.
     large: VecDeque<LargeFrame>,
-    /// The calls whose large frames are not sent any more, if they have not begun.
+    /// Calls whose large frames are dropped if they have not begun.
     abandoned: Vec<u64>,
-    /// The ack that has not gone out yet.
+    /// The ack that has not left yet.
     ack: Option<u64>,
     queued: SentCounts,
     sent: SentCounts,
     window: SendWindow,
     chunk_len: ChunkLen,
-    /// The bytes of small frames that the scheduler has and that are not written.
+    /// Bytes of small frames that the scheduler holds unwritten.
     staged_bytes: usize,
-    /// What small frames count towards the process's memory: nothing while the socket takes them.
+    /// The charge for small frames against the process's memory: nothing while the socket keeps up.
     backlog: MemoryCharge,
-    /// Whether a sender waits for room.
+    /// True if a sender waits for room.
     is_awaited: bool,
 }
 
 impl SendQueue {
-    /// Has what the socket does not take counted as memory.
+    /// Charges `memory` for the bytes that the socket does not accept.
     pub(crate) fn count_backlog(&mut self, memory: &MemoryShare) {
         self.backlog = memory.take(0);
     }
 
-    /// Adds a frame, of which `written_len` bytes were written into the transport's memory; true
-    /// when the sender is to write.
+    /// Adds a frame whose `written_len` bytes were written into the transport's memory. Returns
+    /// true if the sender must write.
     #[must_use]
     pub(crate) fn push(&mut self, frame: Frame, written_len: usize) -> bool {
         self.queued.bytes += written_len as u64;
@@ -131,7 +133,7 @@ impl SendQueue {
         }
     }
 
-    /// Adds a frame that is a short record; true when the sender is to write.
+    /// Adds a frame that is a short record. Returns true if the sender must write.
     #[must_use]
     pub(crate) fn push_record(&mut self, record: &[u8]) -> bool {
         self.queued.bytes += frame_len(record.len());
@@ -146,15 +148,15 @@ impl SendQueue {
             && self.phase == Phase::Open
     }
 
-    /// Records that a sender writes a record by itself. The queue has to be idle.
+    /// Records that a sender writes a record directly. The queue must be idle.
     pub(crate) fn begin_alone(&mut self, record_len: usize) {
         self.turn = Turn::Anyone;
         self.queued.small_count += 1;
         self.queued.bytes += frame_len(record_len);
     }
 
-    /// Records that all of it is written. Returns false if the sender has to go on, because more
-    /// was queued meanwhile, or the connection's task has to look.
+    /// Records that the record is written. Returns false if the sender must go on, because more was
+    /// queued meanwhile or the connection's task has to look.
     pub(crate) fn end_alone(&mut self, pass: &Pass) -> bool {
         let is_alone = self.turn == Turn::Anyone
             && self.phase == Phase::Open
@@ -162,6 +164,8 @@ impl SendQueue {
             && self.small.bytes() == 0
             && self.large.is_empty()
             && self.ack.is_none();
+        // Any other state means that the queue changed while the record was written. Ending here
+        // would leave those frames without a writer.
         if is_alone {
             self.turn = Turn::Idle;
             self.sent = self.queued;
@@ -170,37 +174,37 @@ impl SendQueue {
         is_alone
     }
 
-    /// Adds a record that is short; true when the sender is to write.
+    /// Adds a short record. Returns true if the sender must write.
     #[must_use]
     pub(crate) fn push_bytes(&mut self, record: &[u8]) -> bool {
         self.small.push_bytes(record);
         self.pushed_small()
     }
 
-    /// Adds an ack, in place of one that has not gone out; true when it is to be written here.
+    /// Adds an ack, which replaces one that has not left. Returns true if the caller must write it.
     #[must_use]
     pub(crate) fn push_ack(&mut self, read: u64) -> bool {
+        // Acks are cumulative, so a newer one makes an unsent one redundant.
         self.ack = Some(read);
         self.claim_turn() != Turn::Driver(Blocked::SocketFull) && self.cork == Cork::Out
     }
 
-    /// Records an ack of the peer's; true when the connection's task can go on.
+    /// Records an ack from the peer. Returns true if the connection's task can go on.
     ///
     /// # Errors
     ///
-    /// When the peer cannot have read what it says.
+    /// Returns an error if the peer cannot have read that much.
     pub(crate) fn handle_ack(&mut self, read: u64, now: Instant) -> Result<bool, ProtocolError> {
         self.window.handle_ack(read, now)?;
         Ok(self.unblock(Blocked::WindowFull))
     }
 
-    /// Records that the socket takes more: small frames need not wait for the connection's task any
-    /// more.
+    /// Records that the socket accepts more. Small frames no longer wait for the connection's task.
     pub(crate) fn handle_writable(&mut self) {
         self.unblock(Blocked::SocketFull);
     }
 
-    /// Gives the connection's task its turn if it waits for `blocked`, and says whether it did.
+    /// Gives the connection's task its turn if it waits for `blocked`. Returns true if it did.
     fn unblock(&mut self, blocked: Blocked) -> bool {
         let is_blocked = self.turn == Turn::Driver(blocked);
         if is_blocked {
@@ -212,11 +216,14 @@ impl SendQueue {
     fn pushed_small(&mut self) -> bool {
         self.queued.small_count += 1;
         let is_long = self.small.bytes() >= CORKED_BYTES_MAX;
+        // Only from `Idle`: a writer that is active would send the frame anyway, without the
+        // detour.
         if self.defers && self.turn == Turn::Idle && self.cork == Cork::Out && !is_long {
             (self.turn, self.is_driver_due) = (Turn::Driver(Blocked::Deferred), true);
         }
         let turn = self.claim_turn();
         self.charge_backlog();
+        // Nothing can be written to a full socket. The frame waits for the connection's task.
         let is_full = turn == Turn::Driver(Blocked::SocketFull);
         match &mut self.cork {
             Cork::Out => !is_full && (is_long || turn != Turn::Driver(Blocked::Deferred)),
@@ -227,12 +234,13 @@ impl SendQueue {
         }
     }
 
-    /// Returns true once after a frame was left to the connection's task, which the caller tells.
+    /// Returns true once after a frame was deferred. The caller then notifies the connection's
+    /// task.
     pub(crate) fn takes_deferral(&mut self) -> bool {
         std::mem::take(&mut self.is_driver_due)
     }
 
-    /// Sees that something queued is written: by anyone, unless it is another party's turn.
+    /// Makes sure that queued frames are written: by anyone, unless another party has the turn.
     fn claim_turn(&mut self) -> Turn {
         if self.turn == Turn::Idle {
             self.turn = Turn::Anyone;
@@ -240,34 +248,38 @@ impl SendQueue {
         self.turn
     }
 
-    /// Records that a call was cancelled. The CANCEL would overtake its large frames that have not
-    /// begun, and the peer could not know which call it means.
+    /// Records that a call was cancelled. The CANCEL would overtake those of its large frames that
+    /// have not begun, and the peer could not tell which call it means.
     pub(crate) fn abandon(&mut self, call: u64) {
         let has_room = self.abandoned.len() < ABANDONED_MAX;
+        // An idle queue has no large frames to drop. Remembering the call would only leak until the
+        // next write.
         if self.is_busy() && has_room && !self.abandoned.contains(&call) {
             self.abandoned.push(call);
         }
     }
 
-    /// Says what the writer does next, and hands the scheduler what has been queued.
+    /// Decides the writer's next step, and hands the queued frames to the scheduler.
     ///
-    /// Unless that is to write, the writer unlocks the scheduler before this queue. A task that
-    /// queues more afterwards then finds the scheduler unlocked, and what was queued before is seen
-    /// here. The other way round, a frame could be left to a writer that is done.
+    /// Unless the step is to write, the writer unlocks the scheduler before this queue. A task that
+    /// queues a frame afterwards then finds the scheduler unlocked, and `next` has seen every frame
+    /// queued before. With the other order, a frame could be left to a writer that is done.
     pub(crate) fn next(
         &mut self,
         scheduler: &mut WriteScheduler,
         pass: &mut Pass,
         now: impl Fn() -> Instant,
     ) -> Next {
+        // A closed queue frees everything here, since only the holder of the scheduler's lock can.
         if let Phase::Closed(_) = self.phase {
             scheduler.discard_all(&mut pass.discarded);
             pass.discarded.extend(self.large.drain(..));
             return Next::Done;
         }
         if pass.is_socket_full || self.turn == Turn::Driver(Blocked::SocketFull) {
-            // Another task may have filled the socket since this one was told to write. With all
-            // bytes taken, a stream may still owe a flush, which the connection's task waits for.
+            // Another task may have filled the socket since this one was told to write. Even if all
+            // bytes were accepted, a stream may still owe a flush, which the connection's task
+            // waits for.
             self.staged_bytes = scheduler.small_bytes();
             let next = self.block(Blocked::SocketFull);
             self.charge_backlog();
@@ -277,6 +289,8 @@ impl SendQueue {
             self.chunk_len.end(now());
         }
         self.drain_into(scheduler, pass);
+        // Mid-record there is no choice: the rest of it comes first. The only question is who
+        // writes it.
         if !scheduler.is_at_boundary() {
             return if pass.bytes < TURN_BYTES {
                 Next::Write
@@ -287,12 +301,13 @@ impl SendQueue {
         if scheduler.has_large() || !self.large.is_empty() {
             return self.next_chunk(scheduler, pass, &now);
         }
+        // Nothing is queued or staged, and the queue's lock is held: no frame can slip in unseen.
         self.turn = Turn::Idle;
-        // The connection's task waits for the end of what is drained.
+        // The connection's task waits for the end of the drain.
         if self.phase == Phase::Draining { Next::Yield } else { Next::Done }
     }
 
-    /// What the writer does when only chunks are left.
+    /// Decides the next step when only chunks are left.
     fn next_chunk(
         &mut self,
         scheduler: &mut WriteScheduler,
@@ -301,10 +316,12 @@ impl SendQueue {
     ) -> Next {
         let is_drivers = matches!(self.turn, Turn::Driver(_));
         let is_paced = self.window.is_paced();
-        // A side that closes reads no acks any more. The clock is read only when it counts.
+        // A closing side reads no acks, so it must not wait for one. The clock is read only if it
+        // matters.
         if self.phase == Phase::Open && is_paced && !self.window.may_send(now()) {
             return self.block(Blocked::WindowFull);
         }
+        // A sender's call must not wait for another call's large frame.
         if pass.bytes >= TURN_BYTES || (pass.writer == Writer::Sender && is_drivers) {
             return self.block(Blocked::TurnOver);
         }
@@ -316,15 +333,16 @@ impl SendQueue {
         Next::Write
     }
 
-    /// Leaves what is not written to the connection's task.
+    /// Leaves the rest to the connection's task.
     fn block(&mut self, blocked: Blocked) -> Next {
         self.turn = Turn::Driver(blocked);
         if blocked == Blocked::WindowFull { Next::AwaitAck } else { Next::Yield }
     }
 
-    /// Moves small frames, and the ack, to the scheduler. Discards the large frames of cancelled
-    /// calls that have not begun.
+    /// Moves small frames and the ack to the scheduler. Discards large frames of cancelled calls
+    /// that have not begun.
     fn drain_into(&mut self, scheduler: &mut WriteScheduler, pass: &mut Pass) {
+        // Checked before the small frames move, while the two still share the connection.
         if self.small.bytes() > 0 && scheduler.has_large() {
             self.window.handle_small();
         }
@@ -334,6 +352,7 @@ impl SendQueue {
         scheduler.stage_small(&mut self.small);
         if !self.abandoned.is_empty() {
             scheduler.discard_unbegun(&self.abandoned, &mut pass.discarded);
+            // The rest keeps its order.
             for frame in std::mem::take(&mut self.large) {
                 if frame.is_of(&self.abandoned) {
                     pass.discarded.push(frame);
@@ -348,15 +367,16 @@ impl SendQueue {
         self.charge_backlog();
     }
 
-    /// Counts small frames as memory while the socket is full. What passes through is not counted:
-    /// it would cost every call, and is gone at once.
+    /// Charges small frames as memory while the socket is full. Frames that pass through are not
+    /// charged: it would cost every call, and they are gone at once.
     fn charge_backlog(&mut self) {
+        // Also with a charge left from a full socket: it has to fall as the backlog is written.
         if self.turn == Turn::Driver(Blocked::SocketFull) || !self.backlog.is_empty() {
             self.backlog.set(self.small_bytes() as u64);
         }
     }
 
-    /// The bytes of small frames that are not written.
+    /// Returns the number of unwritten bytes of small frames.
     fn small_bytes(&self) -> usize {
         self.small.bytes() + self.staged_bytes
     }
@@ -365,24 +385,26 @@ impl SendQueue {
         self.turn
     }
 
-    /// Whether something is not written yet.
+    /// Returns true if something is not written yet.
     pub(crate) fn is_busy(&self) -> bool {
         self.turn != Turn::Idle
     }
 
-    /// Whether a small frame waits for a writer.
+    /// Returns true if a small frame waits for a writer.
     pub(crate) fn has_small(&self) -> bool {
         self.small.bytes() > 0
     }
 
-    /// Whether a small frame may be queued.
+    /// Returns true if another small frame may be queued.
     pub(crate) fn has_room(&self) -> bool {
         let len = self.small_bytes();
+        // A few replies always have room. Without them, one holder's full share would block even
+        // its peer's short answers.
         let is_granted = len < UNCHECKED_BYTES_MAX || self.backlog.is_empty();
         len < SMALL_BYTES_MAX && (is_granted || self.backlog.may_grow())
     }
 
-    /// Whether more waits than a peer can cause that reads.
+    /// Returns true if more bytes wait than a peer that reads can cause.
     pub(crate) fn is_flooded(&self) -> bool {
         self.small_bytes() > FLOOD_BYTES_MAX
     }
@@ -392,7 +414,7 @@ impl SendQueue {
         self.is_awaited = true;
     }
 
-    /// Whether the senders that wait for room are to be told: waking them is worth half a queue.
+    /// Returns true if the waiting senders must be woken. Waking them is worth it for half a queue.
     pub(crate) fn takes_waiters(&mut self) -> bool {
         self.is_awaited
             && self.small_bytes() <= SMALL_BYTES_MAX / 2
@@ -404,19 +426,19 @@ impl SendQueue {
         self.cork = Cork::In { frame_count: 0 };
     }
 
-    /// Returns true if a sender would leave its frame to the connection's task now.
+    /// Returns true if a sender would defer its frame now.
     #[cfg(test)]
     pub(crate) fn is_deferring(&self) -> bool {
         self.defers && self.cork == Cork::Out
     }
 
-    /// Records how many tasks the last delivery has woken that other threads may run.
+    /// Records the number of tasks that the last delivery woke and that other threads may run.
     pub(crate) fn set_woken(&mut self, woken_count: u64) {
         self.defers = woken_count >= DEFERRED_COUNT_MIN;
     }
 
-    /// Lets frames go out again. Says how many small ones have gathered, and whether the caller is
-    /// to write.
+    /// Lets frames leave again. Returns the number of small frames that gathered, and true if the
+    /// caller must write.
     pub(crate) fn uncork(&mut self) -> (usize, bool) {
         let has_urgent = self.has_small() || self.ack.is_some();
         let is_to_write = match self.turn {
@@ -430,7 +452,7 @@ impl SendQueue {
         }
     }
 
-    /// Takes nothing more, and lets out what is queued. Chunks wait for no ack any more, since none
+    /// Takes no more frames, and writes the queued ones. Chunks no longer wait for acks, since none
     /// is read.
     pub(crate) fn drain(&mut self) {
         if self.phase == Phase::Open {
@@ -439,15 +461,19 @@ impl SendQueue {
         }
     }
 
-    /// Takes and writes nothing more. What the scheduler has, and large frames, the next writer
-    /// frees, which the caller is to be. A connection that was closed on this side has that as its
-    /// reason.
+    /// Takes and writes no more frames.
+    ///
+    /// The caller must then act as a writer, which frees the scheduler's frames and the large ones.
+    /// If this side had already closed the connection, that stays the reason.
     pub(crate) fn close(&mut self, reason: CloseReason) {
         let reason = match self.phase {
             Phase::Open => reason,
+            // The end of a drain is what this side asked for, even if the socket fails first.
             Phase::Draining => CloseReason::Local,
             Phase::Closed(_) => return,
         };
+        // The turn becomes idle, so that `drive_writes` ends instead of waiting for a socket or an
+        // ack.
         self.phase = Phase::Closed(reason);
         (self.turn, self.cork, self.ack) = (Turn::Idle, Cork::Out, None);
         self.small.clear();
@@ -456,7 +482,7 @@ impl SendQueue {
         self.backlog.set(0);
     }
 
-    /// Why nothing more is taken.
+    /// Returns the reason why no more frames are taken.
     pub(crate) fn close_reason(&self) -> Option<&CloseReason> {
         match &self.phase {
             Phase::Open => None,
@@ -465,12 +491,12 @@ impl SendQueue {
         }
     }
 
-    /// Whether nothing more is taken, and what was queued may still go out.
+    /// Returns true if no more frames are taken, but queued ones may still leave.
     pub(crate) fn is_draining(&self) -> bool {
         self.phase == Phase::Draining
     }
 
-    /// Whether nothing will be written any more.
+    /// Returns true if nothing will be written any more.
     pub(crate) fn is_over(&self) -> bool {
         match self.phase {
             Phase::Open => false,
@@ -479,13 +505,13 @@ impl SendQueue {
         }
     }
 
-    /// The frames that writers have taken.
+    /// Returns the counters of frames that writers have taken.
     pub(crate) fn sent(&self) -> SentCounts {
         self.sent
     }
 }
 
-/// The length of the frame in a record.
+/// Returns the length of the frame in a record.
 fn frame_len(record_len: usize) -> u64 {
     (record_len - RECORD_HEADER_LEN) as u64
 }

@@ -1,8 +1,8 @@
 //! The order in which frames are written.
 //!
-//! Small frames go out in order, before any chunk that is not yet staged; large frames take turns
-//! chunk by chunk. One chunk is staged at a time, which is what a small frame can be behind. Free
-//! of I/O: a writer asks for slices and says how much of them it wrote.
+//! Small frames leave in order, before any chunk that is not yet staged. Large frames take turns,
+//! chunk by chunk. Only one chunk is staged at a time, so a small frame waits for at most one. Free
+//! of I/O: a writer asks for slices and reports how many bytes it wrote.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -16,7 +16,7 @@ use crate::codec::record::{
 use crate::send::batch::{self, Segment, WriteBatch};
 use crate::send::frame::LargeFrame;
 
-/// The most slices of one write; more gain nothing measurable.
+/// Maximum number of slices per write. More gain nothing measurable.
 const SLICES_MAX: usize = 64;
 
 /// A large frame that is sent in chunks.
@@ -24,7 +24,7 @@ const SLICES_MAX: usize = 64;
 struct Transfer {
     number: u32,
     frame: LargeFrame,
-    /// How much of the frame is staged.
+    /// Number of staged bytes of the frame.
     at: usize,
 }
 
@@ -34,12 +34,12 @@ impl Transfer {
     }
 }
 
-/// The staged chunk, which is one of the first transfer.
+/// The staged chunk, which belongs to the first transfer.
 #[derive(Debug)]
 struct Chunk {
-    /// The record's header, with the frame's length when it is the first chunk.
+    /// The record's header. For a first chunk, it includes the frame's length.
     header: ArrayVec<u8, { RECORD_HEADER_LEN + FRAME_LEN_LEN }>,
-    /// Where in the frame it lies.
+    /// The chunk's range in the frame.
     range: Range<usize>,
 }
 
@@ -48,7 +48,7 @@ impl Chunk {
         self.header.len() + self.range.len()
     }
 
-    /// Its bytes in order: the header, and what lies in the frame's head and in its tail.
+    /// Returns the chunk's bytes in order: the header, and its parts of the frame's head and tail.
     fn parts<'a>(&'a self, frame: &'a LargeFrame) -> [&'a [u8]; 3] {
         let (head, tail) = (frame.head(), &frame.tail[..]);
         let Range { start, end } = self.range;
@@ -61,20 +61,20 @@ impl Chunk {
 /// The frames that a writer has taken from the queue.
 #[derive(Debug, Default)]
 pub(crate) struct WriteScheduler {
-    /// The large frames that have a number, in the order of their turns.
+    /// Large frames that have begun or may begin, in the order of their turns.
     transfers: VecDeque<Transfer>,
     transfer_count: u32,
     chunk: Option<Chunk>,
-    /// Small frames behind the staged chunk.
+    /// Small frames after the staged chunk.
     small: VecDeque<Segment>,
-    /// How much is written of what is first: the staged chunk or, without one, a segment.
+    /// Written bytes of the first item: the staged chunk or, without one, a segment.
     written: usize,
-    /// The bytes of small frames that are staged.
+    /// Bytes of small frames that are staged.
     small_bytes: usize,
 }
 
 impl WriteScheduler {
-    /// Stages the small frames of a batch, behind what is staged already.
+    /// Stages the small frames of a batch, after everything that is already staged.
     pub(crate) fn stage_small(&mut self, batch: &mut WriteBatch) {
         while let Some(segment) = batch.pop() {
             self.small_bytes += segment.bytes().len();
@@ -82,7 +82,7 @@ impl WriteScheduler {
         }
     }
 
-    /// Stages the rest of a record that was written in part, before all else. Nothing else may be
+    /// Stages the rest of a partly written record before everything else. Nothing else may be
     /// staged.
     pub(crate) fn stage_rest(&mut self, rest: &[u8]) {
         if !rest.is_empty() {
@@ -91,10 +91,10 @@ impl WriteScheduler {
         }
     }
 
-    /// Moves the large frames of those calls to `discarded`, as far as the peer has not heard of
-    /// them.
+    /// Moves the large frames of these calls to `discarded`, unless the peer already knows them.
     pub(crate) fn discard_unbegun(&mut self, calls: &[u64], discarded: &mut Vec<LargeFrame>) {
         for transfer in std::mem::take(&mut self.transfers) {
+            // The peer has seen part of this frame, and its transfer must end.
             if transfer.at > 0 || !transfer.frame.is_of(calls) {
                 self.transfers.push_back(transfer);
             } else {
@@ -103,23 +103,23 @@ impl WriteScheduler {
         }
     }
 
-    /// Drops what is staged, and moves the large frames to `discarded`.
+    /// Drops everything staged, and moves the large frames to `discarded`.
     pub(crate) fn discard_all(&mut self, discarded: &mut Vec<LargeFrame>) {
         let scheduler = std::mem::take(self);
         discarded.extend(scheduler.transfers.into_iter().map(|transfer| transfer.frame));
     }
 
-    /// Whether nothing is staged: the next chunk may be, if large frames are left.
+    /// Returns true if nothing is staged. The next chunk may then be, if large frames are left.
     pub(crate) fn is_at_boundary(&self) -> bool {
         self.chunk.is_none() && self.small.is_empty()
     }
 
-    /// The bytes of small frames that are not written.
+    /// Returns the number of unwritten bytes of small frames.
     pub(crate) fn small_bytes(&self) -> usize {
         self.small_bytes
     }
 
-    /// The next slices to write, in order; none when nothing is staged.
+    /// Returns the next slices to write, in order. Empty if nothing is staged.
     pub(crate) fn slices(&self) -> ArrayVec<IoSlice<'_>, SLICES_MAX> {
         let mut slices = ArrayVec::new();
         let mut skip = self.written;
@@ -131,6 +131,7 @@ impl WriteScheduler {
                 skip = skip.saturating_sub(part.len());
             }
         }
+        // Only the first item can be partly written, so `skip` is zero after it.
         for segment in self.small.iter().take(SLICES_MAX - slices.len()) {
             slices.push(IoSlice::new(&segment.bytes()[skip..]));
             skip = 0;
@@ -142,11 +143,14 @@ impl WriteScheduler {
     pub(crate) fn advance(&mut self, len: usize) {
         self.written += len;
         if let Some(chunk) = &self.chunk {
+            // A write may stop anywhere, also inside the chunk's header. Nothing may be staged
+            // before the rest.
             if self.written < chunk.record_len() {
                 return;
             }
             self.written -= chunk.record_len();
             self.chunk = None;
+            // The frame may end here, which returns its share of the budgets.
             self.end_turn();
         }
         while let Some(first) = self.small.front() {
@@ -162,14 +166,15 @@ impl WriteScheduler {
         }
     }
 
-    /// Whether chunks of large frames are still to be staged.
+    /// Returns true if chunks of large frames are still to be staged.
     pub(crate) fn has_large(&self) -> bool {
         self.transfers.iter().any(|transfer| transfer.left() > 0)
     }
 
-    /// Stages the next chunk of a large frame, of at most `len_max` bytes, and says how long it is.
-    /// Frames that wait begin as far as the peer takes them. To be called only when nothing else is
-    /// staged, so that small frames that come meanwhile go before it.
+    /// Stages the next chunk of a large frame, of at most `len_max` bytes, and returns its length.
+    ///
+    /// Waiting frames begin as far as the peer allows. Call it only if nothing else is staged, so
+    /// that small frames queued meanwhile leave first.
     pub(crate) fn stage_chunk(
         &mut self,
         waiting: &mut VecDeque<LargeFrame>,
@@ -179,6 +184,8 @@ impl WriteScheduler {
         while self.transfers.len() < TRANSFERS_MAX
             && let Some(frame) = waiting.pop_front()
         {
+            // A number may repeat after 4 billion frames. The peer has long seen the end of its
+            // first use.
             self.transfer_count = self.transfer_count.wrapping_add(1);
             self.transfers.push_back(Transfer { number: self.transfer_count, frame, at: 0 });
         }
@@ -190,7 +197,8 @@ impl WriteScheduler {
         len
     }
 
-    /// Puts the first transfer behind the others, or frees its frame if all of it is written.
+    /// Moves the first transfer to the end of the line, or frees its frame if it is completely
+    /// written.
     fn end_turn(&mut self) {
         if let Some(transfer) = self.transfers.pop_front()
             && transfer.left() > 0
@@ -275,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_frame_overtakes_the_chunks_that_are_not_staged() {
+    fn a_small_frame_overtakes_unstaged_chunks() {
         let mut sending = Sending::default();
         sending.waiting.push_back(large(10 * CHUNK_LEN_MIN, 0, 1));
         assert_eq!(sending.stage_chunk(), CHUNK_LEN_MIN);
@@ -288,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn large_frames_of_which_no_chunk_is_staged_can_be_discarded() {
+    fn only_large_frames_without_a_staged_chunk_are_discarded() {
         let of = |call: u64| {
             let mut head = Pool::new(0).take(RECORD_HEADER_LEN + 3 * CHUNK_LEN_MIN);
             let header = FrameHeader::bare(FrameKind::Request, call).to_bytes();
@@ -296,15 +304,15 @@ mod tests {
             LargeFrame::new(head, Bytes::new(), LargeShare::unlimited())
         };
         let mut sending = Sending::default();
-        // All have numbers by now, and the first one of 7 has its turn.
+        // All have numbers by now, and the first of call 7 has its turn.
         sending.waiting.extend([of(7), of(9), of(8), of(7), large(40, 0, 3)]);
         sending.stage_chunk();
         assert_eq!(sending.discard(&[]), 0);
         assert_eq!(sending.discard(&[7, 9]), 2);
         assert_eq!(sending.discard(&[7, 9]), 0);
-        let of_7_and_8 = 2 * (3 * (CHUNK_LEN_MIN + RECORD_HEADER_LEN) + FRAME_LEN_LEN);
-        let of_others = 40 + RECORD_HEADER_LEN + FRAME_LEN_LEN;
-        assert_eq!(sending.drain(1000).len(), of_7_and_8 + of_others);
+        let calls_7_and_8 = 2 * (3 * (CHUNK_LEN_MIN + RECORD_HEADER_LEN) + FRAME_LEN_LEN);
+        let other_frames = 40 + RECORD_HEADER_LEN + FRAME_LEN_LEN;
+        assert_eq!(sending.drain(1000).len(), calls_7_and_8 + other_frames);
     }
 
     #[test]
@@ -320,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_frame_is_left_while_chunks_of_it_are_to_be_staged() {
+    fn a_large_frame_stays_until_its_last_chunk_is_staged() {
         let mut sending = Sending::default();
         sending.waiting.push_back(large(2 * CHUNK_LEN_MIN, 0, 1));
         assert!(!sending.scheduler.has_large());
@@ -333,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_large_frames_begin_than_the_peer_takes() {
+    fn concurrent_large_frames_are_limited() {
         let mut sending = Sending::default();
         sending.waiting.extend((0..20).map(|fill| large(2 * CHUNK_LEN_MIN, 0, fill)));
         sending.stage_chunk();
@@ -344,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn any_size_of_write_gives_the_same_bytes_wherever_they_lie() {
+    fn any_size_of_write_yields_the_same_bytes() {
         let make = |head_len, tail_len| {
             let mut sending = Sending::default();
             sending.waiting.push_back(large(head_len, tail_len, 1));
@@ -360,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_has_so_many_slices_and_no_more() {
+    fn the_slices_of_a_write_are_limited() {
         let mut sending = Sending::default();
         sending.waiting.push_back(large(40, 100, 1));
         sending.stage_chunk();
@@ -391,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_discarded_frees_the_scheduler() {
+    fn discarding_frees_the_scheduler() {
         let mut sending = Sending::default();
         sending.waiting.extend([1, 2].map(|fill| large(3 * CHUNK_LEN_MIN, 0, fill)));
         sending.stage_chunk();

@@ -1,23 +1,26 @@
-//! The protocol that the two ends agree on in the TLS handshake (ALPN).
+//! The application protocol that both ends negotiate in the TLS handshake (ALPN).
 
 use std::sync::Arc;
 
 use rpc_core::connect::Alpn;
 
-/// The rule for a peer that agrees on no protocol in the TLS handshake (ALPN).
+/// The policy for a peer that negotiates no protocol in the TLS handshake (ALPN).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum AlpnPolicy {
-    /// Refuses it. A server still takes such a client for one of HTTP/1, as probes are.
+    /// Refuses the peer. A server still treats such a client as HTTP/1, since probes do not use
+    /// ALPN.
     #[default]
     Required,
-    /// Accepts it: the first bytes tell the protocol, as without TLS. A load balancer that ends TLS
-    /// and encrypts anew often agrees on nothing. An attacker between the two could then pass a
-    /// client's bytes to another protocol than the client speaks.
+    /// Accepts the peer. Its first bytes identify the protocol, as without TLS.
+    ///
+    /// A load balancer that terminates TLS and encrypts again often negotiates nothing. Without
+    /// ALPN, an attacker in between can redirect a client's bytes to a protocol that the client
+    /// does not speak.
     Optional,
 }
 
-/// The protocols of one end of a session, and the rule for a peer that agrees on none of them.
+/// The protocols of one end of a session, and its policy for a peer that negotiates none of them.
 #[derive(Debug, Clone)]
 pub(super) struct Protocols {
     pub(super) list: Arc<[Alpn]>,
@@ -25,12 +28,12 @@ pub(super) struct Protocols {
 }
 
 impl Protocols {
-    /// The protocols as a TLS handshake offers them.
+    /// Returns the protocol IDs for a TLS handshake.
     pub(super) fn ids(&self) -> Vec<Vec<u8>> {
         self.list.iter().map(|protocol| protocol.id.as_bytes().to_vec()).collect()
     }
 
-    /// The protocol of this list with that name.
+    /// Returns the protocol with this ID, if it is in the list.
     pub(super) fn find(&self, id: &[u8]) -> Option<Alpn> {
         self.list.iter().find(|protocol| protocol.id.as_bytes() == id).copied()
     }

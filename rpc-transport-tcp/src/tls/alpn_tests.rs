@@ -1,4 +1,4 @@
-//! What the two ends of a TLS session agree to speak.
+//! The protocol that the two ends of a TLS session agree on.
 
 use rpc_core::connect::{Alpn, HandshakeError};
 use rpc_core::transport::TlsInfo;
@@ -7,7 +7,7 @@ use super::AlpnPolicy;
 use super::pair::Both;
 use crate::connection::socket::Socket as _;
 
-/// What both sides say of a handshake: the server first.
+/// Returns the results of a handshake on both sides, the server's first.
 async fn handshake(server: &[Alpn], client: &[Alpn]) -> [Result<TlsInfo, String>; 2] {
     handshake_under(AlpnPolicy::Required, server, client).await
 }
@@ -27,7 +27,7 @@ async fn handshake_under(
 }
 
 #[tokio::test]
-async fn both_sides_know_what_was_agreed_on() {
+async fn both_sides_know_the_negotiated_protocol() {
     for protocol in [Alpn::FARCALL, Alpn::GRPC] {
         for info in handshake(&[Alpn::FARCALL, Alpn::GRPC], &[protocol]).await {
             assert_eq!(info.unwrap().protocol(), Some(protocol.id));
@@ -36,18 +36,18 @@ async fn both_sides_know_what_was_agreed_on() {
 }
 
 #[tokio::test]
-async fn a_server_that_speaks_something_else_is_told_by_name() {
+async fn an_unsupported_protocol_is_reported_by_name() {
     let [server, client] = handshake(&[Alpn::FARCALL], &[Alpn::GRPC]).await;
-    let words = "the client speaks TLS, and not farcall over it (ALPN farcall/1)";
-    assert_eq!(server.unwrap_err(), words);
+    let message = "the client speaks TLS, and not farcall over it (ALPN farcall/1)";
+    assert_eq!(server.unwrap_err(), message);
     assert_eq!(client.unwrap_err(), "the server speaks TLS, and not gRPC over it (ALPN h2)");
     let other = Alpn { id: "other/7", name: "other" };
     let [server, _] = handshake(&[Alpn::FARCALL, Alpn::GRPC], &[other]).await;
-    let words = "the client speaks TLS, and not farcall or gRPC over it (ALPN farcall/1, h2)";
-    assert_eq!(server.unwrap_err(), words);
+    let message = "the client speaks TLS, and not farcall or gRPC over it (ALPN farcall/1, h2)";
+    assert_eq!(server.unwrap_err(), message);
 }
 
-/// Such a server leaves it open what is spoken.
+/// Such a server does not reveal its protocol.
 #[tokio::test]
 async fn a_server_without_alpn_is_refused_unless_it_is_optional() {
     let [_, client] = handshake(&[], &[Alpn::GRPC]).await;
@@ -74,7 +74,7 @@ async fn a_client_without_alpn_speaks_http1_unless_it_is_optional() {
     }
 }
 
-/// Where both name protocols, they have to agree all the same.
+/// If both sides offer protocols, they must still agree.
 #[tokio::test]
 async fn optional_alpn_accepts_no_other_protocol() {
     let [server, client] =

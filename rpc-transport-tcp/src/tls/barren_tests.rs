@@ -1,4 +1,4 @@
-//! Records that carry little or nothing, which a peer may send without end.
+//! Records with little or no content, which a peer may send without end.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use super::session::BARREN_LEN_MAX;
 use super::socket::TlsSocket;
 use crate::connection::socket::{Moved, Socket as _};
 
-/// What a record takes beside what it carries.
+/// Overhead of a record in bytes.
 const RECORD_EXTRA: usize = 22;
 
-/// What rustls takes at a time.
+/// Number of bytes that rustls takes at a time.
 const STEP: usize = 4 << 10;
 
-/// Records of one byte each, which fit the buffers of the kernel and are more than a turn has.
+/// Number of one-byte records: they fit the kernel's buffers, and exceed a turn.
 const RECORDS: usize = 4 * BARREN_LEN_MAX / (RECORD_EXTRA - 1);
 
-/// Counts how often it is woken.
+/// A waker that counts its wake-ups.
 #[derive(Default)]
 struct Count(AtomicUsize);
 
@@ -40,10 +40,10 @@ async fn flooded() -> [TlsSocket; 2] {
     [client, server]
 }
 
-/// One call would decrypt as long as the peer sends, under the session's lock and on a thread that
-/// other tasks wait for.
+/// One call would decrypt for as long as the peer sends, under the session's lock, on a thread that
+/// other tasks need.
 #[tokio::test]
-async fn a_call_that_reads_stops_for_other_tasks_and_loses_nothing() {
+async fn a_read_yields_to_other_tasks_and_loses_nothing() {
     let [_client, server] = flooded().await;
     let count = Arc::new(Count::default());
     let waker = Waker::from(Arc::clone(&count));
@@ -70,7 +70,7 @@ async fn a_call_that_reads_stops_for_other_tasks_and_loses_nothing() {
 }
 
 #[tokio::test]
-async fn reading_into_no_room_ends_at_once() {
+async fn reading_into_an_empty_buffer_ends_at_once() {
     let [_client, mut server] = flooded().await;
     assert_eq!(server.read(&mut []).await.unwrap(), 0);
 }

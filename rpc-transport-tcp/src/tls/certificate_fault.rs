@@ -1,17 +1,17 @@
-//! The faults of certificates, each with what to do about it.
+//! Certificate faults, each with its remedy.
 
 use rustls::CertificateError;
 
-/// The side whose certificate it is.
+/// The side that holds the certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Holder {
-    /// This side's own, which was read from a file.
+    /// This side, which read the certificate from a file.
     Own,
-    /// The peer's, in the eyes of a `channel` or a `server`.
+    /// The peer, as judged by a `channel` or a `server`.
     Peer { judge: &'static str },
 }
 
-/// Describes a fault as what the certificate does or is: "has been revoked".
+/// Describes a fault as a predicate of the certificate: "has been revoked".
 pub(super) fn describe_fault(holder: Holder, error: &CertificateError) -> String {
     use CertificateError as C;
     let judge = match holder {
@@ -34,7 +34,7 @@ pub(super) fn describe_fault(holder: Holder, error: &CertificateError) -> String
     }
 }
 
-/// Describes a fault that webpki knows and rustls passes on by its name.
+/// Describes a webpki fault that rustls only passes on by name.
 fn describe_other(name: &str) -> String {
     match name {
         "CaUsedAsEndEntity" => "is one of an authority (CA:TRUE), as `openssl req -x509` makes \
@@ -57,7 +57,7 @@ fn describe_other(name: &str) -> String {
     }
 }
 
-/// Returns the name of a variant, without its fields, as separate lower-case parts.
+/// Returns a variant's name without its fields, split into lower-case words.
 pub(super) fn spaced(name: &str) -> String {
     let mut spaced = String::new();
     for letter in name.chars().take_while(char::is_ascii_alphanumeric) {
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn no_fault_is_told_as_debug_text() {
+    fn no_fault_is_shown_as_debug_text() {
         let message = other(webpki::Error::MaximumPathBuildCallsExceeded);
         assert_eq!(message, "cannot be used: maximum path build calls exceeded");
         let context = CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext {

@@ -1,4 +1,4 @@
-//! TLS of a channel: the servers that it accepts, and its own certificate.
+//! TLS of a channel: the servers that it trusts, and its own certificate.
 
 use std::fmt;
 use std::io;
@@ -19,10 +19,10 @@ use super::server::{Read, found, roots};
 use super::socket::TlsSocket;
 use super::{VERSIONS, provider};
 
-/// What a channel's TLS is made of: a plain value.
+/// The configuration of a channel's TLS: a plain value.
 ///
-/// Without a [`ca`](Self::with_ca) servers are checked with the authorities that the operating
-/// system trusts, where farcall has the feature `tls-platform-verifier`.
+/// Without a [`ca`](Self::with_ca), the operating system's authorities verify servers. That
+/// requires farcall's feature `tls-platform-verifier`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClientTlsConfig {
     ca: Option<Pem>,
@@ -33,7 +33,7 @@ pub struct ClientTlsConfig {
 }
 
 impl ClientTlsConfig {
-    /// A channel that accepts servers with a certificate of the authorities in `ca`.
+    /// Trusts servers whose certificate one of the authorities in `ca` has signed.
     ///
     /// # Examples
     ///
@@ -52,32 +52,33 @@ impl ClientTlsConfig {
         self
     }
 
-    /// Sets whether the authorities that the operating system trusts are trusted beside those of
-    /// [`with_ca`](Self::with_ca); they are without a `ca`.
+    /// Trusts the operating system's authorities in addition to those of
+    /// [`with_ca`](Self::with_ca), if `are_trusted` is true. Without a `ca` they are always
+    /// trusted.
     #[must_use]
     pub fn with_platform_roots(mut self, are_trusted: bool) -> Self {
         self.has_platform_roots = are_trusted;
         self
     }
 
-    /// Sets the name that the server's certificate has to be for: a DNS name or an IP address. The
-    /// host of the channel's address by default.
+    /// Sets the name that the server's certificate must be for: a DNS name or an IP address.
+    /// Defaults to the host of the channel's address.
     #[must_use]
     pub fn with_server_name(mut self, name: impl Into<String>) -> Self {
         self.server_name = Some(name.into());
         self
     }
 
-    /// Shows the server the certificate in `cert`, with those of intermediate authorities behind
-    /// it, if it asks for one (mutual TLS). `key` has its private key.
+    /// Sets the certificate to present if the server asks for one (mutual TLS). `cert` has the
+    /// certificate, followed by those of intermediate authorities. `key` has its private key.
     #[must_use]
     pub fn with_cert(mut self, cert: impl Into<Pem>, key: impl Into<Pem>) -> Self {
         self.cert = Some((cert.into(), key.into()));
         self
     }
 
-    /// Sets the rule for a server that agrees on no protocol in the TLS handshake (ALPN); such a
-    /// server is refused by default.
+    /// Sets the policy for a server that negotiates no protocol in the TLS handshake (ALPN). By
+    /// default the channel refuses such a server.
     #[must_use]
     pub fn with_alpn(mut self, policy: AlpnPolicy) -> Self {
         self.alpn = policy;
@@ -104,6 +105,8 @@ impl ClientTlsConfig {
             let chain = found(cert.certificates("tls.cert"), &mut errors);
             (chain, found(key.key("tls.key"), &mut errors))
         });
+        // Every file is read before the first error returns, so that a user sees all faults at
+        // once.
         let (Some(builder), true) = (builder, errors.is_empty()) else { return Err(errors) };
         let (mut config, leaf) = match (&self.cert, pair) {
             (Some((cert, key)), Some((Some(chain), Some(secret)))) => {
@@ -113,12 +116,13 @@ impl ClientTlsConfig {
             }
             _ => (builder.with_no_client_auth(), None),
         };
+        // A resumed session would keep a client's identity beyond the rotation of its certificate.
         config.resumption = Resumption::disabled();
         Ok((Arc::new(config), leaf))
     }
 }
 
-/// Servers are checked as the operating system does it, and with the authorities in `ca`.
+/// Verifies servers with the operating system's verifier, and the authorities in `ca`.
 #[cfg(feature = "tls-platform-verifier")]
 fn with_platform_roots(
     builder: ConfigBuilder<ClientConfig, rustls::WantsVerifier>,
@@ -140,15 +144,15 @@ fn with_platform_roots(
     Err(TlsError::NoAuthority { setting: "tls.ca", hint })
 }
 
-/// The name as certificates have it.
+/// Parses a name that certificates can be for.
 fn server_name(name: &str) -> Result<ServerName<'static>, TlsError> {
-    // An IPv6 address stands in brackets in an address.
+    // An address has brackets around an IPv6 address.
     let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
     let unknown = |_| TlsError::Name { setting: "tls.server_name", name: name.to_owned() };
     ServerName::try_from(bare.to_owned()).map_err(unknown)
 }
 
-/// A handle to a channel's TLS. Clones are the same.
+/// A handle to a channel's TLS. Clones share their state.
 #[derive(Clone)]
 pub struct ClientTls {
     shared: Arc<Shared>,
@@ -158,7 +162,7 @@ struct Shared {
     loaded: ArcSwap<Loaded>,
 }
 
-/// What was read, and what named it.
+/// The loaded files, and the configuration that names them.
 struct Loaded {
     named: ClientTlsConfig,
     config: Arc<ClientConfig>,
@@ -173,44 +177,44 @@ impl Loaded {
 }
 
 impl ClientTls {
-    /// Reads what `config` names.
+    /// Reads the files that `config` names.
     ///
     /// # Errors
     ///
-    /// When a file cannot be read or does not hold what it should, when the server's name is none,
-    /// and when no authority is named and the operating system's are not to be had.
+    /// Returns an error if a file is unreadable or unsuitable, if the server's name is invalid, or
+    /// if there is no `ca` and the operating system's authorities are unavailable.
     pub fn new(config: ClientTlsConfig) -> Result<Self, TlsError> {
         Self::checked(config).map_err(first)
     }
 
-    /// Reads what `config` names, and reports everything that is wrong.
+    /// Reads the files that `config` names, and returns all errors instead of the first.
     #[doc(hidden)]
     pub fn checked(config: ClientTlsConfig) -> Result<Self, Vec<TlsError>> {
         let loaded = ArcSwap::from_pointee(Loaded::new(config)?);
         Ok(Self { shared: Arc::new(Shared { loaded }) })
     }
 
-    /// What it was made of.
+    /// Returns the configuration.
     #[must_use]
     pub fn config(&self) -> ClientTlsConfig {
         self.shared.loaded.load().named.clone()
     }
 
-    /// Reads the files again. From the next connection on they say what is trusted and shown;
-    /// connections that are open stay as they are. It blocks for as long as it takes to read the
-    /// files.
+    /// Reads the files again. New connections use them; open connections stay as they are. Blocks
+    /// while it reads.
     ///
     /// # Errors
     ///
-    /// As [`ClientTls::new`]; what was read before stays in use then.
+    /// Returns the errors of [`ClientTls::new`]. The previous files then stay in use.
     pub fn reload(&self) -> Result<(), TlsError> {
         self.store(&Arc::new(Loaded::new(self.config()).map_err(first)?));
         Ok(())
     }
 
-    /// Takes the configuration of `other`, with what `other` has read. It holds from the next
-    /// connection on; connections that are open stay as they are. Nothing is read here, so that it
-    /// cannot fail: the `new` of `other` has checked all of it.
+    /// Adopts the configuration of `other` and the files that it has read.
+    ///
+    /// New connections use them; open connections stay as they are. This cannot fail, since it
+    /// reads nothing: the `new` of `other` has checked everything.
     pub fn replace(&self, other: &Self) {
         self.store(&other.shared.loaded.load_full());
     }
@@ -220,7 +224,7 @@ impl ClientTls {
         log_renewal("client", old.leaf.as_ref(), new.leaf.as_ref());
     }
 
-    /// The client's end of a stream to `host`, before its handshake.
+    /// Returns the client's end of a stream to `host`, before its handshake.
     pub(crate) fn connect(
         &self,
         stream: TcpStream,

@@ -1,12 +1,12 @@
-//! Certificates, keys and authorities that cannot be used.
+//! Errors of certificates, keys and authorities.
 
 use std::io;
 use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// TLS cannot be set up as configured. The text names the setting and the file, and never what a
-/// file holds.
+/// A fault in the TLS configuration. Its text names the setting and the file, and never reveals a
+/// file's contents.
 #[derive(Error)]
 #[non_exhaustive]
 pub enum TlsError {
@@ -20,29 +20,29 @@ pub enum TlsError {
         /// The operating system's reason.
         reason: io::Error,
     },
-    /// There is nothing of what is wanted in a file.
+    /// A file lacks the required section.
     #[error("{setting}: {origin} has no {wanted} in PEM{found}")]
     Missing {
         /// The setting.
         setting: &'static str,
         /// The file.
         origin: String,
-        /// What the file should hold.
+        /// The required section.
         wanted: &'static str,
-        /// What it holds instead, and what to do about it. Empty where neither is known.
+        /// The file's actual content and the remedy. Empty if neither is known.
         found: String,
     },
-    /// What is in a file cannot be used.
+    /// A file's content is unusable.
     #[error("{setting}: {origin} cannot be used: {reason}")]
     Unusable {
         /// The setting.
         setting: &'static str,
         /// The file.
         origin: String,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
-    /// A certificate and a key do not belong together.
+    /// A certificate and a key do not match.
     #[error("{setting}: {key} is not the key of the certificate in {cert}")]
     KeyMismatch {
         /// The setting of the key.
@@ -52,26 +52,26 @@ pub enum TlsError {
         /// The certificate's file.
         cert: String,
     },
-    /// A name that no certificate can be for.
+    /// No certificate can be for this name.
     #[error("{setting}: `{name}` is neither a DNS name nor an IP address")]
     Name {
         /// The setting.
         setting: &'static str,
-        /// The name as it was given.
+        /// The name as configured.
         name: String,
     },
-    /// No authority is named that the server's certificate would be checked with.
+    /// No authority is configured that could verify the server's certificate.
     #[error("{setting}: no authority is named that the server's certificate is checked with{hint}")]
     NoAuthority {
         /// The setting.
         setting: &'static str,
-        /// What to do about it.
+        /// The remedy.
         hint: &'static str,
     },
     /// rustls refuses the configuration for another reason.
     #[error("tls: {reason}")]
     Refused {
-        /// Its reason.
+        /// rustls's reason.
         reason: String,
     },
 }
@@ -79,8 +79,8 @@ pub enum TlsError {
 rpc_core::readable_debug!(TlsError);
 
 impl TlsError {
-    /// The setting that is wrong, as a settings file has it: `tls.cert`, `tls.key`, `tls.ca`,
-    /// `tls.client_ca`, `tls.server_name`, or `tls` where it is no single one.
+    /// Returns the faulty setting, named as in a settings file: `tls.cert`, `tls.key`, `tls.ca`,
+    /// `tls.client_ca`, `tls.server_name`, or `tls` if it is no single one.
     #[must_use]
     pub fn setting(&self) -> &'static str {
         match self {
@@ -99,7 +99,7 @@ impl TlsError {
     }
 }
 
-/// The first of the errors, for callers that take one.
+/// Returns the first error, for callers that return only one.
 pub(super) fn first(errors: Vec<TlsError>) -> TlsError {
     let first = errors.into_iter().next();
     first.unwrap_or_else(|| TlsError::refused("no reason"))

@@ -1,4 +1,4 @@
-//! What TLS exports, to which an upgraded path is bound.
+//! Keying material exported from TLS, to which an upgraded path is bound.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use crate::connection::socket::Socket as _;
 
 const LABEL: &[u8] = b"EXPORTER-farcall test";
 
-/// How often a middleman changes what the two sides have said.
+/// Number of changes that a machine in the middle makes to the hellos.
 const ATTEMPTS: usize = 10_000;
 
 fn exported(socket: &TlsSocket, context: &[u8]) -> [u8; 32] {
@@ -16,18 +16,18 @@ fn exported(socket: &TlsSocket, context: &[u8]) -> [u8; 32] {
 }
 
 #[tokio::test]
-async fn both_ends_export_the_same_and_no_other_session_does() {
+async fn only_the_ends_of_a_session_export_the_same_secret() {
     let both = Both::new();
     let [client, server] = both.session().await.unwrap();
     let secret = exported(&client, b"hellos");
     assert_eq!(secret, exported(&server, b"hellos"));
     assert_ne!(client.export(b"EXPORTER-farcall other", b"hellos").unwrap(), Some(secret));
-    // One that a middleman has with either side, with the same certificate even.
+    // A session of a machine in the middle with either side, even with the same certificate.
     let [other, _server] = both.session().await.unwrap();
     assert_ne!(exported(&other, b"hellos"), secret);
 }
 
-/// A middleman that could change what went over TCP would have each side prove another path.
+/// An attacker that could change the hellos over TCP would make each side prove another path.
 #[tokio::test]
 async fn hellos_that_differ_in_a_bit_export_another_secret() {
     let [client, server] = Both::new().session().await.unwrap();

@@ -1,4 +1,4 @@
-//! The TLS handshake, which comes before farcall's own and under the same bound on time.
+//! The TLS handshake. It precedes farcall's own and shares its time limit.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -13,34 +13,36 @@ use rustls::pki_types::CertificateDer;
 use tokio::time::timeout;
 
 use super::alpn::AlpnPolicy;
+use super::messages::{self, Role};
 use super::stream::TlsStream;
-use super::words::{self, Role};
 use crate::connection::socket::{Moved, Socket};
 
-/// What is read at a time: most flights of a handshake.
+/// Bytes per read: enough for most flights of a handshake.
 const STEP: usize = 4 << 10;
 
-/// How long the peer may go on sending after it was told why the handshake failed: some round
-/// trips of a long way.
+/// Maximum time for which the peer may keep sending after it learned why the handshake failed:
+/// several round trips of a long path.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How much of it is read meanwhile.
+/// Maximum number of bytes read in that time.
 const LINGER_LEN_MAX: usize = 64 << 10;
 
-/// What a client of farcall without TLS is told by: an alert of TLS (`unexpected_message`), which
-/// farcall's clients know by its first bytes.
+/// The reply to a farcall client without TLS: a TLS alert (`unexpected_message`), which farcall
+/// clients recognize by its first bytes.
 const TO_FARCALL: &[u8] = &[21, 3, 3, 0, 2, 2, 10];
 
-/// What a client of HTTP/2 without TLS is told by: GOAWAY with the code INADEQUATE_SECURITY, and
-/// words for its user. Behind the SETTINGS that belong there, clients of gRPC would take the
-/// connection for a good one, and make the same calls on one after another.
+/// The reply to an HTTP/2 client without TLS: a GOAWAY with the code INADEQUATE_SECURITY and a
+/// message for its user.
+///
+/// The SETTINGS that belong before it are missing on purpose. With them, gRPC clients would
+/// consider the connection good, and make the same calls on one connection after another.
 const TO_HTTP2: &[u8] = b"\0\0\x1e\x07\0\0\0\0\0\0\0\0\0\0\0\0\x0cthis port requires TLS";
 
-/// The same for a client of HTTP/1.
+/// The reply to an HTTP/1 client without TLS.
 const TO_HTTP1: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\n\
     content-length: 23\r\nconnection: close\r\n\r\nthis port requires TLS\n";
 
-/// What a client is told that speaks this without TLS, in its own protocol.
+/// Returns the reply to a client without TLS, in the client's own protocol.
 fn refusal(spoken: Spoken) -> Option<&'static [u8]> {
     match spoken {
         Spoken::Farcall => Some(TO_FARCALL),
@@ -50,15 +52,15 @@ fn refusal(spoken: Spoken) -> Option<&'static [u8]> {
     }
 }
 
-/// Why a handshake failed.
+/// The reason why a handshake failed.
 enum Failure {
-    /// rustls has refused the peer, or the peer us.
+    /// rustls refused the peer, or the peer refused us.
     Tls(rustls::Error),
     /// The peer's first bytes are not TLS.
     Foreign(Vec<u8>),
-    /// The peer agrees on no protocol over TLS, and this end requires one.
+    /// The peer negotiates no protocol over TLS, and this end requires one.
     Alpn,
-    /// The peer has closed, at once or amid its words.
+    /// The peer has closed the connection, with or without sending anything first.
     Closed {
         is_silent: bool,
     },
@@ -72,7 +74,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Runs the handshake, and says who the peer is.
+/// Runs the handshake and returns the peer's identity.
 pub(super) async fn handshake(stream: &TlsStream) -> Result<TlsInfo, HandshakeError> {
     let role = stream.session().role();
     let protocols = Arc::clone(&stream.session().protocols.list);
@@ -82,16 +84,16 @@ pub(super) async fn handshake(stream: &TlsStream) -> Result<TlsInfo, HandshakeEr
         Err(failure) => failure,
     };
     let farewell = farewell(stream, role, &failure);
-    // A peer that takes nothing is not waited for.
+    // Bounded: a peer that reads nothing must not hold the handshake.
     let _ = timeout(LINGER_TIMEOUT, farewell).await;
     let reason = match failure {
-        Failure::Tls(error) => words::of_error(role, &protocols, &error),
-        Failure::Foreign(first) => words::of_first_bytes(role, &first),
-        Failure::Alpn => words::no_alpn(role, &protocols),
+        Failure::Tls(error) => messages::describe_error(role, &protocols, &error),
+        Failure::Foreign(first) => messages::describe_first_bytes(role, &first),
+        Failure::Alpn => messages::describe_no_alpn(role, &protocols),
         Failure::Closed { is_silent: true } if role == Role::Server => {
             return Err(HandshakeError::Silent);
         }
-        Failure::Closed { is_silent } => words::closed(role, is_silent),
+        Failure::Closed { is_silent } => messages::describe_close(role, is_silent),
         Failure::NoMemory(reason) => return Err(HandshakeError::NoMemory(reason)),
         Failure::Io(error) => return Err(error.into()),
     };
@@ -104,7 +106,8 @@ async fn complete(stream: &TlsStream) -> Result<(), Failure> {
     loop {
         poll_fn(|cx| stream.poll_records(cx)).await?;
         if !stream.session().tls.is_handshaking() {
-            // What the peer sent behind its handshake may be decrypted already.
+            // The peer's first records may be decrypted already. The socket will not announce them
+            // again.
             let mut session = stream.session();
             session.set_unread();
             session.handshake_charge = MemoryCharge::default();
@@ -115,7 +118,7 @@ async fn complete(stream: &TlsStream) -> Result<(), Failure> {
         let mut bytes = &step[..len];
         match bytes {
             [] => return Err(Failure::Closed { is_silent: !is_tls }),
-            // Types of records: a change of cipher, an alert, a handshake, or data.
+            // The record types of TLS: change of cipher, alert, handshake, data.
             [20..=23, ..] => is_tls = true,
             _ if is_tls => {}
             first => return Err(foreign(stream, first).await),
@@ -126,16 +129,16 @@ async fn complete(stream: &TlsStream) -> Result<(), Failure> {
     }
 }
 
-/// Counts bytes that rustls keeps until their message is whole.
+/// Charges bytes that rustls holds until their message is complete.
 fn charge(stream: &TlsStream, len: usize) -> Result<(), Failure> {
-    // Outside of the lock, since a refusal is logged.
+    // Charges outside the lock, because a refusal is logged.
     let mut charge = std::mem::take(&mut stream.session().handshake_charge);
     let charged = charge.try_set(charge.len() + len as u64);
     stream.session().handshake_charge = charge;
     charged.map_err(|status| Failure::NoMemory(status.message().to_owned()))
 }
 
-/// Reads once, and waits for it.
+/// Waits until the socket is readable, then reads once.
 async fn read(stream: &TlsStream, to: &mut [u8]) -> io::Result<usize> {
     loop {
         poll_fn(|cx| stream.tcp.poll_read_ready(cx)).await?;
@@ -147,7 +150,7 @@ async fn read(stream: &TlsStream, to: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// The first bytes of a peer that does not speak TLS: as many as tell what it speaks.
+/// Collects the first bytes of a peer without TLS, until they identify its protocol.
 async fn foreign(stream: &TlsStream, first: &[u8]) -> Failure {
     let mut first = first[..first.len().min(MAGIC.len())].to_vec();
     while first.len() < MAGIC.len() && Spoken::of(&first).is_none() {
@@ -161,7 +164,7 @@ async fn foreign(stream: &TlsStream, first: &[u8]) -> Failure {
     Failure::Foreign(first)
 }
 
-/// What the peer speaks, and who it is.
+/// Returns the peer's protocol and identity.
 fn identify(stream: &TlsStream) -> Result<TlsInfo, Failure> {
     let session = stream.session();
     let leaf = session.tls.peer_certificates().and_then(<[_]>::first);
@@ -173,7 +176,7 @@ fn identify(stream: &TlsStream) -> Result<TlsInfo, Failure> {
             Ok(info.with_protocol(agreed.id))
         }
         None if protocols.policy == AlpnPolicy::Optional => Ok(info),
-        // Probes speak HTTP/1, and name no protocol.
+        // Probes speak HTTP/1 and offer no protocol.
         None => match protocols.find(Alpn::HTTP1.id.as_bytes()) {
             Some(http1) => Ok(info.with_assumed_protocol(http1.id)),
             None => Err(Failure::Alpn),
@@ -181,10 +184,10 @@ fn identify(stream: &TlsStream) -> Result<TlsInfo, Failure> {
     }
 }
 
-/// The identity of a leaf certificate that rustls has verified.
+/// Returns the identity of a leaf certificate that rustls has verified.
 fn identity(leaf: &CertificateDer<'_>) -> Result<Identity, Failure> {
     let parsed = webpki::EndEntityCert::try_from(leaf).map_err(|error| {
-        // rustls has read it before.
+        // rustls has parsed it already, so this is not expected to fail.
         Failure::Io(io::Error::other(format!("the peer's certificate cannot be read: {error}")))
     })?;
     let dns_names = parsed.valid_dns_names().map(str::to_owned).collect();
@@ -192,15 +195,17 @@ fn identity(leaf: &CertificateDer<'_>) -> Result<Identity, Failure> {
     Ok(Identity::new(leaf.to_vec(), dns_names, uris))
 }
 
-/// Tells the peer why there is no session, ends the own direction, and throws away what the peer
-/// still sends, within bounds, until it has closed. A socket that is closed with bytes unread
-/// resets the connection, which takes the last words from the peer.
+/// Tells the peer why there is no session, shuts down this side's direction, and discards the
+/// peer's bytes, within limits, until it has closed.
+///
+/// Closing a socket with unread bytes resets the connection, and the reset would discard the last
+/// message to the peer.
 async fn farewell(stream: &TlsStream, role: Role, failure: &Failure) -> io::Result<()> {
     match failure {
         Failure::Foreign(first) => {
             let spoken = Spoken::of(first).filter(|_| role == Role::Server);
             let Some(refusal) = spoken.and_then(refusal) else { return Ok(()) };
-            // A socket that nothing was written to takes so few bytes.
+            // A fresh socket accepts this few bytes at once.
             Socket::try_write(&stream.tcp, &[IoSlice::new(refusal)])?;
         }
         // rustls has its alert ready.

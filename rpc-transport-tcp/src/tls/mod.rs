@@ -1,15 +1,14 @@
-//! TLS on TCP, by rustls.
+//! TLS on TCP, implemented with rustls.
 //!
-//! [`ServerTls`] and [`ClientTls`] are handles to what their configurations name: certificates,
-//! keys and authorities, in files or in memory. A reload reads the files again; the next accept or
-//! connect has what they say. `socket` makes a `Socket` (`connection::socket`) of a
-//! TCP stream with TLS around it, which the driver of every connection reads and writes. `stream`
-//! joins the two, `session` is the state under the lock, and `handshake` its beginning. `words` has
-//! the sentences that users read.
+//! [`ServerTls`] and [`ClientTls`] are handles to the files of a configuration: certificates, keys
+//! and authorities, on disk or in memory. A reload reads the files again, and the next accept or
+//! connect uses them. `socket` implements `Socket` (`connection::socket`) for a TCP stream with
+//! TLS, for the driver that every connection has. `stream` joins the two, `session` is the state
+//! under the lock, and `handshake` its beginning. `messages` has the messages for users.
 //!
-//! TLS 1.3 alone is spoken. Which protocol is spoken over it, farcall's or gRPC's, is agreed on in
-//! the handshake (ALPN, `alpn`). Sessions are not resumed: a connection
-//! lives long, and a client would keep an identity past the rotation that withdraws it.
+//! Only TLS 1.3 is supported. The TLS handshake negotiates the protocol, farcall's or gRPC's (ALPN,
+//! `alpn`). Sessions are not resumed: a connection is long-lived, and a client would keep an
+//! identity beyond the rotation that withdraws it.
 
 mod alpn;
 #[cfg(test)]
@@ -22,6 +21,7 @@ mod error;
 #[cfg(test)]
 mod export_tests;
 mod handshake;
+mod messages;
 #[cfg(test)]
 mod pair;
 mod pem;
@@ -31,7 +31,6 @@ mod server;
 mod session;
 mod socket;
 mod stream;
-mod words;
 
 pub use alpn::AlpnPolicy;
 pub use client::{ClientTls, ClientTlsConfig};
@@ -44,11 +43,11 @@ use std::sync::Arc;
 use rustls::SupportedProtocolVersion;
 use rustls::crypto::CryptoProvider;
 
-/// The versions of TLS that are spoken.
+/// The supported versions of TLS.
 static VERSIONS: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];
 
-/// The cryptography. It is named here, so that a program that has several in its build need not
-/// install one for the process.
+/// Returns the cryptography. Choosing it here frees a program that links several from installing
+/// one for the process.
 fn provider() -> Arc<CryptoProvider> {
     #[cfg(feature = "tls-aws-lc-rs")]
     return Arc::new(rustls::crypto::aws_lc_rs::default_provider());

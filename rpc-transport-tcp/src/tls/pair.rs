@@ -10,7 +10,7 @@ use super::socket::TlsSocket;
 use super::{AlpnPolicy, ClientTls, ClientTlsConfig, Pem, ServerTls, ServerTlsConfig};
 use crate::connection::socket::Socket as _;
 
-/// TLS of both sides.
+/// The TLS handles of both sides.
 pub(super) struct Both(ServerTls, ClientTls);
 
 impl Both {
@@ -18,7 +18,7 @@ impl Both {
         Self::with_alpn(AlpnPolicy::default())
     }
 
-    /// TLS of both sides with this rule for a peer without ALPN.
+    /// Creates both sides with this policy for a peer without ALPN.
     pub(super) fn with_alpn(policy: AlpnPolicy) -> Self {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
@@ -29,20 +29,20 @@ impl Both {
         Self(ServerTls::new(server).unwrap(), ClientTls::new(client).unwrap())
     }
 
-    /// The two ends of a stream before their handshake.
+    /// Returns the two ends of a stream before their handshake.
     pub(super) async fn ends(
         &self,
-        of_server: &[Alpn],
-        of_client: &[Alpn],
+        server_protocols: &[Alpn],
+        client_protocols: &[Alpn],
     ) -> io::Result<[TlsSocket; 2]> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let connecting = TcpStream::connect(listener.local_addr()?);
         let (client, server) = tokio::try_join!(connecting, listener.accept())?;
-        let client = self.1.connect(client, "127.0.0.1", of_client.into())?;
-        Ok([client, self.0.accept(server.0, &of_server.into())?])
+        let client = self.1.connect(client, "127.0.0.1", client_protocols.into())?;
+        Ok([client, self.0.accept(server.0, &server_protocols.into())?])
     }
 
-    /// The two ends of a session.
+    /// Returns the two ends of a session.
     pub(super) async fn session(&self) -> io::Result<[TlsSocket; 2]> {
         let [mut client, mut server] = self.ends(&[Alpn::FARCALL], &[Alpn::FARCALL]).await?;
         let (opened, accepted) = tokio::join!(client.open(), server.open());

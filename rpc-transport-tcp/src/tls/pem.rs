@@ -1,4 +1,4 @@
-//! Where certificates and keys are: PEM in files or in memory.
+//! The sources of certificates and keys: PEM, in files or in memory.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use super::certificate_fault::{Holder, describe_fault};
 use super::error::TlsError;
 use super::pem_text::{self, Found};
 
-/// Certificates or a key in PEM: in a file, which a reload reads again, or in memory.
+/// A source of certificates or of a key in PEM: a file, which a reload reads again, or memory.
 ///
 /// A path is a file: `"tls/server.pem"`, a `Path` or a `PathBuf`. Neither `Debug` nor an error
-/// shows what a file or the memory holds.
+/// reveals the contents.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Pem(Source);
 
@@ -27,17 +27,17 @@ enum Source {
 }
 
 impl Pem {
-    /// A file.
+    /// Creates a source from a file.
     pub fn file(path: impl Into<PathBuf>) -> Self {
         Self(Source::File(path.into()))
     }
 
-    /// The text of a PEM file, in memory.
+    /// Creates a source from the text of a PEM file, in memory.
     pub fn bytes(bytes: impl AsRef<[u8]>) -> Self {
         Self(Source::Memory(bytes.as_ref().into()))
     }
 
-    /// The name of the file, or what stands in its place, for errors.
+    /// Returns the name of the source for errors.
     pub(super) fn origin(&self) -> String {
         match &self.0 {
             Source::File(path) => path.display().to_string(),
@@ -45,7 +45,7 @@ impl Pem {
         }
     }
 
-    /// The text, without what editors put before it.
+    /// Reads the text, without the marks that editors add.
     fn read(&self, setting: &'static str) -> Result<Vec<u8>, TlsError> {
         match &self.0 {
             Source::Memory(bytes) => Ok(pem_text::plain(bytes).into_owned()),
@@ -65,7 +65,7 @@ impl Pem {
         let origin = self.origin();
         let found = Found::in_place_of(wanted, text);
         match error {
-            // The older form of a passphrase is a section that is no base64.
+            // The older encrypted form is a section that is not valid base64.
             error if !matches!(error, pem::Error::NoItemsFound) && found != Found::Passphrase => {
                 TlsError::Unusable { setting, origin, reason: error.to_string() }
             }
@@ -73,7 +73,7 @@ impl Pem {
         }
     }
 
-    /// All certificates, at least one.
+    /// Reads all certificates, at least one.
     pub(super) fn certificates(
         &self,
         setting: &'static str,
@@ -86,7 +86,7 @@ impl Pem {
             .map_err(|error| self.unusable(setting, ("certificate", &text), &error))
     }
 
-    /// The first private key.
+    /// Reads the first private key.
     pub(super) fn key(&self, setting: &'static str) -> Result<PrivateKeyDer<'static>, TlsError> {
         let text = self.read(setting)?;
         PrivateKeyDer::from_pem_slice(&text)
@@ -94,7 +94,7 @@ impl Pem {
     }
 }
 
-/// Why rustls takes no such pair of a certificate and a key.
+/// Describes why rustls refuses a pair of certificate and key.
 pub(super) fn unusable_pair(cert: &Pem, key: &Pem, error: &rustls::Error) -> TlsError {
     let unusable = |setting, pem: &Pem| TlsError::Unusable {
         setting,
@@ -159,7 +159,7 @@ mod tests {
 
     use super::*;
 
-    /// A certificate and its key.
+    /// Returns a certificate and its key.
     fn pair() -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
@@ -193,7 +193,7 @@ mod tests {
                             by `openssl pkey -in FILE -out FILE.plain`";
             assert_eq!(error, expected);
         }
-        // One key is enough.
+        // One usable key is enough.
         let (_, plain) = pair();
         let both = format!("-----BEGIN {label}-----\nMIGb\n-----END {label}-----\n{plain}");
         let both = both.replace("RSA PRIVATE", "ENCRYPTED PRIVATE");

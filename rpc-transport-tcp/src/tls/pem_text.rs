@@ -1,21 +1,21 @@
-//! The text of a PEM file as editors leave it, and what stands in the place of what is wanted.
+//! The text of PEM files as editors save them, and explanations for files with the wrong content.
 //!
-//! No message shows what a file holds: a label is shown only if it is one of a table.
+//! No message reveals a file's contents: it shows a label only if the label is in a table.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// Reads a unit of UTF-16 from its bytes in one of the two orders.
+/// Reads a UTF-16 unit from its bytes in one of the two byte orders.
 type ReadUnit = fn([u8; 2]) -> u16;
 
-/// The marks of UTF-16, and the order of bytes behind each.
+/// The byte order marks of UTF-16, each with its byte order.
 const UTF_16: [([u8; 2], ReadUnit); 2] =
     [([0xff, 0xfe], u16::from_le_bytes), ([0xfe, 0xff], u16::from_be_bytes)];
 
-/// The mark of UTF-8.
+/// The byte order mark of UTF-8.
 const UTF_8: [u8; 3] = [0xef, 0xbb, 0xbf];
 
-/// Labels of sections that are no certificate and no private key, each with what to do.
+/// Labels of sections that are neither certificates nor private keys, each with its remedy.
 const OTHER_SECTIONS: [(&str, &str); 9] = [
     ("ENCRYPTED PRIVATE KEY", PASSPHRASE),
     ("OPENSSH PRIVATE KEY", "write the key in PKCS #8, by `ssh-keygen -p -m PKCS8 -f FILE`"),
@@ -31,8 +31,8 @@ const OTHER_SECTIONS: [(&str, &str); 9] = [
 const PASSPHRASE: &str = "its passphrase cannot be asked for: write it without one, by \
                           `openssl pkey -in FILE -out FILE.plain`";
 
-/// Returns the text without byte order marks, and from UTF-16 as UTF-8. Marks are inside of files,
-/// too, which were put together of several.
+/// Returns the text without byte order marks, and converted from UTF-16 to UTF-8. Files that were
+/// concatenated also have marks in the middle.
 pub(super) fn plain(text: &[u8]) -> Cow<'_, [u8]> {
     for (mark, from_bytes) in UTF_16 {
         if let Some(units) = text.strip_prefix(&mark) {
@@ -59,25 +59,25 @@ pub(super) fn plain(text: &[u8]) -> Cow<'_, [u8]> {
     plain.into()
 }
 
-/// Returns true if a passphrase protects a key of the file, in either of the forms of OpenSSL.
+/// Returns true if a passphrase protects a key in the file, in either of OpenSSL's forms.
 pub(super) fn has_passphrase(text: &[u8]) -> bool {
     let text = String::from_utf8_lossy(text);
     text.contains("-----BEGIN ENCRYPTED PRIVATE KEY") || text.contains("Proc-Type: 4,ENCRYPTED")
 }
 
-/// What a file has in place of what is wanted, and what to do about it.
+/// The content of a file that lacks the required section, with the remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
     Nothing,
     Empty,
     Passphrase,
-    /// Bytes of ASN.1, with the program of OpenSSL that writes them as PEM.
+    /// ASN.1 bytes, with the OpenSSL command that converts them to PEM.
     Der(&'static str),
     Section(&'static str, &'static str),
 }
 
 impl Found {
-    /// Looks at a file that has no `wanted` section.
+    /// Examines a file without a `wanted` section.
     pub(super) fn in_place_of(wanted: &str, text: &[u8]) -> Self {
         if has_passphrase(text) && wanted != "certificate" {
             return Self::Passphrase;
@@ -85,7 +85,7 @@ impl Found {
         if text.trim_ascii().is_empty() {
             return Self::Empty;
         }
-        // A SEQUENCE of two bytes of length. That of a PKCS #12 store begins with version 3.
+        // A SEQUENCE with a two-byte length. A PKCS #12 store continues with version 3.
         if let [0x30, 0x82, _, _, rest @ ..] = text {
             return Self::Der(match (rest, wanted) {
                 ([2, 1, 3, ..], _) => "openssl pkcs12 -nodes -in",
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_are_left_out_wherever_they_are() {
+    fn marks_are_removed_anywhere() {
         let text = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n";
         let marked = format!("\u{feff}{text}\u{feff}{text}");
         let expected = text.repeat(2).into_bytes();
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_is_named_with_its_fix() {
+    fn the_actual_content_is_named_with_its_remedy() {
         let section = |label: &str| format!("-----BEGIN {label}-----\nAA==\n-----END {label}-----");
         for (wanted, text, expected) in [
             ("private key", section("ENCRYPTED PRIVATE KEY"), ", but one with a passphrase: "),

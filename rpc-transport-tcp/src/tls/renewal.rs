@@ -1,4 +1,4 @@
-//! The log line about a certificate that was read again: its names, and the end of its validity.
+//! The log line for a reloaded certificate: its names, and its expiry.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use webpki::{EndEntityCert, KeyUsage};
 
-use super::words::names;
+use super::messages::names;
 
-/// Later than the end of any certificate, whose year has four digits.
+/// Beyond the expiry of any certificate, since years have four digits.
 const FAR: Duration = Duration::from_secs(1 << 40);
 
-/// Logs a certificate that has replaced another one of this process.
+/// Logs a certificate that has replaced another one in this process.
 pub(super) fn log_renewal(
     role: &'static str,
     old: Option<&CertificateDer<'_>>,
@@ -27,7 +27,7 @@ pub(super) fn log_renewal(
     );
 }
 
-/// The names that a certificate is for. webpki lists them with the error about any other name.
+/// Returns the names that a certificate is for. webpki lists them in its error for a wrong name.
 fn names_of(certificate: &EndEntityCert<'_>) -> String {
     let other = ServerName::try_from("names.invalid");
     match other.map(|other| certificate.verify_is_valid_for_subject_name(&other)) {
@@ -36,7 +36,7 @@ fn names_of(certificate: &EndEntityCert<'_>) -> String {
     }
 }
 
-/// The end of a certificate's validity. webpki checks that before it looks for an authority.
+/// Returns a certificate's expiry. webpki checks that before it looks for an authority.
 fn end_of(certificate: &EndEntityCert<'_>) -> Option<u64> {
     let (far, usage) = (UnixTime::since_unix_epoch(FAR), KeyUsage::server_auth());
     match certificate.verify_for_usage(&[], &[], &[], far, usage, None, None) {
@@ -45,12 +45,13 @@ fn end_of(certificate: &EndEntityCert<'_>) -> Option<u64> {
     }
 }
 
-/// Seconds since 1970, as a date of UTC.
+/// Seconds since 1970, displayed as a UTC date.
 struct Date(u64);
 
 impl fmt::Display for Date {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The civil calendar in years that begin in March, so that a leap day is a year's last.
+        // Uses the civil calendar with years from March, which puts a leap day at the end of its
+        // year.
         let (days, seconds) = (self.0 / 86_400 + 719_468, self.0 % 86_400);
         let (era, day) = (days / 146_097, days % 146_097);
         let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
@@ -86,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_end_are_those_of_the_certificate() {
+    fn names_and_expiry_come_from_the_certificate() {
         let key = KeyPair::generate().unwrap();
         let names = ["a.example", "*.b.example", "10.0.0.1"].map(str::to_owned);
         let mut params = CertificateParams::new(names).unwrap();

@@ -20,19 +20,19 @@ use super::renewal::log_renewal;
 use super::socket::TlsSocket;
 use super::{VERSIONS, provider};
 
-/// Which clients a server with a [`client_ca`](ServerTlsConfig::with_client_ca) accepts.
+/// The clients that a server with a [`client_ca`](ServerTlsConfig::with_client_ca) accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum ClientCerts {
-    /// Those that show a certificate of that authority.
+    /// Clients with a certificate from that authority.
     #[default]
     Required,
-    /// Those too that show none: they have no identity. One that shows a certificate of another
-    /// authority is refused.
+    /// Also clients without a certificate, which have no identity. The server still refuses a
+    /// certificate from another authority.
     Optional,
 }
 
-/// What a server's TLS is made of: a plain value.
+/// The configuration of a server's TLS: a plain value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerTlsConfig {
     cert: Pem,
@@ -43,8 +43,8 @@ pub struct ServerTlsConfig {
 }
 
 impl ServerTlsConfig {
-    /// A server with the certificate in `cert`, with those of intermediate authorities behind it,
-    /// and the private key in `key`. Clients are not asked for certificates.
+    /// Creates a configuration with the certificate in `cert`, followed by those of intermediate
+    /// authorities, and the private key in `key`. The server asks clients for no certificate.
     ///
     /// # Examples
     ///
@@ -63,26 +63,26 @@ impl ServerTlsConfig {
         Self { cert: cert.into(), key: key.into(), client_ca: None, client_certs, alpn }
     }
 
-    /// Asks clients for certificates of the authorities in `ca` (mutual TLS). Clients without one
-    /// are refused, unless [`with_client_certs`](Self::with_client_certs) says otherwise.
+    /// Asks clients for certificates from the authorities in `ca` (mutual TLS). The server refuses
+    /// clients without one, unless [`with_client_certs`](Self::with_client_certs) allows them.
     #[must_use]
     pub fn with_client_ca(mut self, ca: impl Into<Pem>) -> Self {
         self.client_ca = Some(ca.into());
         self
     }
 
-    /// Sets whether clients have to show a certificate, where there is a `client_ca`; required by
-    /// default.
+    /// Sets the policy for clients without a certificate, if there is a `client_ca`. By default a
+    /// certificate is required.
     #[must_use]
     pub fn with_client_certs(mut self, certs: ClientCerts) -> Self {
         self.client_certs = certs;
         self
     }
 
-    /// Sets the rule for a client that agrees on no protocol in the TLS handshake (ALPN). By
-    /// default such a client may speak HTTP/1 and nothing else.
+    /// Sets the policy for a client that negotiates no protocol in the TLS handshake (ALPN). By
+    /// default such a client may only speak HTTP/1.
     ///
-    /// A load balancer that ends TLS and encrypts anew to this server often agrees on nothing.
+    /// A load balancer that terminates TLS and encrypts again often negotiates nothing.
     #[must_use]
     pub fn with_alpn(mut self, policy: AlpnPolicy) -> Self {
         self.alpn = policy;
@@ -109,6 +109,8 @@ impl ServerTlsConfig {
         let mut config = builder
             .with_single_cert(chain, key)
             .map_err(|error| vec![unusable_pair(&self.cert, &self.key, &error)])?;
+        // Neither sessions nor tickets: a resumed session would keep a client's identity beyond the
+        // rotation of its certificate.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok((Arc::new(config), leaf))
@@ -125,15 +127,15 @@ impl ServerTlsConfig {
     }
 }
 
-/// What was read, with the certificate that this side shows.
+/// The loaded configuration, and the certificate that this side presents.
 pub(super) type Read<C> = (Arc<C>, Option<CertificateDer<'static>>);
 
-/// The value, or nothing beside its error among `errors`.
+/// Returns the value, or adds the error to `errors`.
 pub(super) fn found<T>(read: Result<T, TlsError>, errors: &mut Vec<TlsError>) -> Option<T> {
     read.map_err(|error| errors.push(error)).ok()
 }
 
-/// The authorities in `ca`.
+/// Reads the authorities in `ca`.
 pub(super) fn roots(ca: &Pem, setting: &'static str) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for certificate in ca.certificates(setting)? {
@@ -152,7 +154,7 @@ pub(super) fn roots(ca: &Pem, setting: &'static str) -> Result<RootCertStore, Tl
     Ok(roots)
 }
 
-/// A handle to a server's TLS. Clones are the same.
+/// A handle to a server's TLS. Clones share their state.
 #[derive(Clone)]
 pub struct ServerTls {
     shared: Arc<Shared>,
@@ -162,7 +164,7 @@ struct Shared {
     loaded: ArcSwap<Loaded>,
 }
 
-/// What was read, and what named it.
+/// The loaded files, and the configuration that names them.
 struct Loaded {
     named: ServerTlsConfig,
     config: Arc<ServerConfig>,
@@ -177,42 +179,43 @@ impl Loaded {
 }
 
 impl ServerTls {
-    /// Reads what `config` names.
+    /// Reads the files that `config` names.
     ///
     /// # Errors
     ///
-    /// When a file cannot be read, or does not hold what it should.
+    /// Returns an error if a file is unreadable or unsuitable.
     pub fn new(config: ServerTlsConfig) -> Result<Self, TlsError> {
         Self::checked(config).map_err(first)
     }
 
-    /// Reads what `config` names, and reports every file that is wrong.
+    /// Reads the files that `config` names, and returns all errors instead of the first.
     #[doc(hidden)]
     pub fn checked(config: ServerTlsConfig) -> Result<Self, Vec<TlsError>> {
         let loaded = ArcSwap::from_pointee(Loaded::new(config)?);
         Ok(Self { shared: Arc::new(Shared { loaded }) })
     }
 
-    /// What it was made of.
+    /// Returns the configuration.
     #[must_use]
     pub fn config(&self) -> ServerTlsConfig {
         self.shared.loaded.load().named.clone()
     }
 
-    /// Reads the files again. From the next accept on, connections have what they say; those that
-    /// are open stay as they are. It blocks for as long as it takes to read the files.
+    /// Reads the files again. Connections accepted from now on use them; open ones stay as they
+    /// are. Blocks while it reads.
     ///
     /// # Errors
     ///
-    /// As [`ServerTls::new`]; what was read before stays in use then.
+    /// Returns the errors of [`ServerTls::new`]. The previous files then stay in use.
     pub fn reload(&self) -> Result<(), TlsError> {
         self.store(&Arc::new(Loaded::new(self.config()).map_err(first)?));
         Ok(())
     }
 
-    /// Takes the configuration of `other`, with what `other` has read. It holds from the next
-    /// accept on; connections that are open stay as they are. Nothing is read here, so that it
-    /// cannot fail: the `new` of `other` has checked all of it.
+    /// Adopts the configuration of `other` and the files that it has read.
+    ///
+    /// Connections accepted from now on use them; open ones stay as they are. This cannot fail,
+    /// since it reads nothing: the `new` of `other` has checked everything.
     pub fn replace(&self, other: &Self) {
         self.store(&other.shared.loaded.load_full());
     }
@@ -222,14 +225,15 @@ impl ServerTls {
         log_renewal("server", old.leaf.as_ref(), new.leaf.as_ref());
     }
 
-    /// The server's end of a stream that was just accepted, before its handshake. It speaks one of
-    /// `protocols`.
+    /// Returns the server's end of a freshly accepted stream, before its handshake. It negotiates
+    /// one of `protocols`.
     pub(crate) fn accept(
         &self,
         stream: TcpStream,
         protocols: &Arc<[Alpn]>,
     ) -> io::Result<TlsSocket> {
-        // Each listener has protocols of its own. A copy is a dozen counts of references.
+        // Each listener has its own protocols. Copying the configuration costs a dozen reference
+        // counts.
         let loaded = self.shared.loaded.load();
         let protocols = Protocols { list: Arc::clone(protocols), policy: loaded.named.alpn };
         let mut config = ServerConfig::clone(&loaded.config);

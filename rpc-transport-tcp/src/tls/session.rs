@@ -1,9 +1,9 @@
-//! A TLS session beside its socket: what is decrypted, what is not, and what still has to leave.
+//! A TLS session without its socket: decrypted bytes, undecrypted bytes, and records to send.
 //!
-//! rustls has no more than one record of each direction in memory, and 64 KiB of records that wait
-//! to leave. It takes what was read in steps of 4 KiB; so many calls into the kernel would be one
-//! for each step. The session reads into memory of the thread, as much as the reader has room for,
-//! and gives rustls that in steps. What the reader then has no room for stays here.
+//! rustls holds at most one record per direction, and 64 KiB of outgoing records. It takes input in
+//! steps of 4 KiB, and a system call per step would be slow. The session therefore reads into
+//! thread-local memory, as much as the reader has room for, and feeds rustls in steps. It keeps the
+//! rest if the reader's room runs out.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write};
@@ -14,48 +14,49 @@ use rustls::Connection;
 use tokio::net::TcpStream;
 
 use super::alpn::Protocols;
-use super::words::{self, Role};
+use super::messages::{self, Role};
 use crate::connection::socket::{Moved, Socket};
 
-/// The most that is read from the socket at a time: what takes rustls about 20 us to decrypt.
+/// Maximum bytes per read from the socket: rustls decrypts them in about 20 us.
 const READ_LEN: usize = 64 << 10;
 
-/// The least, so that one call brings a record of many small frames whole.
+/// Minimum bytes per read, so that one call delivers a record of many small frames whole.
 const READ_LEN_MIN: usize = 17 << 10;
 
-/// How many bytes of records may carry nothing before other tasks have their turn: some 700
-/// records of one byte or none, or changes of keys. rustls bounds neither, and each takes it a
-/// microsecond or two, so that a peer that never pauses would keep the thread. Records of messages
-/// carry all but 22 bytes each.
+/// Bytes of records without content after which other tasks get their turn: some 700 records of one
+/// byte or none, or changes of keys.
+///
+/// rustls bounds neither, and each costs it a microsecond or two. A peer that never pauses would
+/// occupy the thread. A record with messages has only 22 bytes of overhead.
 pub(super) const BARREN_LEN_MAX: usize = 16 << 10;
 
 thread_local! {
-    /// Where records are read to. What is left of them goes to the session before another one
-    /// uses it.
+    /// The memory that records are read into. The session takes what is left of them before another
+    /// session uses it.
     static RECORDS: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_LEN].into_boxed_slice());
 }
 
-/// How reading stands.
+/// The state of reading.
 enum Reading {
     Open,
     Ended,
-    /// It failed behind bytes that came with the same attempt.
+    /// Failed after the same attempt had read bytes.
     Failed(io::Error),
 }
 
-/// Whether something may be read without the socket.
+/// The availability of data without a read from the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unread {
     Nothing,
     Something,
-    /// The same, once other tasks have had their turn.
+    /// Something, but only after other tasks have had their turn.
     NextTurn,
 }
 
-/// Where decrypted bytes go.
+/// A destination for decrypted bytes.
 pub(super) struct Sink<'a, 'b> {
     buffers: &'a mut [IoSliceMut<'b>],
-    /// The bytes of the first buffer that are filled.
+    /// Filled bytes of the first buffer.
     filled: usize,
     len: usize,
 }
@@ -69,7 +70,7 @@ impl<'a, 'b> Sink<'a, 'b> {
         self.buffers.iter().map(|buffer| buffer.len()).sum::<usize>() - self.filled
     }
 
-    /// What is still to be filled of the first buffer that is not full.
+    /// Returns the free part of the first buffer that is not full.
     fn next(&mut self) -> Option<&mut [u8]> {
         while self.buffers.first().is_some_and(|buffer| buffer.len() == self.filled) {
             self.buffers = std::mem::take(&mut self.buffers).split_first_mut()?.1;
@@ -84,21 +85,21 @@ impl<'a, 'b> Sink<'a, 'b> {
     }
 }
 
-/// Why reading stops.
+/// The reason why a read stops.
 enum Stop {
-    /// The sink is full, or the stream is over.
+    /// The sink is full, or the stream has ended.
     Full,
-    /// The socket is exhausted, and all that it gave is in the sink.
+    /// The socket is exhausted, and everything from it is in the sink.
     Exhausted,
-    /// [`BARREN_LEN_MAX`].
+    /// The turn has used up [`BARREN_LEN_MAX`].
     TurnOver,
 }
 
-/// Why no more was decrypted.
+/// The reason why no more bytes were decrypted.
 enum Drained {
-    /// The sink is full, and more may be there.
+    /// The sink is full, and there may be more.
     Full,
-    /// More has to be read.
+    /// More input is needed.
     Dry,
     /// The peer has ended its direction.
     Ended,
@@ -108,15 +109,15 @@ enum Drained {
 pub(super) struct Session {
     pub(super) tls: Connection,
     role: Role,
-    /// What may be spoken over it.
+    /// The protocols that may be negotiated.
     pub(super) protocols: Protocols,
-    /// What rustls may hold of an unfinished handshake, in a server's memory budget.
+    /// Charge for an unfinished handshake in rustls, against a server's memory budget.
     pub(super) handshake_charge: MemoryCharge,
-    /// What was read and rustls has not seen.
+    /// Bytes that were read but not given to rustls yet.
     unseen: Bytes,
     reading: Reading,
     unread: Unread,
-    /// The bytes of this turn's records beyond what they carried.
+    /// Bytes of this turn's records beyond their content.
     barren_len: usize,
     is_closing: bool,
 }
@@ -147,12 +148,12 @@ impl Session {
         self.unread
     }
 
-    /// Records that there may be something that the socket does not tell of.
+    /// Records that there may be data that the socket does not announce.
     pub(super) fn set_unread(&mut self) {
         self.unread = Unread::Something;
     }
 
-    /// Other tasks have had their turn.
+    /// Begins a new turn: other tasks have run.
     pub(super) fn begin_turn(&mut self) {
         self.barren_len = 0;
         self.unread = Unread::Something;
@@ -162,10 +163,10 @@ impl Session {
         self.role
     }
 
-    /// Reads what there is, until the sink is full or the turn is over. Then
-    /// [`unread`](Self::unread) tells what to wait for.
+    /// Reads until the sink is full or the turn is over. [`unread`](Self::unread) then tells what
+    /// to wait for.
     pub(super) fn read(&mut self, tcp: &TcpStream, sink: &mut Sink<'_, '_>) -> io::Result<Moved> {
-        // An error that is returned may leave something, too.
+        // Set first: even a read that returns an error may leave data behind.
         self.unread = Unread::Something;
         let stop = match self.read_to(tcp, sink) {
             Ok(stop) => stop,
@@ -188,7 +189,7 @@ impl Session {
     }
 
     fn read_to(&mut self, tcp: &TcpStream, sink: &mut Sink<'_, '_>) -> io::Result<Stop> {
-        // A failure is reported once; later reads find the stream ended.
+        // A failure is reported once. Later reads find the stream ended.
         match std::mem::replace(&mut self.reading, Reading::Ended) {
             Reading::Open => self.reading = Reading::Open,
             Reading::Ended => return Ok(Stop::Full),
@@ -204,6 +205,8 @@ impl Session {
                 }
                 Drained::Dry => {}
             }
+            // Checked only after the sink has taken everything: what rustls has decrypted must not
+            // wait for a socket that stays silent.
             if self.barren_len >= BARREN_LEN_MAX {
                 return Ok(Stop::TurnOver);
             }
@@ -217,6 +220,8 @@ impl Session {
             if is_exhausted {
                 return Ok(Stop::Exhausted);
             }
+            // The closure borrows the thread's memory. Whatever it cannot decrypt now moves to the
+            // session, since the next session on this thread overwrites it.
             let read: io::Result<Moved> = RECORDS.with_borrow_mut(|memory| {
                 let len = sink.room().clamp(READ_LEN_MIN, READ_LEN);
                 let read = Socket::try_read(tcp, &mut [IoSliceMut::new(&mut memory[..len])])?;
@@ -226,7 +231,8 @@ impl Session {
                 Ok(read)
             });
             match read {
-                // An end without the peer's word: its calls end as with any broken connection.
+                // The peer closed without close_notify. Its calls end as with any broken
+                // connection.
                 Ok(Moved { len: 0, .. }) => {
                     self.reading = Reading::Ended;
                     return Ok(Stop::Full);
@@ -238,7 +244,7 @@ impl Session {
         }
     }
 
-    /// Moves what is decrypted to the sink.
+    /// Moves decrypted bytes to the sink.
     fn drain(&mut self, sink: &mut Sink<'_, '_>) -> io::Result<Drained> {
         loop {
             let Some(buffer) = sink.next() else { return Ok(Drained::Full) };
@@ -257,8 +263,8 @@ impl Session {
         }
     }
 
-    /// Decrypts records until the sink is full or the turn is over, and says how many bytes are
-    /// left of them.
+    /// Decrypts records until the sink is full or the turn is over. Returns the number of
+    /// undecrypted bytes.
     fn decrypt(
         &mut self,
         tcp: &TcpStream,
@@ -267,10 +273,10 @@ impl Session {
     ) -> io::Result<usize> {
         while !records.is_empty() {
             self.take(&mut records).map_err(|error| {
-                // The peer is told why, if its socket has room.
+                // Tells the peer the reason, if its socket has room.
                 let _ = self.flush(tcp);
-                let words = words::of_error(self.role, &self.protocols.list, &error);
-                io::Error::new(io::ErrorKind::InvalidData, words)
+                let message = messages::describe_error(self.role, &self.protocols.list, &error);
+                io::Error::new(io::ErrorKind::InvalidData, message)
             })?;
             let is_dry = matches!(self.drain(sink)?, Drained::Dry);
             if !is_dry || self.barren_len >= BARREN_LEN_MAX {
@@ -280,22 +286,23 @@ impl Session {
         Ok(records.len())
     }
 
-    /// Gives rustls a step of what was read. Nothing decrypted may be left.
+    /// Feeds rustls one step of input. The caller must have drained all decrypted bytes.
     pub(super) fn take(&mut self, records: &mut &[u8]) -> Result<(), rustls::Error> {
         let taken = self.tls.read_tls(records).map_err(|error| {
-            // A record longer than TLS has them.
+            // The record exceeds TLS's maximum length.
             rustls::Error::General(error.to_string())
         })?;
         if taken == 0 {
-            // Behind the peer's end nothing counts.
+            // Bytes after the peer's end are ignored.
             *records = &[];
         }
         self.barren_len += taken;
         self.tls.process_new_packets().map(drop)
     }
 
-    /// Encrypts and writes as much as fits.
+    /// Encrypts and writes as many bytes as fit.
     pub(super) fn write(&mut self, tcp: &TcpStream, buffers: &[IoSlice<'_>]) -> io::Result<Moved> {
+        // Older records first. Without this check, rustls would buffer plaintext for a full socket.
         if !self.flush(tcp)? {
             return Err(io::ErrorKind::WouldBlock.into());
         }
@@ -316,7 +323,7 @@ impl Session {
         Ok(Moved { len, is_exhausted: !is_flushed })
     }
 
-    /// Writes the records that wait to leave; false when the socket is full before.
+    /// Writes the pending records. Returns false if the socket is full first.
     pub(super) fn flush(&mut self, tcp: &TcpStream) -> io::Result<bool> {
         while self.tls.wants_write() {
             match self.tls.write_tls(&mut Records(tcp)) {
@@ -329,7 +336,7 @@ impl Session {
         Ok(true)
     }
 
-    /// Tells the peer that nothing more will come, once.
+    /// Sends close_notify, once.
     pub(super) fn close(&mut self) {
         if !std::mem::replace(&mut self.is_closing, true) {
             self.tls.send_close_notify();
@@ -337,7 +344,7 @@ impl Session {
     }
 }
 
-/// The socket, as rustls writes records to it.
+/// The socket as rustls writes records to it.
 struct Records<'a>(&'a TcpStream);
 
 impl Write for Records<'_> {

@@ -1,4 +1,4 @@
-//! A TCP stream with TLS around it, as a socket of the driver's.
+//! A TCP stream with TLS, as a socket for the driver.
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -20,11 +20,11 @@ use super::session::{Sink, Unread};
 use super::stream::TlsStream;
 use crate::connection::socket::{Moved, Socket};
 
-/// A TCP stream with TLS around it.
+/// A TCP stream with TLS.
 pub(crate) struct TlsSocket(TlsStream);
 
 impl TlsSocket {
-    /// The stream before its handshake, which agrees on one of `protocols`.
+    /// Creates a stream before its handshake, which negotiates one of `protocols`.
     pub(super) fn new(tcp: TcpStream, tls: Connection, protocols: Protocols) -> Self {
         Self(TlsStream::new(tcp, tls, protocols))
     }
@@ -61,11 +61,14 @@ impl Socket for TlsSocket {
         let mut session = self.0.session();
         match session.unread() {
             Unread::Nothing => {
+                // The lock is never held while waiting.
                 drop(session);
                 self.0.tcp.poll_read_ready(cx)
             }
             Unread::Something => Poll::Ready(Ok(())),
             Unread::NextTurn => {
+                // Yields once. Without that, a peer that sends empty records would occupy the
+                // thread.
                 session.begin_turn();
                 cx.waker().wake_by_ref();
                 Poll::Pending
@@ -73,7 +76,7 @@ impl Socket for TlsSocket {
         }
     }
 
-    /// Also waits until what was encrypted has left.
+    /// Also waits until all encrypted records are written.
     fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.0.poll_records(cx)
     }
@@ -111,6 +114,7 @@ impl AsyncRead for TlsSocket {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        // Without room, `try_read` would be refused forever, and the loop would not end.
         if buf.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }

@@ -1,4 +1,4 @@
-//! A TCP stream and the TLS session around it.
+//! A TCP stream and its TLS session.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use super::alpn::Protocols;
 use super::session::Session;
 use crate::connection::socket::Socket as _;
 
-/// A TCP stream with TLS around it.
+/// A TCP stream with TLS.
 pub(super) struct TlsStream {
     pub(super) tcp: TcpStream,
     /// Held while records are encrypted and decrypted, never while waiting.
@@ -19,17 +19,17 @@ pub(super) struct TlsStream {
 }
 
 impl TlsStream {
-    /// The stream before its handshake.
+    /// Creates a stream before its handshake.
     pub(super) fn new(tcp: TcpStream, tls: Connection, protocols: Protocols) -> Self {
         Self { tcp, session: Mutex::new(Session::new(tls, protocols)) }
     }
 
     pub(super) fn session(&self) -> MutexGuard<'_, Session> {
-        // rustls leaves no state half-changed but in a panic, which is a bug of its own.
+        // Only a panic leaves rustls's state half changed, and that would be a bug in rustls.
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the records that wait to leave.
+    /// Writes all pending records.
     pub(super) fn poll_records(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             if self.session().flush(&self.tcp)? {
@@ -39,7 +39,7 @@ impl TlsStream {
         }
     }
 
-    /// Ends the own direction of the stream, with TLS's word for it.
+    /// Shuts down this side's direction, after close_notify.
     pub(super) fn poll_end(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.session().close();
         ready!(self.poll_records(cx))?;

@@ -1,4 +1,4 @@
-//! What the service answers: payloads and statuses that requests describe.
+//! Answers of the service: payloads and statuses that the requests describe.
 
 use farcall::{Code, Status};
 

@@ -10,7 +10,7 @@ use crate::proto::probe_rpc::ProbeStub;
 /// Bytes in each message.
 const PAYLOAD_LEN: usize = 64;
 
-/// What to send, whose memory all of them share.
+/// Returns a payload that all requests share.
 #[must_use]
 pub fn shared_payload() -> Bytes {
     Bytes::from(vec![7; PAYLOAD_LEN])
@@ -55,7 +55,7 @@ pub async fn chat(stub: &ProbeStub, payload: &Bytes, count: u64) -> Result<(), S
     Ok(())
 }
 
-/// So many requests.
+/// Returns `count` requests with the payload.
 pub fn requests(payload: &Bytes, count: u64) -> impl Iterator<Item = EchoRequest> + use<> {
     let payload = payload.clone();
     (0..count).map(move |_| EchoRequest { payload: payload.clone(), tail: Bytes::new() })

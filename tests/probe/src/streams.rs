@@ -43,7 +43,7 @@ pub async fn upload(mut messages: Streaming<EchoRequest>) -> Result<UploadReply,
     Ok(digest.into_reply())
 }
 
-/// What there was of a stream, in its order.
+/// A stream's messages, digested in order.
 #[derive(Debug, Default)]
 pub struct Digest {
     count: u64,

@@ -1,4 +1,4 @@
-//! What handlers tell a test, and the gate behind which they wait for it.
+//! Reports from handlers to a test, and the gate at which handlers wait for it.
 
 use std::sync::Arc;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -7,7 +7,8 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
-/// How long a handler blocks its thread at most, when its test has failed: longer than any test.
+/// Maximum time for which a handler blocks its thread after its test has failed: longer than any
+/// test.
 const BLOCK_LIMIT: Duration = Duration::from_secs(120);
 
 /// Something that a handler that reports did.

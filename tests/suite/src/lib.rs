@@ -22,7 +22,7 @@ pub mod scenario;
 mod shared_settings;
 pub mod soak;
 
-/// What is generated from gRPC's own `.proto` files for interoperability tests.
+/// Code generated from gRPC's own `.proto` files for interoperability tests.
 #[allow(missing_docs, rustdoc::all, clippy::all, reason = "generated from others' comments")]
 pub mod interop_proto {
     include!(concat!(env!("OUT_DIR"), "/grpc.testing.rs"));

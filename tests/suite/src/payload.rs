@@ -13,7 +13,7 @@ pub(crate) fn check_payload(what: &str, found: &[u8], expected: &[u8]) -> Result
         .map_err(|difference| Failure::new(Cause::Bytes { what: what.to_owned(), difference }))
 }
 
-/// As [`check_payload`], for calls whose ends are counted by their statuses.
+/// Checks like [`check_payload`], for calls whose ends are counted by status.
 pub(crate) fn same_payload(what: &str, found: &[u8], expected: &[u8]) -> Result<(), Status> {
     same_bytes(found, expected)
         .map_err(|difference| Status::data_loss(format!("{what}: {difference}")))

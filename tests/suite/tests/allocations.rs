@@ -1,4 +1,4 @@
-//! How many heap allocations a call costs, client and server together, against a budget.
+//! Counts the heap allocations of a call, client and server together, against a budget.
 //!
 //! Everything runs on one thread over a warm connection, so that the counts repeat. What tables
 //! and queues allocate when they grow is spread over the calls that are counted.
@@ -30,7 +30,7 @@ const UNARY_MAX: f64 = 6.0;
 /// memory and the split into messages.
 const MESSAGE_MAX: f64 = 0.05;
 
-/// What was counted on one path.
+/// The counts of one path.
 struct Row {
     path: &'static str,
     what: &'static str,

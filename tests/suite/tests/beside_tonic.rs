@@ -23,13 +23,13 @@ use tonic_types::{ErrorDetails, StatusExt};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// What is known to differ, with what each shows; docs/differences-from-tonic.md has the reasons.
+/// Known differences, with the behavior of each. docs/differences-from-tonic.md has the reasons.
 const DIFFERENCES: &[(&str, &str, &str)] = &[
     ("deadline", "DeadlineExceeded", "Cancelled"),
     ("message over 4 MiB", "ResourceExhausted", "OutOfRange"),
 ];
 
-/// What was observed, by the name of what was tried.
+/// Observations, by the name of the attempt.
 #[derive(Debug, Default)]
 struct Observed(BTreeMap<String, String>);
 

@@ -91,7 +91,7 @@ fn info(channel: &Channel) -> ConnectionInfo {
     channel.info().expect("it is connected")
 }
 
-/// What a call of `echo` sends and receives in all, in bytes.
+/// Returns the bytes that a call of `echo` sends and receives.
 async fn bytes_of(channel: &Channel, payload: &[u8]) -> Result<(u64, u64), Failure> {
     let before = info(channel).stats;
     let reply = ProbeStub::new(channel.clone()).echo(request(payload.to_vec())).await?.into_inner();
@@ -270,7 +270,7 @@ async fn nothing_is_compressed_over_rdma() -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the documentation shows. The bytes are the same on every machine.
+/// Prints the figures of the documentation. The bytes are the same on every machine.
 #[tokio::test]
 async fn ratios_of_texts_and_of_noise() -> Result<(), Failure> {
     let serving = Serving::at("tcp://127.0.0.1:0", Compression::ON).await?;
@@ -328,7 +328,7 @@ fn deflated(message: &[u8], len: u64) -> Vec<u8> {
     encoder.finish().expect("memory takes all")
 }
 
-/// What a client has that writes frames by hand.
+/// A client that writes frames by hand.
 struct Raw {
     peer: RawPeer,
     method: u16,
@@ -395,10 +395,10 @@ async fn a_message_grows_to_the_limit_and_not_beyond_it() -> Result<(), Failure>
             "Echo cannot be inflated",
         ),
     ];
-    for (message, code, words) in table {
+    for (message, code, line) in table {
         let status = Raw::connect(&serving, "Echo").await?.call(&message).await?;
         assert_eq!(status.code(), code, "{status}");
-        assert!(status.message().contains(words), "{status}");
+        assert!(status.message().contains(line), "{status}");
     }
     Ok(())
 }

@@ -91,7 +91,7 @@ impl Serving {
         Ok(builder.compression(compression).connect().await?)
     }
 
-    /// What has crossed the network meanwhile.
+    /// Returns the result of `call` and the bytes that crossed the network meanwhile.
     async fn passed<T>(&self, call: impl Future<Output = T>) -> (T, u64) {
         let before = self.relay.passed.load(Ordering::SeqCst);
         let done = call.await;

@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 /// thread writes for the first time at that moment.
 static ALONE: Mutex<()> = Mutex::const_new(());
 
-/// What this host says: loopback has no RDMA device, whatever other devices there are.
+/// Returns the reasons of this host: loopback has no RDMA device, whatever other devices there are.
 fn here() -> &'static [&'static str] {
     &[
         "rdma: this host: there is no RDMA device",
@@ -80,19 +80,18 @@ async fn rdma_without_a_device_is_an_error_that_says_why() -> Result<(), Failure
     let authority = serve("rdma").await?;
     let refused = Channel::connect(format!("rdma://{authority}")).await;
     let Err(error) = refused else { panic!("{refused:?}") };
-    let words = error.to_string();
+    let text = error.to_string();
     let ConnectError::UpgradeRequired { upgrade: "rdma", reason, .. } = error else {
         panic!("{error:?}")
     };
     assert!(is_reason(&format!("rdma: {reason}"), here()), "{reason}");
-    assert!(words.contains(&*reason) && words.contains(&authority), "{words}");
+    assert!(text.contains(&*reason) && text.contains(&authority), "{text}");
     assert!(log.take_lines().iter().all(|line| !line.contains("without RDMA")), "{log:?}");
     Ok(())
 }
 
 #[tokio::test]
-async fn a_call_on_a_channel_that_requires_rdma_is_unavailable_and_says_why() -> Result<(), Failure>
-{
+async fn required_rdma_fails_a_call_with_the_reason() -> Result<(), Failure> {
     let _alone = ALONE.lock().await;
     let authority = serve("auto").await?;
     let address = format!("rdma://{authority}").parse().expect("an address");
@@ -117,15 +116,14 @@ async fn a_tcp_address_tries_nothing_and_has_nothing_to_say() -> Result<(), Fail
     Ok(())
 }
 
-/// What a client with a device would be told by a server that has RDMA not switched on; this host
-/// may have no device, so the offer is made by hand.
+/// A client with a device gets this answer from a server without RDMA. This host may have no
+/// device, so the offer is made by hand.
 mod server_without_rdma {
     use std::sync::Arc;
 
     use farcall_suite::raw_peer::RawPeer;
-    use rpc_core::connect::{
-        Candidate, ClientConfig, Declined, PendingOffer, Upgrade, UpgradePolicy,
-    };
+    use rpc_core::client::ClientConfig;
+    use rpc_core::connect::{Candidate, Declined, PendingOffer, Upgrade, UpgradePolicy};
     use rpc_core::transport::Addresses;
     use rpc_core::wire::hello::{self, Hello, Offer};
     use rpc_transport_tcp::TcpConnector;
@@ -220,9 +218,9 @@ mod server_without_rdma {
         let answer = peer.read_hello().await?;
         assert_eq!(answer.accepted, None);
         let [declined] = &answer.declined[..] else { panic!("{answer:?}") };
-        let words = "the peer's blob does not decode";
+        let text = "the peer's blob does not decode";
         let reason = declined.reason();
-        assert!(declined.is_about("rdma") && reason.as_str().contains(words), "{declined:?}");
+        assert!(declined.is_about("rdma") && reason.as_str().contains(text), "{declined:?}");
         Ok(())
     }
 }

@@ -18,7 +18,7 @@ const FIRST: u8 = 2;
 const NEXT: u8 = 3;
 const ACK: u8 = 4;
 
-/// What a bad peer does first.
+/// The first bytes of a bad peer.
 #[derive(Clone, Copy, PartialEq)]
 enum Opening {
     Garbage,
@@ -63,14 +63,14 @@ async fn offend(
 }
 
 /// Checks that `bytes` cost their connection, and one line that says `words`.
-async fn costs_one_line(opening: Opening, bytes: &[u8], words: &str) -> Result<(), Failure> {
+async fn costs_one_line(opening: Opening, bytes: &[u8], text: &str) -> Result<(), Failure> {
     let (log, _capturing) = Log::capture();
     let server = Harness::new(Path::Tcp, LIMIT).serve().await?;
     let good = server.stub().await?;
     offend(&server, &good, opening, bytes).await?;
     let lines = log.lines();
     assert_eq!(lines.len(), 1, "{lines:#?}");
-    assert!(lines[0].contains("WARN") && lines[0].contains(words), "{}", lines[0]);
+    assert!(lines[0].contains("WARN") && lines[0].contains(text), "{}", lines[0]);
     assert!(lines[0].contains("127.0.0.1:"), "it names the peer: {}", lines[0]);
     Ok(())
 }
@@ -140,8 +140,8 @@ async fn a_peer_that_ends_inside_its_hello_is_a_line_of_info() -> Result<(), Fai
     let mut lines = log.all_lines();
     lines.retain(|line| line.contains("handshake"));
     let [line] = &lines[..] else { panic!("{lines:#?}") };
-    let words = ["went away in its handshake", "early eof", "127.0.0.1:"];
-    assert!(words.iter().all(|words| line.contains(words)), "{line}");
+    let pieces = ["went away in its handshake", "early eof", "127.0.0.1:"];
+    assert!(pieces.iter().all(|piece| line.contains(piece)), "{line}");
     Ok(())
 }
 
@@ -169,8 +169,8 @@ async fn a_frame_that_its_header_contradicts_is_named() -> Result<(), Failure> {
 
 #[tokio::test]
 async fn a_chunk_of_no_frame_is_named() -> Result<(), Failure> {
-    let words = "transfer of a next chunk holds 7";
-    costs_one_line(Opening::Hello, &record(NEXT, 7, &[0; 100]), words).await
+    let text = "transfer of a next chunk holds 7";
+    costs_one_line(Opening::Hello, &record(NEXT, 7, &[0; 100]), text).await
 }
 
 #[tokio::test]
@@ -239,8 +239,8 @@ async fn metadata_on_a_frame_that_has_none_is_named() -> Result<(), Failure> {
         let message: &[u8] = if kind == FrameKind::Messages { &[0; 4] } else { &[] };
         header.message_len = message.len() as u64;
         let frame = [&header.to_bytes()[..], &[0; 1000], message].concat();
-        let words = format!("a {kind:?} frame carries no metadata, and this one has 1000 bytes");
-        costs_one_line(Opening::Hello, &record(WHOLE, 0, &frame), &words).await?;
+        let text = format!("a {kind:?} frame carries no metadata, and this one has 1000 bytes");
+        costs_one_line(Opening::Hello, &record(WHOLE, 0, &frame), &text).await?;
     }
     Ok(())
 }

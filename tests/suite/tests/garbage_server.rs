@@ -13,11 +13,11 @@ use rpc_core::wire::FrameKind;
 use tokio::net::TcpListener;
 
 const LIMIT: Duration = Duration::from_secs(30);
-/// What a handshake with a server may take that says nothing.
+/// Time allowed for a handshake with a silent server.
 const SILENCE: Duration = Duration::from_millis(500);
 const WHOLE: u8 = 1;
 
-/// What the server says.
+/// The server's answer.
 enum Answer {
     /// Instead of its Hello.
     First(Vec<u8>),
@@ -76,9 +76,9 @@ async fn status_of(answer: Answer, call: impl AsyncFnOnce(ProbeStub) -> Option<S
     status
 }
 
-fn check(status: &Status, code: Code, words: &str) {
+fn check(status: &Status, code: Code, text: &str) {
     assert_eq!(status.code(), code, "{status}");
-    assert!(status.message().contains(words), "{status}");
+    assert!(status.message().contains(text), "{status}");
 }
 
 #[tokio::test]
@@ -227,7 +227,7 @@ async fn headers_that_are_not_where_they_belong() {
     let headers = |place| numbered(FrameKind::Headers, place, b"");
     let twice = [headers(0), headers(1)].concat();
     let none = numbered(FrameKind::Messages, 0, &[0; 4]);
-    for (answer, words) in [
+    for (answer, text) in [
         (twice, "headers at place 1 of its call: an answer has them once"),
         (none, "frame of messages at place 0 of its call: an answer begins with its headers"),
     ] {
@@ -238,6 +238,6 @@ async fn headers_that_are_not_where_they_belong() {
             };
             replies.message().await.err()
         });
-        check(&status.await, Code::Unavailable, words);
+        check(&status.await, Code::Unavailable, text);
     }
 }

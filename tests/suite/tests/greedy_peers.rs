@@ -224,8 +224,8 @@ async fn the_share_of_an_address_can_be_set() -> Result<(), Failure> {
             _ => Some(within("a refusal", proxies[CALLS / 8 - 1].read_frame()).await?),
         };
         if let Some(refused) = refused {
-            let words = String::from_utf8_lossy(&refused.body).into_owned();
-            assert!(words.contains("server.max_calls_per_peer"), "{words}");
+            let text = String::from_utf8_lossy(&refused.body).into_owned();
+            assert!(text.contains("server.max_calls_per_peer"), "{text}");
             assert!(refused.header.is_not_executed);
         }
         assert_eq!(rig.watch.try_next(), None);

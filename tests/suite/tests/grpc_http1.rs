@@ -18,7 +18,8 @@ use farcall_suite::interop_proto::{
     StreamingInputCallResponse, StreamingOutputCallRequest, StreamingOutputCallResponse,
 };
 use farcall_testkit::certificates::{Authority, Leaf, Wanted};
-use rpc_core::connect::{Alpn, ClientConfig, OpenStream as _};
+use rpc_core::client::{ClientConfig, OpenStream as _};
+use rpc_core::connect::Alpn;
 use rpc_transport_tcp::TcpConnector;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -98,7 +99,7 @@ struct Running {
     authority: String,
     shutdown: oneshot::Sender<()>,
     serving: tokio::task::JoinHandle<()>,
-    /// How each stream of requests ended.
+    /// The end of each stream of requests.
     ended: mpsc::UnboundedReceiver<bool>,
 }
 
@@ -114,7 +115,7 @@ async fn serve(builder: ServerBuilder) -> Running {
     Running { authority, shutdown, serving, ended }
 }
 
-/// What is answered to these bytes, up to the end of the connection.
+/// Returns the answer to these bytes, up to the end of the connection.
 async fn ask(running: &Running, request: impl AsRef<[u8]>) -> Vec<u8> {
     let mut stream = within(TcpStream::connect(&running.authority)).await.unwrap();
     stream.write_all(request.as_ref()).await.unwrap();
@@ -183,11 +184,11 @@ async fn what_is_neither_a_probe_nor_grpc_web_is_answered_by_name() {
         ("POST /", "content-type: text/plain\r\ncontent-length: 0\r\n", 415),
         ("POST /", "content-type: application/grpc\r\ncontent-length: 0\r\n", 505),
     ] {
-        let (answered, words) = code_of(&running, line, headers).await;
+        let (answered, message) = code_of(&running, line, headers).await;
         assert_eq!(answered, code, "{line}");
         assert!(
-            words.starts_with("This is the port of a farcall server. It takes gRPC"),
-            "{words}"
+            message.starts_with("This is the port of a farcall server. It takes gRPC"),
+            "{message}"
         );
     }
     // hyper's own answers: what is not HTTP, and a head that is too long.
@@ -282,7 +283,7 @@ async fn grpc_web_calls_unary_and_server_streaming_methods() {
     assert!(split(&answer).0.contains("grpc-status: 12"), "{}", String::from_utf8_lossy(&answer));
 }
 
-/// What base64 stands for that may be padded within, as where its parts are encoded alone.
+/// Decodes base64 that may be padded in the middle, where its parts were encoded separately.
 fn decoded(text: &[u8]) -> Bytes {
     let groups = text.chunks(4).map(|group| BASE64.decode(group).unwrap());
     groups.flatten().collect()
@@ -324,7 +325,7 @@ async fn grpc_web_may_come_and_go_in_base64() {
     assert!(head.contains("grpc-status: 13"), "{}", String::from_utf8_lossy(&answer));
 }
 
-/// As over HTTP/2: a status keeps its code, and metadata is refused as a whole.
+/// Over HTTP/2, too, a status keeps its code, and metadata is refused as a whole.
 #[tokio::test]
 async fn grpc_web_headers_beyond_the_limit_are_cut_or_refused() {
     let running = serve(Server::builder()).await;

@@ -228,7 +228,7 @@ async fn a_name_of_grpc_servers_behaves_as_many() {
 }
 
 #[tokio::test]
-async fn a_name_of_grpc_servers_with_tls_is_checked_and_behaves_as_many() {
+async fn a_name_of_grpcs_servers_is_verified_and_balanced() {
     let authority = Authority::new("names").expect("it is made");
     let leaf = authority.issue(Wanted::named("shop.test")).expect("it is issued");
     let identity = Identity::from_pem(leaf.cert, leaf.key);

@@ -30,7 +30,7 @@ fn node(levels: usize) -> Node {
     (0..levels).fold(Node::default(), |inner, _| Node { inner: Some(Box::new(inner)), wanted: 0 })
 }
 
-/// As generated code counts.
+/// Counts nesting as generated code does.
 fn is_too_deep(message: &dyn Any) -> bool {
     let Some(mut node) = message.downcast_ref::<Node>() else { return false };
     let mut levels = 0;

@@ -48,7 +48,7 @@ const IDLE_MAX: u64 = 26 << 10;
 /// The most that a call counts beside its messages, in bytes.
 const CALL_MAX: u64 = 8 << 10;
 
-/// What a handler saw.
+/// The handler's observation.
 #[derive(Debug, PartialEq, Eq)]
 enum Saw {
     Entered,
@@ -363,8 +363,8 @@ async fn a_server_may_take_no_clients_of_grpc() {
     let builder = builder.add_service(TestServiceService::new(service));
     let running = serve(builder).await;
     let refused = within(Channel::connect(format!("grpc://{}", running.authority))).await;
-    let words = refused.unwrap_err().to_string();
-    assert!(words.contains("closed the connection without a word of HTTP/2"), "{words}");
+    let text = refused.unwrap_err().to_string();
+    assert!(text.contains("closed the connection without a word of HTTP/2"), "{text}");
 }
 
 #[tokio::test]
@@ -440,9 +440,9 @@ async fn a_message_is_inflated_to_no_more_than_the_longest_one() {
     let mut client = running.client().await.send_compressed(CompressionEncoding::Gzip);
     let status = within(client.unary_call(bomb(64 << 20))).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
-    let words = "the request's message, inflated, is over the server's limit of 1048576 bytes \
+    let text = "the request's message, inflated, is over the server's limit of 1048576 bytes \
                  (limits.max_message_len)";
-    assert_eq!(status.message(), words);
+    assert_eq!(status.message(), text);
     within(client.unary_call(bomb(1_000_000))).await.expect("the connection goes on");
 }
 
@@ -459,7 +459,7 @@ async fn clients_over_a_channel_inflate_no_more_than_they_may() {
     within(client.unary_call(bomb(90_000))).await.expect("it is not too long");
 }
 
-/// What a compressed message becomes is known when it is there, which is too late.
+/// A compressed message's inflated length is known only when it has arrived, which is too late.
 #[tokio::test]
 async fn a_compressed_message_counts_what_it_may_become() {
     let (service, _seen) = Waiting::new();
@@ -482,8 +482,8 @@ async fn a_compressed_message_counts_what_it_may_become() {
         answers.push(answer);
     }
     let (refused, ..) = within(select_all(answers)).await;
-    let words = refused.unwrap().headers()["grpc-message"].to_str().unwrap().to_owned();
-    assert!(words.contains("server.max_memory"), "{words}");
+    let text = refused.unwrap().headers()["grpc-message"].to_str().unwrap().to_owned();
+    assert!(text.contains("server.max_memory"), "{text}");
 }
 
 /// Of each length of a response and each window: those that hyper keeps, and those that h2 does.
@@ -538,7 +538,7 @@ async fn a_response_counts_until_its_client_takes_it() {
 
 /// Streams in numbers, opened and reset at once: CVE-2023-44487.
 #[tokio::test]
-async fn a_client_that_resets_its_streams_in_numbers_loses_its_connection() {
+async fn a_rapid_reset_client_loses_its_connection() {
     let (service, _seen) = Waiting::new();
     let running = serve(Server::builder().add_service(TestServiceService::new(service))).await;
     let stream = TcpStream::connect(&running.authority).await.unwrap();

@@ -1,5 +1,5 @@
-//! What tonic's ecosystem has, over farcall's transports: health, reflection, `Routes` under
-//! layers, compression; and requests that break off.
+//! tonic's ecosystem over farcall's transports: health, reflection, `Routes` under layers,
+//! compression, and requests that break off.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -103,7 +103,7 @@ async fn with_health_and_reflection() -> (HealthReporter, ServerBuilder) {
 }
 
 #[tokio::test]
-async fn health_is_told_to_farcalls_stub_and_tonics_client_over_every_transport() {
+async fn health_is_served_to_both_clients_over_every_transport() {
     for address in addresses() {
         let (reporter, builder) = with_health_and_reflection().await;
         let server = serve(builder, &address).await;
@@ -133,7 +133,7 @@ async fn health_is_told_to_farcalls_stub_and_tonics_client_over_every_transport(
 /// A watcher is told first, and has its answer before its connection ends. Its watch is a call in
 /// flight, which ends when the reporter forgets the service.
 #[tokio::test]
-async fn a_watcher_is_told_that_its_server_drains_over_every_transport() {
+async fn a_health_watcher_hears_of_a_drain_over_every_transport() {
     for address in addresses() {
         let (mut reporter, builder) = with_health_and_reflection().await;
         let builder = builder.on_drain(async move {
@@ -240,7 +240,7 @@ fn the_descriptor_set_says_what_methods_are() {
     assert_eq!(described.methods[0].idempotency, Idempotency::Unknown);
 }
 
-/// What a handler of requests saw.
+/// The observation of a handler of requests.
 #[derive(Debug, PartialEq, Eq)]
 enum Saw {
     Message(usize),
@@ -344,7 +344,7 @@ fn framed() -> Bytes {
     [&[0][..], &len, &message].concat().into()
 }
 
-/// What the handler sees of a body that comes so, and how the call ends.
+/// Returns the handler's view of such a body, and the end of the call.
 async fn input_call(
     over: &mut GrpcOver<Channel>,
     seen: &mut mpsc::UnboundedReceiver<Saw>,
@@ -515,7 +515,7 @@ async fn a_call_by_path_ends_with_its_deadline() {
 
 /// Layers and callers of any type carry such calls, too.
 #[tokio::test]
-async fn calls_by_path_pass_layers_and_callers_whose_type_is_forgotten() {
+async fn calls_by_path_pass_layers_and_boxed_callers() {
     let (_reporter, builder) = with_health_and_reflection().await;
     let server = serve(builder, &addresses()[0]).await;
     let layered = server.channel.clone().layer(tower::util::MapRequestLayer::new(

@@ -17,7 +17,8 @@ use farcall_suite::interop_proto::test_service_rpc::{TestServiceService, TestSer
 use farcall_suite::interop_proto::test_service_server::{TestService, TestServiceServer};
 use farcall_suite::interop_proto::{Empty, SimpleRequest, SimpleResponse};
 use farcall_testkit::certificates::{Authority as Issuer, Leaf, Wanted};
-use rpc_core::connect::{Alpn, ClientConfig, OpenStream as _};
+use rpc_core::client::{ClientConfig, OpenStream as _};
+use rpc_core::connect::Alpn;
 use rpc_transport_tcp::TcpConnector;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -234,7 +235,7 @@ async fn rules_of_access_hold_for_clients_of_grpc() {
 }
 
 #[tokio::test]
-async fn calls_in_flight_over_tls_are_answered_when_the_server_shuts_down() {
+async fn a_shutdown_answers_tls_calls_in_flight() {
     let (authority, service) = (Authority::new(), Who::default());
     let builder = Server::builder().tls(&authority.server()).max_calls(1);
     let running = serve_with(builder, service.clone()).await;
@@ -302,9 +303,9 @@ async fn a_channel_to_grpcs_reads_its_files_again() {
     std::fs::write(&file, other.0.pem()).unwrap();
     let tls = ClientTls::new(ClientTlsConfig::default().with_ca(&*file)).unwrap();
     let address = format!("grpcs://{}", running.authority);
-    let words = refused(&address, &tls).await;
+    let text = refused(&address, &tls).await;
     let expected = format!("the TLS handshake with {address} failed: the server's certificate");
-    assert!(words.starts_with(&expected), "{words}");
+    assert!(text.starts_with(&expected), "{text}");
     std::fs::write(&file, authority.0.pem()).unwrap();
     tls.reload().unwrap();
     std::fs::remove_file(&file).unwrap();
@@ -315,12 +316,12 @@ async fn a_channel_to_grpcs_reads_its_files_again() {
 async fn a_server_with_tls_and_no_grpc_is_told_by_name() {
     let authority = Authority::new();
     let running = serve(Server::builder().grpc_clients(false).tls(&authority.server())).await;
-    let words = refused(&format!("grpcs://{}", running.authority), &authority.client()).await;
-    assert!(words.ends_with("the server speaks TLS, and not gRPC over it (ALPN h2)"), "{words}");
+    let text = refused(&format!("grpcs://{}", running.authority), &authority.client()).await;
+    assert!(text.ends_with("the server speaks TLS, and not gRPC over it (ALPN h2)"), "{text}");
     // A server of gRPC where one of farcall is expected.
     let tonics = serve_by_tonic(Some(authority.tonic_server())).await;
-    let words = refused(&format!("tcp://{tonics}"), &authority.client()).await;
-    assert!(words.ends_with("and not farcall over it (ALPN farcall/1)"), "{words}");
+    let text = refused(&format!("tcp://{tonics}"), &authority.client()).await;
+    assert!(text.ends_with("and not farcall over it (ALPN farcall/1)"), "{text}");
 }
 
 #[tokio::test]
@@ -336,12 +337,12 @@ async fn tls_on_one_side_alone_is_told_by_name() {
         }
         Err(error) => Err(format!("{error:?}")),
     };
-    let words = refused_call.unwrap_err();
-    assert!(words.contains("this port requires TLS"), "{words}");
+    let text = refused_call.unwrap_err();
+    assert!(text.contains("this port requires TLS"), "{text}");
     let refused_plain = within(Channel::connect(format!("grpc://{}", with_tls.authority))).await;
-    let words = refused_plain.unwrap_err().to_string();
+    let text = refused_plain.unwrap_err().to_string();
     let expected = "the server takes no connection (GOAWAY): a port with TLS is at grpcs://";
-    assert!(words.ends_with(expected), "{words}");
+    assert!(text.ends_with(expected), "{text}");
     // HTTP/1.
     let mut stream = TcpStream::connect(&with_tls.authority).await.unwrap();
     stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
@@ -349,14 +350,14 @@ async fn tls_on_one_side_alone_is_told_by_name() {
     within(stream.read_to_string(&mut answer)).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 400 ") && answer.ends_with("TLS\n"), "{answer}");
     // TLS, at a port without it.
-    let words = refused(&format!("grpcs://{}", without.authority), &authority.client()).await;
+    let text = refused(&format!("grpcs://{}", without.authority), &authority.client()).await;
     assert!(
-        words.ends_with("the server speaks farcall without TLS, and this channel has `tls` set")
+        text.ends_with("the server speaks farcall without TLS, and this channel has `tls` set")
     );
     assert!(try_tonic(&without, authority.tonic_client()).await.is_err());
     let tonics = serve_by_tonic(None).await;
-    let words = refused(&format!("grpcs://{tonics}"), &authority.client()).await;
-    assert!(words.contains("the server speaks HTTP/2 without TLS: "), "{words}");
+    let text = refused(&format!("grpcs://{tonics}"), &authority.client()).await;
+    assert!(text.contains("the server speaks HTTP/2 without TLS: "), "{text}");
 }
 
 /// A middleman could else have a client's bytes taken for another protocol's.
@@ -370,7 +371,7 @@ async fn a_client_that_agrees_on_grpc_and_speaks_farcall_is_refused() {
     assert!(refused.contains("closed the connection"), "{refused}");
 }
 
-/// How much a client has said when it says no more.
+/// The point at which a client falls silent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Said {
     /// The head of a record of TLS.

@@ -196,7 +196,7 @@ async fn a_request_that_breaks_off_runs_no_handler() {
 /// To read such a message wakes the task of the connection, which would lie in the LIFO slot of the
 /// blocked thread.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_handler_that_blocks_holds_up_no_other_call_of_its_connection() {
+async fn a_blocking_handler_delays_no_other_call() {
     let mut rig = Rig::new().await;
     for len in [10, 60 << 10].repeat(20) {
         let (blocked, mut body) = rig.begin("UnaryCall", &[]).await;

@@ -13,8 +13,7 @@ use farcall_suite::proto::{EchoRequest, ParkRequest};
 use farcall_suite::raw_peer::{RawPeer, frame, hello_bytes, record};
 use prost::Message;
 use rpc_core::Channel;
-use rpc_core::client::Connect;
-use rpc_core::connect::ClientConfig;
+use rpc_core::client::{ClientConfig, Connect};
 use rpc_core::layer::TraceLayer;
 use rpc_core::wire::hello::{self, Declined, Hello, Offer};
 use rpc_core::wire::outcome::Outcome;
@@ -30,13 +29,13 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 const WHOLE: u8 = 1;
 
-/// How a line begins that a peer has made up.
+/// Beginning of a line that a peer has forged.
 const FORGED: &str = "FORGED";
 
 /// The longest line: one or two fields of a peer of 512 bytes each, and some words of ours.
 const LINE_LEN_MAX: usize = 2 << 10;
 
-/// What all threads have logged.
+/// The log of all threads.
 static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
 struct Logged;
@@ -52,7 +51,7 @@ impl io::Write for Logged {
     }
 }
 
-/// What peers write: `mark` says where it was found.
+/// Returns a peer's text. `mark` shows where it was found.
 fn poison(mark: &str) -> String {
     format!("{mark}\n{FORGED} {mark}\r\u{1b}[2J\u{1b}[31m\u{7}\u{9b}1m\u{202e}\u{2028}{mark}")
 }
@@ -157,7 +156,8 @@ fn response(block: &[u8]) -> Vec<u8> {
     with_block(header, block)
 }
 
-/// What a server says to a client: its Hello, and its answer to the first call. `None` closes.
+/// Returns a server's bytes to a client: its Hello, and its answer to the first call. `None`
+/// closes.
 fn scripts() -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
     let methods = || SERVICE.methods.iter().map(|it| it.path.to_owned()).collect::<Vec<_>>();
     let good = hello_bytes([methods(), vec![poison("method"), long("method")]].concat());

@@ -48,7 +48,7 @@ fn values(lines: &[String], field: &str) -> Vec<u64> {
     lines.iter().filter_map(value).collect()
 }
 
-/// How many events lines tell of: themselves, and those that were left out before them.
+/// Counts the events that lines report: themselves, and those suppressed before them.
 fn events(lines: &[String]) -> u64 {
     let themselves = lines.iter().filter(|line| !line.contains("lines were left out")).count();
     values(lines, "left_out").iter().sum::<u64>() + themselves as u64

@@ -11,8 +11,7 @@ use farcall_suite::{Event, Probe, Watch, payload};
 use futures::stream;
 use rpc_core::Channel;
 use rpc_core::Limits;
-use rpc_core::client::CallRules;
-use rpc_core::connect::ClientConfig;
+use rpc_core::client::{CallRules, ClientConfig};
 use rpc_transport_tcp::{StreamConnector, StreamListener};
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
@@ -23,7 +22,7 @@ use tokio_util::task::AbortOnDropHandle;
 /// No wait of these tests is longer.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What a pipe holds each way: less than a piece of a large frame.
+/// Capacity of a pipe in each direction: less than a piece of a large frame.
 const PIPE_LEN: usize = 10_000;
 
 const LARGE: usize = 8 << 20;

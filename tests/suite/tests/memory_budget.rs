@@ -1,5 +1,5 @@
-//! What clients that do not read, or do not go on, can make a server keep, over TCP, and an honest
-//! client beside them.
+//! The memory that clients can make a server keep over TCP when they do not read, or do not go on,
+//! next to an honest client.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -36,8 +36,8 @@ const STREAMS: u64 = 60;
 /// The messages of a stream. The memory of a frame of that length is not rounded up.
 const MESSAGE_LEN: usize = 3000;
 
-/// What else the process may grow by meanwhile: two tests beside this one have a budget each, and
-/// there are buffers and tasks.
+/// Further growth of the process meanwhile: two other tests have a budget each, and there are
+/// buffers and tasks.
 const MARGIN: u64 = 2 * MAX_MEMORY + (32 << 20);
 
 const WHOLE: u8 = 1;
@@ -172,8 +172,7 @@ async fn check_returned(server: &Server) {
 }
 
 #[tokio::test]
-async fn answers_that_are_not_read_are_bounded_for_all_connections_together() -> Result<(), Failure>
-{
+async fn unread_answers_are_bounded_over_all_connections() -> Result<(), Failure> {
     let rig = Rig::start().await?;
     let honest = rig.honest().await?;
     check_honest(&honest).await?;
@@ -199,8 +198,7 @@ async fn answers_that_are_not_read_are_bounded_for_all_connections_together() ->
 }
 
 #[tokio::test]
-async fn large_requests_that_do_not_come_are_bounded_for_all_connections_together()
--> Result<(), Failure> {
+async fn announced_requests_are_bounded_over_all_connections() -> Result<(), Failure> {
     let rig = Rig::start().await?;
     let honest = rig.honest().await?;
     let first = |call: u32| {
@@ -226,8 +224,7 @@ async fn large_requests_that_do_not_come_are_bounded_for_all_connections_togethe
 /// A client fills the windows of its streams, and its handlers read nothing, since the client reads
 /// no echo.
 #[tokio::test]
-async fn streams_that_no_handler_reads_are_bounded_for_all_connections_together()
--> Result<(), Failure> {
+async fn unread_streams_are_bounded_over_all_connections() -> Result<(), Failure> {
     let rig = Rig::start().await?;
     let honest = rig.honest().await?;
     let mut established = Chat::start(&honest).await?;

@@ -1,5 +1,6 @@
-//! What hostile clients made a server allocate, counted by the allocator: it is what the budget
-//! counts, and it goes back to the allocator when they have gone, but for what a pool keeps.
+//! The allocations that hostile clients cause in a server, counted by the allocator. They equal the
+//! budget's count, and are freed when the clients have gone, except for the memory that a pool
+//! keeps.
 
 use std::time::Duration;
 
@@ -22,10 +23,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 const WHOLE: u8 = 1;
 const FIRST: u8 = 2;
 
-/// What the transport of TCP keeps of memory that was used, for the next frames, at most.
+/// Maximum bytes of used memory that the TCP transport keeps for the next frames.
 const POOL_KEEPS: u64 = 256 << 20;
 
-/// What tables, buffers of sockets and the tests themselves may differ by.
+/// Bytes by which tables, sockets' buffers and the tests themselves may differ.
 const SLACK: u64 = 1 << 20;
 
 fn allocated() -> u64 {

@@ -1,4 +1,4 @@
-//! What the server does by itself, seen by a client that does nothing but write and read frames.
+//! The server's own frames, as a client sees them that only writes and reads frames.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ fn echo(call: u64, payload: &'static [u8]) -> Vec<u8> {
     frame(FrameKind::Request, call, method("/Echo"), &request.encode_to_vec())
 }
 
-/// That the connection still works.
+/// Checks that the connection still works.
 async fn check_echo(client: &mut RawPeer, call: u64) -> Result<(), Failure> {
     client.send(&record(WHOLE, 0, &echo(call, b"still here"))).await?;
     let answer = answer(client).await?;

@@ -1,6 +1,6 @@
-//! What connections take of a lane is back when they have ended, whatever became of them: entries
-//! of the completion queue, receive slots, places, send slots and memory for large frames. A share
-//! that is not given back costs a process its RDMA after some time, without any attacker.
+//! Ended connections return everything that they took of a lane: entries of the completion queue,
+//! receive slots, places, send slots and memory for large frames. A share that is not returned
+//! would cost a process its RDMA after some time, without any attacker.
 
 // Clippy's exemption for tests does not reach their helpers.
 #![allow(clippy::unwrap_used)]
@@ -36,7 +36,7 @@ async fn echo(channel: &Channel, len: usize) {
     assert!(reply.payload == sent, "{len} bytes came back differently");
 }
 
-/// What a lane of these rules has claimed or lent when it has no connection.
+/// Returns true if the lane has claimed and lent as much as a new one.
 fn is_initial(lane: &LaneInfo) -> bool {
     lane.connection_count == 0
         && lane.claimed_entries == lane.receive_slots
@@ -69,7 +69,7 @@ fn network() -> SimNetwork {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_falls_back_two_thousand_times_is_still_on_rdma() {
+async fn a_process_is_on_rdma_after_2000_fallbacks() {
     bounded(async {
         let network = network();
         let [client, server] = [(); 2].map(|()| Rdma::simulated(&network, RdmaConfig::default()));

@@ -14,7 +14,8 @@ use farcall::{LaneInfo, RdmaConfig, Server};
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::{Probe, payload};
-use rpc_core::connect::{Candidate, ClientConfig, Declined, PendingOffer, Upgrade, UpgradePolicy};
+use rpc_core::client::ClientConfig;
+use rpc_core::connect::{Candidate, Declined, PendingOffer, Upgrade, UpgradePolicy};
 use rpc_core::inproc::{InprocConnector, InprocListener};
 use rpc_core::transport::Addresses;
 use rpc_transport_rdma::RdmaUpgrade;
@@ -32,7 +33,7 @@ const DEATH_INTERVAL: Duration = Duration::from_millis(10);
 /// Of the simulation's time, for one call: far longer than it takes, and bounded.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 
-/// As the specification has it, from a device that is known to take receives in order.
+/// The specified behavior, on a device that is known to take receives in order.
 const ORDERED: ReceiveDrain = {
     let mut drain = ReceiveDrain::SPECIFIED;
     drain.order = ReceiveOrder::Posted;
@@ -42,7 +43,7 @@ const ORDERED: ReceiveDrain = {
 /// A driver in words, what farcall knows of it, and what it does.
 type Driver = (&'static str, ReceiveDrain, fn(&mut SimFaults));
 
-/// What drivers do, each by itself and then together.
+/// The behavior of drivers, each alone and then all together.
 const DRIVERS: [Driver; 6] = [
     ("as specified", ORDERED, |_| ()),
     ("purges", ORDERED, |faults| faults.purge_on_destroy = 1.0),
@@ -191,7 +192,7 @@ fn lane(scene: &Scene) -> LaneInfo {
 
 #[test]
 fn two_thousand_deaths_cost_a_lane_no_slot_whatever_the_driver() {
-    for (words, drain, change) in DRIVERS {
+    for (text, drain, change) in DRIVERS {
         run(
             || Scene::new(drain, change, 0),
             async |scene| {
@@ -210,18 +211,18 @@ fn two_thousand_deaths_cost_a_lane_no_slot_whatever_the_driver() {
                 call(&scene.channel()).await;
                 let LaneInfo { activity, missing_slots, connection_count, .. } = lane(scene);
                 let (lost, reclaimed) = (activity.slots_lost, activity.slots_reclaimed);
-                println!("{words}: {lost} lost, {reclaimed} used again, {missing_slots} missing");
+                println!("{text}: {lost} lost, {reclaimed} used again, {missing_slots} missing");
                 assert!(connection_count <= 2);
-                assert_eq!((reclaimed, missing_slots), (lost, 0), "{words}");
-                assert!(lost >= scene.network.counters().lost_receives, "{words}");
+                assert_eq!((reclaimed, missing_slots), (lost, 0), "{text}");
+                assert!(lost >= scene.network.counters().lost_receives, "{text}");
             },
         );
     }
 }
 
 #[test]
-fn peers_that_never_finish_a_message_wear_lanes_out_and_keep_no_client_out() {
-    for (words, drain, change) in [DRIVERS[4], DRIVERS[5], UNKNOWN] {
+fn unfinished_messages_wear_lanes_but_exclude_no_client() {
+    for (text, drain, change) in [DRIVERS[4], DRIVERS[5], UNKNOWN] {
         run(
             || Scene::new(drain, change, 2),
             async |scene| {
@@ -232,7 +233,7 @@ fn peers_that_never_finish_a_message_wear_lanes_out_and_keep_no_client_out() {
                 call(&scene.channel()).await;
                 let lanes = scene.server.lanes();
                 let missing: Vec<_> = lanes.iter().map(|lane| lane.missing_slots).collect();
-                println!("{words}: {missing:?} slots missing");
+                println!("{text}: {missing:?} slots missing");
             },
         );
     }
@@ -241,7 +242,7 @@ fn peers_that_never_finish_a_message_wear_lanes_out_and_keep_no_client_out() {
 /// A connection that has queue pairs which never receive may have any of the receives that died:
 /// they stay in doubt as long as it lives, and new connections get another lane.
 #[test]
-fn a_lane_that_misses_a_tenth_is_replaced_for_new_connections_and_serves_its_own() {
+fn a_worn_lane_keeps_its_connections_and_takes_no_new_ones() {
     let (_, drain, change) = DRIVERS[4];
     run(
         || Scene::new(drain, change, 2),

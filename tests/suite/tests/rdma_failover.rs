@@ -48,7 +48,7 @@ const TASK_COUNT: u64 = 4;
 /// Calls that each task makes before the cut, and again after it, and again after the return.
 const CALLS_A_PHASE: u64 = 20;
 
-/// How often the path dies.
+/// Number of times that the path dies.
 const ROUND_COUNT: u64 = 3;
 
 /// Drops what RoCE sends, where it comes in, until it is dropped itself.
@@ -63,10 +63,10 @@ impl Blackhole {
     fn rules(verb: &str) {
         for interface in ["v0", "v1"] {
             let rule = ["pref", "0", "iif", interface, "ipproto", UDP, "dport", "4791"];
-            let words = [&["rule", verb], &rule[..], &["blackhole"]].concat();
-            let output = Command::new("ip").args(&words).output().expect("the program `ip`");
+            let text = [&["rule", verb], &rule[..], &["blackhole"]].concat();
+            let output = Command::new("ip").args(&text).output().expect("the program `ip`");
             let said = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "ip {}: {said}", words.join(" "));
+            assert!(output.status.success(), "ip {}: {said}", text.join(" "));
         }
     }
 }
@@ -77,7 +77,7 @@ impl Drop for Blackhole {
     }
 }
 
-/// What came of the calls of one kind.
+/// The results of the calls of one kind.
 #[derive(Debug, Default)]
 struct Tally {
     answered: AtomicU64,

@@ -58,7 +58,7 @@ async fn both_sides_of_a_process_share_one_opening_of_the_device() {
 }
 
 #[tokio::test]
-async fn a_listener_of_the_program_is_served_by_the_devices_of_its_server() {
+async fn a_programs_listener_uses_its_servers_devices() {
     let network = network();
     let [of_server, of_client] = [(); 2].map(|()| Rdma::simulated(&network, RdmaConfig::default()));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

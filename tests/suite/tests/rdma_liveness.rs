@@ -24,8 +24,8 @@ use tokio::task::JoinHandle;
 
 const KEEPALIVE: Keepalive = Keepalive::new(Duration::from_secs(1), Duration::from_secs(2));
 
-/// What the documentation of [`Keepalive`] promises, 5 s for a queue pair that does not drain, and
-/// as much again for emulated processors.
+/// The time that the documentation of [`Keepalive`] promises, 5 s for a queue pair that does not
+/// drain, and as much again for emulated processors.
 const BOUND: Duration = Duration::from_secs(2 * (2 + 2 + 5));
 
 /// Between two looks at a condition that nothing announces.

@@ -1,5 +1,5 @@
-//! What an application keeps of a simulated device that is gone: nothing by an idle
-//! channel, and what it was given by a message that it keeps.
+//! Resources that an application keeps of a lost simulated device: none through an idle channel,
+//! and those of a message that it keeps.
 
 // Clippy's exemption for tests does not reach their helpers.
 #![allow(clippy::unwrap_used)]

@@ -1,9 +1,9 @@
-//! What one slow peer costs the others of a device, for everything that all its connections have
-//! in common: bytes of READs, memory that is read into, memory that is sent from. The others keep
-//! at least half of their rate, and in the end everything is back.
+//! The cost of one slow peer to the others of a device, for everything that all its connections
+//! share: bytes of READs, memory that is read into, memory that is sent from. The others keep at
+//! least half of their rate, and in the end everything is returned.
 //!
-//! The network is simulated and the clock stands still while anything can run, so that a rate is
-//! what the protocol makes of the network, whatever the machine does.
+//! The network is simulated, and the clock stands still while anything can run. So a rate follows
+//! from the protocol and the network, whatever the machine does.
 
 // Clippy's exemption for tests does not reach their helpers.
 #![allow(clippy::unwrap_used)]
@@ -19,7 +19,8 @@ use farcall_suite::proto::{EchoRequest, ProduceRequest};
 use farcall_suite::{Probe, payload};
 use futures::StreamExt;
 use futures::stream;
-use rpc_core::connect::{Candidate, ClientConfig, Declined, PendingOffer, Upgrade, UpgradePolicy};
+use rpc_core::client::ClientConfig;
+use rpc_core::connect::{Candidate, Declined, PendingOffer, Upgrade, UpgradePolicy};
 use rpc_core::inproc::{InprocConnector, InprocListener};
 use rpc_core::transport::Addresses;
 use rpc_transport_rdma::{LaneInfo, RdmaUpgrade};
@@ -44,8 +45,8 @@ const AT_A_TIME: usize = 4;
 const SLOW_CONNECTIONS: usize = 3;
 const SLOW_AT_A_TIME: u64 = 32;
 
-/// How much later than others the slow peer answers a READ: twenty round trips of a clock that
-/// counts milliseconds, and less than what a queue pair takes for lost.
+/// Delay of the slow peer's answers to READs: twenty round trips of a clock that counts
+/// milliseconds, and less than the time after which a queue pair retransmits.
 const READ_DELAY: Duration = Duration::from_millis(40);
 
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
@@ -174,7 +175,7 @@ fn download(stub: ProbeStub<Channel>) -> futures::future::BoxFuture<'static, Res
     Box::pin(async move { stub.produce(request).await.map(drop) })
 }
 
-/// How long the calls take together.
+/// Returns the time that the calls take together.
 async fn measure(stub: &ProbeStub<Channel>, call: Call) -> Duration {
     let before = Instant::now();
     let calls = stream::iter((0..CALLS).map(|_| call(stub.clone())));
@@ -230,7 +231,7 @@ async fn bounded(test: impl Future<Output = ()>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_answers_reads_slowly_leaves_bytes_of_reads_to_others() {
+async fn a_slow_reader_leaves_read_bytes_to_others() {
     let rig = Rig::new("reads", config(), config());
     let test = compare(("reads", rig), upload, async |rig, stubs| {
         rig.slow_device.delay_reads(READ_DELAY);
@@ -242,7 +243,7 @@ async fn a_peer_that_answers_reads_slowly_leaves_bytes_of_reads_to_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_answers_reads_slowly_leaves_memory_to_read_into_to_others() {
+async fn a_slow_reader_leaves_read_memory_to_others() {
     let mut server = config();
     // Memory is short, and bytes of READs are not.
     server.max_sink_bytes = 8 << 20;
@@ -258,7 +259,7 @@ async fn a_peer_that_answers_reads_slowly_leaves_memory_to_read_into_to_others()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_releases_nothing_leaves_memory_to_send_from_to_others() {
+async fn a_peer_that_never_releases_leaves_send_memory_to_others() {
     let mut server = config();
     server.max_source_bytes = 8 << 20;
     // It keeps what it was given, so that it has no memory for what it is offered after that.

@@ -36,7 +36,7 @@ async fn serve(scheme: &str, rdma: &Rdma) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_device_whose_reads_are_not_trusted_is_declined_with_the_reason() {
+async fn a_device_with_untrusted_reads_is_declined() {
     let network = network();
     let rdma = || Rdma::simulated(&network, RdmaConfig::default());
     let address = serve("auto", &rdma()).await;
@@ -70,7 +70,7 @@ async fn foreign_bytes(stub: &ProbeStub<Channel>, seeds: u64) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_short_read_leaves_out_is_never_what_another_connection_received() {
+async fn a_short_read_never_exposes_another_connections_bytes() {
     let network = network();
     let config = RdmaConfig::default().with_allow_untrusted_reads(true);
     let [server, client] = [(); 2].map(|()| Rdma::simulated(&network, config.clone()));

@@ -1,5 +1,5 @@
-//! How often a channel connects to a server that is not there, or of no use, on a clock that the
-//! test owns; and that a server which comes back is found.
+//! The frequency of a channel's attempts to reach a server that is gone or of no use, on a clock
+//! that the test owns; and that a server which returns is found.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,11 +10,11 @@ use farcall_suite::Probe;
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use futures::future::BoxFuture;
-use rpc_core::client::{Connect, Established};
-use rpc_core::connect::{self, ClientConfig, ConnectError, ServerHandshake, Wanted};
+use rpc_core::client::{ClientConfig, Connect, Established};
+use rpc_core::connect::{ConnectError, Wanted};
 use rpc_core::inproc::{InprocConnector, InprocListener};
 use rpc_core::memory::MemoryShare;
-use rpc_core::server::Listen;
+use rpc_core::server::{self, Listen, ServerHandshake};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -110,8 +110,8 @@ async fn a_dead_port_is_tried_a_few_times_a_minute() {
     let (attempts, last) = client.storm().await;
     println!("dead port: {attempts} attempts in 60 s; the last call: {last}");
     assert!(attempts <= ATTEMPTS_A_MINUTE, "{attempts} attempts");
-    let words = last.message();
-    assert!(words.contains(reason) && words.contains("tries again in"), "{last}");
+    let text = last.message();
+    assert!(text.contains(reason) && text.contains("tries again in"), "{last}");
     assert!(NotExecuted::is_said_by(&last), "{last:?}");
 }
 
@@ -145,7 +145,7 @@ async fn a_server_that_says_hello_and_closes_counts_as_dead() {
         };
         while let Ok(Some(bootstrap)) = listener.accept().await {
             drop(
-                connect::accept(bootstrap, &server, &MemoryShare::default())
+                server::accept(bootstrap, &server, &MemoryShare::default())
                     .await
                     .expect("a good client"),
             );
@@ -222,9 +222,9 @@ async fn a_call_may_wait_for_a_server_that_comes() {
     let start = Instant::now();
     let late = client.echo_within(Duration::from_secs(5)).await.expect_err("no server listens");
     assert_eq!((late.code(), start.elapsed()), (Code::DeadlineExceeded, Duration::from_secs(5)));
-    let words = late.message();
+    let text = late.message();
     assert!(
-        words.contains("had no connection within 5s (") && words.contains("cannot connect to"),
+        text.contains("had no connection within 5s (") && text.contains("cannot connect to"),
         "{late}"
     );
     assert!(NotExecuted::is_said_by(&late), "{late:?}");

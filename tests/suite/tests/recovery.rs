@@ -109,23 +109,23 @@ async fn recovers(channel: &Channel) {
 }
 
 /// Connects a channel, which falls back for a reason that has these words, and is to try again.
-async fn falls_back(channel: &Channel, words: &str) {
+async fn falls_back(channel: &Channel, text: &str) {
     assert_eq!(ask(channel).await.ok(), Some(7));
     let Path::Fallback { transport: "tcp", reason, retry_in: Some(_) } = channel.path() else {
         panic!("{:?}", channel.path())
     };
     println!("{reason}");
-    assert!(reason.contains(words), "{reason}");
+    assert!(reason.contains(text), "{reason}");
     let info = channel.info().expect("it is connected");
     assert!(info.wanted_upgrade && info.fallback_can_pass, "{info:?}");
-    assert!(info.fallback.is_some_and(|reason| reason.contains(words)));
+    assert!(info.fallback.is_some_and(|reason| reason.contains(text)));
 }
 
 /// A reason with these words that a step removes.
-async fn passes<F: Future<Output = ()>>(rig: &Rig, words: &str, mend: impl FnOnce() -> F) {
+async fn passes<F: Future<Output = ()>>(rig: &Rig, text: &str, mend: impl FnOnce() -> F) {
     let (address, serving) = rig.serve("auto://127.0.0.1:0").await;
     let channel = rig.channel(&address);
-    falls_back(&channel, words).await;
+    falls_back(&channel, text).await;
     mend().await;
     recovers(&channel).await;
     assert_eq!(rig.network.violations(), []);

@@ -157,7 +157,7 @@ async fn dns(of: &str) -> Dns {
     Dns::with_resolver(resolver, DnsName::new("shop.test.", port, Scheme::Tcp))
 }
 
-/// As `#[tokio::test]` makes one.
+/// Returns a runtime like that of `#[tokio::test]`.
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("threads")
 }

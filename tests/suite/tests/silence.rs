@@ -19,7 +19,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 const KEEPALIVE: Keepalive = Keepalive::new(Duration::from_millis(300), Duration::from_millis(600));
 
-/// What the documentation of [`Keepalive`] promises, and as much again for a busy machine.
+/// The time that the documentation of [`Keepalive`] promises, and as much again for a busy machine.
 const BOUND: Duration = Duration::from_millis(2 * (2 * 300 + 600));
 
 struct Rig {

@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// Much longer than a peer that reads takes for anything here.
 const PROGRESS_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How often a peer says that it is there.
+/// Interval of a peer's pongs.
 const PONG_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Longer than what the two kernels take for a peer that does not read.
@@ -85,10 +85,10 @@ async fn cut_after(bytes: Vec<u8>) -> Result<Vec<String>, Failure> {
     Ok(log.take_lines())
 }
 
-fn check(lines: &[String], words: &str) {
+fn check(lines: &[String], text: &str) {
     println!("{lines:?}");
     assert_eq!(lines.len(), 1, "it is said once: {lines:?}");
-    assert!(lines[0].contains(words) && lines[0].contains("(progress_timeout)"), "{lines:?}");
+    assert!(lines[0].contains(text) && lines[0].contains("(progress_timeout)"), "{lines:?}");
 }
 
 #[tokio::test]

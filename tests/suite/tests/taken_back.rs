@@ -31,8 +31,8 @@ fn request(len: usize) -> EchoRequest {
     EchoRequest { payload: vec![7; len].into(), ..Default::default() }
 }
 
-/// What the client sends until it has sent all of its first large frame, and given up the other:
-/// the calls of the large frames that have begun, and of the cancels.
+/// Returns the calls of the large frames that the client began, and those of its cancels, until it
+/// has sent all of its first large frame and cancelled the other.
 async fn read(server: &mut RawPeer) -> Result<(Vec<u64>, Vec<u64>), Failure> {
     let (mut begun, mut cancelled) = (Vec::new(), Vec::new());
     let (mut first, mut missing, mut read) = (None, u64::MAX, 0_u64);

@@ -201,7 +201,7 @@ async fn the_last_list_is_kept_while_the_control_plane_is_away() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_rejected_with_the_reason_and_changes_nothing() {
+async fn an_unreadable_resource_is_rejected_and_changes_nothing() {
     let [one, two, _] = three().await;
     let control_plane = ControlPlane::start(&[service([&one])]).await.unwrap();
     let channel = channel(control_plane.address());
@@ -229,15 +229,15 @@ async fn a_control_plane_that_is_not_there_is_named() {
     let channel = builder.scheme(farcall_xds::scheme()).connect_lazy();
     let status = echo(&channel).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
-    let words = [target, format!("grpc://{address}")];
-    assert!(words.iter().all(|it| status.message().contains(it)), "{}", status.message());
+    let pieces = [target, format!("grpc://{address}")];
+    assert!(pieces.iter().all(|it| status.message().contains(it)), "{}", status.message());
 }
 
 /// The environment of a program cannot be changed while it runs, so that this test is run again by
 /// another one, as a process with the bootstrap of a pod.
 const IN_A_POD: &str = "in_a_pod_a_service_is_found_by_its_name";
 
-/// Where the test in the pod is told what to expect.
+/// Variable that tells the test in the pod the expected server.
 const WANTED: &str = "FARCALL_TEST_XDS_SERVER";
 
 #[tokio::test]
@@ -258,9 +258,9 @@ async fn in_a_pod(variable: &str, value: &str, server: &Running) {
     command.args(["--ignored", "--exact", IN_A_POD]).env(variable, value).stdin(Stdio::null());
     command.env(WANTED, format!("tcp://{}", server.address));
     let run = move || bounded::output(&mut command, LIMIT);
-    let words = tokio::task::spawn_blocking(run).await.expect("it does not panic");
-    let words = words.expect("the test in the pod passes");
-    assert!(words.contains("1 passed"), "{words}");
+    let text = tokio::task::spawn_blocking(run).await.expect("it does not panic");
+    let text = text.expect("the test in the pod passes");
+    assert!(text.contains("1 passed"), "{text}");
 }
 
 /// A folder of the test's own. Dropped, it is deleted.

@@ -20,7 +20,7 @@ pub fn payload(seed: u64, len: usize) -> Bytes {
 #[derive(Debug, Clone)]
 pub struct PayloadSource {
     bytes: Bytes,
-    /// What chooses the places.
+    /// Chooses the positions.
     pub random: Rng,
 }
 
@@ -48,14 +48,14 @@ impl PayloadSource {
     }
 }
 
-/// How bytes differ from those that were expected.
+/// A difference between bytes and the expected bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Difference {
     /// The length that was found.
     pub found_len: usize,
     /// The length that was expected.
     pub expected_len: usize,
-    /// How many positions differ, those that only one of both has included.
+    /// Number of positions that differ, including those beyond the shorter of the two.
     pub count: usize,
     /// The first of them.
     pub first: usize,
@@ -120,7 +120,7 @@ mod tests {
         let difference = same_bytes(&found, &expected).unwrap_err();
         assert_eq!((difference.count, difference.first, difference.last), (2, 70, 80));
         let shorter = same_bytes(&expected[..99], &expected).unwrap_err().to_string();
-        let words = "99 bytes instead of 100 bytes, 1 of them differ, from 99 to 99";
-        assert_eq!(shorter, words);
+        let text = "99 bytes instead of 100 bytes, 1 of them differ, from 99 to 99";
+        assert_eq!(shorter, text);
     }
 }

@@ -10,7 +10,7 @@ use rcgen::{
 /// Why a certificate could not be made.
 pub use rcgen::Error as CertificateError;
 
-/// What a certificate is to say.
+/// The contents of a certificate to issue.
 #[derive(Debug, Clone)]
 pub struct Wanted {
     names: Vec<String>,

@@ -1,4 +1,4 @@
-//! What git says of the checkout that a figure is measured of.
+//! The state of the checkout that a figure was measured on.
 
 use std::process::Command;
 use std::time::Duration;

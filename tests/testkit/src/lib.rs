@@ -1,4 +1,4 @@
-//! What the programs that test and measure farcall share.
+//! Tools that the test and benchmark programs of farcall share.
 //!
 //! [`process`] starts child processes within bounds on their time, [`counters`] reads what the
 //! kernel counts, [`calls`] makes payloads and compares them byte by byte, [`certificates`] makes

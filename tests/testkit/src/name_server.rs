@@ -139,7 +139,7 @@ pub fn service(name: &str, target: ServiceTarget<'_>, ttl: u32) -> Result<Record
     Ok(Record::from_rdata(Name::from_ascii(name)?, ttl, RData::SRV(data)))
 }
 
-/// Where a service is to be found, as RFC 2782 has it.
+/// A host and port that offer a service, by RFC 2782.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServiceTarget<'a> {
     /// The name of the host.

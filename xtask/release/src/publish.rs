@@ -16,7 +16,7 @@ use xtask::cargo;
 /// Ten packages and an update of the registry's index: 8 s here.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// What is read of `cargo metadata`.
+/// The parts of `cargo metadata` that are read.
 #[derive(Debug, Deserialize)]
 struct Metadata {
     packages: Vec<Member>,

@@ -9,26 +9,6 @@ use std::process::Command;
 const FOLDERS_LEFT: &[(&str, &[&str])] = &[
     ("benches", &["driver/", "rdma/", "scale/", "tcp/"]),
     ("farcall", &["address/", "resolve/"]),
-    (
-        "rpc-core",
-        &[
-            "balance/",
-            "call/",
-            "calls/",
-            "client/",
-            "compression/",
-            "connect/",
-            "inproc/",
-            "layer/",
-            "limits/",
-            "policy/",
-            "server/",
-            "session/",
-            "stream/",
-            "transport/",
-            "wire/",
-        ],
-    ),
     ("tests/suite", &["behaviours/", "faults/", "harness/", "interop/", "payload/", "soak/"]),
 ];
 

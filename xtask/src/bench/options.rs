@@ -1,4 +1,4 @@
-//! Which figures are asked for, and the driver's arguments for them.
+//! The figures to measure, and the driver's arguments for them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(crate) struct BenchOptions {
     /// Under five minutes for each group.
     #[arg(long, conflicts_with = "full")]
     quick: bool,
-    /// As long as a night allows, with every peer in every measurement.
+    /// Takes as long as a night allows, with every peer in every measurement.
     #[arg(long)]
     full: bool,
     /// Put the figures into this file, in place of older ones with the same numbers.
@@ -37,7 +37,7 @@ pub(crate) enum Group {
 }
 
 impl Group {
-    /// What the numbers of its figures begin with.
+    /// First letter of its figures' numbers.
     fn letter(self) -> char {
         match self {
             Self::Tcp => 'T',
@@ -54,7 +54,7 @@ impl BenchOptions {
         self.only.iter().filter(is_of).cloned().collect()
     }
 
-    /// Whether something of a group is asked for.
+    /// Returns true if any figure of a group is to be measured.
     pub(super) fn wants(&self, group: Group) -> bool {
         let is_chosen = self.group.is_empty() || self.group.contains(&group);
         is_chosen && (self.only.is_empty() || !self.only_of(group).is_empty())

@@ -14,7 +14,7 @@ use farcall_testkit::process::bounded;
 
 use super::user_docs;
 
-/// Where the page stands in the repository.
+/// Path of the page in the repository.
 const PAGE: &str = "docs/api.md";
 
 /// The environment variable that has the page written.
@@ -166,8 +166,8 @@ fn declarations(html: &str) -> Vec<String> {
 
 /// A function's head without the breaks of its lines.
 fn on_one_line(text: &str) -> String {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    words.join(" ").replace(")where ", ") where ").replace("( ", "(").replace(", )", ")")
+    let pieces: Vec<&str> = text.split_whitespace().collect();
+    pieces.join(" ").replace(")where ", ") where ").replace("( ", "(").replace(", )", ")")
 }
 
 /// The text of a piece of HTML, without what folds it.
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_that_two_modules_export_is_there_once_by_its_shortest_path() {
+    fn an_item_of_two_modules_is_listed_by_its_shortest_path() {
         let mut items = Vec::new();
         for path in ["client::Path", "Path", "server::Path"] {
             add(&mut items, path.to_owned(), "pub enum Path".to_owned());

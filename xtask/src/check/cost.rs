@@ -1,11 +1,11 @@
-//! What a step takes: time, and processor time, which says the same on a machine that others use.
+//! The cost of a step: time, and processor time, which stays the same on a busy machine.
 
 use std::time::{Duration, Instant};
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 
-/// What a step took.
+/// The cost of a step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cost {
     /// From its start to its end.
@@ -34,7 +34,7 @@ impl Meter {
         Self { started: Instant::now(), cpu: cpu_of_children() }
     }
 
-    /// What was taken since the start.
+    /// Returns the cost since the start.
     pub fn read(&self) -> Cost {
         let cpu = cpu_of_children().saturating_sub(self.cpu);
         Cost { wall: self.started.elapsed(), cpu }

@@ -22,7 +22,7 @@ pub enum Step {
     /// The RDMA crate linked with libibverbs through rdma-sys: lints, and our declarations of the
     /// ABI against its bindings.
     Linked,
-    /// What users build, for other targets and with the oldest Rust, where rustup has them.
+    /// Builds for other targets and with the oldest Rust, where rustup has them.
     Targets,
     /// All tests that need no RDMA device, documentation's examples and `tidy` among them.
     Unit,
@@ -53,7 +53,7 @@ pub enum Step {
     VmDemo,
     /// The short rows of the fault matrix, in the virtual machine.
     VmFaults,
-    /// What a call may cost in calls into the kernel and in instructions, optimised.
+    /// Counts a call's system calls and instructions in an optimised build.
     Budgets,
     /// The instructions that calls over RDMA take against their budgets, and what greedy clients
     /// get done, in the virtual machine.
@@ -61,7 +61,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// What must be set up for it. The places with RDMA devices have needs of their own.
+    /// Returns what must be set up first. The places with RDMA devices have needs of their own.
     pub(super) fn purposes(self) -> &'static [Purpose] {
         match self {
             Self::Fmt | Self::Deny => &[Purpose::Checks],
@@ -87,7 +87,7 @@ impl Step {
         }
     }
 
-    /// Whether it runs programs on RDMA devices.
+    /// Returns true if the step runs programs on RDMA devices.
     pub(super) fn needs_devices(self) -> bool {
         matches!(
             self,
@@ -187,7 +187,7 @@ impl Step {
         Some(Duration::from_secs(seconds))
     }
 
-    /// What it is for, in a line.
+    /// Returns one line on the purpose of the step.
     pub(super) fn description(self) -> String {
         let value = self.to_possible_value();
         value.and_then(|value| value.get_help().map(ToString::to_string)).unwrap_or_default()

@@ -378,7 +378,7 @@ const LINKED: &[&str] = &["--package", "rpc-transport-rdma", "--features", "rdma
 const SIMULATED: &[&str] =
     &["--package", "rpc-transport-rdma", "--no-default-features", "--features", "sim"];
 
-/// What users build without its default features.
+/// Arguments of a build without the default features.
 const WITHOUT_RDMA: &[&str] = &["--package", "farcall", "--no-default-features"];
 
 /// The tests that Miri runs: those of objects that own what a device uses.
@@ -425,7 +425,7 @@ fn miri(step: Step) -> Result<Outcome> {
     Ok(Outcome::Passed(None))
 }
 
-/// Whether cargo-deny has a database of vulnerable crates on this machine.
+/// Returns true if cargo-deny has a database of vulnerable crates on this machine.
 fn has_advisories() -> bool {
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     let cargo = std::env::var_os("CARGO_HOME").map_or_else(|| home.join(".cargo"), PathBuf::from);

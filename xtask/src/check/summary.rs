@@ -1,4 +1,4 @@
-//! How the steps went, as a table.
+//! A table of the steps' results.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use farcall_testkit::table::Columns;
 use super::cost::Cost;
 use super::step::Step;
 
-/// How a step went.
+/// The result of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// It passed, perhaps with a remark.
@@ -26,7 +26,7 @@ pub(super) struct Summary {
     rows: Vec<(Option<Step>, Cost, Outcome)>,
 }
 
-/// How many times its record a step may take before it is named.
+/// Maximum growth of a step over its recorded time before it is named.
 const GROWTH_MAX: f64 = 2.0;
 
 impl Summary {
@@ -41,7 +41,7 @@ impl Summary {
         self.rows.push((None, took, outcome));
     }
 
-    /// How many have failed.
+    /// Returns the number of failed steps.
     pub(super) fn failed_count(&self) -> usize {
         self.rows.iter().filter(|(_, _, outcome)| matches!(outcome, Outcome::Failed(_))).count()
     }
@@ -54,7 +54,7 @@ impl Summary {
         total
     }
 
-    /// How many times its record each step took, as far as it ran and has one.
+    /// Returns each step's time as a multiple of its record, for steps that ran and have one.
     fn growths(&self) -> Vec<(Step, f64)> {
         let ran =
             self.rows.iter().filter(|(_, _, outcome)| !matches!(outcome, Outcome::Skipped(_)));

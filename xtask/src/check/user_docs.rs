@@ -1,5 +1,5 @@
-//! Whether the documentation that users read is whole: what a public signature of farcall names can
-//! be named by farcall, and its examples can be pasted into a crate that depends on farcall alone.
+//! Checks that the documentation for users is complete: farcall exports every type of its public
+//! signatures, and its examples compile in a crate that depends on farcall alone.
 //!
 //! rustdoc shows what farcall exports at farcall's own pages and links there. A link to another
 //! crate of ours is a type, or a word, for which a user would have to depend on that crate.
@@ -77,8 +77,8 @@ pub(super) fn html_below(folder: &Path) -> Result<Vec<PathBuf>> {
 /// The crates that users are not to depend on, by the names of their libraries.
 const INNER: &[&str] = &["rpc_core", "rpc_transport_rdma", "rpc_transport_tcp"];
 
-/// What a page names of other crates of ours: targets of links, but not to source text, and paths
-/// in examples.
+/// Returns the names on a page that belong to other crates of ours: targets of links except for
+/// source text, and paths in examples.
 fn faults_of(page: &str) -> Vec<String> {
     let links = page.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next());
     let to_inner = |link: &&str| {

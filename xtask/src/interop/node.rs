@@ -15,7 +15,7 @@ use crate::program;
 const SCRIPTS: [(&str, &str); 2] =
     [("client.js", include_str!("client.js")), ("server.js", include_str!("server.js"))];
 
-/// What of npm's registry they import.
+/// Packages of npm's registry that they import.
 const PACKAGES: [&str; 2] = ["@grpc/grpc-js", "@grpc/proto-loader"];
 
 const INSTALL_LIMIT: Duration = Duration::from_secs(300);

@@ -20,14 +20,14 @@ const SERVER: &str = include_str!("server.py");
 /// The client of farcall's own protocol that `docs/protocol.md` shows.
 const PROTOCOL_CLIENT: &str = include_str!("../../../docs/protocol/client.py");
 
-/// What of PyPI it imports.
+/// Packages of PyPI that it imports.
 const PACKAGES: [&str; 4] =
     ["grpcio", "grpcio-health-checking", "grpcio-reflection", "grpcio-status"];
 
 const INSTALL_LIMIT: Duration = Duration::from_secs(300);
 const PROBE_LIMIT: Duration = Duration::from_secs(60);
 
-/// Whether there is a Python with the packages, or with `pip` and a PyPI that has them.
+/// Returns true if there is a Python with the packages, or with `pip` and a PyPI that has them.
 pub(super) fn is_possible() -> bool {
     bounded::succeeds(Command::new("python3").args(["-m", "venv", "--help"]), PROBE_LIMIT)
         && environment().is_ok()

@@ -9,7 +9,7 @@ pub(super) const CASES_LIMIT: Duration = Duration::from_secs(300);
 /// A way from a client to the port.
 #[derive(Debug)]
 pub(super) struct Route {
-    /// What follows the client's name in that of the column.
+    /// Suffix of the column's name, after the client's.
     pub(super) name: &'static str,
     /// The target as gRPC's clients take it.
     pub(super) target: String,

@@ -20,7 +20,7 @@ const PROGRAM: RdmaProgram = RdmaProgram {
     limit_seconds: 600,
 };
 
-/// What of a line is read.
+/// The parts of a line that are read.
 #[derive(Debug, Deserialize)]
 struct Line {
     column: String,
@@ -128,12 +128,12 @@ mod tests {
             failed: failed.iter().map(|name| (*name).to_owned()).collect(),
         };
         let failed = || Err(anyhow::anyhow!("it was killed"));
-        let words = |columns, ran| format!("{:#}", checked(columns, ran).unwrap_err());
+        let text = |columns, ran| format!("{:#}", checked(columns, ran).unwrap_err());
         assert_eq!(checked(vec![column(2, &[])], Ok(())).unwrap().len(), 1);
         assert_eq!(checked(vec![column(2, &["a"])], failed()).unwrap().len(), 1);
-        assert!(words(vec![column(2, &[])], failed()).ends_with("report hold: it was killed"));
+        assert!(text(vec![column(2, &[])], failed()).ends_with("report hold: it was killed"));
         let nothing = "the suite's test reported no case";
-        assert_eq!(words(Vec::new(), Ok(())), nothing);
-        assert_eq!(words(vec![column(0, &[])], failed()), nothing);
+        assert_eq!(text(Vec::new(), Ok(())), nothing);
+        assert_eq!(text(vec![column(0, &[])], failed()), nothing);
     }
 }

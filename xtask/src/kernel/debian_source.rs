@@ -69,11 +69,11 @@ fn in_line(line: &str) -> Option<DebianSource> {
         Some(rest) => rest.split_once(']')?,
         None => ("", rest),
     };
-    let mut words = rest.split_whitespace();
+    let mut pieces = rest.split_whitespace();
     Some(DebianSource {
         options: options.split_whitespace().map(str::to_owned).collect(),
-        uri: words.next()?.to_owned(),
-        suite: words.next()?.to_owned(),
+        uri: pieces.next()?.to_owned(),
+        suite: pieces.next()?.to_owned(),
     })
 }
 
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn unstable_is_found_although_it_bears_the_name_of_the_next_release() {
+    fn unstable_is_found_under_the_next_releases_name() {
         let text = "deb http://mirror.test/security sid-security main\n\
                     deb http://mirror.test/debian sid main\n";
         let of = |codename| DebianSource::of_release(in_lines(text).into_iter(), codename);

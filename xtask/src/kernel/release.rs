@@ -1,4 +1,4 @@
-//! Which kernels are known, and which of an archive's packages is the newest of a series.
+//! The known kernels, and the newest package of a series in an archive.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -32,7 +32,7 @@ impl Series {
         }
     }
 
-    /// Whether a kernel release, as in `/lib/modules`, belongs to the series.
+    /// Returns true if a kernel release, as in `/lib/modules`, belongs to the series.
     pub(super) fn has_release(self, release: &str) -> bool {
         release.starts_with(&self.package_prefix()["linux-image-".len()..])
     }

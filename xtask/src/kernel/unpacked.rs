@@ -47,7 +47,7 @@ impl Kernel {
             .with_context(|| format!("no kernel {series} in {} after fetching it", cache.display()))
     }
 
-    /// Whether a kernel of any series can be had without fetching one.
+    /// Returns true if a kernel of any series is there without a download.
     pub(crate) fn is_cached() -> bool {
         let is_there = |cache: &Path| {
             Series::value_variants().iter().any(|series| Self::cached(*series, cache).is_some())
@@ -101,11 +101,11 @@ fn inserted_file(line: &str) -> Option<PathBuf> {
     rest.split_whitespace().next().map(PathBuf::from)
 }
 
-/// Where kernels and initramfs images are kept between runs.
+/// Returns the folder that keeps kernels and initramfs images between runs.
 ///
 /// # Errors
 ///
-/// When the environment names no home.
+/// Returns an error if the environment names no home.
 pub(crate) fn cache_folder() -> Result<PathBuf> {
     let cache = match std::env::var_os("XDG_CACHE_HOME") {
         Some(cache) if !cache.is_empty() => PathBuf::from(cache),

@@ -1,10 +1,10 @@
-//! What to say of needs that cannot be installed here: each with the name of this distribution's
-//! package, and the command that installs them.
+//! Advice on needs that cannot be installed here: the names of this distribution's packages, and
+//! the command that installs them.
 
 use super::needs::{Need, Packaged};
 use super::system::System;
 
-/// What the user can run, in a sentence.
+/// Returns a sentence with the command to run.
 pub(super) fn command(system: &System, missing: &[&Need]) -> String {
     let name = &system.name;
     let Some(family) = system.family else {

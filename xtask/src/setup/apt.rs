@@ -41,12 +41,12 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Whether this machine has `apt-get` and this process may run it.
+/// Returns true if this machine has `apt-get` and this process may run it.
 pub(super) fn may_install() -> bool {
     program::find("apt-get").is_some() && Privilege::of_this_process().is_some()
 }
 
-/// Whether the archive has `package`, as far as this machine knows.
+/// Returns true if the archive has `package`, as far as this machine knows.
 pub(crate) fn knows(package: &str) -> bool {
     bounded::output(Command::new("apt-cache").args(["policy", package]), PROBE_LIMIT)
         .is_ok_and(|policy| policy.contains("Candidate:") && !policy.contains("Candidate: (none)"))
@@ -62,7 +62,7 @@ fn is_package_list(file: &Path) -> bool {
     file.file_name().is_some_and(|name| name.to_string_lossy().contains("_Packages"))
 }
 
-/// How this process may act as root.
+/// A way for this process to act as root.
 enum Privilege {
     Root,
     Sudo,

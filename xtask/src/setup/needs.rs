@@ -1,4 +1,5 @@
-//! What farcall needs of the machine, why, and how to see whether it is there.
+//! The table of farcall's needs: programs and libraries of the machine, each with a reason and a
+//! probe.
 //!
 //! The table names the packages of each family of distributions; the probes look for what is in
 //! them, so that a machine of another kind that has the same programs is left alone. How to install
@@ -11,7 +12,7 @@ use super::system::Family;
 use crate::kernel::Kernel;
 use crate::program;
 
-/// What a group of needs is for.
+/// The purpose of a group of needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// Compiling the workspace.
@@ -35,7 +36,7 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// What all steps of `cargo xtask test` need.
+    /// Purposes of all steps of `cargo xtask test`.
     pub const OF_TESTS: &[Self] =
         &[Self::Build, Self::Headers, Self::Linked, Self::Checks, Self::Budgets, Self::Vm];
 }
@@ -44,24 +45,24 @@ impl Purpose {
 #[derive(Debug)]
 pub(crate) struct Need {
     purpose: Purpose,
-    /// What shows that it is there.
+    /// Probe that finds it.
     pub(super) probe: Probe,
-    /// What it is for.
+    /// Reason for the need.
     pub(super) reason: &'static str,
-    /// Where it is packaged, a family each, in the order of [`Family::ALL`].
+    /// Packages that contain it, one for each family, in the order of [`Family::ALL`].
     packages: [Packaged; Family::ALL.len()],
 }
 
-/// How a family of distributions packages a need.
+/// The package of a need in a family of distributions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Packaged {
-    /// As the package of this name.
+    /// The package of this name.
     As(&'static str),
     /// Not at all, and why.
     Not(&'static str),
 }
 
-/// How to see that a package is there.
+/// A probe for a package.
 #[derive(Debug)]
 pub(crate) enum Probe {
     /// A program, on the path or in a folder for the administrator's programs.
@@ -299,7 +300,7 @@ impl Need {
     }
 }
 
-/// What of the needs for `purposes` is not there.
+/// Returns the needs for `purposes` that are missing.
 pub(crate) fn missing(purposes: &[Purpose]) -> Vec<&'static Need> {
     NEEDS.iter().filter(|need| purposes.contains(&need.purpose) && !need.probe.is_there()).collect()
 }
@@ -340,8 +341,8 @@ pub(crate) fn static_busybox() -> Option<PathBuf> {
     files.into_iter().find(|file| is_static(file))
 }
 
-/// Whether an executable names no interpreter. The name stands in the file's first page, behind its
-/// headers.
+/// Returns true if an executable names no interpreter. The name would be in the file's first page,
+/// after its headers.
 fn is_static(file: &Path) -> bool {
     const INTERPRETER: &[u8] = b"/ld-";
     std::fs::read(file).is_ok_and(|bytes| {

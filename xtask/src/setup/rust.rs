@@ -1,8 +1,8 @@
-//! What rustup can add to the Rust that is here: the standard library of another target, and the
-//! oldest toolchain that farcall promises to build with.
+//! Additions by rustup to the installed Rust: the standard library of another target, and the
+//! oldest supported toolchain.
 //!
-//! A Rust that a distribution packaged has no rustup, and a machine may reach no server of its:
-//! then what needs them is left out, and says so.
+//! A Rust packaged by a distribution has no rustup, and a machine may reach no server of rustup's.
+//! Steps that need either are then skipped with a message.
 
 use std::path::Path;
 use std::process::Command;

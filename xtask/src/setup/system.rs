@@ -1,8 +1,8 @@
-//! Which distribution this machine runs, and how its packages are installed.
+//! The distribution that this machine runs, and its package manager.
 
 use std::fs;
 
-/// Where distributions say what they are; the second where an administrator has no copy.
+/// Files in which a distribution names itself. The second is used if the first is missing.
 const FILES: [&str; 2] = ["/etc/os-release", "/usr/lib/os-release"];
 
 /// Distributions that name packages alike.
@@ -54,7 +54,7 @@ impl Family {
 /// A distribution.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct System {
-    /// What it calls itself.
+    /// The distribution's own name.
     pub(super) name: String,
     /// None for one that is not known.
     pub(super) family: Option<Family>,

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 
-/// What became of a behaviour over one transport.
+/// The result of a behaviour over one transport.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Cell {
     /// It was to be shown, and nothing was heard of it.
@@ -73,7 +73,7 @@ impl Report {
         }
     }
 
-    /// What became of `behaviour`.
+    /// Returns the result of `behaviour`.
     pub(super) fn cell(&self, behaviour: &str) -> Cell {
         let found = self.cells.iter().find(|(name, _)| name == behaviour);
         found.map_or(Cell::Missing, |(_, cell)| cell.clone())

@@ -7,7 +7,7 @@ use farcall_testkit::table::Columns;
 use super::report::{Cell, Report};
 use super::transport::Transport;
 
-/// Where the differences are told.
+/// Page that explains the differences.
 const DIFFERENCES: &str = "docs/differences-from-tonic.md";
 
 /// The width of a cell, which a space more separates from the next.
@@ -41,7 +41,7 @@ impl Table {
         self.columns.push(column);
     }
 
-    /// Whether everything was shown that can be.
+    /// Returns true if every behaviour was shown that can be.
     pub(super) fn is_green(&self) -> bool {
         let is_shown = self.columns.iter().all(|column| self.count(column).failed == 0);
         let has_ended = self.columns.iter().all(|column| column.failure.is_none());

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 
 use crate::rdma_programs::{RdmaProgram, Target};
 
-/// What the behaviours are shown over.
+/// A transport that the behaviours are shown over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Transport {
     /// Inside the process.

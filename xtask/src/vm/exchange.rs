@@ -15,7 +15,7 @@ use super::options::VmOptions;
 
 const GUEST_SCRIPT: &str = include_str!("guest.sh");
 
-/// Where the guest sees the share.
+/// Path of the share in the guest.
 pub(crate) const SHARE_IN_GUEST: &str = "/guest";
 
 /// One guest's folder. It is removed when this value is dropped.
@@ -104,8 +104,8 @@ fn assignment(name: &str, value: &OsStr) -> OsString {
     variable
 }
 
-fn terminated(words: &[OsString]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.as_bytes().iter().copied().chain([0])).collect()
+fn terminated(pieces: &[OsString]) -> Vec<u8> {
+    pieces.iter().flat_map(|word| word.as_bytes().iter().copied().chain([0])).collect()
 }
 
 #[cfg(test)]

@@ -16,10 +16,10 @@ use farcall_testkit::process::bounded;
 
 const INIT: &str = include_str!("init.sh");
 
-/// What the guest loads; the order of what they depend on is modprobe's. Without a crc32 module
-/// `rdma_rxe` refuses to make a device, with "No such file or directory"; the generic one, because
-/// the emulated processor lacks the instructions of the faster one. The `sch_*` ones and `dummy`
-/// are for faults on the network.
+/// Kernel modules that the guest loads; modprobe orders their dependencies. Without a crc32 module
+/// `rdma_rxe` refuses to make a device, with "No such file or directory". The generic one is used
+/// because the emulated processor lacks the instructions of the faster one. The `sch_*` modules and
+/// `dummy` serve faults on the network.
 const MODULES: &[&str] = &[
     "crc32_generic",
     "crc32c_generic",

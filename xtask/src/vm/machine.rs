@@ -22,7 +22,7 @@ use crate::setup::{self, Purpose};
 /// The usual time of a boot, emulated on two cores.
 const BOOT_USUALLY: Duration = Duration::from_secs(20);
 
-/// How a run in the virtual machine ended.
+/// The end of a run in the virtual machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum VmEnd {
     /// The command ended with this status.
@@ -70,7 +70,7 @@ pub(crate) fn run(options: &VmOptions) -> Result<VmEnd> {
     Ok(end)
 }
 
-/// What all guests of a run have in common.
+/// The parts that all guests of a run share.
 struct Boot<'a> {
     options: &'a VmOptions,
     image: PathBuf,

@@ -1,4 +1,4 @@
-//! What the virtual machine is asked for: the arguments of `cargo xtask vm`.
+//! Arguments of `cargo xtask vm`: the virtual machine to run.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -25,8 +25,8 @@ pub(crate) struct VmOptions {
     /// The guest's kernel.
     #[arg(long, value_enum, default_value_t = Series::V6_1)]
     pub(crate) kernel: Series,
-    /// How the guest's instructions run. Emulation is the default: it works everywhere, and nothing
-    /// tells beforehand whether a `/dev/kvm` that is there also works.
+    /// Execution of the guest's instructions. Emulation is the default because it works everywhere;
+    /// a `/dev/kvm` that exists may still not work.
     #[arg(long, value_enum, default_value_t = Acceleration::Tcg)]
     pub(crate) accel: Acceleration,
     /// Let time count instructions, on one processor: slow, but figures repeat.
@@ -45,7 +45,7 @@ pub(crate) struct VmOptions {
     pub(crate) command: Vec<OsString>,
 }
 
-/// How the guest's instructions run.
+/// Execution of the guest's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Acceleration {
     /// Emulated.

@@ -21,10 +21,10 @@ const KERNEL_ARGUMENTS: &str =
 /// An instruction takes this power of two of nanoseconds where time counts instructions.
 const ICOUNT_SHIFT: u32 = 1;
 
-/// What an instruction takes there, in nanoseconds.
+/// Duration of a guest's instruction, in nanoseconds.
 pub(crate) const INSTRUCTION_NANOS: u32 = 1 << ICOUNT_SHIFT;
 
-/// How much longer than the host's bound the guest lives when the host does not kill it.
+/// Time for which the guest outlives the host's bound, in seconds, if the host does not kill it.
 const ORPHAN_GRACE_SECONDS: u64 = 60;
 
 /// The link between two hosts: datagrams on loopback, which is a hundred times faster than qemu's
@@ -102,7 +102,7 @@ pub(super) fn command(
 
 fn processor(options: &VmOptions) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = Vec::new();
-    let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
+    let mut add = |pieces: &[&str]| arguments.extend(pieces.iter().map(OsString::from));
     match options.accel {
         _ if options.icount => {
             // With `sleep=off` an idle guest's time leaps from timer to timer, and whatever is due
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comma_in_a_path_is_doubled_and_the_guest_outlives_the_bound_a_little() {
+    fn commas_are_doubled_and_the_guest_outlives_the_bound() {
         let line = line(&options(), 0, None);
         assert!(line.contains("path=/s,,1"), "{line}");
         assert!(line.contains("farcall_limit=120"), "{line}");

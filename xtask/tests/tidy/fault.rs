@@ -1,4 +1,4 @@
-//! What a rule reports.
+//! A report of a rule.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ pub(crate) struct Fault {
     pub(crate) file: String,
     /// The line, from 1.
     pub(crate) line: usize,
-    /// What is wrong there.
+    /// Description of the fault.
     pub(crate) what: String,
 }
 

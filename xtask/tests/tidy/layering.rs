@@ -1,4 +1,4 @@
-//! Which crate may depend on which of the workspace.
+//! The dependencies that each crate may have on others of the workspace.
 //!
 //! Dependencies of tests are free: a test may bring any two crates together.
 

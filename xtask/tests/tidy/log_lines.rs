@@ -17,17 +17,17 @@ const CRATES: &[&str] = &[
     "farcall-xds/src/",
 ];
 
-/// What writes lines, as words and signs with blanks between.
+/// Macros that write lines, as tokens with blanks between them.
 const WRITERS: &[&str] = &["error !", "warn !", "info !", "event !"];
 
-/// How many lines a file writes past the limit, and why.
+/// Number of unlimited lines that a file may write, with the reason.
 const FREE: &[(&str, usize, &str)] = &[
     ("rpc-core/src/limits/log.rs", 3, "the limit itself"),
     ("rpc-core/src/call/log.rs", 1, "`LogLimit::admit` just before it, a kind for each status"),
-    ("rpc-core/src/connect/offered.rs", 3, "once a listener"),
+    ("rpc-core/src/connect/upgrade.rs", 3, "once a listener"),
     ("rpc-core/src/server/call/record.rs", 1, "the access log, which its operator asked for"),
-    ("rpc-core/src/limits/shared.rs", 2, "policy::saturation: once a minute"),
-    ("rpc-core/src/runtime/handoff/monitor.rs", 1, "once a process"),
+    ("rpc-core/src/limits/shared.rs", 2, "policy::line_limit: once a minute"),
+    ("rpc-core/src/handoff/monitor.rs", 1, "once a process"),
     ("rpc-transport-grpc/src/target/ping_pace.rs", 1, "a doubling, until pings are a year apart"),
     ("farcall/src/settings/reload/reloader.rs", 3, "the operator's file, which no peer changes"),
     ("farcall/src/settings/rdma/not_built_in.rs", 1, "once a load of the operator's file"),

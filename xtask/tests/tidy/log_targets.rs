@@ -124,7 +124,7 @@ fn texts(stream: TokenStream, said: &mut Vec<(usize, String)>) {
     }
 }
 
-/// What the page does not have.
+/// Returns a fault for each target that the page lacks.
 pub(crate) fn check_page(page: &str) -> Vec<Fault> {
     let missing = TARGETS.iter().filter(|target| !page.contains(&format!("`{target}`")));
     missing.map(|target| Fault::new(PAGE, 1, format!("it does not have `{target}`"))).collect()
@@ -146,8 +146,8 @@ fn look(stream: TokenStream, lines: &mut Vec<usize>) {
     }
 }
 
-/// Whether a macro's arguments begin with one of the targets, or with the one that a macro of ours
-/// was given.
+/// Returns true if a macro's arguments begin with one of the targets, or with the target that a
+/// macro of ours received.
 fn has_target(arguments: TokenStream) -> bool {
     let first: Vec<TokenTree> = arguments.into_iter().take(3).collect();
     let [TokenTree::Ident(word), TokenTree::Punct(colon), target] = &first[..] else {

@@ -18,7 +18,7 @@ pub(crate) fn check(path: &str, text: &str) -> Vec<Fault> {
     faults
 }
 
-/// Whether `path` stands in `line` as the beginning of a path, not in the middle of one.
+/// Returns true if `path` begins a path in `line`, rather than continuing one.
 fn stands_alone(line: &str, path: &str) -> bool {
     line.match_indices(path).any(|(at, _)| {
         !line[..at].ends_with(|before: char| before.is_alphanumeric() || "_-.}".contains(before))

@@ -1,9 +1,10 @@
-//! What of the style and the architecture a machine can hold, as an ordinary test.
+//! The rules of style and architecture that a machine can check, as an ordinary test.
 //!
 //! Each rule is a function from text to faults, tested in its own file on snippets that break it,
 //! so that a rule which finds nothing is known to be able to. This file applies them to the
 //! workspace.
 
+mod doc_comments;
 mod document_links;
 mod fault;
 mod layering;
@@ -13,6 +14,7 @@ mod machine_paths;
 mod manifests;
 mod named_files;
 mod named_keys;
+mod names;
 mod pure_modules;
 mod readable_errors;
 mod readme_excerpts;
@@ -119,6 +121,16 @@ fn sentences_name_their_actor() {
     let workspace = Workspace::load();
     let files = workspace.text_files();
     assert_none(files.iter().flat_map(|(path, text)| words::check(path, text)));
+}
+
+#[test]
+fn doc_comments_begin_with_their_subject() {
+    check_sources(doc_comments::check);
+}
+
+#[test]
+fn functions_and_bindings_have_names_that_say_something() {
+    check_sources(names::check);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What the manifests of published crates say, and which crates are published at all.
+//! Checks the manifests of published crates, and which crates are published.
 
 use std::collections::BTreeMap;
 
@@ -29,11 +29,11 @@ const UNDOCUMENTED: &[(&str, &str)] = &[
     ("tls-aws-lc-rs", "it adds nothing to read, and a library in C to build"),
 ];
 
-/// What crates.io takes.
+/// Maximum number of keywords that crates.io accepts.
 const KEYWORDS_MAX: usize = 5;
 const KEYWORD_LEN_MAX: usize = 20;
 
-/// What a manifest tells those who look for a crate.
+/// The parts of a manifest that describe a crate to those who search for one.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Manifest {
     description: Option<String>,
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_users_do_not_need_is_not_published_and_what_they_need_is() {
+    fn only_crates_that_users_need_are_published() {
         assert_eq!(whats("xtask", complete(&[], &[])).len(), 1);
         let private = || Manifest { publish: Some(Vec::new()), ..Manifest::default() };
         assert_eq!(whats("farcall", private()).len(), 1);

@@ -1,4 +1,5 @@
-//! What pure modules must not mention: they take values and return values, and time is an argument.
+//! Names that pure modules must not mention: they take values and return values, and time is an
+//! argument.
 
 use std::path::Path;
 
@@ -29,7 +30,7 @@ const PURE: &[&str] = &[
 /// memory.
 const RDMA_PROTO: &str = "rpc-transport-rdma/src/proto/";
 
-/// What these must not mention besides.
+/// Further names that these must not mention.
 const FORBIDDEN_IN_RDMA_PROTO: &[&str] = &[
     "QueuePair",
     "CompletionQueue",
@@ -43,7 +44,7 @@ const FORBIDDEN_IN_RDMA_PROTO: &[&str] = &[
 /// The one thing of tokio that is no more than a value.
 const INSTANT: &str = "tokio : : time : : Instant";
 
-/// What they must not mention outside of their tests, as words and signs with blanks between.
+/// Names that they must not mention outside of their tests, as tokens with blanks between them.
 const FORBIDDEN: &[&str] =
     &["tokio", "std : : net", "Instant : : now", "SystemTime", "async fn", "async move", ". await"];
 

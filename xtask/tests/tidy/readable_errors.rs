@@ -10,7 +10,7 @@ use syn::{Attribute, ItemEnum, ItemStruct};
 use crate::fault::Fault;
 use crate::source::Source;
 
-/// Where errors are that users meet.
+/// Folders with errors that users meet.
 const PLACES: &[&str] = &[
     "farcall/src/",
     "farcall-service-config/src/",

@@ -18,7 +18,7 @@ const LINE_WIDTH_MAX: usize = 100;
 const EMPTY_NAMES: &[&str] =
     &["common", "helper", "helpers", "manager", "misc", "types", "util", "utils"];
 
-/// What of the shape of `source` breaks the style.
+/// Returns the violations of the style's shape in `source`.
 pub(crate) fn check(source: &Source) -> Vec<Fault> {
     let mut faults: Vec<Fault> = check_name(source).into_iter().collect();
     faults.extend(check_opening(source));

@@ -94,8 +94,8 @@ fn flatten(stream: TokenStream, tokens: &mut Vec<Token>) {
     }
 }
 
-/// Where `tokens` hold the words and signs of `pattern`, which stand with blanks between: the line
-/// of each place.
+/// Returns the line of each occurrence of `pattern` in `tokens`. The pattern's tokens have blanks
+/// between them.
 pub(crate) fn find(tokens: &[Token], pattern: &str) -> Vec<usize> {
     let words: Vec<&str> = pattern.split(' ').collect();
     tokens

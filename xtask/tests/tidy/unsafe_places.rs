@@ -1,4 +1,4 @@
-//! Where `unsafe` may stand, and that every other crate forbids it.
+//! Keeps `unsafe` in its places, and requires every other crate to forbid it.
 
 use crate::fault::Fault;
 use crate::source::{Source, find};
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_implementations_attributes_and_macros_are_found_too() {
+    fn unsafe_functions_impls_attributes_and_macros_are_found() {
         for text in [
             "unsafe fn f() {}",
             "unsafe impl Send for A {}",

@@ -26,7 +26,7 @@ use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Endpoint, Server};
 use visit::visit;
 
-/// How long one client may take, on a machine that is emulated.
+/// Maximum time of one client, on an emulated machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The lines that both have and the other has not, without those that differ in how the example is
@@ -113,7 +113,7 @@ impl Moved {
         bail!("the server found no port")
     }
 
-    /// Whether it takes connections; false when it has ended.
+    /// Returns true once the server accepts connections, and false if it has ended.
     async fn is_up(&mut self) -> Result<bool> {
         let address = self.at("tcp");
         let up = async {

@@ -1,6 +1,6 @@
 //! gRPC's route guide: what is where, and what travellers tell each other.
 
-/// What is generated of `route_guide.proto`.
+/// Code generated from `route_guide.proto`.
 #[allow(missing_docs, unreachable_pub, reason = "it is generated")]
 pub(crate) mod proto {
     tonic::include_proto!("routeguide");
@@ -27,7 +27,7 @@ const FEATURES: [(i32, i32, &str); 4] = [
 /// The mean radius of the earth in metres.
 const EARTH_RADIUS: f64 = 6_371_000.0;
 
-/// How many answers of a chat wait for its traveller.
+/// Maximum number of answers in a chat that wait for its traveller.
 const ANSWERS_MAX: usize = 16;
 
 /// The guide.

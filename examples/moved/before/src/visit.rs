@@ -13,7 +13,7 @@ use tonic::{Code, Streaming};
 use super::route_guide::proto::route_guide_client::RouteGuideClient;
 use super::route_guide::proto::{Feature, Point, Rectangle, RouteNote};
 
-/// What a generated client calls over: a channel of tonic's, or `farcall::grpc::GrpcOver`.
+/// A carrier of a generated client's calls: a channel of tonic's, or `farcall::grpc::GrpcOver`.
 pub(crate) trait Carrier:
     GrpcService<
         Body,

@@ -1,4 +1,4 @@
-//! Whether and how a channel's connections are encrypted.
+//! Encryption of a channel's connections.
 
 use super::ChannelBuilder;
 #[cfg(feature = "settings")]
@@ -32,7 +32,7 @@ impl ChannelBuilder {
 }
 
 impl ChannelBuilder {
-    /// Has every call carry what `credentials` add to its metadata, such as a token.
+    /// Sets credentials, such as a token, that are added to the metadata of every call.
     ///
     /// Such a channel makes encrypted connections only, where they leave the host: it needs `tls`,
     /// and does not use RDMA, as with [`require_encryption`](Self::require_encryption).

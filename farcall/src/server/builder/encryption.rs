@@ -1,4 +1,4 @@
-//! Whether and how a server's connections are encrypted.
+//! Encryption of a server's connections.
 
 use super::ServerBuilder;
 #[cfg(any(feature = "settings", feature = "tls"))]

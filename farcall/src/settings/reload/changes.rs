@@ -1,4 +1,4 @@
-//! What has changed from one reading of the file to the next, and when it takes effect.
+//! The changes from one reading of the file to the next, and when each takes effect.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,7 +9,7 @@ use crate::settings::loaded::Loaded;
 use crate::settings::places::dotted;
 use crate::settings::tables::Root;
 
-/// What a reload has found and done.
+/// The result of a reload.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Reload {
@@ -30,17 +30,17 @@ pub struct SettingChange {
     pub old: Option<String>,
     /// The value now as it is written; `None` where there is none any more.
     pub new: Option<String>,
-    /// When the new value takes effect.
+    /// Time at which the new value takes effect.
     pub effect: TakesEffect,
 }
 
-/// When a new value takes effect.
+/// The time at which a new value takes effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TakesEffect {
     /// From the next call, connection or accept on.
     Now,
-    /// When the program starts again: channels and servers that are there keep the value before.
+    /// At the program's next start. Existing channels and servers keep the old value.
     NextStart,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct HeldBack {
     pub(super) log_filter: LogFilter,
 }
 
-/// Whether the program applies the filter of its log.
+/// The program's handling of its log filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum LogFilter {
     /// It has a hook for it.
@@ -79,7 +79,7 @@ pub(super) enum LogFilter {
     ReadAtStart,
 }
 
-/// What has changed from `old` to `new`.
+/// Returns the changes from `old` to `new`.
 pub(super) fn changes(old: &Loaded, new: &Loaded, held: &HeldBack) -> Vec<SettingChange> {
     let mut changes = Vec::new();
     old.root.each_change(&new.root, Effect::Live, &mut Vec::new(), &mut |names, effect| {
@@ -128,12 +128,12 @@ fn takes_effect(
     }
 }
 
-/// Whether a target or a server is in both readings.
+/// The presence of a target or a server in both readings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Existence {
     Comes,
     Stays,
-    /// What is in use of it goes on as it is.
+    /// It was removed. Channels or servers in use go on unchanged.
     Goes,
 }
 

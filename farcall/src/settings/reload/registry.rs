@@ -35,7 +35,7 @@ pub(crate) fn read(path: &Path) -> Result<Loaded, SettingsError> {
     Loaded::read(&path.display().to_string(), text, environment)
 }
 
-/// What clones of settings share.
+/// The state that clones of settings share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     path: Option<PathBuf>,
@@ -50,7 +50,7 @@ struct State {
     schemes: CustomSchemes,
 }
 
-/// What was made of the settings.
+/// The users of the settings.
 #[derive(Debug)]
 enum Uses {
     /// Nothing, and they are not watched.
@@ -60,7 +60,8 @@ enum Uses {
     Watched(Registry),
 }
 
-/// What takes new values. It keeps nothing alive, and forgets what has gone when something comes.
+/// The receivers of new values. The registry keeps none of them alive, and forgets dropped ones
+/// when it adds another.
 #[derive(Debug, Default)]
 struct Registry {
     targets: Vec<(String, Weak<LiveTarget>)>,
@@ -77,7 +78,7 @@ impl Registry {
         self.targets.iter().filter_map(|(name, it)| Some((name.as_str(), it.upgrade()?)))
     }
 
-    /// What those in use cannot take of `built`.
+    /// Returns the changes in `built` that those in use cannot take.
     fn held_back(&self, built: &Built) -> HeldBack {
         let mut held = HeldBack::default();
         let add = |to: &mut BTreeMap<String, BTreeSet<_>>, name: &str, keys: &[&'static str]| {
@@ -121,7 +122,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was read last.
+    /// Returns the settings that were read last.
     pub(crate) fn loaded(&self) -> Arc<Loaded> {
         Arc::clone(&self.state().loaded)
     }
@@ -170,7 +171,7 @@ impl Shared {
         Ok((address, builder, registration))
     }
 
-    /// Has everything that is made from now on take new values, and returns the file.
+    /// Lets everything that is made from now on take new values, and returns the file.
     pub(super) fn watch(&self) -> Result<PathBuf, SettingsError> {
         let mut state = self.state();
         let origin = || state.loaded.places.origin().to_owned();
@@ -245,7 +246,7 @@ impl Shared {
         Reload { changes }
     }
 
-    /// How many channels' targets and servers are known.
+    /// Returns the numbers of known targets with channels and of known servers.
     #[cfg(test)]
     pub(crate) fn known(&self) -> (usize, usize) {
         match &self.state().uses {
@@ -260,7 +261,7 @@ impl Shared {
 pub(crate) struct Registration {
     shared: Arc<Shared>,
     name: String,
-    /// What the server was made of.
+    /// Settings that the server was made from.
     loaded: Arc<Loaded>,
     tls: Option<ServerTls>,
 }

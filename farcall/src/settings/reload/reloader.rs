@@ -1,4 +1,4 @@
-//! What reads the file again: when it has changed, on SIGHUP, or when the program says so.
+//! Reads the file again: when it has changed, on SIGHUP, or when the program asks for it.
 
 use std::fmt;
 use std::io;
@@ -15,8 +15,7 @@ use super::registry::{Shared, read};
 use super::stamps::{Found, Stamps, Watched, look};
 use crate::settings::error::SettingsError;
 
-/// How often the files are looked at, unless the program says otherwise. A look is a system call
-/// for each file.
+/// Default interval between two checks of the files. A check is a system call for each file.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reads a settings file again while the program runs; made by
@@ -54,7 +53,7 @@ pub struct Reloader {
 type Hook = Box<dyn Fn(Option<&str>) -> Result<(), String> + Send + Sync>;
 type Report = Box<dyn Fn(&Result<Reload, SettingsError>) + Send + Sync>;
 
-/// What is done for a reload.
+/// The work of a reload.
 struct Work {
     shared: Arc<Shared>,
     path: PathBuf,
@@ -85,16 +84,16 @@ impl Reloader {
         self
     }
 
-    /// Has [`run`](Self::run) read the files on SIGHUP, too. From here on the signal does not end
+    /// Makes [`run`](Self::run) read the files on SIGHUP, too. From here on the signal does not end
     /// the process, and one that comes before `run` is not lost.
     ///
     /// # Errors
     ///
-    /// When the operating system refuses the handler.
+    /// Returns an error if the operating system refuses the handler.
     ///
     /// # Panics
     ///
-    /// Outside of a runtime of tokio, or in one without I/O.
+    /// Panics outside of a runtime of tokio, or in one without I/O.
     pub fn with_hangup(mut self) -> io::Result<Self> {
         self.hangup = Some(signal(SignalKind::hangup())?);
         Ok(self)
@@ -201,7 +200,7 @@ async fn received(hangup: Option<&mut Signal>) {
     std::future::pending::<()>().await;
 }
 
-/// What is to be done.
+/// The work that is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Due {
     /// To read the files if they have changed.

@@ -1,4 +1,4 @@
-//! Whether files have changed, by what the file system says of them.
+//! Detects changed files by their metadata.
 
 use std::collections::BTreeMap;
 use std::fs::Metadata;
@@ -6,8 +6,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-/// What the file system says of a file, links followed. A file that takes the place of another has
-/// another inode, however alike the two are.
+/// A file's metadata, links followed. A file that replaces another one has another inode, even if
+/// all else is equal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stamp {
     modified: Option<SystemTime>,
@@ -32,7 +32,7 @@ pub(super) fn look(paths: impl IntoIterator<Item = PathBuf>) -> Stamps {
     paths.into_iter().map(|path| (stamp(&path), path)).map(|(stamp, path)| (path, stamp)).collect()
 }
 
-/// What a look has found.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
     Same,
@@ -45,7 +45,7 @@ pub(super) enum Found {
 /// Files that are looked at again and again.
 #[derive(Debug)]
 pub(super) struct Watched {
-    /// When they were read last.
+    /// Stamps of the last reading.
     read: Stamps,
     /// At the last look.
     last: Stamps,

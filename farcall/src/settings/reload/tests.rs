@@ -1,4 +1,4 @@
-//! What a reload says of every key there is.
+//! The report of a reload for every key.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ fn read(text: &str) -> Option<Loaded> {
     Loaded::read("farcall.toml", text, std::iter::empty()).ok()
 }
 
-/// What has changed, for a program that applies the filter of its log.
+/// Returns the changes for a program that applies the filter of its log.
 fn changed(old: &Loaded, new: &Loaded) -> Vec<SettingChange> {
     changes(old, new, &HeldBack { log_filter: LogFilter::Hooked, ..HeldBack::default() })
 }
@@ -162,7 +162,7 @@ proptest! {
     }
 }
 
-/// What is dropped leaves the settings when something else comes.
+/// Dropped channels leave the settings when another one is added.
 #[tokio::test]
 async fn channels_and_servers_that_are_dropped_are_forgotten() {
     let file = std::env::temp_dir().join(format!("farcall-forgotten-{}", std::process::id()));

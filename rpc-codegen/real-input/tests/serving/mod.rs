@@ -1,14 +1,14 @@
-//! A service in this process, and a channel to it.
+//! An in-process service, and a channel to it.
 
 use std::time::Duration;
 
 use rpc_core::client::CallRules;
-use rpc_core::connect::ClientConfig;
+use rpc_core::client::ClientConfig;
 use rpc_core::inproc::{InprocConnector, InprocListener};
 use rpc_core::server::{ServerParts, ServerSettings};
 use rpc_core::{Channel, Service};
 
-/// Serves `service` in this process under `name` for as long as the test runs.
+/// Serves `service` in this process under `name` until the test ends.
 pub(crate) fn serve(name: &str, service: impl Service) -> Channel {
     let listener = InprocListener::bind(name).expect("every test has its own name");
     let server = ServerParts::default().add_service(service).build(ServerSettings::default());

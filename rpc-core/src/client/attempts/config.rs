@@ -1,13 +1,21 @@
-//! What applies to the calls of a method: gRPC's service config, as a value.
+//! The rules for the calls of a method: gRPC's service config, as a value; and the budget of attempts
+//! beside the first ones that a channel may still make.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::time::Duration;
 
-use crate::call::descriptor::split_path;
-use crate::call::message_limits::MessageLimits;
+use tower::retry::budget::{Budget as _, TpsBudget};
+
+use crate::call::options::MessageLimits;
 use crate::compression::check_min_len;
-use crate::policy::retry::config::{HedgingPolicy, RetryBudget, RetryPolicy};
+use crate::method::split_path;
+use crate::policy::retry::Tokens;
+use crate::policy::retry_config::{HedgingPolicy, RetryBudget, RetryPolicy};
 use crate::settings::{InvalidSetting, check_timeout, ensure};
+
+/// The name for all methods that no other one fits.
+const ALL: &str = "*";
 
 /// Settings by method, as gRPC's service config has them: timeouts, retries and hedging.
 ///
@@ -19,9 +27,6 @@ pub struct ServiceConfig {
     methods: HashMap<String, MethodConfig>,
     budget: RetryBudget,
 }
-
-/// The name for all methods that no other one fits.
-const ALL: &str = "*";
 
 impl ServiceConfig {
     /// A config that sets nothing.
@@ -49,7 +54,7 @@ impl ServiceConfig {
         self
     }
 
-    /// How many attempts beside the first ones the channel may make.
+    /// Returns the budget of the channel's attempts beside the first ones.
     #[must_use]
     pub fn budget(&self) -> RetryBudget {
         self.budget
@@ -70,7 +75,7 @@ impl ServiceConfig {
         self.methods.keys().map(String::as_str).filter(|name| *name != ALL)
     }
 
-    /// Whether no method has any settings.
+    /// Returns true if no method has any settings.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.methods.is_empty()
@@ -235,6 +240,61 @@ impl MethodConfig {
             (Some(policy), None) => policy.check(),
             (None, Some(policy)) => policy.check(),
             (None, None) => Ok(()),
+        }
+    }
+}
+
+/// The remainder of a [`RetryBudget`].
+pub(super) enum Budget {
+    Rate(TpsBudget),
+    Tokens(Tokens),
+}
+
+impl Budget {
+    pub(super) fn new(budget: RetryBudget) -> Self {
+        match budget {
+            RetryBudget::Rate(rate) => {
+                Self::Rate(TpsBudget::new(rate.period, rate.min_per_second, rate.ratio))
+            }
+            RetryBudget::Tokens(rules) => Self::Tokens(Tokens::new(rules)),
+        }
+    }
+
+    /// A call begins.
+    pub(super) fn called(&self) {
+        if let Self::Rate(rate) = self {
+            rate.deposit();
+        }
+    }
+
+    /// An attempt has ended, and says nothing against its server.
+    pub(super) fn succeeded(&self) {
+        if let Self::Tokens(tokens) = self {
+            tokens.succeeded();
+        }
+    }
+
+    /// An attempt has ended with a status that its policy names.
+    pub(super) fn failed(&self) {
+        if let Self::Tokens(tokens) = self {
+            tokens.failed();
+        }
+    }
+
+    /// Takes the right to one attempt beside the first; false when there is none.
+    pub(super) fn take(&self) -> bool {
+        match self {
+            Self::Rate(rate) => rate.withdraw(),
+            Self::Tokens(tokens) => tokens.allow(),
+        }
+    }
+}
+
+impl fmt::Debug for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rate(_) => f.write_str("Rate"),
+            Self::Tokens(tokens) => tokens.fmt(f),
         }
     }
 }

@@ -23,7 +23,7 @@ use std::time::Duration;
 use tonic::{Code, Status};
 
 use crate::policy::retry::Failure;
-use crate::policy::retry::retries::Retries;
+use crate::policy::retry::Retries;
 use crate::{Idempotency, MayHaveExecuted, Method, NotExecuted};
 
 /// Maximum number of attempts that are not executed: because a server goes away or, among several
@@ -176,8 +176,8 @@ mod tests {
 
     use super::*;
     use crate::connect::ConnectError;
-    use crate::policy::retry::config::RetryPolicy;
-    use crate::policy::retry::pushback::Pushback;
+    use crate::policy::retry::Pushback;
+    use crate::policy::retry_config::RetryPolicy;
     use crate::{CallKind, Detach, MethodDescriptor};
     use proptest::prelude::*;
 

@@ -1,35 +1,37 @@
 //! Calls under the policies of a service config: attempts at a call, one after another or side by
-//! side.
+//! side. Of those side by side, the first answer is the call's, and ends the others.
 //!
 //! [`ServiceConfig`] says what applies to a method, [`crate::policy::retry`] decides, and
 //! [`PolicyAttempts`] makes the attempts through the channel, which picks an endpoint for each and
-//! repeats by itself what no handler has seen.
+//! repeats by itself what no handler has seen. All levels that make a call again share one
+//! [`SharedAttempts`], and ask it.
 
-mod budget;
 mod config;
-mod hedging;
 mod machine;
-mod retrying;
-mod shared;
-#[cfg(test)]
-mod tests;
 
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::time::Instant;
+use futures::stream::{FuturesUnordered, StreamExt};
+use tokio::time::{Instant, sleep_until};
 use tonic::Status;
 use tonic::metadata::MetadataValue;
 
-use self::budget::Budget;
+use self::config::Budget;
+use self::machine::Next;
+use super::call::rules::SetBy;
+use crate::balance::EndpointId;
+use crate::call::log::NameOf;
+use crate::client::{Call, CallRules, Caller, ClientCall, ClientReply};
+use crate::policy::retry::{
+    ATTEMPTS_KEY, Failure, Hedges, Outcome, PUSHBACK_KEY, Pushback, Retries,
+};
+use crate::policy::retry_config::{Codes, HedgingPolicy, RetryPolicy};
+use crate::wire::PeerText;
+use crate::{Deadline, Idempotency, MayHaveExecuted, Method, NotExecuted, Readiness};
+
 pub use self::config::{MethodConfig, ServiceConfig};
 pub(in crate::client) use self::machine::{Attempts, Servers};
-pub(in crate::client) use self::shared::{LevelAttempts, SharedAttempts};
-use super::call::deadline::SetBy;
-use super::{Call, CallRules, Caller, ClientReply};
-use crate::policy::retry::Failure;
-use crate::policy::retry::codes::Codes;
-use crate::policy::retry::pushback::{ATTEMPTS_KEY, PUSHBACK_KEY, Pushback};
-use crate::{Deadline, Idempotency, NotExecuted, Readiness};
 
 /// A service config at work: it makes the attempts that its policies ask for, and counts them
 /// against the budget that all methods share.
@@ -87,12 +89,12 @@ impl PolicyAttempts {
                 self.budget.called();
                 let shared = insert_shared(&mut call);
                 let budget = &self.budget;
-                retrying::call(caller, call, policy, is_idempotent, (&shared, budget)).await
+                retry(caller, call, policy, is_idempotent, (&shared, budget)).await
             }
             (None, Some(policy)) if is_repeatable && is_idempotent => {
                 self.budget.called();
                 let shared = insert_shared(&mut call);
-                hedging::call(caller, call, policy, (&shared, &self.budget)).await
+                hedge(caller, call, policy, (&shared, &self.budget)).await
             }
             _ => caller.call(call).await,
         }
@@ -118,7 +120,107 @@ impl MethodConfig {
     }
 }
 
-/// What a policy has to know of a status.
+/// The attempts at one call that several levels make again, or that run side by side. An extension
+/// of the call, which its attempts share.
+#[derive(Debug, Clone)]
+pub(in crate::client) struct SharedAttempts(Arc<Mutex<AttemptsSoFar>>);
+
+#[derive(Debug)]
+struct AttemptsSoFar {
+    attempts: Attempts,
+    /// The endpoints that they were sent to. The next one goes elsewhere if possible.
+    tried: Vec<EndpointId>,
+}
+
+impl SharedAttempts {
+    pub(in crate::client) fn new(attempts: Attempts) -> Self {
+        Self(Arc::new(Mutex::new(AttemptsSoFar { attempts, tried: Vec::new() })))
+    }
+
+    /// Returns those of a level that makes no call again.
+    pub(in crate::client) fn none() -> &'static Self {
+        static NONE: LazyLock<SharedAttempts> =
+            LazyLock::new(|| SharedAttempts::new(Attempts::none()));
+        &NONE
+    }
+
+    fn lock(&self) -> MutexGuard<'_, AttemptsSoFar> {
+        // It is whole between any two statements.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the endpoints that attempts were sent to.
+    pub(in crate::client) fn tried(&self) -> Vec<EndpointId> {
+        self.lock().tried.clone()
+    }
+
+    /// Records an endpoint that an attempt is sent to.
+    pub(in crate::client) fn push(&self, id: EndpointId) {
+        self.lock().tried.push(id);
+    }
+
+    /// Changes or reads the attempts.
+    pub(in crate::client) fn with<T>(&self, change: impl FnOnce(&mut Attempts) -> T) -> T {
+        change(&mut self.lock().attempts)
+    }
+}
+
+/// The attempts as one level sees them: its own, unless the levels above share theirs.
+#[derive(Debug)]
+pub(in crate::client) struct LevelAttempts<'a> {
+    method: &'a Method,
+    servers: Servers,
+    own: Attempts,
+    shared: Option<&'a SharedAttempts>,
+}
+
+impl<'a> LevelAttempts<'a> {
+    pub(in crate::client) fn new(
+        method: &'a Method,
+        servers: Servers,
+        is_repeatable: bool,
+        shared: Option<&'a SharedAttempts>,
+    ) -> Self {
+        Self { method, servers, own: Attempts::new(method, is_repeatable), shared }
+    }
+
+    /// Allows another attempt at once.
+    ///
+    /// # Errors
+    ///
+    /// Returns the final status if there is none.
+    pub(in crate::client) fn failed(
+        &mut self,
+        status: Status,
+        take_replay: impl FnOnce() -> bool,
+    ) -> Result<(), Status> {
+        let next = match self.shared {
+            None => self.own.failed(status, self.servers, take_replay),
+            Some(shared) => {
+                shared.with(|attempts| attempts.failed(status, self.servers, take_replay))
+            }
+        };
+        match next {
+            Next::Again { status, .. } => {
+                if MayHaveExecuted::is_said_by(&status) {
+                    log_replay(self.method, &status);
+                }
+                Ok(())
+            }
+            Next::End(status) => Err(status),
+        }
+    }
+
+    /// Returns the status of a call of which no attempt could be made.
+    pub(in crate::client) fn final_status(&self, status: Status) -> Status {
+        match self.shared {
+            None => self.own.final_status(status),
+            Some(shared) => shared.with(|attempts| attempts.final_status(status)),
+        }
+    }
+}
+
+/// Returns the facts about a status that a policy needs.
 fn failure(status: &Status, is_idempotent: bool) -> Failure {
     let pushback = status.metadata().get(PUSHBACK_KEY).map(MetadataValue::as_encoded_bytes);
     Failure {
@@ -158,3 +260,124 @@ fn mark_attempt(call: &mut Call<'_>, previous: u32) {
 fn is_in_time(deadline: Option<Deadline>, delay: Duration) -> bool {
     deadline.is_none_or(|deadline| Instant::now() + delay < deadline.0)
 }
+
+/// Logs a replay.
+fn log_replay(method: &Method, status: &Status) {
+    let (method, reason) = (method.path(), PeerText::new(status.message()));
+    let code = NameOf(status.code());
+    tracing::debug!(target: "farcall::call", method, %code, %reason, "replayed");
+}
+
+/// Makes a call whose request is one message, by one attempt after another.
+async fn retry<C: Caller>(
+    caller: &C,
+    call: Call<'_>,
+    policy: &RetryPolicy,
+    is_idempotent: bool,
+    (shared, budget): (&SharedAttempts, &Budget),
+) -> Result<ClientReply, Status> {
+    let codes = policy.retryable_codes;
+    // A caller may take what it is given; the attempts share the request.
+    let call = call.into_owned();
+    let mut retries = Retries::new(*policy, fastrand::u64(..));
+    loop {
+        let mut attempt = call.try_clone().expect("its request is one message").into_call();
+        mark_attempt(&mut attempt, retries.previous());
+        let status = match caller.call(attempt).await {
+            Ok(reply) => {
+                count(budget, codes, Ok(()));
+                return Ok(reply);
+            }
+            Err(status) => status,
+        };
+        let failure = failure(&status, is_idempotent);
+        count(budget, codes, Err((&status, &failure)));
+        let deadline = call.deadline();
+        let allows = |delay| is_in_time(deadline, delay) && budget.take();
+        let next = shared.with(|it| it.retry(status, &mut retries, &failure, allows));
+        let (status, delay) = match next {
+            Next::Again { status, delay } => (status, delay),
+            Next::End(status) => return Err(status),
+        };
+        let (method, code) = (call.method().path(), NameOf(status.code()));
+        let attempt = retries.previous();
+        tracing::debug!(target: "farcall::call", method, %code, attempt, after = ?delay, "retried");
+        tokio::time::sleep(delay).await;
+    }
+}
+
+/// Makes a call whose request is one message, by attempts side by side.
+async fn hedge<C: Caller>(
+    caller: &C,
+    call: Call<'_>,
+    policy: &HedgingPolicy,
+    (shared, budget): (&SharedAttempts, &Budget),
+) -> Result<ClientReply, Status> {
+    let codes = policy.non_fatal_codes;
+    // The attempts share the request.
+    let call = call.into_owned();
+    let mut hedges = Hedges::new(*policy, now());
+    let mut running = FuturesUnordered::new();
+    // The last failure that is not fatal.
+    let mut last = None;
+    loop {
+        let due = hedges.next_deadline();
+        tokio::select! {
+            biased;
+            Some(result) = running.next(), if !running.is_empty() => {
+                let status: Status = match result {
+                    Ok(reply) => {
+                        count(budget, codes, Ok(()));
+                        return Ok(reply);
+                    }
+                    Err(status) => status,
+                };
+                let failure = failure(&status, true);
+                count(budget, codes, Err((&status, &failure)));
+                if hedges.failed(&failure, now()) == Outcome::Ended {
+                    let others = !running.is_empty();
+                    return Err(shared.with(|it| it.final_status_beside(status, others)));
+                }
+                shared.with(|it| it.followed(&status));
+                last = Some(status);
+            }
+            () = until(due), if due.is_some() => {
+                if hedges.is_begun() && !budget.take() {
+                    match (hedges.give_up(), last.take()) {
+                        (Outcome::Ended, Some(status)) => {
+                            return Err(shared.with(|it| it.final_status(status)));
+                        }
+                        (_, status) => last = status,
+                    }
+                    continue;
+                }
+                let attempt = call.try_clone().expect("its request is one message");
+                running.push(make(caller, attempt, hedges.sent(now())));
+            }
+        }
+    }
+}
+
+async fn make<C: Caller>(
+    caller: &C,
+    attempt: ClientCall,
+    previous: u32,
+) -> Result<ClientReply, Status> {
+    let mut attempt = attempt.into_call();
+    mark_attempt(&mut attempt, previous);
+    caller.call(attempt).await
+}
+
+fn now() -> std::time::Instant {
+    Instant::now().into_std()
+}
+
+async fn until(due: Option<std::time::Instant>) {
+    match due {
+        Some(due) => sleep_until(due.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests;

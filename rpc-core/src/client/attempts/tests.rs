@@ -1,6 +1,7 @@
 //! Attempts through a channel whose answers are scripted.
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use tonic::{Code, Extensions, Request, Response, Status};
 use super::*;
 use crate::client::call::ReplyBody;
 use crate::client::{server_streaming, streaming, unary};
-use crate::policy::retry::config::{
+use crate::policy::retry_config::{
     HedgingPolicy, RetryBudget, RetryPolicy, RetryRate, RetryThrottling,
 };
 use crate::stream::StreamPart;
@@ -28,17 +29,20 @@ static PUT_METHOD: MethodDescriptor = MethodDescriptor {
     idempotency: Idempotency::Unknown,
     detach: Detach::NONE,
 };
+
 static GET_METHOD: MethodDescriptor = MethodDescriptor {
     path: "/shop.Cart/Get",
     idempotency: Idempotency::NoSideEffects,
     ..PUT_METHOD
 };
+
 static WATCH_METHOD: MethodDescriptor =
     MethodDescriptor { path: "/shop.Cart/Watch", kind: CallKind::ServerStreaming, ..GET_METHOD };
+
 static CHAT_METHOD: MethodDescriptor =
     MethodDescriptor { path: "/shop.Cart/Chat", kind: CallKind::Streaming, ..GET_METHOD };
 
-/// What is answered to an attempt, the how-manieth it is, and after how long.
+/// The answer to each attempt by its number, and its delay.
 type Script = Box<dyn Fn(u32) -> (Duration, Result<ReplyBody, Status>) + Send + Sync>;
 
 /// A channel whose answers a test scripts.
@@ -130,7 +134,7 @@ impl Client {
         *self.channel.script.lock().unwrap() = Arc::new(Box::new(script));
     }
 
-    /// How many attempts were made.
+    /// Returns the number of attempts made.
     fn made(&self) -> usize {
         self.channel.attempts.lock().unwrap().len()
     }
@@ -143,7 +147,7 @@ impl Client {
         unary(self, &PUT_METHOD, Request::new(1_u64)).await.map(Response::into_inner)
     }
 
-    /// What each attempt said of those before it.
+    /// Returns each attempt's note of those before it.
     fn previous(&self) -> Vec<Option<String>> {
         let text = |value: &tonic::metadata::AsciiMetadataValue| value.to_str().unwrap().to_owned();
         let attempts = self.channel.attempts.lock().unwrap();

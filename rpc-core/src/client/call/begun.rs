@@ -5,25 +5,25 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tonic::Status;
 
-use crate::call::call_options::CallOptions;
-use crate::call::deadline::take_grpc_timeout;
 use crate::call::log::FailedCall;
-use crate::call::message_limits::MessageLimits;
+use crate::call::options::CallOptions;
+use crate::call::options::MessageLimits;
 use crate::call::refusal;
-use crate::client::call::deadline::SetBy;
 use crate::client::call::rules::CallRules;
+use crate::client::call::rules::SetBy;
 use crate::client::connection_manager::ConnectionManager;
 use crate::client::{Call, CallDeadline};
+use crate::deadline::take_grpc_timeout;
 use crate::stream::Receiving;
 use crate::{Deadline, Method};
 
-/// What is known of a call from its beginning on.
+/// The facts about a call that are known from its beginning.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::client) struct Begun {
-    /// When it began; absent where no line will be written about its end.
+    /// Time at which it began. Absent if no line will be written about its end.
     at: Option<Instant>,
     deadline: Option<CallDeadline>,
-    /// What its stub allows its messages.
+    /// Limits of its stub on its messages.
     limits: MessageLimits,
 }
 
@@ -72,22 +72,22 @@ impl Begun {
         self
     }
 
-    /// When the call ends at the latest.
+    /// Returns the deadline of the call.
     pub(in crate::client) fn deadline(&self) -> Option<&CallDeadline> {
         self.deadline.as_ref()
     }
 
-    /// What its stub allows its messages.
+    /// Returns the limits of its stub on its messages.
     pub(in crate::client) fn limits(&self) -> MessageLimits {
         self.limits
     }
 
-    /// What each message of the response to a call of `method` is held to.
+    /// Returns the limits on each message of the response to a call of `method`.
     pub(in crate::client) fn receiving(&self, method: &Method) -> Receiving {
         Receiving { limit: self.limits.of_responses(), method: method.clone() }
     }
 
-    /// Where the call's end is logged after the channel's part; `None` where no line is written.
+    /// Returns the log of the call's end after the channel's part. `None` if no line is written.
     pub(in crate::client) fn end_log(
         &self,
         method: &Method,
@@ -138,12 +138,12 @@ fn log_failure(method: &Method, began_at: Instant, manager: &ConnectionManager, 
 }
 
 impl BegunWithin {
-    /// When the call ends at the latest.
+    /// Returns the deadline of the call.
     pub(in crate::client) fn deadline(&self) -> Option<Deadline> {
         self.call.deadline.map(|limit| limit.deadline())
     }
 
-    /// What each message of its response is held to.
+    /// Returns the limits on each message of its response.
     pub(in crate::client) fn receiving(&self) -> Receiving {
         self.call.receiving(&self.method)
     }

@@ -1,4 +1,6 @@
-//! What a client sends in a call: one message or a stream of messages, their types erased.
+//! The messages that a client sends in a call: one or a stream of them, their types erased.
+//!
+//! A stream is sent by a task of its own.
 
 use std::any::Any;
 use std::pin::pin;
@@ -12,13 +14,16 @@ use prost::Message;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
 
-use crate::Method;
 use crate::call::refusal;
-use crate::client::EncodedBody;
-use crate::client::call::upload::upload;
-use crate::client::{Outgoing, Started};
+use crate::client::{EncodedBody, Outgoing, Started};
 use crate::payload::encode::{Encode, Split};
 use crate::payload::tail_field::Detacher;
+use crate::stream::{Direction, StreamWriter, forward};
+use crate::wire::FrameKind;
+use crate::{Deadline, MayHaveExecuted, Method};
+
+/// A message that is shared, so that the call can be made again.
+pub(in crate::client) type SharedMessage = Arc<dyn Encode>;
 
 /// The request of a call.
 pub(in crate::client) enum Body<'a> {
@@ -43,7 +48,7 @@ pub(in crate::client) enum Sent<'a> {
 }
 
 impl Body<'_> {
-    /// What the channel sends. A long tail field is taken out of the message here.
+    /// Returns the body to send. Takes a long tail field out of the message.
     pub(in crate::client) fn as_sent(&mut self) -> Sent<'_> {
         match self {
             Self::Message(message) => Sent::Message(message.as_encode()),
@@ -101,7 +106,7 @@ impl Body<'_> {
         EncodedBody::Message(encoding.into())
     }
 
-    /// Whether the request can be sent more than once.
+    /// Returns true if the request can be sent more than once.
     pub(super) fn is_repeatable(&self) -> bool {
         matches!(self, Self::Message(_) | Self::Shared(_))
     }
@@ -238,9 +243,6 @@ pub(in crate::client) trait RequestStream: Send {
     fn take_any(&mut self) -> Box<dyn Any + Send>;
 }
 
-/// A message that is shared, so that the call can be made again.
-pub(in crate::client) type SharedMessage = Arc<dyn Encode>;
-
 /// The requests of a stub's call with a stream of request messages; absent once they were taken.
 pub(super) struct Requests<S>(pub(super) Option<S>);
 
@@ -336,6 +338,41 @@ async fn one_message<M: Message + 'static>(
         None => Ok(Arc::new(Repeatable::new(message))),
         Some(_) => Err(refusal::not_one_message(method.path(), "more than one")),
     }
+}
+
+/// Sends `stream` as the requests of a call. Dropped, it stops where it is.
+///
+/// A stream that ends with an error has broken off: the call ends with that error, and the server
+/// learns that it was given up. A half-close would tell it that there is no more to come.
+pub(in crate::client) fn upload<M, S>(
+    stream: S,
+    started: &Started,
+    call: Outgoing<'_>,
+) -> Option<AbortOnDropHandle<()>>
+where
+    M: Message + 'static,
+    S: Stream<Item = Result<M, Status>> + Send + 'static,
+{
+    let send_stream = Arc::clone(started.send_stream.as_ref()?);
+    let id = started.guard.id();
+    let session = started.guard.session()?;
+    let compress_from = started.io.core().settled.compression.from(call.limits.compress_from());
+    let direction = Direction::requests(call.method.detach(), call.limits);
+    let direction = direction.compressed_from(compress_from);
+    let mut writer = StreamWriter::new(Arc::clone(&started.io), id);
+    // Calls that the stream makes while it is polled belong to the maker of the stream.
+    let sending = Deadline::scope(Deadline::current(), async move {
+        let stream = pin!(stream);
+        match forward(stream, &send_stream, &mut writer, direction).await {
+            Ok(()) => writer.send_control(FrameKind::HalfClose),
+            // It may have found the connection's end before the session did.
+            Err(status) if session.closed().is_some() => {
+                session.fail(id, MayHaveExecuted::mark(status));
+            }
+            Err(status) => session.fail(id, status),
+        }
+    });
+    Some(AbortOnDropHandle::new(tokio::spawn(sending)))
 }
 
 #[cfg(test)]

@@ -3,6 +3,11 @@
 //! An `async fn` keeps its arguments beside what it makes of them, in each of those that are
 //! nested. A call passes through several of them, so that what precedes the first wait is done
 //! outside of their futures.
+//!
+//! The makers of calls whose messages pass through, gRPC's clients and proxies, have a stream of
+//! messages, whatever the kind of the method. Where the method takes one message, the channel makes
+//! one of the stream before the call begins, so that such a call is a unary one on the wire like any
+//! other, and may be repeated like any other.
 
 use std::future::Future;
 use std::pin::pin;
@@ -12,7 +17,7 @@ use prost::Message;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::body::{Body, OneMessage, Requests};
+use super::body::{Body, FallibleRequests, OneMessage, Requests};
 use super::{Call, ClientReply, RequestParts};
 use crate::call::refusal;
 use crate::client::Caller;
@@ -37,11 +42,11 @@ where
     with_message::<_, Resp, _>(caller, method, request, ClientReply::into_message)
 }
 
-/// As [`unary()`], with a stream of responses.
+/// Calls a method like [`unary()`], with a stream of responses.
 ///
 /// # Errors
 ///
-/// With the status of the call, if it fails before its first answer.
+/// Returns the status of the call if it fails before its first answer.
 pub fn server_streaming<Req, Resp>(
     caller: &impl Caller,
     method: &'static MethodDescriptor,
@@ -54,11 +59,11 @@ where
     with_message::<_, Resp, _>(caller, method, request, ClientReply::into_stream)
 }
 
-/// As [`unary()`], with a stream of requests.
+/// Calls a method like [`unary()`], with a stream of requests.
 ///
 /// # Errors
 ///
-/// With the status of the call.
+/// Returns the status of the call.
 pub fn client_streaming<S, Resp>(
     caller: &impl Caller,
     method: &'static MethodDescriptor,
@@ -71,11 +76,11 @@ where
     with_stream::<_, Resp, _>(caller, method, request, ClientReply::into_message)
 }
 
-/// As [`unary()`], with a stream each way.
+/// Calls a method like [`unary()`], with a stream in each direction.
 ///
 /// # Errors
 ///
-/// With the status of the call, if it fails before its first answer.
+/// Returns the status of the call if it fails before its first answer.
 pub fn streaming<S, Resp>(
     caller: &impl Caller,
     method: &'static MethodDescriptor,
@@ -88,13 +93,13 @@ where
     with_stream::<_, Resp, _>(caller, method, request, ClientReply::into_stream)
 }
 
-/// As [`unary()`], of a message that passes through: its long tail field is not known. The method
-/// is described, and unary. The metadata of the response is what came before its message, and
-/// trailers are beside the message.
+/// Calls a method like [`unary()`], with a message that passes through: its long tail field is
+/// unknown. The method is described, and unary. The response's metadata is that which preceded its
+/// message; trailers are next to the message.
 ///
 /// # Errors
 ///
-/// With the status of the call.
+/// Returns the status of the call.
 pub fn untyped_unary<M>(
     caller: &impl Caller,
     method: Method,
@@ -166,5 +171,74 @@ where
         // To await a future is to move it once more, and this one is long.
         let call = pin!(caller.call(Call::new::<Resp>(method.into(), &mut parts, body)));
         decode(call.await?)
+    }
+}
+
+/// Makes a call of any kind with a stream of requests, and gives its responses as a stream: the
+/// metadata that came first, then the messages, then trailers. Dropping the future cancels the call
+/// on the server.
+///
+/// A stream of requests that ends with an error has broken off: the call ends with that error, and
+/// its handler never sees an end of the requests.
+///
+/// # Errors
+///
+/// With the status of the call, if it fails before its first answer.
+///
+/// # Cancel safety
+///
+/// Dropping the future cancels the call on the server.
+pub async fn untyped<M, S>(
+    caller: &impl Caller,
+    method: Method,
+    request: Request<S>,
+) -> Result<Response<Streaming<M>>, Status>
+where
+    M: Message + Default + 'static,
+    S: Stream<Item = Result<M, Status>> + Send + 'static,
+{
+    let (metadata, extensions, stream) = request.into_parts();
+    let mut parts = RequestParts::new(metadata, extensions);
+    let mut stream = FallibleRequests(Some(stream));
+    let call = Call::new::<M>(method, &mut parts, Body::Untyped(&mut stream));
+    Ok(caller.call(call).await?.into_any_stream())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex, Weak};
+
+    use futures::stream;
+    use tonic::metadata::MetadataMap;
+
+    use super::*;
+    use crate::SharedMethod;
+    use crate::client::ClientReply;
+
+    /// Answers each call with an empty message, and watches its method.
+    #[derive(Default)]
+    struct Watching(Mutex<Vec<Weak<SharedMethod>>>);
+
+    impl Caller for Watching {
+        async fn call(&self, call: Call<'_>) -> Result<ClientReply, Status> {
+            let Method::Shared(method) = call.method() else { panic!("it is called by its path") };
+            self.0.lock().unwrap().push(Arc::downgrade(method));
+            let (initial, trailers) = (MetadataMap::new(), MetadataMap::new());
+            Ok(ClientReply::with_message(initial, trailers, Vec::new().into()))
+        }
+    }
+
+    #[tokio::test]
+    async fn ten_thousand_paths_are_called_and_none_is_kept() {
+        let caller = Watching::default();
+        for number in 0..10_000 {
+            let method = Method::by_path(&format!("/paths.A/M{number}")).unwrap();
+            let requests = Request::new(stream::empty());
+            let response = untyped::<(), _>(&caller, method, requests).await.unwrap();
+            assert_eq!(response.into_inner().message().await.unwrap(), Some(()));
+        }
+        let methods = caller.0.into_inner().unwrap();
+        assert_eq!(methods.len(), 10_000);
+        assert!(methods.iter().all(|method| method.strong_count() == 0));
     }
 }

@@ -7,14 +7,9 @@
 
 pub(in crate::client) mod begun;
 mod body;
-pub(in crate::client) mod deadline;
-pub(in crate::client) mod download;
 mod kinds;
-mod parts;
-mod reply;
+pub(in crate::client) mod reply;
 pub(in crate::client) mod rules;
-mod untyped;
-pub(in crate::client) mod upload;
 
 use std::any::{TypeId, type_name};
 use std::ops::{Deref, DerefMut};
@@ -25,23 +20,19 @@ use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, GrpcMethod, Status};
 
-pub(super) use body::{Body, RequestStream, Sent};
-pub use deadline::CallDeadline;
-pub use kinds::{client_streaming, server_streaming, streaming, unary, untyped_unary};
-pub(super) use parts::RequestParts;
-pub use reply::ClientReply;
-pub(super) use reply::ReplyBody;
-pub use untyped::untyped;
-
-use self::deadline::SetBy;
-use self::parts::PartsOf;
-use self::rules::CallRules;
+use self::rules::{CallRules, SetBy};
 use super::EncodedCall;
-use crate::call::call_options::CallOptions;
-use crate::call::deadline::{grpc_timeout, take_grpc_timeout};
-use crate::call::metadata_names::MetadataNames;
+use crate::call::metadata::MetadataNames;
+use crate::call::options::CallOptions;
+use crate::deadline::{grpc_timeout, take_grpc_timeout};
 use crate::layer::{Described, RequestHead};
 use crate::{Deadline, Method, Readiness};
+
+pub(super) use body::{Body, RequestStream, Sent};
+pub use kinds::{client_streaming, server_streaming, streaming, unary, untyped, untyped_unary};
+pub use reply::ClientReply;
+pub(super) use reply::ReplyBody;
+pub use rules::CallDeadline;
 
 /// A call on its way to the server, the types of its messages erased.
 ///
@@ -94,8 +85,8 @@ impl<'a> Call<'a> {
         &self.method
     }
 
-    /// When the call ends at the latest, as far as its caller, layers and the call that is being
-    /// handled around it say; the channel's own timeout may come earlier.
+    /// Returns the deadline of the call by its caller, its layers and the call that is being
+    /// handled around it. The channel's own timeout may come earlier.
     #[must_use]
     pub fn deadline(&self) -> Option<Deadline> {
         self.time_limit().map(|limit| limit.deadline())
@@ -166,12 +157,12 @@ impl<'a> Call<'a> {
         Call { method, parts, body: self.body.reborrow(), response }
     }
 
-    /// Whether there can be a second attempt: a stream of requests is partly sent by then.
+    /// Returns true if there can be a second attempt. A stream of requests is partly sent by then.
     pub(super) fn is_repeatable(&self) -> bool {
         self.body.is_repeatable()
     }
 
-    /// What layers say of its deadline.
+    /// Returns the deadline that layers set.
     pub(super) fn layers_limit(&self) -> Option<CallDeadline> {
         self.parts.limit
     }
@@ -193,13 +184,13 @@ impl<'a> Call<'a> {
         &mut self.parts.metadata
     }
 
-    /// What the caller tells layers.
+    /// Returns the caller's extensions for layers.
     #[must_use]
     pub fn extensions(&self) -> &Extensions {
         &self.parts.extensions
     }
 
-    /// What layers tell each other; a [`Deadline`] among it counts.
+    /// Returns the extensions that layers share. A [`Deadline`] among them counts.
     pub fn extensions_mut(&mut self) -> &mut Extensions {
         &mut self.parts.extensions
     }
@@ -222,7 +213,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Whether its caller sets a time limit of its own, which takes the place of a channel's.
+    /// Returns true if its caller sets a time limit of its own, which replaces the channel's.
     pub(super) fn has_own_limit(&self) -> bool {
         self.parts.is_settled
             || self.parts.extensions.get::<Deadline>().is_some()
@@ -230,7 +221,7 @@ impl<'a> Call<'a> {
             || grpc_timeout(&self.parts.metadata).is_some()
     }
 
-    /// As [`Call::limit`], where it is known what set the limit.
+    /// Brings the deadline nearer like [`Call::limit`], and keeps the origin of the limit.
     pub(super) fn bring_nearer(&mut self, limit: CallDeadline) {
         self.parts.limit = CallDeadline::earliest(self.parts.limit.into_iter().chain([limit]));
     }
@@ -242,12 +233,12 @@ impl<'a> Call<'a> {
         EncodedCall { method: self.method, metadata, extensions, limit, body }
     }
 
-    /// What the channel makes the call with.
+    /// Returns the parts with which the channel makes the call.
     pub(super) fn as_sent(&mut self) -> (&Method, &MetadataMap, Sent<'_>) {
         (&self.method, &self.parts.metadata, self.body.as_sent())
     }
 
-    /// What a caller gets that makes no request of it.
+    /// Splits the call for a caller that makes no request from it.
     pub(super) fn into_parts(self) -> (MetadataMap, Extensions, Body<'a>) {
         let RequestParts { metadata, extensions, .. } = *self.parts.into_owned();
         (metadata, extensions, self.body)
@@ -336,5 +327,61 @@ impl fmt::Debug for Call<'_> {
             .field("metadata", &MetadataNames(&self.parts.metadata))
             .field("deadline", &self.deadline())
             .finish_non_exhaustive()
+    }
+}
+
+/// The parts of a request that precede its messages.
+#[derive(Debug, Clone, Default)]
+pub(in crate::client) struct RequestParts {
+    pub(in crate::client) metadata: MetadataMap,
+    pub(in crate::client) extensions: Extensions,
+    /// The earliest of what layers say and, once the call owns its request, of what its caller
+    /// says and of what it inherits.
+    pub(in crate::client) limit: Option<CallDeadline>,
+    /// Set once `limit` counts for all attempts. The timeout of a channel adds nothing then.
+    pub(in crate::client) is_settled: bool,
+}
+
+impl RequestParts {
+    /// Makes the parts of a stub's request.
+    fn new(metadata: MetadataMap, extensions: Extensions) -> Self {
+        Self { metadata, extensions, limit: None, is_settled: false }
+    }
+}
+
+/// The parts of a call's request, or where its stub keeps them: a call is moved several times on
+/// its way to the channel, and does not carry their size along.
+enum PartsOf<'a> {
+    Lent(&'a mut RequestParts),
+    Owned(Box<RequestParts>),
+}
+
+impl PartsOf<'_> {
+    /// The parts. A stub that lent them is left with empty ones.
+    fn into_owned(self) -> Box<RequestParts> {
+        match self {
+            Self::Lent(parts) => Box::new(mem::take(parts)),
+            Self::Owned(parts) => parts,
+        }
+    }
+}
+
+impl Deref for PartsOf<'_> {
+    type Target = RequestParts;
+
+    fn deref(&self) -> &RequestParts {
+        match self {
+            Self::Lent(parts) => parts,
+            Self::Owned(parts) => parts,
+        }
+    }
+}
+
+impl DerefMut for PartsOf<'_> {
+    fn deref_mut(&mut self) -> &mut RequestParts {
+        match self {
+            Self::Lent(parts) => parts,
+            Self::Owned(parts) => parts,
+        }
     }
 }

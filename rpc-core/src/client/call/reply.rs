@@ -1,4 +1,5 @@
-//! The answer to a call, as layers see it, and how it is decoded for the stub.
+//! The answer to a call, as layers see it, and how it is decoded for the stub. A response stream
+//! begins with its headers.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -7,27 +8,34 @@ use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 use prost::Message;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Response, Status, Streaming};
 
-use crate::Trailers;
-use crate::call::message_limits::MessageLimit;
-use crate::call::metadata_names::MetadataNames;
-use crate::call::{merge, refusal};
+use crate::call::metadata::{MetadataNames, merge};
+use crate::call::options::MessageLimit;
+use crate::call::refusal;
 use crate::client::Reply;
-use crate::client::call::begun::EndLog;
-use crate::client::call::download::StreamGuard;
-use crate::stream::{MessageBody, StreamPart, response_streaming, scripted_streaming};
+use crate::client::call::begun::{BegunWithin, EndLog};
+use crate::client::connection::{Answer, CallGuard, Started, refused};
+use crate::stream::{
+    End, MessageBody, Next, OnComplete, StreamPart, response_streaming, scripted_streaming,
+};
+use crate::wire::metadata;
 use crate::wire::outcome::Outcome;
+use crate::{Deadline, Trailers};
+
+/// The parts of an answer without any.
+static NO_PARTS: LazyLock<ReplyParts> = LazyLock::new(ReplyParts::default);
 
 /// The answer to a call that has succeeded so far: the message of a unary answer, not decoded yet,
 /// or the beginning of a stream, whose messages pass by.
 pub struct ClientReply {
-    /// What comes with the body, where there is something: most answers of one message have
-    /// nothing, and an answer is moved several times on its way to the stub.
+    /// Parts that come with the body. Most answers of one message have none, and an answer moves
+    /// several times on its way to the stub.
     parts: Option<Box<ReplyParts>>,
     body: ReplyBody,
-    /// Where a message that does not decode is logged; absent where no line will be written.
+    /// Log of a message that does not decode. Absent if no line will be written.
     log: Option<EndLog>,
 }
 
@@ -39,10 +47,7 @@ struct ReplyParts {
     extensions: Extensions,
 }
 
-/// What an answer without parts shows.
-static NO_PARTS: LazyLock<ReplyParts> = LazyLock::new(ReplyParts::default);
-
-/// What the server sends.
+/// The body of the server's answer.
 pub(in crate::client) enum ReplyBody {
     /// One message, in the memory that it was received into.
     Message(Bytes),
@@ -124,13 +129,13 @@ impl ClientReply {
         &mut self.parts_mut().metadata
     }
 
-    /// What the caller finds in its response's extensions, [`crate::Trailers`] among it.
+    /// Returns the extensions of the caller's response, [`crate::Trailers`] among them.
     #[must_use]
     pub fn extensions(&self) -> &Extensions {
         &self.parts().extensions
     }
 
-    /// What the caller finds in its response's extensions.
+    /// Returns the extensions of the caller's response.
     pub fn extensions_mut(&mut self) -> &mut Extensions {
         &mut self.parts_mut().extensions
     }
@@ -215,6 +220,37 @@ impl ClientReply {
     }
 }
 
+impl fmt::Debug for ClientReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientReply")
+            .field("metadata", &MetadataNames(self.metadata()))
+            .field("message_len", &self.message().map(Bytes::len))
+            .finish_non_exhaustive()
+    }
+}
+
+/// The owners that a response stream keeps alive: the call, the task that sends its requests, and
+/// the connection manager, whose last reference closes the connection. Dropped in this order.
+pub(in crate::client) struct StreamGuard {
+    guard: CallGuard,
+    _upload: Option<AbortOnDropHandle<()>>,
+    call: BegunWithin,
+}
+
+impl OnComplete for StreamGuard {
+    fn complete(&mut self) {
+        self.guard.complete();
+    }
+
+    fn fail(&mut self, status: &Status) {
+        self.call.log_failure(status);
+    }
+
+    fn over_time(&self) -> Status {
+        self.call.over_time()
+    }
+}
+
 /// The response with a body, as the stub is given it.
 fn response<T>(parts: Option<Box<ReplyParts>>, body: T) -> Response<T> {
     match parts {
@@ -234,11 +270,43 @@ fn undecodable(what: &str, error: &dyn fmt::Display) -> Status {
     Status::internal(format!("the response's {what} does not decode: {error}"))
 }
 
-impl fmt::Debug for ClientReply {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientReply")
-            .field("metadata", &MetadataNames(self.metadata()))
-            .field("message_len", &self.message().map(Bytes::len))
-            .finish_non_exhaustive()
-    }
+/// Waits for the headers of a response stream.
+pub(in crate::client) async fn headers(started: &mut Started) -> Result<MetadataMap, Status> {
+    let block = match started.first().await {
+        Next::Headers(block) => block,
+        Next::Failed(status) => return Err(status),
+        Next::End(End::Outcome { code, block, is_not_executed }) => {
+            started.guard.complete();
+            if is_not_executed {
+                return Err(refused(code, block));
+            }
+            let outcome = Outcome::decode(code, block).map_err(|error| {
+                Status::internal(format!("the response's block does not decode: {error}"))
+            })?;
+            outcome.result?;
+            return Err(Status::internal("the server ended a stream that it had not begun"));
+        }
+        Next::Message(..) | Next::Deflated(..) | Next::End(End::HalfClose) => {
+            return Err(Status::internal("the server sent messages before its headers"));
+        }
+    };
+    metadata::decode(block).map_err(|error| {
+        Status::internal(format!("the response's metadata does not decode: {error}"))
+    })
+}
+
+/// The response stream behind its headers, which keeps the call's channel.
+pub(in crate::client) fn download(
+    started: Started,
+    upload: Option<AbortOnDropHandle<()>>,
+    call: BegunWithin,
+) -> Result<MessageBody<StreamGuard>, Status> {
+    let Started { guard, answer, io, .. } = started;
+    let Answer::Stream(recv_stream) = answer else {
+        return Err(Status::internal("the answer is one message"));
+    };
+    let timer = call.deadline().map(|Deadline(at)| Box::pin(tokio::time::sleep_until(at)));
+    let (id, receiving) = (guard.id(), call.receiving());
+    let stream_guard = StreamGuard { guard, _upload: upload, call };
+    Ok(MessageBody::new(recv_stream, io, id, receiving, timer, Some(stream_guard)))
 }

@@ -1,10 +1,11 @@
-//! What the manager does: it makes connections, watches the current one, and answers callers.
+//! The manager's driver: it makes connections, watches the current one, and answers callers. It
+//! outlives the task that it runs in.
 
 use std::fmt;
 use std::future::pending;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -14,13 +15,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::snapshot::{Answer, Requests, Snapshot, waiting};
-use crate::call::deadline::rounded;
 use crate::client::{Connect, Established};
 use crate::connect::{ConnectError, ConnectionInfo};
+use crate::deadline::rounded;
 use crate::limits::log::LogLimit;
+use crate::long_wait::wait_until;
 use crate::policy::breaker::{Denial, PathGain};
 use crate::policy::failover::{Ask, Cause, Failure, Loss, Made, Wanted};
-use crate::runtime::long_wait::wait_until;
 use crate::transport::{Addresses, CloseReason};
 use crate::{Reason, limited_log};
 
@@ -36,7 +37,8 @@ pub(super) struct Driver {
     asked: watch::Receiver<Requests>,
     /// The attempt under way. Dropped, it is torn down.
     attempt: Option<Attempt>,
-    /// How many lines the server can write into the log: each of its connections is a reason.
+    /// Limit on the lines that the server can cause in the log: each of its connections is a reason
+    /// for one.
     log: LogLimit,
 }
 
@@ -48,10 +50,6 @@ struct Attempt {
 /// The last handle to the channel was dropped.
 #[derive(Debug)]
 pub(super) struct ChannelGone;
-
-pub(super) fn now() -> std::time::Instant {
-    Instant::now().into_std()
-}
 
 impl Drop for Driver {
     fn drop(&mut self) {
@@ -132,12 +130,12 @@ impl Driver {
         Ok(())
     }
 
-    /// Whether nothing is to be waited for but callers.
+    /// Returns true if only callers can start something.
     pub(super) fn is_idle(&self) -> bool {
         self.snapshot.borrow().failover.is_idle()
     }
 
-    /// Whether a caller waits for an answer.
+    /// Returns true if a caller waits for an answer.
     pub(super) fn is_asked(&self) -> bool {
         self.asked.borrow().count > self.snapshot.borrow().answer.up_to
     }
@@ -161,7 +159,7 @@ impl Driver {
         self.snapshot.borrow().failover.connection().cloned()
     }
 
-    /// When failback is due; `None` while no call would use it.
+    /// Returns the time at which failback is due. `None` while no call would use it.
     fn failback_due(&self) -> Option<std::time::Instant> {
         let state = self.snapshot.borrow();
         let is_open = state.failover.connection().is_some_and(|connection| connection.is_open());
@@ -303,7 +301,7 @@ impl Driver {
         }
     }
 
-    /// How long until the broken path is tried again.
+    /// Returns the time until the next attempt over the broken path.
     fn next_path_attempt(&self) -> Option<Duration> {
         let due = self.snapshot.borrow().failover.breaker().broken().map(|(_, due)| due)?;
         Some(due.saturating_duration_since(now()))
@@ -335,6 +333,98 @@ impl Driver {
         let up_to = self.asked.borrow().count;
         self.change(|state| state.answer = Answer { up_to, outcome });
     }
+}
+
+/// The place of a channel's driver while no task runs it.
+#[derive(Debug, Default)]
+pub(super) struct Parked(Mutex<Option<Driver>>);
+
+impl Parked {
+    pub(super) fn new(driver: Driver) -> Self {
+        Self(Mutex::new(Some(driver)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Driver>> {
+        // The driver is moved in or out in one statement.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn take(&self) -> Option<Driver> {
+        self.lock().take()
+    }
+
+    #[cfg(test)]
+    pub(super) fn has_driver(&self) -> bool {
+        self.lock().is_some()
+    }
+}
+
+/// A driver in its task. Whatever ends the task, the driver is parked again, as long as there is a
+/// channel.
+pub(super) struct ManagerTask {
+    driver: Option<Driver>,
+    parked: Weak<Parked>,
+}
+
+impl ManagerTask {
+    pub(super) fn new(driver: Driver, parked: &Arc<Parked>) -> Self {
+        Self { driver: Some(driver), parked: Arc::downgrade(parked) }
+    }
+
+    /// Makes the first connection.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be made.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe: the attempt is torn down with the task.
+    pub(super) async fn connect(&mut self) -> Result<(), ConnectError> {
+        match &mut self.driver {
+            Some(driver) => driver.connect().await,
+            None => Err(ConnectError::RuntimeEnded),
+        }
+    }
+
+    /// Runs until there is nothing to wait for, or no channel.
+    pub(super) async fn run(mut self) {
+        while let Some(driver) = &mut self.driver {
+            if driver.step().await.is_err() {
+                return;
+            }
+            if driver.is_idle() {
+                self.park();
+            }
+        }
+    }
+
+    /// Parks the driver, unless a caller has asked it meanwhile.
+    fn park(&mut self) {
+        let Some(parked) = self.parked.upgrade() else { return };
+        let mut place = parked.lock();
+        // Under this lock: a caller counts its request before it looks whether the driver is
+        // parked. So either the request is seen here, or that caller finds the driver.
+        if self.driver.as_ref().is_some_and(|driver| !driver.is_asked()) {
+            *place = self.driver.take();
+        }
+    }
+}
+
+/// Reached with a driver when the runtime ends before the task does, or refuses to start it.
+impl Drop for ManagerTask {
+    fn drop(&mut self) {
+        let Some(mut driver) = self.driver.take() else { return };
+        let Some(parked) = self.parked.upgrade() else { return };
+        let mut place = parked.lock();
+        // Under this lock: a caller that is told so asks again, and has to find the driver.
+        driver.abandon();
+        *place = Some(driver);
+    }
+}
+
+pub(super) fn now() -> std::time::Instant {
+    Instant::now().into_std()
 }
 
 /// Waits until the token is set; without one, for ever.

@@ -1,22 +1,29 @@
-//! A channel's hold on its connection: what callers read and wait for.
+//! A channel's hold on its connection: the state that callers read, by gRPC's names, and the waits for
+//! a change.
 
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio::time::{sleep, sleep_until};
 
-use super::driver::{Driver, now};
+use super::driver::{Driver, ManagerTask, Parked, now};
 use super::snapshot::{Requests, Snapshot, waiting};
-use super::task::{ManagerTask, Parked};
-use crate::client::{Connect, Established, Path, PathCounts};
-use crate::connect::{ClientConfig, ConnectError, ConnectionInfo, UpgradePolicy};
+use crate::balance::Connectivity;
+use crate::client::{ClientConfig, Connect, Established, Path, PathCounts};
+use crate::connect::{ConnectError, ConnectionInfo, UpgradePolicy};
 use crate::limits::log::LogLimit;
 use crate::policy::breaker::{Breaker, FirstAttempt};
 use crate::policy::failover::{Failover, WhileBroken};
 use crate::policy::reconnect::Reconnect;
 use crate::policy::retry_budget::RetryBudget;
+
+/// Interval between two checks of an open connection. A server that sends its clients away leaves
+/// it open, with the calls in flight, and wakes nothing.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The connection that calls are started on, and how it is renewed.
 #[derive(Debug)]
@@ -24,7 +31,7 @@ pub(in crate::client) struct ConnectionManager {
     connector: Arc<dyn Connect>,
     /// The state, which the driver writes.
     pub(super) snapshot: watch::Receiver<Snapshot>,
-    /// How many requests for a connection there were: the driver is woken by each.
+    /// Number of requests for a connection. Each one wakes the driver.
     asked: watch::Sender<Requests>,
     parked: Arc<Parked>,
     retry_budget: Mutex<RetryBudget>,
@@ -35,7 +42,7 @@ pub(in crate::client) struct ConnectionManager {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asked {
     pub(super) number: u64,
-    /// Whether the manager's task was started for it, on the caller's runtime.
+    /// True if the manager's task was started for it, on the caller's runtime.
     is_driven_here: bool,
 }
 
@@ -47,18 +54,6 @@ impl Drop for ConnectionManager {
             connection.close();
         }
     }
-}
-
-/// The state of a channel with these rules that has not connected yet.
-fn failover(config: &ClientConfig) -> Failover<Established> {
-    let (first, while_broken) = match &config.policy {
-        UpgradePolicy::Prefer(_) => (FirstAttempt::Delayed, WhileBroken::UseBootstrap),
-        UpgradePolicy::Require(_) => (FirstAttempt::AtOnce, WhileBroken::Wait),
-        UpgradePolicy::Never => (FirstAttempt::Delayed, WhileBroken::Wait),
-    };
-    let breaker = Breaker::new(config.settings.path_backoff, first, fastrand::u64(..));
-    let reconnect = Reconnect::new(config.settings.connect_backoff, fastrand::u64(..));
-    Failover::new(while_broken, breaker, reconnect)
 }
 
 impl ConnectionManager {
@@ -88,7 +83,7 @@ impl ConnectionManager {
         self.connector.is_encoded()
     }
 
-    /// How many lines about its calls the channel may still write.
+    /// Returns the limit on the channel's log lines about its calls.
     pub(in crate::client) fn log(&self) -> &LogLimit {
         &self.log
     }
@@ -155,7 +150,8 @@ impl ConnectionManager {
         Asked { number, is_driven_here }
     }
 
-    /// Has the next request forget the delays after earlier attempts: there is news of the server.
+    /// Makes the next request forget the delays after earlier attempts: there is news of the
+    /// server.
     pub(in crate::client) fn reset_backoff(&self) {
         self.asked.send_modify(|asked| asked.resets += 1);
     }
@@ -188,7 +184,8 @@ impl ConnectionManager {
         Ok(())
     }
 
-    /// When the next attempt to connect may begin, once there is no connection.
+    /// Returns the time at which the next attempt to connect may begin, once there is no
+    /// connection.
     pub(in crate::client) fn next_connect(&self) -> std::time::Instant {
         self.snapshot.borrow().failover.next_connect(now())
     }
@@ -199,7 +196,7 @@ impl ConnectionManager {
         budget.unwrap_or_else(PoisonError::into_inner).take(now())
     }
 
-    /// What the connection says of itself, and why it is not on the upgraded path.
+    /// Returns the connection's info, with the reason if it is not on the upgraded path.
     pub(in crate::client) fn info(&self) -> Option<ConnectionInfo> {
         let info = self.open()?.info();
         Some(self.snapshot.borrow().info(info))
@@ -210,13 +207,13 @@ impl ConnectionManager {
         self.snapshot.borrow().transport
     }
 
-    /// Which path calls take.
+    /// Returns the path that calls take.
     pub(in crate::client) fn path(&self) -> Path {
         let info = self.open().map(|connection| connection.info());
         self.snapshot.borrow().path(info, now())
     }
 
-    /// How often the upgraded path has failed and come back.
+    /// Returns the number of failures and returns of the upgraded path.
     pub(in crate::client) fn path_counts(&self) -> PathCounts {
         self.snapshot.borrow().path_counts()
     }
@@ -225,4 +222,89 @@ impl ConnectionManager {
     pub(super) fn is_parked(&self) -> bool {
         self.parked.has_driver()
     }
+}
+
+impl Snapshot {
+    fn connectivity(&self, now: Instant) -> Connectivity {
+        if let Some(connection) = self.open() {
+            return Connectivity::Ready { is_upgraded: connection.info().is_upgraded };
+        }
+        if self.failover.is_connecting() {
+            return Connectivity::Connecting;
+        }
+        match self.failover.refusal(now) {
+            Some(_) => Connectivity::TransientFailure,
+            None => Connectivity::Idle,
+        }
+    }
+}
+
+impl ConnectionManager {
+    pub(in crate::client) fn connectivity(&self) -> Connectivity {
+        self.snapshot.borrow().connectivity(now())
+    }
+
+    /// Waits until the connectivity is another than `state`, and returns it. A wait that begins
+    /// while the channel is idle has it connect.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe.
+    pub(in crate::client) async fn connectivity_changed(
+        &self,
+        state: Connectivity,
+    ) -> Connectivity {
+        let (mut snapshot, mut is_asked) = (self.snapshot.clone(), false);
+        loop {
+            let (found, connection, due) = {
+                let state = snapshot.borrow_and_update();
+                let refusal = state.failover.refusal(now());
+                (state.connectivity(now()), state.open(), refusal.map(|it| now() + it.wait))
+            };
+            if found != state {
+                return found;
+            }
+            // Once: an attempt that was given up leaves the channel idle, and no pause behind it.
+            if found == Connectivity::Idle && !is_asked {
+                self.ask();
+                is_asked = true;
+            }
+            let ended = async {
+                match &connection {
+                    Some(connection) => connection.ended().cancelled().await,
+                    None => std::future::pending().await,
+                }
+            };
+            // A failure passes with time, which changes no snapshot.
+            let is_due = async {
+                match due {
+                    Some(due) => sleep_until(due.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                changed = snapshot.changed() => {
+                    // The manager's task writes it, or the driver that lies in this handle.
+                    if changed.is_err() {
+                        return self.connectivity();
+                    }
+                }
+                () = ended => {}
+                () = is_due => {}
+                () = sleep(LOOK_INTERVAL), if connection.is_some() => {}
+            }
+        }
+    }
+}
+
+/// The state of a channel with these rules that has not connected yet.
+fn failover(config: &ClientConfig) -> Failover<Established> {
+    let (first, while_broken) = match &config.policy {
+        UpgradePolicy::Prefer(_) => (FirstAttempt::Delayed, WhileBroken::UseBootstrap),
+        UpgradePolicy::Require(_) => (FirstAttempt::AtOnce, WhileBroken::Wait),
+        UpgradePolicy::Never => (FirstAttempt::Delayed, WhileBroken::Wait),
+    };
+    let breaker = Breaker::new(config.settings.path_backoff, first, fastrand::u64(..));
+    let reconnect = Reconnect::new(config.settings.connect_backoff, fastrand::u64(..));
+    Failover::new(while_broken, breaker, reconnect)
 }

@@ -10,17 +10,11 @@
 //! time. In between, and when the runtime of the task ends, the driver lies in the handle, from
 //! where the next caller takes it to a task on its own runtime.
 
-mod connectivity;
-mod connector;
 mod driver;
 mod handle;
-mod one_connection;
 mod snapshot;
-mod task;
 #[cfg(test)]
 mod tests;
 
 pub use crate::policy::path::{Path, PathCounts};
-pub use connector::Connect;
 pub(super) use handle::ConnectionManager;
-pub(crate) use one_connection::OneConnection;

@@ -1,4 +1,4 @@
-//! What a channel's manager has made known: its state, and its answer to callers.
+//! The published state of a channel's manager, and its answer to callers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,11 +11,11 @@ use crate::policy::failover::{Failover, Refusal};
 #[derive(Debug)]
 pub(super) struct Snapshot {
     pub(super) failover: Failover<Established>,
-    /// How many connections were made.
+    /// Number of connections made.
     pub(super) made_count: u64,
     /// The transport of the last connection.
     pub(super) transport: Option<&'static str>,
-    /// How often the backoff was reset.
+    /// Number of times that the backoff was reset.
     pub(super) resets: u64,
     pub(super) answer: Answer,
 }
@@ -25,7 +25,7 @@ pub(super) struct Snapshot {
 pub(super) struct Answer {
     /// It is the answer to the requests with this number and below.
     pub(super) up_to: u64,
-    /// Whether there is a connection.
+    /// The connection, or the reason why there is none.
     pub(super) outcome: Result<(), Arc<ConnectError>>,
 }
 
@@ -46,8 +46,7 @@ impl Snapshot {
         connection.is_open().then(|| connection.clone())
     }
 
-    /// What the connection, which says `info`, says of itself, and why it is not on the upgraded
-    /// path.
+    /// Completes a connection's `info` with the reason why it is not on the upgraded path.
     pub(super) fn info(&self, mut info: ConnectionInfo) -> ConnectionInfo {
         // The last attempt may have been made after the connection.
         let reason = self.failover.breaker().reason().filter(|_| !info.is_upgraded);
@@ -57,7 +56,7 @@ impl Snapshot {
         info
     }
 
-    /// Which path calls take on the connection that says `info`, or with none.
+    /// Returns the path of calls on the connection with this `info`, or without a connection.
     pub(super) fn path(&self, info: Option<ConnectionInfo>, now: Instant) -> Path {
         let transport = info.as_ref().map(|info| info.transport);
         if let Some(ConnectionInfo { transport, is_upgraded: true, .. }) = info {
@@ -87,7 +86,7 @@ impl Snapshot {
         }
     }
 
-    /// How often the upgraded path has failed and come back.
+    /// Returns the number of failures and returns of the upgraded path.
     pub(super) fn path_counts(&self) -> PathCounts {
         let breaker = self.failover.breaker();
         PathCounts { failovers: breaker.failovers(), failbacks: breaker.failbacks() }
@@ -101,7 +100,7 @@ pub(super) fn waiting(Refusal { reason, wait }: Refusal) -> ConnectError {
     ConnectError::Waiting { reason, wait: Duration::from_millis(wait_ms) }
 }
 
-/// What callers have asked of the driver so far.
+/// The requests of callers to the driver so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Requests {
     /// Requests for a connection.

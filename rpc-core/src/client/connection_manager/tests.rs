@@ -1,4 +1,4 @@
-//! Who waits for an attempt to connect, and what becomes of it without them.
+//! Callers that wait for an attempt to connect, and the attempt without them.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,13 +12,13 @@ use tonic::Status;
 
 use super::ConnectionManager;
 use crate::client::{
-    Connect, Connection, EncodedCall, EncodedCalls, EncodedReply, Established, Path,
+    ClientConfig, Connect, Connection, EncodedCall, EncodedCalls, EncodedReply, Established, Path,
 };
-use crate::connect::{ClientConfig, ConnectError, ConnectionInfo, UpgradePolicy, Wanted};
+use crate::connect::{ConnectError, ConnectionInfo, UpgradePolicy, Wanted};
 use crate::transport::{Addresses, CloseReason, TransportStats};
 use crate::{BufferSource, ConnectBackoff};
 
-/// How long an attempt takes.
+/// Duration of an attempt.
 const ATTEMPT: Duration = Duration::from_millis(100);
 
 /// Longer than anything takes here.
@@ -184,7 +184,7 @@ fn an_attempt_whose_runtime_ends_is_made_on_another() {
 #[derive(Debug)]
 struct Scripted {
     is_upgraded: bool,
-    /// Whether calls are started: cleared first, as by GOAWAY.
+    /// True while calls are started. Cleared first, as by GOAWAY.
     is_open: AtomicBool,
     is_retired: AtomicBool,
     ended: CancellationToken,
@@ -276,7 +276,7 @@ struct Script {
     config: ClientConfig,
     made: Arc<Mutex<Vec<Arc<Scripted>>>>,
     upgrade: Arc<tokio::sync::Notify>,
-    /// What was wanted so far, and how many attempts have not ended.
+    /// Paths wanted so far, and the number of attempts that have not ended.
     wanted: Arc<watch::Sender<Vec<Wanted>>>,
     under_way: Arc<()>,
 }

@@ -50,7 +50,7 @@ const ATTEMPT_INTERVAL: Duration = Duration::from_millis(10);
 /// The shortest pause between two attempts at one endpoint, whatever its channel says.
 const MIN_PAUSE: Duration = Duration::from_millis(100);
 
-/// What an attempt to connect does with the backoff of earlier ones.
+/// An attempt's effect on the backoff of earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Backoff {
     /// It is made when it is due.
@@ -59,7 +59,7 @@ pub(super) enum Backoff {
     Reset,
 }
 
-/// What the driver needs of the channel to one endpoint.
+/// The driver's interface to the channel of one endpoint.
 pub(super) trait Link: Clone + Send + Sync + 'static {
     /// Connects, unless there is a connection.
     ///
@@ -71,8 +71,8 @@ pub(super) trait Link: Clone + Send + Sync + 'static {
         backoff: Backoff,
     ) -> impl Future<Output = Result<(), (String, Instant)>> + Send;
 
-    /// Where the connection stands: ready or idle; and under health checks connecting until the
-    /// server has said something, and failing while it says that it does not serve.
+    /// Returns the connectivity: ready or idle. Under health checks also connecting until the
+    /// server has reported, and failing while it reports that it does not serve.
     fn state(&self) -> Connectivity;
 
     /// Ends the connection with its last call in flight.
@@ -195,7 +195,7 @@ impl<L: Link> Drop for DriverTask<L> {
     }
 }
 
-/// What has happened to an endpoint.
+/// An event of an endpoint.
 enum Event {
     /// An attempt to connect has ended.
     Connected(Result<(), (String, Instant)>),
@@ -205,11 +205,11 @@ enum Event {
     PauseOver,
 }
 
-/// What is waited for, one thing for each endpoint that is not idle.
+/// The awaited events, one for each endpoint that is not idle.
 struct Links<L> {
     waits: FuturesUnordered<Abortable<BoxFuture<'static, (EndpointId, Event)>>>,
     known: HashMap<EndpointId, Known<L>>,
-    /// When the resolver is asked again, if it failed.
+    /// Time of the next query of the resolver, if it failed.
     resolve_again_at: Option<Instant>,
     /// The last list, sorted by address.
     listed: Vec<Endpoint>,
@@ -240,9 +240,9 @@ impl Pace {
 /// An endpoint of the list.
 struct Known<L> {
     link: L,
-    /// When the pause after a failed attempt is over.
+    /// End of the pause after a failed attempt.
     retry_at: Option<Instant>,
-    /// What the next attempt does with the backoff.
+    /// Effect of the next attempt on the backoff.
     backoff: Backoff,
     /// Ends the wait of an endpoint that leaves the list, which would keep its connection.
     wait: Option<AbortHandle>,
@@ -279,7 +279,7 @@ impl<L: Link> Links<L> {
         Self { waits, known, resolve_again_at: None, listed, handshakes, pace }
     }
 
-    /// When the next attempt to connect or to resolve is due, where one waits for its time.
+    /// Returns the time of the next attempt to connect or to resolve, if one is scheduled.
     fn retry_at(&self) -> Option<Instant> {
         self.known.values().filter_map(|it| it.retry_at).chain(self.resolve_again_at).min()
     }

@@ -4,7 +4,6 @@
 //! [`crate::balance`] decides.
 
 mod driver;
-mod health;
 mod link;
 mod resolve;
 mod shared;
@@ -32,7 +31,7 @@ use crate::balance::{
 use crate::connect::ConnectError;
 use crate::{NotExecuted, Readiness};
 
-/// What [`crate::balance::Policy::ConsistentHash`] hashes: a call's extension.
+/// The hash key of a call for [`crate::balance::Policy::ConsistentHash`], as an extension.
 ///
 /// # Examples
 ///
@@ -122,14 +121,15 @@ impl Endpoints {
         self.inner.shared.failure()
     }
 
-    /// How long until the next attempt to connect or to resolve; `None` if none waits for its time.
+    /// Returns the time until the next attempt to connect or to resolve. `None` if none is
+    /// scheduled.
     #[must_use]
     pub fn retry_in(&self) -> Option<Duration> {
         let due = self.inner.shared.look(|state| state.retry_at)?;
         Some(due.saturating_duration_since(now()))
     }
 
-    /// What is known of each endpoint, in the order of the list.
+    /// Returns the status of each endpoint, in the order of the list.
     #[must_use]
     pub fn status(&self) -> Vec<EndpointStatus> {
         self.inner.shared.look(|state| {
@@ -218,8 +218,8 @@ impl Endpoints {
         }
     }
 
-    /// Whether a call waits while no attempt to connect succeeds. Before the first list is there,
-    /// every call does.
+    /// Returns true if a call waits while no attempt to connect succeeds. Before the first list has
+    /// come, every call does.
     fn waits(&self, wish: Wish) -> bool {
         wish.readiness == Readiness::WaitForReady || self.inner.shared.failure().is_none()
     }
@@ -287,16 +287,16 @@ impl Endpoints {
     }
 }
 
-/// What a pick depends on of a call.
+/// The properties of a call that a pick depends on.
 #[derive(Debug, Clone, Copy)]
 struct Wish {
-    /// What a consistent hash takes.
+    /// Key of a consistent hash.
     key: Option<u64>,
     readiness: Readiness,
     deadline: Option<CallDeadline>,
 }
 
-/// Whose fault a status is.
+/// The party at fault for a status.
 enum Blame {
     Endpoint,
     Caller,

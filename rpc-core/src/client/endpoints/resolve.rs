@@ -1,4 +1,4 @@
-//! Where the endpoints of a channel come from.
+//! The source of a channel's endpoints.
 
 use std::fmt;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ use crate::balance::Endpoint;
 /// }
 /// ```
 pub trait Resolve: Send + 'static {
-    /// What error messages call the target, for example `dns:///inventory:7000`.
+    /// Returns the target's name in error messages, for example `dns:///inventory:7000`.
     fn name(&self) -> String;
 
     /// The next list of endpoints. The first call returns the list of that moment; the following
@@ -102,7 +102,7 @@ impl ResolveError {
     }
 }
 
-/// As the message, since it is what a user's `main` prints.
+/// Prints the message, because a user's `main` prints this.
 impl fmt::Debug for ResolveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

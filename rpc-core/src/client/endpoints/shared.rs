@@ -1,4 +1,4 @@
-//! What the callers of a channel with many endpoints and its driver share.
+//! The state that a channel's callers and its driver share, for a channel with many endpoints.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,7 +32,7 @@ pub(super) struct State<L> {
     pub(super) roster: Roster<L>,
     /// Why the last attempt to connect, or to resolve, failed.
     pub(super) failure: Option<Arc<str>>,
-    /// When the next attempt is due, if one waits for its time.
+    /// Time of the next attempt, if one is scheduled.
     pub(super) retry_at: Option<Instant>,
     /// The driver while no task runs it, of a type that only `driver` knows. Under the same lock as
     /// the endpoints.
@@ -109,7 +109,7 @@ impl<L: Clone> Shared<L> {
         self.lock().parked.is_some()
     }
 
-    /// What is known of each endpoint, without its path.
+    /// Returns the status of each endpoint, without its path.
     #[cfg(test)]
     pub(super) fn status(&self) -> Vec<crate::balance::EndpointStatus> {
         self.look(|state| state.roster.status())

@@ -21,7 +21,7 @@ use crate::balance::{
 
 const READY: Connectivity = Connectivity::Ready { is_upgraded: false };
 
-/// How long a link pauses after an attempt that failed.
+/// Pause of a link after a failed attempt.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The servers of a test: which of them are up.

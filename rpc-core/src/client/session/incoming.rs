@@ -11,7 +11,7 @@ use crate::calls::window::Counts;
 use crate::client::Reply;
 use crate::client::session::phase::Draining;
 use crate::client::session::{InFlight, Route, Session, State};
-use crate::runtime::handoff::Handoff;
+use crate::handoff::Handoff;
 use crate::stream::{End, Inserted, Item};
 use crate::transport::frames::{received, take_apart};
 use crate::transport::{Admission, CloseReason, Delivery, Handler, Withheld};

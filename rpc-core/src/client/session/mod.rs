@@ -3,7 +3,6 @@
 //! Requests are encoded and sent in the caller's task. What comes back is `incoming`'s business.
 
 mod incoming;
-mod keep_alive;
 mod phase;
 mod request;
 
@@ -15,8 +14,8 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-use self::keep_alive::{WatchRules, keep_alive};
 use self::phase::{Draining, Phase};
+use self::phase::{WatchRules, keep_alive};
 use super::connection::ReplySender;
 use super::{ClientSetup, Connection, MethodTable, Outgoing, SessionCalls, Started};
 use crate::call::refusal;
@@ -50,19 +49,19 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Whether no more calls are started here, and the last has ended.
+    /// Returns true if no more calls are started here, and the last has ended.
     pub(super) fn is_done(&self) -> bool {
         self.phase.draining().is_some() && self.calls.in_flight_count() == 0
     }
 }
 
-/// What the session keeps of a call in flight.
+/// The session's entry of a call in flight.
 pub(super) struct InFlight {
     pub(super) route: Route,
     pub(super) send_stream: Option<Arc<SendStream>>,
 }
 
-/// Where a call's answer goes.
+/// The destination of a call's answer.
 pub(super) enum Route {
     Reply(ReplySender),
     Stream(Arc<RecvStream>),

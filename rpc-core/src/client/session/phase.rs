@@ -8,10 +8,20 @@
 //! ```
 //!
 //! New calls are started in `Open` alone. Calls in flight go on while the session drains.
+//!
+//! A connection's one timer watches it by keepalive and progress.
 
+use std::sync::Weak;
+use std::time::Duration;
+
+use tokio::time::Instant;
 use tonic::Status;
 
 use crate::call::refusal;
+use crate::long_wait::wait_until;
+use crate::policy::keepalive::{Action, Keepalive, KeepaliveTimer};
+use crate::policy::progress::Progress;
+use crate::stream::SessionIo;
 use crate::transport::CloseReason;
 
 /// Why a session starts no more calls although its connection lives.
@@ -69,7 +79,7 @@ impl Phase {
         was_sent_away
     }
 
-    /// Whether new calls are started.
+    /// Returns true if new calls are started.
     pub(in crate::client) fn is_open(&self) -> bool {
         *self == Self::Open
     }
@@ -98,6 +108,52 @@ impl Phase {
             (Some(Draining::Replaced), _) => Some(refusal::retired()),
             (None, Some(reason)) => Some(refusal::lost(server, reason)),
             (None, None) => None,
+        }
+    }
+}
+
+/// The rules of the connection's watch.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::client) struct WatchRules {
+    pub(in crate::client) keepalive: Option<Keepalive>,
+    pub(in crate::client) progress_timeout: Option<Duration>,
+}
+
+impl WatchRules {
+    /// Returns true if there is anything to watch.
+    pub(in crate::client) fn watch_anything(&self) -> bool {
+        self.keepalive.is_some() || self.progress_timeout.is_some()
+    }
+}
+
+/// Watches the transport of a session until the session is gone. Ends it when the server is silent
+/// or has stopped taking what waits for it.
+pub(super) async fn keep_alive(session: Weak<dyn SessionIo>, rules: WatchRules) {
+    let now = Instant::now().into_std();
+    let mut timer = rules.keepalive.map(|keepalive| KeepaliveTimer::new(keepalive, now));
+    let mut progress = rules.progress_timeout.map(|timeout| Progress::new(timeout, now));
+    loop {
+        let due = [timer.as_ref().map(KeepaliveTimer::due), progress.as_ref().map(Progress::due)];
+        let Some(due) = due.into_iter().flatten().min() else { return };
+        wait_until(due).await;
+        let Some(session) = session.upgrade() else { return };
+        let (core, now) = (session.core(), Instant::now().into_std());
+        if let Some(timer) = &mut timer {
+            match timer.handle_tick(now, core.traffic()) {
+                Action::Wait => {}
+                Action::Ping => core.ping(timer.ping_count()),
+                Action::Close if core.transport.has_unread() => timer.handle_unread(now),
+                Action::Close => {
+                    let timeout = timer.timeout();
+                    return core.transport.abort(CloseReason::Silent { timeout });
+                }
+            }
+        }
+        if let Some(progress) = &mut progress
+            && let Some(stalled) = progress.handle_tick(now, core.transport.flows())
+        {
+            let timeout = progress.timeout();
+            return core.transport.abort(CloseReason::Stalled { stalled, timeout });
         }
     }
 }

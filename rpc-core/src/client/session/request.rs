@@ -29,7 +29,7 @@ pub(super) struct Request<'a> {
     entry: Entry,
 }
 
-/// What has become of the request's call.
+/// The state of the request's call.
 enum Entry {
     /// There was no memory for its frame yet.
     None,
@@ -82,7 +82,7 @@ impl Session {
         }
     }
 
-    /// Whether the call's message is compressed before it is sent.
+    /// Returns true if the call's message is compressed before it is sent.
     fn compresses(&self, call: &Outgoing<'_>) -> bool {
         let from = self.core.settled.compression.from(call.limits.compress_from());
         call.message.is_some_and(|message| is_due(from, || message.len()))

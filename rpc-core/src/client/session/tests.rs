@@ -1,12 +1,11 @@
-//! What a session knows of its transport's end before it is told, and of requests that are not
-//! sent.
+//! Sessions whose transport has ended without telling them, and requests that are not sent.
 
 use tonic::metadata::MetadataMap;
 
 use super::request::Request;
 use super::*;
 use crate::Limits;
-use crate::call::message_limits::MessageLimits;
+use crate::call::options::MessageLimits;
 use crate::payload::encode::Split;
 use crate::transport::{Addresses, OutFrame, TransportStats};
 use crate::wire::HEADER_LEN;
@@ -14,10 +13,10 @@ use crate::wire::hello::Hello;
 use crate::wire::{FrameHeader, FrameKind};
 use crate::{CallKind, Detach, Idempotency, MethodDescriptor, Readiness};
 
-/// Has ended, and has not said so.
+/// A transport that has ended without reporting it.
 #[derive(Debug)]
 struct Cut {
-    /// Whether it finds memory first, and lets a frame write itself.
+    /// True if it finds memory first, and lets a frame write itself.
     writes: bool,
 }
 

@@ -1,19 +1,18 @@
 //! A subchannel: the connections to one server, one after another, and calls over them.
 
-mod encoded;
-mod session_call;
-
 use std::future::Future;
 use std::sync::Arc;
 
 use tokio::time::Instant;
 use tonic::Status;
 
-pub(in crate::client) use self::session_call::CallFuture;
+mod call;
+
+pub(in crate::client) use self::call::CallFuture;
 use super::attempts::SharedAttempts;
 use super::call::begun::Begun;
-use super::call::deadline::within;
 use super::call::rules::CallRules;
+use super::call::rules::within;
 use super::connection_manager::ConnectionManager;
 use super::{Call, CallDeadline, Caller, ClientReply, Connect, Established};
 use crate::balance::{Endpoint, EndpointStatus};

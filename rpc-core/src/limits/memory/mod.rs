@@ -1,4 +1,4 @@
-//! What a server keeps in memory because of its clients, and the bound on it.
+//! The memory that a server keeps because of its clients, and the bound on it.
 //!
 //! Every connection has limits of its own, and ten thousand of them have ten thousand times as
 //! much. So the peers of a server share one budget, by demand (see [`crate::limits::quota`]). A
@@ -24,14 +24,9 @@
 //! Left out is what handlers keep, shorter requests, what metadata is decoded to, and registered
 //! memory of RDMA devices, which has pools with limits of their own.
 
-mod holder;
-mod machine;
-mod pressure;
 mod relief;
 mod share;
 
-pub(crate) use holder::MemoryHolder;
-pub(crate) use pressure::Pressure;
-pub(crate) use relief::{Holding, Relief, Usage};
+pub(crate) use relief::{Holding, MemoryHolder, Pressure, Relief, Usage};
 pub use share::{MemoryCharge, MemoryShare};
 pub(crate) use share::{memory_limit, memory_max};

@@ -1,4 +1,7 @@
-//! Chooses the connections that end when a server's memory is short.
+//! Memory pressure: who holds memory, word of a refusal, and the connections that end for it.
+//!
+//! The holders of a budget raise [`Pressure`] when little is free, and [`Relief`] chooses the
+//! connections that end.
 //!
 //! A threshold binds a holder when it takes, and never afterwards. A holder that came first may
 //! keep half for as long as it likes: its peers only have to read nothing. So what a holder has
@@ -16,10 +19,14 @@
 //! Time is an argument, and nothing here ends anything.
 
 use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::holder::MemoryHolder;
-use super::pressure::Want;
+use tokio::sync::Notify;
+
+use crate::limits::peer_key::PeerKey;
 use crate::policy::progress::{Flow, Flows};
 
 /// The time in which a connection has to move something, or enough: longer than a link between
@@ -30,17 +37,101 @@ pub(crate) const STALLED_AFTER: Duration = Duration::from_secs(1);
 /// way when memory is short: a peer that reads a byte now and then would be never found otherwise.
 const DRAIN_SECONDS: u64 = 30;
 
-/// The time for which a refusal is remembered: two looks that end connections. Until then its holder
-/// counts as one, though it have nothing.
+/// The time for which a refusal is remembered: two looks that end connections. Until then the
+/// refused holder counts as one, even if it has nothing.
 const WANTED_FOR: Duration = Duration::from_secs(2);
 
 /// The part of what can be lent that is little: with less than a quarter free, holders that take
 /// nothing give way.
 const LITTLE_PART: u64 = 4;
 
-/// The bytes that are to be free of a budget: with less, holders that take nothing give way.
-pub(crate) fn free_target(lendable: u64) -> u64 {
-    lendable / LITTLE_PART
+/// A holder of memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum MemoryHolder {
+    /// All connections of an address, those in their handshake included.
+    Peer(PeerKey),
+    /// A connection whose peer has no address. Such peers have nothing in common by which one of
+    /// them could be told from the others.
+    Connection(u64),
+}
+
+impl MemoryHolder {
+    /// The holder that connection `number` of `peer` belongs to.
+    pub(crate) fn new(peer: PeerKey, number: u64) -> Self {
+        match peer {
+            PeerKey::Local => Self::Connection(number),
+            PeerKey::V4(_) | PeerKey::V6(_) => Self::Peer(peer),
+        }
+    }
+}
+
+impl fmt::Display for MemoryHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Peer(peer) => peer.fmt(f),
+            Self::Connection(_) => write!(f, "a connection of {}", PeerKey::Local),
+        }
+    }
+}
+
+/// A request that found no memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Want {
+    /// The holder that was refused.
+    pub(crate) holder: MemoryHolder,
+    /// Bytes that the holder has.
+    pub(crate) held: u64,
+    /// Bytes of `held` that the refused connection has.
+    pub(crate) connection_held: u64,
+    /// Bytes that it was refused.
+    pub(crate) amount: u64,
+}
+
+/// A signal that memory is short. Raising it again before it is read costs one load.
+#[derive(Debug, Default)]
+pub(crate) struct Pressure {
+    is_raised: AtomicBool,
+    notify: Notify,
+    want: Mutex<Option<Want>>,
+}
+
+impl Pressure {
+    /// Records that little is free.
+    pub(crate) fn raise(&self) {
+        if !self.is_raised.load(Ordering::Relaxed) && !self.is_raised.swap(true, Ordering::Relaxed)
+        {
+            self.notify.notify_one();
+        }
+    }
+
+    /// Records a refusal. Of several the one of the holder with least stays: room for it is due
+    /// before room for any other, and a greedy holder cannot hide it by refusals of its own.
+    pub(crate) fn refuse(&self, want: Want) {
+        {
+            let mut kept = self.want.lock().unwrap_or_else(PoisonError::into_inner);
+            let rank = |want: &Want| (want.held, want.connection_held);
+            if kept.as_ref().is_none_or(|kept| rank(&want) < rank(kept)) {
+                *kept = Some(want);
+            }
+        }
+        self.raise();
+    }
+
+    /// Waits until the signal is raised.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling loses no signal.
+    pub(crate) async fn raised(&self) {
+        self.notify.notified().await;
+    }
+
+    /// Lowers the signal, and returns the refusal since the last call.
+    pub(crate) fn take(&self) -> Option<Want> {
+        // Before the refusal is read: one that comes later raises the signal again.
+        self.is_raised.store(false, Ordering::Relaxed);
+        self.want.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
 }
 
 /// A connection that holds memory.
@@ -217,6 +308,11 @@ impl Usage {
         let needed = due.map_or(0, |want| want.held.saturating_add(want.amount.saturating_mul(2)));
         free < free_target(self.lendable).max(needed)
     }
+}
+
+/// The bytes that are to be free of a budget: with less, holders that take nothing give way.
+pub(crate) fn free_target(lendable: u64) -> u64 {
+    lendable / LITTLE_PART
 }
 
 #[cfg(test)]

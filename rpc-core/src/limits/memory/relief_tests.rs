@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures::FutureExt;
 use proptest::prelude::*;
 
 use super::*;
@@ -14,12 +15,37 @@ const LOOK: Duration = Duration::from_millis(250);
 
 /// More looks than a connection that stands still is given.
 const LOOKS: u32 = 8;
-
 const MAX: u64 = 64 << 20;
 
 /// The address of the holder that comes last.
 const NEWCOMER: u8 = 200;
 const STALLED: Flow = Flow { is_waiting: true, moved_bytes: 5 };
+
+fn want(number: u64, held: u64) -> Want {
+    let holder = MemoryHolder::Connection(number);
+    Want { holder, held, connection_held: held, amount: 1 }
+}
+
+#[test]
+fn the_refusal_of_the_least_holder_stays() {
+    let pressure = Pressure::default();
+    [want(1, 50), want(2, 3), want(3, 70)].into_iter().for_each(|want| pressure.refuse(want));
+    assert!(pressure.raised().now_or_never().is_some());
+    assert_eq!(pressure.take(), Some(want(2, 3)));
+    assert_eq!(pressure.take(), None);
+}
+
+#[test]
+fn a_signal_is_given_once_until_it_is_taken() {
+    let pressure = Pressure::default();
+    pressure.raise();
+    pressure.raise();
+    assert!(pressure.raised().now_or_never().is_some());
+    assert!(pressure.raised().now_or_never().is_none());
+    pressure.take();
+    pressure.raise();
+    assert!(pressure.raised().now_or_never().is_some());
+}
 
 /// A server's budget, with its connections and the looks at them.
 struct World {

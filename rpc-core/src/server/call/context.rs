@@ -1,26 +1,32 @@
-//! The call that is being handled, for code that runs inside its handler.
+//! The call that is being handled: its request's head, its deadline, and what code that runs inside
+//! its handler can ask.
 //!
-//! It is a task-local of the handler, its stream included. Nothing is allocated for it unless a
-//! handler asks: the token by which work elsewhere learns of the call's end is made at that moment.
+//! Metadata and extensions are decoded on demand. The context is a task-local of the handler, its
+//! stream included. Nothing is allocated for it unless a handler asks: the token by which work
+//! elsewhere learns of the call's end is made at that moment.
 
 use std::cell::OnceCell;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
+use bytes::Bytes;
+use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
-use tonic::Status;
+use tonic::metadata::MetadataMap;
+use tonic::{Extensions, Status};
 
 use crate::call::refusal;
 use crate::payload::buffer::{Buffer, any_buffer, buffer_of};
-use crate::server::PeerInfo;
-use crate::server::call::time_limit::TimeLimit;
-use crate::{Deadline, MethodDescriptor};
+use crate::server::{PeerExtensions, PeerInfo};
+use crate::wire::metadata;
+use crate::{CallKind, Deadline, MethodDescriptor};
 
 tokio::task_local! {
     static CURRENT: CallScope;
 }
 
-/// What a handler can know of its call beside the request.
+/// The context of a handler's call, beside the request.
 ///
 /// When the client gives the call up, its deadline passes or the connection ends, the handler is
 /// dropped where it waits. [`CallContext::cancellation`] is for what the handler has started
@@ -63,7 +69,7 @@ impl CallContext {
         self.method
     }
 
-    /// When the call ends at the latest.
+    /// Returns the deadline of the call.
     #[must_use]
     pub fn deadline(&self) -> Option<Deadline> {
         self.deadline
@@ -83,7 +89,7 @@ impl CallContext {
         &self.cancellation
     }
 
-    /// Whether the call has been given up.
+    /// Returns true if the call was cancelled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.cancellation.is_cancelled()
@@ -109,50 +115,6 @@ impl PeerInfo {
     #[must_use]
     pub fn current() -> Option<Arc<Self>> {
         CallContext::with_current(|running| Arc::clone(running.peer()))
-    }
-}
-
-/// Memory of exactly `len` bytes that a message's `bytes` field can be sent from, with unspecified
-/// contents.
-///
-/// On a host with RDMA, and once a connection uses it, the memory is registered, and a field of at
-/// least 64 KiB that lies in it is read by the peer from where it lies. Applications are lent at
-/// most half of what a device may send from (`rdma.max_source_bytes`); beyond that, before the
-/// first connection, and everywhere else the memory is plain, and the field is copied once.
-/// [`Buffer::is_registered`] tells.
-///
-/// Where the keys of a device reach a whole buffer (`RkeyScope::Region`), a peer that is sent any
-/// slice of it can read all of it, and what its next user writes, for as long as it stays
-/// registered. There a buffer is zero when it is lent, so that it never shows an earlier user's
-/// bytes; slices for peers that must not see each other's belong in buffers of their own. Where
-/// windows are used (`RkeyScope::Window`), a peer reads the slice alone.
-///
-/// In a handler the memory belongs to the device of the connection that its call came in on, so
-/// that it is right for the answer; elsewhere to the one with the most connections. What goes out
-/// by another device, or under other rules on the same one, is copied.
-/// `Channel::buffer` is right for requests.
-///
-/// The memory is in use until the last `Bytes` made from it are gone and the peer has read them.
-///
-/// # Cancel safety
-///
-/// This function is cancel safe: no memory stays taken. It never waits for memory to become free;
-/// registering a long buffer for the first time takes milliseconds, on another thread.
-///
-/// # Examples
-///
-/// ```
-/// # async fn example() {
-/// let mut buffer = farcall::buffer(1 << 20).await;
-/// buffer.fill(7);
-/// let payload: bytes::Bytes = buffer.freeze();
-/// // A message with `payload` in a `bytes` field goes out without a copy.
-/// # }
-/// ```
-pub async fn buffer(len: usize) -> Buffer {
-    match PeerInfo::current().and_then(|peer| peer.buffers.source()) {
-        Some(source) => buffer_of(Some(source), len).await,
-        None => any_buffer(len).await,
     }
 }
 
@@ -209,12 +171,6 @@ impl CallScope {
     }
 }
 
-/// The status of the call that is being handled, when its time is over.
-pub(in crate::server) fn time_exceeded() -> Status {
-    let exceeded = CallContext::with_current(|running| running.time_limit.exceeded());
-    exceeded.unwrap_or_else(refusal::deadline_exceeded)
-}
-
 /// The drop guard of a handler. Dropped before the handler has ended, it fires the call's
 /// cancellation token.
 #[derive(Debug)]
@@ -245,6 +201,166 @@ impl Drop for CancelOnDrop {
     }
 }
 
+/// The bound on the time of a call. The side that set it and its length are kept, because the
+/// status of a call that is over its time names them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::server) enum TimeLimit {
+    /// The call may take as long as it likes.
+    None,
+    /// The client's deadline and timeout.
+    Client(Deadline, Duration),
+    /// The server's own limit for unary calls, which passes before any deadline of the client.
+    UnaryTimeout(Deadline, Duration),
+}
+
+impl TimeLimit {
+    /// The limit of a call that has arrived now, from the microseconds that the client allows it,
+    /// of which 0 stands for no limit, and from the server's timeout for unary calls. The clock is
+    /// read only where there is one of them.
+    pub(in crate::server) fn of_call(
+        client_us: u64,
+        kind: CallKind,
+        unary_timeout: Option<Duration>,
+    ) -> Self {
+        let client = (client_us > 0).then(|| Duration::from_micros(client_us));
+        let own = unary_timeout.filter(|_| kind == CallKind::Unary);
+        let from_now = |timeout| Deadline::after(Instant::now(), timeout);
+        match (client, own) {
+            (Some(client), Some(own)) if own < client => Self::UnaryTimeout(from_now(own), own),
+            (Some(client), _) => Self::Client(from_now(client), client),
+            (None, Some(own)) => Self::UnaryTimeout(from_now(own), own),
+            (None, None) => Self::None,
+        }
+    }
+
+    /// The limit of a unary call whose message has not come; of any other kind the client's.
+    pub(in crate::server) fn of_early(
+        client: Option<(Deadline, Duration)>,
+        kind: CallKind,
+        unary_timeout: Option<Duration>,
+    ) -> Self {
+        let own = unary_timeout.filter(|_| kind == CallKind::Unary);
+        match (client, own) {
+            (Some((deadline, client)), own) if own.is_none_or(|own| client <= own) => {
+                Self::Client(deadline, client)
+            }
+            (_, Some(own)) => Self::UnaryTimeout(Deadline::after(Instant::now(), own), own),
+            (_, None) => Self::None,
+        }
+    }
+
+    /// The instant, if there is one.
+    pub(in crate::server) fn deadline(self) -> Option<Deadline> {
+        match self {
+            Self::None => None,
+            Self::Client(deadline, _) | Self::UnaryTimeout(deadline, _) => Some(deadline),
+        }
+    }
+
+    /// The status of a call that is over this limit.
+    pub(in crate::server) fn exceeded(self) -> Status {
+        match self {
+            Self::None => refusal::deadline_exceeded(),
+            Self::Client(_, timeout) => refusal::over_time(timeout, "the client's deadline"),
+            Self::UnaryTimeout(_, timeout) => {
+                refusal::over_time(timeout, "the server's unary_timeout")
+            }
+        }
+    }
+}
+
+/// A request's head: as it came, or as a layer left it.
+#[derive(Debug)]
+pub(in crate::server) enum Head {
+    /// The block of the frame.
+    Encoded {
+        block: Bytes,
+        /// Connection details to add when it is decoded.
+        peer: PeerExtensions,
+    },
+    /// The decoded metadata and extensions. Boxed, so that calls without layers do not carry their
+    /// size along.
+    Decoded(Box<(MetadataMap, Extensions)>),
+}
+
+impl Head {
+    /// Decodes the head, if that has not been done, and adds what the runtime tells a handler.
+    pub(in crate::server) fn decode(
+        self,
+        running: &CallScope,
+    ) -> Result<(MetadataMap, Extensions), Status> {
+        let (block, peer) = match self {
+            Self::Decoded(decoded) => return Ok(*decoded),
+            Self::Encoded { block, peer } => (block, peer),
+        };
+        let metadata = if block.is_empty() {
+            MetadataMap::new()
+        } else {
+            metadata::decode(block).map_err(|error| undecodable("metadata", &error))?
+        };
+        let mut extensions = Extensions::new();
+        if let Some(deadline) = running.deadline() {
+            extensions.insert(deadline);
+        }
+        peer.insert(running.peer(), &mut extensions);
+        Ok((metadata, extensions))
+    }
+}
+
+/// Memory of exactly `len` bytes that a message's `bytes` field can be sent from, with unspecified
+/// contents.
+///
+/// On a host with RDMA, and once a connection uses it, the memory is registered, and a field of at
+/// least 64 KiB that lies in it is read by the peer from where it lies. Applications are lent at
+/// most half of what a device may send from (`rdma.max_source_bytes`); beyond that, before the
+/// first connection, and everywhere else the memory is plain, and the field is copied once.
+/// [`Buffer::is_registered`] tells.
+///
+/// Where the keys of a device reach a whole buffer (`RkeyScope::Region`), a peer that is sent any
+/// slice of it can read all of it, and what its next user writes, for as long as it stays
+/// registered. There a buffer is zero when it is lent, so that it never shows an earlier user's
+/// bytes; slices for peers that must not see each other's belong in buffers of their own. Where
+/// windows are used (`RkeyScope::Window`), a peer reads the slice alone.
+///
+/// In a handler the memory belongs to the device of the connection that its call came in on, so
+/// that it is right for the answer; elsewhere to the one with the most connections. What goes out
+/// by another device, or under other rules on the same one, is copied.
+/// `Channel::buffer` is right for requests.
+///
+/// The memory is in use until the last `Bytes` made from it are gone and the peer has read them.
+///
+/// # Cancel safety
+///
+/// This function is cancel safe: no memory stays taken. It never waits for memory to become free;
+/// registering a long buffer for the first time takes milliseconds, on another thread.
+///
+/// # Examples
+///
+/// ```
+/// # async fn example() {
+/// let mut buffer = farcall::buffer(1 << 20).await;
+/// buffer.fill(7);
+/// let payload: bytes::Bytes = buffer.freeze();
+/// // A message with `payload` in a `bytes` field goes out without a copy.
+/// # }
+/// ```
+pub async fn buffer(len: usize) -> Buffer {
+    match PeerInfo::current().and_then(|peer| peer.buffers.source()) {
+        Some(source) => buffer_of(Some(source), len).await,
+        None => any_buffer(len).await,
+    }
+}
+
+/// The status of the call that is being handled, when its time is over.
+pub(in crate::server) fn time_exceeded() -> Status {
+    let exceeded = CallContext::with_current(|running| running.time_limit.exceeded());
+    exceeded.unwrap_or_else(refusal::deadline_exceeded)
+}
+
+pub(in crate::server) fn undecodable(what: &str, error: &dyn std::fmt::Display) -> Status {
+    Status::internal(format!("the request's {what} does not decode: {error}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -257,6 +373,9 @@ mod tests {
         idempotency: Idempotency::Unknown,
         detach: crate::Detach::NONE,
     };
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const SECOND_US: u64 = 1_000_000;
 
     fn running() -> CallScope {
         let peer = PeerInfo::new("none", Addresses::default());
@@ -296,5 +415,27 @@ mod tests {
         let [dropped, ended] = [receiver.recv().unwrap(), receiver.recv().unwrap()];
         assert!(dropped.is_cancelled());
         assert!(!ended.is_cancelled());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_earlier_limit_of_a_unary_call_counts() {
+        let at = |count| Deadline::after(Instant::now(), count * SECOND);
+        let of = |client_us| TimeLimit::of_call(client_us, CallKind::Unary, Some(2 * SECOND));
+        assert_eq!(of(0), TimeLimit::UnaryTimeout(at(2), 2 * SECOND));
+        assert_eq!(of(SECOND_US), TimeLimit::Client(at(1), SECOND));
+        assert_eq!(of(3 * SECOND_US), TimeLimit::UnaryTimeout(at(2), 2 * SECOND));
+        let words = "the call did not end within 2s (the server's unary_timeout)";
+        assert_eq!(of(0).exceeded().message(), words);
+        let words = "the call did not end within 1s (the client's deadline)";
+        assert_eq!(of(SECOND_US).exceeded().message(), words);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn streams_have_the_clients_deadline_only() {
+        let client = TimeLimit::Client(Deadline::after(Instant::now(), 3 * SECOND), 3 * SECOND);
+        for kind in [CallKind::ClientStreaming, CallKind::ServerStreaming, CallKind::Streaming] {
+            let of = |client_us| TimeLimit::of_call(client_us, kind, Some(SECOND));
+            assert_eq!((of(0), of(3 * SECOND_US)), (TimeLimit::None, client));
+        }
     }
 }

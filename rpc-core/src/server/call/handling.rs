@@ -17,7 +17,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::{Response, Status};
 
 use crate::Deadline;
-use crate::call::message_limits::MessageLimits;
+use crate::call::options::MessageLimits;
 use crate::payload::tail_field::Detacher;
 use crate::server::call::context::{CancelOnDrop, time_exceeded};
 use crate::server::call::reply::{PendingReply, Responder};

@@ -10,14 +10,15 @@ use prost::Message;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Request, Response, Status, Streaming};
 
-use crate::call::message_limits::MessageLimits;
-use crate::call::{merge, refusal};
+use crate::call::metadata::merge;
+use crate::call::options::MessageLimits;
+use crate::call::refusal;
 use crate::server::PeerExtensions;
 use crate::server::call::context::CallScope;
+use crate::server::call::context::Head;
 use crate::server::call::handling::{Handling, RespondingHandler};
-use crate::server::call::head::Head;
+use crate::server::call::reply::CallStreams;
 use crate::server::call::reply::Responder;
-use crate::server::call::streams::CallStreams;
 use crate::server::layers::Capture;
 use crate::stream::{
     Direction, Inflated, Receiving, StreamWriter, forward, inflated, request_streaming,
@@ -48,12 +49,12 @@ pub trait Service: Send + Sync + 'static {
 pub struct ServerCall {
     pub(in crate::server) head: Head,
     pub(in crate::server) message: Bytes,
-    /// Whether the message is compressed.
+    /// True if the message is compressed.
     pub(in crate::server) is_deflated: bool,
     pub(in crate::server) running: CallScope,
     pub(in crate::server) responder: Responder,
     pub(in crate::server) streams: CallStreams,
-    /// What its service allows its messages.
+    /// Limits of its service on its messages.
     pub(in crate::server) limits: MessageLimits,
 }
 
@@ -235,7 +236,7 @@ where
     }))
 }
 
-/// How a handler's stream is sent.
+/// The sending of a handler's stream.
 struct Sending<'a> {
     streams: &'a CallStreams,
     deadline: Option<Deadline>,

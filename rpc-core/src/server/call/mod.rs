@@ -1,14 +1,10 @@
 //! A call as the server sees it, from its head to the record of its end.
 
-pub(in crate::server) mod answer;
 pub(in crate::server) mod context;
 pub(in crate::server) mod handling;
-pub(in crate::server) mod head;
 pub(in crate::server) mod kinds;
 pub(in crate::server) mod record;
 pub(in crate::server) mod reply;
-pub(in crate::server) mod streams;
-pub(in crate::server) mod time_limit;
 
 pub use context::{CallContext, buffer};
 pub use kinds::{HandlerFuture, ServerCall, Service};

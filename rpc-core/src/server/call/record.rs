@@ -10,11 +10,11 @@ use tokio::time::Instant;
 use tonic::Code;
 
 use crate::MethodDescriptor;
-use crate::call::deadline::rounded;
 use crate::call::log::{CallLog, FailedCall, NameOf};
+use crate::deadline::rounded;
 use crate::limits::log::LogLimit;
-use crate::server::call::answer::Answer;
-use crate::server::call::streams::CallStreams;
+use crate::server::call::reply::Answer;
+use crate::server::call::reply::CallStreams;
 use crate::transport::Addresses;
 use crate::wire::FrameHeader;
 use crate::wire::outcome::Outcome;
@@ -24,13 +24,13 @@ use crate::wire::outcome::Outcome;
 pub(crate) struct CallRecord {
     method: Option<&'static MethodDescriptor>,
     began: Instant,
-    /// What the client allowed the call, in microseconds; 0 stands for no limit.
+    /// Timeout by the client, in microseconds. 0 stands for none.
     timeout_us: u64,
     /// The length of the request; 0 where it is a stream. Absent where it has not come.
     request_len: Option<u64>,
 }
 
-/// Where lines about the calls of a connection go, and what they say of it.
+/// The log of a connection's calls, and the connection's fields in its lines.
 #[derive(Clone, Copy)]
 pub(in crate::server) struct CallLines<'a> {
     pub(in crate::server) log: CallLog,
@@ -39,7 +39,7 @@ pub(in crate::server) struct CallLines<'a> {
     pub(in crate::server) transport: &'static str,
 }
 
-/// How a call ended.
+/// The end of a call.
 struct End<'a> {
     code: Code,
     message: &'a str,

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use super::rules::Rules;
+use super::life::Rules;
 use super::shared::Shared;
 use crate::client::{CallRules, ClientSetup, Established, OneConnection, Session};
-use crate::connect::{Gateway, OtherProtocol, Replayed};
-use crate::inproc::InprocTransport;
+use crate::connect::Replayed;
 use crate::memory::MemoryShare;
-use crate::server::{Admission, ServerConnection, ServerSession, ServerSetup};
+use crate::server::{
+    Admission, Gateway, OtherProtocol, ServerConnection, ServerSession, ServerSetup,
+};
+use crate::transport::inproc::InprocTransport;
 use crate::wire::hello::Hello;
 use crate::{Channel, Limits, Negotiated};
 

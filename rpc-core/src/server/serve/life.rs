@@ -1,21 +1,63 @@
-//! The life of one connection after its handshake, on one timer.
+//! The rules for the connections of one listener, and the life of each after its handshake, on one
+//! timer.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::connect::Upgrade;
 use crate::limited_log;
 use crate::limits::log::LogLimit;
+use crate::long_wait::wait_until;
 use crate::policy::keepalive::{Action, Keepalive, KeepaliveTimer};
 use crate::policy::lifetime::{GOODBYE_TIMEOUT, Lifetime, LifetimeRules, Retiring, Stage};
 use crate::policy::progress::Progress;
-use crate::runtime::long_wait::wait_until;
-use crate::server::ServerConnection;
+use crate::server::serve::shared::Shared;
+use crate::server::{Offers, ServerConnection, ServerHandshake};
 use crate::transport::CloseReason;
 
 /// Between two looks whether answers are on their way.
 const FLUSH_LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The rules for the connections of one listener.
+#[derive(Debug)]
+pub(in crate::server) struct Rules {
+    pub(in crate::server) handshake: ServerHandshake,
+    pub(in crate::server) handshake_timeout: Duration,
+    pub(in crate::server) life: LifeRules,
+    /// From which length on responses are compressed, by method id; empty where the handshake's
+    /// compression says it for all.
+    pub(in crate::server) compress_from: Arc<[u32]>,
+    /// Set when the listener is shut down.
+    pub(in crate::server) draining: CancellationToken,
+}
+
+impl Rules {
+    pub(in crate::server) fn new(server: &Shared, offers: &Offers) -> Self {
+        let settings = server.settings.borrow();
+        Self {
+            handshake: ServerHandshake {
+                limits: settings.limits,
+                compression: settings.compression,
+                methods: server.router.paths(),
+                method_kinds: server.router.kinds(),
+                upgrades: upgrades(&server.upgrades, &offers.upgrades),
+                protocols: offers.protocols.clone(),
+            },
+            handshake_timeout: settings.handshake_timeout,
+            life: LifeRules {
+                keepalive: settings.keepalive,
+                progress_timeout: settings.progress_timeout,
+                lifetime: settings.lifetime(),
+                drain_timeout: settings.drain_timeout,
+            },
+            compress_from: settings.methods.lens(server.router.methods(), settings.compression),
+            draining: CancellationToken::new(),
+        }
+    }
+}
 
 /// The rules for every connection of a server.
 #[derive(Debug, Clone, Copy)]
@@ -33,55 +75,6 @@ struct Life<'a> {
     keepalive_timer: Option<KeepaliveTimer>,
     progress: Option<Progress>,
     lifetime: Lifetime,
-}
-
-/// Serves a connection until it has ended: by itself, or because it has to.
-pub(in crate::server) async fn live(
-    connection: &dyn ServerConnection,
-    rules: &LifeRules,
-    log: &LogLimit,
-    drain: &CancellationToken,
-) {
-    let now = Instant::now().into_std();
-    let mut life = Life {
-        connection,
-        log,
-        keepalive_timer: rules.keepalive.map(|keepalive| KeepaliveTimer::new(keepalive, now)),
-        progress: rules.progress_timeout.map(|timeout| Progress::new(timeout, now)),
-        lifetime: Lifetime::new(rules.lifetime, now, fastrand::f64()),
-    };
-    let retiring = tokio::select! {
-        () = connection.closed() => return,
-        () = drain.cancelled() => {
-            life.lifetime.retire(Instant::now().into_std(), Some(rules.drain_timeout));
-            Retiring::Shutdown
-        }
-        retiring = life.until_retired() => retiring,
-    };
-    // In memory of its own, which an idle connection need not hold.
-    Box::pin(life.send_away(retiring, rules.drain_timeout, drain)).await;
-}
-
-/// Waits until the calls are over, and the client has had time to see that it is to go: requests
-/// that it sent before are still refused in words.
-async fn dismissed(connection: &dyn ServerConnection, flush_timeout: Duration) {
-    answered(connection, flush_timeout).await;
-    let _ = timeout(GOODBYE_TIMEOUT, connection.closed()).await;
-    // A call that was refused meanwhile has its answer.
-    connection.drained().await;
-}
-
-/// Waits until no call is in flight, and the answers are on their way: a large one takes its time
-/// on a long way. Nothing announces that, and it is asked while a connection ends, and then only.
-async fn answered(connection: &dyn ServerConnection, flush_timeout: Duration) {
-    connection.drained().await;
-    let flushed = async {
-        while !connection.is_flushed() {
-            tokio::time::sleep(FLUSH_LOOK_INTERVAL).await;
-        }
-    };
-    // A client that reads nothing more gets nothing more.
-    let _ = timeout(flush_timeout, flushed).await;
 }
 
 impl Life<'_> {
@@ -176,6 +169,61 @@ impl Life<'_> {
         }
         self.lifetime.handle_tick(now, self.connection.calls())
     }
+}
+
+/// Returns the upgrades of the server, and those of the listener that have other names.
+fn upgrades(server: &[Arc<dyn Upgrade>], listener: &[Arc<dyn Upgrade>]) -> Vec<Arc<dyn Upgrade>> {
+    let is_other = |it: &&Arc<dyn Upgrade>| server.iter().all(|own| own.name() != it.name());
+    server.iter().chain(listener.iter().filter(is_other)).cloned().collect()
+}
+
+/// Serves a connection until it has ended: by itself, or because it has to.
+pub(in crate::server) async fn live(
+    connection: &dyn ServerConnection,
+    rules: &LifeRules,
+    log: &LogLimit,
+    drain: &CancellationToken,
+) {
+    let now = Instant::now().into_std();
+    let mut life = Life {
+        connection,
+        log,
+        keepalive_timer: rules.keepalive.map(|keepalive| KeepaliveTimer::new(keepalive, now)),
+        progress: rules.progress_timeout.map(|timeout| Progress::new(timeout, now)),
+        lifetime: Lifetime::new(rules.lifetime, now, fastrand::f64()),
+    };
+    let retiring = tokio::select! {
+        () = connection.closed() => return,
+        () = drain.cancelled() => {
+            life.lifetime.retire(Instant::now().into_std(), Some(rules.drain_timeout));
+            Retiring::Shutdown
+        }
+        retiring = life.until_retired() => retiring,
+    };
+    // In memory of its own, which an idle connection need not hold.
+    Box::pin(life.send_away(retiring, rules.drain_timeout, drain)).await;
+}
+
+/// Waits until the calls are over, and the client has had time to see that it is to go: requests
+/// that it sent before are still refused in words.
+async fn dismissed(connection: &dyn ServerConnection, flush_timeout: Duration) {
+    answered(connection, flush_timeout).await;
+    let _ = timeout(GOODBYE_TIMEOUT, connection.closed()).await;
+    // A call that was refused meanwhile has its answer.
+    connection.drained().await;
+}
+
+/// Waits until no call is in flight, and the answers are on their way: a large one takes its time
+/// on a long way. Nothing announces that, and it is asked while a connection ends, and then only.
+async fn answered(connection: &dyn ServerConnection, flush_timeout: Duration) {
+    connection.drained().await;
+    let flushed = async {
+        while !connection.is_flushed() {
+            tokio::time::sleep(FLUSH_LOOK_INTERVAL).await;
+        }
+    };
+    // A client that reads nothing more gets nothing more.
+    let _ = timeout(flush_timeout, flushed).await;
 }
 
 #[cfg(test)]

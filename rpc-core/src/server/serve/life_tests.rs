@@ -1,13 +1,49 @@
-//! How long a connection that is sent away may take for its last answers.
+//! The time that a connection which is sent away takes for its last answers.
 
 use futures::future::BoxFuture;
 
 use super::*;
-use crate::connect::ConnectionInfo;
+use crate::connect::{Candidate, ConnectionInfo, Declined, PendingOffer};
 use crate::policy::keepalive::Traffic;
 use crate::policy::lifetime::CallCounts;
 use crate::policy::progress::Flows;
 use crate::transport::{Addresses, TransportStats};
+
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// An upgrade that is nothing but a name, and who added it.
+#[derive(Debug)]
+struct Named(&'static str, &'static str);
+
+impl Upgrade for Named {
+    fn name(&self) -> &'static str {
+        self.0
+    }
+
+    fn offer(&self, _: &Addresses) -> Result<Box<dyn PendingOffer>, Declined> {
+        Err(Declined::new(self.1))
+    }
+
+    fn accept(&self, _: &Addresses, _: &[u8]) -> Result<(Vec<u8>, Box<dyn Candidate>), Declined> {
+        Err(Declined::new(self.1))
+    }
+}
+
+fn named(name: &'static str, owner: &'static str) -> Arc<dyn Upgrade> {
+    Arc::new(Named(name, owner))
+}
+
+#[test]
+fn upgrade_of_the_server_replaces_the_listeners() {
+    let server = [named("rdma", "server")];
+    let all = upgrades(&server, &[named("rdma", "listener"), named("other", "")]);
+    let names: Vec<_> = all.iter().map(|upgrade| upgrade.name()).collect();
+    assert_eq!(names, ["rdma", "other"]);
+    let Err(declined) = all[0].offer(&Addresses::default()) else {
+        panic!("it declines everything");
+    };
+    assert!(declined.to_string().contains("server"), "{declined}");
+}
 
 /// Answers everything but what it never does, and the last answer takes its time.
 #[derive(Debug)]
@@ -77,7 +113,7 @@ impl ServerConnection for Slow {
     }
 }
 
-/// How long such a connection lives on when its server shuts down.
+/// Returns the time for which such a connection lives on when its server shuts down.
 async fn life_after(shutdown: &LifeRules, flushing: Duration) -> Duration {
     let (start, drain) = (Instant::now(), CancellationToken::new());
     drain.cancel();
@@ -88,8 +124,6 @@ async fn life_after(shutdown: &LifeRules, flushing: Duration) -> Duration {
 fn slow(flushing: Duration, is_stuck: bool) -> Slow {
     Slow { flushed_at: Instant::now() + flushing, is_stuck, closed: CancellationToken::new() }
 }
-
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn rules(lifetime: LifetimeRules) -> LifeRules {
     LifeRules { keepalive: None, progress_timeout: None, lifetime, drain_timeout: DRAIN_TIMEOUT }

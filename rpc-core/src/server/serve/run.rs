@@ -11,30 +11,33 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::connect::{Accepted, Bootstrap, Fallback, HandshakeError, Opening, accept, identify};
+use crate::connect::{Bootstrap, Fallback, HandshakeError};
 use crate::limited_log;
 use crate::limits::log::LogLimit;
 use crate::limits::memory::MemoryShare;
 use crate::limits::peer_key::PeerKey;
 use crate::limits::quota::Charge;
-use crate::server::peer_limit::CONNECTIONS_FLOOR;
-use crate::server::serve::connections::Registered;
+use crate::server::handshake::identify;
 use crate::server::serve::gateway::gateway;
-use crate::server::serve::life;
-use crate::server::serve::relief::relieve;
-use crate::server::serve::rules::Rules;
-use crate::server::serve::shared::Shared;
-use crate::server::serve::slots::{Slot, Slots};
-use crate::server::{Listen, Offers, ServerConnection, ServerSession, ServerSettings, ServerSetup};
+use crate::server::serve::life::{self, Rules};
+use crate::server::serve::limits::{CONNECTIONS_FLOOR, Slot, Slots};
+use crate::server::serve::shared::{Registered, Shared, relieve};
+use crate::server::{
+    Accepted, Listen, Offers, Opening, ServerConnection, ServerSession, ServerSettings,
+    ServerSetup, accept,
+};
 use crate::transport::Addresses;
 
 /// The pause after an accept that failed, for example for want of descriptors: long enough not
 /// to spin, short enough not to be noticed once descriptors are free again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How long a handshake may go on when its server shuts down: some round trips of a long way. A
-/// socket that says nothing would keep the server for as long as `handshake_timeout`.
+/// Time for a handshake to finish when its server shuts down: some round trips of a long way. A
+/// silent socket would otherwise keep the server for `handshake_timeout`.
 const DRAIN_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A connection's part of what its client's address may have.
+type Permit = Charge<PeerKey>;
 
 /// Logs that a client that asked for RDMA has none. Where one side has no device at all, that is no
 /// fault, and said once a process.
@@ -168,8 +171,8 @@ fn rules_of(shared: &Shared, offers: &Offers, draining: &CancellationToken) -> A
     Arc::new(Rules { draining, ..Rules::new(shared, offers) })
 }
 
-/// Whether an accept failed for a reason that is gone with the connection: also errors of the
-/// network that were pending on it, which Linux reports to `accept`.
+/// Returns true if an accept failed for a reason that is gone with the connection. Linux reports
+/// pending network errors of a connection to `accept`, too.
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{
         ConnectionAborted, ConnectionReset, HostUnreachable, NetworkDown, NetworkUnreachable,
@@ -214,9 +217,6 @@ async fn next(
     };
     Ok(listener.accept().await?.map(|bootstrap| (bootstrap, slot)))
 }
-
-/// A connection's part of what its client's address may have.
-type Permit = Charge<PeerKey>;
 
 /// Takes the permit of a connection. None where the peer has as many connections as it may, and
 /// while only the proxy in front of it is known.
@@ -378,128 +378,5 @@ fn log_refusal(
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::VecDeque;
-
-    use super::*;
-    use crate::Server;
-    use crate::limits::captured_log::CapturedLog;
-    use crate::server::ServerParts;
-    use futures::future::BoxFuture;
-    use tokio::sync::Notify;
-
-    fn server() -> Server {
-        ServerParts::default().build(ServerSettings::default())
-    }
-
-    /// Fails as it is told, and then has no connection.
-    #[derive(Debug)]
-    struct Failing {
-        errors: VecDeque<io::Error>,
-        is_through: Arc<Notify>,
-    }
-
-    impl Listen for Failing {
-        fn accept(&mut self) -> BoxFuture<'_, io::Result<Option<Box<dyn Bootstrap>>>> {
-            Box::pin(async {
-                match self.errors.pop_front() {
-                    Some(error) => Err(error),
-                    None => {
-                        self.is_through.notify_one();
-                        std::future::pending().await
-                    }
-                }
-            })
-        }
-    }
-
-    /// Has ended.
-    #[derive(Debug)]
-    struct Ended;
-
-    impl Listen for Ended {
-        fn accept(&mut self) -> BoxFuture<'_, io::Result<Option<Box<dyn Bootstrap>>>> {
-            Box::pin(std::future::ready(Ok(None)))
-        }
-    }
-
-    #[tokio::test]
-    async fn a_server_without_connections_ends_with_its_listener() {
-        server().serve(Ended).await.unwrap();
-    }
-
-    /// A program that tells its watchers, and gives them time, loses no client meanwhile.
-    #[tokio::test]
-    async fn a_server_accepts_until_what_comes_before_its_drain_is_done() {
-        let (told, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-        let (tell, wait) = (Arc::clone(&told), Arc::clone(&go_on));
-        let server = ServerParts::default()
-            .on_drain(async move { tell.notify_one() })
-            .on_drain(async move { wait.notified().await })
-            .build(ServerSettings::default());
-        let is_through = Arc::new(Notify::new());
-        let listener = Failing { errors: VecDeque::new(), is_through: Arc::clone(&is_through) };
-        let serving = tokio::spawn({
-            let server = server.clone();
-            async move { server.serve_until(listener, std::future::ready(())).await }
-        });
-        told.notified().await;
-        is_through.notified().await;
-        assert!(!serving.is_finished());
-        go_on.notify_one();
-        serving.await.unwrap().unwrap();
-        // A second listener finds it done.
-        let listener = Failing { errors: VecDeque::new(), is_through };
-        server.serve_until(listener, std::future::ready(())).await.unwrap();
-    }
-
-    /// How long a server takes for accepts that fail so.
-    async fn time_for(errors: impl IntoIterator<Item: Into<io::Error>>) -> Duration {
-        let is_through = Arc::new(Notify::new());
-        let errors = errors.into_iter().map(Into::into).collect();
-        let listener = Failing { errors, is_through: Arc::clone(&is_through) };
-        let (server, start) = (server(), Instant::now());
-        tokio::select! {
-            result = server.serve(listener) => panic!("the server has ended: {result:?}"),
-            () = is_through.notified() => start.elapsed(),
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn connections_that_end_before_they_are_accepted_delay_no_accept() {
-        use io::ErrorKind::{ConnectionAborted, ConnectionReset, NotConnected, OutOfMemory};
-        let of_one = [NotConnected, ConnectionAborted, ConnectionReset];
-        assert_eq!(time_for(of_one.into_iter().cycle().take(1000)).await, Duration::ZERO);
-        assert!(time_for([OutOfMemory, OutOfMemory]).await >= 2 * ACCEPT_PAUSE);
-    }
-
-    /// Out of descriptors for minutes: a line for each accept would be twenty a second.
-    #[tokio::test(start_paused = true)]
-    async fn accepts_that_fail_have_few_lines_and_a_count() {
-        const EMFILE: i32 = 24;
-        const ACCEPTS: u32 = 10_000;
-        let log = CapturedLog::start();
-        let took = time_for((0..ACCEPTS).map(|_| io::Error::from_raw_os_error(EMFILE))).await;
-        assert!(took >= ACCEPTS * ACCEPT_PAUSE, "it does not spin: {took:?}");
-        let lines = log.take_lines();
-        let left_out = |line: &String| {
-            let (_, count) = line.split_once("left_out=")?;
-            count.parse::<u64>().ok()
-        };
-        let left_out = lines.iter().filter_map(left_out).sum::<u64>();
-        assert!(lines[0].contains("cannot accept a connection"), "{lines:#?}");
-        // The last line has the count alone.
-        assert_eq!(left_out + lines.len() as u64 - 1, u64::from(ACCEPTS), "{lines:#?}");
-        assert!(lines.len() <= 65, "six a minute: {lines:#?}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_server_that_shuts_down_waits_for_no_silent_socket() {
-        let (drain, start) = (CancellationToken::new(), Instant::now());
-        let silent = std::future::pending::<()>();
-        let (ended, ()) = tokio::join!(until_drained(silent, &drain), async { drain.cancel() });
-        assert_eq!((ended, start.elapsed()), (None, DRAIN_HANDSHAKE_TIMEOUT));
-        let slow = tokio::time::sleep(DRAIN_HANDSHAKE_TIMEOUT / 2);
-        assert_eq!(until_drained(slow, &drain).await, Some(()), "it is told to go elsewhere");
-    }
-}
+#[path = "run_tests.rs"]
+mod tests;

@@ -11,9 +11,9 @@ use super::{Phase, ServerSession};
 use crate::call::refusal;
 use crate::limits::peer_key::PeerKey;
 use crate::limits::quota::Charge;
+use crate::server::call::context::TimeLimit;
 use crate::server::call::record::CallRecord;
 use crate::server::call::reply::ReplySink as _;
-use crate::server::call::time_limit::TimeLimit;
 use crate::{CallKind, Deadline, MethodDescriptor};
 
 /// Admits calls of another protocol before their message is read.

@@ -10,20 +10,20 @@ use bytes::Bytes;
 use tokio::task::AbortHandle;
 use tonic::Status;
 
-use crate::call::message_limits::MessageLimits;
+use crate::call::options::MessageLimits;
 use crate::call::refusal;
 use crate::calls::server::{Kept, Start};
 use crate::calls::window::{Counts, ReceiveWindow};
+use crate::handoff::Handoff;
 use crate::limits::memory::MemoryCharge;
 use crate::limits::peer_key::PeerKey;
 use crate::limits::quota::Charge;
-use crate::runtime::handoff::Handoff;
 use crate::server::call::context::CallScope;
-use crate::server::call::head::Head;
+use crate::server::call::context::Head;
+use crate::server::call::context::TimeLimit;
+use crate::server::call::reply::CallStreams;
 use crate::server::call::reply::{Disposition, Responder};
-use crate::server::call::streams::CallStreams;
-use crate::server::call::time_limit::TimeLimit;
-use crate::server::session::route::Route;
+use crate::server::session::Route;
 use crate::server::session::{Phase, ServerSession, State};
 use crate::server::{HandlerFuture, ServerCall};
 use crate::stream::{End, Item, RecvStream, SendStream, WindowMemory};
@@ -46,7 +46,7 @@ struct Admitted<'a> {
     streams: CallStreams,
 }
 
-/// What becomes of a request that has arrived.
+/// The verdict on a request that has arrived.
 enum Verdict<'a> {
     Run(Admitted<'a>),
     /// It is answered with this status, and no handler sees it.

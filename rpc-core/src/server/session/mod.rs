@@ -1,11 +1,13 @@
 //! The server's driver of one connection: it joins the call table with a transport.
 //!
 //! A handler is polled once where its request arrived; only what is pending then becomes a task.
+//!
+//! The way of a request to its method is here as far as its header tells: the limits of its
+//! connection, the method that it names, and whether its client may call that.
 
 pub(crate) mod admission;
 mod incoming;
 mod response;
-mod route;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -17,10 +19,8 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
-use super::call::answer::Answer;
 use super::call::record::{CallLines, CallRecord};
-use super::call::reply::{Disposition, Responder};
-use super::call::streams::CallStreams;
+use super::call::reply::{Answer, CallStreams, Disposition, Responder};
 use super::router::Router;
 use super::{HandlerFuture, PeerInfo, ServerConnection, ServerSetup};
 use crate::call::refusal;
@@ -35,26 +35,27 @@ use crate::payload::buffer::Buffers;
 use crate::policy::keepalive::Traffic;
 use crate::policy::lifetime::CallCounts;
 use crate::policy::progress::Flows;
+use crate::server::Service;
 use crate::session::{Role, SessionCore, Settled};
 use crate::stream::SessionIo;
 use crate::transport::{CloseReason, Transport, TransportError};
 use crate::wire::{FrameHeader, FrameKind, ProtocolError};
-use crate::{MethodDescriptor, limited_log};
+use crate::{CallKind, MethodDescriptor, limited_log};
 
 /// The server's end of a connection.
 pub(crate) struct ServerSession {
     pub(super) core: SessionCore,
     pub(super) router: Arc<Router>,
-    /// What the client's address may have of the server's running calls.
+    /// Share of the client's address in the server's running calls.
     pub(super) calls: LimitShare<PeerKey>,
     /// By method id; empty where `compression` says it for all.
     pub(super) compress_from: Arc<[u32]>,
-    /// What handlers can know of the connection.
+    /// Description of the connection for handlers.
     pub(super) peer: Arc<PeerInfo>,
     state: Mutex<State>,
     pub(super) idle: Notify,
     pub(super) closed: CancellationToken,
-    /// How many lines the server's clients can write into the log.
+    /// Limit on the lines that the server's clients can cause in the log.
     pub(super) log: LogLimit,
     pub(super) this: Weak<Self>,
 }
@@ -86,7 +87,7 @@ impl State {
         }
     }
 
-    /// Whether a task that waits for the last call to end is to be woken.
+    /// Returns true if a task that waits for the last call to end must be woken.
     fn is_drained(&self) -> bool {
         self.phase != Phase::Open && self.calls.is_idle()
     }
@@ -171,7 +172,7 @@ impl ServerSession {
         })
     }
 
-    /// What the log is to say of the call of a request, if anything.
+    /// Returns the log record of a request's call, if it has one.
     pub(super) fn record(&self, header: &FrameHeader) -> Option<CallRecord> {
         CallRecord::begin(self.router.rules.log(), header, || {
             let (service, method) = self.router.route(header.selector)?;
@@ -344,6 +345,56 @@ impl fmt::Debug for ServerSession {
             .field("transport", &self.core.transport)
             .field("in_flight_count", &state.calls.in_flight_count())
             .finish_non_exhaustive()
+    }
+}
+
+/// The method that serves a request.
+struct Route<'a> {
+    service: &'a Arc<dyn Service>,
+    /// The method's index in its service.
+    method: usize,
+    kind: CallKind,
+}
+
+impl ServerSession {
+    /// Checks a request that is announced. The session must not be locked, because a limit that is
+    /// reached is logged.
+    fn check_request(&self, header: &FrameHeader) -> Result<(), Status> {
+        self.check_limits(header)?;
+        self.calls.check(1)?;
+        self.allowed_route(header).map(drop)
+    }
+
+    /// Checks a request against the limits of its connection.
+    fn check_limits(&self, header: &FrameHeader) -> Result<(), Status> {
+        self.core.check(header)?;
+        // A client that keeps too much already gets nothing new.
+        self.core.memory.check(0)
+    }
+
+    /// Returns the method that a request names, if its client may call it.
+    fn allowed_route(&self, header: &FrameHeader) -> Result<Route<'_>, Status> {
+        let route = self.route(header)?;
+        self.authorize(&route.service.descriptor().methods[route.method])?;
+        Ok(route)
+    }
+
+    /// Returns the method that a request names, if it takes requests of that shape.
+    fn route(&self, header: &FrameHeader) -> Result<Route<'_>, Status> {
+        let Some((service, method)) = self.router.route(header.selector) else {
+            return Err(Status::unimplemented("no such method"));
+        };
+        let kind = service.descriptor().methods[method].kind;
+        // The two sides have different editions of the `.proto`, which is this call's affair.
+        match (header.is_streaming, kind.has_request_stream()) {
+            (true, false) => {
+                Err(Status::internal("the client sent a stream where one message is needed"))
+            }
+            (false, true) => {
+                Err(Status::internal("the client sent one message where a stream is needed"))
+            }
+            (true, true) | (false, false) => Ok(Route { service, method, kind }),
+        }
     }
 }
 

@@ -1,5 +1,4 @@
-//! What becomes of the requests of a call that ends, and of calls of another kind than their
-//! method's.
+//! Requests of a call that ends, and calls of another kind than their method's.
 
 use std::error::Error as _;
 use std::io;
@@ -12,7 +11,7 @@ use tonic::{Code, Request, Response, Streaming};
 
 use super::tests::serving;
 use super::*;
-use crate::runtime::handoff::Handoff;
+use crate::handoff::Handoff;
 use crate::server::{ServerCall, Service};
 use crate::transport::{Admission, Delivery, Handler, Withheld};
 use crate::wire::HEADER_LEN;
@@ -31,7 +30,7 @@ static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
     ],
 };
 
-/// What a task saw at the end of the requests that it read.
+/// The end of the requests, as a task saw it.
 type Seen = Result<Option<()>, Status>;
 
 /// Hands the requests of a call to a task, which tells what it saw at their end, and answers when
@@ -114,7 +113,7 @@ impl Rig {
         seen.await.expect("the reader is told").unwrap()
     }
 
-    /// What the reader saw, and that it has left nothing behind.
+    /// Returns the reader's observation, and checks that it has left nothing behind.
     async fn end(&mut self) -> Seen {
         let seen = self.seen().await;
         for _ in 0..100 {

@@ -7,18 +7,18 @@ use tonic::Code;
 
 use crate::call::refusal;
 use crate::calls::server::Kept;
-use crate::server::call::answer::Answer;
 use crate::server::call::record::{CallRecord, Messages};
+use crate::server::call::reply::Answer;
 use crate::server::call::reply::ReplySink;
 use crate::server::session::{Phase, ServerSession};
 use crate::stream::SessionIo;
 use crate::transport::frames::Parts;
 use crate::transport::{OutFrame, TransportError, Withdrawn, WriteHead};
 
-/// What an answer that waits holds beside its message: a task with the futures of the answer and
-/// of its memory. 1,550 bytes were counted on x86-64, 240 of them the future of the answer, and 320
-/// that of its memory over TCP (1,008 over RDMA). A client that reads nothing can have all its
-/// calls wait, and with short answers this is most of what it makes the server keep.
+/// Memory of a waiting answer besides its message: a task with the futures of the answer and of its
+/// memory. On x86-64 it is 1,550 bytes, 240 of them the future of the answer, and 320 that of its
+/// memory over TCP (1,008 over RDMA). A client that reads nothing can make all its calls wait, and
+/// with short answers this is most of the memory that it makes the server keep.
 const WAITING_LEN: u64 = 2 << 10;
 
 impl ReplySink for ServerSession {
@@ -84,7 +84,7 @@ pub(super) struct Response<'a> {
     stage: Stage<'a>,
 }
 
-/// How far it is.
+/// The progress of the answer.
 enum Stage<'a> {
     /// There was no memory for its frame yet.
     Unwritten,

@@ -1,4 +1,4 @@
-//! What a draining session still owes its client, and what it keeps of calls on their way.
+//! The remaining work of a draining session, and its entries of announced calls.
 
 use std::sync::OnceLock;
 
@@ -8,9 +8,9 @@ use futures::FutureExt;
 use super::response::Response;
 use super::*;
 use crate::Limits;
+use crate::handoff::Handoff;
 use crate::limits::memory::MemoryShare;
-use crate::runtime::handoff::Handoff;
-use crate::server::peer_limit::PeerLimit;
+use crate::server::serve::limits::PeerLimit;
 use crate::transport::{
     Addresses, Admission, CloseReason, Delivery, Handler, OutFrame, TransportStats, Withheld,
 };
@@ -138,7 +138,8 @@ async fn a_request_behind_the_end_of_the_link_is_not_handled() {
     assert!(transport.was_drained.lock().unwrap().is_empty(), "nothing is answered");
 }
 
-/// What a transport lets go of while it sends may be the application's, and ask for the connection.
+/// A transport may drop the application's objects while it sends, and those may ask for the
+/// connection.
 #[tokio::test]
 async fn a_ping_is_answered_without_the_sessions_lock() {
     let (session, transport) = serving(Router::default());

@@ -49,7 +49,7 @@ pub struct Units {
 /// A value that a setting does not take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mismatch {
-    /// What is wrong with it.
+    /// Description of the fault.
     pub message: String,
     /// The item of a list that is at fault.
     pub item: Option<usize>,

@@ -1,4 +1,4 @@
-//! HTTP/2 at the port, by h2: requests are counted as they come, and their bodies read.
+//! HTTP/2 at the port, served by h2. Counts requests as they arrive, and reads their bodies.
 
 mod respond;
 mod upload;
@@ -24,33 +24,35 @@ use super::piece::Piece;
 use super::service::PortService;
 use super::stream::CountedStream;
 
-/// What one stream may send that its call has not read, in bytes: HTTP/2's default.
+/// Bytes that a stream may send before its call reads them: HTTP/2's default.
 const STREAM_WINDOW: u32 = 64 << 10;
 
-/// The most that HTTP/2 allows for a window.
+/// Maximum window of HTTP/2 in bytes.
 const WINDOW_MAX: u32 = (1 << 31) - 1;
 
-/// What h2 may keep of the responses of one stream, in bytes. What is longer stays with the
-/// response, where it counts.
+/// Bytes of a stream's responses that h2 may buffer. The rest stays with the response, where it
+/// counts.
 const SEND_BUFFER_LEN: usize = 64 << 10;
 
-/// The least room for the headers of a request, in bytes: gRPC's own take some hundred. Metadata
-/// has the server's limit beside that.
+/// Minimum room for the headers of a request in bytes. gRPC's own headers take a few hundred. The
+/// server's limit on metadata is added to this.
 const HEADERS_LEN_MIN: u32 = 8 << 10;
 
-/// Calls that a client may have reset before this side saw them, beyond those that it let live, in
-/// multiples of `max_calls`: the defence against *rapid reset* (CVE-2023-44487). A client that
-/// gives up all its calls at once is below it.
+/// Number of calls that a client may reset before this side sees them, beyond those that it let
+/// live, in multiples of `max_calls`. This is the defense against *rapid reset* (CVE-2023-44487). A
+/// client that cancels all its calls at once stays below it.
 const UNSEEN_RESETS_FACTOR: u32 = 4;
 
-/// Streams that this side may reset for a client's mistakes before the connection is ended: h2's
-/// default. A client that works makes none: streams whose calls have ended are left to it.
+/// Number of streams that this side may reset for a client's mistakes before it ends the
+/// connection: h2's default. A correct client causes none: this side does not reset the stream of
+/// an ended call.
 const MISTAKES_MAX: usize = 1024;
 
-/// The rules of HTTP/2, most of which are there against peers that mean harm. Beside these h2
-/// bounds CONTINUATION frames by the length of the headers that they may make, and answers a
-/// SETTINGS or a PING before it reads the next one. It has no frames of data that wait, and no
-/// requests but those of a turn, so that its limits on these are beyond what a turn has.
+/// Returns h2's settings. Most of them protect against hostile peers.
+///
+/// h2 itself bounds CONTINUATION frames by the length of the headers that they may carry, and
+/// answers each SETTINGS or PING before it reads the next one. Its other limits stay out of reach
+/// here: no DATA frame waits in h2, and it holds no requests but those of one turn.
 fn rules(limits: &Limits) -> Builder {
     let calls = limits.max_calls;
     let mut builder = Builder::new();
@@ -58,7 +60,8 @@ fn rules(limits: &Limits) -> Builder {
         .max_concurrent_streams(calls)
         .max_header_list_size(header_list_max(limits))
         .initial_window_size(STREAM_WINDOW)
-        // No stream that waits keeps the room of another one.
+        // The connection's window covers every stream's. A stream that stalls must not use up the
+        // room of the others.
         .initial_connection_window_size(calls.saturating_mul(STREAM_WINDOW).min(WINDOW_MAX))
         .data_frame_budget(usize::MAX)
         .max_send_buffer_size(SEND_BUFFER_LEN)
@@ -67,26 +70,26 @@ fn rules(limits: &Limits) -> Builder {
     builder
 }
 
-/// The longest headers of a request, in bytes as HTTP/2 counts them.
+/// Returns the maximum length of a request's headers in bytes, as HTTP/2 counts them.
 fn header_list_max(limits: &Limits) -> u32 {
     limits.max_metadata_len.saturating_add(HEADERS_LEN_MIN)
 }
 
-/// A connection of HTTP/2, as a future that ends with it.
+/// An HTTP/2 connection, as a future that resolves when it ends.
 pub(super) struct Http2 {
     state: Http2State,
     service: PortService,
     flowing: Arc<Flowing>,
-    /// What the connection holds beside its calls.
+    /// Charge for the connection's memory beside its calls.
     held: MemoryCharge,
     header_list_max: u32,
-    /// Resets of calls that this side has not seen, at most.
+    /// Maximum number of resets of calls that this side has not seen.
     unseen_resets_max: u32,
     is_leaving: bool,
 }
 
 enum Http2State {
-    /// In memory of its own, which an open connection need not hold.
+    /// Boxed: an open connection must not reserve memory for the handshake.
     Opening(Box<Handshake<CountedStream, Piece>>),
     Open(Box<Open>),
 }
@@ -94,41 +97,41 @@ enum Http2State {
 struct Open {
     connection: Connection<CountedStream, Piece>,
     pings: Option<PingPong>,
-    /// Bodies of which more may come.
+    /// Request bodies that are incomplete.
     uploads: FuturesUnordered<Upload>,
     unseen_resets: u32,
     is_flooded: bool,
 }
 
-/// The two steps by which a connection goes away.
+/// The two steps of sending a client away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Leaving {
-    /// It tells the client, and ends with the last call.
+    /// Sends a GOAWAY. The connection ends with its last call.
     WithLastCall,
-    /// It has no calls, and the client has had its time.
+    /// Ends a connection without calls whose client has had its time.
     Now,
 }
 
-/// Why a connection of HTTP/2 has ended.
+/// The reason for which an HTTP/2 connection has ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Http2Error {
-    /// As h2 says. Its text has the name of a limit that was reached.
+    /// h2's error. Its text names a limit that was reached.
     #[error(transparent)]
     Http2(#[from] h2::Error),
-    /// There is no memory for what it holds.
+    /// The server has no memory for the connection.
     #[error("{}", .0.message())]
     Memory(Status),
-    /// The defence against rapid reset.
+    /// The defense against rapid reset.
     #[error("more than {max} calls were reset before they were seen (rapid reset)")]
     RapidReset {
-        /// The limit.
+        /// The limit, in calls.
         max: u32,
     },
 }
 
 impl Http2Error {
-    /// Returns true if this side has ended the connection, for what its client did.
-    pub(super) fn is_of_peer(&self) -> bool {
+    /// Returns true if this side ended the connection because of the client's behavior.
+    pub(super) fn is_caused_by_peer(&self) -> bool {
         match self {
             Self::Http2(error) => error.is_go_away() && error.is_library(),
             Self::Memory(_) | Self::RapidReset { .. } => true,
@@ -151,8 +154,10 @@ impl Http2 {
         Self { state, service, flowing, held, header_list_max, unseen_resets_max, is_leaving }
     }
 
-    /// Tells the client to make its calls elsewhere, and ends with the last one. Without calls, it
-    /// also ends for a client that does not answer. Returns true if the client has not begun.
+    /// Tells the client to make its calls elsewhere. The connection ends with its last call.
+    ///
+    /// With `Leaving::Now`, also ends a connection whose client does not answer. Returns true if
+    /// the client has not completed the handshake.
     pub(super) fn leave(self: Pin<&mut Self>, leaving: Leaving) -> bool {
         let this = self.get_mut();
         this.is_leaving = true;
@@ -172,10 +177,14 @@ impl Http2 {
     fn poll_opening(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Http2Error>> {
         let Http2State::Opening(handshake) = &mut self.state else { return Poll::Ready(Ok(())) };
         loop {
+            // h2 reads until the stream returns `Pending`, so the stream ends each turn itself. The
+            // loop then starts the next one.
             self.flowing.begin_turn();
             match quietly(|| Pin::new(&mut **handshake).poll(cx)) {
                 Poll::Ready(connection) => {
                     let mut connection = connection?;
+                    // The server decided to leave during the handshake, when h2 could not yet send
+                    // a GOAWAY.
                     if self.is_leaving {
                         connection.graceful_shutdown();
                     }
@@ -202,8 +211,9 @@ impl Future for Http2 {
             let held = connection_held(this.flowing.unfinished(), this.header_list_max);
             match this.held.try_set(held) {
                 Ok(()) => {}
-                // Calls that were admitted go on. A client that does not end its headers then is
-                // among the first that give way.
+                // Admitted calls go on, so their connection must not end for its own memory. If the
+                // server then runs out, a client with an unfinished header block is among the first
+                // to be closed.
                 Err(_) if this.flowing.has_calls() => this.held.set(held),
                 Err(status) => return Poll::Ready(Err(Http2Error::Memory(status))),
             }
@@ -219,6 +229,7 @@ impl Http2 {
         }
         let Self { state, service, flowing, unseen_resets_max, .. } = self;
         let Http2State::Open(open) = state else { return Poll::Pending };
+        // Registers the waker for pings before anything can return.
         open.poll_pings(flowing, cx);
         loop {
             flowing.begin_turn();
@@ -227,6 +238,8 @@ impl Http2 {
                     Poll::Ready(Some(accepted)) => {
                         let (request, sending) = match accepted {
                             Ok(accepted) => accepted,
+                            // h2 reports its own error after an abrupt shutdown. The client's
+                            // flood explains more.
                             Err(_) if open.is_flooded => {
                                 let max = *unseen_resets_max;
                                 return Poll::Ready(Err(Http2Error::RapidReset { max }));
@@ -243,7 +256,11 @@ impl Http2 {
                     Poll::Pending => break,
                 }
             }
+            // Bodies are read in the same turn as the headers. A turn that only accepted calls
+            // would let unread frames pile up in h2.
             while let Poll::Ready(Some(())) = open.uploads.poll_next_unpin(cx) {}
+            // The turn is not used up, so h2 has seen the socket's `Pending`, and a wake-up is
+            // registered. After a full turn there is none: the loop must go on.
             if !flowing.is_turn_over() {
                 return Poll::Pending;
             }
@@ -252,7 +269,7 @@ impl Http2 {
 }
 
 impl Open {
-    /// Begins the call of a request that has come.
+    /// Starts the call of a request.
     fn accept(
         &mut self,
         request: http::Request<RecvStream>,
@@ -261,6 +278,8 @@ impl Open {
         unseen_resets_max: u32,
         cx: &mut Context<'_>,
     ) {
+        // Already reset: h2 hands out such requests too. Without the count, a client could open and
+        // reset streams faster than any limit on open calls notices.
         if sending.poll_reset(cx).is_ready() {
             self.unseen_resets += 1;
             if self.unseen_resets > unseen_resets_max && !self.is_flooded {
@@ -278,18 +297,22 @@ impl Open {
         let (mut upload, received) = upload::pair(stream, memory.clone());
         match admitted {
             Ok(charge) => {
-                // Most requests are there as a whole. Others are polled with the connection.
+                // Most requests arrive whole and are read at once. The rest is polled with the
+                // connection.
                 let mut once = Context::from_waker(Waker::noop());
                 if upload.poll_read(&mut once).is_pending() {
                     self.uploads.push(upload);
                 }
                 let request = http::Request::from_parts(head, received);
-                // From now on: the task may run later.
+                // Counted before the task starts, which may be later. The connection would look
+                // idle in between.
                 let owed = service.flowing.owe();
                 let service = service.clone();
                 tokio::spawn(respond::respond(service, request, sending, charge, owed));
             }
             Err(status) => {
+                // Without its call's side, the upload discards the body until the client ends the
+                // stream.
                 drop(received);
                 self.uploads.push(upload);
                 service.log_refusal(head.uri.path(), &status);
@@ -298,21 +321,22 @@ impl Open {
         }
     }
 
-    /// Sends the ping that was asked for, and takes the client's answer.
+    /// Sends a requested ping, and takes the client's answer to the last one.
     fn poll_pings(&mut self, flowing: &Flowing, cx: &mut Context<'_>) {
         let is_due = flowing.take_ping(cx.waker());
         let Some(pings) = &mut self.pings else { return };
         if is_due {
-            // Fails while the last one is on its way, or when the connection has ended.
+            // Fails if a ping is still in flight or the connection has ended. Neither needs another
+            // ping.
             let _ = pings.send_ping(Ping::opaque());
         }
-        // Only what comes in counts as life, and not that this does.
+        // The received bytes are the proof of life. The answer itself is not needed.
         let _ = pings.poll_pong(cx);
     }
 }
 
-/// Polls h2 with no subscriber: some of its lines are caused by each frame of a peer. The reason
-/// for which a connection ends is in the server's own log.
+/// Polls h2 without a subscriber: a peer could trigger some of its log lines with every frame. The
+/// server's own log has the reason for which a connection ends.
 fn quietly<T>(poll: impl FnOnce() -> T) -> T {
     with_default(&Dispatch::none(), poll)
 }

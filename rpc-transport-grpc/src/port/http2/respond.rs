@@ -1,4 +1,4 @@
-//! The task of one request over HTTP/2, and its response.
+//! The task of one HTTP/2 request, and its response.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ use crate::port::held;
 use crate::port::piece::Piece;
 use crate::port::service::PortService;
 
-/// Headers of HTTP/1 that HTTP/2 does not allow, which a service may have left.
+/// HTTP/1 connection headers, which HTTP/2 forbids. A service may have set them.
 const OF_CONNECTION: [HeaderName; 6] = [
     header::CONNECTION,
     header::TE,
@@ -30,8 +30,10 @@ const OF_CONNECTION: [HeaderName; 6] = [
     HeaderName::from_static("proxy-connection"),
 ];
 
-/// A response that is owed. The client's stream is reset if the task ends without it: the stream
-/// lives on for the rest of the request.
+/// A response that is owed to the client.
+///
+/// Dropping it unsettled resets the client's stream. A handler that panics would otherwise leave
+/// the stream open for the rest of the request.
 struct Owed {
     sending: SendResponse<Piece>,
     is_settled: bool,
@@ -45,7 +47,7 @@ impl Drop for Owed {
     }
 }
 
-/// Answers a request, until its client resets the stream.
+/// Answers a request, unless its client resets the stream first.
 pub(super) async fn respond(
     service: PortService,
     request: http::Request<Received>,
@@ -55,26 +57,31 @@ pub(super) async fn respond(
 ) {
     let mut owed = Owed { sending, is_settled: false };
     let _counted = counted;
-    // In memory of its own: a task's future is moved before it runs.
+    // Boxed, because the runtime moves a task's future before it runs.
     let mut answering = Box::pin(service.answer(request));
     let answered = poll_fn(|cx| match answering.as_mut().poll(cx) {
         Poll::Ready(response) => Poll::Ready(Some(response)),
+        // Polls the response first. Only if it is not ready does a reset cancel the handler.
         Poll::Pending => owed.sending.poll_reset(cx).map(|_| None),
     });
     let Some(response) = answered.await else { return };
+    // The handler's state goes before the response is sent, which may take as long as the client
+    // likes.
     drop(answering);
     let sent = send(response, &mut owed.sending, charge).await;
     owed.is_settled = sent.is_ok();
     if let Err(error) = sent {
+        // After an error, h2 has closed the stream or cannot send. Dropping `owed` resets whatever
+        // is left.
         tracing::debug!(target: "farcall::server", %error, "a response did not end");
     }
 }
 
-/// Answers a request for which there is no memory.
+/// Answers a request that the server has no memory for.
 pub(super) fn refuse(status: &Status, mut sending: SendResponse<Piece>, charge: MemoryCharge) {
     let (mut head, _) = status.clone().into_http::<tonic::body::Body>().into_parts();
     held::keep(&mut head.headers, charge);
-    // Fails for a stream that was reset.
+    // Fails if the client has reset the stream. It wants no answer then.
     let _ = sending.send_response(http::Response::from_parts(head, ()), true);
 }
 
@@ -90,6 +97,7 @@ async fn send(
     let goes_on = header_list::fit(&mut head.headers, body.header_list_max());
     let is_whole = !goes_on || body.is_end_stream();
     let mut charge = Some(charge);
+    // A response without a body ends with its headers, so they carry the call's charge.
     if is_whole {
         keep(&mut head.headers, &mut charge);
     }
@@ -100,13 +108,15 @@ async fn send(
     }
 }
 
-/// Sends a body as the client's windows go. Its last frame has the call's charge.
+/// Sends a body as the client's windows allow. The last frame carries the call's charge.
 async fn send_body(
     mut body: Outgoing,
     mut stream: SendStream<Piece>,
     mut charge: Option<MemoryCharge>,
 ) -> Result<(), h2::Error> {
     loop {
+        // Looks for a reset first: a response whose client is gone must not wait for its handler's
+        // next message.
         let next = poll_fn(|cx| match stream.poll_reset(cx) {
             Poll::Ready(reset) => Poll::Ready(Err(reset.map_or_else(|it| it, h2::Error::from))),
             Poll::Pending => Pin::new(&mut body).poll_frame(cx).map(Ok),
@@ -114,6 +124,8 @@ async fn send_body(
         let frame = match next.await? {
             Some(Ok(frame)) => frame,
             Some(Err(_)) => {
+                // The body failed, and HTTP/2 has no clean end for that. A plain end would look
+                // like a complete response.
                 stream.send_reset(Reason::INTERNAL_ERROR);
                 return Ok(());
             }
@@ -122,6 +134,7 @@ async fn send_body(
         match frame.into_data() {
             Ok(mut piece) => {
                 let is_last = body.is_end_stream();
+                // Empty frames need no window.
                 if piece.has_remaining() {
                     room(&mut stream).await?;
                 }
@@ -134,7 +147,8 @@ async fn send_body(
                 }
             }
             Err(frame) => {
-                // Room that was asked for and not used goes back.
+                // Returns the capacity that was reserved but not used. Other streams of the
+                // connection share it.
                 stream.reserve_capacity(0);
                 let mut trailers = frame.into_trailers().unwrap_or_default();
                 header_list::fit(&mut trailers, body.header_list_max());
@@ -145,10 +159,11 @@ async fn send_body(
     }
 }
 
-/// Waits until the client's windows have room for a byte. h2 keeps the rest of a piece, which is
-/// short.
+/// Waits until the client's windows have room for one byte. h2 buffers the rest of the piece, which
+/// is short.
 async fn room(stream: &mut SendStream<Piece>) -> Result<(), h2::Error> {
     stream.reserve_capacity(1);
+    // The client may shrink its window again before this task runs.
     while stream.capacity() == 0 {
         match poll_fn(|cx| stream.poll_capacity(cx)).await {
             Some(Ok(_)) => {}

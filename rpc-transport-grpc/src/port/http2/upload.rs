@@ -1,8 +1,8 @@
-//! The body of a request over HTTP/2, from h2 to the call.
+//! Request bodies over HTTP/2, on their way from h2 to the call.
 //!
-//! The connection's task reads every body as it comes, into memory of the call's own. So h2 never
-//! has frames that no task reads, however slow a handler is, and ends no connection for them. The
-//! client's window of a stream is given back as the call reads, which bounds what waits here.
+//! The connection's task reads every body as it arrives, into memory that belongs to the call.
+//! However slow a handler is, h2 never holds unread frames, for which it would end the connection.
+//! The stream's window reopens as the call reads, which bounds the bytes that wait here.
 //!
 //! ```text
 //!   h2 ── Upload, in the connection's task ──> Inbox ── Received, in the call's task ──> call
@@ -23,41 +23,41 @@ use tonic::Status;
 
 use crate::port::held::ENDED_HELD;
 
-/// From which length on a frame stays in the memory that it was read into, in bytes. A shorter one
-/// is copied: it would keep a buffer of 8 KiB and more.
+/// Length in bytes from which a frame keeps its receive buffer. Shorter frames are copied: each
+/// would pin a buffer of at least 8 KiB.
 const SHARED_LEN: usize = 4 << 10;
 
-/// What a body may have here that does not count, in bytes: it is part of what a call counts.
+/// Bytes of a body that may wait here uncounted. The call's own charge covers them.
 const UNCOUNTED_LEN: u64 = 1 << 10;
 
-/// What has come of a body and was not read by its call.
+/// The received part of a body that its call has not read.
 #[derive(Default)]
 struct Inbox(Mutex<InboxState>);
 
 #[derive(Default)]
 struct InboxState {
     frames: VecDeque<Bytes>,
-    /// What came last, in frames that were copied.
+    /// The most recent bytes, copied from short frames.
     tail: BytesMut,
     len: u64,
     charge: Option<MemoryCharge>,
     end: Option<Result<(), Status>>,
     reader: Option<Waker>,
     writer: Option<Waker>,
-    /// The call reads no more.
+    /// True once the call stopped reading.
     is_abandoned: bool,
 }
 
 /// The connection's side of a body.
 ///
-/// What comes after the call reads no more is thrown away until the client ends the stream, which
-/// it does when it has its answer. A reset would make mistakes of the frames that cross it, and h2
-/// ends a connection that has made many.
+/// If the call stops reading, this side discards data until the client ends the stream, which it
+/// does once it has its answer. A reset would turn frames already in flight into protocol errors,
+/// and h2 ends a connection after many of those.
 pub(super) struct Upload {
     stream: RecvStream,
     inbox: Arc<Inbox>,
     memory: MemoryShare,
-    /// What the stream counts whose call reads no more.
+    /// The charge of a stream whose call stopped reading.
     leftover: Option<MemoryCharge>,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Received {
     window: FlowControl,
 }
 
-/// The two sides of a request's body.
+/// Creates the two sides of a request's body.
 pub(super) fn pair(mut stream: RecvStream, memory: MemoryShare) -> (Upload, Received) {
     let (inbox, window) = (Arc::<Inbox>::default(), stream.flow_control().clone());
     let received = Received { inbox: Arc::clone(&inbox), window };
@@ -76,12 +76,13 @@ pub(super) fn pair(mut stream: RecvStream, memory: MemoryShare) -> (Upload, Rece
 
 impl Inbox {
     fn state(&self) -> MutexGuard<'_, InboxState> {
-        // No code between lock and unlock leaves a part of a change undone.
+        // No code between lock and unlock can panic halfway through a change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the body, unless it has. What has come before is still read.
+    /// Sets the end of the body, if it has none. The call still reads everything before it.
     fn end(&self, end: Result<(), Status>) {
+        // Wakes after the lock is released: the reader's first step is to take it.
         let reader = {
             let mut state = self.state();
             state.end.get_or_insert(end);
@@ -92,7 +93,7 @@ impl Inbox {
 }
 
 impl InboxState {
-    /// Adds a frame.
+    /// Adds a frame, and charges it.
     fn push(&mut self, frame: Bytes, memory: &MemoryShare) -> Result<(), Status> {
         let len = self.len + frame.len() as u64;
         match &mut self.charge {
@@ -104,9 +105,12 @@ impl InboxState {
             None => {}
         }
         self.len = len;
+        // A frame shares its buffer with its neighbors. A thousand short frames would pin a
+        // thousand buffers and count for almost nothing.
         if frame.len() < SHARED_LEN {
             self.tail.extend_from_slice(&frame);
         } else {
+            // The tail precedes this frame. Leaving it behind would reorder the body.
             if !self.tail.is_empty() {
                 self.frames.push_back(std::mem::take(&mut self.tail).freeze());
             }
@@ -115,7 +119,7 @@ impl InboxState {
         Ok(())
     }
 
-    /// Takes what comes next, with all that was copied together.
+    /// Takes the next frame. Copied frames come out together.
     fn pop(&mut self) -> Option<Bytes> {
         let next = self.frames.pop_front().or_else(|| {
             let tail = std::mem::take(&mut self.tail);
@@ -135,7 +139,7 @@ impl InboxState {
 }
 
 impl Upload {
-    /// Reads what has come. Ready when there will be no more to read.
+    /// Reads the data that has arrived. Ready once the body has ended.
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             let frame = match self.stream.poll_data(cx) {
@@ -145,7 +149,7 @@ impl Upload {
                     return Poll::Ready(());
                 }
                 Poll::Ready(None) => {
-                    // Calls of gRPC have no trailers. Those that come are read to the end.
+                    // gRPC requests have no trailers. If some arrive, they are read and dropped.
                     let ended = ready!(self.stream.poll_trailers(cx));
                     self.inbox.end(ended.map(drop).map_err(broken));
                     return Poll::Ready(());
@@ -156,6 +160,8 @@ impl Upload {
                 self.deliver(frame);
             }
         }
+        // Checks under the lock that the call still reads. A call dropped after this check finds
+        // the waker and wakes this task.
         if self.leftover.is_none() {
             let mut state = self.inbox.state();
             match state.is_abandoned {
@@ -173,11 +179,12 @@ impl Upload {
             return;
         }
         if let Err(status) = state.push(frame, &self.memory) {
-            // The call ends: what it has not read is of no use.
+            // The call ends with this status, so its unread data is useless.
             state.clear();
             state.end = Some(Err(status));
             self.leftover = Some(self.memory.take(ENDED_HELD));
         }
+        // The lock goes first, so that the woken task does not block on it.
         let reader = state.reader.take();
         drop(state);
         reader.into_iter().for_each(Waker::wake);
@@ -192,7 +199,7 @@ impl Future for Upload {
     }
 }
 
-/// The status of a body that broke off. A reset with `NO_ERROR` is no end of the requests either.
+/// Returns the status of a body that failed. A reset with `NO_ERROR` is not a clean end either.
 fn broken(error: h2::Error) -> Status {
     match error.reason() {
         Some(Reason::NO_ERROR) => Status::cancelled("its stream was reset"),
@@ -211,9 +218,10 @@ impl Body for Received {
         let mut state = self.inbox.state();
         if let Some(bytes) = state.pop() {
             let is_open = state.end.is_none();
+            // Releases the lock before it calls into h2, which has locks of its own.
             drop(state);
             if is_open {
-                // Fails for a stream that was reset, whose end comes next.
+                // Fails if the stream was reset. The body then ends with the reset.
                 let _ = self.window.release_capacity(bytes.len());
             }
             return Poll::Ready(Some(Ok(Frame::data(bytes))));
@@ -246,7 +254,7 @@ impl Drop for Received {
             state.clear();
             state.writer.take()
         };
-        // h2 is told that no task reads the stream any more.
+        // Wakes the upload, so that it stops storing data for this call.
         writer.into_iter().for_each(Waker::wake);
     }
 }
@@ -258,9 +266,9 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Whatever comes between the reads, nothing is lost, and what waits is what counts.
+        /// Between any reads, nothing is lost, and exactly the waiting bytes count.
         #[test]
-        fn an_inbox_keeps_the_order_and_counts_what_waits(
+        fn an_inbox_keeps_order_and_counts_waiting_bytes(
             steps in prop::collection::vec(prop::option::of(1..9_000_usize), 1..60),
         ) {
             let memory = MemoryShare::of_budget(1 << 30);

@@ -1,4 +1,4 @@
-//! What is known of the devices in use and of their ports, shared with the devices' tasks.
+//! A cache of the devices in use and of their ports, shared with the devices' tasks.
 //!
 //! # Addresses without a port
 //!
@@ -29,7 +29,7 @@ use crate::worker::WorkerShared;
 /// Told of a device that is lost, to let go of what keeps it open.
 pub(crate) type OnLost = Box<dyn Fn(&Device) + Send + Sync>;
 
-/// What the devices' tasks share with the searches for a port.
+/// The state that the devices' tasks share with searches for a port.
 pub(super) struct SharedCache {
     pub(super) cache: Mutex<Cache>,
     pub(super) on_lost: OnLost,
@@ -71,7 +71,7 @@ impl Cache {
         self.opened.get(device.name()).is_some_and(|opened| opened.device.is_same(device))
     }
 
-    /// What is known of an address: its port, or why there is none.
+    /// Returns the cached result for an address: its port, or the reason why there is none.
     pub(super) fn known(&self, address: IpAddr) -> Option<Result<Port, Arc<DeviceError>>> {
         if let Some(error) = self.missed.get(address, Instant::now()) {
             return Some(Err(error));
@@ -131,8 +131,8 @@ impl SharedCache {
         opened.map(|opened| opened.live().collect()).unwrap_or_default()
     }
 
-    /// What ends with one of the workers of an opening. Without any, the opening is not in use any
-    /// more, and no search will find it here again.
+    /// Returns a token that ends with one of the workers of an opening. Without any, the opening is
+    /// no longer in use, and no search finds it here.
     pub(super) fn next_stop(&self, device: &Device) -> Option<CancellationToken> {
         let mut cache = self.cache();
         if !cache.is_watched(device) {
@@ -187,8 +187,9 @@ impl SharedCache {
     }
 }
 
-/// How long a search that found nothing stands for others: one search a second costs a few percent
-/// of a processor at worst (10 to 50 ms a device), and people who bring a port up wait that long.
+/// Time for which a search that found nothing stands for others. One search a second costs a few
+/// percent of a processor at worst (10 to 50 ms a device), and a person who brings a port up waits
+/// no longer than that.
 pub(super) const KEPT_FOR: Duration = Duration::from_secs(1);
 
 /// Addresses kept at most, so that it is bounded whatever asks; a host has fewer.

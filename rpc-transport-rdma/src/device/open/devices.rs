@@ -135,7 +135,7 @@ impl Devices {
         Some(Watch::new(device.clone(), Arc::clone(&self.shared)))
     }
 
-    /// What is known of every device that is or was in use.
+    /// Returns the state of every device that is or was in use.
     pub(crate) fn status(&self) -> Vec<DeviceStatus> {
         let cache = self.shared.cache();
         let mut names: Vec<_> = cache.counts.keys().chain(cache.opened.keys()).collect();

@@ -157,7 +157,7 @@ impl Watch {
         }
     }
 
-    /// What the ports have now. Asking may wait for the device's firmware.
+    /// Queries the ports' current state. The query may wait for the device's firmware.
     async fn look(&self) -> Result<Vec<FoundPort>, VerbsError> {
         let device = self.device.clone();
         let looked = tokio::task::spawn_blocking(move || ports_of(&device)).await;
@@ -209,7 +209,7 @@ impl Drop for Watch {
     }
 }
 
-/// What to do about an event.
+/// A response to an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Response {
     /// It is counted, and nothing follows from it.
@@ -232,7 +232,7 @@ pub(super) enum Response {
     EndReceives(u32),
 }
 
-/// What `event` asks for.
+/// Returns the response to `event`.
 pub(super) fn response(event: &AsyncEvent) -> Response {
     match event.kind {
         AsyncEventKind::PortActive => Response::LookAgain,

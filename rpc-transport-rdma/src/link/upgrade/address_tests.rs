@@ -1,4 +1,4 @@
-//! What addresses decide before a path exists: where the peer says it is, and where no port is.
+//! Decisions by address before a path exists: the peer's claimed address, and hosts without a port.
 
 use std::net::SocketAddr;
 
@@ -21,7 +21,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// What a peer of the same host would offer, but for its address.
+/// Returns the offer of a peer on the same host, with another address.
 fn offer(rig: &Rig, gid: IpAddr) -> Vec<u8> {
     let mut conn_params = rig.prepare().conn_params();
     conn_params.endpoint.gid = Gid::from_ip(gid);
@@ -29,7 +29,7 @@ fn offer(rig: &Rig, gid: IpAddr) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn an_offer_from_another_address_than_its_peers_is_declined_before_anything_is_opened() {
+async fn an_offer_from_a_foreign_address_opens_no_device() {
     let offers = Rig::new();
     let peer = ip("10.0.0.9");
     let addresses = addresses(SCRIPTED_ADDRESS, peer);
@@ -45,7 +45,7 @@ async fn an_offer_from_another_address_than_its_peers_is_declined_before_anythin
 }
 
 #[tokio::test]
-async fn an_answer_from_another_address_than_its_peers_is_declined_before_it_is_connected_to() {
+async fn an_answer_from_a_foreign_address_is_not_connected_to() {
     let (rig, peer) = (Rig::new(), ip("10.0.0.9"));
     let offering = rig.upgrade.offer(&addresses(SCRIPTED_ADDRESS, peer)).unwrap();
     let reason = offering.connect(&offer(&rig, ip("10.0.0.8"))).map(|_| ()).unwrap_err().reason;
@@ -55,7 +55,7 @@ async fn an_answer_from_another_address_than_its_peers_is_declined_before_it_is_
 }
 
 #[tokio::test]
-async fn where_ports_are_not_chosen_by_address_the_gid_is_still_that_of_one_host() {
+async fn without_choice_by_address_the_gid_is_still_one_hosts() {
     let mut rig = Rig::new();
     rig.upgrade.config.port_choice = PortChoice::Nearest;
     let addresses = addresses(SCRIPTED_ADDRESS, ip("10.0.0.9"));

@@ -1,4 +1,4 @@
-//! What the events of a device do to the connections of its workers, over a scripted device.
+//! The effects of a device's events on the connections of its workers, over a scripted device.
 
 use super::tests::{End, Recorder, Rig, frame_arrives, until};
 use super::*;
@@ -26,16 +26,16 @@ impl Rig {
 }
 
 /// The connection ends, for a reason that has these words.
-async fn ends(end: &End, told: &Recorder, words: &str) {
+async fn ends(end: &End, told: &Recorder, text: &str) {
     until("the halt", || end.connection().ending.is_cancelled()).await;
     end.flush();
     until("the end", || told.closed().is_some()).await;
     let reason = told.closed().map(|reason| reason.to_string()).unwrap_or_default();
-    assert!(reason.contains(words), "{reason}");
+    assert!(reason.contains(text), "{reason}");
 }
 
 #[tokio::test]
-async fn a_port_that_goes_down_ends_its_connections_and_declines_new_ones() {
+async fn a_downed_port_ends_its_connections_and_declines_new_ones() {
     let rig = Rig::new();
     let (end, told) = rig.open();
     rig.happen_to_port(AsyncEventKind::PortError, 2);
@@ -77,8 +77,8 @@ async fn a_device_that_no_worker_was_made_on_is_closed() {
     assert_eq!(rig.sim.openings(), (1, 0));
 }
 
-/// What is spawned on such a runtime is dropped at once, in the thread that spawns it. Preparing a
-/// path is left to a thread of its own, which may come to that when the runtime has gone.
+/// Such a runtime drops a spawned task at once, in the thread that spawns it. A thread that
+/// prepares a path can do that after the runtime has gone.
 #[test]
 fn on_a_runtime_that_has_gone_nothing_is_made_and_nothing_hangs() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -139,7 +139,7 @@ async fn an_event_of_a_queue_pair_ends_its_connection_alone() {
 }
 
 #[tokio::test]
-async fn a_broken_shared_queue_ends_the_worker_and_the_next_connection_has_another() {
+async fn a_broken_shared_queue_ends_its_worker_alone() {
     for kind in [AsyncEventKind::SharedReceiveQueueError, AsyncEventKind::CompletionQueueError] {
         let rig = Rig::new();
         let (end, told) = rig.open();

@@ -17,10 +17,14 @@ impl<B: Buffers> ConnectionState<B> {
     pub(super) fn abandon(&mut self, call: u64, clock: &mut Clock) {
         for outgoing in &mut self.outgoing {
             if let Outgoing::Rts { call: of, is_given_up, .. } = outgoing {
+                // A waiting offer still goes out. What follows it on the wire may name its
+                // transfer, and the peer would take an unknown one for a violation.
                 *is_given_up |= *of == call;
             }
         }
         self.withdraw(call, clock);
+        // Stopped transfers answer once their READs have returned: until then the device writes
+        // into the sink.
         self.rndv_get.stop_call(call, &Withheld::GivenUp);
         self.settle_stopped();
     }
@@ -38,6 +42,7 @@ impl<B: Buffers> ConnectionState<B> {
         }
         let now = clock.now();
         for transfer in self.offered.withdraw(call, now) {
+            // Armed although the offer has a release timer: the peer has less time after a cancel.
             self.timers.arm(Timer::Release, after(now, self.rules.timeouts.cancel));
             self.cancellations.withdrawn.add(1);
             self.control.push_back(MessageKind::Cancel { transfer });
@@ -63,6 +68,7 @@ impl<B: Buffers> ConnectionState<B> {
     /// Releases a transfer that was stopped.
     pub(super) fn settle(&mut self, ended: Ended) {
         let (outcome, why) = match ended.outcome {
+            // Released by `handle_read`, when its last READ completed.
             Outcome::Whole => return,
             Outcome::NotStarted(why) => (AtsStatus::Refused, why),
             Outcome::Stopped(why) => (AtsStatus::Stopped, why),

@@ -1,4 +1,4 @@
-//! When each timer of a connection has to be looked at.
+//! The deadlines of a connection's timers.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::proto::rndv::send::AckTimeouts;
 
-/// How long the peer and its device may take, as configured.
+/// The configured timeouts of the peer and its device.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timeouts {
     /// To release what it was offered, and to grant credit.
@@ -37,7 +37,7 @@ pub(crate) fn memory_timeout(release: Duration) -> Duration {
     release / 2
 }
 
-/// What a deadline is for.
+/// The purpose of a deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Timer {
     /// Post again: the device took a part, and no completion will say when it takes more.
@@ -50,7 +50,7 @@ pub(super) enum Timer {
     Memory,
     /// The peer is to release something.
     Release,
-    /// What was sent before a close is to go out.
+    /// Sends everything that precedes a close.
     Close,
     /// The device is to say that it takes no more receives.
     LastReceive,
@@ -73,7 +73,7 @@ impl Timer {
     ];
 }
 
-/// When each timer has to be looked at.
+/// The deadline of each timer.
 #[derive(Debug, Default)]
 pub(super) struct TimerTable {
     at: [Option<Instant>; Timer::COUNT],
@@ -81,7 +81,7 @@ pub(super) struct TimerTable {
 }
 
 impl TimerTable {
-    /// Has a timer looked at by `at`, or before if it would be anyway.
+    /// Moves a timer's deadline to `at`, if that is earlier.
     pub(super) fn arm(&mut self, timer: Timer, at: Instant) {
         let entry = &mut self.at[timer as usize];
         *entry = Some(entry.map_or(at, |before| before.min(at)));
@@ -103,7 +103,7 @@ impl TimerTable {
         Some(passed)
     }
 
-    /// When the first timer has to be looked at.
+    /// Returns the first deadline.
     pub(super) fn next(&self) -> Option<Instant> {
         self.next
     }

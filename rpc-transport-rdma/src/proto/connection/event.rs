@@ -1,4 +1,4 @@
-//! What goes into the state of a connection and what comes out.
+//! The events that a connection's state takes, and the actions that it returns.
 
 use std::fmt::Debug;
 use std::ops::DerefMut;
@@ -20,7 +20,7 @@ use crate::proto::wire::Rts;
 pub(crate) trait Buffers: Debug + 'static {
     /// Registered memory for one message.
     type Slot: DerefMut<Target = [u8]> + Debug;
-    /// What goes back to the connection's sender with the completion of a message.
+    /// Token that returns to the connection's sender with the completion of a message.
     type Permit: Debug;
     /// Memory of a frame that the peer READs.
     type Payload: Payload<Binding = Self::Binding> + Debug;
@@ -42,7 +42,7 @@ pub(crate) type PermitOf<B> = <<B as Buffers>::Share as ReadShare>::Permit;
 pub(crate) trait Payload {
     type Binding: Bind;
 
-    /// What follows the frame's head, as the peer names it without a window.
+    /// Returns the memory behind the frame's head, as the peer names it without a window.
     fn remote(&self) -> RemoteMemory;
 
     /// Binds a window to what follows the head and to nothing else.
@@ -56,14 +56,14 @@ pub(crate) trait Payload {
     fn written_len(&self) -> usize;
 }
 
-/// When a deadline is looked at, and what this side may have missed.
+/// The time at which a deadline is checked, and what this side may have missed before.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Look {
     pub(crate) now: Instant,
-    /// Whether something may have come that the worker has not read: user code can keep it from
-    /// that.
+    /// Set if something may have arrived that the worker has not read. User code can keep it from
+    /// reading.
     pub(crate) has_unread: bool,
-    /// How long ago the deadline was: long when this process has stood still.
+    /// Time since the deadline. It is long if the process has stood still.
     pub(crate) late_by: Duration,
 }
 
@@ -79,8 +79,8 @@ pub(crate) enum Outgoing<B: Buffers> {
         permit: B::Permit,
         /// The call that the frame is of.
         call: u64,
-        /// Whether the call was given up while the offer waited. It goes out all the same, since
-        /// what follows it may name it, and is taken back at once.
+        /// Set if the call was cancelled while the offer waited. The offer still goes out, because
+        /// what follows may name it, and is taken back at once.
         is_given_up: bool,
     },
     /// One that is a header alone. It waits here for its turn, so that what gives up a call does
@@ -179,7 +179,7 @@ pub(crate) enum Action<B: Buffers> {
     Destroy,
 }
 
-/// What came in.
+/// An arrived message.
 #[derive(Debug)]
 pub(crate) enum Arrival<S> {
     /// A frame that travelled whole.

@@ -1,4 +1,4 @@
-//! What the peer offers and this side wants: memory in its turn, then READs, then a release.
+//! Fetches the peer's offers: memory in its turn, then READs, then a release.
 
 use rpc_core::wire::ProtocolError;
 
@@ -17,6 +17,7 @@ impl<B: Buffers> ConnectionState<B> {
     ) -> Result<(), ProtocolError> {
         let until = wanted.deadline.map_or(wanted.memory_by, |it| it.min(wanted.memory_by)).0;
         self.rndv_get.accept(transfer, wanted)?;
+        // The transfer is refused then if no memory has come.
         self.timers.arm(Timer::Memory, until);
         self.take_memory();
         Ok(())
@@ -31,7 +32,7 @@ impl<B: Buffers> ConnectionState<B> {
         self.control.push_back(MessageKind::Ats { transfer, outcome });
     }
 
-    /// Has memory taken for the transfers that are due, unless the owner is at it.
+    /// Requests memory for due transfers, unless a request is pending.
     pub(super) fn take_memory(&mut self) {
         if !self.is_taking && self.rndv_get.has_due() {
             self.is_taking = true;
@@ -42,6 +43,8 @@ impl<B: Buffers> ConnectionState<B> {
     /// The next transfer to take memory for: to be asked until there is none, after
     /// [`Action::TakeMemory`].
     pub(crate) fn next_memory(&mut self) -> Option<Due> {
+        // A halting connection must take no more memory: it would hold it until its queue pairs are
+        // gone.
         let due = if self.is_halting() { None } else { self.rndv_get.next_due() };
         self.is_taking = due.is_some();
         due
@@ -54,12 +57,12 @@ impl<B: Buffers> ConnectionState<B> {
         self.rndv_get.head(transfer, len)
     }
 
-    /// Whether an accepted transfer still waits for memory.
+    /// Returns true if an accepted transfer still waits for memory.
     pub(crate) fn is_waiting(&self, transfer: u32) -> bool {
         self.rndv_get.is_waiting(transfer)
     }
 
-    /// Whether the owner waits for room for READs.
+    /// Returns true if the owner waits for room for READs.
     #[cfg(test)]
     pub(crate) fn waits_to_read(&self) -> bool {
         self.read_throttle.is_waiting()
@@ -73,8 +76,11 @@ impl<B: Buffers> ConnectionState<B> {
         sink: B::Sink,
         clock: &mut Clock,
     ) {
+        // Queue pairs that carry nothing but READs are not counted in `in_flight`.
         self.in_flight -= usize::from(self.rules.reads_with_messages);
         self.read_throttle.handle_read(queue, clock.now());
+        // A READ that failed delivers nothing. The failure of its queue pair ends
+        // the connection.
         let Some(len) = read_len else { return };
         self.counters.received_bytes.add(len.into());
         let Some(ended) = self.rndv_get.handle_read(queue) else { return };

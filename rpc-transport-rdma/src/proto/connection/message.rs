@@ -1,4 +1,4 @@
-//! What the peer says.
+//! Handles the peer's messages.
 
 use bytes::Bytes;
 use rpc_core::wire::ProtocolError;
@@ -41,16 +41,21 @@ impl<B: Buffers> ConnectionState<B> {
     ) -> Result<(), ProtocolError> {
         let (header, body) = MessageHeader::parse(message)?;
         self.counters.received_bytes.add(message.len() as u64);
+        // Before the grant is read: a message of an earlier path would grant credit that this path
+        // never had.
         if header.epoch != self.rules.our_epoch {
             return self.handle_stale(header.epoch);
         }
         self.flow.handle_grant(header.grant)?;
         self.check_backlog()?;
+        // A device invalidates whatever key the message names. A key that is not the released one
+        // would end some other offer, so the connection ends instead.
         self.check_taken_key(header.kind, taken_key)?;
         let arrival = match header.kind {
             MessageKind::Frame => {
                 self.counters.small_received.add(1);
                 self.counters.copied_bytes.add(body.len() as u64);
+                // Copied, because the slot is posted again before anything else happens.
                 Arrival::Small(Bytes::copy_from_slice(body))
             }
             MessageKind::Rts { transfer } => {
@@ -125,6 +130,7 @@ impl<B: Buffers> ConnectionState<B> {
                 self.control.push_back(MessageKind::ProbeAnswer);
             }
             MessageKind::ProbeAnswer => {
+                // A second answer is harmless, but proving twice would open the connection twice.
                 if !std::mem::replace(&mut self.is_proven, true) {
                     self.actions.push_back(Action::Proven);
                 }

@@ -62,10 +62,10 @@ pub(crate) const CONTROL_SLOT_LEN: usize = MESSAGE_HEADER_LEN + HEADER_LEN;
 // A probe with its proof fits the same slots.
 const _: () = assert!(PROOF_LEN == HEADER_LEN);
 
-/// What is delivered of a connection with these buffers.
+/// An arrival on a connection with these buffers.
 pub(crate) type ArrivalOf<B> = Arrival<<B as Buffers>::Sink>;
 
-/// Where a connection is in its life.
+/// The phase of a connection's life.
 #[derive(Debug)]
 pub(crate) enum Phase<S> {
     /// The connection is joined; nothing is delivered yet, and what arrives is kept.
@@ -77,27 +77,27 @@ pub(crate) enum Phase<S> {
     Halting(CloseReason),
 }
 
-/// What is fixed for the life of a connection.
+/// The rules that are fixed for the life of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
-    /// What every message to us has to carry.
+    /// Number that every message to this side must carry.
     pub(crate) our_epoch: u32,
-    /// What every message to the peer has to carry.
+    /// Number that every message to the peer must carry.
     pub(crate) peer_epoch: u32,
     /// The most messages of an earlier connection that can still arrive.
     pub(crate) stale_max: u32,
-    /// How many windows the connection may have; none means that offers go without.
+    /// Maximum number of memory windows. With 0, offers go without.
     pub(crate) memory_windows_max: usize,
-    /// Whether the peer wants its keys taken away with releases, and we can do that.
+    /// Set if the peer wants releases to invalidate its keys, and this device can do that.
     pub(crate) takes_keys_away: bool,
-    /// How many requests the queue pair of the messages has room for.
+    /// Capacity of the message queue pair, in work requests.
     pub(crate) send_depth: usize,
-    /// Whether READs go over that queue pair too.
+    /// Set if READs use that queue pair, too.
     pub(crate) reads_with_messages: bool,
     pub(crate) timeouts: Timeouts,
 }
 
-/// What a connection is made of.
+/// The parts of a connection.
 #[derive(Debug)]
 pub(crate) struct Parts<B: Buffers> {
     pub(crate) rules: Rules,
@@ -113,11 +113,11 @@ pub(crate) struct Parts<B: Buffers> {
 #[derive(Debug)]
 pub(crate) struct ConnectionState<B: Buffers> {
     phase: Phase<B::Sink>,
-    /// Whether the peer has answered a probe.
+    /// Set when the peer has answered a probe.
     is_proven: bool,
-    /// Whether a probe of the peer has come.
+    /// Set when a probe of the peer has arrived.
     is_probed: bool,
-    /// What the probes of both sides carry, where the path is bound to a TLS session.
+    /// Proof that the probes of both sides carry, where the path is bound to a TLS session.
     binding: Option<PathBinding>,
     rules: Rules,
     flow: FlowWindow,
@@ -135,7 +135,7 @@ pub(crate) struct ConnectionState<B: Buffers> {
     /// The keys of what the peer offers, which our releases take away.
     peer_keys: HashMap<u32, RemoteKey>,
     rndv_get: RndvGet<B::Sink>,
-    /// Whether the owner takes memory for transfers that are due.
+    /// Set while the owner takes memory for due transfers.
     is_taking: bool,
     read_throttle: ReadThrottle<B::Share>,
     counters: Arc<Counters>,
@@ -272,7 +272,7 @@ impl<B: Buffers> ConnectionState<B> {
         self.deliveries.pop_front()
     }
 
-    /// Whether something new may be sent.
+    /// Returns true if new frames may be sent.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Open | Phase::Proving(_))
     }
@@ -289,30 +289,30 @@ impl<B: Buffers> ConnectionState<B> {
         }
     }
 
-    /// Has the probes of both sides carry proofs from now on. False when one without has come.
+    /// Requires TLS channel binding on probes. Returns false if an unbound probe was already seen.
     #[must_use]
     pub(crate) fn bind(&mut self, binding: PathBinding) -> bool {
         self.binding = Some(binding);
         !self.is_probed && !self.is_proven
     }
 
-    /// Whether a probe of the peer has come.
+    /// Returns true if a probe of the peer has arrived.
     pub(crate) fn is_probed(&self) -> bool {
         self.is_probed
     }
 
-    /// How many frames wait to be sent.
+    /// Returns the number of frames that wait to be sent.
     pub(crate) fn outgoing_len(&self) -> usize {
         self.outgoing.len()
     }
 
-    /// Whether every frame that was taken has been sent, and released where it was offered.
+    /// Returns true if every accepted frame has been sent, and released if it was offered.
     pub(crate) fn is_flushed(&self) -> bool {
         self.outgoing.is_empty() && self.offered.is_empty()
     }
 
-    /// Whether everything that was taken has been sent and released. Called when nothing is left
-    /// to send: a key that has to be killed is then in flight.
+    /// Returns true if everything that was accepted has been sent and released. Must be called when
+    /// nothing is left to send: a key that has to be invalidated is in flight then.
     fn is_idle(&self) -> bool {
         self.is_flushed()
             && self.control.is_empty()
@@ -345,7 +345,7 @@ impl<B: Buffers> ConnectionState<B> {
         self.read_throttle.pass();
     }
 
-    /// Has memory dropped that the peer is done with.
+    /// Frees memory that the peer is done with.
     fn free(&mut self, payload: Option<B::Payload>) {
         self.actions.extend(payload.map(Action::Free));
     }

@@ -1,5 +1,5 @@
-//! What single events do to the state of a connection, beside the scripts
-//! (`crate::testing::script`), which say what holds after any of them.
+//! Single events and their effects on a connection's state. The scripts (`crate::testing::script`)
+//! check what holds after any sequence.
 
 mod life;
 mod timers;
@@ -33,7 +33,7 @@ fn pass(time: Duration) {
     set_now(now() + time);
 }
 
-/// What goes out.
+/// An outgoing message, simplified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Out {
     Message(MessageKind),
@@ -48,12 +48,12 @@ struct Alone {
     counters: Arc<Counters>,
     cancellations: Arc<Cancellations>,
     activity: Arc<ActivityCounters>,
-    /// What the device has of READ bytes, for this connection and others.
+    /// The device's READ bytes, for this connection and others.
     share: Share,
-    /// What the peer has granted, and how many messages of the reserve it has seen.
+    /// Credits that the peer has granted, and the number of reserve messages that it has seen.
     granted: u32,
     seen: u16,
-    /// What the device has and is not done with.
+    /// Work that the device has and has not completed.
     posted: VecDeque<Transmit<ScriptBuffers>>,
 }
 
@@ -109,7 +109,7 @@ impl Alone {
         self.state.handle(event, &mut clock());
     }
 
-    /// What goes out now, which the device has then.
+    /// Returns the outgoing work and hands it to the device.
     fn sent(&mut self) -> Vec<Out> {
         let mut sent = Vec::new();
         while let Some(transmit) = self.state.poll_transmit(&mut clock()) {
@@ -243,7 +243,7 @@ impl Alone {
         self.handle(Event::Timeout(Look { now: at, has_unread, late_by }));
     }
 
-    /// How long it is to the next deadline.
+    /// Returns the time until the next deadline.
     fn left(&mut self) -> Option<Duration> {
         self.state.next_deadline().map(|at| at - now())
     }

@@ -40,12 +40,12 @@ const UNREAD_LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// in which what it took has left its queue.
 const RETRY_AFTER: Duration = Duration::from_millis(1);
 
-/// How long an end waits at most for the device to say that a queue pair takes no more receives:
-/// far longer than a device takes, and short enough for one that never says it.
+/// Maximum time for which an end waits for the device's last-WQE-reached event: far longer than a
+/// device takes, and short enough for one that never sends it.
 const LAST_RECEIVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl<B: Buffers> ConnectionState<B> {
-    /// When the owner has to tell of the [next deadline](super::Event::Timeout).
+    /// Returns the time at which the owner must send the [next timeout](super::Event::Timeout).
     pub(crate) fn next_deadline(&mut self) -> Option<Instant> {
         if matches!(self.phase, Phase::Halting(_)) {
             // Waits of a connection that ends have no deadlines but that of its end.
@@ -65,7 +65,7 @@ impl<B: Buffers> ConnectionState<B> {
         self.timers.next()
     }
 
-    /// Has posting tried again after a while.
+    /// Schedules another attempt to post.
     pub(super) fn retry_post(&mut self, now: Instant) {
         self.timers.arm(Timer::RetryPost, now + RETRY_AFTER);
     }
@@ -77,6 +77,7 @@ impl<B: Buffers> ConnectionState<B> {
     /// Why the connection has to end.
     pub(super) fn handle_timeout(&mut self, look: Look) -> Result<(), CloseReason> {
         // Each is armed for later, or gone, when it has been handled.
+        // Collected first: a handler may arm its own timer again.
         let mut passed = Vec::new();
         while let Some(timer) = self.timers.take_passed(look.now) {
             passed.push(timer);
@@ -97,8 +98,8 @@ impl<B: Buffers> ConnectionState<B> {
         Ok(())
     }
 
-    /// When a peer is to be judged again of which something may not have been read; `None` when it
-    /// may be judged now.
+    /// Returns the time at which to judge a peer again whose messages may not have been read.
+    /// `None` if it can be judged now.
     fn postponed(look: Look) -> Option<Instant> {
         match look {
             Look { has_unread: true, now, .. } => Some(now + UNREAD_LOOK_INTERVAL),
@@ -112,8 +113,8 @@ impl<B: Buffers> ConnectionState<B> {
         let Some(since) = self.flow.waits_since() else { return Ok(()) };
         let timeout = self.rules.timeouts.release.max(STALL_AFTER);
         let ends_at = after(since, timeout);
-        if let Some(words) = self.flow.stall(look.now, STALL_AFTER) {
-            self.actions.push_back(Action::LogStall(words));
+        if let Some(text) = self.flow.stall(look.now, STALL_AFTER) {
+            self.actions.push_back(Action::LogStall(text));
         }
         let at = if ends_at <= look.now {
             let Some(later) = Self::postponed(look) else {
@@ -160,6 +161,8 @@ impl<B: Buffers> ConnectionState<B> {
                 self.timers.arm(Timer::Release, look.now + UNREAD_LOOK_INTERVAL);
                 return Ok(());
             }
+            // Only a withdrawn offer may cost just its key. One that the peer still reads would
+            // fail in the middle, and the peer would see a broken path anyway.
             if !is_withdrawn || !self.revoke_overdue(timeouts, look.now) {
                 return Err(self.unreleased(timeouts, is_withdrawn));
             }
@@ -200,8 +203,10 @@ impl<B: Buffers> ConnectionState<B> {
         }
     }
 
-    /// Has the timers be those of a connection that is halted.
+    /// Replaces the timers by those of a halted connection.
     pub(super) fn arm_drain(&mut self, now: Instant) {
+        // A halted queue pair answers nothing, so every other deadline would pass and end the
+        // connection with a wrong reason.
         self.timers.clear();
         let timeout = self.rules.timeouts.close;
         self.timers.arm(Timer::LastReceive, now + LAST_RECEIVE_TIMEOUT.min(timeout));
@@ -219,8 +224,8 @@ impl<B: Buffers> ConnectionState<B> {
                 Some(_) => Withheld::Expired,
                 None => {
                     let (len, timeout) = (due.len, self.rules.timeouts.memory());
-                    let words = format!("no memory for {len} bytes within {timeout:?}");
-                    Withheld::NoMemory(format!("{words} (rdma.max_sink_bytes)"))
+                    let text = format!("no memory for {len} bytes within {timeout:?}");
+                    Withheld::NoMemory(format!("{text} (rdma.max_sink_bytes)"))
                 }
             };
             self.withhold(due.transfer, why);

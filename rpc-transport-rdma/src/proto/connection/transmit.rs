@@ -1,4 +1,5 @@
-//! What goes out: messages as credits allow, READs as the peer allows, offers with their keys.
+//! Chooses the outgoing work: messages as credits allow, READs as the peer allows, offers with
+//! their keys.
 //!
 //! Memory windows are bound with offers, and their keys die with releases. The
 //! other way round, our releases take away the keys of what the peer offers.
@@ -18,7 +19,7 @@ use crate::proto::rndv::memory_windows::Bind;
 use crate::proto::rndv::send::{AckTimeouts, AckedFrame};
 use crate::proto::wire::{AtsStatus, MESSAGE_HEADER_LEN, MessageHeader, MessageKind, Rts};
 
-/// Whether an offer can go out as far as windows are concerned.
+/// The memory window for the next offer.
 enum NextMemoryWindow<W> {
     /// Offers go without.
     NotUsed,
@@ -37,6 +38,7 @@ impl<B: Buffers> ConnectionState<B> {
         let transmit = self.next_transmit(clock);
         match &transmit {
             None => self.end_if_flushed(clock),
+            // The bind and the offer behind it are two work requests of one post.
             Some(Transmit::Offer { binding: Some(_), .. }) => self.in_flight += 2,
             Some(Transmit::Read(_)) if !self.rules.reads_with_messages => {}
             Some(_) => self.in_flight += 1,
@@ -47,9 +49,13 @@ impl<B: Buffers> ConnectionState<B> {
     fn next_transmit(&mut self, clock: &mut Clock) -> Option<Transmit<B>> {
         let has_room = self.in_flight < self.rules.send_depth;
         if has_room {
+            // Keys first: memory behind a key that should be dead is exposed until its invalidation
+            // completes.
             if let Some(binding) = self.memory_windows.next_to_kill() {
                 return Some(Transmit::Invalidate(binding));
             }
+            // Control messages before frames. A peer that waits for a release may have no memory
+            // left to receive anything else into.
             if let Some(message) = self.next_control(clock) {
                 return Some(message);
             }
@@ -57,6 +63,7 @@ impl<B: Buffers> ConnectionState<B> {
                 return Some(message);
             }
         }
+        // A turn without a transfer would keep READ bytes from other connections.
         if self.rndv_get.transfer_count() == 0 {
             self.read_throttle.pass();
         } else if let Some(read) = self.next_read(has_room, clock) {
@@ -91,6 +98,7 @@ impl<B: Buffers> ConnectionState<B> {
 
     fn next_control(&mut self, clock: &mut Clock) -> Option<Transmit<B>> {
         let &kind = self.control.front()?;
+        // Before a credit is taken, which could not be returned.
         if self.control_slots.is_empty() {
             return None;
         }
@@ -227,7 +235,7 @@ impl<B: Buffers> ConnectionState<B> {
 const REVOKED_MAX: usize = 64;
 
 impl<B: Buffers> ConnectionState<B> {
-    /// Whether offers go out through windows, of which the first is best allocated with the
+    /// Returns true if offers use memory windows. The first window is best allocated with the
     /// connection.
     pub(crate) fn uses_memory_windows(&self) -> bool {
         self.memory_windows.is_used()

@@ -40,42 +40,42 @@ pub(crate) struct Credits {
     receiving: Receiving,
 }
 
-/// What we may send.
+/// The sending side: messages that we may send.
 #[derive(Debug, Default)]
 struct Sending {
     /// Messages sent, and credits returned.
     spent: u32,
-    /// How many the peer allows in all.
+    /// Total number of messages that the peer has granted.
     granted: u32,
-    /// How many credits were returned.
+    /// Number of returned credits.
     returned: u32,
     control_sent: u16,
-    /// How many of these the peer has seen.
+    /// Number of these that the peer has seen.
     control_seen: u16,
     /// The peer asked for the credits beyond so many, and was not answered yet.
     keep: Option<u32>,
 }
 
-/// What the peer may send.
+/// The receiving side: messages that the peer may send.
 #[derive(Debug, Default)]
 struct Receiving {
     /// Messages that came in, and credits that came back.
     spent: u32,
-    /// How many we allow in all.
+    /// Total number of messages that we have granted.
     promised: u32,
-    /// How many credits came back.
+    /// Number of credits that the peer has returned.
     returned: u32,
-    /// How many messages the peer should have on their way at most.
+    /// Maximum number of messages that the peer should have in flight.
     window: u32,
     control_received: u16,
-    /// How many of these the peer knows that we saw.
+    /// Number of these that we have acknowledged to the peer.
     control_announced: u16,
     /// The peer had more to send than credit.
     is_wanted: bool,
     reclaim: Reclaim,
 }
 
-/// Whether the peer is asked for what it does not use. It is asked once until it says something.
+/// The state of a request for unused credits. The peer is asked once until it sends something.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Reclaim {
     #[default]
@@ -173,7 +173,7 @@ impl Credits {
         Grant { count: receiving.promised, control_seen, wants_more }
     }
 
-    /// Whether a message about credit alone is due: a return, a reclaim or a grant.
+    /// Returns true if a message about credit alone is due: a return, a reclaim or a grant.
     #[must_use]
     pub(crate) fn is_due(&self) -> bool {
         self.is_grant_due() || self.receiving.reclaim == Reclaim::Due || self.sending.keep.is_some()
@@ -217,13 +217,13 @@ impl Credits {
         takes
     }
 
-    /// Whether a pure grant is due because no message took one along.
+    /// Returns true if a pure grant is due because no message carried one.
     fn is_grant_due(&self) -> bool {
         let receiving = &self.receiving;
         receiving.grantable() >= receiving.window.div_ceil(2).max(1)
     }
 
-    /// How many messages the peer should have on their way at most.
+    /// Returns the maximum number of messages that the peer should have in flight.
     pub(crate) fn window(&self) -> u32 {
         self.receiving.window
     }
@@ -233,22 +233,23 @@ impl Credits {
         self.receiving.window = window;
     }
 
-    /// How many more messages the peer may send, the reserve not counted.
+    /// Returns the number of messages that the peer may still send, without the reserve.
     pub(crate) fn outstanding(&self) -> u32 {
         self.receiving.outstanding()
     }
 
-    /// How many slots the peer may fill now or after the next grant, the reserve not counted.
+    /// Returns the number of slots that the peer may fill now or after the next grant, without the
+    /// reserve.
     pub(crate) fn claim(&self) -> u32 {
         self.receiving.outstanding().max(self.receiving.window)
     }
 
-    /// How many ordinary messages came in, returned credits included, modulo 2^32.
+    /// Returns the number of ordinary messages received, returned credits included, modulo 2^32.
     pub(crate) fn received_count(&self) -> u32 {
         self.receiving.spent
     }
 
-    /// Whether the peer had more to send than credit since this was last asked.
+    /// Returns true if the peer had more to send than credit since the last call.
     pub(crate) fn take_wanted(&mut self) -> bool {
         std::mem::take(&mut self.receiving.is_wanted)
     }
@@ -281,19 +282,19 @@ impl Credits {
         Ok(more)
     }
 
-    /// How many messages may be sent now.
+    /// Returns the number of messages that may be sent now.
     fn unspent(&self) -> u32 {
         self.sending.granted.wrapping_sub(self.sending.spent)
     }
 }
 
 impl Receiving {
-    /// How many more the peer may send.
+    /// Returns the number of messages that the peer may still send.
     fn outstanding(&self) -> u32 {
         self.promised.wrapping_sub(self.spent)
     }
 
-    /// How many more could be granted now.
+    /// Returns the number of messages that could be granted now.
     fn grantable(&self) -> u32 {
         self.window.saturating_sub(self.outstanding())
     }

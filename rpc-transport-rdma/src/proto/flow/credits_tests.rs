@@ -8,7 +8,7 @@ use super::*;
 use crate::proto::wire::MessageKind;
 
 impl Credits {
-    /// How many messages may be sent now.
+    /// Returns the number of messages that may be sent now.
     pub(crate) fn available(&self) -> u32 {
         self.unspent()
     }
@@ -42,7 +42,7 @@ fn counts_wrap() {
 }
 
 #[test]
-fn a_grant_that_goes_back_and_a_message_without_credit_are_violations() {
+fn shrinking_grants_and_uncredited_messages_are_violations() {
     let mut credits = Credits::new(4, 10);
     assert!(credits.handle_grant(grant(9)).is_err());
     for _ in 0..4 {
@@ -142,7 +142,7 @@ fn a_grant_raises_credit_by_what_a_window_can_hold_and_no_more() {
 }
 
 #[test]
-fn a_lone_grant_asks_for_a_larger_window_while_none_could_ride_along() {
+fn a_lone_grant_requests_a_larger_window() {
     for (window, messages, is_wanted) in [(1, 1, true), (2, 1, true), (3, 2, false), (4, 2, false)]
     {
         let mut credits = Credits::new(window, 0);
@@ -158,7 +158,7 @@ fn a_lone_grant_asks_for_a_larger_window_while_none_could_ride_along() {
 }
 
 #[test]
-fn a_peer_that_stopped_for_credit_is_remembered_until_it_is_asked() {
+fn a_peers_credit_stop_is_remembered_until_read() {
     let mut credits = Credits::new(4, 0);
     credits.handle_grant(Grant { wants_more: true, ..grant(1) }).unwrap();
     credits.handle_grant(grant(2)).unwrap();

@@ -68,12 +68,12 @@ impl FlowWindow {
         Self { credits, holding, activity, received_before: 0, wait: None }
     }
 
-    /// What the worker counts.
+    /// Returns the worker's counters.
     pub(crate) fn activity(&self) -> &ActivityCounters {
         &self.activity
     }
 
-    /// As [`Credits::try_take`], for a message that waits until it can be sent.
+    /// Calls [`Credits::try_take`] for a message that waits until it can be sent.
     #[must_use]
     pub(crate) fn try_take(&mut self, clock: &mut Clock) -> bool {
         let may = self.credits.try_take();
@@ -86,28 +86,28 @@ impl FlowWindow {
         may
     }
 
-    /// As [`Credits::try_take_reserved`].
+    /// Calls [`Credits::try_take_reserved`].
     #[must_use]
     pub(crate) fn try_take_reserved(&mut self) -> bool {
         self.credits.try_take_reserved()
     }
 
-    /// As [`Credits::handle_grant`].
+    /// Calls [`Credits::handle_grant`].
     pub(crate) fn handle_grant(&mut self, grant: Grant) -> Result<(), ProtocolError> {
         self.credits.handle_grant(grant)
     }
 
-    /// As [`Credits::handle_message`].
+    /// Calls [`Credits::handle_message`].
     pub(crate) fn handle_message(&mut self) -> Result<(), ProtocolError> {
         self.credits.handle_message()
     }
 
-    /// As [`Credits::outstanding`].
+    /// Returns [`Credits::outstanding`].
     pub(crate) fn outstanding(&self) -> u32 {
         self.credits.outstanding()
     }
 
-    /// As [`Credits::window`].
+    /// Returns [`Credits::window`].
     #[cfg(feature = "sim")]
     pub(crate) fn window(&self) -> u32 {
         self.credits.window()
@@ -131,26 +131,26 @@ impl FlowWindow {
         self.credits.handle_message()
     }
 
-    /// As [`Credits::handle_reclaim`].
+    /// Calls [`Credits::handle_reclaim`].
     pub(crate) fn handle_reclaim(&mut self, keep: u32) {
         self.credits.handle_reclaim(keep);
     }
 
-    /// As [`Credits::announce`], of a window that suits what the worker has.
+    /// Calls [`Credits::announce`] after fitting the window to the worker's free slots.
     #[must_use]
     pub(crate) fn announce(&mut self, waiting_count: usize) -> Grant {
         self.fit();
         self.credits.announce(waiting_count)
     }
 
-    /// As [`Credits::is_due`], of a window that suits what the worker has.
+    /// Returns [`Credits::is_due`] after fitting the window to the worker's free slots.
     #[must_use]
     pub(crate) fn is_due(&mut self) -> bool {
         self.fit();
         self.credits.is_due()
     }
 
-    /// As [`Credits::take_due`].
+    /// Returns [`Credits::take_due`].
     #[must_use]
     pub(crate) fn take_due(&mut self) -> Option<MessageKind> {
         let due = self.credits.take_due();
@@ -176,12 +176,12 @@ impl FlowWindow {
         self.wait.as_ref().map(|wait| wait.since)
     }
 
-    /// Whether the wait was [reported](Self::stall).
+    /// Returns true if the wait was [reported](Self::stall).
     pub(crate) fn is_stall_reported(&self) -> bool {
         self.wait.as_ref().is_some_and(|wait| wait.is_reported)
     }
 
-    /// What to say about a wait that has lasted for `limit`; once for each wait.
+    /// Describes a wait that has lasted for `limit`. Returns the text once for each wait.
     pub(crate) fn stall(&mut self, now: Instant, limit: Duration) -> Option<String> {
         let wait = self.wait.as_mut()?;
         let waited = now.saturating_duration_since(wait.since);

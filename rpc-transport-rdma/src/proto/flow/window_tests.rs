@@ -60,7 +60,7 @@ impl World {
         true
     }
 
-    /// As the worker does when newcomers find little.
+    /// Reclaims credits, like the worker when newcomers find few.
     fn reclaim(&mut self) {
         for link in &mut self.links {
             link.window.reclaim();
@@ -185,7 +185,7 @@ fn greedy(world: &mut World, count: usize) {
 }
 
 #[test]
-fn two_sides_that_take_turns_come_to_need_no_grants_of_their_own() {
+fn alternating_sides_need_no_pure_grants() {
     let mut world = World::new(1024, 256, 32);
     assert!(world.connect());
     let Link { window, peer, .. } = &mut world.links[0];
@@ -270,7 +270,7 @@ fn what_idle_connections_hold_goes_to_the_busy() {
 }
 
 #[test]
-fn a_worker_of_a_thousand_slots_takes_three_hundred_idle_connections() {
+fn a_thousand_slots_take_three_hundred_idle_connections() {
     let mut world = World::new(1024, 1000, 32);
     let count = (0..).take_while(|_| world.connect()).count();
     assert_eq!(count, 341);
@@ -299,8 +299,8 @@ fn a_long_wait_is_told_once() {
     let (now, limit) = (Instant::now(), Duration::from_secs(5));
     assert!(window.waits_since().is_some());
     assert_eq!(window.stall(now, limit), None, "not yet");
-    let words = window.stall(now + limit, limit).unwrap();
-    assert!(words.contains("no credit for") && words.contains("granted: 8"), "{words}");
+    let text = window.stall(now + limit, limit).unwrap();
+    assert!(text.contains("no credit for") && text.contains("granted: 8"), "{text}");
     assert_eq!(window.stall(now + 2 * limit, limit), None, "told");
     let grant = Grant { count: PEER_WINDOW + 1, control_seen: 0, wants_more: false };
     window.handle_grant(grant).unwrap();
@@ -338,7 +338,7 @@ fn control_messages_have_the_reserve_and_no_more() {
 }
 
 #[test]
-fn a_window_returns_what_its_peer_asks_for_and_counts_what_it_sends() {
+fn a_reclaimed_window_returns_credits_and_counts_sends() {
     let mut world = World::new(64, 4, 8);
     assert!(world.connect());
     let window = &mut world.links[0].window;

@@ -31,19 +31,19 @@ use crate::proto::wire::RtsSegment;
 /// A READ that should be posted now.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Chunk<S> {
-    /// What to read into.
+    /// Memory to read into.
     pub(crate) sink: S,
-    /// Where in it.
+    /// Offset in it, in bytes.
     pub(crate) offset: usize,
-    /// How much.
+    /// Length, in bytes.
     pub(crate) len: u32,
     /// From where.
     pub(crate) remote: RemoteMemory,
-    /// Which of the queues carries it.
+    /// Index of the queue pair that carries it.
     pub(crate) queue: usize,
 }
 
-/// How many READs may be outstanding.
+/// Limits on outstanding READs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ReadLimits {
     /// Queues that carry them, at least one.
@@ -61,13 +61,13 @@ pub(crate) struct GetRequest {
     pub(crate) call: u64,
     /// Its header.
     pub(crate) prefix: [u8; HEADER_LEN],
-    /// What came with the offer, its header first.
+    /// Bytes that came with the offer, its header first.
     pub(crate) head: Vec<u8>,
-    /// When to stop fetching it.
+    /// Deadline of the call, after which fetching stops.
     pub(crate) deadline: Option<Deadline>,
-    /// When it is to be refused if it has no memory.
+    /// Time at which the transfer is refused if it has no memory.
     pub(crate) memory_by: Deadline,
-    /// Where the rest lies.
+    /// Location of the remaining bytes.
     pub(crate) segments: VecDeque<RtsSegment>,
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct Ended {
     pub(crate) outcome: Outcome,
 }
 
-/// How a transfer ended.
+/// The end of a transfer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// Everything is there.
@@ -101,7 +101,7 @@ pub(crate) enum Outcome {
 }
 
 impl Due {
-    /// When it is to be refused if it has no memory.
+    /// Returns the time at which it is refused if it has no memory.
     fn late_at(&self) -> Instant {
         self.deadline.map_or(self.memory_by, |deadline| deadline.min(self.memory_by)).0
     }
@@ -121,7 +121,7 @@ pub(crate) struct RndvGet<S> {
     transfers: HashMap<u32, Transfer<S>>,
     /// Transfers whose turn to have memory has not come, in the order of their offers.
     queued: VecDeque<u32>,
-    /// How many transfers memory is being taken for.
+    /// Number of transfers that memory is being taken for.
     asked_count: usize,
     /// Transfers that have READs left to post, in the order of their turns.
     turns: VecDeque<u32>,
@@ -137,7 +137,7 @@ pub(crate) struct RndvGet<S> {
 struct Transfer<S> {
     wanted: GetRequest,
     memory: Memory<S>,
-    /// Where the next READ goes.
+    /// Offset of the next READ.
     offset: usize,
     /// Bytes that have not arrived.
     missing: u64,
@@ -146,7 +146,7 @@ struct Transfer<S> {
     stopped: Option<Withheld>,
 }
 
-/// What a transfer is read into.
+/// The memory that a transfer is read into.
 #[derive(Debug)]
 enum Memory<S> {
     /// Its turn has not come.
@@ -195,7 +195,7 @@ impl<S: Clone> RndvGet<S> {
         Ok(())
     }
 
-    /// Whether memory should be taken for a transfer.
+    /// Returns true if memory should be taken for a transfer.
     pub(crate) fn has_due(&self) -> bool {
         !self.queued.is_empty() && self.asked_count + self.turns.len() < self.limits.total
     }
@@ -220,7 +220,7 @@ impl<S: Clone> RndvGet<S> {
         late
     }
 
-    /// When the first of the transfers that have no memory is late.
+    /// Returns the first time at which a transfer without memory is late.
     pub(crate) fn late_at(&self) -> Option<Instant> {
         self.waiting().map(|due| due.late_at()).min()
     }
@@ -255,7 +255,7 @@ impl<S: Clone> RndvGet<S> {
         }
     }
 
-    /// Whether a transfer still waits for memory.
+    /// Returns true if a transfer still waits for memory.
     pub(crate) fn is_waiting(&self, transfer: u32) -> bool {
         self.transfers.get(&transfer).is_some_and(|entry| !entry.has_sink())
     }
@@ -355,7 +355,7 @@ impl<S: Clone> RndvGet<S> {
         std::mem::take(&mut self.ended)
     }
 
-    /// How many transfers are under way.
+    /// Returns the number of transfers in progress.
     pub(crate) fn transfer_count(&self) -> usize {
         self.transfers.len()
     }
@@ -375,7 +375,7 @@ impl<S> Transfer<S> {
         matches!(self.memory, Memory::Sink(_))
     }
 
-    /// What it needs, before its first READ.
+    /// Returns the memory that it needs before its first READ.
     fn due(&self, transfer: u32) -> Due {
         let GetRequest { head, deadline, memory_by, .. } = &self.wanted;
         let len = (head.len() as u64).saturating_add(self.missing);

@@ -87,7 +87,7 @@ fn what_waits_for_memory_is_stopped_at_once_and_never_begins() {
 }
 
 #[test]
-fn a_transfer_needs_memory_when_its_first_read_is_about_to_be_due() {
+fn a_transfer_needs_memory_just_before_its_first_read() {
     let now = Instant::now();
     let mut rndv_get = RndvGet::new(ReadLimits::one_queue(2), 10);
     for number in 1..=6 {
@@ -213,7 +213,7 @@ fn a_frame_beyond_four_gibibytes_is_read_whole() {
 }
 
 #[test]
-fn the_head_is_there_for_memory_of_the_frames_length_until_it_begins() {
+fn the_head_is_available_until_the_transfer_begins() {
     let mut rndv_get = RndvGet::new(ReadLimits::one_queue(1), 10);
     let head = vec![7, 8, 9];
     rndv_get.accept(1, GetRequest { head: head.clone(), ..wanted(1, &[(0, 5), (0, 6)]) }).unwrap();

@@ -42,15 +42,15 @@ pub(crate) trait Bind: Sized {
 pub(crate) struct MemoryWindowPool<B: Bind, P> {
     max: usize,
     allocated: usize,
-    /// Whether one more is being allocated.
+    /// Set while another window is being allocated.
     is_asked: bool,
     free: VecDeque<B::Window>,
     bound: HashMap<RemoteKey, B>,
-    /// What was released before the device told of the bind, and whether the key is dead.
+    /// Memory that was released before the device reported the bind, and true if the key is dead.
     early: HashMap<RemoteKey, (P, bool)>,
     to_kill: VecDeque<(B, P)>,
-    /// What the invalidations guard that are posted. By key and not in their order: of one that
-    /// fails the device tells nothing that would come here, and a later one may have been done.
+    /// Memory that posted invalidations guard. It is found by key, not in order: the device does
+    /// not report a failed invalidation here, and a later one may have completed first.
     dying: HashMap<RemoteKey, P>,
 }
 
@@ -69,18 +69,18 @@ impl<B: Bind + Debug, P> MemoryWindowPool<B, P> {
         }
     }
 
-    /// Whether offers go out through windows.
+    /// Returns true if offers use windows.
     pub(crate) fn is_used(&self) -> bool {
         self.max > 0
     }
 
-    /// How many released frames still wait for the death of the keys that open them.
+    /// Returns the number of released frames that wait for the invalidation of their keys.
     pub(crate) fn exposed_count(&self) -> usize {
         self.early.len() + self.to_kill.len() + self.dying.len()
     }
 
-    /// Whether one more window is to be allocated, of which
-    /// [`handle_allocated`](Self::handle_allocated) is to be told. Returned once.
+    /// Returns true if another window must be allocated, once for each. The owner reports it by
+    /// [`handle_allocated`](Self::handle_allocated).
     pub(crate) fn ask(&mut self) -> bool {
         let asks = !self.is_asked && self.allocated < self.max;
         self.is_asked |= asks;
@@ -127,7 +127,7 @@ impl<B: Bind + Debug, P> MemoryWindowPool<B, P> {
         }
     }
 
-    /// Whether a window that the peer can read through has this key.
+    /// Returns true if a window that the peer can read through has this key.
     pub(crate) fn is_live(&self, key: RemoteKey) -> bool {
         self.bound.contains_key(&key)
     }
@@ -151,6 +151,8 @@ impl<B: Bind + Debug, P> MemoryWindowPool<B, P> {
         match self.bound.remove(&key) {
             // A message can be there before the completion of the offer that it answers.
             None => {
+                // Kept, not freed: until the bind completes the device may still be about to open
+                // the window.
                 self.early.insert(key, (buffer, is_taken));
                 None
             }
@@ -160,6 +162,7 @@ impl<B: Bind + Debug, P> MemoryWindowPool<B, P> {
 
     fn settle(&mut self, mut binding: B, buffer: P, is_taken: bool) -> Option<P> {
         let key = binding.remote().key;
+        // Freed at once only if the device reported the invalidation of this very key.
         if is_taken && binding.handle_invalidated(key) {
             self.free(binding);
             return Some(buffer);
@@ -171,6 +174,8 @@ impl<B: Bind + Debug, P> MemoryWindowPool<B, P> {
     /// The next binding that has to be invalidated.
     pub(crate) fn next_to_kill(&mut self) -> Option<B> {
         let (binding, buffer) = self.to_kill.pop_front()?;
+        // The memory stays here until the device reports the invalidation. A READ may be on its
+        // way.
         self.dying.insert(binding.remote().key, buffer);
         Some(binding)
     }
@@ -187,6 +192,7 @@ impl<B: Bind + Debug, P> MemoryWindowPool<B, P> {
     /// way, and the second of two is fatal.
     pub(crate) fn revoke(&mut self, key: RemoteKey) -> Option<B> {
         let binding = self.bound.remove(&key)?;
+        // The caller deallocates the window, so there is room for another.
         self.allocated -= 1;
         Some(binding)
     }

@@ -38,11 +38,11 @@ struct Entry<B> {
     call: u64,
     transfer: u32,
     offered_at: Instant,
-    /// When its call was given up.
+    /// Time at which its call was cancelled.
     quarantined_at: Option<Instant>,
 }
 
-/// How long a peer may keep a frame.
+/// The maximum times for which a peer may keep a frame.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AckTimeouts {
     /// One that it may want.
@@ -111,7 +111,7 @@ impl<B> RndvSends<B> {
         Ok(AckedFrame { buffer, key, was_quarantined: quarantined_at.is_some() })
     }
 
-    /// How many frames are offered.
+    /// Returns the number of offered frames.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -144,15 +144,15 @@ impl<B> RndvSends<B> {
         transfers
     }
 
-    /// When the peer is late with the first of its releases, if it owes any, and whether that one
-    /// was taken back.
+    /// Returns the time at which the first release of the peer is late, and true if that frame was
+    /// cancelled. `None` if the peer owes no release.
     pub(crate) fn overdue_at(&self, timeouts: AckTimeouts) -> Option<(Instant, bool)> {
         let entries = self.entries.iter().map(|(_, entry)| entry);
         let first = entries.min_by_key(|entry| entry.overdue_at(timeouts))?;
         Some((first.overdue_at(timeouts), first.quarantined_at.is_some()))
     }
 
-    /// Whether nothing is offered.
+    /// Returns true if nothing is offered.
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

@@ -19,7 +19,7 @@ use crate::quota::semaphore::{FairPermit, PeerShare};
 
 /// A peer's share of something that is counted in bytes.
 pub(crate) trait ReadShare {
-    /// What is taken of it, and given back by dropping.
+    /// A part of the share. Dropping it gives it back.
     type Permit: Debug;
 
     /// Takes a part if it is there at once and no earlier claim waits for it.
@@ -29,12 +29,12 @@ pub(crate) trait ReadShare {
     fn split(permit: &mut Self::Permit, len: u64) -> Option<Self::Permit>;
 }
 
-/// What a connection holds of the bytes, and whether it waits for more.
+/// A connection's part of the bytes, and its wait for more.
 #[derive(Debug)]
 pub(crate) struct ReadThrottle<S: ReadShare> {
     /// In bytes.
     share: S,
-    /// What a turn is worth: the longest READ.
+    /// Length of a turn in bytes: the longest READ.
     turn_len: u32,
     queues: Vec<Admitted<S::Permit>>,
     turn: Option<S::Permit>,
@@ -69,9 +69,12 @@ impl<S: ReadShare> ReadThrottle<S> {
     /// Takes room for a READ of `len` bytes on `queue` at `now`; false when there is none, and this
     /// end has to wait.
     pub(crate) fn try_admit(&mut self, queue: usize, len: u32, now: Instant) -> bool {
+        // A turn is good for one READ. The rest of a turn returns when `turn` is dropped, so a
+        // short READ does not keep the bytes of a long one.
         let of_turn = self.turn.take().and_then(|mut turn| S::split(&mut turn, len.into()));
         let permit = match of_turn {
             Some(permit) => Some(permit),
+            // While a task waits in line, this connection must not take bytes past it.
             None if self.wait == Wait::None => self.share.try_take(len.into()),
             None => return false,
         };
@@ -82,7 +85,7 @@ impl<S: ReadShare> ReadThrottle<S> {
         self.wait == Wait::None
     }
 
-    /// How much of the share a task has to wait for now, and then to [grant](Self::grant). Returned
+    /// Returns the bytes that a task must wait for now and then [grant](Self::grant). Returns them
     /// once.
     pub(crate) fn take_wait(&mut self) -> Option<u32> {
         if self.wait != Wait::Wanted {
@@ -112,6 +115,7 @@ impl<S: ReadShare> ReadThrottle<S> {
     pub(crate) fn handle_read(&mut self, queue: usize, now: Instant) {
         let admitted = &mut self.queues[queue];
         admitted.permits.pop_front();
+        // READs of a queue pair are answered in order, so the next one is owed only from now on.
         admitted.since = (!admitted.permits.is_empty()).then_some(now);
     }
 

@@ -19,7 +19,7 @@ fn peer(budget: &Arc<FairSemaphore>, host: u8) -> ReadThrottle<PeerShare> {
     ReadThrottle::new(budget.share(PeerKey::V4([10, 0, 0, host])), 10, 1)
 }
 
-/// What a task does that waits for a turn of `turns`.
+/// Waits for a turn of `turns`, like a task.
 async fn wait(turns: &mut ReadThrottle<PeerShare>) {
     let len = turns.take_wait().expect("it has to wait");
     let turn = turns.share.clone().take(len.into()).await.unwrap();
@@ -27,7 +27,7 @@ async fn wait(turns: &mut ReadThrottle<PeerShare>) {
 }
 
 #[tokio::test]
-async fn a_connection_that_finds_no_room_waits_once_and_then_has_one_turn() {
+async fn a_connection_without_room_waits_once_for_one_turn() {
     let (now, (budget, share)) = (Instant::now(), budget(20));
     let (mut one, mut other) =
         (ReadThrottle::new(share.clone(), 10, 1), ReadThrottle::new(share, 10, 1));

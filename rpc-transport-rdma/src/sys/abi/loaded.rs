@@ -40,12 +40,12 @@ pub(crate) enum LoadError {
 }
 
 impl LoadError {
-    /// What the loader's words mean. They name the file that is missing, which may be another one
-    /// that libibverbs needs.
-    fn of(words: String) -> Self {
-        let is_missing = words.contains("No such file") || words.contains("not found");
-        let names_itself = words.split(':').next().is_some_and(|file| file.contains(NAME));
-        if is_missing && names_itself { Self::NotInstalled } else { Self::Unusable(words) }
+    /// Parses the loader's message. It names the missing file, which may be another one that
+    /// libibverbs needs.
+    fn of(message: String) -> Self {
+        let is_missing = message.contains("No such file") || message.contains("not found");
+        let names_itself = message.split(':').next().is_some_and(|file| file.contains(NAME));
+        if is_missing && names_itself { Self::NotInstalled } else { Self::Unusable(message) }
     }
 }
 
@@ -92,7 +92,7 @@ impl std::fmt::Debug for Verbs {
 
 macro_rules! table {
     ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty;)*) => {
-        /// Where the calls are.
+        /// The addresses of the library's functions.
         struct Table {
             $($name: unsafe extern "C" fn($($type),*) -> $result,)*
             ibv_query_port: unsafe extern "C" fn(*mut ibv_context, u8, *mut ibv_port_attr) -> c_int,
@@ -145,7 +145,7 @@ fn find<T: Copy>(library: &Library, name: &'static str) -> Result<T, LoadError> 
     symbol.map(|symbol| *symbol).map_err(|_| LoadError::TooOld(name))
 }
 
-/// What a structure that libibverbs filled has no function for.
+/// The error for a function that a structure from libibverbs does not have.
 const NOT_SUPPORTED: c_int = libc::EOPNOTSUPP;
 
 /// The calls that the list leaves out, and those that the header defines inline: they go straight
@@ -318,8 +318,8 @@ mod tests {
     fn a_host_without_the_library_is_told_what_to_install() {
         let glibc = "libibverbs.so.1: cannot open shared object file: No such file or directory";
         let musl = "Error loading shared library libibverbs.so.1: No such file or directory";
-        for words in [glibc, musl] {
-            let error = LoadError::of(words.to_owned());
+        for text in [glibc, musl] {
+            let error = LoadError::of(text.to_owned());
             assert!(matches!(error, LoadError::NotInstalled), "{error:?}");
             let hint = "libibverbs.so.1 is not installed (Debian: libibverbs1 ibverbs-providers)";
             assert_eq!(error.to_string(), hint);
@@ -330,9 +330,9 @@ mod tests {
     fn another_reason_is_shown_in_the_loaders_words() {
         let needed = "libnl-3.so.200: cannot open shared object file: No such file or directory";
         let foreign = "/lib/libibverbs.so.1: wrong ELF class: ELFCLASS32";
-        for words in [needed, foreign] {
-            let error = LoadError::of(words.to_owned()).to_string();
-            assert!(error.contains(words), "{error}");
+        for text in [needed, foreign] {
+            let error = LoadError::of(text.to_owned()).to_string();
+            assert!(error.contains(text), "{error}");
         }
     }
 

@@ -33,7 +33,7 @@ pub(crate) struct ibv_context {
     pub(crate) abi_compat: *mut c_void,
 }
 
-/// What the header's inline functions call; a driver fills it.
+/// The functions that the header's inline functions call. A driver fills it.
 #[repr(C)]
 pub(crate) struct ibv_context_ops {
     pub(crate) _compat_query_device: Uncalled,

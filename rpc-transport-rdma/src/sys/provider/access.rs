@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 
 use crate::sys::provider::Mapping;
 
-/// Where a region lies. It is in the network's table of regions and nowhere else.
+/// The location of a region. It is in the network's table of regions and nowhere else.
 #[derive(Debug)]
 pub(crate) struct SimulatedAccess {
     base: NonNull<u8>,
@@ -34,7 +34,7 @@ impl SimulatedAccess {
         self.len as u64
     }
 
-    /// Whether all of these bytes are within the region.
+    /// Returns true if all of these bytes are within the region.
     pub(crate) fn contains(&self, address: u64, len: u64) -> bool {
         self.offset(address, len).is_some()
     }

@@ -1,4 +1,4 @@
-//! What devices and ports say about themselves, as plain values.
+//! The attributes of devices and ports, as plain values.
 
 use crate::proto::endpoint::{Gid, LinkLayer, Mtu};
 
@@ -30,7 +30,7 @@ pub struct DeviceAttributes {
     pub reads_out_max: u8,
 }
 
-/// Whether a port carries traffic.
+/// The state of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortState {
     /// It does.
@@ -42,7 +42,7 @@ pub enum PortState {
 /// The attributes of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PortAttributes {
-    /// Whether it carries traffic.
+    /// State of the port.
     pub state: PortState,
     /// Payload of a packet on the path as the port has it now.
     pub active_mtu: Mtu,
@@ -50,11 +50,11 @@ pub struct PortAttributes {
     pub message_len_max: u32,
     /// Local identifier; meaningful on InfiniBand only.
     pub lid: u16,
-    /// What carries its packets.
+    /// Link layer of its packets.
     pub link_layer: LinkLayer,
 }
 
-/// What an entry of a GID table is for.
+/// The kind of an entry in a GID table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GidKind {
     /// InfiniBand.
@@ -76,6 +76,6 @@ pub struct GidEntry {
     pub index: u8,
     /// The identifier.
     pub gid: Gid,
-    /// What it is for.
+    /// Kind of the entry.
     pub kind: GidKind,
 }

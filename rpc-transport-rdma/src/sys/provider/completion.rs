@@ -36,7 +36,7 @@ pub struct Completion {
     outcome: Result<Success, CompletionError>,
 }
 
-/// What only a successful completion says.
+/// The parts that only a successful completion has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Success {
     pub(crate) opcode: u32,
@@ -65,8 +65,8 @@ impl Completion {
         }
     }
 
-    /// What was posted. A [`WorkKind::Receive`] goes to the shared receive queue, everything else
-    /// to the queue pair with this tag.
+    /// Returns the kind of the posted work. A [`WorkKind::Receive`] goes to the shared receive
+    /// queue, everything else to the queue pair with this tag.
     #[must_use]
     pub fn kind(&self) -> WorkKind {
         self.work_id.kind()
@@ -113,15 +113,15 @@ impl Completion {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("work request failed: {status} (vendor error {vendor_error:#x})")]
 pub struct CompletionError {
-    /// What the device says.
+    /// The device's status.
     pub status: WorkStatus,
     /// The vendor's own code, for its documentation.
     pub vendor_error: u32,
 }
 
 impl CompletionError {
-    /// Whether the request was only thrown out after another failed or the queue pair was halted:
-    /// it says nothing about the cause.
+    /// Returns true if the request was only flushed, after another one failed or the queue pair was
+    /// halted. A flush does not name the cause.
     #[must_use]
     pub fn is_flush(&self) -> bool {
         self.status == WorkStatus::Flushed

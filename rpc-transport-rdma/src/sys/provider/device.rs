@@ -37,8 +37,7 @@ impl Device {
         self.raw.attributes()
     }
 
-    /// Whether its windows are known to do what they should, so that no check at run time is
-    /// needed.
+    /// Returns true if its windows are known to work, so that no check at run time is needed.
     #[must_use]
     pub fn has_known_windows(&self) -> bool {
         self.raw.quirks().has_known_windows
@@ -56,7 +55,7 @@ impl Device {
         self.raw.quirks().read_defect.as_deref()
     }
 
-    /// What becomes of the receive slots of a queue pair that dies.
+    /// Returns the fate of the receive slots of a queue pair that dies.
     #[must_use]
     pub fn receive_drain(&self) -> ReceiveDrain {
         self.raw.quirks().receive_drain
@@ -97,7 +96,7 @@ impl Device {
         &self.raw
     }
 
-    /// Whether both handles are to the same opening of a device.
+    /// Returns true if both handles are to the same opening of a device.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.raw, &other.raw)
     }

@@ -28,9 +28,9 @@ pub enum VerbsError {
     /// The system refused an operation.
     #[error("cannot {operation}")]
     System {
-        /// What was tried, as a verb phrase.
+        /// The operation that failed, as a verb phrase.
         operation: &'static str,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -58,9 +58,9 @@ pub enum VerbsError {
     /// Something is more than a device or a format allows.
     #[error("{what} of {asked} exceeds the limit of {max}")]
     LimitExceeded {
-        /// What was asked for.
+        /// The resource that was requested.
         what: &'static str,
-        /// How much of it.
+        /// The requested amount.
         asked: u64,
         /// The limit.
         max: u64,
@@ -86,9 +86,9 @@ pub enum VerbsError {
     /// The library that talks to devices cannot be used.
     #[error("{reason}")]
     Library {
-        /// What is missing, and what to install.
+        /// The missing library, and the package to install.
         reason: String,
-        /// Whether the library is not there at all.
+        /// Set if the library is not there at all.
         is_missing: bool,
     },
     /// An event was waited for outside a tokio runtime.
@@ -120,8 +120,8 @@ fn describe_limit(limit_bytes: Option<u64>) -> String {
     }
 }
 
-/// Whether an object is gone although destroying it failed with `error`, given what its device
-/// answers to a harmless question.
+/// Returns true if an object is gone although destroying it failed with `error`. `ask` is a
+/// harmless query to its device.
 #[cfg(any(feature = "ibverbs", feature = "sim"))]
 pub(crate) fn is_gone<T>(error: &VerbsError, ask: impl FnOnce() -> Result<T, VerbsError>) -> bool {
     is_io(error) && ask().is_err_and(|error| is_io(&error))

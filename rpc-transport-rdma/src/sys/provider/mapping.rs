@@ -61,13 +61,13 @@ impl Mapping {
         self.len
     }
 
-    /// What pages it is made of.
+    /// Returns the kind of its pages.
     #[must_use]
     pub fn page_kind(&self) -> PageKind {
         self.kind
     }
 
-    /// Whether it has no bytes, which is never.
+    /// Returns true if it has no bytes, which is never the case.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -81,7 +81,7 @@ impl Drop for Mapping {
     }
 }
 
-/// What a device may do with a region. Remote writing is deliberately not among the choices.
+/// A device's access to a region. Remote writing is deliberately not among the choices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// The peer may read it; the device never writes to it. For messages that are offered.
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "the allocator stands in for the system's pages")]
-    fn a_mapping_of_whole_huge_pages_is_aligned_to_them_unless_none_are_granted() {
+    fn a_huge_page_mapping_is_aligned_if_granted() {
         let mapping = Mapping::new(4 << 20).unwrap();
         if mapping.page_kind() != PageKind::Plain {
             assert_eq!(mapping.address() % (2 << 20), 0);

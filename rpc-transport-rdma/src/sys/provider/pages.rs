@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use nix::unistd::{SysconfVar, sysconf};
 
-/// What a mapping is made of.
+/// The kind of a mapping's pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PageKind {
     /// Explicit huge pages (`vm.nr_hugepages`).

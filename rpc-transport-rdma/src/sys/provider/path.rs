@@ -12,7 +12,7 @@ const UNICAST_LID_MAX: u16 = 0xbfff;
 /// Numbers of queue pairs and packets have 24 bits.
 pub(crate) const NUMBER_24_MAX: u32 = 0x00ff_ffff;
 
-/// What two endpoints agreed on.
+/// The parameters that two endpoints agreed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Agreement {
     /// The path MTU.
@@ -32,9 +32,9 @@ pub struct PathAttributes {
     pub packet_sequence_number: u32,
     /// The peer.
     pub remote: Endpoint,
-    /// What was agreed on.
+    /// The agreed parameters.
     pub agreement: Agreement,
-    /// How to wait and retry.
+    /// Timeouts and retries.
     pub options: ConnectOptions,
 }
 
@@ -87,12 +87,12 @@ pub enum ConnectError {
 }
 
 impl Endpoint {
-    /// What this end and its peer can both do.
+    /// Returns the parameters that this end and its peer both support.
     ///
     /// # Errors
     ///
-    /// [`ConnectError::InvalidEndpoint`] when the peer's values, which came over the network,
-    /// cannot be, and one of the mismatches when no path joins the two.
+    /// Returns [`ConnectError::InvalidEndpoint`] if the peer's values, which came over the network,
+    /// are impossible, and one of the mismatches if no path joins the two.
     pub fn agree(&self, remote: &Self) -> Result<Agreement, ConnectError> {
         let invalid = |field, value| Err(ConnectError::InvalidEndpoint { field, value });
         let number = remote.queue_pair_number;
@@ -112,8 +112,8 @@ impl Endpoint {
         })
     }
 
-    /// Whether a path can join the two: by LIDs within one InfiniBand subnet, or by the GIDs of
-    /// RoCE v2, which are addresses of one family.
+    /// Checks that a path can join the two: by LIDs within one InfiniBand subnet, or by the
+    /// GIDs of RoCE v2, which are addresses of one family.
     fn check_addresses(&self, remote: &Self) -> Result<(), ConnectError> {
         let (here, there) = (self.gid, remote.gid);
         match (self.link_layer, remote.link_layer) {

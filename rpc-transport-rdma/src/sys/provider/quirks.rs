@@ -1,8 +1,8 @@
-//! What a driver can do otherwise than the specification has it. Pure.
+//! Deviations of a driver from the specification. Pure.
 //!
 //! Which driver does what is the table in `device/quirks`, which a provider is given.
 
-/// What a driver does otherwise than the specification has it, as far as it matters here.
+/// The deviations of a driver from the specification that matter here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Quirks {
@@ -26,7 +26,7 @@ impl Quirks {
     };
 }
 
-/// Whether a driver says when a dead queue pair has taken its last receive.
+/// A driver's report that a dead queue pair has taken its last receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LastReceive {
@@ -37,7 +37,7 @@ pub enum LastReceive {
     Untold,
 }
 
-/// What a drained queue pair may still have of a shared receive queue.
+/// Receives of a shared receive queue that a drained queue pair may still have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Leftover {
@@ -57,20 +57,20 @@ pub enum ReceiveOrder {
     Unknown,
 }
 
-/// What a driver does with the receive slots of a queue pair that dies.
+/// A driver's treatment of the receive slots of a queue pair that dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReceiveDrain {
-    /// Whether it says when the last receive was taken.
+    /// Report of the last receive.
     pub last_receive: LastReceive,
-    /// What is missing after that.
+    /// Receives that are missing after it.
     pub leftover: Leftover,
-    /// Which slots are taken first.
+    /// Order in which slots are taken.
     pub order: ReceiveOrder,
 }
 
 impl ReceiveDrain {
-    /// What the specification asks of a device, and no more.
+    /// The behavior that the specification requires, and no more.
     pub const SPECIFIED: Self = Self {
         last_receive: LastReceive::Told,
         leftover: Leftover::Nothing,

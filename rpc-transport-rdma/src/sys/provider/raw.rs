@@ -135,14 +135,14 @@ pub unsafe trait RawDevice: Any + Debug + Send + Sync {
     ) -> Result<Box<dyn RawQueuePair>, VerbsError>;
 }
 
-/// What a queue pair is made of.
+/// The parts that a queue pair is made of.
 #[derive(Debug, Clone, Copy)]
 pub struct QueuePairRequest<'a> {
     /// The port it will use.
     pub port: u8,
-    /// Where its sends and receives complete.
+    /// Completion queue of its sends and receives.
     pub completion_queue: &'a Arc<dyn RawCompletionQueue>,
-    /// Where its receives come from.
+    /// Source of its receives.
     pub shared_receive_queue: &'a Arc<dyn RawSharedReceiveQueue>,
     /// Work requests that its send queue must hold.
     pub send_depth: u32,
@@ -189,8 +189,8 @@ pub unsafe trait RawMemoryWindow: Debug + Send + Sync {
     fn set_key(&mut self, key: RemoteKey);
 }
 
-/// How a provider names an object of its own in a work request. What is behind it is the
-/// provider's business; to everybody else it is a number.
+/// A provider's name for one of its objects in a work request. Only the provider can interpret it;
+/// for all other code it is a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObjectHandle(pub NonNull<()>);
 
@@ -207,7 +207,7 @@ unsafe impl Sync for ObjectHandle {}
 /// its work request and, on its send queue, of everything posted before it. What the device wrote
 /// is visible to the thread that polled the completion.
 pub unsafe trait RawCompletionQueue: Any + Debug + Send + Sync {
-    /// How many completions it can hold.
+    /// Returns the number of completions that it can hold.
     fn capacity(&self) -> u32;
 
     /// Takes completions into `out` and returns how many.
@@ -232,7 +232,8 @@ pub unsafe trait RawCompletionQueue: Any + Debug + Send + Sync {
     /// [`VerbsError::NoRuntime`] where the implementation needs one, or what the system said.
     fn poll_event(&self, context: &mut Context<'_>) -> Poll<Result<(), VerbsError>>;
 
-    /// Whether an event is pending. Takes none; any thread may ask, at the cost of a system call.
+    /// Returns true if an event is pending, and takes none. Any thread may call it, at the cost of
+    /// a system call.
     fn has_event(&self) -> bool;
 }
 
@@ -275,7 +276,7 @@ pub unsafe trait RawQueuePair: Debug + Send {
     /// Its number.
     fn number(&self) -> u32;
 
-    /// How many bytes it can send inline.
+    /// Returns the maximum number of bytes that it can send inline.
     fn inline_max(&self) -> u32;
 
     /// Moves it from INIT through RTR to RTS.
@@ -328,7 +329,7 @@ pub struct RawSegment {
     pub key: LocalKey,
 }
 
-/// What a send request does.
+/// The operation of a send request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RawOperation {
     /// Sends the segment as a message.
@@ -344,7 +345,7 @@ pub enum RawOperation {
     Invalidate(RemoteKey),
 }
 
-/// What a window is bound to.
+/// The memory that a window is bound to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawBind {
     /// The window, which is not bound now.
@@ -366,13 +367,13 @@ pub struct RawBind {
 pub struct RawSend {
     /// Identity for the completion.
     pub work_id: u64,
-    /// What to do.
+    /// Operation of the request.
     pub operation: RawOperation,
     /// The local bytes; `None` for a message without any.
     pub segment: Option<RawSegment>,
-    /// Whether its success is reported; failure always is.
+    /// Set if its success is reported. Failure always is.
     pub signaled: bool,
-    /// Whether the bytes are copied when posting.
+    /// Set if the bytes are copied when posting.
     pub inline: bool,
 }
 
@@ -381,14 +382,15 @@ pub struct RawSend {
 pub struct RawReceive {
     /// Identity for the completion.
     pub work_id: u64,
-    /// Where the message goes.
+    /// Memory for the message.
     pub segment: RawSegment,
 }
 
 /// A post of several requests that ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartialPost {
-    /// How many, from the front, are or may be in flight. If the device does not say, it is all.
+    /// Number of requests, from the front, that are or may be in flight. If the device does not
+    /// say, it is all.
     pub accepted: usize,
     /// Why the next was not taken, as a system error number.
     pub errno: i32,
@@ -404,7 +406,7 @@ pub struct LocalKey(pub u32);
 /// An asynchronous event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AsyncEvent {
-    /// What happened.
+    /// Kind of the event.
     pub kind: AsyncEventKind,
     /// The port it happened to, if it was one.
     pub port: Option<u8>,

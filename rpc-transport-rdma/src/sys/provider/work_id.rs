@@ -21,7 +21,7 @@ const SERIAL_BITS: u32 = 28;
 const TAG_BITS: u32 = 19;
 const _: () = assert!(KIND_BITS + POSITION_BITS + SERIAL_BITS + TAG_BITS == u64::BITS);
 
-/// What a completed work request was.
+/// The kind of a completed work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WorkKind {
     /// A message sent.
@@ -45,10 +45,10 @@ pub struct WorkId(u64);
 impl WorkId {
     /// Largest tag that fits.
     pub const TAG_MAX: u32 = (1 << TAG_BITS) - 1;
-    /// How many positions there are: sequences count modulo this, slot indices stay below it.
+    /// Number of positions: sequences count modulo this, slot indices stay below it.
     pub const POSITIONS: u16 = 1 << POSITION_BITS;
 
-    /// What was posted.
+    /// Returns the kind of the posted work.
     #[must_use]
     pub fn kind(self) -> WorkKind {
         match self.0 >> (u64::BITS - KIND_BITS) {
@@ -144,7 +144,7 @@ impl QueueIdentity {
         )
     }
 
-    /// Whether a completed work request is this queue's.
+    /// Returns true if a completed work request belongs to this queue.
     pub(crate) fn owns(self, work_id: WorkId) -> bool {
         work_id.serial() == self.serial && work_id.tag() == self.tag
     }

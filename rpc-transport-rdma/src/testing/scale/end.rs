@@ -9,10 +9,10 @@ use crate::proto::clock::Clock;
 use crate::proto::flow::window::FlowWindow;
 use crate::proto::wire::{Grant, MessageKind};
 
-/// As many frames as this never become fewer: their sender is greedy.
+/// Number of frames that never decreases: its sender is greedy.
 pub(super) const ENDLESS: u32 = u32::MAX;
 
-/// What travels.
+/// A message in flight.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Message {
     kind: MessageKind,
@@ -39,12 +39,12 @@ impl End {
         &self.window
     }
 
-    /// Has `count` more frames to send.
+    /// Adds `count` frames to send.
     pub(super) fn add_frames(&mut self, count: u32) {
         self.frames = self.frames.saturating_add(count);
     }
 
-    /// Has nothing more to send.
+    /// Drops all frames that are not sent yet.
     pub(super) fn stop(&mut self) {
         self.frames = 0;
     }

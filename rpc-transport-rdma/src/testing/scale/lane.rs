@@ -16,7 +16,7 @@ pub(super) struct Lane {
     pub(super) activity: Arc<ActivityCounters>,
     pub(super) members: Vec<u32>,
     slots: usize,
-    /// What fills slots, each with its connection.
+    /// Messages that fill slots, each with its connection.
     waiting: VecDeque<(u32, Message)>,
     watermark: Watermark,
     /// Fewer posted slots than this make an event.
@@ -25,7 +25,7 @@ pub(super) struct Lane {
     pub(super) filled_max: usize,
     /// Messages that were reaped.
     pub(super) reaped: u64,
-    /// How often the queue ran low.
+    /// Number of times that the queue ran low.
     pub(super) limit_events: u64,
 }
 
@@ -82,7 +82,7 @@ impl Lane {
         is_over && self.shares.take_pressed()
     }
 
-    /// How many slots are filled.
+    /// Returns the number of filled slots.
     pub(super) fn filled(&self) -> usize {
         self.waiting.len()
     }

@@ -19,7 +19,7 @@ pub(super) struct Link {
     is_greedy: bool,
     /// Messages on their way to the server or in its slots.
     toward_server: u32,
-    /// When the unanswered calls began, if their latency is measured.
+    /// Start times of the unanswered calls, if their latency is measured.
     asked: VecDeque<u64>,
     /// Requests that the server has taken.
     pub(super) received: u64,
@@ -99,7 +99,7 @@ impl Link {
         }
     }
 
-    /// What the server may send now.
+    /// Returns the next message that the server may send now.
     pub(super) fn next_of_server(&mut self) -> Option<Message> {
         self.server.next()
     }
@@ -114,11 +114,11 @@ impl Link {
         self.asked.pop_front().map(|asked| now - asked)
     }
 
-    /// What the peer may send now.
+    /// Returns the next message that the peer may send now.
     ///
     /// # Panics
     ///
-    /// When it has more on its way than the server holds slots for.
+    /// Panics if the peer has more in flight than the server holds slots for.
     pub(super) fn next_of_peer(&mut self) -> Option<Message> {
         let message = self.peer.next()?;
         self.toward_server += 1;

@@ -1,5 +1,5 @@
-//! What a simulation has found, and a model of it: what windows, memory and waits should be, by
-//! arithmetic alone.
+//! The results of a simulation, and a model that forecasts windows, memory and waits by arithmetic
+//! alone.
 //!
 //! A lane has `S` slots and `n` connections, of which `a` are greedy. Every connection holds
 //! [`BASE`] slots, a greedy one `w - 1` more. A window may be a quarter of what is free beyond the
@@ -22,39 +22,40 @@
 use crate::quota::slots::{BASE, MARGIN_PART, PART};
 use crate::testing::scale::plan::{ACTIVE_LOAD, BATCH, Plan, ROUND_TRIP};
 
-/// What a simulation has found. Times are in round trips of an idle lane; shares that do not come
-/// are waited for 4,096 of them.
+/// The results of a simulation. Times are in round trips of an idle lane. A share that does not
+/// come is waited for 4,096 of them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
-    /// How many workers there were.
+    /// Number of workers.
     pub lanes: u32,
     /// Memory to receive into, for a connection.
     pub receive_bytes_per_connection: f64,
-    /// What of that is promised to connections.
+    /// The part of those bytes that is promised to connections.
     pub promised_bytes_per_connection: f64,
-    /// What of that a queue for each connection alone would take, as long as the largest window.
+    /// The part of those bytes that a queue for each connection would take if it were as long as
+    /// the largest window.
     pub part_of_own_queues: f64,
     /// The window of a greedy connection: least, mean, most.
     pub greedy_window: [f64; 3],
-    /// What part of the slots is promised.
+    /// The part of the slots that is promised.
     pub promised_part: f64,
-    /// What part of the slots was ever filled at once, in the fullest lane.
+    /// The largest part of the slots that was filled at once, in the fullest lane.
     pub filled_part_max: f64,
-    /// What part of what the lanes could handle they handled.
+    /// The part of the lanes' capacity that they used.
     pub busy_part: f64,
-    /// How equal greedy connections of a lane fared (Jain's index): that of the worst lane.
+    /// Fairness among greedy connections of a lane (Jain's index), in the worst lane.
     pub fairness: f64,
-    /// How long a call of an active connection took: median, and what 99 of 100 did not exceed.
+    /// Duration of an active connection's call: median and 99th percentile.
     pub active_round_trips: [f64; 2],
-    /// How long a newcomer waited for its first answer: median and longest.
+    /// Wait of a newcomer for its first answer: median and longest.
     pub first_answer_round_trips: [f64; 2],
-    /// How long it took until a newcomer that wanted it had half the window of a greedy connection:
-    /// median and longest.
+    /// Time until a newcomer that wanted it had half the window of a greedy connection: median and
+    /// longest.
     pub half_share_round_trips: [f64; 2],
-    /// How long it took until others had half the windows, after the greedy had become idle and as
-    /// many of the idle greedy; nothing where there are not as many.
+    /// Time until others had half the windows, after the greedy had become idle and as many of the
+    /// idle greedy. `None` where there are not as many.
     pub handover_round_trips: Option<f64>,
-    /// How often a queue ran low.
+    /// Number of times that a queue ran low.
     pub limit_events: u64,
     /// Credits that idle peers gave back.
     pub credits_returned: u64,
@@ -68,20 +69,21 @@ pub(super) fn quantile(values: &mut [u64], part: f64) -> f64 {
     values.get(index.min(values.len().saturating_sub(1))).map_or(0.0, |value| *value as f64)
 }
 
-/// What the model says, each between a least and a most. Times are in round trips of an idle lane.
+/// The model's forecast, each value between a least and a most. Times are in round trips of an idle
+/// lane.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Forecast {
     /// The window of a greedy connection.
     pub greedy_window: [f64; 2],
     /// Memory promised to a connection.
     pub promised_bytes_per_connection: [f64; 2],
-    /// How long a newcomer waits for its first answer.
+    /// Wait of a newcomer for its first answer.
     pub first_answer_round_trips: [f64; 2],
-    /// How long it takes until it has half the window of a greedy connection.
+    /// Time until it has half the window of a greedy connection.
     pub half_share_round_trips: [f64; 2],
 }
 
-/// What the model says of a plan.
+/// Returns the model's forecast for a plan.
 #[must_use]
 pub fn forecast(plan: &Plan) -> Forecast {
     let lanes = f64::from(plan.lane_count());

@@ -1,4 +1,4 @@
-//! What is simulated: how many connections of which kinds, over lanes of which shape.
+//! The plan of a simulation: connections of each kind, over lanes of a shape.
 
 use crate::RdmaConfig;
 use crate::quota::slots::BASE;
@@ -16,10 +16,10 @@ pub(super) const ROUND_TRIP: usize = 2 * DELAY;
 /// Connections that are made when all others are there, one after the other.
 pub(super) const NEWCOMERS: u32 = 16;
 
-/// What the active ask for, as a part of what the lanes can handle.
+/// Load of the active connections, as a part of the lanes' capacity.
 pub(super) const ACTIVE_LOAD: f64 = 0.2;
 
-/// What the lanes of a server are like.
+/// The shape of a server's lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     /// Receive slots of a lane.
@@ -45,8 +45,8 @@ impl Shape {
         }
     }
 
-    /// As many slots for a connection as the usual lane has, in as few queues as the longest
-    /// allows: its length is a 16-bit number, as the device's limits commonly are.
+    /// Returns a shape with as many slots for a connection as the usual lane has, in as few queues
+    /// as possible. The length of a queue is a 16-bit number, as the device's limits commonly are.
     #[must_use]
     pub fn pooled(connections: u32) -> Self {
         let usual = Self::usual();
@@ -63,7 +63,7 @@ impl Shape {
     }
 }
 
-/// What connections do, in percent of them; the others are idle.
+/// The behavior of connections, in percent of them; the others are idle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mix {
     /// Those that always have something to send.
@@ -72,33 +72,33 @@ pub struct Mix {
     pub active_percent: u32,
 }
 
-/// What is simulated.
+/// The plan of a simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
     /// Decides every chance.
     pub seed: u64,
-    /// How many connections.
+    /// Number of connections.
     pub connections: u32,
-    /// What they do.
+    /// Their behavior.
     pub mix: Mix,
-    /// What the lanes are like.
+    /// Shape of the lanes.
     pub shape: Shape,
 }
 
 impl Plan {
-    /// How many lanes so many connections take, with room for newcomers.
+    /// Returns the number of lanes for the connections, with room for newcomers.
     #[must_use]
     pub fn lane_count(&self) -> u32 {
         (self.connections + NEWCOMERS).div_ceil(self.shape.connections_max.max(1))
     }
 
-    /// How many connections are greedy.
+    /// Returns the number of greedy connections.
     #[must_use]
     pub fn greedy_count(&self) -> u32 {
         part(self.connections, self.mix.greedy_percent)
     }
 
-    /// How many connections are active.
+    /// Returns the number of active connections.
     #[must_use]
     pub fn active_count(&self) -> u32 {
         part(self.connections, self.mix.active_percent)

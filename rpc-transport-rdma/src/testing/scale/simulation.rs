@@ -32,15 +32,15 @@ pub(super) struct Simulation {
     now: u64,
     lanes: Vec<Lane>,
     links: Vec<Link>,
-    /// Who always has something to send.
+    /// Connections that always have something to send.
     greedy: Vec<u32>,
     active: Vec<u32>,
-    /// What the active are still to ask for, as a fraction of a request.
+    /// Fraction of a request that the active connections have still to make.
     owed: f64,
     to_lanes: Wire<(u32, Message)>,
     to_peers: Wire<(u32, Message)>,
     peer_tally: Arc<ActivityCounters>,
-    /// How long calls of the active took, in ticks.
+    /// Durations of active calls, in ticks.
     active_ticks: Vec<u64>,
     emptied: Vec<(u32, Message)>,
     reaped: Vec<(u32, Message)>,
@@ -217,7 +217,7 @@ impl Simulation {
         }
     }
 
-    /// That every promised slot is held by one connection.
+    /// Checks that exactly one connection holds each promised slot.
     fn check(&self) {
         let mut held = vec![0_u64; self.lanes.len()];
         for link in &self.links {
@@ -283,8 +283,8 @@ impl Simulation {
         parts.map(|part| quantile(&mut self.active_ticks, part) / ROUND_TRIP as f64)
     }
 
-    /// Whether a connection has half the window that the greedy have now; looked at once a round
-    /// trip, because it takes the sum of theirs.
+    /// Returns true if a connection has half the window that the greedy ones have now. Checked once
+    /// a round trip, because it takes the sum of theirs.
     fn has_half_a_share(&self, number: u32) -> bool {
         self.now.is_multiple_of(ROUND_TRIP as u64)
             && f64::from(self.links[number as usize].window()) >= self.greedy_window()[1] / 2.0

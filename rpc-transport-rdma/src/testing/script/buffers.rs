@@ -21,7 +21,7 @@ use crate::proto::wire::{Rts, RtsSegment};
 /// The length of a frame that is offered here.
 const OFFERED_LEN: u64 = 100_000;
 
-/// What opens memory to the peer.
+/// A key that opens memory to the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Access {
     /// The registration, until the peer has released the transfer.
@@ -30,14 +30,14 @@ pub(crate) enum Access {
     Key(RemoteKey),
 }
 
-/// What there is of buffers.
+/// All buffers of a script.
 #[derive(Default)]
 pub(crate) struct Ledger {
     next_id: u64,
     live: HashSet<u64>,
     /// By what the peer may read each payload.
     open: HashMap<u64, HashSet<Access>>,
-    /// Whether the queue pairs are destroyed, and nothing can be read any more.
+    /// Set when the queue pairs are destroyed and nothing can be read any more.
     pub(crate) is_gone: bool,
 }
 
@@ -208,7 +208,7 @@ impl Bind for Binding {
 /// Memory that READs fill.
 pub(crate) type Sink = Rc<(Token, usize)>;
 
-/// What the device has of READ bytes.
+/// The device's READ bytes.
 #[derive(Debug)]
 pub(crate) struct Share {
     pub(crate) max: u64,

@@ -15,7 +15,7 @@ use crate::quota::slots::RESERVE;
 use crate::testing::script::input::clock;
 
 impl World {
-    /// What the owner of the queue pairs does after each event.
+    /// Plays the owner of the queue pairs after each event.
     pub(super) fn pump(&mut self) {
         loop {
             let mut clock = clock();

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::proto::clock::Clock;
 use crate::proto::connection::Timeouts;
 
-/// What a script has come to, to see that scripts come far.
+/// The progress of a script, which shows that scripts come far.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
     /// Frames that were sent in a message.
@@ -50,7 +50,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// As many bytes as there are, `count` at most.
+    /// Returns the next bytes, at most `count`.
     pub(super) fn bytes(&mut self, count: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(count.min(self.0.len()));
         self.0 = rest;

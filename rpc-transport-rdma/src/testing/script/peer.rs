@@ -4,7 +4,7 @@ use crate::proto::remote_memory::RemoteKey;
 use crate::proto::wire::{Grant, MESSAGE_HEADER_LEN, MessageHeader, MessageKind, Rts};
 use crate::quota::slots::RESERVE;
 
-/// What each side's messages carry.
+/// Number that each side's messages carry.
 pub(super) const OUR_EPOCH: u32 = 1;
 pub(super) const PEER_EPOCH: u32 = 2;
 
@@ -19,25 +19,26 @@ pub(super) struct OfferedToPeer {
     pub(super) is_withdrawn: bool,
 }
 
-/// What the peer knows.
+/// The peer's state.
 #[derive(Debug)]
 pub(super) struct Peer {
     /// Ordinary messages that have come, and credits that were returned with them.
     pub(super) received: u32,
     returned: u32,
     control_received: u16,
-    /// How many ordinary messages it allows in all.
+    /// Total number of ordinary messages that it allows.
     pub(super) granted: u32,
-    /// What it has said of that.
+    /// The part of those that it has announced.
     announced: u32,
     control_announced: u16,
     /// Ordinary messages that it has sent, and credits that it has given back.
     spent: u32,
     control_sent: u16,
-    /// What it may send in all, and how many of its control messages were seen.
+    /// Total number of messages that it may send, and the number of its control messages that were
+    /// seen.
     allowed: u32,
     control_seen: u16,
-    /// Whether it is asked for what it does not use.
+    /// Set while it is asked for unused credits.
     pub(super) is_reclaimed: bool,
     given_back: u32,
     pub(super) is_probed: bool,
@@ -45,7 +46,7 @@ pub(super) struct Peer {
     /// The transfers that it offers.
     pub(super) offering: Vec<u32>,
     next_transfer: u32,
-    /// Whether it has said something against the rules that the connection could not know to be.
+    /// Set if it has broken a rule that the connection could not check.
     pub(super) has_lied: bool,
 }
 

@@ -1,5 +1,5 @@
-//! What is around a connection's state in a script: the peer, the handler, the application and the
-//! clock. The device is in `device`.
+//! The surroundings of a connection's state in a script: the peer, the handler, the application and
+//! the clock. The device is in `device`.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -44,15 +44,15 @@ pub(super) struct World {
     pub(super) quota: Arc<SharedQuota>,
     pub(super) share: Share,
     pub(super) peer: Peer,
-    /// That of the messages, and those of READs alone.
+    /// The queue of the messages, and those of READs alone.
     pub(super) messages: Queue,
     pub(super) reads: Vec<Queue>,
     pub(super) is_halted: bool,
-    /// Whether the device only flushes.
+    /// Set while the device only flushes.
     pub(super) is_flushing: bool,
     /// The key of a bind whose offer is not posted yet.
     pub(super) bound: Option<RemoteKey>,
-    /// Whether the device takes one request at a time.
+    /// Set if the device takes one request at a time.
     pub(super) is_slow: bool,
     pub(super) memory_windows_left: u32,
     pub(super) next_key: u32,
@@ -146,7 +146,7 @@ impl World {
         self.check();
     }
 
-    /// What would end most scripts soon, if it came as often as the rest.
+    /// Plays a rare event, which would soon end most scripts if it were as frequent as the rest.
     fn rarely(&mut self, input: &mut Input<'_>) {
         match input.byte() {
             0..16 => self.handle(Event::Close),
@@ -357,7 +357,7 @@ impl World {
         }
     }
 
-    /// What holds after every step.
+    /// Checks the invariants that hold after every step.
     fn check(&mut self) {
         let is_halting = self.state().is_halting();
         assert_eq!(is_halting, self.is_halted, "an end that the queue pairs know of");

@@ -71,7 +71,8 @@ impl SimContext {
         })
     }
 
-    /// Whether what could not be destroyed for this reason is gone with the device.
+    /// Returns true if an object that could not be destroyed for this reason is gone with the
+    /// device.
     pub(crate) fn has_lost(&self, error: &VerbsError) -> bool {
         is_gone(error, || self.enter("query a port", |_| Ok(())))
     }

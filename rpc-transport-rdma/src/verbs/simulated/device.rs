@@ -1,4 +1,4 @@
-//! What can be made of an open simulated device.
+//! The objects of an open simulated device.
 
 use std::any::Any;
 use std::sync::Arc;

@@ -245,7 +245,7 @@ fn a_send_with_invalidate_closes_the_window_and_says_which() {
 }
 
 #[test]
-fn a_send_with_a_bad_key_succeeds_and_ends_the_receivers_queue_pair() {
+fn a_send_with_a_bad_key_ends_the_receivers_queue_pair() {
     let mut rig = Rig::new();
     rig.ends[1].post_receive(0).unwrap();
     let slot = rig.ends[0].slot(0);
@@ -262,7 +262,7 @@ fn a_send_with_a_bad_key_succeeds_and_ends_the_receivers_queue_pair() {
 }
 
 #[test]
-fn a_window_that_is_bound_is_not_bound_again_and_bounds_are_the_regions() {
+fn a_bound_window_is_not_rebound_nor_beyond_its_region() {
     let mut rig = Rig::new();
     let source = rig.ends[1].region(Access::Windowed);
     let mut window = rig.window();
@@ -406,7 +406,7 @@ fn a_message_that_changes_on_its_way_is_noticed() {
 }
 
 #[test]
-fn a_completion_queue_that_overruns_is_lost_with_its_queue_pairs() {
+fn an_overrun_completion_queue_loses_its_queue_pairs() {
     let mut rig = Rig::new();
     for round in 0..9 {
         for _ in 0..DEPTH {

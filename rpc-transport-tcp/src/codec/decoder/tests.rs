@@ -1,17 +1,17 @@
-//! Streams of records, read in steps of any length.
+//! Record streams, read in steps of any length.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::codec::record::ack;
 
-/// Feeds `bytes` in steps and collects the frames; every frame is admitted by `accept`.
+/// Feeds `bytes` in steps and collects the frames. `accept` decides on every large frame.
 fn feed(bytes: &[u8], step: usize, accept: bool) -> Result<Vec<Bytes>, ProtocolError> {
     let steps: Vec<_> = bytes.chunks(step).collect();
     feed_counted(&steps, accept).map(|(frames, _)| frames)
 }
 
-/// The same for reads of these bytes, with the count of bytes that were copied.
+/// Feeds these reads, and also returns the number of copied bytes.
 fn feed_counted(steps: &[&[u8]], accept: bool) -> Result<(Vec<Bytes>, u64), ProtocolError> {
     let mut decoder = Decoder::new(Pool::new(0));
     let mut frames = Vec::new();
@@ -66,7 +66,7 @@ fn interleaved() -> Vec<u8> {
 }
 
 #[test]
-fn interleaved_frames_come_apart_whatever_a_read_brings() {
+fn interleaved_frames_are_separated_at_any_step() {
     for step in [1, 11, 4096, 65_000, 1 << 20] {
         let frames = feed(&interleaved(), step, true).unwrap();
         let firsts: Vec<_> = frames.iter().map(|frame| (frame[0], frame.len())).collect();
@@ -76,7 +76,7 @@ fn interleaved_frames_come_apart_whatever_a_read_brings() {
 }
 
 #[test]
-fn frames_of_any_length_come_whole_and_few_bytes_of_long_ones_are_copied() {
+fn frames_arrive_whole_and_long_ones_are_barely_copied() {
     let lens = [40, 26_000, 16_384, 16_383, 65_536, 26_000, 32, 26_000, 40_000, 26_000];
     let sent: Vec<_> = (1u8..).zip(lens).map(|(byte, len)| vec![byte; len]).collect();
     let records: Vec<_> =
@@ -102,13 +102,13 @@ fn a_large_frame_is_read_into_its_final_memory() {
     for steps in [&one_by_one[..], &[&together[..]]] {
         let (frames, copied_bytes) = feed_counted(steps, true).unwrap();
         assert_eq!(frames[0].len(), 6_400_000);
-        // What comes along with the first header, before the frame is known, and little else.
+        // Bytes that arrive with the first header, before the frame is known, and little else.
         assert!(copied_bytes < 70_000, "{copied_bytes}");
     }
 }
 
 #[test]
-fn a_refused_frame_is_thrown_away_and_nothing_else() {
+fn a_refused_frame_is_discarded_alone() {
     for step in [1, 1000, 1 << 20] {
         let frames = feed(&interleaved(), step, false).unwrap();
         assert_eq!(frames.len(), 1);
@@ -127,7 +127,7 @@ fn chunks_that_do_not_fit_their_frame_are_violations() {
 }
 
 #[test]
-fn a_chunk_beyond_what_is_missing_of_its_frame_is_a_violation() {
+fn a_chunk_longer_than_its_frames_rest_is_a_violation() {
     let first = record(RecordKind::First, 1, Some(100), &[1; 60]);
     for is_accepted in [true, false] {
         let with_next = |len| {
@@ -149,7 +149,7 @@ fn a_frame_is_announced_with_its_header() {
     assert_eq!(prefix, frame[..HEADER_LEN]);
 }
 
-/// Reads `bytes` into the slices, as far as they go, and says how many bytes went where.
+/// Reads as many of the `bytes` into the slices as fit. Returns the number of bytes in each.
 fn read(decoder: &mut Decoder, bytes: &[u8]) -> [usize; 2] {
     let mut lens = [0; 2];
     let mut rest = bytes;
@@ -202,7 +202,7 @@ fn between_chunks_little_is_read_ahead() {
 }
 
 #[test]
-fn a_single_behind_a_chunk_is_read_as_a_whole() {
+fn a_single_record_after_a_chunk_is_read_whole() {
     let mut decoder = Decoder::new(Pool::new(0));
     read(&mut decoder, &record(RecordKind::First, 1, Some(100), &[1; 60]));
     assert!(matches!(decoder.next(), Ok(Some(Event::Announced { .. }))));
@@ -218,7 +218,7 @@ fn a_single_behind_a_chunk_is_read_as_a_whole() {
 }
 
 #[test]
-fn chunks_that_want_acks_and_acks_are_heard() {
+fn ack_requests_and_acks_are_decoded() {
     let mut decoder = Decoder::new(Pool::new(0));
     let mut first = record(RecordKind::First, 1, Some(100), &[1; 60]);
     first[1] = 1;
@@ -236,7 +236,7 @@ fn chunks_that_want_acks_and_acks_are_heard() {
 }
 
 #[test]
-fn so_many_large_frames_come_at_a_time_and_no_more() {
+fn concurrent_large_frames_are_limited() {
     let mut decoder = Decoder::new(Pool::new(0));
     let begin = |decoder: &mut Decoder, transfer| {
         read(decoder, &record(RecordKind::First, transfer, Some(100), &[1; HEADER_LEN]));

@@ -1,4 +1,4 @@
-//! A stream that the program made, as the start of a connection.
+//! The start of a connection on a stream that the program made.
 
 use std::any::Any;
 use std::io;
@@ -14,12 +14,12 @@ use super::polled::PolledStream;
 use crate::connection::bootstrap::SocketBootstrap;
 use crate::net::{socket_file, tcp, unix};
 
-/// The start of a connection over `stream`, which is called `name`. A socket of tokio's is served
-/// as the socket that it is, and not by its polls.
+/// Starts a connection over `stream`, which messages call `name`. Recognizes tokio's sockets and
+/// uses them directly instead of polling them.
 ///
 /// # Errors
 ///
-/// When `stream` is a socket that the operating system refuses to prepare.
+/// Returns an error if `stream` is a socket and the operating system refuses to configure it.
 pub(super) fn bootstrap<IO>(
     stream: IO,
     name: &str,
@@ -34,7 +34,7 @@ where
     }
     if let Some(unix) = take::<UnixStream>(&mut stream) {
         let socket = SockRef::from(&unix);
-        // The listener's end has the name.
+        // Only the listener's end of a connection is bound to the name.
         let local = socket_file::name_of(&socket.local_addr()?);
         let path = local.or_else(|| socket_file::name_of(&socket.peer_addr().ok()?));
         return Ok(match path {

@@ -1,4 +1,4 @@
-//! A stream that does all that a stream may do and that makes its user stumble.
+//! A test stream with every behavior that tokio's traits allow and that trips its user.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -7,18 +7,19 @@ use std::task::{Context, Poll, Wake, Waker, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 
-/// What a stream does with a poll.
+/// The reaction of a stream to a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Deed {
-    /// It refuses, and wakes in the same poll, as tokio's do when a task's budget is used up.
+    /// Refuses, and wakes within the same poll, like tokio's streams when the task's budget is used
+    /// up.
     Refuse,
-    /// It refuses, and another task wakes.
+    /// Refuses, and wakes later from another task.
     RefuseForLater,
-    /// It moves so many bytes at most.
+    /// Moves at most this many bytes.
     Move(usize),
 }
 
-/// What a stream is polled for.
+/// The purpose of a poll.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Read,
@@ -26,18 +27,18 @@ enum Kind {
     Flush,
 }
 
-/// The manners of a stream.
+/// The behavior of a stream.
 #[derive(Debug, Clone)]
 pub(super) struct Manners {
-    /// What it does with one poll of a kind after the other, over and over.
+    /// Reactions to successive polls of one kind, repeated forever.
     pub(super) deeds: Vec<Deed>,
-    /// Whether it takes several buffers at a time.
+    /// True if the stream accepts several buffers at a time.
     pub(super) is_vectored: bool,
-    /// How many bytes it gathers, which go out with a flush only.
+    /// Number of bytes that the stream collects until a flush.
     pub(super) gathered_max: usize,
 }
 
-/// Keeps the waker of the last poll, of either direction: a stream with a single place for both.
+/// Stores the waker of the last poll in either direction, as a stream with only one slot does.
 #[derive(Default)]
 struct LastWaker(Mutex<Option<Waker>>);
 
@@ -48,11 +49,11 @@ impl Wake for LastWaker {
     }
 }
 
-/// A pipe in memory with bad manners.
+/// An in-memory pipe with bad manners.
 pub(super) struct Awkward {
     stream: DuplexStream,
     manners: Manners,
-    /// The polls of each kind: were they counted together, one kind could be refused for ever.
+    /// Counts the polls of each kind. With a common counter, one kind could be refused forever.
     poll_counts: [usize; 3],
     gathered: Vec<u8>,
     last: Arc<LastWaker>,
@@ -63,7 +64,7 @@ impl Awkward {
         Self { stream, manners, poll_counts: [0; 3], gathered: Vec::new(), last: Arc::default() }
     }
 
-    /// How many bytes it moves now.
+    /// Returns the number of bytes to move now.
     fn poll_deed(&mut self, kind: Kind, cx: &mut Context<'_>) -> Poll<usize> {
         *self.last.0.lock().unwrap() = Some(cx.waker().clone());
         let count = &mut self.poll_counts[kind as usize];
@@ -80,7 +81,7 @@ impl Awkward {
         Poll::Pending
     }
 
-    /// Gives to the pipe what has gathered.
+    /// Writes the collected bytes to the pipe.
     fn poll_drain(&mut self) -> Poll<io::Result<()>> {
         let waker = Waker::from(Arc::clone(&self.last));
         let mut cx = Context::from_waker(&waker);
@@ -134,7 +135,7 @@ impl AsyncWrite for Awkward {
         }
         let len = self.gathered.len() - before;
         if self.manners.gathered_max == 0 {
-            // What is left is written before the next bytes are taken.
+            // The next write first drains the rest.
             if let Poll::Ready(Err(error)) = self.poll_drain() {
                 return Poll::Ready(Err(error));
             }

@@ -5,16 +5,17 @@ use std::io;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use rpc_core::client::{Connect, Established};
-use rpc_core::connect::{self, Bootstrap, ClientConfig, ConnectError, OpenStream, Wanted};
+use rpc_core::client::{self, ClientConfig, Connect, Established, OpenStream};
+use rpc_core::connect::{Bootstrap, ConnectError, Wanted};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::accepted::bootstrap;
 
 type Open = dyn Fn() -> BoxFuture<'static, io::Result<Box<dyn Bootstrap>>> + Send + Sync;
 
-/// Connects over byte streams that the program opens: through a proxy, by TLS, to a virtual socket
-/// or in memory. [`StreamListener`](crate::StreamListener) says what holds for the streams.
+/// A connector over byte streams that the program opens: through a proxy, over TLS, to a virtual
+/// socket or in memory. [`StreamListener`](crate::StreamListener) documents the requirements on
+/// streams.
 pub struct StreamConnector {
     name: Arc<str>,
     config: ClientConfig,
@@ -22,14 +23,15 @@ pub struct StreamConnector {
 }
 
 impl StreamConnector {
-    /// A connector to the server that `open` opens a stream to. It is called at each attempt to
-    /// connect; an attempt that is not over within the handshake timeout of `config` is dropped.
+    /// Creates a connector. It calls `open` for each connection attempt, and drops an attempt that
+    /// exceeds the handshake timeout of `config`.
+    ///
     /// `name` stands for the server in messages: `cannot connect to <name>: ..`.
     ///
     /// # Examples
     ///
     /// ```
-    /// use rpc_core::connect::ClientConfig;
+    /// use rpc_core::client::ClientConfig;
     /// use rpc_transport_tcp::StreamConnector;
     /// use tokio::net::TcpStream;
     ///
@@ -53,7 +55,7 @@ impl StreamConnector {
     }
 }
 
-/// For protocols of other libraries over the program's streams.
+/// Lets other libraries' protocols use the program's streams.
 impl OpenStream for StreamConnector {
     fn open_stream(&self) -> BoxFuture<'_, io::Result<Box<dyn Bootstrap>>> {
         Box::pin(async {
@@ -79,7 +81,7 @@ impl Connect for StreamConnector {
                 let address = self.name.to_string();
                 ConnectError::Unreachable { address, reason }
             })?;
-            connect::connect(bootstrap, &self.name, &self.config, wanted).await
+            client::connect(bootstrap, &self.name, &self.config, wanted).await
         })
     }
 }
@@ -102,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    /// Why `open` gives no connection.
+    /// Returns the error with which an attempt over `open` fails.
     async fn refused<Fut>(open: impl Fn() -> Fut + Send + Sync + 'static) -> String
     where
         Fut: Future<Output = io::Result<DuplexStream>> + Send + 'static,
@@ -121,7 +123,7 @@ mod tests {
         assert_eq!(late, "cannot connect to backend: timed out");
         let silent = refused(|| async {
             let (ours, theirs) = tokio::io::duplex(1000);
-            // It is never read.
+            // Never read.
             std::mem::forget(theirs);
             Ok(ours)
         });

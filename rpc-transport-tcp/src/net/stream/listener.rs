@@ -13,35 +13,35 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::accepted::bootstrap;
 
-/// What accepted streams are called in the log.
+/// The name of accepted streams in the log.
 const NAME: &str = "stream";
 
-/// Serves the byte streams that the program gives it: TLS streams, virtual sockets, pipes in
-/// memory.
+/// A listener that serves the program's byte streams: TLS streams, virtual sockets, in-memory
+/// pipes.
 ///
-/// Connections over them report the transport `stream`. `TcpStream`s and `UnixStream`s of tokio's
-/// are served as TCP and Unix sockets, as fast as those of a listener.
+/// Its connections report the transport `stream`. tokio's `TcpStream`s and `UnixStream`s become TCP
+/// and Unix connections, as fast as those of a listener.
 ///
-/// A stream is read and written from several tasks, one at a time, and from threads outside of a
-/// runtime if calls are made there. Each write is followed by a flush. A connection needs no
-/// memory beyond that of a connection over TCP: what waits to be written is bounded by the same
-/// limits, 4 MiB of small frames and 128 MiB of large ones. What the stream buffers comes on top;
-/// a small frame waits behind it, so that 128 KiB are better than 1 MiB.
+/// Several tasks read and write a stream, one at a time. Threads outside a runtime do so too if
+/// calls are made there. A flush follows each write. A connection needs no more memory than one
+/// over TCP: the same limits bound the bytes that wait to be written, 4 MiB of small frames and 128
+/// MiB of large ones. The stream's own buffer comes on top. A small frame waits behind it, so
+/// prefer 128 KiB to 1 MiB.
 ///
-/// When the source of streams ends, the server serves those that are open until they end, and has
-/// ended then. It can still be shut down meanwhile.
+/// When the source of streams ends, the server serves the open ones until they end, and then ends
+/// itself. It can still be shut down meanwhile.
 ///
 /// # Errors of the source
 ///
-/// An error is logged, and the next stream is asked for: at once if its kind is that of a failed
-/// handshake or a broken stream, and after 50 ms otherwise. None ends the server.
+/// The server logs an error and asks for the next stream: at once if the kind of the error suggests
+/// a failed handshake or a broken stream, otherwise after 50 ms. No error ends the server.
 pub struct StreamListener {
     streams: BoxStream<'static, io::Result<Box<dyn Bootstrap>>>,
     offers: Offers,
 }
 
 impl StreamListener {
-    /// Serves what comes out of `streams`.
+    /// Serves the streams that `streams` yields.
     pub fn new<IO, E>(streams: impl Stream<Item = Result<IO, E>> + Send + 'static) -> Self
     where
         IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -50,9 +50,10 @@ impl StreamListener {
         Self::with_peers(streams, |_| None)
     }
 
-    /// Serves what comes out of `streams`, of which `peer` tells who is at the other end. Peers
-    /// without an address have no limits for each peer: only those of the server and of a
-    /// connection hold. A `TcpStream` of tokio's has the addresses of its socket.
+    /// Serves the streams that `streams` yields. `peer` returns the address of a stream's peer.
+    ///
+    /// Peers without an address have no per-peer limits: only those of the server and of a
+    /// connection apply. tokio's `TcpStream` has its socket's addresses.
     pub fn with_peers<IO, E>(
         streams: impl Stream<Item = Result<IO, E>> + Send + 'static,
         peer: impl Fn(&IO) -> Option<SocketAddr> + Send + 'static,
@@ -62,14 +63,14 @@ impl StreamListener {
         E: Into<Box<dyn Error + Send + Sync>>,
     {
         let streams = streams.map(move |stream| {
-            let stream = stream.map_err(|error| of_one_stream(into_io_error(error.into())))?;
+            let stream = stream.map_err(|error| as_client_error(into_io_error(error.into())))?;
             let peer = peer(&stream);
             bootstrap(stream, NAME, peer)
         });
         Self { streams: streams.fuse().boxed(), offers: Offers::default() }
     }
 
-    /// Sets what the listener brings to its server.
+    /// Sets the upgrades and other protocols that the listener offers clients.
     #[must_use]
     pub fn with_offers(self, offers: Offers) -> Self {
         Self { offers, ..self }
@@ -80,8 +81,8 @@ fn into_io_error(error: Box<dyn Error + Send + Sync>) -> io::Error {
     error.downcast().map_or_else(io::Error::other, |error| *error)
 }
 
-/// Marks the errors that a single client can cause, so that the server neither waits nor ends.
-fn of_one_stream(error: io::Error) -> io::Error {
+/// Converts errors that a single client can cause, so that the server neither waits nor ends.
+fn as_client_error(error: io::Error) -> io::Error {
     use io::ErrorKind::{
         BrokenPipe, ConnectionAborted, Interrupted, InvalidData, PermissionDenied, TimedOut,
         UnexpectedEof, WouldBlock,
@@ -114,7 +115,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, Mutex};
 
-    use rpc_core::connect::ClientConfig;
+    use rpc_core::client::ClientConfig;
     use rpc_core::server::{ServerParts, ServerSettings};
     use rpc_core::{Channel, Server};
     use tokio::net::{TcpListener, TcpStream, UnixStream};
@@ -126,7 +127,7 @@ mod tests {
         ServerParts::default().build(ServerSettings::default())
     }
 
-    /// A channel over `stream`, and none once that has ended.
+    /// Returns a channel over `stream`. It makes no second connection.
     async fn channel<IO>(stream: IO) -> Channel
     where
         IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -139,7 +140,7 @@ mod tests {
         Channel::connect(connector).await.unwrap()
     }
 
-    /// What a connection between `client` and `ours` says of itself.
+    /// Returns the descriptions of both ends of a connection between `client` and `ours`.
     async fn described<IO>(client: IO, ours: IO) -> [String; 2]
     where
         IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -155,20 +156,20 @@ mod tests {
             let theirs = server.connections().remove(0);
             [ours, theirs].map(|info| format!("{} {}", info.transport, info.addresses))
         };
-        // The source has ended at once, the connection with its channel, and then the server.
+        // The source ends at once, then the connection with its channel, and then the server.
         let (served, described) = tokio::join!(serving, calling);
         served.unwrap();
         described
     }
 
     #[tokio::test]
-    async fn a_stream_is_served_to_its_end_and_then_the_server_has_ended() {
+    async fn the_server_ends_after_the_last_stream() {
         let (client, ours) = tokio::io::duplex(100);
         assert_eq!(described(client, ours).await, ["stream pipe", "stream stream to 10.0.0.1:7"]);
     }
 
     #[tokio::test]
-    async fn a_socket_is_served_as_what_it_is() {
+    async fn sockets_are_recognized() {
         let (client, ours) = UnixStream::pair().unwrap();
         assert_eq!(described(client, ours).await, ["unix pipe", "unix stream to 10.0.0.1:7"]);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_source_that_fails_without_a_break_lets_other_tasks_run() {
+    async fn a_source_that_keeps_failing_yields_to_other_tasks() {
         const ERROR_COUNT: usize = 100_000;
         let (stop, stopped) = futures::channel::oneshot::channel::<()>();
         tokio::spawn(async { stop.send(()) });
@@ -214,14 +215,14 @@ mod tests {
     }
 
     #[test]
-    fn errors_that_a_single_client_can_cause_delay_no_other() {
+    fn errors_that_one_client_causes_delay_no_other() {
         use io::ErrorKind::{BrokenPipe, ConnectionAborted, InvalidData, OutOfMemory};
         for (kind, expected) in [
             (BrokenPipe, ConnectionAborted),
             (InvalidData, ConnectionAborted),
             (OutOfMemory, OutOfMemory),
         ] {
-            let error = of_one_stream(into_io_error(io::Error::new(kind, "why").into()));
+            let error = as_client_error(into_io_error(io::Error::new(kind, "why").into()));
             assert_eq!((error.kind(), error.to_string().as_str()), (expected, "why"));
         }
         assert_eq!(into_io_error("why".into()).to_string(), "why");

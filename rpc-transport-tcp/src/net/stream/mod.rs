@@ -1,10 +1,9 @@
 //! Byte streams that the program makes itself: anything that tokio can read and write.
 //!
-//! The driver (`transport`) reads and writes a socket without waiting, from senders' tasks too, and
-//! asks the socket when to try again. A stream has only polls, which keep a waker.
-//! `polled` makes a [`Socket`](crate::connection::socket::Socket) of one: every poll of the stream
-//! gets the same waker, which belongs to no task, and `readiness` records what it says for the
-//! connection's task.
+//! The driver (`transport`) reads and writes a socket without waiting, also from senders' tasks,
+//! and asks the socket when to try again. A stream only has polls, which keep a waker. `polled`
+//! turns a stream into a [`Socket`](crate::connection::socket::Socket): it polls the stream with a
+//! waker that belongs to no task, and `readiness` records the wake-ups for the connection's task.
 
 mod accepted;
 #[cfg(test)]

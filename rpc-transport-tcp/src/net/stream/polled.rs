@@ -1,8 +1,8 @@
-//! A stream with polls as a socket that can be tried.
+//! A polled stream in the form of a socket with attempts.
 //!
-//! It keeps no bytes: what a read brings goes to where the driver wants it, and what a write does
-//! not take stays in the driver's queue. So a stream costs a connection no memory beyond what any
-//! socket does, and what the stream itself buffers.
+//! It buffers nothing. A read goes directly to the driver's memory, and unwritten bytes stay in the
+//! driver's queue. A stream therefore costs a connection no memory beyond that of any socket and
+//! its own buffer.
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -19,41 +19,41 @@ use tokio::task::coop::unconstrained;
 use super::readiness::{Direction, Readiness};
 use crate::connection::socket::{Moved, Socket};
 
-/// A stream, and when it can be tried.
+/// A stream and its readiness.
 pub(crate) struct PolledStream<IO> {
     /// Held while the stream is polled, never while waiting.
     halves: Mutex<Halves<IO>>,
     readiness: Arc<Readiness>,
-    /// The waker that `readiness` is.
+    /// The waker that forwards to `readiness`.
     waker: Waker,
 }
 
-/// The stream with what it still owes.
+/// The stream and its pending work.
 struct Halves<IO> {
-    /// Gone when the connection has ended: only then does the peer hear of it.
+    /// Taken when the connection ends. Only dropping the stream closes it for the peer.
     stream: Option<IO>,
     reading: Reading,
-    /// Whether something was written that the stream may still hold.
+    /// True if the stream may still buffer written bytes.
     is_flush_owed: bool,
 }
 
-/// How reading stands.
+/// The state of reading.
 enum Reading {
     Open,
     Ended,
-    /// It failed behind bytes that came with the same attempt.
+    /// Failed after the same attempt had read bytes.
     Failed(io::Error),
 }
 
-/// What a poll of several buffers did.
+/// The result of polling with several buffers.
 struct Polled {
     len: usize,
-    /// Whether the stream has less, or takes less, than there was to move.
+    /// True if the stream had fewer bytes, or accepted fewer, than requested.
     is_refused: bool,
 }
 
 impl Polled {
-    /// What an attempt makes of it: refused without a byte, it has failed.
+    /// Converts to the result of an attempt. A refusal without a byte is an error.
     fn moved(self) -> io::Result<Moved> {
         match self {
             Self { len: 0, is_refused: true } => Err(io::ErrorKind::WouldBlock.into()),
@@ -71,11 +71,11 @@ impl<IO> PolledStream<IO> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Halves<IO>> {
-        // A stream that panicked answers for its own state.
+        // A stream that panicked is responsible for its own state.
         self.halves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The stream, for its only owner.
+    /// Returns the stream to its only owner.
     fn stream_mut(&mut self) -> io::Result<Pin<&mut IO>>
     where
         IO: Unpin,
@@ -95,6 +95,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Halves<IO> {
         cx: &mut Context<'_>,
         buffers: &mut [IoSliceMut<'_>],
     ) -> io::Result<Polled> {
+        // The last attempt moved bytes and then failed. It reported the bytes, so this one reports
+        // the failure.
         match std::mem::replace(&mut self.reading, Reading::Open) {
             Reading::Open => {}
             Reading::Ended => {
@@ -118,6 +120,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Halves<IO> {
                     self.reading = Reading::Ended;
                     break;
                 }
+                // A short read ends the attempt. The next one finds out if there is more.
                 Poll::Ready(Ok(())) => {
                     len += to.filled().len();
                     if to.remaining() > 0 {
@@ -129,8 +132,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Halves<IO> {
         Ok(Polled { len, is_refused: false })
     }
 
-    /// Writes and, if anything was written, flushes: a stream that gathers, as TLS streams do,
-    /// would keep it otherwise.
+    /// Writes, then flushes if any bytes were written. A buffering stream, such as TLS, would hold
+    /// them back otherwise.
     fn poll_write(&mut self, cx: &mut Context<'_>, buffers: &[IoSlice<'_>]) -> io::Result<Polled> {
         let stream = self.stream.as_mut().ok_or_else(ended)?;
         let mut polled = write_all(stream, cx, buffers)?;
@@ -139,7 +142,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Halves<IO> {
         Ok(polled)
     }
 
-    /// Flushes what is owed.
+    /// Flushes written bytes, if there are any.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let stream = self.stream.as_mut().ok_or_else(ended)?;
         if self.is_flush_owed {
@@ -155,7 +158,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Halves<IO> {
     }
 }
 
-/// Writes until the stream takes less than a buffer.
+/// Writes until the stream accepts less than a whole buffer.
 fn write_all<IO: AsyncWrite + Unpin>(
     stream: &mut IO,
     cx: &mut Context<'_>,
@@ -172,6 +175,7 @@ fn write_all<IO: AsyncWrite + Unpin>(
         let all = len + buffer.len();
         let so_far = written(len, polled, buffer.len())?;
         len = so_far.len;
+        // After a short write, the next buffer has to wait. It would overtake the rest of this one.
         if so_far.is_refused || len < all {
             return Ok(so_far);
         }
@@ -179,11 +183,11 @@ fn write_all<IO: AsyncWrite + Unpin>(
     Ok(Polled { len, is_refused: false })
 }
 
-/// How far a write is that had written `before` bytes, and was polled for up to `max` more.
+/// Evaluates a poll for up to `max` bytes, after `before` bytes were written.
 fn written(before: usize, polled: Poll<usize>, max: usize) -> io::Result<Polled> {
     match polled {
         Poll::Pending => Ok(Polled { len: before, is_refused: true }),
-        // It would take nothing for ever.
+        // A stream that accepts nothing now would do so forever.
         Poll::Ready(0) => Err(io::ErrorKind::WriteZero.into()),
         Poll::Ready(len) if len > max => {
             Err(io::Error::other("the stream says that it wrote more than it was given"))
@@ -195,14 +199,14 @@ fn written(before: usize, polled: Poll<usize>, max: usize) -> io::Result<Polled>
 impl<IO: AsyncRead + AsyncWrite + Send + Unpin + 'static> Socket for PolledStream<IO> {
     const NAME: &'static str = "stream";
     const WAKES: bool = true;
-    // It may lead to another host.
+    // The stream may lead to another host.
     const CARRIES_COMPRESSED: bool = true;
 
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.readiness.poll(Direction::Read, cx).map(Ok)
     }
 
-    /// Also waits until what was written is flushed.
+    /// Also waits until written bytes are flushed.
     fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_attempts(cx, Halves::poll_flush)
     }
@@ -217,7 +221,7 @@ impl<IO: AsyncRead + AsyncWrite + Send + Unpin + 'static> Socket for PolledStrea
         self.attempt(Direction::Write, |cx| halves.poll_write(cx, buffers))
     }
 
-    /// A stream cannot be asked; it says when something may have come.
+    /// A stream has no way to ask, so this reports if data may have arrived.
     fn has_unread(&self) -> bool {
         self.readiness.is_ready(Direction::Read)
     }
@@ -228,13 +232,13 @@ impl<IO: AsyncRead + AsyncWrite + Send + Unpin + 'static> Socket for PolledStrea
 
     fn end(&self) {
         let stream = self.lock().stream.take();
-        // Dropping it may wake tasks, which must not happen under the lock.
+        // Dropping the stream may wake tasks. Their wakers must not run under the lock.
         drop(stream);
     }
 }
 
 impl<IO> PolledStream<IO> {
-    /// Attempts what concerns writing, once when it may succeed, and again after each refusal.
+    /// Polls a write-side operation when it may succeed, and again after each refusal.
     fn poll_attempts(
         &self,
         cx: &mut Context<'_>,
@@ -242,6 +246,8 @@ impl<IO> PolledStream<IO> {
     ) -> Poll<io::Result<()>> {
         loop {
             ready!(self.readiness.poll(Direction::Write, cx));
+            // The lock order is stream, then readiness: a stream may wake within its poll, and its
+            // waker locks the readiness.
             let mut halves = self.lock();
             let polled = self.readiness.attempt(
                 Direction::Write,
@@ -268,12 +274,12 @@ impl<IO> PolledStream<IO> {
         polled?.moved()
     }
 
-    /// Polls the stream with its own waker. A stream that panics has failed, and its connection
-    /// with it.
+    /// Polls the stream with its own waker. A stream that panics has failed, and so has its
+    /// connection.
     ///
-    /// The poll has no part in the budget of the task that makes it. With that used up, tokio's
-    /// streams refuse, and wake only when the thread of that task goes on with others: never, as
-    /// long as the task blocks it.
+    /// The poll does not use the task's budget. With the budget used up, tokio's streams refuse,
+    /// and their wake-up waits for the task's thread to run other tasks. If the task blocks its
+    /// thread, that never happens.
     fn poll_stream<T>(
         &self,
         poll: impl FnOnce(&mut Context<'_>) -> io::Result<T>,
@@ -284,7 +290,7 @@ impl<IO> PolledStream<IO> {
             return Err(io::Error::other("the stream panicked"));
         };
         polled.map_err(|error| match error.kind() {
-            // The driver would try again, and again.
+            // The driver would retry forever.
             io::ErrorKind::WouldBlock => {
                 io::Error::other("the stream failed with WouldBlock in place of Poll::Pending")
             }

@@ -1,4 +1,4 @@
-//! Connections over streams with bad manners: no byte is lost or moved, and nothing hangs.
+//! Connections over badly behaved streams: no byte is lost or reordered, and nothing hangs.
 
 use std::io;
 use std::pin::Pin;
@@ -26,17 +26,17 @@ use crate::codec::record::{RECORD_HEADER_LEN, SINGLE_LEN_MAX};
 use crate::connection::transport::SocketTransport;
 use crate::send::frame::LARGE_BYTES_MAX;
 
-/// Far more than anything here takes.
+/// Far longer than anything here takes.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What an end of a connection hears.
+/// An event at one end of a connection.
 #[derive(Debug)]
 enum Heard {
     Frame(Bytes),
     Closed(CloseReason),
 }
 
-/// Passes on what it hears.
+/// A handler that forwards its events.
 #[derive(Debug)]
 struct Ear(mpsc::UnboundedSender<Heard>);
 
@@ -64,7 +64,7 @@ impl Handler for Ear {
     }
 }
 
-/// An end of a connection.
+/// One end of a connection.
 struct End<IO> {
     transport: Arc<SocketTransport<PolledStream<IO>>>,
     heard: mpsc::UnboundedReceiver<Heard>,
@@ -87,7 +87,7 @@ impl<IO: AsyncRead + AsyncWrite + Send + Unpin + 'static> End<IO> {
         heard.expect("nothing hangs").expect("the connection tells its end")
     }
 
-    /// Receives all `expected` frames: those of each kind, small or large, in their order.
+    /// Receives all `expected` frames. Small frames and large frames each keep their order.
     async fn receive(&mut self, expected: &[Bytes]) {
         let mut received = Vec::new();
         while received.len() < expected.len() {
@@ -100,7 +100,7 @@ impl<IO: AsyncRead + AsyncWrite + Send + Unpin + 'static> End<IO> {
             frames.iter().filter(|frame| frame.len() <= SINGLE_LEN_MAX).cloned().collect()
         };
         assert!(small(&received) == small(expected), "small frames keep their order");
-        // Large ones take turns, and end as their lengths have it.
+        // Large frames take turns, so their lengths decide which one ends first.
         received.sort();
         let mut expected = expected.to_vec();
         expected.sort();
@@ -108,7 +108,7 @@ impl<IO: AsyncRead + AsyncWrite + Send + Unpin + 'static> End<IO> {
     }
 }
 
-/// A frame of its own bytes.
+/// Returns a frame of unique bytes.
 fn frame(seed: u64, len: usize) -> Bytes {
     let numbers = (seed << 32..).flat_map(|number: u64| number.wrapping_mul(0x9e37).to_le_bytes());
     numbers.take(len).collect()
@@ -127,14 +127,14 @@ fn manners() -> impl Strategy<Value = Manners> {
     let deeds = prop::collection::vec(deed(), 0..7);
     (deeds, any::<bool>(), prop_oneof![Just(0), 1..5000_usize]).prop_map(
         |(mut deeds, is_vectored, gathered_max)| {
-            // It gets on somehow.
+            // At least one reaction makes progress.
             deeds.push(Deed::Move(20_000));
             Manners { deeds, is_vectored, gathered_max }
         },
     )
 }
 
-/// Lengths of frames, small ones mostly.
+/// Returns lengths of frames, most of them short.
 fn lens() -> impl Strategy<Value = Vec<usize>> {
     let len = prop_oneof![
         6 => HEADER_LEN..300,
@@ -144,7 +144,7 @@ fn lens() -> impl Strategy<Value = Vec<usize>> {
     prop::collection::vec(len, 1..10)
 }
 
-/// Sends frames of these lengths both ways at once.
+/// Sends frames of these lengths in both directions at once.
 async fn exchange(
     [one, other]: [DuplexStream; 2],
     [our_manners, their_manners]: [Manners; 2],
@@ -165,7 +165,7 @@ async fn exchange(
     tokio::time::timeout(LIMIT, sending).await.expect("nothing hangs");
     other.receive(&ours).await;
     one.receive(&theirs).await;
-    // What was sent before the end comes before it.
+    // Frames sent before the end arrive before it.
     let last = frame(7, 1000);
     one.send(&last).await.unwrap();
     one.transport.close();
@@ -189,7 +189,7 @@ proptest! {
         let runtime = runtime.worker_threads(thread_count).enable_time().build().unwrap();
         runtime.block_on(async {
             let (one, other) = tokio::io::duplex(capacity);
-            // A pipe that holds little is slow.
+            // A small pipe is slow.
             let len_max = HEADER_LEN + 200 * capacity;
             let lens: Vec<_> = lens.iter().map(|len| (*len).min(len_max)).collect();
             exchange([one, other], manners, &lens).await;
@@ -198,7 +198,7 @@ proptest! {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_of_single_bytes_that_refuses_every_other_poll_gets_through() {
+async fn single_bytes_between_refusals_get_through() {
     let deeds = vec![Deed::Refuse, Deed::Move(1)];
     for gathered_max in [0, 10] {
         let manners = Manners { deeds: deeds.clone(), is_vectored: true, gathered_max };
@@ -239,7 +239,7 @@ async fn many_senders_share_a_stream() {
     assert!(received == expected);
 }
 
-/// A frame that is given up while it is written.
+/// A frame that withdraws while it is being written.
 struct GivenUp;
 
 impl WriteHead for GivenUp {
@@ -249,10 +249,10 @@ impl WriteHead for GivenUp {
 }
 
 #[tokio::test]
-async fn a_frame_that_withdraws_itself_is_not_sent_and_gives_its_room_back() {
+async fn a_withdrawn_frame_is_not_sent_and_frees_its_room() {
     let (one, other) = tokio::io::duplex(1 << 20);
     let (one, mut other) = (End::start(one), End::start(other));
-    // More of them than there is room for at a time.
+    // More frames than there is room for at a time.
     for len in [SINGLE_LEN_MAX, LARGE_BYTES_MAX / 2, 2 * LARGE_BYTES_MAX] {
         for _ in 0..100 {
             let sent = one.transport.try_send(OutFrame::new(len, None, &mut GivenUp));
@@ -267,7 +267,7 @@ async fn a_frame_that_withdraws_itself_is_not_sent_and_gives_its_room_back() {
 }
 
 #[tokio::test]
-async fn a_peer_that_does_not_read_is_owed_no_more_than_the_bounds() {
+async fn a_peer_that_does_not_read_is_owed_a_bounded_amount() {
     let (one, other) = tokio::io::duplex(1000);
     let mut one = End::start(one);
     let mut other = other;
@@ -279,7 +279,7 @@ async fn a_peer_that_does_not_read_is_owed_no_more_than_the_bounds() {
     let max = crate::send::queue::SMALL_BYTES_MAX + 2 * SINGLE_LEN_MAX;
     assert!((1..=max).contains(&taken), "{taken} bytes, where {max} are the most");
     assert!(!one.transport.is_flushed());
-    // Once it reads, senders go on, and everything comes.
+    // Once the peer reads, senders continue and everything arrives.
     let reader = tokio::spawn(async move {
         let mut received = Vec::new();
         other.read_to_end(&mut received).await.unwrap();
@@ -294,13 +294,13 @@ async fn a_peer_that_does_not_read_is_owed_no_more_than_the_bounds() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_stream_is_told_with_its_reason() {
+async fn the_end_of_a_stream_is_reported_with_its_reason() {
     // Between frames.
     let (one, other) = tokio::io::duplex(1000);
     let mut one = End::start(one);
     drop(other);
     assert!(matches!(one.next().await, Heard::Closed(CloseReason::Peer)));
-    // In the midst of one.
+    // Inside a frame.
     let (one, mut other) = tokio::io::duplex(1000);
     let mut one = End::start(one);
     other.write_all(&[0; 3]).await.unwrap();
@@ -309,9 +309,9 @@ async fn the_end_of_a_stream_is_told_with_its_reason() {
     assert!(reason.contains("inside a frame"), "{reason}");
 }
 
-/// Dropped by its connection, the stream is closed: the peer need not wait for handles to go.
+/// The connection drops the stream, so the peer need not wait for handles.
 #[tokio::test]
-async fn a_connection_that_is_aborted_drops_its_stream() {
+async fn an_aborted_connection_drops_its_stream() {
     let (one, mut other) = tokio::io::duplex(1000);
     let mut one = End::start(one);
     one.transport.abort(CloseReason::Failed("enough".into()));
@@ -319,20 +319,20 @@ async fn a_connection_that_is_aborted_drops_its_stream() {
     assert_eq!(other.read(&mut [0; 10]).await.unwrap(), 0);
 }
 
-/// How a stream fails, or breaks the rules of tokio's traits.
+/// A stream's failure, or its violation of tokio's traits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
-    /// It has written more than it was given.
+    /// Reports more written bytes than it was given.
     WritesMore,
-    /// It fails with the error that stands for a refusal elsewhere, and wakes no task.
+    /// Fails with `WouldBlock` instead of returning `Pending`, and wakes no task.
     WouldBlock,
-    /// It panics.
+    /// Panics.
     Panic,
-    /// It takes bytes, and cannot flush them in the end. That is no breach.
+    /// Accepts bytes but fails to flush them. This violates nothing.
     NoFlush,
 }
 
-/// A stream that does so in one direction, and is silent in the other.
+/// A stream with a fault in one direction that stays silent in the other.
 struct Faulty {
     fault: Fault,
     is_reading: bool,
@@ -392,7 +392,7 @@ impl AsyncWrite for Faulty {
     }
 }
 
-/// How a connection over such a stream ends.
+/// Returns the reason with which a connection over a faulty stream ends.
 async fn end_over(fault: Fault, is_reading: bool) -> String {
     let mut one = End::start(Faulty { fault, is_reading, poll_count: 0, flush_count: 0 });
     if !is_reading {
@@ -405,7 +405,7 @@ async fn end_over(fault: Fault, is_reading: bool) -> String {
 }
 
 #[tokio::test]
-async fn a_stream_that_writes_more_than_it_was_given_has_failed() {
+async fn a_stream_that_overreports_writes_has_failed() {
     let reason = end_over(Fault::WritesMore, false).await;
     assert!(reason.contains("more than it was given"), "{reason}");
 }
@@ -427,27 +427,27 @@ async fn a_stream_that_panics_has_failed() {
 }
 
 #[tokio::test]
-async fn a_flush_that_fails_later_is_told_with_its_reason() {
+async fn a_late_flush_failure_is_reported_with_its_reason() {
     assert_eq!(end_over(Fault::NoFlush, false).await, "the far end is gone");
 }
 
-/// The sender finds its frame written by another, and that one's flush under way.
+/// Another task has written the sender's frame and is flushing it.
 #[tokio::test]
-async fn a_sender_that_comes_late_leaves_the_flush_to_the_connections_task() {
+async fn a_late_sender_leaves_the_flush_to_the_driver() {
     let manners = Manners { deeds: vec![Deed::Move(1000)], is_vectored: true, gathered_max: 1000 };
     let (one, other) = tokio::io::duplex(10);
     let (one, mut other) = (End::start(Awkward::new(one, manners)), End::start(other));
     let sent = frame(1, 100);
     one.send(&sent).await.unwrap();
-    // What `push` does for a frame that another has taken up in between.
+    // The behavior of `push` for a frame that another task has taken in the meantime.
     one.transport.shared.push(|_| true).unwrap();
     other.receive(&[sent]).await;
 }
 
-/// tokio's streams refuse a task that has used up its budget, and the wake comes when its thread
-/// goes on with another task.
+/// tokio's streams refuse a task that has used up its budget, and wake it when its thread runs
+/// another task.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_sent_does_not_wait_for_a_sender_that_blocks_its_thread() {
+async fn sent_frames_leave_although_the_sender_blocks() {
     let (one, mut other) = tokio::io::duplex(1 << 20);
     let one = End::start(one);
     let transport = Arc::clone(&one.transport);
@@ -460,7 +460,7 @@ async fn what_was_sent_does_not_wait_for_a_sender_that_blocks_its_thread() {
     });
     let mut received = vec![0; 200 * (RECORD_HEADER_LEN + 100)];
     other.read_exact(&mut received).await.unwrap();
-    // The sender has panicked if that took too long.
+    // The sender has panicked if this took too long.
     let _ = release.send(());
     sender.await.unwrap();
 }

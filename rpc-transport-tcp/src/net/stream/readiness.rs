@@ -1,12 +1,12 @@
-//! When an attempt to read or to write a stream may succeed.
+//! Readiness of a stream for reads and writes.
 //!
-//! A poll of a stream keeps the waker that it was given last. Were that the waker of whichever task
-//! polls, an attempt from a sender's task would replace the waker of the connection's task, which
-//! would then sleep for ever. So all polls of a stream get one waker, that of its [`Readiness`],
-//! which knows the task that waits.
+//! A stream keeps only the waker of its last poll. If each task polled with its own waker, an
+//! attempt from a sender's task would replace the waker of the connection's task, which would then
+//! sleep forever. All polls of a stream therefore use one waker, its [`Readiness`], which knows the
+//! waiting task.
 //!
-//! A wake makes both directions ready. A TLS stream may have to write in order to read, and its
-//! reading then waits in the same place as its writing.
+//! A wake-up makes both directions ready. A TLS stream may have to write in order to read, and its
+//! reads then wait in the same slot as its writes.
 //!
 //! ```text
 //!            attempt refused           task waits            wake
@@ -16,31 +16,31 @@
 //!     └──────────────────────── Woken
 //! ```
 //!
-//! `Woken` is a wake that came before the task waited. It makes the task wait once all the same,
-//! and wakes it at once: a stream that lets others run first refuses, and wakes in the same poll.
-//! A task that tried again without a break would do so for ever.
+//! `Woken` is a wake-up that arrived before the task waited. The task still waits once, and is
+//! woken at once: a cooperative stream refuses and wakes within the same poll, and a task that
+//! retried without a pause would spin forever.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// One of the directions of a stream.
+/// A direction of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Direction {
     Read,
     Write,
 }
 
-/// What is known of a direction; the module's doc has the transitions.
+/// The state of one direction. The module documents the transitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum State {
     /// An attempt may succeed.
     #[default]
     Ready,
-    /// The last attempt was refused, or is under way.
+    /// The last attempt was refused, or is running.
     Refused,
-    /// The task waits for a wake.
+    /// The task waits for a wake-up.
     Waiting,
-    /// A wake came, and the task has not waited for it.
+    /// A wake-up arrived, and the task has not waited for it.
     Woken,
 }
 
@@ -61,25 +61,28 @@ impl Inner {
     }
 }
 
-/// Readiness of both directions of a stream. It is the waker that the stream is polled with.
+/// The readiness of both directions of a stream, and the waker that the stream is polled with.
 #[derive(Debug, Default)]
 pub(super) struct Readiness(Mutex<Inner>);
 
 impl Readiness {
-    /// Locked for a few instructions at a time, and never while a stream is polled: a stream may
-    /// wake from within a poll.
+    /// Held for a few instructions at a time, and never while a stream is polled: a stream may wake
+    /// within its poll.
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // No code between lock and unlock can leave the states half-changed.
+        // No code between lock and unlock can leave the states half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Attempts something that may be refused. A wake meanwhile counts as one after the refusal.
+    /// Attempts an operation that may be refused. A wake-up during the attempt counts as one after
+    /// the refusal.
     pub(super) fn attempt<T>(
         &self,
         direction: Direction,
         poll: impl FnOnce() -> T,
         is_refused: impl FnOnce(&T) -> bool,
     ) -> T {
+        // Refused before the poll, not after it: a wake-up within the poll would otherwise find
+        // `Ready` and be lost.
         let before = std::mem::replace(self.lock().state(direction), State::Refused);
         let outcome = poll();
         if is_refused(&outcome) {
@@ -87,8 +90,8 @@ impl Readiness {
         }
         let mut inner = self.lock();
         let since = std::mem::replace(inner.state(direction), State::Ready);
-        // The task waits because of an earlier attempt. The stream may have forgotten the waker of
-        // that one, now that another has succeeded.
+        // The task waits for an earlier attempt. This success may have made the stream forget that
+        // attempt's waker, so nothing else would wake the task.
         if before == State::Waiting || since == State::Waiting {
             let task = inner.task.take();
             drop(inner);
@@ -97,13 +100,16 @@ impl Readiness {
         outcome
     }
 
-    /// Waits until an attempt may succeed. One task at a time can wait, for both directions.
+    /// Waits until an attempt may succeed. Only one task can wait at a time, for both directions
+    /// together.
     pub(super) fn poll(&self, direction: Direction, cx: &mut Context<'_>) -> Poll<()> {
         let mut inner = self.lock();
         let state = inner.state(direction);
         match *state {
             State::Ready => return Poll::Ready(()),
             State::Refused | State::Waiting => *state = State::Waiting,
+            // Lets other tasks run once, even though the stream is ready. See the module's
+            // documentation.
             State::Woken => {
                 *state = State::Ready;
                 cx.waker().wake_by_ref();
@@ -116,7 +122,7 @@ impl Readiness {
         Poll::Pending
     }
 
-    /// Whether an attempt may succeed now.
+    /// Returns true if an attempt may succeed now.
     pub(super) fn is_ready(&self, direction: Direction) -> bool {
         matches!(self.lock().state(direction), State::Ready | State::Woken)
     }
@@ -137,6 +143,7 @@ impl Wake for Readiness {
                 State::Ready | State::Woken => {}
             }
         }
+        // Wakes after the lock is released. A waker may run code that takes this lock again.
         let task = inner.task.take();
         drop(inner);
         task.into_iter().for_each(Waker::wake);
@@ -150,7 +157,7 @@ mod tests {
     use super::Direction::{Read, Write};
     use super::*;
 
-    /// A task that counts how often it is woken.
+    /// A task that counts its wake-ups.
     #[derive(Default)]
     struct Task(AtomicUsize);
 
@@ -174,12 +181,12 @@ mod tests {
         readiness.attempt(direction, || {}, |()| false);
     }
 
-    /// What an attempt comes to that is refused, and woken in the same poll.
+    /// Makes an attempt that is refused and woken within the same poll.
     fn refuse_and_wake(readiness: &Arc<Readiness>, direction: Direction) {
         readiness.attempt(direction, || readiness.wake_by_ref(), |()| true);
     }
 
-    /// Polls until ready, as often as the task is woken; whether it became ready.
+    /// Polls as often as the task is woken. Returns true if it became ready.
     fn run(readiness: &Readiness, direction: Direction, task: &Arc<Task>) -> bool {
         let waker = Waker::from(Arc::clone(task));
         let mut cx = Context::from_waker(&waker);
@@ -217,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_wakes_as_it_refuses_lets_the_task_go_each_time() {
+    fn a_wake_within_a_refusal_yields_each_time() {
         let (readiness, task) = (Arc::new(Readiness::default()), Arc::new(Task::default()));
         let waker = Waker::from(Arc::clone(&task));
         let mut cx = Context::from_waker(&waker);
@@ -243,11 +250,11 @@ mod tests {
     }
 
     #[test]
-    fn attempts_of_others_neither_lose_nor_replace_the_task_that_waits() {
+    fn other_attempts_neither_lose_nor_replace_the_waiter() {
         let (readiness, task) = (Arc::new(Readiness::default()), Arc::new(Task::default()));
         refuse(&readiness, Write);
         assert!(!run(&readiness, Write, &task));
-        // A sender is refused too; then the stream has room.
+        // A sender is refused, too. Then the stream has room.
         refuse(&readiness, Write);
         readiness.wake_by_ref();
         assert!(task.take_wakes() > 0);

@@ -1,4 +1,4 @@
-//! The window over paths of any length, and single steps of it.
+//! The window over paths of any length, and its single steps.
 
 use std::collections::VecDeque;
 
@@ -6,12 +6,12 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A path to a peer that reads whatever arrives, and says so at once.
+/// A path to a peer that reads everything as it arrives and acknowledges it at once.
 struct Path {
     bytes_per_us: u64,
     one_way: Duration,
     now: Instant,
-    /// When all that was sent will have left.
+    /// Time at which the path will have carried everything sent so far.
     idle_at: Instant,
     sent: u64,
     acks: VecDeque<(Instant, u64)>,
@@ -29,8 +29,8 @@ impl Path {
         Self { bytes_per_us, one_way, now, idle_at: now, sent: 0, acks, window }
     }
 
-    /// Sends as much as may be for a while, small frames beside it; the bytes a microsecond
-    /// that were read, and the most that waited for the path at a time.
+    /// Sends as much as possible for `time`, next to small frames. Returns the bytes read per
+    /// microsecond and the maximum queue on the path.
     fn run(&mut self, time: Duration) -> (u64, u64) {
         let (end, acked_before, mut queued_max) = (self.now + time, self.window.acked, 0);
         while self.now < end {
@@ -66,7 +66,7 @@ fn a_long_path_is_filled() {
 }
 
 #[test]
-fn on_a_short_path_little_waits() {
+fn a_short_path_queues_little() {
     let mut path = Path::new(1000, Duration::from_micros(10));
     let (rate, queued_max) = path.run(Duration::from_secs(30));
     assert!(rate > 850, "{rate} bytes a microsecond of 1000");
@@ -84,7 +84,7 @@ fn a_path_that_becomes_longer_is_filled_again() {
 }
 
 #[test]
-fn without_small_frames_no_ack_is_wanted_and_no_chunk_waits() {
+fn without_small_frames_no_ack_is_requested() {
     let (mut window, now) = (SendWindow::default(), Instant::now());
     window.handle_sent(1 << 30, now);
     assert!(window.may_send(now) && !window.is_paced());
@@ -103,7 +103,7 @@ fn without_small_frames_no_ack_is_wanted_and_no_chunk_waits() {
     assert!(window.sent >= (1 << 30) + PACED_BYTES);
 }
 
-/// A window of `len` bytes that has its RTT, of 1 ms, measured at `now`.
+/// Returns a window of `len` bytes whose RTT of 1 ms was measured at `now`.
 fn measured(len: u64, now: Instant) -> SendWindow {
     let mut window = SendWindow {
         len,
@@ -136,15 +136,15 @@ fn a_window_is_full_at_its_length() {
 }
 
 #[test]
-fn a_window_is_twice_what_is_acknowledged_in_an_rtt() {
+fn a_window_is_twice_the_bytes_acknowledged_per_rtt() {
     let (chunk, now) = (PACED_LEN as u64, Instant::now());
-    // 4 chunks in twice the minimum RTT: 2 are the BDP, and 4 the window.
+    // 4 chunks in twice the minimum RTT: the BDP is 2, and the window 4.
     let mut window = measured(4 * chunk, now);
     (0..4).for_each(|_| window.handle_sent(PACED_LEN, now));
     assert_eq!(window.probe.as_ref().map(|probe| (probe.end, probe.is_full)), Some((chunk, true)));
     window.handle_ack(4 * chunk, now + 2 * MILLISECOND).unwrap();
     assert_eq!((window.len(), window.rtt), (4 * chunk, Some(MILLISECOND)));
-    // In one RTT they are the BDP, and a shorter trip is the minimum from then on.
+    // In one RTT they are the BDP. A shorter trip becomes the minimum.
     let now = now + 10 * MILLISECOND;
     (0..4).for_each(|_| window.handle_sent(PACED_LEN, now));
     window.handle_ack(8 * chunk, now + MILLISECOND / 2).unwrap();
@@ -152,7 +152,7 @@ fn a_window_is_twice_what_is_acknowledged_in_an_rtt() {
 }
 
 #[test]
-fn a_full_window_that_is_too_long_shrinks_by_an_eighth_and_another_does_not() {
+fn only_a_full_window_shrinks() {
     let (chunk, now) = (PACED_LEN as u64, Instant::now());
     let mut window = measured(8 * chunk, now);
     (0..8).for_each(|_| window.handle_sent(PACED_LEN, now));
@@ -179,7 +179,7 @@ fn a_window_has_bounds() {
 }
 
 #[test]
-fn the_rtt_is_measured_by_so_many_short_chunks_alone_and_again_after_a_while() {
+fn the_rtt_is_measured_by_short_lone_chunks() {
     let mut now = Instant::now();
     let mut window = SendWindow::default();
     window.handle_small();
@@ -209,7 +209,7 @@ fn the_rtt_is_measured_by_so_many_short_chunks_alone_and_again_after_a_while() {
 }
 
 #[test]
-fn chunks_that_are_not_alone_count_no_sample_and_unpaced_ones_are_no_probe() {
+fn only_lone_paced_chunks_measure_the_rtt() {
     let now = Instant::now();
     let mut window = measured(8 * PACED_LEN as u64, now);
     window.handle_sent(PACED_LEN, now);
@@ -230,7 +230,7 @@ fn chunks_that_are_not_alone_count_no_sample_and_unpaced_ones_are_no_probe() {
 }
 
 #[test]
-fn acks_say_something_new_and_nothing_that_was_not_sent() {
+fn acks_must_bring_news_and_match_sent_bytes() {
     let now = Instant::now();
     let mut window = measured(WINDOW_MIN, now);
     window.handle_sent(100, now);
@@ -243,7 +243,7 @@ fn acks_say_something_new_and_nothing_that_was_not_sent() {
 }
 
 #[test]
-fn chunks_are_paced_for_so_many_bytes() {
+fn pacing_ends_after_its_bytes() {
     let now = Instant::now();
     let mut window = SendWindow::default();
     window.handle_small();
@@ -257,7 +257,7 @@ fn chunks_are_paced_for_so_many_bytes() {
 enum Step {
     Small,
     Send(usize),
-    /// An ack for so many of 100 parts of what is unread.
+    /// An ack for this percentage of the unread bytes.
     Ack(u64),
     Wait(Duration),
 }
@@ -273,7 +273,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn a_sender_that_may_not_send_is_owed_an_ack(
+    fn a_sender_that_must_wait_is_owed_an_ack(
         steps in prop::collection::vec(step(), 0..400),
     ) {
         let (mut window, mut now) = (SendWindow::default(), Instant::now());

@@ -1,5 +1,5 @@
-//! The queue against a model: senders, the connection's task, a socket and a peer, whose steps
-//! interleave as the property test draws them.
+//! The queue against a model: senders, the connection's task, a socket and a peer. The property
+//! test interleaves their steps.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,27 +15,27 @@ use super::*;
 use crate::codec::record::{FRAME_LEN_LEN, RECORD_HEADER_LEN, RecordHeader, RecordKind};
 use crate::send::frame::{FrameBuffer, LargeShare};
 
-/// The budget for large frames, which has to be whole again in the end.
+/// The budget for large frames, which must be whole again at the end.
 const BUDGET: usize = 1 << 30;
 
 #[derive(Debug, Clone)]
 enum Step {
     Small(usize),
-    /// The lengths of the head and of the tail.
+    /// A large frame with a head and a tail of these lengths.
     Large(usize, usize),
     Ack,
     Cork,
     Uncork,
-    /// A delivery has woken so many tasks.
+    /// A delivery has woken this many tasks.
     Woken(u64),
     /// Cancels the call of one of the large frames.
     Abandon(usize),
-    /// One of the senders goes on.
+    /// One of the senders makes a step.
     Sender(usize),
     Driver,
-    /// The peer's kernel takes so much.
+    /// The peer's kernel accepts this many bytes.
     Take(usize),
-    /// The peer acknowledges all that it has read.
+    /// The peer acknowledges everything that it has read.
     PeerAck,
     Wait(Duration),
     Drain,
@@ -60,7 +60,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the connection's task waits for, as in `drive_writes`.
+/// The state of the connection's task, as in `drive_writes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Driver {
     Asleep,
@@ -70,17 +70,17 @@ enum Driver {
     Over,
 }
 
-/// What the peer has read.
+/// The bytes that the peer has read.
 #[derive(Default)]
 struct Peer {
     unparsed: Vec<u8>,
     small: Vec<u64>,
-    /// The frame and what is missing of it, by transfer.
+    /// The frame and its missing bytes, by transfer.
     transfers: HashMap<u32, (u64, usize)>,
     large: Vec<u64>,
     acks: Vec<u64>,
     chunk_bytes: u64,
-    /// Where the last chunk ends that wants an ack.
+    /// End of the last chunk that wants an ack.
     wanted: u64,
     acked: u64,
 }
@@ -302,7 +302,7 @@ impl Model {
         match self.driver {
             Driver::Over => {}
             Driver::Asleep => {
-                // A task that is taken over looks without being told, too.
+                // A task that takes over also looks without a notification.
                 self.is_driver_told = false;
                 self.look();
             }
@@ -339,7 +339,7 @@ impl Model {
         };
     }
 
-    /// Asks what is next, and writes once; false when the pass is over.
+    /// Asks for the next step, and writes once. Returns false if the pass is over.
     fn write(&mut self, pass: &mut Pass) -> bool {
         let now = self.now;
         let is_held_back = self.queue.window.is_owed_ack() && !self.queue.is_draining();
@@ -366,7 +366,7 @@ impl Model {
         true
     }
 
-    /// What is queued has a party that writes it.
+    /// Checks that queued frames have a party that writes them.
     fn check(&self) {
         let is_over = self.queue.is_over();
         if !self.senders.is_empty() || self.is_corked || is_over || self.driver == Driver::Writing {
@@ -393,7 +393,7 @@ impl Model {
         }
     }
 
-    /// Lets all go on until nothing is left to do.
+    /// Runs every party until nothing is left to do.
     fn settle(&mut self) {
         self.uncork();
         for _ in 0..10_000 {
@@ -413,7 +413,7 @@ impl Model {
         panic!("it does not come to rest");
     }
 
-    /// Nothing is held any more.
+    /// Checks that nothing is held any more.
     fn check_freed(&self) {
         assert_eq!(self.queue.small_bytes(), 0);
         assert!(!self.queue.is_busy());

@@ -1,4 +1,4 @@
-//! What single steps of the queue do.
+//! Single steps of the queue.
 
 use rpc_core::pool::Pool;
 use rpc_core::wire::{FrameHeader, FrameKind, HEADER_LEN};
@@ -25,7 +25,7 @@ fn a_corked_queue_gathers_within_bounds() {
 }
 
 #[test]
-fn after_many_wake_ups_senders_leave_writing_to_the_driver() {
+fn after_many_wake_ups_senders_defer_to_the_driver() {
     let mut queue = SendQueue::default();
     queue.set_woken(DEFERRED_COUNT_MIN - 1);
     assert!(push(&mut queue, 100) && !queue.takes_deferral());
@@ -48,7 +48,7 @@ fn after_many_wake_ups_senders_leave_writing_to_the_driver() {
 }
 
 #[test]
-fn no_task_writes_to_a_full_socket_and_small_frames_go_between_turns() {
+fn only_small_frames_pass_between_turns() {
     let turn = Turn::Driver(Blocked::SocketFull);
     let mut queue = SendQueue { turn, ..SendQueue::default() };
     assert!(!push(&mut queue, 100));
@@ -58,7 +58,7 @@ fn no_task_writes_to_a_full_socket_and_small_frames_go_between_turns() {
 }
 
 #[test]
-fn no_more_calls_are_remembered_than_a_bound_and_none_twice() {
+fn remembered_calls_are_bounded_and_unique() {
     let mut queue = SendQueue::default();
     queue.abandon(1);
     assert_eq!(queue.abandoned, [0_u64; 0], "nothing is queued");
@@ -73,7 +73,7 @@ fn no_more_calls_are_remembered_than_a_bound_and_none_twice() {
 }
 
 #[test]
-fn headers_take_their_place_up_to_a_bound() {
+fn control_frames_wait_up_to_a_bound() {
     let mut queue = SendQueue::default();
     while queue.has_room() {
         let _ = push(&mut queue, SINGLE_LEN_MAX);
@@ -89,7 +89,7 @@ fn headers_take_their_place_up_to_a_bound() {
 }
 
 #[test]
-fn a_chunk_is_over_when_all_of_it_is_written() {
+fn a_chunk_ends_when_all_of_it_is_written() {
     let (mut queue, mut scheduler) = (SendQueue::default(), WriteScheduler::default());
     let mut pass = Pass::new(Writer::Sender);
     let memory = Pool::new(0).take(3 * CHUNK_LEN_MIN);
@@ -106,7 +106,7 @@ fn a_chunk_is_over_when_all_of_it_is_written() {
 }
 
 #[test]
-fn room_is_what_is_neither_queued_nor_staged() {
+fn queued_and_staged_frames_take_room() {
     let (mut queue, mut scheduler) = (SendQueue::default(), WriteScheduler::default());
     while queue.has_room() {
         let _ = push(&mut queue, SINGLE_LEN_MAX);
@@ -127,7 +127,7 @@ fn room_is_what_is_neither_queued_nor_staged() {
     assert!(!queue.takes_waiters(), "they are told once");
 }
 
-/// A large frame of `len` bytes, of that call.
+/// Returns a large frame of `len` bytes that belongs to `call`.
 fn large(call: u64, len: usize) -> Frame {
     let mut memory = Pool::new(0).take(RECORD_HEADER_LEN + len);
     let header = FrameHeader::bare(FrameKind::Request, call).to_bytes();
@@ -135,7 +135,7 @@ fn large(call: u64, len: usize) -> Frame {
     Frame::Large(LargeFrame::new(memory, bytes::Bytes::new(), LargeShare::unlimited()))
 }
 
-/// A queue with what a pass needs.
+/// A queue with the state of a pass.
 #[derive(Default)]
 struct Writing {
     queue: SendQueue,
@@ -148,7 +148,7 @@ impl Writing {
         self.queue.next(&mut self.scheduler, pass, || now)
     }
 
-    /// Writes all that is staged.
+    /// Writes everything that is staged.
     fn write(&mut self) -> usize {
         let len = self.scheduler.slices().iter().map(|slice| slice.len()).sum();
         self.scheduler.advance(len);
@@ -157,7 +157,7 @@ impl Writing {
 }
 
 #[test]
-fn a_large_frame_is_its_senders_only_while_no_other_task_has_the_turn() {
+fn a_sender_writes_its_large_frame_only_if_no_task_does() {
     let queue = |turn, cork| SendQueue { turn, cork, ..SendQueue::default() };
     let corked = Cork::In { frame_count: 0 };
     assert!(queue(Turn::Idle, Cork::Out).push(large(1, 100), 100));
@@ -169,7 +169,7 @@ fn a_large_frame_is_its_senders_only_while_no_other_task_has_the_turn() {
 }
 
 #[test]
-fn small_frames_and_acks_wait_for_a_full_socket_and_for_the_cork() {
+fn small_frames_wait_for_a_full_socket_and_the_cork() {
     let corked = Cork::In { frame_count: 0 };
     for (turn, cork, expected) in [
         (Turn::Idle, Cork::Out, true),
@@ -188,7 +188,7 @@ fn small_frames_and_acks_wait_for_a_full_socket_and_for_the_cork() {
 }
 
 #[test]
-fn a_cork_that_is_lifted_lets_out_what_is_not_the_drivers() {
+fn uncorking_writes_all_but_the_drivers_frames() {
     let queue = |turn| SendQueue { turn, ..SendQueue::default() };
     let with_ack = |turn| SendQueue { ack: Some(1), ..queue(turn) };
     let with_small = |turn| {
@@ -258,7 +258,7 @@ fn a_full_socket_is_left_to_the_driver() {
 }
 
 #[test]
-fn what_a_full_socket_leaves_is_counted_as_memory_until_it_is_written() {
+fn the_backlog_of_a_full_socket_is_charged() {
     let mut writing = Writing::default();
     writing.queue.count_backlog(&MemoryShare::of_budget(1 << 20));
     let _ = push(&mut writing.queue, 100);
@@ -278,7 +278,7 @@ fn what_a_full_socket_leaves_is_counted_as_memory_until_it_is_written() {
     assert_eq!(writing.write(), 240);
     assert_eq!(writing.next(&mut pass), Next::Done);
     assert_eq!(writing.queue.backlog.len(), 0);
-    // Closed, nothing is left.
+    // Closing leaves nothing.
     let _ = push(&mut writing.queue, 100);
     writing.queue.turn = Turn::Driver(Blocked::SocketFull);
     let _ = push(&mut writing.queue, 100);
@@ -288,7 +288,7 @@ fn what_a_full_socket_leaves_is_counted_as_memory_until_it_is_written() {
 }
 
 #[test]
-fn chunks_are_paced_from_the_first_small_frame_beside_them() {
+fn chunks_are_paced_from_the_first_small_frame_on() {
     let mut writing = Writing::default();
     let mut pass = Pass::new(Writer::Driver);
     let _ = push(&mut writing.queue, 100);
@@ -305,7 +305,7 @@ fn chunks_are_paced_from_the_first_small_frame_beside_them() {
 }
 
 #[test]
-fn large_frames_of_cancelled_calls_are_not_sent_unless_they_have_begun() {
+fn unbegun_large_frames_of_cancelled_calls_are_dropped() {
     let mut writing = Writing::default();
     let mut pass = Pass::new(Writer::Driver);
     for call in [1, 2] {
@@ -323,7 +323,7 @@ fn large_frames_of_cancelled_calls_are_not_sent_unless_they_have_begun() {
 }
 
 #[test]
-fn a_peer_that_leaves_exactly_the_bound_has_not_flooded() {
+fn a_backlog_at_the_bound_is_not_a_flood() {
     let mut queue = SendQueue::default();
     let record = vec![0; SINGLE_LEN_MAX];
     (0..FLOOD_BYTES_MAX / record.len()).for_each(|_| assert!(queue.push_bytes(&record)));
@@ -334,7 +334,7 @@ fn a_peer_that_leaves_exactly_the_bound_has_not_flooded() {
 }
 
 #[test]
-fn a_queue_that_drains_writes_what_it_has_and_waits_for_no_ack() {
+fn a_draining_queue_writes_its_frames_without_acks() {
     let mut writing = Writing::default();
     assert!(!writing.queue.is_draining() && !writing.queue.is_over());
     let _ = writing.queue.push(large(1, 300_000), 300_000);

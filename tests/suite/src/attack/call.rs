@@ -24,24 +24,24 @@ const CALLS_EACH: usize = 2;
 const CALL_PAUSE: Duration = Duration::from_millis(4);
 const NEWCOMER_PAUSE: Duration = Duration::from_millis(50);
 
-/// What a newcomer may take to connect and to be answered: an attack has to be over within the
-/// period that shows it.
+/// Maximum time for a newcomer to connect and be answered. An attack must be over within the period
+/// that shows it.
 const NEWCOMER_LIMIT: Duration = Duration::from_secs(3);
 
 const PAYLOAD_LEN: usize = 256;
 
-/// What a client calls, and under which rules.
+/// A client's calls and their rules.
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
 pub struct CallPlan {
     /// Host and port of the honest server.
     authority: String,
-    /// How long nothing may come in before a ping, in milliseconds; twice as long for its answer.
+    /// Silence before a ping, in milliseconds. The answer may take twice as long.
     #[arg(long)]
     keepalive_ms: Option<u64>,
-    /// What a call may take, in milliseconds.
+    /// Timeout of a call, in milliseconds.
     #[arg(long, default_value_t = 10_000)]
     deadline_ms: u64,
-    /// What exposes the client to a hostile server, once it is told to begin.
+    /// Exposure to a hostile server, which begins on command.
     #[arg(long, value_enum)]
     exposure: Option<Exposure>,
     /// Host and port of the hostile server.
@@ -79,7 +79,7 @@ pub fn call(runtime: &Handle, plan: &CallPlan) -> Result<(), AttackError> {
         settings,
         tally: tally.clone(),
     });
-    answer_until_end(|words| match words {
+    answer_until_end(|text| match text {
         CUT => line(&tally.lock().cut(Instant::now())),
         EXPOSE => {
             if let Some(exposed) = exposed.take() {

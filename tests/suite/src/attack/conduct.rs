@@ -13,7 +13,7 @@ use super::scale::Scale;
 use crate::conductor::process::{Process, ProcessLog};
 use crate::conductor::watchdog::Watchdog;
 
-/// What a client needs until its first calls are over.
+/// Time that a client needs for its first calls.
 const WARM_UP: Duration = Duration::from_millis(300);
 
 /// Between two looks at an attack.
@@ -26,13 +26,13 @@ const SENDING_LIMIT: Duration = Duration::from_secs(60);
 /// machine: more than any row asks for in its full form.
 const CEILING_KIB: u64 = 6 << 20;
 
-/// How long the handler blocks, and the callers' limits: the short form has keepalive find the
-/// server gone within the block, as the defaults do within 35 s.
+/// Time that the handler blocks, short and full form, in milliseconds. In the short form keepalive
+/// finds the server gone within the block; with the defaults that takes 35 s.
 const BLOCK_MS: (u64, u64) = (4000, 35_000);
 const SHORT_KEEPALIVE_MS: &str = "500";
 const BLOCKED_DEADLINE_MS: (&str, &str) = ("2000", "10000");
 
-/// How long an attack goes on once everything has been sent, in seconds.
+/// Returns the time in seconds for which an attack goes on after everything has been sent.
 fn hold(scene: Scene, scale: Scale) -> Duration {
     let (quick, full) = match scene {
         // Longer than a newcomer waits.
@@ -62,7 +62,7 @@ struct Stage {
     authority: String,
 }
 
-/// Which of the processes is attacked.
+/// The attacked process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Victim {
     Server,
@@ -210,7 +210,7 @@ impl Stage {
         }
     }
 
-    /// What the hostile peer has done; where there is none, nothing, and that is done.
+    /// Returns the deeds of the hostile peer. Without one there are none, and they are done.
     fn deeds(&mut self) -> Result<Deeds, AttackError> {
         match &mut self.hostile {
             Some(hostile) => ask("hostile peer", hostile, REPORT),

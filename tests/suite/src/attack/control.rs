@@ -23,9 +23,9 @@ pub(super) fn line(message: &impl Serialize) -> Result<String, AttackError> {
     Ok(serde_json::to_string(message).map_err(io::Error::other)?)
 }
 
-/// What a role says that was asked something else than its questions.
-pub(super) fn misunderstood(words: &str) -> AttackError {
-    AttackError::Words { role: "conductor", words: words.to_owned() }
+/// Makes the error of a role that received an unknown command.
+pub(super) fn misunderstood(text: &str) -> AttackError {
+    AttackError::Unexpected { role: "conductor", line: text.to_owned() }
 }
 
 /// Logs to the standard error, which the conductor reads, as most programs do: without colours.

@@ -15,12 +15,12 @@ pub enum AttackError {
     #[error("there is no row `{0}`; `farcall-attack list` names them")]
     NoSuchRow(String),
     /// A process of ours said something that is none of its messages.
-    #[error("the {role} said `{words}`")]
-    Words {
-        /// What it was to do.
+    #[error("the {role} said `{line}`")]
+    Unexpected {
+        /// Role of the process.
         role: &'static str,
-        /// What it said.
-        words: String,
+        /// Line that it printed.
+        line: String,
     },
     /// A file of `/proc` lacks a value.
     #[error("{file} has no {what}")]

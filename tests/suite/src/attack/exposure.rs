@@ -1,4 +1,4 @@
-//! What a client does that a hostile server, or a handler that blocks, can make dear.
+//! Behavior of a client that a hostile server, or a blocking handler, can make expensive.
 
 use std::io;
 use std::time::Duration;
@@ -25,10 +25,10 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// Between two connections that are made for one call each.
 const CONNECTION_PAUSE: Duration = Duration::from_millis(100);
 
-/// What a call may take.
+/// Timeout of a call.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What a client does.
+/// A client's behavior.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Exposure {
     /// Makes calls, one after the other, over one channel.
@@ -37,9 +37,9 @@ pub enum Exposure {
     Connections,
     /// Begins a download, reads one message, and then nothing more.
     Download,
-    /// As `Calls`, over HTTP/2.
+    /// `Calls` over HTTP/2.
     GrpcCalls,
-    /// As `GrpcCalls`, where each call has to end with the status of a proxy's page.
+    /// `GrpcCalls` where each call must end with the status of a proxy's page.
     Proxy,
     /// Makes a channel to the targets of a service that a name server tells, and one call.
     Targets,

@@ -1,4 +1,4 @@
-//! Whether a row held: what was measured against what it may cost.
+//! Judges a row: the measured costs against its bounds.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use super::message::{Deeds, Standing, Summary};
 use super::row::{Bounds, Row, Scene};
 use super::scale::Scale;
 
-/// How much longer than without the attack honest calls may take: 99 of 100 of them so many times
-/// as long, and in any case a second. On a busy machine that is no measurement; it is the bound
-/// beyond which honest callers would not speak of service.
+/// Maximum slowdown of honest calls under attack: the factor at the 99th percentile; up to a second
+/// is always allowed. On a busy machine that is no measurement. Beyond this bound honest callers
+/// would not speak of service.
 const SLOWER_MAX: u64 = 50;
 const SLOW_US: u64 = 1_000_000;
 
 /// The calls that an honest client has to make in each period. Its tasks make hundreds.
 const CALLS_MIN: u64 = 10;
 
-/// What was measured of a row.
+/// The measurements of a row.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Observed {
     /// Honest calls before the attack, during it, and after the attacker has gone.
@@ -28,9 +28,9 @@ pub(super) struct Observed {
     /// The processor time that the attack cost the victim, honest calls not counted.
     pub(super) cpu: Duration,
     pub(super) deeds: Deeds,
-    /// How often the victim tried to connect to its hostile server.
+    /// Number of the victim's attempts to connect to its hostile server.
     pub(super) attempts: Option<u64>,
-    /// What the server says of itself at the end of the attack.
+    /// The server's own state at the end of the attack.
     pub(super) standing: Standing,
     pub(super) log: LogFindings,
     /// Why the attack was cut short.
@@ -87,16 +87,14 @@ fn honest_calls(observed: &Observed) -> Vec<String> {
     ];
     for (when, summary) in periods {
         let Summary { calls, errors, newcomers, newcomer_errors, .. } = *summary;
-        let words = summary.first_error.as_deref().unwrap_or("no words");
+        let text = summary.first_error.as_deref().unwrap_or("no words");
         if errors > 0 {
-            complaints.push(format!(
-                "{errors} of {} honest calls failed {when}: {words}",
-                calls + errors
-            ));
+            complaints
+                .push(format!("{errors} of {} honest calls failed {when}: {text}", calls + errors));
         }
         if newcomer_errors > 0 {
             let all = newcomers + newcomer_errors;
-            complaints.push(format!("{newcomer_errors} of {all} newcomers failed {when}: {words}"));
+            complaints.push(format!("{newcomer_errors} of {all} newcomers failed {when}: {text}"));
         }
         if calls < CALLS_MIN {
             complaints.push(format!("only {calls} honest calls were answered {when}"));
@@ -187,7 +185,7 @@ mod tests {
         }
     }
 
-    /// What is wrong with a good row after this has been done to it.
+    /// Returns the complaints about a good row after this change.
     fn complaints(change: impl FnOnce(&mut Observed)) -> Vec<String> {
         let mut observed = good();
         change(&mut observed);
@@ -217,15 +215,15 @@ mod tests {
             (|it| it.log.lines = 101, "has 101 lines, and 100 at most"),
             (|it| it.cut_short = Some("ceiling".to_owned()), "ceiling"),
         ];
-        for (change, words) in changes {
+        for (change, text) in changes {
             let complaints = complaints(change);
             assert_eq!(complaints.len(), 1, "{complaints:?}");
-            assert!(complaints[0].contains(words), "{complaints:?} has no `{words}`");
+            assert!(complaints[0].contains(text), "{complaints:?} has no `{text}`");
         }
     }
 
     #[test]
-    fn connections_that_only_the_full_form_waits_for_may_be_open_in_the_short_one() {
+    fn the_short_form_allows_connections_left_open() {
         let mut observed = good();
         observed.deeds.closed = 0;
         assert!(judge(&ROW, Scale::Quick, &observed).is_empty());

@@ -1,5 +1,5 @@
-//! What a victim's log must not hold: a terminal's control characters, lines that a peer made up,
-//! and lines without an end.
+//! Finds forbidden text in a victim's log: a terminal's control characters, lines that a peer
+//! forged, and lines without an end.
 
 /// The mark that hostile peers put behind the line breaks of their names and reasons.
 pub(super) const FORGED: &str = "FORGED-LINE";
@@ -13,7 +13,7 @@ pub(super) const LINE_LEN_MAX: usize = 4 << 10;
 /// each of its calls has a limit for each, and makes 50.
 pub(super) const LINES_MAX: usize = 100;
 
-/// What is to be said of a log.
+/// The findings in a log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct LogFindings {
     pub(super) lines: usize,

@@ -10,12 +10,12 @@ use super::table::{Heading, LEGEND, Line};
 use super::{AttackError, Scale};
 use crate::conductor::watchdog::Watchdog;
 
-/// Which rows are shown, and how much of each.
+/// The rows to show, and their scale.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
     /// Their names; all when there are none, or all that the short form has.
     pub rows: Vec<String>,
-    /// How much of each.
+    /// Scale of each.
     pub scale: Scale,
 }
 

@@ -1,4 +1,4 @@
-//! What the kernel counts of a victim: memory and processor time, and connections that failed.
+//! The kernel's figures of a victim: memory, processor time, and failed connections.
 
 use std::fs;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::AttackError;
 /// that Linux runs on today (`USER_HZ`).
 const TICK: Duration = Duration::from_millis(10);
 
-/// What a process has and has used.
+/// The resources of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Usage {
     /// Resident memory.
@@ -40,8 +40,8 @@ pub(super) fn reset_peak(process: u32) -> Result<(), AttackError> {
     Ok(fs::write(format!("/proc/{process}/clear_refs"), "5")?)
 }
 
-/// How many connections of this host could not be made so far, to whatever address: the kernel
-/// counts no others where no socket listens. Other programs' count too, which bounds allow for.
+/// Returns the number of this host's failed connections so far, to any address: the kernel counts
+/// no finer where no socket listens. Those of other programs count, too, and bounds allow for them.
 pub(super) fn failed_connections() -> Result<u64, AttackError> {
     Ok(protocol_counter(ProtocolTable::Snmp, "Tcp", "AttemptFails")?)
 }

@@ -1,4 +1,4 @@
-//! What the processes of a row tell its conductor, a line of JSON each.
+//! Messages from the processes of a row to its conductor: one JSON value a line.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -15,16 +15,16 @@ pub(super) const EXPOSE: &str = "expose";
 /// Asks a server or a hostile peer for its counts.
 pub(super) const REPORT: &str = "report";
 
-/// What an honest client saw in a period.
+/// An honest client's summary of a period.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Summary {
     /// Calls over connections that were there before, and that have been answered.
     pub(super) calls: u64,
     /// Those that failed.
     pub(super) errors: u64,
-    /// How the first of all that failed did, newcomers' included.
+    /// The first failure, newcomers' included.
     pub(super) first_error: Option<String>,
-    /// How long calls took, in microseconds. A call that still waits counts with its age.
+    /// Latency of calls in microseconds. A call that still waits counts with its age.
     pub(super) p50_us: u64,
     pub(super) p99_us: u64,
     pub(super) max_us: u64,
@@ -38,14 +38,14 @@ pub(super) struct Summary {
     pub(super) exposed_errors: u64,
 }
 
-/// What a server says of itself.
+/// A server's own state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Standing {
     pub(super) connections: u64,
     pub(super) calls_in_flight: u64,
 }
 
-/// What a hostile peer has done.
+/// The deeds of a hostile peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Deeds {
     /// Connections that it has opened, or that a hostile server has accepted.
@@ -54,23 +54,23 @@ pub(super) struct Deeds {
     pub(super) closed: u64,
     /// Bytes that it has written.
     pub(super) sent: u64,
-    /// Whether it has sent everything that it has to send.
+    /// Set when it has sent everything.
     pub(super) is_done: bool,
 }
 
 /// Reads what a process said.
 pub(super) fn read<T: DeserializeOwned>(role: &'static str, line: &str) -> Result<T, AttackError> {
-    let words = |_| AttackError::Words { role, words: line.to_owned() };
-    serde_json::from_str(line).map_err(words)
+    let text = |_| AttackError::Unexpected { role, line: line.to_owned() };
+    serde_json::from_str(line).map_err(text)
 }
 
 /// Asks a process for its message.
 pub(super) fn ask<T: DeserializeOwned>(
     role: &'static str,
     process: &mut Process,
-    words: &str,
+    text: &str,
 ) -> Result<T, AttackError> {
-    read(role, &process.ask(words)?)
+    read(role, &process.ask(text)?)
 }
 
 #[cfg(test)]

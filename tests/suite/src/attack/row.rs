@@ -1,4 +1,4 @@
-//! What a row is: the attacker, its victim, and what the attack may cost the victim.
+//! A row: the attacker, its victim, and the bounds on the victim's cost.
 
 use super::Scale;
 use super::hostile::{Assault, Trap};
@@ -7,14 +7,14 @@ use super::hostile::{Assault, Trap};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) name: &'static str,
-    /// What the hostile peer does, in a line.
+    /// Behavior of the hostile peer, in one line.
     pub(super) what: &'static str,
     pub(super) scene: Scene,
     pub(super) bounds: Bounds,
     pub(super) quick: Quick,
 }
 
-/// Whether the short form, which every build runs, has a row.
+/// The row's presence in the short form, which every build runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Quick {
     Shown,
@@ -41,28 +41,29 @@ pub(super) enum Rules {
     /// The defaults in the full form. In the short form so many connections at a time, since
     /// 10,000 take too long to open.
     FewConnections(u32),
-    /// So much memory for all clients, in MiB: a quarter of a large machine is more than the short
-    /// form could fill.
+    /// Memory for all clients, in MiB. The default, a quarter of a large machine, is more than the
+    /// short form could fill.
     Memory(u64),
 }
 
-/// What a row may cost. On all of them: honest calls do not fail, honest newcomers connect, and the
-/// victim's log holds what [`super::log_text`] allows.
+/// The bounds of a row. In all rows honest calls do not fail, honest newcomers connect, and the
+/// victim's log holds only what [`super::log_text`] allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bounds {
-    /// How much more resident memory the victim may have at any time than before, in MiB.
+    /// Maximum growth of the victim's resident memory at any time, in MiB.
     pub(super) growth_mib: u64,
     /// The processor time that the attack may cost the victim, in nanoseconds per byte sent.
     pub(super) cpu_ns_per_byte: Option<u64>,
-    /// How often the victim may connect to its hostile server, short and full form.
+    /// Maximum number of the victim's attempts to connect to its hostile server, short and full
+    /// form.
     pub(super) attempts: Option<(u64, u64)>,
-    /// Which of the hostile connections the victim has to close.
+    /// Hostile connections that the victim must close.
     pub(super) closed: Closed,
-    /// Where the figures come from.
+    /// Source of the figures.
     pub(super) why: &'static str,
 }
 
-/// Which hostile connections the victim has to close.
+/// The hostile connections that the victim must close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Closed {
     /// It may keep them all.
@@ -74,7 +75,7 @@ pub(super) enum Closed {
 }
 
 impl Closed {
-    /// Whether it has to close them all.
+    /// Returns true if it must close all of them.
     pub(super) fn is_due(self, scale: Scale) -> bool {
         match self {
             Self::Any => false,

@@ -11,7 +11,7 @@ const fn server(assault: Assault) -> Scene {
     Scene::Server(assault, Rules::Default)
 }
 
-/// What a victim may grow by that need not keep anything.
+/// Bounds of a victim that need not keep anything.
 const NOTHING_KEPT: Bounds = Bounds {
     growth_mib: 16,
     cpu_ns_per_byte: None,
@@ -20,7 +20,7 @@ const NOTHING_KEPT: Bounds = Bounds {
     why: "the peer makes the victim keep nothing: 16 MiB for the allocator",
 };
 
-/// What a client may do to a server that is not there, or not for long.
+/// Bounds of a client whose server is not there, or not for long.
 const BACKED_OFF: Bounds = Bounds {
     attempts: Some((7, 14)),
     why: "gRPC's backoff: 1 s, then 1.6 times as much each time, a fifth more or less by chance: \

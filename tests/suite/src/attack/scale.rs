@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 
-/// How much of an attack is shown.
+/// The scale of an attack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Scale {
     /// A few seconds a row, for every build.

@@ -13,7 +13,7 @@ use crate::proto::probe_rpc::ProbeService;
 use crate::{Failure, Probe, SharedSettings};
 use farcall_probe::relay::relay;
 
-/// What differs from the default rules.
+/// Rules that differ from the defaults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::Args)]
 pub struct ServePlan {
     /// The most connections at a time.
@@ -22,10 +22,10 @@ pub struct ServePlan {
     /// The most memory that clients can make the server keep, in MiB.
     #[arg(long)]
     memory_mib: Option<u64>,
-    /// How long nothing may come in before a ping, in milliseconds; twice as long for its answer.
+    /// Silence before a ping, in milliseconds. The answer may take twice as long.
     #[arg(long)]
     keepalive_ms: Option<u64>,
-    /// How long the handler of `Relay.Ask` blocks its thread, in milliseconds.
+    /// Time that the handler of `Relay.Ask` blocks its thread, in milliseconds.
     #[arg(long, default_value_t = 0)]
     block_ms: u64,
 }
@@ -64,7 +64,7 @@ pub fn serve(runtime: &Handle, plan: &ServePlan) -> Result<(), AttackError> {
     let listener = runtime.block_on(server.bind("auto://127.0.0.1:0")).map_err(Failure::from)?;
     println!("{}", listener.local_address().to_string().replacen("auto://", "", 1));
     runtime.spawn(listener.serve());
-    answer_until_end(|words| match words {
+    answer_until_end(|text| match text {
         REPORT => {
             let connections = server.connections();
             let in_flight = connections.iter().map(|it| it.calls_in_flight as u64);

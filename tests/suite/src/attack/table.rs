@@ -77,7 +77,7 @@ impl fmt::Display for Line<'_> {
     }
 }
 
-/// What the columns mean.
+/// Legend of the columns.
 pub(super) const LEGEND: &str = "\
 calls: honest calls answered during the attack; errors: of those and of newcomers, after it too;
 new: new honest connections; p99: without the attack > with it; memory: the victim's, before >
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_stand_below_their_names_and_complaints_below_their_row() {
+    fn columns_align_and_complaints_follow_their_row() {
         let observed = Observed::default();
         let complaints = ["it grew".to_owned()];
         let line = Line {

@@ -14,7 +14,7 @@ const SAMPLES_MAX: usize = 1 << 20;
 /// The longest text of an error that is kept.
 const ERROR_LEN_MAX: usize = 300;
 
-/// Which calls a call belongs to.
+/// The group that a call is counted in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Group {
     /// Over a connection that was there before.
@@ -79,7 +79,7 @@ impl Tally {
         }
     }
 
-    /// What has happened since the last cut, or since the beginning.
+    /// Returns the events since the last cut, or since the beginning.
     pub(super) fn cut(&mut self, now: Instant) -> Summary {
         let mut durations = std::mem::take(&mut self.durations);
         durations.extend(self.waiting.values().map(|began| now.saturating_duration_since(*began)));

@@ -1,4 +1,4 @@
-//! What handlers can know of their call and of its connection.
+//! The context of a handler: its call and its connection.
 
 use std::sync::Arc;
 

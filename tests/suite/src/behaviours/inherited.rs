@@ -15,7 +15,7 @@ use farcall_probe::relay::relay;
 use farcall_probe::watch::Event;
 
 const HOUR: Duration = Duration::from_secs(3600);
-/// What was left of the deadlines along the way.
+/// The remaining time of the deadlines along the way.
 #[derive(Debug)]
 struct Left {
     /// In the handler between the two servers.

@@ -23,7 +23,7 @@ pub(super) fn no() -> Status {
     Status::permission_denied("as it was asked to be")
 }
 
-/// What the behaviours' interceptors do.
+/// The interceptor of the behaviours.
 fn intercept(mut request: Request<()>) -> Result<Request<()>, Status> {
     if request.metadata().contains_key(REFUSE) {
         return Err(no());

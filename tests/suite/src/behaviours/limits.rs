@@ -29,8 +29,8 @@ const LENS_OVER: [usize; 2] = [100_001, 5 << 20];
 #[track_caller]
 fn check_names(status: &Status, setting: &str, whose: &str) -> Result<(), Failure> {
     check_eq("the code", &status.code(), &Code::ResourceExhausted)?;
-    let words = status.message();
-    check(words.contains(setting) && words.contains(whose), "the limit's name in", words)
+    let text = status.message();
+    check(text.contains(setting) && text.contains(whose), "the limit's name in", text)
 }
 
 pub(super) async fn a_request_over_the_servers_limit_is_refused_before_it_is_sent(
@@ -67,7 +67,7 @@ pub(super) async fn a_response_over_the_clients_limit_is_refused(
     Ok(())
 }
 
-/// What a request or a response of so many bytes in each kind of call ends with: a unary call, a
+/// Returns the status of a request or response of this length in each kind of call: a unary call, a
 /// stream of responses, a stream of requests.
 async fn with_payload_of(len: usize, stub: &ProbeStub) -> Result<[Option<Status>; 3], Failure> {
     let request = || EchoRequest { payload: payload(1, len), ..Default::default() };
@@ -85,12 +85,12 @@ async fn with_payload_of(len: usize, stub: &ProbeStub) -> Result<[Option<Status>
 #[track_caller]
 fn check_limited(
     ended: [Option<Status>; 3],
-    words: [Option<(&str, &str)>; 3],
+    text: [Option<(&str, &str)>; 3],
 ) -> Result<(), Failure> {
-    for (status, words) in ended.into_iter().zip(words) {
-        match (status, words) {
+    for (status, text) in ended.into_iter().zip(text) {
+        match (status, text) {
             (Some(status), Some((setting, whose))) => check_names(&status, setting, whose)?,
-            (status, words) => check_eq("an end", &status.is_some(), &words.is_some())?,
+            (status, text) => check_eq("an end", &status.is_some(), &text.is_some())?,
         }
     }
     Ok(())
@@ -164,7 +164,7 @@ pub(super) async fn metadata_over_the_limit_is_refused_both_ways(
     echo(&stub, 1, 100).await
 }
 
-/// What a caller acts on is the code: it survives when the words do not fit.
+/// A caller acts on the code. It survives when the message does not fit.
 pub(super) async fn a_status_too_long_for_the_client_keeps_its_code(
     harness: &Harness,
 ) -> Result<(), Failure> {
@@ -175,15 +175,15 @@ pub(super) async fn a_status_too_long_for_the_client_keeps_its_code(
     let request = FailRequest { code: code.into(), message, ..Default::default() };
     let status = refused("a call that fails", stub.fail(request).await)?;
     check_eq("the code", &status.code(), &code)?;
-    let words = status.message();
-    check(words.contains("limits.max_metadata_len"), "the limit's name in", words)?;
+    let text = status.message();
+    check(text.contains("limits.max_metadata_len"), "the limit's name in", text)?;
     let request = EchoRequest { payload: payload(1, 10), ..Default::default() };
     stub.echo(request).await?;
     Ok(())
 }
 
-/// What the receiver cannot take beside the others waits with its sender, and what is longer than
-/// all that it takes at a time comes alone.
+/// Messages that the receiver cannot take beside others wait with the sender. A message longer than
+/// everything that it takes at a time comes alone.
 pub(super) async fn large_messages_beyond_what_is_received_at_a_time_wait(
     harness: &Harness,
 ) -> Result<(), Failure> {

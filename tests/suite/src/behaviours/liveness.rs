@@ -119,7 +119,7 @@ pub(super) async fn an_old_connection_is_replaced_without_an_error(
     server.within("five replacements", calling).await?
 }
 
-/// What is in flight when the connection is old goes on, on it, for as long as it takes.
+/// A call in flight when the connection reaches its age goes on there for as long as it takes.
 pub(super) async fn a_call_outlives_the_age_of_its_connection(
     harness: &Harness,
 ) -> Result<(), Failure> {

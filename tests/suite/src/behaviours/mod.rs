@@ -1,4 +1,4 @@
-//! What every transport has to show, a file a concern.
+//! The behaviours that every transport must show, one file per concern.
 
 mod blocking;
 mod cancel;

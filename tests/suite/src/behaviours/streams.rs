@@ -164,7 +164,7 @@ pub(super) async fn dropping_a_response_stream_drops_the_servers(
     echo(&stub, 1, 100).await
 }
 
-/// What is called once and then read for long needs no client meanwhile.
+/// A long stream needs no client object after its call.
 pub(super) async fn a_stream_outlives_its_client(harness: &Harness) -> Result<(), Failure> {
     let server = harness.serve_either().await?;
     let stub = server.probe().await?;
@@ -291,7 +291,7 @@ pub(super) async fn a_limit_of_one_byte_takes_empty_messages(
 
 fn check_over(status: &Status, whose: &str) -> Result<(), Failure> {
     check_eq("the code", &status.code(), &Code::ResourceExhausted)?;
-    let words = status.message();
-    let names = words.contains("limits.max_message_len") && words.contains(whose);
-    check(names, "the limit's name in", words)
+    let text = status.message();
+    let names = text.contains("limits.max_message_len") && text.contains(whose);
+    check(names, "the limit's name in", text)
 }

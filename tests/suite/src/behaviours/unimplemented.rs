@@ -1,4 +1,4 @@
-//! What a server does not have.
+//! Methods and services that a server does not have.
 
 use bytes::Bytes;
 use farcall::client::unary;

@@ -41,7 +41,7 @@ enum Role {
         /// Connections, each with a lane of its own.
         #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=32))]
         connections: u64,
-        /// What the calls are drawn from.
+        /// Seed of the calls.
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },

@@ -1,5 +1,5 @@
-//! What operators do to servers while clients call them, as `cargo xtask scenario` starts it, and
-//! the server's role of the processes that it starts itself.
+//! Servers are restarted, killed and slowed while clients call them: the program behind `cargo
+//! xtask scenario`, and the server's role of the processes that it starts.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -13,19 +13,19 @@ use tokio::runtime::Runtime;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 
-/// How much more memory than after the first half of the calls there may be at the end.
+/// Maximum memory at the end, as a multiple of that after half of the calls.
 const GROWTH_MAX: f64 = 1.5;
 
 /// Looks at what there is, over the time of connections that come and go.
 const ROUNDS: u32 = 30;
 
-/// How late anybody may be, on a machine that has other things to do.
+/// Maximum delay of any task, on a machine that has other work.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// So many complaints are told.
+/// Maximum number of complaints to print.
 const WORDS_MAX: usize = 20;
 
-/// How long one call may take; among 256 others, on a slow device.
+/// Timeout of a call, among 256 others on a slow device.
 const LIMIT: Duration = Duration::from_secs(120);
 
 #[derive(Parser)]
@@ -45,7 +45,7 @@ struct Options {
     /// Instead of so many calls over one connection: many connections for so long.
     #[arg(long, conflicts_with_all = ["calls", "in_flight"])]
     seconds: Option<u64>,
-    /// What the calls are drawn from.
+    /// Seed of the calls.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -120,7 +120,7 @@ fn come_and_go(runtime: &Runtime, path: Path, plan: ChurnPlan) -> Result<bool, F
         seen.growth_kib()
     );
     let complaints = seen.complaints();
-    complaints.iter().take(WORDS_MAX).for_each(|words| println!("FAILED: {words}"));
+    complaints.iter().take(WORDS_MAX).for_each(|text| println!("FAILED: {text}"));
     if complaints.len() > WORDS_MAX {
         println!("FAILED in {} ways", complaints.len());
     }

@@ -1,4 +1,4 @@
-//! What conducts the faults and the attacks: processes in roles of their own, and a last bound.
+//! Conducts faults and attacks: processes in roles of their own, and a last bound.
 
 pub(crate) mod process;
 pub(crate) mod watchdog;

@@ -6,10 +6,10 @@ use std::time::Duration;
 use farcall_testkit::process;
 pub(crate) use farcall_testkit::process::{ProcessError, ProcessLog, Signal, kill_all};
 
-/// What a process may take to start, and to answer.
+/// Maximum time for a process to start, and to answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
-/// What a process may take to end: a server drains for a few seconds.
+/// Maximum time for a process to end. A server drains for a few seconds.
 const END_LIMIT: Duration = Duration::from_secs(30);
 
 /// By which a server is told to end in order.
@@ -25,7 +25,7 @@ impl Process {
         Self::spawn(role, arguments, Stdio::inherit())
     }
 
-    /// As [`Process::start`], and keeps what it logs instead of showing it.
+    /// Starts a process like [`Process::start`], and keeps its log instead of showing it.
     pub(crate) fn start_logged(
         role: &str,
         arguments: &[&str],
@@ -53,8 +53,8 @@ impl Process {
     }
 
     /// Says something to it, and gives what it answers.
-    pub(crate) fn ask(&mut self, words: &str) -> Result<String, ProcessError> {
-        self.0.ask(words, ANSWER_LIMIT)
+    pub(crate) fn ask(&mut self, text: &str) -> Result<String, ProcessError> {
+        self.0.ask(text, ANSWER_LIMIT)
     }
 
     /// Kills it with SIGKILL, in the middle of its work.

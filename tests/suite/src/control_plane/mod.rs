@@ -29,7 +29,7 @@ use tonic::{Request, Response, Status, Streaming, async_trait};
 pub use resources::{Health, Service, ServiceEndpoint};
 pub use stream::Seen;
 
-/// What a control plane tells: resources by their names, by their types' URLs.
+/// The resources of a control plane, by name, by type URL.
 pub(crate) type Resources = BTreeMap<String, BTreeMap<String, Any>>;
 
 /// A control plane that is served. Dropped, it ends its streams, and then its connections.
@@ -38,12 +38,12 @@ pub struct ControlPlane {
     /// Streams end with it, and the server, too.
     resources: watch::Sender<Resources>,
     seen: Arc<Mutex<Seen>>,
-    /// Where it listens; none of a Unix socket.
+    /// Listening address. `None` for a Unix socket.
     address: Option<SocketAddr>,
     serving: JoinHandle<Result<(), tonic::transport::Error>>,
 }
 
-/// What the streams of a control plane share.
+/// The state that the streams of a control plane share.
 #[derive(Debug, Clone)]
 struct Told {
     resources: watch::Receiver<Resources>,
@@ -117,11 +117,11 @@ impl ControlPlane {
         let _ = serving.await;
     }
 
-    /// Where it listens.
+    /// Returns the listening address.
     ///
     /// # Panics
     ///
-    /// Where it listens at a Unix socket.
+    /// Panics if it listens on a Unix socket.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address.expect("it listens at a port")
@@ -139,7 +139,7 @@ impl ControlPlane {
         self.resources.send_replace(resources);
     }
 
-    /// What clients have said by now.
+    /// Returns the requests of clients so far.
     #[must_use]
     pub fn seen(&self) -> Seen {
         // It is whole between any two statements.

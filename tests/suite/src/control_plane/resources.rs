@@ -50,13 +50,13 @@ pub struct Service {
 /// A server of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServiceEndpoint {
-    /// Where it listens.
+    /// Address that it listens on.
     pub address: SocketAddr,
-    /// Whether it is to get calls.
+    /// Health, which decides whether it gets calls.
     pub health: Health,
 }
 
-/// What a control plane says of a server.
+/// A server's health by its control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Health {
     /// It serves.

@@ -12,24 +12,24 @@ use tonic::{Status, Streaming};
 
 use super::Resources;
 
-/// What clients have said.
+/// The requests of clients.
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
-    /// Who has opened a stream, one for each.
+    /// Nodes that have opened a stream, one entry for each stream.
     pub nodes: Vec<Node>,
-    /// How many responses were accepted.
+    /// Number of accepted responses.
     pub acknowledged: usize,
     /// Why responses were rejected.
     pub rejected: Vec<String>,
-    /// What clients have done that the protocol has not.
+    /// Violations of the protocol by clients.
     pub faults: Vec<String>,
 }
 
-/// What a client asks for of one type, and what it was told.
+/// A client's subscription to one type, and its last response.
 #[derive(Debug, Default)]
 struct Asked {
     names: BTreeSet<String>,
-    /// What it was sent last; none before the first response.
+    /// Resources of the last response. `None` before the first.
     sent: Option<BTreeMap<String, Any>>,
     version: u64,
     /// The version that it has accepted last.
@@ -41,7 +41,7 @@ impl Asked {
         self.sent.as_ref().map_or_else(String::new, |_| format!("nonce {}", self.version))
     }
 
-    /// What is to be told now, where that is news.
+    /// Returns the resources to send now, if they have changed.
     fn news(&mut self, all: Option<&BTreeMap<String, Any>>) -> Option<Vec<Any>> {
         let known = all.into_iter().flatten().filter(|(name, _)| self.names.contains(*name));
         let wanted: BTreeMap<_, _> = known.map(|(name, any)| (name.clone(), any.clone())).collect();

@@ -59,7 +59,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// How a call ended.
+/// The end of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum End {
     /// With the right answer.
@@ -92,10 +92,10 @@ impl End {
 /// Characters of a value that are shown.
 const SHOWN_MAX: usize = 100;
 
-/// How an answer differs from what it had to be.
+/// A difference between an answer and the expected one.
 struct WrongBytes(String);
 
-/// How a call can go wrong.
+/// A failure of a call.
 enum Wrong {
     Status(Status),
     Bytes(String),
@@ -108,8 +108,8 @@ impl From<Status> for Wrong {
 }
 
 impl From<WrongBytes> for Wrong {
-    fn from(WrongBytes(words): WrongBytes) -> Self {
-        Self::Bytes(words)
+    fn from(WrongBytes(text): WrongBytes) -> Self {
+        Self::Bytes(text)
     }
 }
 
@@ -119,7 +119,7 @@ impl From<Difference> for Wrong {
     }
 }
 
-/// What makes calls of one kind.
+/// A caller of one kind of call.
 #[derive(Debug, Clone)]
 pub(super) struct Caller {
     stub: ProbeStub,
@@ -144,7 +144,7 @@ impl Caller {
         };
         match result {
             Ok(()) => (End::Answered, None),
-            Err(Wrong::Bytes(words)) => (End::WrongBytes, Some(format!("A wrong answer: {words}"))),
+            Err(Wrong::Bytes(text)) => (End::WrongBytes, Some(format!("A wrong answer: {text}"))),
             Err(Wrong::Status(status)) => {
                 (End::of(&status), Some(format!("{:?}: {}", status.code(), status.message())))
             }

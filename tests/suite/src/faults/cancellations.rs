@@ -1,4 +1,4 @@
-//! What the lanes of a process counted of large frames whose calls were given up.
+//! The lanes' counters of large frames whose calls were cancelled.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What calls travel over: the columns of the matrix.
+//! The columns of the matrix: the transports that calls travel over.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ impl Column {
         }
     }
 
-    /// What its connections run over when nothing is wrong.
+    /// Returns the transport of its connections when nothing is wrong.
     pub(super) fn transport(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",

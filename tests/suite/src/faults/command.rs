@@ -8,16 +8,16 @@ use farcall_testkit::process::bounded::Running;
 
 use super::FaultError;
 
-/// What a program that only talks to the kernel may take. On an emulated processor, on a host that
-/// is busy otherwise, it has taken more than 10 s.
+/// Maximum time of a program that only talks to the kernel. On an emulated processor of a busy host
+/// one has taken more than 10 s.
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
 
 /// Between two looks at a process.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Runs a program to its success and gives its output.
-pub(super) fn run(words: &[&str]) -> Result<String, FaultError> {
-    Started::new(words)?.wait(LIMIT)
+pub(super) fn run(arguments: &[&str]) -> Result<String, FaultError> {
+    Started::new(arguments)?.wait(LIMIT)
 }
 
 /// A program that was started. Dropped, it is killed, which does not end one that waits in the
@@ -26,8 +26,8 @@ pub(super) fn run(words: &[&str]) -> Result<String, FaultError> {
 pub(super) struct Started(Running);
 
 impl Started {
-    pub(super) fn new(words: &[&str]) -> Result<Self, FaultError> {
-        let [program, arguments @ ..] = words else {
+    pub(super) fn new(pieces: &[&str]) -> Result<Self, FaultError> {
+        let [program, arguments @ ..] = pieces else {
             return Err(FaultError::Missing("program without a name".to_owned()));
         };
         let mut command = Command::new(program);

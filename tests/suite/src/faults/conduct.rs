@@ -18,19 +18,19 @@ use crate::conductor::watchdog::Watchdog;
 /// The bound on making a fault: a device may take two minutes to be removed.
 const FAULT_LIMIT: Duration = Duration::from_secs(240);
 
-/// How long calls go on when all is well again, so that it is seen to last.
+/// Time for which calls go on after the fault, to show that it is over.
 const LAST: Duration = Duration::from_secs(1);
 
-/// How often, while a fault is there or has just been lifted, the calls are looked at.
+/// Interval between two looks at the calls while a fault is there or has just been lifted.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What a row has shown.
+/// The result of a row.
 #[derive(Debug)]
 pub(super) struct Shown {
     pub(super) lines: Vec<(Column, Kind, Line)>,
-    /// What breaks the rules, in words.
+    /// Violations of the rules, as text.
     pub(super) complaints: Vec<String>,
-    /// What else there is to say.
+    /// Further remarks.
     pub(super) remarks: Vec<String>,
 }
 
@@ -68,7 +68,7 @@ pub(super) fn show(plan: &Plan, lab: &mut Lab, watchdog: &Watchdog) -> Result<Sh
     for column in Column::ALL {
         let rule = plan.rule(column);
         let broken = rule::complaints(&samples, column, times, rule);
-        complaints.extend(broken.into_iter().map(|words| format!("{column}, {words}")));
+        complaints.extend(broken.into_iter().map(|text| format!("{column}, {text}")));
         lines.extend(
             Kind::ALL.map(|kind| (column, kind, rule::line(&samples, column, kind, times))),
         );
@@ -78,7 +78,7 @@ pub(super) fn show(plan: &Plan, lab: &mut Lab, watchdog: &Watchdog) -> Result<Sh
         let count = moved.of(*counter);
         complaints.push(format!("{count} {counter} instead of {least}: was there a fault?"));
     }
-    remarks.extend(load.words());
+    remarks.extend(load.failures());
     watchdog.enter("the end of the row");
     drop(load);
     complaints.extend(left_over(lab, &resources, &mut remarks)?);
@@ -98,7 +98,7 @@ fn away(load: &Load) -> Vec<String> {
         .collect()
 }
 
-/// What was counted since `before`; what has to be seen gets a little more time.
+/// Returns the counts since `before`. Required counts get a little more time.
 fn counted(evidence: &[(Counter, u64)], before: &Counters) -> Result<Counters, FaultError> {
     const LIMIT: Duration = Duration::from_secs(10);
     let started = Instant::now();
@@ -135,7 +135,7 @@ fn recovered(plan: &Plan, load: &Load, times: Times, remarks: &mut Vec<String>) 
     away(load)
 }
 
-/// What the row leaves behind.
+/// Returns everything that the row leaves behind.
 fn left_over(
     lab: &mut Lab,
     before: &Resources,

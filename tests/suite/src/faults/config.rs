@@ -1,4 +1,4 @@
-//! How clients and the server of the matrix are configured, on one machine and on two.
+//! The settings of clients and servers in the matrix, on one machine and on two.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use crate::SharedSettings;
 /// The address of the first of two machines, where the server is.
 pub(super) const FAR_SERVER: &str = "10.0.2.1";
 
-/// How both sides look for a peer that is gone: found within 8 s, which is not so short that a few
-/// lost packets in a row, sent again at growing intervals, would pass for a dead peer.
+/// Keepalive of both sides. It finds a dead peer within 8 s, which is long enough that a few lost
+/// packets in a row, retransmitted at growing intervals, do not pass for one.
 const KEEPALIVE: Keepalive = Keepalive::new(Duration::from_secs(2), Duration::from_secs(4));
 
 /// The bound on a handshake, so that a silent peer does not make attempts to connect the longest
 /// calls.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// How long a queue pair waits for an acknowledgement between two emulated machines, as verbs
-/// number it: 4.096 us x 2^this, 0.5 s. Four processors that are emulated on two, or fewer, answer
-/// later than the 67 ms of the default.
+/// Acknowledgement timeout of a queue pair between two emulated machines, as verbs number it: 4.096
+/// us x 2^this, 0.5 s. Four processors emulated on two or fewer answer later than the default's 67
+/// ms.
 const PATIENT_TIMEOUT: u8 = 17;
 
 /// The longest delay between two attempts to connect: a row measures how soon calls succeed again
@@ -45,7 +45,7 @@ pub(super) fn rdma(authority: &str) -> Rdma {
     Rdma::new(rdma)
 }
 
-/// Whether a server at that address is on another machine than its clients.
+/// Returns true if a server at that address is on another machine than its clients.
 fn is_far(authority: &str) -> bool {
     authority.starts_with(&format!("{FAR_SERVER}:"))
 }

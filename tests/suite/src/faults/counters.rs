@@ -1,4 +1,4 @@
-//! What the kernel counts, which shows that a fault was really there.
+//! The kernel's counters, which prove that a fault happened.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -87,8 +87,8 @@ impl Counters {
         Counter::ALL.into_iter().map(read).collect::<Result<_, _>>().map(Self)
     }
 
-    /// What they moved by. One that is smaller than before belongs to something that was made
-    /// meanwhile.
+    /// Returns the differences. A counter that is smaller than before belongs to an object that was
+    /// made meanwhile.
     pub(super) fn since(&self, before: &Self) -> Self {
         let moved = |(&counter, &now): (&Counter, &u64)| {
             (counter, now.checked_sub(before.of(counter)).unwrap_or(now))
@@ -114,7 +114,7 @@ impl fmt::Display for Counters {
 fn emulated(field: &str) -> Result<u64, FaultError> {
     let shown = run(&["tc", "-s", "-j", "qdisc", "show"])?;
     let queues: Vec<Value> = serde_json::from_str(&shown)
-        .map_err(|_| FaultError::Words { role: "program tc", words: shown })?;
+        .map_err(|_| FaultError::Unexpected { role: "program tc", line: shown })?;
     let emulators = queues.iter().filter(|queue| queue["kind"] == "netem");
     Ok(emulators.filter_map(|queue| queue[field].as_u64()).sum())
 }

@@ -7,16 +7,16 @@ use serde_json::Value;
 use super::FaultError;
 use super::command::{LIMIT, Started, run, until};
 
-/// What may pass before everything is freed that a process had. Nothing that a lane waits for lasts
-/// longer than the minute of `rdma.release_timeout`.
+/// Maximum time until everything of a process is freed. A lane waits for nothing longer than the
+/// minute of `rdma.release_timeout`.
 const FREE_LIMIT: Duration = Duration::from_secs(90);
 
-/// What there is on all devices, kind by kind.
+/// The objects on all devices, by kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Resources(Vec<(&'static str, u64)>);
 
 impl Resources {
-    /// As the kernel counts them now.
+    /// Reads the kernel's current counts.
     pub(crate) fn read() -> Result<Self, FaultError> {
         let devices: Vec<Value> = json(&["rdma", "-j", "resource", "show"])?;
         let sum = |kind: &'static str| {
@@ -25,12 +25,12 @@ impl Resources {
         Ok(Self(["pd", "cq", "qp", "mr", "srq", "ctx"].into_iter().map(sum).collect()))
     }
 
-    /// How many there are of each kind.
+    /// Returns the number of each kind.
     pub(crate) fn into_counts(self) -> Vec<(&'static str, u64)> {
         self.0
     }
 
-    /// How many there are of a kind.
+    /// Returns the number of a kind.
     pub(super) fn of(&self, kind: &str) -> u64 {
         self.0.iter().find(|(name, _)| *name == kind).map_or(0, |(_, count)| *count)
     }
@@ -79,10 +79,10 @@ pub(super) fn queue_pairs() -> Result<Vec<(String, u64)>, FaultError> {
     Ok(pairs)
 }
 
-fn json(words: &[&str]) -> Result<Vec<Value>, FaultError> {
-    let shown = run(words)?;
+fn json(arguments: &[&str]) -> Result<Vec<Value>, FaultError> {
+    let shown = run(arguments)?;
     serde_json::from_str(&shown)
-        .map_err(|_| FaultError::Words { role: "program rdma", words: shown })
+        .map_err(|_| FaultError::Unexpected { role: "program rdma", line: shown })
 }
 
 /// A device that is made in software on a network interface.
@@ -114,7 +114,7 @@ impl Device {
     }
 
     pub(super) fn add(&self) -> Result<(), FaultError> {
-        let words = ["rdma", "link", "add", &self.name, "type", "rxe", "netdev", &self.interface];
-        run(&words).map(drop)
+        let text = ["rdma", "link", "add", &self.name, "type", "rxe", "netdev", &self.interface];
+        run(&text).map(drop)
     }
 }

@@ -26,7 +26,7 @@ pub enum FaultError {
     /// Something did not happen within its bound.
     #[error("{what} did not happen within {seconds} s")]
     Hung {
-        /// What was waited for.
+        /// The event that was awaited.
         what: String,
         /// The bound in seconds.
         seconds: u64,
@@ -34,16 +34,16 @@ pub enum FaultError {
     /// A process of ours ended by itself.
     #[error("the {role} ended by itself")]
     Ended {
-        /// What it was to do.
+        /// Role of the process.
         role: &'static str,
     },
     /// A process of ours said something that is none of its messages.
-    #[error("the {role} said `{words}`")]
-    Words {
-        /// What it was to do.
+    #[error("the {role} said `{line}`")]
+    Unexpected {
+        /// Role of the process.
         role: &'static str,
-        /// What it said.
-        words: String,
+        /// Line that it printed.
+        line: String,
     },
     /// A process of ours, or a program that makes or lifts a fault, did not do what it was started
     /// for.

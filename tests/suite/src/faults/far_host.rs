@@ -14,16 +14,16 @@ use crate::conductor::process::Process;
 /// The variable that names the folder.
 const FOLDER_VARIABLE: &str = "FARCALL_VM_SHARE";
 
-/// What the other machine may take for one thing; it may be booting still.
+/// Maximum time of the other machine's answer. It may still be booting.
 const ANSWER_LIMIT: Duration = Duration::from_secs(120);
 
-/// How long the other machine waits for the next thing to do.
+/// Time that the other machine waits for the next command.
 const ASK_LIMIT: Duration = Duration::from_secs(600);
 
-/// How the answer begins when it could not be done.
+/// Beginning of the answer to a command that failed.
 const FAILED: &str = "failed: ";
 
-/// What the other machine is told last.
+/// The last command to the other machine.
 const QUIT: &str = "quit";
 
 /// The folder, and how far the conversation has come.
@@ -45,9 +45,9 @@ impl Folder {
     }
 
     /// Writes a file that is there only when it is whole.
-    fn write(&self, kind: &str, words: &str) -> io::Result<()> {
+    fn write(&self, kind: &str, text: &str) -> io::Result<()> {
         let (file, draft) = (self.file(kind), self.file(&format!("{kind}-draft")));
-        fs::write(&draft, words)?;
+        fs::write(&draft, text)?;
         fs::rename(draft, file)
     }
 
@@ -69,15 +69,15 @@ impl FarHost {
         Ok(Self { folder: Folder::find()? })
     }
 
-    /// Has something done there, and gives the answer.
-    pub(super) fn ask(&mut self, words: &str) -> Result<String, FaultError> {
+    /// Runs a command there and returns the answer.
+    pub(super) fn ask(&mut self, text: &str) -> Result<String, FaultError> {
         self.folder.turn += 1;
-        self.folder.write("ask", words)?;
+        self.folder.write("ask", text)?;
         let answer = self.folder.read("answer", ANSWER_LIMIT)?;
         match answer.strip_prefix(FAILED) {
             None => Ok(answer),
-            Some(words) => {
-                Err(FaultError::Words { role: "other machine", words: words.to_owned() })
+            Some(text) => {
+                Err(FaultError::Unexpected { role: "other machine", line: text.to_owned() })
             }
         }
     }
@@ -113,9 +113,9 @@ struct Obedient<'a> {
 }
 
 impl Obedient<'_> {
-    fn act(&mut self, words: &str) -> Result<String, FaultError> {
+    fn act(&mut self, text: &str) -> Result<String, FaultError> {
         let no_server = FaultError::Ended { role: "server" };
-        match words {
+        match text {
             "start" => {
                 let (process, authority) = Process::start("server", &["serve", &self.authority])?;
                 (self.server, self.authority) = (Some(process), authority);
@@ -127,15 +127,15 @@ impl Obedient<'_> {
             "down" => self.link.down()?,
             "up" => self.link.up()?,
             other => {
-                let words = other.to_owned();
-                return Err(FaultError::Words { role: "conductor", words });
+                let text = other.to_owned();
+                return Err(FaultError::Unexpected { role: "conductor", line: text });
             }
         }
         Ok(String::new())
     }
 }
 
-/// Which of two machines this is.
+/// Returns true on the first of the two machines.
 pub(super) fn is_first() -> bool {
     std::env::var("FARCALL_VM_HOST").as_deref() == Ok("0")
 }

@@ -1,4 +1,4 @@
-//! What can be broken, and how it is mended.
+//! The faults, and their repair.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use super::lab::Lab;
 use super::newcomer;
 use crate::conductor::process::Process;
 
-/// What a device may take to be removed: the kernel waits for those who use it, and Soft-RoCE up to
-/// 50 s for a queue pair of which a packet is still on its way.
+/// Maximum time to remove a device. The kernel waits for its users, and Soft-RoCE up to 50 s for a
+/// queue pair with a packet in flight.
 const REMOVE_LIMIT: Duration = Duration::from_secs(120);
 
-/// What the server may take to notice that a client was killed, and the kernel to clean up.
+/// Maximum time for the server to notice a killed client, and for the kernel to clean up.
 const FORGET_LIMIT: Duration = Duration::from_secs(20);
 
 /// A fault.
@@ -39,8 +39,8 @@ pub(super) enum Fault {
     RemoveDevice,
     /// The other machine's end of the link is cut, which nothing tells this one.
     FarLinkDown,
-    /// As that, and the server is killed; mended, the machine is back with another server, as
-    /// after a crash.
+    /// The same, with the server killed. After the repair the machine is back with another server,
+    /// as after a crash.
     FarHostReborn,
 }
 
@@ -60,7 +60,7 @@ pub(super) enum Broken {
 }
 
 impl Fault {
-    /// What has to be there beforehand.
+    /// Prepares the machine for the fault.
     pub(super) fn prepare(self, lab: &mut Lab) -> Result<(), FaultError> {
         if self == Self::KillClient {
             let authority = lab.authority.clone();
@@ -95,10 +95,10 @@ impl Fault {
                 lab.cable()?.near.down()?;
                 Broken::LinkDown
             }
-            Self::Netem(words) => {
+            Self::Netem(text) => {
                 let cable = lab.cable()?;
-                cable.near.emulate(words)?;
-                cable.far.emulate(words)?;
+                cable.near.emulate(text)?;
+                cable.far.emulate(text)?;
                 Broken::Netem
             }
             Self::RdmaBlackhole => {

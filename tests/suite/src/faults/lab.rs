@@ -23,7 +23,7 @@ const MACHINE_VARIABLE: &str = "FARCALL_VM_HOST";
 #[derive(Debug)]
 pub(super) struct Lab {
     pub(super) runtime: Runtime,
-    /// Where the server listens, and those that come in its place.
+    /// Address of the server and of its successors.
     pub(super) authority: String,
     place: Place,
     server: Option<Process>,
@@ -106,7 +106,7 @@ impl Lab {
         self.neighbour.take().ok_or(FaultError::Ended { role: "client" })
     }
 
-    /// What the server says of itself.
+    /// Returns the server's report.
     pub(super) fn report(&mut self) -> Result<Report, FaultError> {
         let line = match &mut self.place {
             Place::TwoHosts(far) => far.ask("report")?,

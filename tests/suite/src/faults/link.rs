@@ -45,10 +45,10 @@ impl Link {
     pub(super) fn up(&self) -> Result<(), FaultError> {
         run(&["ip", "link", "set", &self.interface, "up"])?;
         for route in &self.routes {
-            let words = route.split_whitespace().chain(["dev", &self.interface]);
-            let words: Vec<&str> =
-                ["ip", "-4", "route", "replace"].into_iter().chain(words).collect();
-            run(&words)?;
+            let pieces = route.split_whitespace().chain(["dev", &self.interface]);
+            let pieces: Vec<&str> =
+                ["ip", "-4", "route", "replace"].into_iter().chain(pieces).collect();
+            run(&pieces)?;
         }
         self.detours("del")
     }
@@ -64,8 +64,8 @@ impl Link {
 
     /// Does to every packet that leaves by it what netem's words say.
     pub(super) fn emulate(&self, netem: &str) -> Result<(), FaultError> {
-        let words = ["tc", "qdisc", "replace", "dev", &self.interface, "root", "netem"];
-        run(&words.into_iter().chain(netem.split(' ')).collect::<Vec<_>>()).map(drop)
+        let pieces = ["tc", "qdisc", "replace", "dev", &self.interface, "root", "netem"];
+        run(&pieces.into_iter().chain(netem.split(' ')).collect::<Vec<_>>()).map(drop)
     }
 
     pub(super) fn emulate_nothing(&self) -> Result<(), FaultError> {
@@ -83,17 +83,17 @@ impl Link {
 
     fn rdma_rule(&self, verb: &str) -> Result<(), FaultError> {
         let rule = ["pref", "0", "iif", &self.interface, "ipproto", UDP, "dport", "4791"];
-        let words = ["ip", "rule", verb].into_iter().chain(rule).chain(["blackhole"]);
-        run(&words.collect::<Vec<_>>()).map(drop)
+        let text = ["ip", "rule", verb].into_iter().chain(rule).chain(["blackhole"]);
+        run(&text.collect::<Vec<_>>()).map(drop)
     }
 }
 
 /// Of a route in a table of its own, where it leads and that table.
 fn target_and_table(route: &str) -> Option<(&str, &str)> {
-    let mut words = route.split_whitespace();
-    let target = words.next()?;
-    words.find(|word| *word == "table")?;
-    Some((target, words.next()?))
+    let mut pieces = route.split_whitespace();
+    let target = pieces.next()?;
+    pieces.find(|word| *word == "table")?;
+    Some((target, pieces.next()?))
 }
 
 #[cfg(test)]
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_routes_in_tables_of_their_own_need_something_behind_them() {
+    fn only_routes_in_own_tables_need_a_rule() {
         let route = "10.0.1.1 table 101 scope link src 10.0.0.1";
         assert_eq!(target_and_table(route), Some(("10.0.1.1", "101")));
         assert_eq!(target_and_table("10.0.2.0/24 proto kernel scope link"), None);

@@ -24,13 +24,13 @@ use crate::proto::probe_rpc::ProbeStub;
 /// Beyond what any row allows.
 const CALL_LIMIT: Duration = Duration::from_secs(45);
 
-/// So many ways in which calls failed are told.
+/// Maximum number of distinct failures to print.
 const WORDS_MAX: usize = 12;
 
 /// After a failure the next call waits, as a sensible client would.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// So many answers of each kind, before anything is broken, show that all is well.
+/// Number of answers of each kind, before anything is broken, that show that all is well.
 const ANSWERS_FIRST: usize = 2;
 
 /// The bound on those; on emulated processors a connection takes a second.
@@ -88,31 +88,31 @@ impl Load {
             let mut pairs = columns.flat_map(|column| Kind::ALL.map(|kind| (column, kind)));
             Ok(pairs.all(|(column, kind)| answers(column, kind) >= ANSWERS_FIRST))
         });
-        answered.inspect_err(|_| self.words().iter().for_each(|words| println!("  {words}")))
+        answered.inspect_err(|_| self.failures().iter().for_each(|text| println!("  {text}")))
     }
 
-    /// What there is by now.
+    /// Returns the samples so far.
     pub(super) fn samples(&self) -> Vec<Sample> {
         self.seen.samples().clone()
     }
 
     /// In which words calls failed, mostly.
-    pub(super) fn words(&self) -> Vec<String> {
-        let words = self.seen.words.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut shown: Vec<_> = words.iter().take(WORDS_MAX).cloned().collect();
-        if words.len() > WORDS_MAX {
-            shown.push(format!("and in {} other ways", words.len() - WORDS_MAX));
+    pub(super) fn failures(&self) -> Vec<String> {
+        let pieces = self.seen.words.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shown: Vec<_> = pieces.iter().take(WORDS_MAX).cloned().collect();
+        if pieces.len() > WORDS_MAX {
+            shown.push(format!("and in {} other ways", pieces.len() - WORDS_MAX));
         }
         shown
     }
 
-    /// What the connection of a column says.
+    /// Returns the connection info of a column.
     pub(super) fn info(&self, column: Column) -> Option<ConnectionInfo> {
         let lane = self.lanes.iter().find(|(other, _)| *other == column);
         lane.and_then(|(_, channel)| channel.info())
     }
 
-    /// Whether a column is where it is when nothing is wrong.
+    /// Returns true if a column uses its proper transport.
     pub(super) fn is_home(&self, column: Column) -> bool {
         self.info(column).is_some_and(|info| info.transport == column.transport())
     }
@@ -147,7 +147,7 @@ pub(super) fn channel(column: Column, authority: &str) -> Result<Channel, FaultE
     let address = format!("{}://{authority}", column.scheme());
     let address: Address = address
         .parse()
-        .map_err(|_| FaultError::Words { role: "server", words: authority.to_owned() })?;
+        .map_err(|_| FaultError::Unexpected { role: "server", line: authority.to_owned() })?;
     let builder = settings().channel(ChannelBuilder::new(address)).rdma(&rdma(authority));
     Ok(builder.connect_lazy())
 }
@@ -156,11 +156,11 @@ async fn work(mut caller: Caller, column: Column, kind: Kind, seen: Arc<Seen>) {
     while !seen.stop.load(Ordering::Relaxed) {
         let began = Instant::now();
         let ended = tokio::time::timeout(CALL_LIMIT, caller.call()).await;
-        let (end, words) = ended.unwrap_or((End::Endless, None));
+        let (end, text) = ended.unwrap_or((End::Endless, None));
         seen.samples().push(Sample { column, kind, began, ended: Instant::now(), end });
-        if let Some(words) = words {
+        if let Some(text) = text {
             let mut all = seen.words.lock().unwrap_or_else(PoisonError::into_inner);
-            all.insert(format!("{column}: {}", without_ports(&words)));
+            all.insert(format!("{column}: {}", without_ports(&text)));
         }
         if end != End::Answered {
             tokio::time::sleep(PAUSE).await;
@@ -169,8 +169,8 @@ async fn work(mut caller: Caller, column: Column, kind: Kind, seen: Arc<Seen>) {
 }
 
 /// The same words whatever port a connection had.
-fn without_ports(words: &str) -> String {
-    let mut pieces = words.split(':');
+fn without_ports(fields: &str) -> String {
+    let mut pieces = fields.split(':');
     let mut shown = pieces.next().unwrap_or_default().to_owned();
     for piece in pieces {
         shown.push(':');

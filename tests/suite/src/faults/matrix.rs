@@ -10,7 +10,7 @@ use super::rows::{ROWS, Row, Scene};
 use super::table::{Block, Matrix, Verdict};
 use crate::conductor::watchdog::Watchdog;
 
-/// Which rows are shown.
+/// The rows to show.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selection {
     /// Only these; all when there are none.

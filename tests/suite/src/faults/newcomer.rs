@@ -10,7 +10,7 @@ use super::load::channel;
 use crate::OneServer as _;
 use crate::proto::probe_rpc::ProbeStub;
 
-/// What the reason has to name.
+/// Text that the reason must contain.
 const REASON: &str = "rdma: ";
 
 /// The bound on a connection and a call of each kind.
@@ -19,25 +19,27 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// Checks that a new connection under `auto://` serves calls of every kind over TCP and says why,
 /// and that one under `rdma://` fails with the reason.
 pub(super) fn check(lab: &Lab) -> Result<(), FaultError> {
-    let words = |words: String| FaultError::Words { role: "new connection", words };
+    let unexpected = |text: String| FaultError::Unexpected { role: "new connection", line: text };
     let handle = lab.runtime.handle();
     let checked = async {
         let auto = channel(Column::Auto, &lab.authority)?;
         for kind in Kind::ALL {
             let (end, said) = Caller::new(ProbeStub::new(auto.clone()), kind, 7).call().await;
             if end != End::Answered {
-                return Err(words(format!("auto, {kind}: {end:?}, {said:?}")));
+                return Err(unexpected(format!("auto, {kind}: {end:?}, {said:?}")));
             }
         }
         let fallback = auto.info().and_then(|info| info.fallback).unwrap_or_default();
         if !fallback.contains(REASON) {
-            return Err(words(format!("auto: `{fallback}` instead of a reason like `{REASON}`")));
+            return Err(unexpected(format!(
+                "auto: `{fallback}` instead of a reason like `{REASON}`"
+            )));
         }
         let rdma = channel(Column::Rdma, &lab.authority)?;
         let (end, said) = Caller::new(ProbeStub::new(rdma), Kind::UnarySmall, 7).call().await;
         let said = said.unwrap_or_default();
         if !matches!(end, End::NotExecuted(_)) || !said.contains(REASON) {
-            return Err(words(format!("rdma: {end:?}, `{said}`")));
+            return Err(unexpected(format!("rdma: {end:?}, `{said}`")));
         }
         Ok(())
     };

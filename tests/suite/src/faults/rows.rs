@@ -15,14 +15,14 @@ use super::rule::{Fails, Rule};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) name: &'static str,
-    /// What happens, in a line.
+    /// Description, in one line.
     pub(super) what: &'static str,
     pub(super) scene: Scene,
-    /// Whether it is one of the short ones that every build runs.
+    /// Set for the short ones that every build runs.
     pub(super) is_quick: bool,
 }
 
-/// What it takes to show a row.
+/// The setting that shows a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scene {
     /// One machine with both devices.
@@ -38,12 +38,12 @@ pub(super) enum Scene {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) fault: Fault,
-    /// How long it stays.
+    /// Duration of the fault.
     pub(super) hold: Duration,
     pub(super) tcp: Rule,
     pub(super) auto: Rule,
     pub(super) rdma: Rule,
-    /// What the kernel must have counted meanwhile, at least, or else the fault was none.
+    /// Minimum counts of the kernel meanwhile. Without them there was no fault.
     pub(super) evidence: &'static [(Counter, u64)],
 }
 

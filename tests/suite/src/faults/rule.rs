@@ -1,4 +1,4 @@
-//! What a fault may do to calls: the rule of a column in a row. Pure.
+//! The rule of a column in a row: the failures that a fault may cause. Pure.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use super::call::{End, Kind};
 use super::column::Column;
 use super::sample::{Sample, Times};
 
-/// Whether calls may fail while the fault is there.
+/// Permission for calls to fail while the fault is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fails {
     /// No call may: the fault is one that the transport rides over.
@@ -18,12 +18,12 @@ pub(super) enum Fails {
     May,
     /// Calls have to end with `UNAVAILABLE`: there is no server to answer.
     Must,
-    /// As [`Fails::Must`], and each has to say that no handler has seen it: the server went in
-    /// order.
+    /// Like [`Fails::Must`], and each failure must say that no handler has seen the call: the
+    /// server left in order.
     MustUnseen,
 }
 
-/// What a row allows in one column.
+/// The rule of a row in one column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Rule {
     pub(super) fails: Fails,
@@ -38,7 +38,7 @@ pub(super) struct Rule {
     pub(super) home: Duration,
 }
 
-/// What was seen of the calls of one kind over one column.
+/// The observed calls of one kind over one column.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) answered: u64,
@@ -90,12 +90,12 @@ fn first_success(
     samples.iter().filter(is_one).map(|it| it.ended - since).min()
 }
 
-/// Whether calls of every kind over a column have ended well since `since`.
+/// Returns true if calls of every kind over a column have succeeded since `since`.
 pub(super) fn has_succeeded(samples: &[Sample], column: Column, since: Instant) -> bool {
     Kind::ALL.iter().all(|&kind| first_success(samples, column, kind, since).is_some())
 }
 
-/// What of the samples of a column breaks its rule, in words.
+/// Returns the violations of a column's rule by its samples, as text.
 pub(super) fn complaints(
     samples: &[Sample],
     column: Column,
@@ -103,7 +103,7 @@ pub(super) fn complaints(
     rule: &Rule,
 ) -> Vec<String> {
     let mut complaints = Vec::new();
-    let mut complain = |kind: Kind, words: String| complaints.push(format!("{kind}: {words}"));
+    let mut complain = |kind: Kind, text: String| complaints.push(format!("{kind}: {text}"));
     for kind in Kind::ALL {
         let line = line(samples, column, kind, times);
         if line.wrong > 0 {
@@ -126,8 +126,8 @@ pub(super) fn complaints(
             let (again, allowed) = (seconds(line.again), rule.again);
             complain(kind, format!("succeeded again after {again}, allowed are {allowed:?}"));
         }
-        for words in failures(samples, column, kind, times, rule) {
-            complain(kind, words);
+        for text in failures(samples, column, kind, times, rule) {
+            complain(kind, text);
         }
     }
     let failed = |sample: &&Sample| sample.column == column && sample.end.code().is_some();
@@ -150,7 +150,7 @@ fn failures(
         Some(bound) => times.broken + bound,
         None => times.mended + rule.again,
     };
-    let mut words = BTreeMap::<String, u64>::new();
+    let mut text = BTreeMap::<String, u64>::new();
     for sample in samples.iter().filter(|it| it.column == column && it.kind == kind) {
         let Some(code) = sample.end.code() else { continue };
         let place = if sample.ended < times.broken {
@@ -166,9 +166,9 @@ fn failures(
         } else {
             continue;
         };
-        *words.entry(format!("{code:?}{place}")).or_default() += 1;
+        *text.entry(format!("{code:?}{place}")).or_default() += 1;
     }
-    words.into_iter().map(|(words, count)| format!("{count} calls ended with {words}")).collect()
+    text.into_iter().map(|(text, count)| format!("{count} calls ended with {text}")).collect()
 }
 
 #[cfg(test)]
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_takes_too_long_is_not_fine_although_it_is_answered() {
+    fn a_late_answer_is_a_failure() {
         let mut scene = Scene::new();
         scene.add(Kind::UnaryUp, 12, 16, End::Answered);
         let long = scene.complaints(&rule(Fails::May));

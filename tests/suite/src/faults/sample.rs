@@ -1,4 +1,4 @@
-//! What was seen of one call.
+//! An observed call.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ pub(super) struct Sample {
     pub(super) end: End,
 }
 
-/// When the fault was there.
+/// The time span of the fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Times {
     pub(super) broken: Instant,

@@ -15,10 +15,10 @@ use crate::conductor::process::SHUTDOWN;
 use crate::proto::probe_rpc::ProbeService;
 use crate::{Failure, Probe};
 
-/// How long calls in flight may go on when the server is told to go.
+/// Drain timeout of a server that is told to stop.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a server says of itself when it is asked.
+/// A server's report about itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Report {
     pub(super) connections: u64,
@@ -43,7 +43,7 @@ impl Report {
         }
     }
 
-    /// Whether nothing but its connections is left.
+    /// Returns true if only its connections are left.
     pub(super) fn is_idle(&self) -> bool {
         let Self { calls_in_flight, send_slots, source_bytes, sink_bytes, .. } = *self;
         (calls_in_flight, send_slots, source_bytes, sink_bytes) == (0, 0, 0, 0)
@@ -57,9 +57,9 @@ impl Report {
 
     /// Reads what [`Report::to_line`] wrote.
     pub(super) fn from_line(line: &str) -> Result<Self, FaultError> {
-        let words = |_| FaultError::Words { role: "server", words: line.to_owned() };
+        let text = |_| FaultError::Unexpected { role: "server", line: line.to_owned() };
         let (own, cancellations): ([u64; 5], [u64; 6]) =
-            serde_json::from_str(line).map_err(words)?;
+            serde_json::from_str(line).map_err(text)?;
         let [connections, calls_in_flight, send_slots, source_bytes, sink_bytes] = own;
         let cancellations = Cancellations::from_counts(cancellations);
         Ok(Self {
@@ -99,7 +99,7 @@ pub fn serve(runtime: &Handle, authority: &str) -> Result<(), FaultError> {
                 return Ok(served.map_err(Failure::from)?.map_err(Failure::from)?);
             }
             other => {
-                return Err(FaultError::Words { role: "conductor", words: other.to_owned() });
+                return Err(FaultError::Unexpected { role: "conductor", line: other.to_owned() });
             }
         }
     }

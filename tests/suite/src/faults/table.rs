@@ -9,10 +9,10 @@ use farcall_testkit::table::Columns;
 use super::conduct::Shown;
 use super::rule::Line;
 
-/// How a row ended.
+/// The verdict of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// As its rules say.
+    /// Its rules held.
     Held,
     /// Otherwise, in so many ways.
     Broken(usize),
@@ -64,18 +64,18 @@ fn seconds(time: Option<Duration>) -> String {
 }
 
 fn failures(line: &Line) -> String {
-    let mut words: Vec<String> = line
+    let mut pieces: Vec<String> = line
         .failed
         .iter()
         .map(|(code, count)| format!("{count} {}", name(Code::from_i32(*code))))
         .collect();
     if line.unseen > 0 {
-        words.push(format!("({} unseen)", line.unseen));
+        pieces.push(format!("({} unseen)", line.unseen));
     }
     if line.endless > 0 {
-        words.push(format!("{} ENDLESS", line.endless));
+        pieces.push(format!("{} ENDLESS", line.endless));
     }
-    if words.is_empty() { "-".to_owned() } else { words.join(" ") }
+    if pieces.is_empty() { "-".to_owned() } else { pieces.join(" ") }
 }
 
 fn name(code: Code) -> String {
@@ -97,7 +97,7 @@ impl Matrix {
         self.rows.push((name, took, verdict));
     }
 
-    /// Whether every row that can be shown has held, and there was one.
+    /// Returns true if every row that can be shown has held, and there was one.
     pub(super) fn holds(&self) -> bool {
         let has = |wanted: fn(&Verdict) -> bool| self.rows.iter().any(|(_, _, it)| wanted(it));
         has(|it| *it == Verdict::Held) && !has(|it| matches!(it, Verdict::Broken(_)))

@@ -1,9 +1,9 @@
-//! What tonic has in place of each behaviour: the same, something else, or nothing.
+//! tonic's counterpart of each behaviour: the same, a different one, or none.
 //!
-//! What is else is asserted by the behaviour itself, and told with its reason in
-//! `docs/differences-from-tonic.md`, under the same name.
+//! The behaviour itself asserts a difference, and `docs/differences-from-tonic.md` explains it
+//! under the same name.
 
-/// What tonic has in place of a behaviour.
+/// tonic's counterpart of a behaviour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Counterpart {
     /// The very same.
@@ -65,7 +65,7 @@ const OUR_API: &str =
     "is about farcall's own interface (limits, layers, connections, shutdown, deadlines inherited)";
 const TO_CHANCE: &str = "tonic leaves to chance what a panic does to its connection";
 
-/// What tonic has in place of the behaviour `name`. What stands on no list is about our own.
+/// Returns tonic's counterpart of the behaviour `name`. A name on no list is about farcall alone.
 pub(crate) fn counterpart(name: &str) -> Counterpart {
     if SAME.contains(&name) {
         return Counterpart::Same;

@@ -15,7 +15,7 @@ pub struct Failure {
     cause: Cause,
 }
 
-/// What went wrong.
+/// The cause of a failure.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Cause {
@@ -48,7 +48,7 @@ pub enum Cause {
     Transport {
         /// The transport under test.
         expected: &'static str,
-        /// What carries the connection.
+        /// Transport of the connection.
         found: String,
         /// The reason that the connection gives.
         fallback: Option<String>,
@@ -56,9 +56,9 @@ pub enum Cause {
     /// The keys that RDMA peers are given reach farther or less far than under test.
     #[error("keys reach as far as {found:?} instead of {expected:?}")]
     RkeyScope {
-        /// What is under test.
+        /// Scope under test.
         expected: RkeyScope,
-        /// What each lane of one side says; none means that it has no lane.
+        /// Scope of each lane of one side. Empty if it has no lane.
         found: Vec<RkeyScope>,
     },
     /// A handler did not say what it saw.
@@ -67,7 +67,7 @@ pub enum Cause {
     /// Something did not happen in time.
     #[error("{what} did not happen within {seconds} s")]
     TimedOut {
-        /// What was waited for.
+        /// The event that was awaited.
         what: &'static str,
         /// The bound in seconds.
         seconds: u64,
@@ -75,19 +75,19 @@ pub enum Cause {
     /// Bytes are not those that they had to be.
     #[error("{what}: {difference}")]
     Bytes {
-        /// What was looked at.
+        /// The value that was checked.
         what: String,
-        /// How they differ.
+        /// The difference.
         difference: Difference,
     },
     /// A value is not what it has to be.
     #[error("{what}: {found} instead of {expected}")]
     Different {
-        /// What was looked at.
+        /// The value that was checked.
         what: String,
-        /// What it had to be.
+        /// The expected value.
         expected: String,
-        /// What it is.
+        /// The actual value.
         found: String,
     },
 }
@@ -99,7 +99,7 @@ impl Failure {
         Self { at: Location::caller(), cause }
     }
 
-    /// What went wrong.
+    /// Returns the cause.
     #[must_use]
     pub fn cause(&self) -> &Cause {
         &self.cause

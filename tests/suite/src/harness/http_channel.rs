@@ -1,5 +1,4 @@
-//! What tonic's generated clients call over, its type forgotten: tonic's own channel, or one of
-//! ours.
+//! A boxed channel for tonic's generated clients: tonic's own, or one of ours.
 
 use std::convert::Infallible;
 

@@ -1,4 +1,4 @@
-//! What differs between transports: the address, and the patience.
+//! The parts that differ between transports: the address, and the patience.
 
 pub(crate) mod certificates;
 pub(crate) mod counterpart;
@@ -28,8 +28,8 @@ use crate::{Failure, SharedSettings};
 /// Large enough for the largest payload that the suite sends, 64 MiB, and its fields.
 const MESSAGE_LEN_MAX: u64 = 80 << 20;
 
-/// How long a queue pair of a patient harness waits for an acknowledgement, as verbs number it:
-/// 4.096 us x 2^this, half a second.
+/// Acknowledgement timeout of a patient harness's queue pair, as verbs number it: 4.096 us x
+/// 2^this, half a second.
 const PATIENT_TIMEOUT: u8 = 17;
 
 /// Any number will do: real sockets and threads make a run what it is.
@@ -65,7 +65,7 @@ pub enum Path {
     GrpcToTonic,
     /// RDMA on a simulated device that has the loopback address.
     SimulatedRdma {
-        /// How far the keys reach that peers are given.
+        /// Scope of the keys that peers get.
         rkey_scope: RkeyScope,
     },
     /// RDMA between this host's address and itself.
@@ -92,7 +92,7 @@ impl Path {
         }
     }
 
-    /// How far keys must reach, where that is a part of the path.
+    /// Returns the required scope of keys, where that is a part of the path.
     pub(crate) fn rkey_scope(&self) -> Option<RkeyScope> {
         match self {
             Self::SimulatedRdma { rkey_scope } => Some(*rkey_scope),
@@ -142,7 +142,7 @@ impl fmt::Display for Path {
     }
 }
 
-/// What one side of a connection goes by.
+/// The rules of one side of a connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
     pub(crate) settings: SharedSettings,
@@ -155,7 +155,7 @@ pub(crate) struct Rules {
 pub struct Harness {
     path: Path,
     limit: Duration,
-    /// How long a peer that is late is waited for; the defaults' times, unless they are too short.
+    /// Time to wait for a late peer. `None` stands for the defaults, unless they are too short.
     patience: Option<Duration>,
     /// The network that the path needs, if it is a simulated one.
     network: Option<SimNetwork>,

@@ -1,5 +1,5 @@
-//! Where a server under test listens, and how its clients get there: at an address, or by byte
-//! streams of the suite's own.
+//! The place of a server under test, and its clients' way there: an address, or byte streams of the
+//! suite's own.
 
 use std::io;
 
@@ -83,7 +83,7 @@ pub(crate) async fn connect(path: &Path, address: &str, rules: &Rules) -> Result
     Ok(channel)
 }
 
-/// What `listener` accepts, without its being known for sockets: boxed, they are byte streams.
+/// Boxes the streams of `listener`, which hides that they are sockets.
 fn streams(listener: impl Listen) -> StreamListener {
     let offers = listener.offers();
     let accepted = unfold(listener, |mut listener| async {

@@ -1,8 +1,8 @@
-//! What became of each behaviour, for a program to read: a JSON value a line, in the file that
-//! `FARCALL_SUITE_REPORT` names. `cargo xtask suite` makes its table of them.
+//! The result of each behaviour for a program to read: a JSON value a line, in the file that
+//! `FARCALL_SUITE_REPORT` names. `cargo xtask suite` makes its table from it.
 //!
-//! Everything that is to be shown is written down before anything is tried, so that a run that
-//! breaks off cannot be taken for one that is complete.
+//! All planned behaviours are written before the first one runs, so that an aborted run cannot pass
+//! for a complete one.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ use serde_json::json;
 /// The variable that names the file.
 const VARIABLE: &str = "FARCALL_SUITE_REPORT";
 
-/// What became of a behaviour.
+/// The result of a behaviour.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Outcome {
     /// It is going to be tried.

@@ -13,8 +13,8 @@ use crate::harness::report::{Outcome, Report};
 use crate::harness::stack::Stack;
 use crate::{Behaviour, Failure, Harness, Path, behaviours};
 
-/// How long the tasks of a behaviour that has ended may take to end. Nothing on a simulated device
-/// may be left then, and on a busy host giving memory back has taken seconds.
+/// Time in which the tasks of a finished behaviour must end. Nothing on a simulated device may be
+/// left then, and on a busy host freeing memory has taken seconds.
 const CLEANUP_LIMIT: Duration = Duration::from_secs(30);
 
 /// Runs the tests that the command line asks for, each within `limit`.
@@ -23,7 +23,7 @@ pub fn run(path: &Path, limit: Duration) -> ExitCode {
     run_all(std::slice::from_ref(path), limit)
 }
 
-/// As [`run`], over several paths.
+/// Runs like [`run`], over several paths.
 #[must_use]
 pub fn run_all(paths: &[Path], limit: Duration) -> ExitCode {
     let arguments = Arguments::from_args();

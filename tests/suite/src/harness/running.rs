@@ -179,15 +179,15 @@ impl Running {
         self.channel_under(Harness::limits()).await
     }
 
-    /// As [`Running::channel`], for a client that accepts what `limits` say.
+    /// Connects like [`Running::channel`], for a client with these limits.
     ///
     /// # Errors
     ///
-    /// As [`Running::channel`].
+    /// Returns the errors of [`Running::channel`].
     ///
     /// # Cancel safety
     ///
-    /// As [`Running::channel`].
+    /// Safe, like [`Running::channel`].
     pub async fn channel_under(&self, limits: Limits) -> Result<Channel, Failure> {
         let Rules { settings, rdma } = self.client_rules.clone();
         let rules = Rules { settings: settings.changed(|it| it.limits = limits), rdma };
@@ -196,7 +196,7 @@ impl Running {
         Ok(channel)
     }
 
-    /// As [`Running::channel`], for a client that looks after its connection in this way.
+    /// Connects like [`Running::channel`], for a client with this keepalive.
     pub(crate) async fn channel_kept_alive(
         &self,
         keepalive: Keepalive,
@@ -252,7 +252,7 @@ impl Running {
         Ok(())
     }
 
-    /// What the server knows of its connections.
+    /// Returns the server's view of its connections.
     #[must_use]
     pub fn connections(&self) -> Vec<ConnectionInfo> {
         self.server.connections()

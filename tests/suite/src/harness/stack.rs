@@ -1,7 +1,7 @@
-//! Whose client and whose server are looked at, and what a caller sees of the two together.
+//! The client and the server under test, and the caller's view of the pair.
 //!
-//! What differs from farcall's own stub and server comes from tonic's generated code or from
-//! HTTP/2, and is told in `docs/differences-from-tonic.md` and `docs/grpc.md`.
+//! Differences from farcall's own stub and server come from tonic's generated code or from HTTP/2.
+//! `docs/differences-from-tonic.md` and `docs/grpc.md` explain them.
 
 use farcall::Code;
 
@@ -26,7 +26,7 @@ pub(crate) enum Stack {
     ToTonic,
 }
 
-/// What becomes of a conversation whose caller drops its responses while its requests go on.
+/// The fate of a conversation whose caller drops its responses while its requests go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnDrop {
     /// It is cancelled, and its handler is dropped.
@@ -37,7 +37,7 @@ pub(crate) enum OnDrop {
     LivesOn,
 }
 
-/// What becomes of trailing metadata of a success.
+/// The fate of a success's trailing metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TrailersSeen {
     /// The caller finds it in an extension, and among the metadata.
@@ -61,7 +61,7 @@ impl Stack {
         }
     }
 
-    /// Where the caller finds trailers.
+    /// Returns the place where the caller finds trailers.
     pub(crate) fn trailers(self) -> TrailersSeen {
         match self {
             // tonic's code hands on the extension in which the handler leaves them.
@@ -73,7 +73,7 @@ impl Stack {
         }
     }
 
-    /// Whether a call whose deadline passes before its answer may end with that code.
+    /// Returns true if a call whose deadline passes before its answer may end with that code.
     pub(crate) fn may_end_late_with(self, code: Code) -> bool {
         match self {
             // The timer of tonic's client is said to be a cancel.
@@ -86,18 +86,18 @@ impl Stack {
         }
     }
 
-    /// Whether a deadline ends a stream that has begun.
+    /// Returns true if a deadline ends a stream that has begun.
     pub(crate) fn bounds_streams(self) -> bool {
         self != Self::Tonic
     }
 
-    /// Whether a handler that reads requests can tell a client that gave up from one that has sent
-    /// everything.
+    /// Returns true if a handler that reads requests can tell a cancelled client from one that has
+    /// sent everything.
     pub(crate) fn tells_cancel_from_end(self) -> bool {
         !matches!(self, Self::Tonic | Self::ToTonic)
     }
 
-    /// What becomes of a conversation whose responses are dropped.
+    /// Returns the fate of a conversation whose responses are dropped.
     pub(crate) fn on_drop(self) -> OnDrop {
         match self {
             Self::Farcall | Self::Over | Self::Served | Self::ToPort => OnDrop::Cancels,

@@ -24,7 +24,7 @@ const SPECIAL_MESSAGE: &str = "\t\n blanks at the ends, a line\r\nand 100 %41: â
 /// The deadline of the call to a server that sleeps.
 const AT_ONCE: Duration = Duration::from_millis(1);
 
-/// How long a stream is watched that is known never to end: far longer than its deadline.
+/// Time to watch a stream that never ends: far longer than its deadline.
 const OUT_OF_DATE: Duration = Duration::from_millis(300);
 
 fn check_status(status: &Status, code: Code, message: &str) -> Result<(), Failure> {

@@ -1,5 +1,5 @@
-//! What becomes of handlers, for clients of another process. A first event says that the server
-//! watches: a proxy may hold headers back until a message follows them.
+//! The fate of handlers, reported to clients of another process. A first event shows that the
+//! server watches: a proxy may hold headers back until a message follows them.
 
 use std::sync::Arc;
 

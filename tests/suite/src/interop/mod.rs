@@ -115,7 +115,7 @@ impl TestService for Interop {
     }
 }
 
-/// What a request asks for, one message after the other.
+/// Returns the messages that a request asks for, one after the other.
 fn outputs(
     request: StreamingOutputCallRequest,
 ) -> impl Stream<Item = Result<StreamingOutputCallResponse, Status>> + Send {

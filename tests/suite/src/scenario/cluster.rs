@@ -8,17 +8,17 @@ use super::ScenarioError;
 use crate::conductor::process::Process;
 use crate::control_plane::{ControlPlane, Health, Service, ServiceEndpoint};
 
-/// How many servers there are.
+/// Number of servers.
 pub(super) const SERVERS: usize = 4;
 
 /// The first three numbers of their addresses; the last are 1 to [`SERVERS`]. All of 127/8 is
 /// loopback on Linux.
 pub(super) const NETWORK: [u8; 3] = [127, 0, 23];
 
-/// What a control plane calls the servers.
+/// A control plane's name for the servers.
 pub(super) const SERVICE: &str = "ledger.test:7000";
 
-/// What knows where servers are. One that is known to something has a port of its own each time.
+/// A directory of the servers. A server in a directory has a new port each time.
 #[derive(Debug, Clone)]
 pub(super) enum Directory {
     /// Nothing does: they keep the port of the first one.
@@ -36,7 +36,7 @@ pub(super) struct Cluster {
     ledger: String,
     directory: Directory,
     servers: Vec<Option<Process>>,
-    /// What a control plane knows of each.
+    /// A control plane's entry for each server.
     known: [Option<ServiceEndpoint>; SERVERS],
 }
 

@@ -15,7 +15,7 @@ pub enum ScenarioError {
     /// Something that had to happen has not.
     #[error("{what} did not happen within {seconds} s")]
     Late {
-        /// What was waited for.
+        /// The event that was awaited.
         what: String,
         /// For how long.
         seconds: u64,

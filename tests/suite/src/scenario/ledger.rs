@@ -40,7 +40,7 @@ pub(super) struct Ledger {
 
 struct Book {
     file: File,
-    /// How long each call takes.
+    /// Duration of each call.
     delay: Duration,
 }
 
@@ -107,7 +107,7 @@ impl LedgerFile {
         &self.0
     }
 
-    /// How often each number was entered.
+    /// Returns the number of times that each number was entered.
     pub(super) fn entries(&self) -> io::Result<HashMap<u64, u32>> {
         let bytes = std::fs::read(&self.0)?;
         let (numbers, _) = bytes.as_chunks();

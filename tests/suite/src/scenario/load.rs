@@ -16,10 +16,10 @@ use super::ledger::{enter, look};
 /// Tasks that call.
 const CALLERS: u64 = 16;
 
-/// How often this process looks whether something has happened.
+/// Interval at which this process checks for events.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// How a call that enters a number has ended.
+/// The end of a call that enters a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entered {
     Answered,
@@ -31,7 +31,7 @@ pub(super) enum Entered {
     Unmarked,
 }
 
-/// What callers have seen.
+/// The callers' observations.
 #[derive(Debug, Default)]
 struct Seen {
     stop: AtomicBool,
@@ -50,7 +50,7 @@ pub(super) struct Load {
     callers: Vec<JoinHandle<()>>,
 }
 
-/// What callers have seen by now.
+/// The callers' counts so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) looks: usize,
@@ -108,7 +108,7 @@ impl Load {
     }
 
     /// In which words calls failed.
-    pub(super) fn words(&self) -> Vec<String> {
+    pub(super) fn failures(&self) -> Vec<String> {
         lock(&self.seen.words).iter().cloned().collect()
     }
 }

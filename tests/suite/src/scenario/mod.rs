@@ -1,9 +1,9 @@
-//! What an operator does to servers while clients call them: `cargo xtask scenario`.
+//! Servers are restarted, killed and slowed while clients call them: `cargo xtask scenario`.
 //!
 //! Servers are processes of their own on loopback, and the client is this one. `cluster` starts and
-//! stops servers, `load` calls them, and `ledger` is the service: it writes down what it executes,
-//! so that nothing which a client is told stays unchecked. Each scenario prints counts and what
-//! breaks its rules.
+//! stops servers, `load` calls them, and `ledger` is the service. It writes down everything that it
+//! executes, so every answer to a client can be checked. Each scenario prints counts and violations
+//! of its rules.
 
 mod certificates;
 mod cluster;
@@ -27,7 +27,7 @@ pub use serve::{ServePlan, serve};
 
 use crate::conductor::watchdog::Watchdog;
 
-/// What any scenario may take in all; the longest is a few seconds long.
+/// Maximum time of any scenario. The longest takes a few seconds.
 const SCENARIO_LIMIT: Duration = Duration::from_secs(240);
 
 /// A scenario.
@@ -50,12 +50,12 @@ impl Scenario {
     pub const ALL: [Self; 3] = [Self::Rolling, Self::Tls, Self::Skew];
 }
 
-/// What a scenario has shown.
+/// The result of a scenario.
 #[derive(Debug, Default)]
 struct Shown {
-    /// What breaks its rules, in words.
+    /// Violations of its rules, as text.
     complaints: Vec<String>,
-    /// What could not be shown on this machine.
+    /// Parts that this machine cannot show.
     left_out: Vec<&'static str>,
 }
 

@@ -14,7 +14,7 @@ const PROGRAM_VARIABLE: &str = "FARCALL_ETCD";
 /// The prefix under which servers register.
 pub(super) const PREFIX: &str = "/farcall/scenario/";
 
-/// How long an entry outlives a server that was killed, in seconds.
+/// Time for which an entry outlives a killed server, in seconds.
 pub(super) const TTL_SECONDS: u64 = 3;
 
 /// The running etcd, and its data. Dropped, both are gone.

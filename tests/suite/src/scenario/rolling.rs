@@ -24,7 +24,7 @@ use crate::control_plane::ControlPlane;
 /// Calls between two things that happen to servers.
 const CALLS_BETWEEN: u64 = 500;
 
-/// How the client finds the servers.
+/// The client's way to find the servers.
 #[derive(Debug, Clone)]
 enum Found {
     ByAddresses,
@@ -82,16 +82,16 @@ fn show_found(runtime: &Handle, found: &Found, shown: &mut Shown) -> Result<(), 
         all_ready(&channel)?;
         load.go_on(CALLS_BETWEEN)?;
     }
-    let words = load.words();
+    let failures = load.failures();
     let counts = load.stop()?;
     tell(found, &in_order, &counts);
-    words.iter().for_each(|words| println!("    {words}"));
+    failures.iter().for_each(|failure| println!("    {failure}"));
     judge(shown, &in_order, &counts, &file.entries()?);
     Ok(())
 }
 
 impl Found {
-    /// What knows where the servers are.
+    /// Returns the directory of the servers.
     fn directory(&self) -> Directory {
         match self {
             Self::ByAddresses | Self::ByName => Directory::Nowhere,

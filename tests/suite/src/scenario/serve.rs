@@ -21,20 +21,20 @@ use crate::conductor::process::SHUTDOWN;
 /// By which a server is told to read its certificates again.
 pub(super) const RELOAD: &str = "reload";
 
-/// What it answers when it has.
+/// The server's answer after a reload.
 pub(super) const RELOADED: &str = "reloaded";
 
-/// How long calls in flight may go on when the server is told to go.
+/// Drain timeout of a server that is told to stop.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a server is to be.
+/// The plan of a server.
 #[derive(Debug, Clone, Args)]
 pub struct ServePlan {
-    /// Where it listens.
+    /// Listening address.
     address: String,
     /// The file that it writes what it executes to.
     ledger: PathBuf,
-    /// How long each call takes, in milliseconds.
+    /// Duration of each call, in milliseconds.
     #[arg(long, default_value_t = 0)]
     delay_ms: u64,
     /// The etcd in which it registers.

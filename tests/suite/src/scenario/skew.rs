@@ -16,7 +16,7 @@ use super::ledger::{LedgerFile, look};
 use super::{ScenarioError, Shown};
 use crate::Failure;
 
-/// How long a call takes at a server, in milliseconds.
+/// Duration of a call at a server, in milliseconds.
 const DELAY_MS: u64 = 5;
 const SLOW_DELAY_MS: u64 = 10 * DELAY_MS;
 
@@ -54,7 +54,7 @@ pub(super) fn show(runtime: &Handle) -> Result<Shown, ScenarioError> {
     Ok(shown)
 }
 
-/// How long all but a hundredth of the calls take at most.
+/// Returns the 99th percentile of the calls' durations.
 async fn p99(cluster: &Cluster, policy: Policy) -> Result<Duration, ScenarioError> {
     let addresses = cluster.addresses();
     let builder = Channel::builder(addresses.as_str()).map_err(Failure::from)?;

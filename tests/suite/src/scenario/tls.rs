@@ -24,7 +24,7 @@ const PAST_YEAR: i32 = 2021;
 /// Calls between two steps of the rotation.
 const CALLS_BETWEEN: u64 = 200;
 
-/// What a server has.
+/// The TLS state of a server.
 enum Server<'a> {
     Plaintext,
     Tls(&'a Leaf),
@@ -125,8 +125,8 @@ fn show_row(runtime: &Handle, row: &Row<'_>, shown: &mut Shown) -> Result<(), Sc
     let name = row.name;
     match (&told, row.expected) {
         (Ok(()), None) => println!("  {name:<32} the call is answered"),
-        (Err(words), Some(expected)) if words.contains(expected) => {
-            println!("  {name:<32} {}", words.replace(&address, "tcp://127.0.0.1:<port>"));
+        (Err(text), Some(expected)) if text.contains(expected) => {
+            println!("  {name:<32} {}", text.replace(&address, "tcp://127.0.0.1:<port>"));
         }
         _ => shown.expect(false, || format!("{name}: {told:?} instead of {:?}", row.expected)),
     }

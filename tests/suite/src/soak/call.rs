@@ -29,7 +29,7 @@ const DEADLINE_MAX_US: u64 = 30_000;
 /// Calls that are given up are so after this at the latest.
 const CANCEL_MAX_US: u64 = 10_000;
 
-/// What makes calls.
+/// A caller.
 #[derive(Debug, Clone)]
 pub(super) struct Caller {
     pub(super) stub: ProbeStub,

@@ -44,21 +44,21 @@ const OWN_DEVICES_SHARE: u64 = 16;
 /// Between two looks at what has to become as it was.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long to go on.
+/// The length of a churn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChurnPlan {
     /// The time of all rounds together.
     pub length: Duration,
-    /// How many rounds that makes, at most.
+    /// Maximum number of rounds.
     pub rounds: u32,
-    /// What everything is drawn from.
+    /// Seed of everything.
     pub seed: u64,
 }
 
-/// What was seen.
+/// The result of a churn.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Churn {
-    /// How calls ended that were not let go of with their connection.
+    /// Ends of calls that were not dropped with their connection.
     pub tally: Tally,
     /// Connections that were made.
     pub connections: u64,
@@ -84,7 +84,7 @@ impl Churn {
         growth_kib(&self.looks)
     }
 
-    /// What is not as it has to be.
+    /// Returns the violations.
     #[must_use]
     pub fn complaints(&self) -> Vec<String> {
         self.failures.iter().cloned().chain(complaints(&self.looks)).collect()

@@ -1,4 +1,4 @@
-//! Whether what was looked at over and over has stayed flat. Pure.
+//! Checks that repeated measurements stay flat. Pure.
 //!
 //! Descriptors, queues and the like belong to connections: without any, there are always as many,
 //! and the run itself waits for that. Memory is another thing. Pools and the allocator reach their
@@ -10,11 +10,10 @@ use super::holdings::Holdings;
 /// Fewer looks have no thirds to speak of.
 pub(super) const LOOKS_MIN: usize = 6;
 
-/// How much more there may be in the last third than in the one before, in parts and on top. An
-/// allocator's own moves stay below: 100,000 calls of 256 at a time end with 1.00 to 1.04 times of
-/// what they had after half of them. A leak shows in proportion to the length of the run: at a
-/// hundred connections a second, half an hour makes 60,000 in a third, and 50 bytes of each are
-/// found in a process of 60 MiB.
+/// Maximum growth from the second third to the last, as a factor. An allocator's own moves stay
+/// below: 100,000 calls of 256 at a time end with 1.00 to 1.04 times the memory after half of them.
+/// A leak grows with the length of the run: at a hundred connections a second, half an hour makes
+/// 60,000 in a third, so 50 bytes of each are found in a process of 60 MiB.
 const GROWTH_MAX: f64 = 1.03;
 const SLACK_KIB: u64 = 1024;
 
@@ -39,7 +38,7 @@ pub(super) fn growth_kib(looks: &[Holdings]) -> i64 {
     last.cast_signed() - middle.cast_signed()
 }
 
-/// What has grown, in words.
+/// Returns a description of each value that has grown.
 pub(super) fn complaints(looks: &[Holdings]) -> Vec<String> {
     let mut complaints = Vec::new();
     if looks.len() < LOOKS_MIN {

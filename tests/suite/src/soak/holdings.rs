@@ -1,4 +1,4 @@
-//! What the process has at a moment in which it has nothing to do.
+//! The resources of an idle process.
 
 use std::fmt;
 use std::io;
@@ -7,7 +7,7 @@ use super::memory::resident_kib;
 use crate::faults::Resources;
 use crate::harness::Path;
 
-/// What the process has, and what is registered with RDMA devices.
+/// The resources of the process, and its registrations with RDMA devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holdings {
     /// Resident memory in KiB.
@@ -30,7 +30,8 @@ impl Holdings {
         Ok(Self { resident_kib: resident_kib()?, descriptors, regions, on_devices })
     }
 
-    /// What comes and goes with connections, and so has to be the same whenever there are none.
+    /// Returns the resources that come and go with connections, which must be the same whenever
+    /// there are none.
     pub(super) fn of_connections(&self) -> (u64, &[(&'static str, u64)]) {
         (self.descriptors, &self.on_devices)
     }

@@ -1,4 +1,4 @@
-//! How much memory a process has.
+//! The memory of a process.
 
 use std::io;
 

@@ -18,21 +18,21 @@ use crate::{Failure, Harness};
 /// allocator reach their height late, since that takes many large messages at the same moment.
 const WARM_UP_SHARE: u64 = 2;
 
-/// How much there is to do.
+/// The amount of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
     /// Calls in all.
     pub calls: u64,
     /// Calls at a time, at most.
     pub in_flight: usize,
-    /// What the calls are drawn from.
+    /// Seed of the calls.
     pub seed: u64,
 }
 
-/// What was seen.
+/// The result of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Report {
-    /// How the calls ended, those of the warm-up included.
+    /// Ends of the calls, those of the warm-up included.
     pub tally: Tally,
     /// The process's memory after the first half of the calls, in KiB.
     pub resident_first_kib: u64,

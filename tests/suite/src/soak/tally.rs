@@ -1,11 +1,11 @@
-//! How calls ended, counted.
+//! Counts of calls by their ends.
 
 use std::fmt;
 
 /// The kinds of calls, by their names.
 pub(super) const KINDS: [&str; 4] = ["unary", "download", "upload", "chat"];
 
-/// How a call ended.
+/// The end of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     /// With the answer that it had to have.
@@ -16,7 +16,7 @@ pub enum Ended {
     Cancelled,
 }
 
-/// How many calls of each kind ended how.
+/// Number of calls of each kind, by end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
     counts: [[u64; 3]; KINDS.len()],

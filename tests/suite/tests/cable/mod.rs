@@ -36,9 +36,9 @@ impl Cable {
     pub(crate) fn mend(&self) {
         ip(&["link", "set", &self.interface, "up"]);
         for route in &self.routes {
-            let words = route.split_whitespace().chain(["dev", &self.interface]);
-            let words: Vec<&str> = ["-4", "route", "replace"].into_iter().chain(words).collect();
-            ip(&words);
+            let pieces = route.split_whitespace().chain(["dev", &self.interface]);
+            let pieces: Vec<&str> = ["-4", "route", "replace"].into_iter().chain(pieces).collect();
+            ip(&pieces);
         }
     }
 }
@@ -51,7 +51,7 @@ impl Drop for Cable {
 
 fn ip(arguments: &[&str]) -> String {
     let output = Command::new("ip").args(arguments).output().expect("the program `ip`");
-    let words = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "ip {}: {words}", arguments.join(" "));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "ip {}: {text}", arguments.join(" "));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 /// The words of a path that was cut.
 pub(crate) const CUT: &str = "the cable was cut";
 
-/// How long a proof of a path that is cut takes to fail.
+/// Time in which the proof of a cut path fails.
 pub(crate) const PROOF_LIMIT: Duration = Duration::from_secs(3);
 
 /// Frames from this length on are announced, as on any transport.
@@ -57,12 +57,12 @@ impl Detour {
         self.shared.is_cut.send_replace(false);
     }
 
-    /// How many paths have been offered so far.
+    /// Returns the number of paths offered so far.
     pub(crate) fn offers(&self) -> u64 {
         self.shared.offers.load(Ordering::Relaxed)
     }
 
-    /// How many paths are being proven at this moment.
+    /// Returns the number of paths that are being proven now.
     pub(crate) fn proving(&self) -> usize {
         self.shared.proving.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! What a channel does when the upgraded path under its connection dies: over a path that the test
+//! A channel's behavior when the upgraded path under its connection dies: over a path that the test
 //! can cut, on a clock that the test owns.
 
 mod detour;
@@ -15,7 +15,7 @@ use farcall_suite::proto::ParkRequest;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 use log::Log;
 use rig::{BACKOFF, Rig, end, prefer, require};
-use rpc_core::connect::ClientConfig;
+use rpc_core::client::ClientConfig;
 use rpc_core::inproc::InprocConnector;
 use tokio::time::{Instant, sleep};
 
@@ -62,7 +62,7 @@ async fn calls_go_on_over_the_bootstrap_and_say_what_became_of_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_path_is_won_back_and_the_connection_in_use_ends_with_its_last_call() {
+async fn failback_ends_the_old_connection_with_its_last_call() {
     let mut rig = Rig::start("failover-return", prefer).await;
     rig.fail_over().await;
     let call = rig.park(1);
@@ -133,8 +133,8 @@ async fn a_path_that_is_required_is_waited_for() {
         "no call waits for a path that has just failed"
     );
     assert_eq!(waiting.code(), Code::Unavailable);
-    let words = waiting.message();
-    assert!(words.contains("no answer") && words.contains("tries again in"), "{waiting}");
+    let text = waiting.message();
+    assert!(text.contains("no answer") && text.contains("tries again in"), "{waiting}");
     assert!(NotExecuted::is_said_by(&waiting));
     assert_eq!(rig.served.server.connections().len(), 0, "nothing goes elsewhere");
     rig.detour.mend();
@@ -205,7 +205,7 @@ async fn a_call_is_replayed_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replay_that_finds_no_server_does_not_say_that_nothing_was_executed() {
+async fn a_replay_without_a_server_stays_ambiguous() {
     let mut rig = Rig::start("failover-no-server", prefer).await;
     let call = rig.wait(1);
     rig.served.entered(&[1]).await;

@@ -8,7 +8,8 @@ use farcall_suite::OneServer as _;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::proto::{EchoReply, EchoRequest, ParkRequest};
 use farcall_suite::{Event, Probe, Watch};
-use rpc_core::connect::{ClientConfig, UpgradePolicy};
+use rpc_core::client::ClientConfig;
+use rpc_core::connect::UpgradePolicy;
 use rpc_core::inproc::{InprocConnector, InprocListener};
 use tokio::task::JoinHandle;
 
@@ -102,7 +103,7 @@ impl Rig {
         rig
     }
 
-    /// What carries the present connection.
+    /// Returns the transport of the present connection.
     pub(crate) fn transport(&self) -> &'static str {
         self.channel.info().map_or("nothing", |info| info.transport)
     }
@@ -153,13 +154,13 @@ impl Rig {
         looked.unwrap_or_else(|_| panic!("{what} did not happen within {LIMIT:?}"));
     }
 
-    /// How often the detour has failed and come back.
+    /// Returns the numbers of failures and of returns of the detour.
     pub(crate) fn counts(&self) -> (u64, u64) {
         let counts = self.channel.path_counts();
         (counts.failovers, counts.failbacks)
     }
 
-    /// How long until the detour is tried again.
+    /// Returns the time until the next attempt over the detour.
     pub(crate) fn next_attempt(&self) -> Duration {
         self.channel.path().retry_in().expect("the detour is not in use")
     }

@@ -107,7 +107,7 @@ pub(crate) struct Asking {
     pub(crate) body: Bytes,
 }
 
-/// How a request was answered.
+/// The answer to a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answered {
     /// With a status of gRPC's.

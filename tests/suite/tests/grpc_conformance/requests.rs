@@ -1,4 +1,4 @@
-//! What a server's port answers to requests, the malformed ones among them.
+//! Answers of a server's port to requests, malformed ones included.
 
 use std::fmt::Write as _;
 

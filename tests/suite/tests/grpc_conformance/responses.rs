@@ -1,4 +1,4 @@
-//! What a stub at `grpc://` makes of a server's responses, the malformed ones among them.
+//! Results of a stub at `grpc://` for a server's responses, malformed ones included.
 
 use std::fmt::Write as _;
 
@@ -38,7 +38,7 @@ async fn stub(answer: Answer) -> (TestServiceStub<Channel>, Answering) {
     (TestServiceStub::new(channel), server)
 }
 
-/// What a call ends with.
+/// Returns the end of a call.
 async fn outcome(kind: Kind, answer: Answer) -> Result<(), Status> {
     let (stub, _server) = stub(answer).await;
     within(async {

@@ -15,12 +15,12 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::raw::within;
 
-/// What the service does with a call.
+/// The service's treatment of a call.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Wanted {
     /// Responses before the end; calls with one response have it unless they fail.
     pub(crate) responses: usize,
-    /// How it ends.
+    /// Status code at the end.
     pub(crate) code: i32,
     pub(crate) message: String,
 }
@@ -100,7 +100,7 @@ fn with_metadata<T>(mut response: Response<T>) -> Response<T> {
     response
 }
 
-/// Whether `metadata` have [`VALUES`] under a name.
+/// Returns true if `metadata` has [`VALUES`] under a name.
 pub(crate) fn has(metadata: &MetadataMap, name: &str) -> bool {
     metadata.get_all(name).iter().eq(VALUES)
 }

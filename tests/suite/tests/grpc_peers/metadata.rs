@@ -237,7 +237,7 @@ async fn broken_text_keeps_its_code() {
     }
 }
 
-/// What a handler answers with is held to the same rule.
+/// A handler's answer is held to the same rule.
 #[tokio::test]
 async fn invalid_metadata_of_a_handler_is_refused_by_name() {
     let answering =

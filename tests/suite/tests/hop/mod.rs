@@ -14,13 +14,13 @@ const PASS: u8 = 0;
 const SWALLOW: u8 = 1;
 const SLOW: u8 = 2;
 
-/// What a slow hop lets pass at a time, and the pause after it: 1 MiB takes 1.3 s each way.
+/// Bytes that a slow hop passes at a time, with a pause after them: 1 MiB takes 1.3 s each way.
 const SLOW_LEN: usize = 8 << 10;
 const SLOW_PAUSE: Duration = Duration::from_millis(10);
 
 /// The hop. Dropped, it closes what passes through it.
 pub(crate) struct Hop {
-    /// Where clients connect to.
+    /// Address that clients connect to.
     pub(crate) authority: String,
     mode: Arc<AtomicU8>,
     task: JoinHandle<()>,

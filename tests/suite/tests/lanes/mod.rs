@@ -1,5 +1,5 @@
-//! What several lanes of a device must show, whatever the device: connections are spread over
-//! them, each lane works for its own, and calls of all sizes go on over all of them at once.
+//! The behavior of several lanes of a device, real or simulated: connections are spread over them,
+//! each lane works for its own, and calls of all sizes go over all of them at once.
 
 use farcall::{Channel, LaneInfo, Rdma};
 use farcall_suite::OneServer as _;
@@ -14,7 +14,7 @@ const CONNECTIONS_PER_LANE: usize = 2;
 /// A payload that travels whole, one that is read at once, and one that takes several READs.
 const LENS: [usize; 3] = [1000, 100_000, 3 << 20];
 
-/// How often each client makes each call.
+/// Number of times that each client makes each call.
 const ROUNDS: u64 = 4;
 
 /// Connects to a server whose devices, like the clients', have `lane_count` lanes.

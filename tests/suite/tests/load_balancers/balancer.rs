@@ -13,7 +13,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName}
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// What comes before each connection that is passed on.
+/// A balancer that sends a prefix before each connection that it passes on.
 #[derive(Clone, Default)]
 pub(crate) struct Balancer {
     header: Vec<u8>,

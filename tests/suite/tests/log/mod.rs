@@ -1,4 +1,4 @@
-//! What is logged on this thread, for tests that count its lines.
+//! Captures the log of this thread, for tests that count its lines.
 //!
 //! One subscriber for the whole process hands each line to the log of the thread that said it. A
 //! subscriber for each test would not do: whether anybody listens to a line is remembered for the

@@ -67,7 +67,7 @@ pub(crate) async fn stream_in_progress(stub: &ProbeStub) -> JoinHandle<Status> {
     })
 }
 
-/// How something ended that a silent peer must end.
+/// Returns the status of a call that a silent peer must end.
 pub(crate) async fn ended(what: JoinHandle<Status>) -> Status {
     within("the end", what).await.expect("no panic")
 }

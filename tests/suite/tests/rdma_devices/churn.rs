@@ -23,7 +23,7 @@ const AT_A_TIME: usize = 4;
 /// They leave nothing either.
 const FAILED_MAX: usize = COUNT / 10;
 
-/// What the process may grow by meanwhile. A leak of 5 KiB a connection exceeds it. The heap alone
+/// Maximum growth of the process, in KiB. A leak of 5 KiB a connection exceeds it. The heap alone
 /// grew by 0.3 to 5 MiB in four runs of the same program.
 const GROWTH_KIB_MAX: u64 = 6144;
 

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use crate::cable::Cable;
 use crate::rig::{Rig, connect, devices, echo, slow, until, within};
 
-/// How often an event has come to the only one of these devices.
+/// Returns the number of such events of the only device.
 pub(crate) fn event_count(rdma: &Rdma, kind: AsyncEventKind) -> u64 {
     rdma.devices().iter().map(|device| device.event_count(kind)).sum()
 }
@@ -21,7 +21,8 @@ pub(crate) fn event_count(rdma: &Rdma, kind: AsyncEventKind) -> u64 {
 /// Longer than any test lets it take.
 const LEN: usize = 64 << 20;
 
-/// When a payload is surely under way: a MiB even in the shortest packets, which carry 1 KiB.
+/// Number of packets after which a payload is surely in flight: a MiB even in the shortest packets,
+/// which carry 1 KiB.
 const PACKETS_UNDER_WAY: u64 = 1024;
 
 /// Makes a call whose payload is being read when this returns; it ends with the status that the

@@ -78,6 +78,6 @@ async fn removed(rig: &Rig, side: Side) -> Result<(), Failure> {
 
 fn rdma(arguments: &[&str]) {
     let output = Command::new("rdma").args(arguments).output().expect("`rdma` of iproute2");
-    let words = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "rdma {}: {words}", arguments.join(" "));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "rdma {}: {text}", arguments.join(" "));
 }

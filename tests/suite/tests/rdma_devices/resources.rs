@@ -1,4 +1,4 @@
-//! What the kernel holds for us, counted: `rdma resource`.
+//! Counts the kernel's objects of this process: `rdma resource`.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -11,10 +11,11 @@ use crate::rig::{Rig, until};
 
 const LEN: usize = 64 << 20;
 
-/// When a payload is surely under way: a MiB even in the shortest packets, which carry 1 KiB.
+/// Number of packets after which a payload is surely in flight: a MiB even in the shortest packets,
+/// which carry 1 KiB.
 const PACKETS_UNDER_WAY: u64 = 1024;
 
-/// How many objects of each kind each device has, those of the kernel included.
+/// Number of objects of each kind on each device, the kernel's own included.
 pub(crate) type Resources = BTreeMap<String, u64>;
 
 /// Counts them.

@@ -1,4 +1,4 @@
-//! That payloads go by verbs, small ones by SEND and large ones by READ, and TCP stays silent.
+//! Payloads go by verbs, small ones by SEND and large ones by READ, and TCP stays silent.
 
 use farcall_suite::Failure;
 use farcall_suite::proto::probe_rpc::ProbeStub;
@@ -38,7 +38,8 @@ impl Watched {
         Ok(Self { _server: server, proxy, stub })
     }
 
-    /// What both devices count while `calls` run; not a byte passes on the bootstrap meanwhile.
+    /// Returns the counts of both devices while `calls` run. Not a byte passes on the bootstrap
+    /// meanwhile.
     async fn counts_of(
         &self,
         rig: &Rig,

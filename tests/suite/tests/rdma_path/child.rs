@@ -11,7 +11,7 @@ use crate::rig::{Serving, connect, devices, download, runtime, slow, upload};
 /// The variable that says what the process is to do.
 const ROLE: &str = "FARCALL_RDMA_PATH_CHILD";
 
-/// What a child does, each with the reads of [`slow`].
+/// The role of a child, each with the reads of [`slow`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Serves on a host, says on which address, and goes on until it is killed.
@@ -35,9 +35,9 @@ impl Role {
     }
 
     fn from_text(text: &str) -> Option<Self> {
-        let mut words = text.split(' ');
-        let (verb, place) = (words.next()?, words.next()?.to_owned());
-        let len = words.next()?.parse().ok()?;
+        let mut pieces = text.split(' ');
+        let (verb, place) = (pieces.next()?, pieces.next()?.to_owned());
+        let len = pieces.next()?.parse().ok()?;
         match verb {
             "serve" => Some(Self::Serve(place)),
             "upload" => Some(Self::Upload(place, len)),
@@ -95,7 +95,7 @@ async fn play(role: Role) -> Result<(), Failure> {
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) child: Child,
-    /// What it said.
+    /// Line that it printed.
     pub(crate) line: String,
 }
 

@@ -16,14 +16,15 @@ const DEATHS: u64 = 400;
 /// Every so many of them another client is served.
 const CALL_INTERVAL: u64 = 40;
 
-/// How many are on their way out at once. Stable kernels since 2025 wait up to 50 s to destroy a
-/// queue pair whose packets are not all gone (`__rxe_cleanup`), which is some of them.
+/// Number of clients that leave at once. Stable kernels since 2025 wait up to 50 s to destroy a
+/// queue pair with packets in flight (`__rxe_cleanup`), which some of them have.
 const LEAVING_MAX: usize = 64;
 
 /// Calls of the other after all have gone: more than a connection may have on their way.
 const CALLS_AFTER: u64 = 64;
 
-/// What may be missing at the end: what the good client's own connection keeps in doubt.
+/// Slots that may be missing at the end: those that the good client's own connection keeps in
+/// doubt.
 const MISSING_MAX: u32 = 4;
 
 pub(crate) fn clients_in_mid_message(rig: &Rig) -> Result<(), Failure> {

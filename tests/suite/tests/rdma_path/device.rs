@@ -1,4 +1,4 @@
-//! What the kernel says of a device: its counters and the objects on it.
+//! The kernel's view of a device: its counters and the objects on it.
 
 use std::fs;
 use std::net::IpAddr;
@@ -48,7 +48,7 @@ impl Device {
         Ok(Self { name, counters: port.join("hw_counters") })
     }
 
-    /// Whether it has the counters that the tests look at.
+    /// Returns true if the device has the counters that the tests read.
     pub(crate) fn is_countable(&self) -> bool {
         let names = ["rdma_sends", "rdma_recvs", "sent_pkts", "rcvd_pkts"];
         names.iter().all(|name| self.counters.join(name).exists())
@@ -74,12 +74,12 @@ impl Device {
         text.trim().parse().expect("a counter is a number")
     }
 
-    /// How many reliable connections it has.
+    /// Returns the number of reliable connections.
     pub(crate) fn queue_pair_count(&self) -> usize {
         self.objects("qp").iter().filter(|object| object["type"] == "RC").count()
     }
 
-    /// How many shared receive queues it has.
+    /// Returns the number of shared receive queues.
     pub(crate) fn shared_receive_queue_count(&self) -> usize {
         self.objects("srq").len()
     }

@@ -19,17 +19,17 @@ const FALLBACKS: u64 = 400;
 
 /// Connects to a server that cannot be had over RDMA: `auto` falls back and `rdma` fails, each
 /// with a reason that has `words`. Gives the connection.
-async fn falls_back(authority: &str, rdma: &Rdma, words: &str) -> Result<ProbeStub, Failure> {
+async fn falls_back(authority: &str, rdma: &Rdma, text: &str) -> Result<ProbeStub, Failure> {
     let channel = client("auto", authority, rdma)?.connect().await?;
     let info = channel.info().expect("it is connected");
     let fallback = info.fallback.expect("a reason");
     println!("fell back: {fallback}");
     assert_eq!(info.transport, "tcp");
-    assert!(fallback.starts_with("rdma: ") && fallback.contains(words), "{fallback}");
+    assert!(fallback.starts_with("rdma: ") && fallback.contains(text), "{fallback}");
     let refused = client("rdma", authority, rdma)?.connect().await;
     match refused {
         Err(ConnectError::UpgradeRequired { upgrade: "rdma", reason, .. }) => {
-            assert!(reason.contains(words), "{reason}");
+            assert!(reason.contains(text), "{reason}");
         }
         other => panic!("{other:?}"),
     }
@@ -43,8 +43,8 @@ pub(crate) fn address_without_device(rig: &Rig) -> Result<(), Failure> {
     rig.run(async {
         let server = Serving::start("auto://127.0.0.1:0", RdmaConfig::default()).await?;
         let rdma = devices(RdmaConfig::default());
-        let words = "this host: no active RDMA port has the address 127.0.0.1; found: ";
-        falls_back(&server.authority, &rdma, words).await.map(drop)
+        let text = "this host: no active RDMA port has the address 127.0.0.1; found: ";
+        falls_back(&server.authority, &rdma, text).await.map(drop)
     })
 }
 
@@ -55,12 +55,12 @@ pub(crate) fn full_lane(rig: &Rig) -> Result<(), Failure> {
         let server = rig.serve(small).await?;
         let rdma = devices(RdmaConfig::default());
         let first = ProbeStub::new(connect(&server.authority, &rdma).await?);
-        let words = "the lane is full: 1 connections of at most 256 (rdma.max_connections), and 2 \
+        let text = "the lane is full: 1 connections of at most 256 (rdma.max_connections), and 2 \
                      of 5 receive slots left to promise (rdma.receive_slots), of which a \
                      connection takes 3";
-        let second = falls_back(&server.authority, &rdma, words).await?;
+        let second = falls_back(&server.authority, &rdma, text).await?;
         let mut told = server.server.connections().into_iter().filter_map(|info| info.fallback);
-        assert!(told.any(|reason| reason.contains(words)), "the server knows too");
+        assert!(told.any(|reason| reason.contains(text)), "the server knows too");
         // Both are served, and the place is free again for another.
         echo(&first, 1, 1 << 20).await?;
         drop((first, second));
@@ -98,19 +98,18 @@ pub(crate) fn again_and_again(rig: &Rig) -> Result<(), Failure> {
     })
 }
 
-/// What the server says of its end is altered on its way, so that the path fails for the reason
-/// that `words` name.
-async fn unproven(rig: &Rig, alter: Alter, words: &str) -> Result<(), Failure> {
+/// Alters the server's parameters in flight, so that the path fails for the reason in `words`.
+async fn unproven(rig: &Rig, alter: Alter, text: &str) -> Result<(), Failure> {
     let before = rig.queue_pair_counts();
     let server = rig.serve(RdmaConfig::default()).await?;
     let proxy = Proxy::start(&rig.host, &server.authority, Some(alter)).await?;
     let rdma = devices(RdmaConfig::default());
-    let stub = falls_back(&proxy.authority, &rdma, words).await?;
+    let stub = falls_back(&proxy.authority, &rdma, text).await?;
     until("one connection", || server.server.connections().len() == 1).await;
     let connection = server.connection();
     assert_eq!(connection.transport, "tcp");
     let told = connection.fallback.unwrap_or_default();
-    assert!(told.contains("the client says") && told.contains(words), "{told}");
+    assert!(told.contains("the client says") && told.contains(text), "{told}");
     // What was prepared for the path is gone on both sides.
     until("an end of the paths", || is_idle(&server.lane(), 0) && is_idle(&lane(&rdma), 0)).await;
     until("the end of the queue pairs", || rig.queue_pair_counts() == before).await;
@@ -121,19 +120,19 @@ async fn unproven(rig: &Rig, alter: Alter, words: &str) -> Result<(), Failure> {
 }
 
 pub(crate) fn wrong_queue_pair(rig: &Rig) -> Result<(), Failure> {
-    let words = "the path could not be proven: the connection is closed: the RDMA path failed: \
+    let text = "the path could not be proven: the connection is closed: the RDMA path failed: \
                  work request failed: retries exceeded: the peer does not answer";
-    rig.run(unproven(rig, |blob| blob.queue_pair_number ^= 0x10_0000, words))
+    rig.run(unproven(rig, |blob| blob.queue_pair_number ^= 0x10_0000, text))
 }
 
 pub(crate) fn wrong_address(rig: &Rig) -> Result<(), Failure> {
     // Another host's address is no reason to send packets there.
-    let words = "and its RDMA port is said to be at ";
-    rig.run(unproven(rig, |blob| blob.gid = UNUSED_GID.to_vec(), words))
+    let text = "and its RDMA port is said to be at ";
+    rig.run(unproven(rig, |blob| blob.gid = UNUSED_GID.to_vec(), text))
 }
 
 pub(crate) fn wrong_epoch(rig: &Rig) -> Result<(), Failure> {
     // The server takes it for what an earlier path left behind, and does not answer.
-    let words = "the path could not be proven: no answer to a probe within 3000 ms";
-    rig.run(unproven(rig, |blob| blob.epoch ^= 1, words))
+    let text = "the path could not be proven: no answer to a probe within 3000 ms";
+    rig.run(unproven(rig, |blob| blob.epoch ^= 1, text))
 }

@@ -1,4 +1,4 @@
-//! That greedy clients share a receive queue alike, keep no other client out, and break nothing.
+//! Greedy clients share a receive queue equally, keep no other client out, and break nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,8 +18,8 @@ const IN_FLIGHT: u64 = 64;
 /// With eight clients a third of them is in flight when the last one starts.
 const CALLS: u64 = 1500;
 
-/// How many clients are at it at a time. One round goes through them in this order, the next one
-/// the other way round: what the machine has to do otherwise changes all the time.
+/// Numbers of clients at a time. One round goes through them in this order and the next in reverse,
+/// because the machine's other load changes all the time.
 const STAGES: [usize; 4] = [1, 2, 4, 8];
 
 /// The bound on a round, which is a measurement for each number of clients: more than it takes.
@@ -65,7 +65,7 @@ pub(crate) fn eight_greedy_clients(rig: &Rig) -> Result<(), Failure> {
     })
 }
 
-/// What the environment says, or else `usual`.
+/// Returns the value of an environment variable, or `usual`.
 fn number<T: std::str::FromStr>(name: &str, usual: T) -> T {
     let said = std::env::var(name).ok();
     said.map_or(usual, |said| {
@@ -73,7 +73,7 @@ fn number<T: std::str::FromStr>(name: &str, usual: T) -> T {
     })
 }
 
-/// What one round has shown.
+/// The result of one round.
 struct Round {
     /// Calls a second of all eight, over the most that any number of them made in this round.
     goodput: f64,

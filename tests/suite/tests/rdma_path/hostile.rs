@@ -12,10 +12,10 @@ use crate::rig::{Rig, Serving, connect, devices, echo, is_idle, slow, until, wit
 
 const MIB: u64 = 1 << 20;
 
-/// How long the server lets a client keep what it was offered.
+/// Time for which the server lets a client keep an offer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What the neighbour's calls carry: small ones, and ones that take a READ each way.
+/// Lengths of the neighbour's payloads: small ones, and ones that take a READ each way.
 const NEIGHBOUR_LENS: [usize; 3] = [100, 20_000, 300_000];
 
 /// A server, a good client on a connection of its own, and a bad one.

@@ -34,10 +34,10 @@ const SEND_DEPTH: u32 = 128;
 /// Soft-RoCE has 64 on their way.
 const LONG_MESSAGES: usize = 24;
 
-/// What every message to it carries.
+/// Number that every message to it carries.
 const EPOCH: u32 = 0x0bad_cafe;
 
-/// How many messages it allows the server in all; it never grants more.
+/// Total number of messages that it grants the server. It never grants more.
 pub(crate) const GRANT: u32 = 200;
 
 /// The length of a message's header.
@@ -55,7 +55,7 @@ pub(crate) const CANCEL: u8 = 7;
 /// The bit of a kind by which the server says that it has more to send than credit.
 const WANTS_MORE: u8 = 0x80;
 
-/// What the two ends of a path tell each other.
+/// The parameters that the two ends of a path exchange.
 #[derive(Clone, PartialEq, Eq, Message)]
 struct Blob {
     #[prost(uint32, tag = "1")]
@@ -102,11 +102,11 @@ pub(crate) struct HostilePeer {
     slots: Arc<SlotPool>,
     port: Port,
     epoch: u32,
-    /// How many messages the server has allowed.
+    /// Number of messages that the server has granted.
     pub(crate) granted: u32,
-    /// How many messages it has sent that take a credit.
+    /// Number of messages sent that take a credit.
     sent: u32,
-    /// How many messages came in that took none.
+    /// Number of messages received that took none.
     control_seen: u16,
     messages: VecDeque<Vec<u8>>,
     is_broken: bool,
@@ -350,7 +350,7 @@ impl HostilePeer {
     }
 }
 
-/// Whether a message of this kind takes no credit.
+/// Returns true if a message of this kind takes no credit.
 fn is_control(kind: u8) -> bool {
     matches!(kind, PURE_GRANT | PROBE | PROBE_ANSWER)
 }

@@ -1,4 +1,4 @@
-//! That connections with nothing to do cost nothing.
+//! Idle connections cost nothing.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use farcall_suite::proto::probe_rpc::ProbeStub;
 
 use crate::rig::{Rig, Serving, client, devices, echo, lane, until};
 
-/// How long nothing must happen. What is counted is wake-ups, and none is right for any time, since
-/// the connections have no keepalive.
+/// Length of the idle period. It counts wake-ups, of which there must be none in any time: the
+/// connections have no keepalive.
 const IDLE: Duration = Duration::from_secs(5);
 
 /// Looks in a row, a millisecond apart, at which nothing has happened: the last acknowledgements

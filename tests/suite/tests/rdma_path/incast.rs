@@ -1,4 +1,4 @@
-//! That clients which all send large messages at once wait for each other, and not their devices.
+//! Clients that all send large messages at once wait for each other, and not for their devices.
 
 use farcall_suite::Failure;
 use farcall_suite::proto::probe_rpc::ProbeStub;

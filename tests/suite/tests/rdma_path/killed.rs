@@ -14,7 +14,8 @@ use crate::rig::{
 
 const LEN: usize = 64 << 20;
 
-/// When the payload is surely under way: a MiB even in the shortest packets, which carry 1 KiB.
+/// Number of packets after which the payload is surely in flight: a MiB even in the shortest
+/// packets, which carry 1 KiB.
 const PACKETS_UNDER_WAY: u64 = 1024;
 
 /// Fewer than the payload takes even in the longest packets, which carry 4 KiB.

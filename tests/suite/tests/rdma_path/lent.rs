@@ -1,4 +1,4 @@
-//! That payloads in memory that farcall lent are never copied, and others once.
+//! Payloads in memory that farcall lent are never copied, and others once.
 
 use bytes::Bytes;
 use farcall::{Channel, TransportStats};
@@ -13,8 +13,8 @@ use crate::rig::{LIMIT, Rig, Serving, connect, devices, echo, is_idle, until};
 const LEN: usize = 2 << 20;
 const CALLS: u64 = 3;
 
-/// What a call may copy besides its payload: headers, keys, releases, the small frame of the other
-/// direction.
+/// Bytes that a call may copy besides its payload: headers, keys, releases, the small frame of the
+/// other direction.
 const EXTRA_MAX: u64 = 512 * CALLS;
 
 /// Bytes that farcall wrote or copied while something ran.

@@ -44,7 +44,8 @@ pub(crate) fn play() -> Option<ExitCode> {
     })
 }
 
-/// What a process with the rights of this one, but for the one to exceed the limit, says in a role.
+/// Returns the output of a process in a role, with the rights of this one except for the one to
+/// exceed the limit.
 fn under_limit(role: &str, authority: &str, limit: usize) -> String {
     let output = Command::new("prlimit")
         .args([&format!("--memlock={limit}:{limit}"), "--", "setpriv"])
@@ -61,7 +62,7 @@ fn under_limit(role: &str, authority: &str, limit: usize) -> String {
     text
 }
 
-/// What such a process says of a server that waits for it.
+/// Returns such a process's output about a server that waits for it.
 fn said(rig: &Rig, limit: usize, role: &'static str) -> Result<String, Failure> {
     rig.run(async {
         let server = rig.serve(Default::default()).await?;
@@ -73,7 +74,7 @@ fn said(rig: &Rig, limit: usize, role: &'static str) -> Result<String, Failure> 
     })
 }
 
-/// What connects by devices under the default configuration.
+/// Returns a builder that uses devices with the default configuration.
 fn patient(scheme: &str, authority: &str) -> Result<ChannelBuilder, Failure> {
     let rdma = devices(RdmaConfig::default());
     Ok(client(scheme, authority, &rdma)?.handshake_timeout(LIMIT))
@@ -89,8 +90,8 @@ pub(crate) fn too_little(rig: &Rig) -> Result<(), Failure> {
     let said = said(rig, LOW_LIMIT, FAIL)?;
     let (refused, fallback) = said.trim().split_once('\n').expect("two reasons");
     for reason in [refused, fallback] {
-        for words in ["RLIMIT_MEMLOCK", &LOW_LIMIT.to_string(), "ulimit -l", "limits.conf"] {
-            assert!(reason.contains(words), "`{words}` is missing: {reason}");
+        for text in ["RLIMIT_MEMLOCK", &LOW_LIMIT.to_string(), "ulimit -l", "limits.conf"] {
+            assert!(reason.contains(text), "`{text}` is missing: {reason}");
         }
     }
     Ok(())

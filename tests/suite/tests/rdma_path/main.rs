@@ -1,6 +1,6 @@
-//! That payloads really go by verbs, and what happens to a path in between: processes killed and
-//! calls dropped in the middle of a READ, runtimes that end, lanes that are full or idle or
-//! besieged, proofs that fail.
+//! Payloads go by verbs, and a path survives what happens to it: processes killed and calls dropped
+//! in the middle of a READ, runtimes that end, lanes that are full or idle or besieged, proofs that
+//! fail.
 //!
 //! Needs RDMA devices that count what Soft-RoCE counts, like those of the virtual machine that
 //! `cargo xtask test` starts, and no other user of them. As in `tests/rdma.rs`, the variable

@@ -12,8 +12,8 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// What the server's end of a path says of itself, as far as it is of use here to know; written
-/// down a second time, on purpose.
+/// The server's parameters of a path, as far as these tests need them. They are written down a
+/// second time on purpose.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Blob {
     #[prost(uint32, tag = "1")]
@@ -34,7 +34,7 @@ pub(crate) struct Blob {
     reads_max: u32,
     #[prost(bool, tag = "8")]
     is_infiniband: bool,
-    /// What messages to this end have to carry.
+    /// Number that messages to this end must carry.
     #[prost(uint32, tag = "9")]
     pub(crate) epoch: u32,
     #[prost(uint32, tag = "10")]
@@ -43,13 +43,13 @@ pub(crate) struct Blob {
     slot_len: u32,
 }
 
-/// What is done to the server's blob.
+/// A change to the server's blob.
 pub(crate) type Alter = fn(&mut Blob);
 
 /// The hop. Dropped, it closes what passes through it.
 #[derive(Debug)]
 pub(crate) struct Proxy {
-    /// Where clients connect to.
+    /// Address that clients connect to.
     pub(crate) authority: String,
     passed: Arc<AtomicU64>,
     task: JoinHandle<()>,
@@ -79,7 +79,7 @@ impl Proxy {
         Ok(Self { authority, passed, task })
     }
 
-    /// How many bytes have passed, both ways.
+    /// Returns the number of bytes passed in both directions.
     pub(crate) fn passed_bytes(&self) -> u64 {
         self.passed.load(Ordering::SeqCst)
     }

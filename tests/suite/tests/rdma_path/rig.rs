@@ -26,7 +26,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 /// Permits for every handler that a test may ever park.
 const OPEN_GATE: usize = 1 << 20;
 
-/// Where the tests run.
+/// The setting of the tests.
 #[derive(Debug, Clone)]
 pub(crate) struct Rig {
     /// The address that servers listen on.
@@ -76,7 +76,7 @@ impl Rig {
         }
     }
 
-    /// How many reliable connections there are: of the server's device, and of the clients'.
+    /// Returns the numbers of reliable connections: of the server's device, and of the clients'.
     pub(crate) fn queue_pair_counts(&self) -> (usize, usize) {
         (self.server_device.queue_pair_count(), self.client_device.queue_pair_count())
     }
@@ -116,12 +116,12 @@ impl Serving {
         Ok(Self { authority, server, _watch: watch, serving })
     }
 
-    /// What its lane says, of which there is one.
+    /// Returns the state of its only lane.
     pub(crate) fn lane(&self) -> LaneInfo {
         lane(self.server.rdma())
     }
 
-    /// What the server knows of its only connection.
+    /// Returns the server's view of its only connection.
     pub(crate) fn connection(&self) -> ConnectionInfo {
         let mut connections = self.server.connections();
         assert_eq!(connections.len(), 1, "{connections:?}");
@@ -162,7 +162,7 @@ pub(crate) fn slow() -> RdmaConfig {
     rdma
 }
 
-/// What makes a connection by these devices.
+/// Returns a client's builder over these devices.
 pub(crate) fn client(
     scheme: &str,
     authority: &str,
@@ -178,14 +178,14 @@ pub(crate) async fn connect(authority: &str, rdma: &Rdma) -> Result<Channel, Fai
     Ok(channel)
 }
 
-/// What the only lane of these devices says.
+/// Returns the state of the only lane of these devices.
 pub(crate) fn lane(rdma: &Rdma) -> LaneInfo {
     let mut lanes = rdma.lanes();
     assert_eq!(lanes.len(), 1, "{lanes:?}");
     lanes.remove(0)
 }
 
-/// Whether a lane has that many connections and nothing in use.
+/// Returns true if a lane has that many connections and nothing in use.
 pub(crate) fn is_idle(lane: &LaneInfo, connection_count: usize) -> bool {
     lane.connection_count == connection_count
         && (connection_count > 0 || lane.promised_slots == 0)
@@ -194,7 +194,7 @@ pub(crate) fn is_idle(lane: &LaneInfo, connection_count: usize) -> bool {
         && lane.sink_bytes_in_use == 0
 }
 
-/// How often a test does what it does: what the environment says, or `usual`.
+/// Returns the number of repetitions: the environment's, or `usual`.
 pub(crate) fn repeats(variable: &str, usual: u64) -> u64 {
     match std::env::var(variable) {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("{variable} is not a number: {text}")),

@@ -1,4 +1,4 @@
-//! That receive memory is a matter of lanes and not of connections.
+//! Receive memory depends on the number of lanes, not of connections.
 
 use farcall::RdmaConfig;
 use farcall_suite::Failure;
@@ -6,7 +6,7 @@ use farcall_suite::proto::probe_rpc::ProbeStub;
 
 use crate::rig::{Rig, connect, devices, echo, lane};
 
-/// How many connections there are when the memory is looked at.
+/// Numbers of connections at which the memory is read.
 const STAGES: [usize; 3] = [1, 64, 256];
 
 /// The most that receive memory for the last stage may come to, in parts of what it would be with
@@ -48,7 +48,7 @@ pub(crate) fn connections_share_one_queue(rig: &Rig) -> Result<(), Failure> {
     })
 }
 
-/// What the same would be with a receive queue for each connection.
+/// Compares with a receive queue for each connection.
 #[allow(clippy::cast_precision_loss, reason = "megabytes")]
 fn compare(with_one: usize, with_all: usize) {
     assert_eq!(with_one, with_all, "receive memory grows with connections");

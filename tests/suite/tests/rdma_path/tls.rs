@@ -12,7 +12,7 @@ use farcall_testkit::certificates::{Authority, CertificateError, Leaf, Wanted};
 use crate::proxy::Proxy;
 use crate::rig::{Rig, Serving, client, devices, echo};
 
-/// Who the client is.
+/// Name of the client.
 const CLIENT: &str = "client.example";
 
 /// TLS of both sides, each with a certificate of one authority.

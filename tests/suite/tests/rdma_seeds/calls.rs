@@ -21,7 +21,7 @@ const SMALL_LEN_MAX: usize = 4000;
 const LONG_METADATA_LEN_MIN: usize = 5000;
 const METADATA_LEN_MAX: usize = 12_000;
 
-/// What one call sends, and wants back.
+/// The request of a call, and the expected answer.
 struct Plan {
     payloads: Vec<Bytes>,
     metadata: Option<String>,

@@ -1,10 +1,10 @@
-//! What goes wrong in a run.
+//! The faults of a run.
 
 use std::time::Duration;
 
 use farcall::sim::{SimDevice, SimFaults, SimNetwork};
 
-/// How bad a run is.
+/// The severity of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Severity {
     /// Nothing that a call may notice but by its time.
@@ -44,7 +44,7 @@ pub(crate) fn begin(network: &SimNetwork, severity: Severity, seed: u64) {
     network.set_latency(Duration::from_micros(5)..=Duration::from_millis(3));
 }
 
-/// What the driver does to the receives of queue pairs that die, each in half of the runs.
+/// Sets the driver's treatment of the receives of dying queue pairs, each in half of the runs.
 fn drivers(faults: &mut SimFaults, seed: u64) {
     let mut rng = fastrand::Rng::with_seed(!seed);
     for likelihood in [
@@ -57,7 +57,7 @@ fn drivers(faults: &mut SimFaults, seed: u64) {
     }
 }
 
-/// What is done to the device from outside, until it is dropped.
+/// Disturbs the device from outside, until it is dropped.
 pub(crate) async fn pester(device: SimDevice, seed: u64) {
     let mut rng = fastrand::Rng::with_seed(seed);
     loop {

@@ -9,7 +9,8 @@ use farcall::sim::{SimCensus, SimDeviceConfig, SimNetwork};
 use farcall::{Limits, RdmaConfig, Server};
 use farcall_suite::Probe;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
-use rpc_core::connect::{Candidate, ClientConfig, Declined, PendingOffer, Upgrade, UpgradePolicy};
+use rpc_core::client::ClientConfig;
+use rpc_core::connect::{Candidate, Declined, PendingOffer, Upgrade, UpgradePolicy};
 use rpc_core::inproc::{InprocConnector, InprocListener};
 use rpc_core::transport::Addresses;
 use rpc_transport_rdma::RdmaUpgrade;
@@ -27,7 +28,7 @@ const LIMIT: Duration = Duration::from_secs(3600);
 /// Between two looks at what is left.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What happened, over one run or many.
+/// The events of one run or many.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) answered: u64,
@@ -62,7 +63,7 @@ impl Tally {
         self.held_events += other.held_events;
     }
 
-    /// Whether every kind of thing has happened that the runs are there to show.
+    /// Returns true if every kind of event has happened that the runs must show.
     pub(crate) fn has_everything(&self) -> bool {
         let ends = [self.answered, self.large, self.given_up, self.expired, self.failed];
         let faults = [self.broken, self.late_writes, self.timeouts, self.refused];
@@ -111,7 +112,7 @@ impl OnLoopback {
         Addresses { local, peer: local, ..Addresses::default() }
     }
 
-    /// Whether nothing of a connection is left.
+    /// Returns true if nothing of a connection is left.
     fn is_clean(&self) -> bool {
         self.0.lanes().iter().all(|lane| {
             lane.connection_count == 0

@@ -1,4 +1,4 @@
-//! How much happens in one run.
+//! The size of a run.
 
 /// The size of a run.
 #[derive(Debug, Clone, Copy)]
@@ -34,7 +34,8 @@ const FULL: Size = Size {
     large_bytes: 4 << 20,
 };
 
-/// As little as still has every kind of call and fault, over many seeds: for a million of them.
+/// The smallest run that still has every kind of call and fault over many seeds: for a million of
+/// them.
 const LEAN: Size = Size {
     clients: 1,
     tasks_per_client: 2,
@@ -49,7 +50,7 @@ const LEAN: Size = Size {
 };
 
 impl Size {
-    /// What the environment asks for.
+    /// Returns the size that the environment asks for.
     pub(crate) fn from_env() -> Self {
         if std::env::var_os("FARCALL_SIM_LEAN").is_some() { LEAN } else { FULL }
     }

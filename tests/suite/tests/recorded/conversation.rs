@@ -1,4 +1,4 @@
-//! What the clients of the recordings do, and what they must see.
+//! The actions of the recordings' clients, and the results that they must see.
 
 use std::time::Duration;
 

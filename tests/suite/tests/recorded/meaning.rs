@@ -1,4 +1,4 @@
-//! What frames say, apart from what may differ between two runs of the same calls.
+//! The meaning of frames, without the parts that may differ between two runs of the same calls.
 //!
 //! Chunks are joined, messages that share a frame are taken apart, compressed messages are
 //! inflated, and deadlines are there or not. Acks, windows and pings depend on time alone, and are
@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 /// both of farcall's sides agree on fails a test.
 const RECORD_HEADER_LEN: usize = 12;
 
-/// What one frame says, or one message of a frame of several.
+/// The meaning of one frame, or of one message in a frame of several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Saying {
     pub(crate) kind: FrameKind,
@@ -29,7 +29,7 @@ pub(crate) struct Saying {
     message: Vec<u8>,
 }
 
-/// What one side of a connection has said.
+/// All frames of one side of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Speech {
     /// Frames that have come in part, by their transfer, with their whole length.

@@ -78,17 +78,17 @@ impl Talk for Talker {
 
     async fn listen(&self, request: Request<Line>) -> Result<Response<Lines>, Status> {
         let (metadata, _, Line { text }) = request.into_parts();
-        let words: Vec<_> = text.split(' ').map(|word| Ok(line(word))).collect();
-        Ok(marked(Box::pin(iter(words)), &metadata))
+        let pieces: Vec<_> = text.split(' ').map(|word| Ok(line(word))).collect();
+        Ok(marked(Box::pin(iter(pieces)), &metadata))
     }
 
     async fn tell(&self, request: Request<Streaming<Line>>) -> Result<Response<Line>, Status> {
         let mut lines = request.into_inner();
-        let mut words = Vec::new();
+        let mut wanted = Vec::new();
         while let Some(Line { text }) = lines.message().await? {
-            words.push(text);
+            wanted.push(text);
         }
-        Ok(Response::new(line(words.join(" "))))
+        Ok(Response::new(line(wanted.join(" "))))
     }
 
     type ChatStream = Lines;

@@ -1,4 +1,4 @@
-//! What Linux counts: memory of processes, TCP's segments, work of RDMA devices.
+//! Linux's counters: memory of processes, TCP segments, work of RDMA devices.
 
 mod network;
 mod process_status;

@@ -5,9 +5,9 @@ use std::{fs, io};
 /// A file of such tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProtocolTable {
-    /// What RFC 1213 names: `Ip`, `Tcp`, `Udp`.
+    /// The counters of RFC 1213: `Ip`, `Tcp`, `Udp`.
     Snmp,
-    /// What Linux counts beyond that: `TcpExt`, `IpExt`.
+    /// Linux's own counters: `TcpExt`, `IpExt`.
     Netstat,
 }
 

@@ -2,7 +2,7 @@
 
 use std::{fs, io};
 
-/// What Linux shows of a process at a moment.
+/// The kernel's figures of a process at one moment.
 #[derive(Debug, Clone)]
 pub struct ProcessStatus {
     file: String,
@@ -10,20 +10,20 @@ pub struct ProcessStatus {
 }
 
 impl ProcessStatus {
-    /// That of this process.
+    /// Reads the figures of this process.
     ///
     /// # Errors
     ///
-    /// When Linux does not show it.
+    /// Returns the error of reading the kernel's file.
     pub fn own() -> io::Result<Self> {
         Self::read("/proc/self/status".to_owned())
     }
 
-    /// That of the process `id`.
+    /// Reads the figures of process `id`.
     ///
     /// # Errors
     ///
-    /// When there is none.
+    /// Returns an error if there is no such process.
     pub fn of(id: u32) -> io::Result<Self> {
         Self::read(format!("/proc/{id}/status"))
     }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where the kernel shows its RDMA devices.
+/// The kernel's folder of RDMA devices.
 const DEVICES: &str = "/sys/class/infiniband";
 
 /// The sum of a hardware counter over all ports of all devices; none when no port has it. A device

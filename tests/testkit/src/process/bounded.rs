@@ -11,7 +11,7 @@ use super::{ProcessError, interrupted};
 
 pub use super::command_line::command_line;
 
-/// How a bounded command ended.
+/// The end of a bounded command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// It ended by itself.
@@ -40,11 +40,11 @@ impl Running {
         Self::start_in(Group::Own, command)
     }
 
-    /// As [`start`](Self::start), in a process group of choice.
+    /// Starts a command like [`start`](Self::start), in a process group of choice.
     ///
     /// # Errors
     ///
-    /// When the program cannot be started; the error names it.
+    /// Returns an error that names the program if it cannot be started.
     pub fn start_in(group: Group, command: &mut Command) -> Result<Self, ProcessError> {
         let mut owned = Owned::spawn(command.stdin(Stdio::null()), group)?;
         let (stdout, stderr) = (owned.child.stdout.take(), owned.child.stderr.take());
@@ -102,7 +102,7 @@ impl Running {
     }
 }
 
-/// What an ended process's pipe may take to be read to its end.
+/// Time for reading the rest of an ended process's pipe.
 const PIPE_LIMIT: Duration = Duration::from_secs(1);
 
 /// Reads a pipe on a thread of its own, so that the process never waits for room in it.
@@ -155,7 +155,7 @@ pub fn tool_output(command: &mut Command, limit: Duration) -> Result<String, Pro
     text(command_line(command), bytes)
 }
 
-/// Whether `command` runs to success within `limit`. Its output is thrown away.
+/// Runs `command` and returns true if it succeeds within `limit`. Discards its output.
 pub fn succeeds(command: &mut Command, limit: Duration) -> bool {
     run(command.stdout(Stdio::null()).stderr(Stdio::null()), limit).is_ok()
 }

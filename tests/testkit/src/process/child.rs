@@ -8,7 +8,7 @@ use super::ProcessError;
 use super::command_line::command_line;
 use super::registry::{Registered, Target};
 
-/// How long a killed process may take to be reaped. A process in an uninterruptible system call can
+/// Time in which a killed process must be reaped. A process in an uninterruptible system call can
 /// outlive its kill.
 pub(super) const REAP_LIMIT: Duration = Duration::from_secs(10);
 
@@ -58,7 +58,7 @@ impl Owned {
         }
     }
 
-    /// How it ended; none when it still runs after `limit`.
+    /// Waits for the end of the process. Returns `None` if it still runs after `limit`.
     pub(super) fn wait(&mut self, limit: Duration) -> Result<Option<ExitStatus>, ProcessError> {
         let (began, mut interval) = (Instant::now(), POLL_INTERVAL);
         loop {

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use super::child::{Group, Owned};
 use super::{ProcessError, ProcessLog};
 
-/// What a process that has closed its output may take to end.
+/// Time in which a process must end after it has closed its output.
 const END_LIMIT: Duration = Duration::from_secs(1);
 
 /// A process that answers lines with lines, in this program's process group. Its standard error is
@@ -51,8 +51,8 @@ impl Process {
         self.owned.child.id()
     }
 
-    /// What it writes to its standard error from now on, when the command asked for a pipe and this
-    /// is the first call.
+    /// Returns the process's log from now on. `None` if the command asked for no pipe, or at the
+    /// second call.
     pub fn log(&mut self) -> Option<ProcessLog> {
         self.owned.child.stderr.take().map(ProcessLog::of)
     }

@@ -15,7 +15,7 @@ pub enum ProcessError {
     Start {
         /// Its command line.
         line: String,
-        /// What the operating system says.
+        /// The operating system's error.
         #[source]
         error: io::Error,
     },
@@ -24,7 +24,7 @@ pub enum ProcessError {
     Failed {
         /// Its command line.
         line: String,
-        /// How it ended.
+        /// The exit status.
         status: ExitStatus,
         /// Its standard error, where that was a pipe.
         errors: String,
@@ -58,7 +58,7 @@ pub enum ProcessError {
     /// It was to answer, or to end, and did not.
     #[error("{what} did not happen within {} s", .limit.as_secs_f64())]
     Hung {
-        /// What was waited for.
+        /// The event that was awaited.
         what: String,
         /// The bound.
         limit: Duration,
@@ -66,19 +66,19 @@ pub enum ProcessError {
     /// It ended although its answer was waited for.
     #[error("the {name} ended by itself: {end}")]
     Ended {
-        /// What it is called.
+        /// Name of the process.
         name: String,
-        /// How it ended, as far as that is known.
+        /// The exit status, if it is known.
         end: String,
     },
     /// Its answer is no JSON, or another message.
     #[error("the {name} said what is not understood: {line}")]
     Misunderstood {
-        /// What it is called.
+        /// Name of the process.
         name: String,
-        /// What it said.
+        /// The line that the process wrote.
         line: String,
-        /// Where the message is wrong.
+        /// The parser's error, with its position.
         #[source]
         error: serde_json::Error,
     },
@@ -88,7 +88,7 @@ pub enum ProcessError {
     /// The operating system refuses something.
     #[error("{what}")]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         what: String,
         /// Why not.
         #[source]

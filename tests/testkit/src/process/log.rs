@@ -1,13 +1,13 @@
-//! What a child writes to its standard error.
+//! The standard error of a child process.
 
 use std::io::Read;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What is kept of a process's log. What comes behind it is read, so that the process never waits
-/// for the reader, and thrown away.
+/// Maximum length of a kept log, in bytes. The rest is read and discarded, so that the process
+/// never waits for its reader.
 const LOG_LEN_MAX: usize = 16 << 20;
 
-/// What a process has written to its standard error.
+/// The standard error of a process so far.
 #[derive(Debug, Clone, Default)]
 pub struct ProcessLog {
     bytes: Arc<Mutex<Vec<u8>>>,
@@ -27,7 +27,7 @@ impl ProcessLog {
         log
     }
 
-    /// What it has written so far.
+    /// Returns the log so far.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         self.bytes.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 static CHILDREN: Mutex<BTreeSet<Target>> = Mutex::new(BTreeSet::new());
 
-/// What a kill is sent to.
+/// The target of a kill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Target {
     /// One process of this program's own group.
@@ -79,7 +79,7 @@ pub fn interrupt() -> bool {
     again
 }
 
-/// Whether [`interrupt`] was called.
+/// Returns true if [`interrupt`] was called.
 #[must_use]
 pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::SeqCst)

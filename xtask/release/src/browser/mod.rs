@@ -64,7 +64,7 @@ pub(crate) fn run() -> Result<()> {
     interop::judge(&shown.into_iter().collect::<Result<Vec<Column>>>()?)
 }
 
-/// Has a browser of its own show the page, until it tells its verdict.
+/// Shows the page in a browser of its own until the page reports its verdict.
 fn show(name: &str, pages: &Pages, target: &str, leave: &str) -> Result<Column> {
     let program = setup::chromium().context("Chromium is missing")?;
     let profile = TempDir::with_prefix("farcall-chromium-")?;
@@ -83,9 +83,8 @@ fn show(name: &str, pages: &Pages, target: &str, leave: &str) -> Result<Column> 
     Column::parse(name, &verdict)
 }
 
-/// Has a browser write into `home` alone: its profile, what it would write into the user's home,
-/// and the sockets and folders of the temporary directory, which a browser that is killed does not
-/// remove itself.
+/// Confines a browser's writes to `home`: its profile, files in the user's home, and the sockets
+/// and folders of the temporary directory, which a killed browser does not remove.
 fn keep_within(command: &mut Command, home: &Path) -> io::Result<()> {
     // Short names: the path of a socket has 108 bytes at most.
     let (data, temporary) = (home.join("data"), home.join("tmp"));

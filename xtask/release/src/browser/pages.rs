@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-/// What a browser may take to send a request. It opens connections that it does not use.
+/// Maximum time of a browser's request. A browser opens connections that it does not use.
 const REQUEST_LIMIT: Duration = Duration::from_secs(30);
 
 /// The longest request, in bytes: a verdict has some hundred.
@@ -49,11 +49,11 @@ impl Pages {
         &self.origin
     }
 
-    /// What a page tells.
+    /// Returns the verdict of a page.
     ///
     /// # Errors
     ///
-    /// When none does within `limit`.
+    /// Returns an error if no page reports one within `limit`.
     pub(super) fn verdict(&self, limit: Duration) -> Result<String> {
         self.verdicts
             .recv_timeout(limit)

@@ -88,7 +88,7 @@ fn folder() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Has the tests that play recordings write them.
+/// Makes the tests that play recordings write them.
 fn record() -> Result<()> {
     for (package, filter) in [("farcall-suite", "recorded"), ("rpc-transport-rdma", "--lib")] {
         let mut command = cargo::command(["test", "--package", package]);

@@ -21,7 +21,7 @@ const PROGRAM: &str = "farcall-compat";
 const MAIN: &str = include_str!("program/main.rs");
 const SIDE: &str = include_str!("program/side.rs");
 const BUILD: &str = include_str!("program/build.rs");
-/// Where a checkout has `side.rs`.
+/// Path of `side.rs` in a checkout.
 const SIDE_IN_TREE: &str = "xtask/release/src/compat/program/side.rs";
 
 /// Builds the program of this version and `then`, and returns its path.

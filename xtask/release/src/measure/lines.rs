@@ -1,4 +1,4 @@
-//! What the lines of a file are.
+//! Classifies the lines of a file.
 
 use std::ops::AddAssign;
 
@@ -12,7 +12,7 @@ const ITEMS: [&str; 11] = [
     "mod",
 ];
 
-/// How many lines of a file are what.
+/// Numbers of a file's lines, by class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Counts {
     /// Neither blank nor a comment.
@@ -56,7 +56,7 @@ impl Counts {
         counts
     }
 
-    /// So many lines for 100 lines of code.
+    /// Returns `lines` per 100 lines of code.
     pub(super) fn per_hundred(&self, lines: usize) -> f64 {
         100.0 * lines as f64 / self.code.max(1) as f64
     }
@@ -91,10 +91,10 @@ pub(crate) fn without_tests(text: &str) -> &str {
     if behind.is_some_and(opens_module) { &text[..at] } else { text }
 }
 
-/// How many words of a text stand for an actor instead of naming it.
+/// Counts the words of a text that stand for an actor instead of naming it.
 pub(super) fn vague_words(text: &str) -> usize {
-    let words = text.split(|c: char| !c.is_alphanumeric());
-    words.filter(|word| VAGUE.iter().any(|vague| word.eq_ignore_ascii_case(vague))).count()
+    let pieces = text.split(|c: char| !c.is_alphanumeric());
+    pieces.filter(|word| VAGUE.iter().any(|vague| word.eq_ignore_ascii_case(vague))).count()
 }
 
 #[cfg(test)]

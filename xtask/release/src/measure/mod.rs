@@ -24,13 +24,13 @@ use graph::Graph;
 use lines::Counts;
 use tree::Crate;
 
-/// What the line of all crates is called.
+/// Name of the line with all crates.
 const ALL: &str = "all";
 
 /// `git archive` and `tar` take about a second.
 const UNPACK_LIMIT: Duration = Duration::from_secs(120);
 
-/// What `cargo xtask measure` is asked for.
+/// Arguments of `cargo xtask measure`.
 #[derive(Debug, Args)]
 pub(crate) struct MeasureOptions {
     /// Measure this crate only, by its folder, for example `rpc-core`. May be repeated.
@@ -166,7 +166,7 @@ fn table(measured: &[Measures]) -> String {
         .right("words", 6);
     let mut table = format!("{}\n", columns.heading());
     for one in measured {
-        let Measures { folder, counts, lengths, circles, folder_circles, levels, words } = one;
+        let Measures { folder, counts, lengths, circles, folder_circles, levels, text } = one;
         let (code, doc) = (counts.code, counts.per_hundred(counts.doc));
         let inline = counts.per_hundred(counts.inline);
         let median = lengths.get(lengths.len() / 2).copied().unwrap_or_default();
@@ -176,7 +176,7 @@ fn table(measured: &[Measures]) -> String {
         let mut cells = vec![folder.clone()];
         cells.extend(numbers.map(|number| number.to_string()));
         cells.extend([format!("{doc:.0}"), format!("{inline:.1}")]);
-        let circles = [circles.len(), folder_circles.len(), *levels, *words];
+        let circles = [circles.len(), folder_circles.len(), *levels, *text];
         cells.extend(circles.map(|number| number.to_string()));
         table.push_str(&columns.line(cells));
         table.push('\n');
@@ -199,9 +199,9 @@ mod tests {
         let measured = measure(&Crate { folder: "it".into(), sources, texts: Vec::new() });
         assert_eq!(measured.circles, [["a.rs", "b.rs"]]);
         let shown = table(&[measured]);
-        let words: Vec<&str> = shown.lines().nth(1).unwrap().split_whitespace().collect();
+        let pieces: Vec<&str> = shown.lines().nth(1).unwrap().split_whitespace().collect();
         assert_eq!(
-            words,
+            pieces,
             ["it", "3", "7", "2", "3", "1", "2", "1", "29", "14.3", "1", "1", "1", "0"],
             "{shown}"
         );
@@ -214,9 +214,9 @@ mod tests {
             measure(&Crate { folder: "one".into(), sources, texts: vec![text.to_owned()] })
         };
         let shown = table(&[together(&[one("fn f() {}\n"), one("struct A;\nfn g() {}\n")])]);
-        let words: Vec<&str> = shown.lines().nth(1).unwrap().split_whitespace().collect();
+        let pieces: Vec<&str> = shown.lines().nth(1).unwrap().split_whitespace().collect();
         assert_eq!(
-            words,
+            pieces,
             ["all", "2", "3", "2", "2", "1", "0", "0", "0", "0.0", "0", "0", "1", "0"]
         );
     }

@@ -1,4 +1,4 @@
-//! Which file of a crate imports which: paths resolved to the files of their modules.
+//! The imports among a crate's files: resolves each path to the file of its module.
 //!
 //! An item counts for the file that defines it. A module that passes it on (`pub use`) is followed,
 //! and imports nothing by that, as long as its own code does not use it.
@@ -9,7 +9,7 @@ use std::path::{Path as FilePath, PathBuf};
 use super::lines::without_tests;
 use super::paths::{self, Named, Path};
 
-/// How many modules may pass an item on, one to the other.
+/// Maximum number of modules that re-export an item one after the other.
 const PASSES_MAX: usize = 8;
 
 /// A crate's modules by their paths.

@@ -4,71 +4,71 @@
 /// A path, by its segments; `*` is the last one of a glob.
 pub(super) type Path = Vec<String>;
 
-/// What a file names.
+/// The paths that a file names.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Named {
-    /// What it imports, or names in its code.
+    /// Paths that it imports or uses in its code.
     pub(super) used: Vec<Path>,
-    /// What it only passes on, with the name by which others find it.
+    /// Paths that it only re-exports, with the exported names.
     pub(super) passed_on: Vec<(String, Path)>,
 }
 
 /// Reads a file.
 pub(super) fn named(text: &str) -> Named {
-    let words = words(text);
+    let pieces = words(text);
     let mut named = Named::default();
     let mut at = 0;
-    while at < words.len() {
-        if words[at] != "use" {
+    while at < pieces.len() {
+        if pieces[at] != "use" {
             at += 1;
             continue;
         }
         let end =
-            words[at..].iter().position(|word| word == ";").map_or(words.len(), |len| at + len);
+            pieces[at..].iter().position(|word| word == ";").map_or(pieces.len(), |len| at + len);
         let mut found = Vec::new();
-        tree(&words[at + 1..end], &mut 0, &Vec::new(), &mut found);
-        let before = words[..at].last().map(String::as_str);
-        if before == Some("pub") || (before == Some(")") && is_visibility(&words[..at])) {
+        tree(&pieces[at + 1..end], &mut 0, &Vec::new(), &mut found);
+        let before = pieces[..at].last().map(String::as_str);
+        if before == Some("pub") || (before == Some(")") && is_visibility(&pieces[..at])) {
             named.passed_on.extend(found);
         } else {
             named.used.extend(found.into_iter().map(|(_, path)| path));
         }
         at = end;
     }
-    named.used.extend(mentioned(&words));
+    named.used.extend(mentioned(&pieces));
     named
 }
 
-/// Whether the words end with `pub(...)`.
-fn is_visibility(words: &[String]) -> bool {
-    let open = words.iter().rposition(|word| word == "(");
-    open.and_then(|open| words[..open].last()).is_some_and(|word| word == "pub")
+/// Returns true if the words end with `pub(...)`.
+fn is_visibility(pieces: &[String]) -> bool {
+    let open = pieces.iter().rposition(|word| word == "(");
+    open.and_then(|open| pieces[..open].last()).is_some_and(|word| word == "pub")
 }
 
 /// Adds the paths of a tree of `use`, from the word at `at`, each with the name that it gets.
-fn tree(words: &[String], at: &mut usize, prefix: &Path, found: &mut Vec<(String, Path)>) {
+fn tree(pieces: &[String], at: &mut usize, prefix: &Path, found: &mut Vec<(String, Path)>) {
     let mut path = prefix.clone();
-    while let Some(word) = words.get(*at) {
+    while let Some(word) = pieces.get(*at) {
         *at += 1;
         match word.as_str() {
             "::" => {}
             "{" => {
-                while words.get(*at).is_some_and(|word| word != "}") {
-                    tree(words, at, &path, found);
-                    *at += usize::from(words.get(*at).is_some_and(|word| word == ","));
+                while pieces.get(*at).is_some_and(|word| word != "}") {
+                    tree(pieces, at, &path, found);
+                    *at += usize::from(pieces.get(*at).is_some_and(|word| word == ","));
                 }
                 *at += 1;
                 return;
             }
             "as" => {
-                let name = words.get(*at).cloned().unwrap_or_default();
+                let name = pieces.get(*at).cloned().unwrap_or_default();
                 *at += 1;
                 found.push((name, path));
                 return;
             }
             name => path.push(name.to_owned()),
         }
-        if words.get(*at).is_none_or(|next| next == "," || next == "}") {
+        if pieces.get(*at).is_none_or(|next| next == "," || next == "}") {
             break;
         }
     }
@@ -79,23 +79,23 @@ fn tree(words: &[String], at: &mut usize, prefix: &Path, found: &mut Vec<(String
 }
 
 /// Paths that begin with `crate`, `super` or `self` outside of `use`.
-fn mentioned(words: &[String]) -> Vec<Path> {
+fn mentioned(pieces: &[String]) -> Vec<Path> {
     let mut found = Vec::new();
     let mut at = 0;
-    while at < words.len() {
-        if words[at] == "use" {
-            at += words[at..].iter().take_while(|word| *word != ";").count();
+    while at < pieces.len() {
+        if pieces[at] == "use" {
+            at += pieces[at..].iter().take_while(|word| *word != ";").count();
             continue;
         }
-        let begins = ["crate", "super", "self"].contains(&words[at].as_str());
-        if !begins || words.get(at + 1).is_none_or(|word| word != "::") {
+        let begins = ["crate", "super", "self"].contains(&pieces[at].as_str());
+        if !begins || pieces.get(at + 1).is_none_or(|word| word != "::") {
             at += 1;
             continue;
         }
-        let mut path = vec![words[at].clone()];
-        while words.get(at + 1).is_some_and(|word| word == "::") {
+        let mut path = vec![pieces[at].clone()];
+        while pieces.get(at + 1).is_some_and(|word| word == "::") {
             at += 2;
-            match words.get(at) {
+            match pieces.get(at) {
                 Some(name) if is_name(name) => path.push(name.clone()),
                 _ => break,
             }
@@ -112,7 +112,7 @@ fn is_name(word: &str) -> bool {
 
 /// Names and signs in order, without comments, strings and characters.
 fn words(text: &str) -> Vec<String> {
-    let mut words = Vec::new();
+    let mut message = Vec::new();
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
         let len = if rest.starts_with("//") {
@@ -130,18 +130,18 @@ fn words(text: &str) -> Vec<String> {
             }
         } else if first.is_alphanumeric() || first == '_' {
             let len = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
-            words.push(rest[..len].to_owned());
+            message.push(rest[..len].to_owned());
             len
         } else {
             let len = if rest.starts_with("::") { 2 } else { first.len_utf8() };
             if !first.is_whitespace() {
-                words.push(rest[..len].to_owned());
+                message.push(rest[..len].to_owned());
             }
             len
         };
         rest = &rest[len..];
     }
-    words
+    message
 }
 
 /// The length of the string at the beginning of `text`, with its quotes.

@@ -57,7 +57,7 @@ pub(super) fn crates(root: &Path) -> Result<Vec<Crate>> {
     Ok(crates.into_iter().map(|(_, known)| known).collect())
 }
 
-/// Whether a file of `src` holds tests only, by its name.
+/// Returns true if a file of `src` holds only tests, by its name.
 fn is_test(path: &Path) -> bool {
     let is_test = |name: &str| name == "tests" || name.ends_with("_tests");
     path.with_extension("").iter().any(|name| name.to_str().is_some_and(is_test))

@@ -11,8 +11,7 @@ pub(super) struct Reduced {
     pub(super) sources: &'static [&'static str],
     /// The `lib.rs` that declares them as the crate's own does.
     pub(super) root: &'static str,
-    /// What of the workspace's dependencies they use, as lines of a manifest. Of the last section,
-    /// more is added.
+    /// Their dependencies, as lines of a manifest. The caller appends to the last section.
     pub(super) dependencies: &'static str,
 }
 
@@ -32,10 +31,10 @@ const CORE: Reduced = Reduced {
     folder: "rpc-core",
     sources: &[
         "balance",
-        "call/descriptor.rs",
         "calls",
         "limits/connection.rs",
         "limits/quota.rs",
+        "method.rs",
         "payload/tail_field.rs",
         "policy",
         "readable.rs",
@@ -141,7 +140,7 @@ impl Machine {
         format!("{}/src/{}{below}", self.of.folder, self.files)
     }
 
-    /// Whether a file or folder of `src` has tests of it.
+    /// Returns true if the machine's tests cover a file or folder of `src`.
     pub(super) fn is_tested_by(&self, source: &str) -> bool {
         let source = Path::new(source).with_extension("");
         let folders =

@@ -34,7 +34,7 @@ const PROPERTY_CASES: &str = "64";
 /// Schedules of what can happen to a channel's endpoints, for each mutant.
 const SCHEDULES: &str = "500";
 
-/// Where trees and results are, in the target folder.
+/// Folder of trees and results in the target folder.
 const FOLDER: &str = "mutants";
 
 /// Arguments of `cargo xtask mutants`.
@@ -53,7 +53,7 @@ pub(crate) struct MutantsOptions {
     shard: Option<String>,
 }
 
-/// What became of the mutants of a machine.
+/// The results of a machine's mutants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 struct Outcome {
     caught: usize,
@@ -182,7 +182,7 @@ mod tests {
         let read = outcome(folder.path()).unwrap();
         assert_eq!(read, Outcome { caught: 6, missed: 1, timeout: 2, unviable: 2 });
         let line = table(&[("calls", read)]).lines().nth(1).unwrap().to_owned();
-        let words: Vec<&str> = line.split_whitespace().collect();
-        assert_eq!(words, ["calls", "9", "8", "1", "88.9"]);
+        let pieces: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(pieces, ["calls", "9", "8", "1", "88.9"]);
     }
 }

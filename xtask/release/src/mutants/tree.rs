@@ -38,7 +38,7 @@ pub(super) fn make(workspace: &Path, reduced: &Reduced, folder: &Path) -> Result
     Ok(tree)
 }
 
-/// Whether one of the files and folders that are built has tests of a machine.
+/// Returns true if one of the built files and folders has tests of a machine.
 fn has_tests(reduced: &Reduced, source: &str) -> bool {
     let of_crate = MACHINES.iter().filter(|machine| machine.of == *reduced);
     of_crate.into_iter().any(|machine| machine.is_tested_by(source))
@@ -157,7 +157,8 @@ mod tests {
         outside_macros.map(path).filter(|path| !path.is_empty()).collect()
     }
 
-    /// Whether the root declares a name, and its second one is a module of the tree or an item.
+    /// Returns true if the root declares the path's first name, and the second is a module of the
+    /// tree or an item.
     fn is_built(path: &str, sources: &Path, text: &str) -> bool {
         let (first, second) = path.split_once("::").unwrap_or((path, ""));
         let root = fs::read_to_string(sources.join("lib.rs")).unwrap();

@@ -1,12 +1,12 @@
-//! What belongs into a package.
+//! The files that belong in a package.
 
 use super::packed::Packed;
 
-/// What every package has.
+/// Files that every package has.
 const REQUIRED: &[&str] =
     &["Cargo.toml", "LICENSE-APACHE", "LICENSE-MIT", "README.md", "src/lib.rs"];
 
-/// What cargo adds.
+/// Files that cargo adds.
 const BY_CARGO: &[&str] = &[".cargo_vcs_info.json", "Cargo.lock", "Cargo.toml.orig"];
 
 /// Folders whose files are sources, or what tests read.
@@ -16,7 +16,7 @@ const FOLDERS: &[&str] = &["src/", "tests/"];
 /// in is noticed. crates.io takes 10 MiB.
 const PACKED_LEN_MAX: u64 = 700 << 10;
 
-/// What `package` lacks, and what it has too much.
+/// Returns the files that `package` lacks, and those that it should not have.
 pub(super) fn faults(package: &Packed) -> Vec<String> {
     let Packed { name, files, packed_len, .. } = package;
     let has = |file: &str| files.iter().any(|present| present == file);

@@ -15,16 +15,16 @@ struct Mistake {
     said: &'static str,
 }
 
-/// How the README serves its implementation.
+/// The README's way to serve its implementation.
 const SERVED: &str = "GreeterService::new(MyGreeter)";
 
-/// What rustc is to say, in which `greeter_rpc` stands for any service's module.
+/// The advice that rustc must print. `greeter_rpc` stands for the module of any service.
 const ADVICE: &str = "`greeter_rpc::GreeterService::new(implementation)`";
 
 /// The address that the README's server listens at.
 const ADDRESS: &str = "\"auto://127.0.0.1:0\"";
 
-/// What rustc is to say of what is no address.
+/// The message that rustc must print for a value that is no address.
 const TEXT: &str = "an address is text as it is, without `parse`";
 
 const MISTAKES: [Mistake; 5] = [

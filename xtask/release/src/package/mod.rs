@@ -24,7 +24,7 @@ use packed::Packed;
 use xtask::cargo;
 use xtask::setup::{self, Purpose};
 
-/// What `cargo xtask package` is asked for.
+/// Arguments of `cargo xtask package`.
 #[derive(Debug, Default, Args)]
 pub(crate) struct PackageOptions {
     /// Name every file of every package.

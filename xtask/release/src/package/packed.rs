@@ -20,7 +20,7 @@ pub(super) const FETCH_LIMIT: Duration = Duration::from_secs(600);
 #[derive(Debug)]
 pub(super) struct Packed {
     pub(super) name: String,
-    /// Where its files are.
+    /// Folder of the unpacked files.
     pub(super) folder: PathBuf,
     /// Their paths in it.
     pub(super) files: Vec<String>,
@@ -30,7 +30,7 @@ pub(super) struct Packed {
     pub(super) packed_len: u64,
 }
 
-/// What is read of `cargo metadata`.
+/// The parts of `cargo metadata` that are read.
 #[derive(Debug, Deserialize)]
 pub(super) struct Metadata {
     packages: Vec<Member>,

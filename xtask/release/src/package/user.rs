@@ -15,7 +15,7 @@ use super::packed::{self, Packed};
 use super::readme::{self, Shown};
 use xtask::cargo;
 
-/// What the README's program prints first.
+/// The first line that the README's program prints.
 const GREETING: &str = "Hello, world!";
 
 /// The program's name in every document that shows a hello world.
@@ -64,11 +64,11 @@ impl UserCrate {
         Ok(Self { folder })
     }
 
-    /// What cargo says of it when it does not build.
+    /// Builds the crate, which must fail, and returns cargo's output.
     ///
     /// # Errors
     ///
-    /// When it builds, or the disk refuses what cargo says.
+    /// Returns an error if it builds, or if the output cannot be read.
     pub(super) fn refusal(&self, target: &Path) -> Result<String> {
         let said = self.folder.path().join("said");
         let file = fs::File::create(&said).with_context(|| format!("{}", said.display()))?;
@@ -148,7 +148,7 @@ pub(super) fn manifest(files: &mut [Shown]) -> Result<&mut String> {
     Ok(&mut manifest.context("it shows no Cargo.toml")?.text)
 }
 
-/// Where a reader has cloned the repository, seen from the reader's crate.
+/// Path of the reader's clone, relative to the reader's crate.
 const CLONE: &str = "../farcall/";
 
 /// Sees that cargo finds the crates of the manifest as it stands there, with the repository where

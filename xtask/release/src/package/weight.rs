@@ -1,4 +1,4 @@
-//! What a hello world costs to build with farcall, beside the same with tonic.
+//! The build cost of hello world with farcall, next to the same program with tonic.
 //!
 //! Both are built from nothing, in turn, so that a machine which becomes busy is busy for both.
 
@@ -25,13 +25,13 @@ const TREE_LIMIT: Duration = Duration::from_secs(60);
 const PROFILES: [(&[&str], &str); 2] =
     [(&["build", "--offline"], "debug"), (&["build", "--offline", "--release"], "release")];
 
-/// What one of them weighs.
+/// The weight of one of the two programs.
 #[derive(Debug)]
 struct Weight {
     name: &'static str,
-    /// How many crates are linked into the program.
+    /// Number of crates linked into the program.
     linked_count: usize,
-    /// How many are compiled, with macros and build scripts.
+    /// Number of crates compiled, including macros and build scripts.
     compiled_count: usize,
     /// The builds of each profile.
     builds: [Vec<Cost>; 2],
@@ -104,7 +104,7 @@ fn replace(manifest: &mut String, shown: &str, wanted: &str) -> Result<()> {
     Ok(())
 }
 
-/// How many crates `edges` lead to, the reader's own not among them.
+/// Counts the crates that `edges` lead to, except for the reader's own.
 fn count(user: &UserCrate, edges: &str) -> Result<usize> {
     let arguments = ["tree", "--offline", "--prefix", "none", "--format", "{p}", "--edges", edges];
     // Where the outputs would go does not matter: nothing is built.
@@ -112,7 +112,7 @@ fn count(user: &UserCrate, edges: &str) -> Result<usize> {
     Ok(distinct(&printed).saturating_sub(1))
 }
 
-/// How many different packages stand in what `cargo tree` prints, a line each.
+/// Counts the distinct packages in the output of `cargo tree`, one to a line.
 fn distinct(printed: &str) -> usize {
     // A package that was shown before has a mark behind it, and a macro is called one.
     let name = |line: &'_ str| line.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
@@ -132,7 +132,7 @@ fn median_seconds(durations: impl Iterator<Item = Duration>) -> f64 {
 }
 
 impl fmt::Display for Weights {
-    /// As a table of Markdown, for the document.
+    /// Writes a table of Markdown for the document.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let columns = [
             "hello world with",

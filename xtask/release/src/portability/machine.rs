@@ -19,10 +19,10 @@ const PREPARE_LIMIT: Duration = Duration::from_secs(900);
 const COPY_LIMIT: Duration = Duration::from_secs(600);
 const QUERY_LIMIT: Duration = Duration::from_secs(60);
 
-/// What the README has a new user install, beside Rust.
+/// Packages that the README tells a new user to install, beside Rust.
 const PREREQUISITES: [&str; 3] = ["gcc", "libc6-dev", "ca-certificates"];
 
-/// Where debootstrap keeps what it knows of each suite.
+/// Folder in which debootstrap keeps a script for each suite.
 const SCRIPTS: &str = "/usr/share/debootstrap/scripts";
 
 /// Enters a machine.
@@ -31,7 +31,7 @@ const ENTER: &str = include_str!("enter.sh");
 /// The number of the first ordinary user of a Debian.
 const FIRST_USER: u32 = 1000;
 
-/// What of this host every machine gets.
+/// The files of this host that every machine gets.
 #[derive(Debug)]
 pub(super) struct Source {
     /// The repository that is cloned.
@@ -142,8 +142,8 @@ impl Machine {
     }
 
     /// A command that runs `words` in the clone as the machine's user, as from a login.
-    pub(super) fn command(&self, words: &[&str]) -> Command {
-        self.enter(self.user, &self.user.clone_folder(), words)
+    pub(super) fn command(&self, arguments: &[&str]) -> Command {
+        self.enter(self.user, &self.user.clone_folder(), arguments)
     }
 
     /// Every package that is installed, and those of them that were asked for by name.
@@ -152,8 +152,9 @@ impl Machine {
     ///
     /// When the machine cannot be asked.
     pub(super) fn packages(&self) -> Result<Packages> {
-        let asked = |words: &[&str]| {
-            let printed = bounded::output(&mut self.enter(User::Root, "/", words), QUERY_LIMIT)?;
+        let asked = |arguments: &[&str]| {
+            let printed =
+                bounded::output(&mut self.enter(User::Root, "/", arguments), QUERY_LIMIT)?;
             Ok::<_, anyhow::Error>(printed.lines().map(str::to_owned).collect::<Vec<_>>())
         };
         let all = asked(&["dpkg-query", "--show", "--showformat=${Package}\\n"])?.len();
@@ -169,21 +170,21 @@ impl Machine {
         remove(&self.root())
     }
 
-    fn enter(&self, user: User, folder: &str, words: &[&str]) -> Command {
+    fn enter(&self, user: User, folder: &str, arguments: &[&str]) -> Command {
         let mut command = program::command("unshare");
         command.args(["--mount", "--pid", "--fork", "--kill-child"]);
         command.args(["sh", "-eu", "-c", ENTER, "enter"]);
         command.arg(self.root()).arg(&self.toolchain).arg(user.name());
         command.args(["env", "--ignore-environment", &format!("--chdir={folder}")]);
-        command.args(user.environment()).args(network::variables()).args(words);
+        command.args(user.environment()).args(network::variables()).args(arguments);
         command
     }
 }
 
-/// What is installed on a machine.
+/// The packages installed on a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Packages {
-    /// How many packages.
+    /// Number of packages.
     pub(super) all: usize,
     /// Those that were asked for by name.
     pub(super) by_name: Vec<String>,

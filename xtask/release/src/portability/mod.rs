@@ -83,10 +83,10 @@ fn try_suite(
     }
 }
 
-/// What `user` tries on `suite`.
+/// Returns the trials of `user` on `suite`.
 fn trials(options: &PortabilityOptions, suite: Suite, user: User) -> Vec<Trial> {
     let commands = options.commands().into_iter();
-    commands.map(|(command, words)| Trial::new(suite, user, command, words)).collect()
+    commands.map(|(command, text)| Trial::new(suite, user, command, text)).collect()
 }
 
 fn try_user(
@@ -117,8 +117,8 @@ fn try_user(
     }
 }
 
-/// What of this host the machines get: the commit that is checked out, and the toolchain that runs
-/// this program.
+/// Returns the files that machines get from this host: the commit that is checked out, and the
+/// toolchain that runs this program.
 fn source() -> Result<Source> {
     let asked = |program: &str, arguments: &[&str]| {
         let printed = bounded::output(Command::new(program).args(arguments), PROBE_LIMIT)?;

@@ -1,5 +1,5 @@
-//! How this host reaches package archives and registries, repeated for a machine: name servers,
-//! proxies, apt's settings for them, and authorities that the administrator trusts.
+//! Access of this host to package archives and registries, repeated for a machine: name servers,
+//! proxies, apt's settings for them, and certificate authorities that the administrator trusts.
 
 use std::fs;
 use std::path::Path;
@@ -30,8 +30,8 @@ const APT_SETTINGS: [&str; 4] =
 /// Files that tell names and addresses.
 const NAMES: [&str; 2] = ["etc/hosts", "etc/resolv.conf"];
 
-/// Where a Debian's administrator puts authorities, one a file. `ca-certificates` adds them to its
-/// own when it is installed.
+/// Folder in which a Debian's administrator puts authorities, one to a file. `ca-certificates` adds
+/// them to its own when it is installed.
 const AUTHORITIES: &str = "usr/local/share/ca-certificates";
 
 /// Makes the machine in `root` reach what this host reaches.

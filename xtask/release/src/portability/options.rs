@@ -1,4 +1,4 @@
-//! What is tried: the arguments of `cargo xtask portability`.
+//! Arguments of `cargo xtask portability`: the trials to make.
 
 use std::fmt;
 
@@ -83,11 +83,11 @@ impl PortabilityOptions {
 
     /// The command line of `command`.
     fn words(&self, command: ReadmeCommand) -> Vec<String> {
-        let mut words = vec!["cargo".to_owned(), "xtask".to_owned(), command.to_string()];
+        let mut text = vec!["cargo".to_owned(), "xtask".to_owned(), command.to_string()];
         if command == ReadmeCommand::Test {
-            words.extend(self.only.iter().flat_map(|step| ["--only".to_owned(), step.to_string()]));
+            text.extend(self.only.iter().flat_map(|step| ["--only".to_owned(), step.to_string()]));
         }
-        words
+        text
     }
 }
 

@@ -1,4 +1,4 @@
-//! How all trials went, as a table, and what each user saw first.
+//! The results of all trials as a table, and the first output that each user saw.
 
 use std::fmt;
 

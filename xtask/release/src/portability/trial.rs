@@ -12,7 +12,7 @@ use farcall_testkit::process::bounded::{End, Running};
 use super::machine::{Machine, Packages};
 use super::options::{ReadmeCommand, Suite, User};
 
-/// How many lines of the output are shown.
+/// Number of output lines to show.
 const SHOWN_LINES: usize = 10;
 
 /// One command that a user is to run on a suite.
@@ -24,7 +24,7 @@ pub(super) struct Trial {
     words: Vec<String>,
 }
 
-/// How a trial went.
+/// The report of a trial.
 #[derive(Debug)]
 pub(super) struct Report {
     pub(super) suite: Suite,
@@ -40,7 +40,7 @@ pub(super) struct Report {
     pub(super) last_lines: Vec<String>,
 }
 
-/// How a command ended.
+/// The end of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
     Passed,
@@ -51,10 +51,10 @@ pub(super) enum Verdict {
     Unknown(String),
 }
 
-/// What a command has installed on its machine.
+/// The packages that a command has installed on its machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Installed {
-    /// How many packages in all.
+    /// Number of all packages.
     pub(super) all: usize,
     /// Those of them that it asked for by name.
     pub(super) by_name: Vec<String>,
@@ -65,9 +65,9 @@ impl Trial {
         suite: Suite,
         user: User,
         command: ReadmeCommand,
-        words: Vec<String>,
+        pieces: Vec<String>,
     ) -> Self {
-        Self { suite, user, command, words }
+        Self { suite, user, command, pieces }
     }
 
     /// Runs it on `machine`, with its output in a log.
@@ -86,8 +86,8 @@ impl Trial {
         eprintln!("xtask: {} as {}: `{line}`, see {}", self.suite, self.user, log.display());
         let before = machine.packages()?;
         let output = File::create(&log).with_context(|| format!("creating {}", log.display()))?;
-        let words: Vec<&str> = self.words.iter().map(String::as_str).collect();
-        let mut command = machine.command(&words);
+        let pieces: Vec<&str> = self.words.iter().map(String::as_str).collect();
+        let mut command = machine.command(&pieces);
         command.stdout(output.try_clone()?).stderr(output);
         let started = Instant::now();
         let end = Running::start(&mut command)?.wait(self.command.limit())?;

@@ -1,4 +1,4 @@
-//! What a peer may have wait for it that grants no credit, and for how long.
+//! Bounds on the frames that wait for a peer that grants no credit.
 
 use tokio::time::Instant;
 
@@ -66,7 +66,7 @@ async fn a_peer_that_never_grants_loses_its_connection() {
 
 /// Its number names another frame when the memory for the first one is there.
 #[tokio::test]
-async fn memory_for_what_was_taken_back_is_no_memory_for_what_came_by_the_same_number() {
+async fn memory_of_a_withdrawn_transfer_serves_no_successor() {
     let rig = Rig::new();
     let (end, told) = rig.open();
     let worker = Arc::clone(&end.connection().worker);

@@ -4,7 +4,7 @@ use rpc_core::connect::PROOF_LEN;
 
 use super::*;
 
-/// What the goal asks for.
+/// Number of attempts that the goal asks for.
 const ATTEMPTS: usize = 10_000;
 
 const OURS: [u8; PROOF_LEN] = [1; PROOF_LEN];

@@ -1,4 +1,4 @@
-//! What paths that never come to be cost: nothing that is not given back.
+//! The cost of paths that are never established: everything is given back.
 
 use super::*;
 
@@ -48,7 +48,7 @@ async fn offers_without_an_answer_use_up_nothing_of_an_idle_worker() {
 }
 
 #[tokio::test]
-async fn paths_that_are_joined_and_fail_give_their_entries_back_while_the_worker_sleeps() {
+async fn failed_paths_return_entries_while_the_worker_sleeps() {
     let rig = Rig::new();
     for _ in 0..20 {
         let end = rig.connect();
@@ -67,7 +67,7 @@ async fn paths_that_are_joined_and_fail_give_their_entries_back_while_the_worker
 }
 
 #[tokio::test]
-async fn an_offer_that_cannot_be_joined_makes_no_queue_pair_and_connects_none() {
+async fn an_offer_that_cannot_be_joined_makes_no_queue_pair() {
     let rig = Rig::new();
     let good = rig.prepare().conn_params();
     let spoils: [fn(&mut ConnParams); 5] = [

@@ -1,4 +1,4 @@
-//! What happens on one connection to the frames of calls that are given up.
+//! Frames of cancelled calls on one connection.
 
 use rpc_core::transport::{OutFrame, TransportError, Withdrawn, WriteHead};
 
@@ -64,7 +64,7 @@ async fn an_offer_that_waits_is_taken_back_as_soon_as_it_is_out() {
 
 /// The release watch has looked already, and has gone to sleep for longer.
 #[tokio::test]
-async fn what_is_taken_back_as_it_goes_out_has_no_longer_than_anything_else() {
+async fn a_frame_withdrawn_while_posted_keeps_its_deadline() {
     let rig = Rig::with_timeouts(Duration::from_millis(10), 2 * LIMIT);
     let (end, told) = rig.open();
     send_large(&end);
@@ -84,7 +84,7 @@ async fn what_is_taken_back_as_it_goes_out_has_no_longer_than_anything_else() {
 }
 
 #[tokio::test]
-async fn a_peer_that_keeps_what_it_was_offered_loses_the_connection_and_only_then_the_memory() {
+async fn a_peer_that_never_releases_loses_connection_then_memory() {
     for (is_withdrawn, knob) in [(false, "rdma.release_timeout"), (true, "rdma.cancel_timeout")] {
         keeps_it(is_withdrawn, knob).await;
     }
@@ -106,14 +106,14 @@ async fn keeps_it(is_withdrawn: bool, knob: &str) {
     let ended = end.connection().ended.cancelled();
     tokio::time::timeout(LIMIT, ended).await.expect("it ends");
     until("the end", || told.closed().is_some()).await;
-    let Some(CloseReason::Failed(words)) = told.closed() else { panic!("{:?}", told.closed()) };
-    assert!(words.contains(knob), "{words}");
+    let Some(CloseReason::Failed(text)) = told.closed() else { panic!("{:?}", told.closed()) };
+    assert!(text.contains(knob), "{text}");
     assert_eq!((rig.sim.destroyed(), worker.sources.bytes_in_use()), (1, 0));
     assert_eq!(rig.upgrade.lanes()[0].cancellations.overdue, u64::from(is_withdrawn));
 }
 
 #[tokio::test]
-async fn a_get_stops_between_two_reads_and_its_memory_waits_for_those_that_are_out() {
+async fn a_cancelled_get_keeps_memory_until_its_reads_return() {
     let rig = Rig::new();
     let (end, told) = rig.open();
     let worker = Arc::clone(&end.connection().worker);
@@ -166,22 +166,22 @@ async fn what_has_no_memory_in_time_is_refused_and_the_limit_is_named() {
         }
     };
     tokio::time::timeout(LIMIT, refused).await.expect("it is refused");
-    let Withheld::NoMemory(words) = told.withheld.lock().unwrap()[0].clone() else { panic!() };
-    assert!(words.contains("1048576 bytes") && words.contains("rdma.max_sink_bytes"), "{words}");
+    let Withheld::NoMemory(text) = told.withheld.lock().unwrap()[0].clone() else { panic!() };
+    assert!(text.contains("1048576 bytes") && text.contains("rdma.max_sink_bytes"), "{text}");
     assert_eq!((short_messages(&end), reads(&end)), (1, vec![]));
 }
 
 #[tokio::test]
-async fn an_offer_beyond_four_gibibytes_is_refused_and_the_limit_is_named() {
+async fn a_4_gib_offer_is_refused_with_the_limit_named() {
     let rig = Rig::new();
     let (end, told) = rig.open();
     for (transfer, len) in [(3, 5 << 30), (4, u64::from(u32::MAX) + 1), (5, 1 << 45)] {
         end.offer(transfer, &[len], len);
         until("the refusal", || told.withheld.lock().unwrap().len() == transfer as usize - 2).await;
         let withheld = told.withheld.lock().unwrap().last().cloned();
-        let Some(Withheld::NoMemory(words)) = withheld else { panic!("{withheld:?}") };
+        let Some(Withheld::NoMemory(text)) = withheld else { panic!("{withheld:?}") };
         let (length, knob) = (format!("{len} bytes"), "(rdma.max_sink_bytes)");
-        assert!(words.contains(&length) && words.contains(knob), "{words}");
+        assert!(text.contains(&length) && text.contains(knob), "{text}");
     }
     frame_arrives(&end, &told, b"after it").await;
     assert_eq!(reads(&end), vec![]);
@@ -205,7 +205,7 @@ fn transport(end: &End) -> RdmaTransport {
 }
 
 #[tokio::test]
-async fn a_frame_that_withdraws_itself_is_not_posted_and_gives_its_memory_back() {
+async fn a_withdrawn_frame_is_not_posted_and_returns_its_memory() {
     let rig = Rig::new();
     let (end, _told) = rig.open();
     let transport = transport(&end);
@@ -225,7 +225,7 @@ async fn a_frame_that_withdraws_itself_is_not_posted_and_gives_its_memory_back()
     assert_eq!(end.sends().len(), posted);
 }
 
-/// What there is no memory for.
+/// A frame that no memory can hold.
 struct Huge;
 
 impl WriteHead for Huge {
@@ -235,16 +235,16 @@ impl WriteHead for Huge {
 }
 
 #[tokio::test]
-async fn a_frame_beyond_four_gibibytes_is_refused_to_its_sender_by_name() {
+async fn a_4_gib_frame_is_refused_to_its_sender_by_name() {
     let rig = Rig::new();
     let (end, _told) = rig.open();
     let transport = transport(&end);
     let [mut one, mut other] = [Huge, Huge];
     let [one, other] = [&mut one, &mut other].map(|huge| OutFrame::new(5 << 30, None, huge));
     for refused in [transport.try_send(one).map(drop), transport.send(other).await] {
-        let words = refused.expect_err("the pool has 512 MiB").to_string();
-        assert!(words.contains("rdma.max_source_bytes"), "{words}");
-        assert!(words.contains("5368709120 bytes"), "{words}");
+        let text = refused.expect_err("the pool has 512 MiB").to_string();
+        assert!(text.contains("rdma.max_source_bytes"), "{text}");
+        assert!(text.contains("5368709120 bytes"), "{text}");
     }
 }
 

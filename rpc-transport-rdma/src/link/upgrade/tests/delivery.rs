@@ -8,7 +8,7 @@ use rpc_core::transport::Delivery;
 
 use super::*;
 
-/// What the handlers of a worker have done, and what they wait for.
+/// A stage for the handlers of a worker: a record of their work, and the gates that they wait at.
 #[derive(Debug, Default)]
 struct Stage {
     state: Mutex<StageState>,
@@ -185,7 +185,7 @@ async fn a_handler_that_blocks_holds_up_nothing_of_its_worker() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn frames_keep_their_order_however_often_another_task_takes_over() {
+async fn frames_keep_their_order_across_driver_handoffs() {
     let play = Play::new(3);
     play.says(0, "keep");
     play.entered(0, "keep").await;
@@ -211,7 +211,7 @@ async fn frames_keep_their_order_however_often_another_task_takes_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_all_of_whose_threads_are_blocked_goes_on_when_one_returns() {
+async fn a_blocked_worker_continues_when_one_thread_returns() {
     let play = Play::new(2);
     for frame in ["block 1", "block 2"] {
         play.says(0, frame);
@@ -225,7 +225,7 @@ async fn a_worker_all_of_whose_threads_are_blocked_goes_on_when_one_returns() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_worker_that_is_lost_while_a_handler_blocks_ends_all_its_connections() {
+async fn a_worker_lost_behind_a_blocked_handler_ends_connections() {
     let play = Play::new(2);
     play.says(0, "block");
     play.entered(0, "block").await;
@@ -315,7 +315,7 @@ async fn credit_that_lies_unread_is_not_missed() {
 
 /// `Recorder` fails where a handler is told of an end twice.
 #[test]
-fn a_runtime_that_goes_away_while_a_handler_blocks_ends_the_worker() {
+fn a_runtime_lost_behind_a_blocked_handler_ends_the_worker() {
     let runtime = || Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let threads = runtime();
     let play = threads.block_on(async {
@@ -345,7 +345,7 @@ async fn a_receiver_that_panics_costs_its_worker() {
 
 /// A send's completion lets a task go on, and a handler of the same turn blocks until it has.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_task_that_a_completion_has_woken_runs_while_a_handler_blocks() {
+async fn a_woken_task_runs_while_a_handler_blocks() {
     let play = Play::new(1);
     let connection = Arc::clone(play.ends[0].connection());
     let slot = connection.worker.send_slots.try_take().unwrap();

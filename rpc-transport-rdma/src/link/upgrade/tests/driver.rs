@@ -1,9 +1,9 @@
-//! What a worker does between two completions: receives that the device does not take, and
-//! completions that make no event.
+//! A worker between two completions: receives that the device refuses, and completions without an
+//! event.
 
 use super::*;
 
-/// What a frame says, as a message of its peer.
+/// Returns a frame as a message of the peer.
 fn frame(end: &End, text: &[u8]) -> Vec<u8> {
     let (kind, epoch) = (MessageKind::Frame, end.epoch);
     [&MessageHeader { kind, epoch, grant: granting(GRANT) }.to_bytes()[..], text].concat()
@@ -65,14 +65,14 @@ async fn refused_for_ever(errno: i32) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn a_queue_that_takes_no_receives_for_long_ends_its_worker() {
-    let words = refused_for_ever(libc::ENOMEM).await;
-    assert!(words.contains("has taken no receive for 5s: 1 slots wait"), "{words}");
+    let text = refused_for_ever(libc::ENOMEM).await;
+    assert!(text.contains("has taken no receive for 5s: 1 slots wait"), "{text}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_queue_that_is_broken_ends_its_worker_at_once_and_says_why() {
-    let words = refused_for_ever(libc::EIO).await;
-    assert!(words.contains("post receives"), "{words}");
+    let text = refused_for_ever(libc::EIO).await;
+    assert!(text.contains("post receives"), "{text}");
 }
 
 #[tokio::test]

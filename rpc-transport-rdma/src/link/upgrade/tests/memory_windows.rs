@@ -1,4 +1,4 @@
-//! What happens on one connection to the keys of its offers.
+//! The keys of a connection's offers.
 
 use super::*;
 use crate::verbs::RawBind;
@@ -82,7 +82,7 @@ fn transfers(count: usize) -> Vec<u32> {
 }
 
 #[tokio::test]
-async fn an_offer_goes_out_with_its_window_and_a_release_that_takes_the_key_frees_the_memory() {
+async fn an_invalidating_release_frees_the_offers_memory() {
     let rig = Rig::windowed(LIMIT);
     let (end, _told) = rig.open();
     assert_eq!(rig.upgrade.lanes()[0].rkey_scope, RkeyScope::Window);
@@ -134,7 +134,7 @@ async fn a_window_opens_what_follows_the_head_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_release_that_leaves_the_key_alive_frees_the_memory_when_it_is_dead() {
+async fn a_release_with_a_live_key_frees_memory_after_its_death() {
     let rig = Rig::windowed(LIMIT);
     let (end, told) = rig.open();
     send_large(&end);
@@ -169,7 +169,7 @@ async fn a_release_can_be_there_before_the_completion_of_its_offer() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_taken_by_anything_but_its_release_costs_the_connection() {
+async fn a_foreign_invalidation_costs_the_connection() {
     for is_release in [true, false] {
         let rig = Rig::windowed(LIMIT);
         let (end, told) = rig.open();
@@ -189,13 +189,13 @@ async fn a_key_that_is_taken_by_anything_but_its_release_costs_the_connection() 
             rig.sim.deliver_taking(0, &header.to_bytes(), end.number, Some(key));
         }
         until("the halt", || end.connection().ending.is_cancelled()).await;
-        let words = end.connection().closed().to_string();
-        assert!(words.contains("key that an RDMA message took away"), "{words}");
+        let text = end.connection().closed().to_string();
+        assert!(text.contains("key that an RDMA message took away"), "{text}");
     }
 }
 
 #[tokio::test]
-async fn a_second_release_costs_the_connection_though_the_memory_waits() {
+async fn a_second_release_of_waiting_memory_costs_the_connection() {
     let rig = Rig::windowed(LIMIT);
     let (end, _told) = rig.open();
     send_large(&end);
@@ -230,7 +230,7 @@ async fn an_offer_waits_for_a_window_as_for_credit() {
 }
 
 #[tokio::test]
-async fn what_the_peer_does_not_let_go_of_is_revoked_and_its_late_release_is_nothing_once() {
+async fn a_kept_key_is_revoked_and_one_late_release_ignored() {
     let rig = Rig::windowed(Duration::from_millis(10));
     let (end, told) = rig.open();
     send_large(&end);
@@ -253,7 +253,7 @@ async fn what_the_peer_does_not_let_go_of_is_revoked_and_its_late_release_is_not
 }
 
 #[tokio::test]
-async fn our_releases_take_the_keys_of_the_peer_away_unless_it_took_the_offer_back() {
+async fn our_releases_invalidate_keys_unless_withdrawn() {
     for is_cancelled in [false, true] {
         let rig = Rig::windowed(LIMIT);
         let (end, _told) = rig.open();

@@ -39,10 +39,10 @@ use crate::worker::WorkerShared;
 /// Far longer than anything here takes.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// What the peer grants at first.
+/// Credits that the peer grants at first.
 const GRANT: u32 = 16;
 
-/// What a connection's handler was told.
+/// A record of the events that a connection's handler received.
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
     frames: Mutex<Vec<Bytes>>,
@@ -222,7 +222,7 @@ pub(super) async fn frame_arrives(end: &End, recorder: &Recorder, text: &[u8]) {
 }
 
 /// The peer offends; its connection ends with a violation that `words` name, and no other.
-async fn costs_its_connection(offend: impl AsyncFnOnce(&End), words: &str) {
+async fn costs_its_connection(offend: impl AsyncFnOnce(&End), text: &str) {
     let rig = Rig::new();
     let ((bad, told), (good, heard)) = (rig.open(), rig.open());
     frame_arrives(&bad, &told, b"before").await;
@@ -233,7 +233,7 @@ async fn costs_its_connection(offend: impl AsyncFnOnce(&End), words: &str) {
     bad.flush();
     until("the end", || told.closed().is_some()).await;
     let Some(CloseReason::Protocol(error)) = told.closed() else { panic!("{:?}", told.closed()) };
-    assert!(error.to_string().contains(words), "{error}");
+    assert!(error.to_string().contains(text), "{error}");
     assert_eq!(rig.upgrade.lanes()[0].connection_count, 1);
     frame_arrives(&good, &heard, b"after").await;
     assert!(!good.connection().ending.is_cancelled());
@@ -416,7 +416,7 @@ async fn a_second_release_costs_the_connection() {
 }
 
 #[tokio::test]
-async fn an_offer_whose_segments_are_not_its_frame_costs_the_connection() {
+async fn an_offer_with_wrong_segments_costs_the_connection() {
     let offend = async |bad: &End| bad.offer(1, &[50, 49], 100);
     costs_its_connection(offend, "length of an offer's segments").await;
 }
@@ -517,7 +517,7 @@ async fn a_handler_that_comes_after_the_end_is_told() {
 }
 
 #[tokio::test]
-async fn what_is_asked_for_a_connection_that_is_gone_does_not_hit_its_successor() {
+async fn commands_for_a_gone_connection_miss_its_successor() {
     let rig = Rig::new();
     let (gone, told) = rig.open();
     gone.connection().fail(CloseReason::Peer);
@@ -536,7 +536,7 @@ async fn what_is_asked_for_a_connection_that_is_gone_does_not_hit_its_successor(
 }
 
 #[tokio::test]
-async fn a_queue_pair_that_does_not_drain_is_destroyed_in_bounded_time() {
+async fn an_undrained_queue_pair_is_destroyed_in_bounded_time() {
     let rig = Rig::with_timeout(Duration::from_millis(10));
     let (end, told) = rig.open();
     end.connection().fail(CloseReason::Peer);

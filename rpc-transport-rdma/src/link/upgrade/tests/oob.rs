@@ -1,4 +1,4 @@
-//! What the two ends of a connection say to each other on the bootstrap beside a path.
+//! The messages of a connection's two ends on the bootstrap stream next to a path.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -77,7 +77,7 @@ async fn a_peer_is_told_that_the_path_failed() {
 /// A worker may have drained the queue pair before the task runs that tells the peer: many times,
 /// for chance used to decide.
 #[tokio::test]
-async fn a_peer_is_told_that_the_path_failed_although_its_end_was_faster() {
+async fn a_peer_hears_of_the_failed_path_after_its_own_end() {
     for _ in 0..20 {
         let rig = Rig::new();
         let (one, _) = rig.open();

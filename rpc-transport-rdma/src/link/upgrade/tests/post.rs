@@ -1,5 +1,5 @@
-//! How much goes out in one post: the answers to what was polled, and the requests of callers that
-//! several answers have woken together.
+//! The work of one post: answers to the polled messages, and requests of callers that several
+//! answers have woken together.
 
 use std::sync::Weak;
 
@@ -78,7 +78,7 @@ async fn sent(end: &End, count: usize) {
 }
 
 #[tokio::test]
-async fn connections_whose_messages_lie_mixed_in_the_queue_post_once_each() {
+async fn connections_with_interleaved_messages_post_once_each() {
     const EACH: usize = 6;
     let rig = Rig::new();
     let mut ends = Vec::new();
@@ -119,7 +119,7 @@ async fn what_a_single_caller_sends_is_posted_by_itself() {
 }
 
 #[tokio::test]
-async fn what_is_sent_while_callers_run_is_not_held_back_beyond_a_bound() {
+async fn frames_held_while_callers_run_are_bounded() {
     const MANY: usize = GRANT as usize;
     let rig = Rig::new();
     let woken = Arc::new(Semaphore::new(0));

@@ -96,7 +96,7 @@ async fn an_end_uses_as_many_as_its_peer_has() {
 }
 
 #[tokio::test]
-async fn windows_leave_reads_with_the_messages_that_they_open_memory_to() {
+async fn with_windows_reads_use_the_message_queue_pair() {
     let mut rig = Rig::windowed(LIMIT);
     rig.upgrade.config.read_queue_pairs = 2;
     assert_eq!(rig.prepare().conn_params().read_ends, []);
@@ -135,7 +135,7 @@ async fn a_message_where_only_reads_belong_costs_the_connection() {
 }
 
 #[tokio::test]
-async fn a_read_that_fails_ends_the_path_when_every_queue_pair_is_drained() {
+async fn a_failed_read_ends_the_path_after_all_drains() {
     let rig = Rig::reading(2);
     let (end, told) = rig.open();
     let worker = Arc::clone(&end.connection().worker);

@@ -9,7 +9,7 @@ const MIB: u64 = 1 << 20;
 /// READs of 1 MiB that the device has outstanding: of two connections.
 const READS_MAX: usize = 2 * OF_ONE;
 
-/// What a connection alone has outstanding: what a scripted device agrees to.
+/// READs that a single connection has outstanding: as many as a scripted device agrees to.
 const OF_ONE: usize = 4;
 
 /// Connections that are offered eight READs each, of which the third finds no room.
@@ -64,7 +64,7 @@ async fn connections_take_turns_at_what_may_be_read_at_a_time() {
 }
 
 #[tokio::test]
-async fn who_ends_gives_its_reads_back_when_the_device_is_done_with_them() {
+async fn an_ended_connection_returns_reads_after_the_device() {
     let rig = Rig::new();
     let ends = wanting(&rig).await;
     let (first, told) = &ends[0];
@@ -148,7 +148,7 @@ async fn pass(seconds: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_answers_no_read_in_time_loses_its_connection_and_what_that_held() {
+async fn a_peer_without_read_answers_loses_its_connection() {
     let rig = Rig::new();
     let (end, told) = rig.open_to(2);
     end.offer(3, &[8 * MIB], 8 * MIB);
@@ -164,8 +164,8 @@ async fn a_peer_that_answers_no_read_in_time_loses_its_connection_and_what_that_
     assert!(end.connection().ending.is_cancelled(), "it has answered nothing for 16 s");
     end.flush();
     until("the end", || told.closed().is_some()).await;
-    let Some(CloseReason::Failed(words)) = told.closed() else { panic!("{:?}", told.closed()) };
-    assert!(words.contains("10s (rdma.read_timeout)"), "{words}");
+    let Some(CloseReason::Failed(text)) = told.closed() else { panic!("{:?}", told.closed()) };
+    assert!(text.contains("10s (rdma.read_timeout)"), "{text}");
     let worker = Arc::clone(&end.connection().worker);
     until("what it held", || worker.reads.total() == 0 && worker.sinks.bytes_in_use() == 0).await;
 }

@@ -1,4 +1,4 @@
-//! What becomes of the memory that a peer may read when its queue pairs cannot be destroyed.
+//! The memory that a peer may read when its queue pairs cannot be destroyed.
 
 use super::*;
 

@@ -73,7 +73,7 @@ fn what_comes_before_the_open_is_kept_up_to_what_was_promised() {
 }
 
 #[test]
-fn as_many_messages_of_an_earlier_path_are_ignored_as_it_had_been_promised() {
+fn stale_messages_up_to_the_old_promise_are_ignored() {
     let mut alone = Alone::open(|_| {});
     let grant = Grant { count: 99, control_seen: 99, wants_more: false };
     let header = MessageHeader { kind: MessageKind::Frame, epoch: OUR_EPOCH + 1, grant };
@@ -86,7 +86,7 @@ fn as_many_messages_of_an_earlier_path_are_ignored_as_it_had_been_promised() {
 }
 
 #[test]
-fn a_peer_that_grants_nothing_for_what_it_asks_ends_the_connection() {
+fn a_peer_that_reclaims_without_granting_is_ended() {
     const CONTROL_MAX: usize = 16 << 10;
     const OUTGOING_MAX: usize = 256 << 10;
     let with = |control_len, outgoing_len| {
@@ -193,7 +193,7 @@ fn a_close_waits_for_the_keys_that_are_being_killed() {
     assert_eq!(alone.end(), Some(CloseReason::Local));
 }
 
-/// Has a frame offered through a window that is allocated for it, and names the key.
+/// Offers a frame through a window that is allocated for it, and returns the key.
 pub(super) fn offer_by_window(alone: &mut Alone) -> RemoteKey {
     alone.send_large(1);
     assert_eq!(alone.sent(), [], "the offer waits for a window");
@@ -208,7 +208,7 @@ pub(super) fn offer_by_window(alone: &mut Alone) -> RemoteKey {
 }
 
 #[test]
-fn one_window_is_asked_for_at_a_time_and_those_that_there_are_suffice() {
+fn one_window_is_requested_at_a_time() {
     let mut alone = Alone::open(|rules| rules.memory_windows_max = 2);
     (1..4).for_each(|call| alone.send_large(call));
     assert_eq!([alone.sent(), alone.sent()], [[], []]);

@@ -1,4 +1,4 @@
-//! When each deadline is due, and what it does.
+//! The time and the effect of each deadline.
 
 use super::*;
 
@@ -17,15 +17,15 @@ fn without_credit() -> Alone {
 }
 
 #[test]
-fn a_wait_for_credit_is_logged_once_and_then_ends_the_connection() {
+fn a_credit_stall_is_logged_once_then_ends_the_connection() {
     let mut alone = without_credit();
     assert_eq!(alone.left(), Some(5 * SECOND));
     alone.time_out();
     assert!(matches!(alone.actions()[..], [Action::LogStall(_)]));
     assert_eq!(alone.left(), Some(15 * SECOND), "20 s since it began");
     alone.time_out();
-    let words = "the peer granted no credit within 20s (rdma.release_timeout)";
-    assert_eq!(alone.end(), Some(CloseReason::Failed(words.into())));
+    let text = "the peer granted no credit within 20s (rdma.release_timeout)";
+    assert_eq!(alone.end(), Some(CloseReason::Failed(text.into())));
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn a_wait_that_follows_one_that_was_logged_is_logged_as_early() {
 }
 
 #[test]
-fn a_wait_that_is_found_late_is_logged_and_not_due_again_at_once() {
+fn a_late_credit_stall_is_logged_and_not_due_at_once() {
     let mut alone = without_credit();
     assert_eq!(alone.left(), Some(5 * SECOND));
     pass(25 * SECOND);
@@ -102,8 +102,8 @@ fn a_read_that_is_not_answered_in_time_ends_the_connection() {
     alone.time_out_with(true, Duration::ZERO);
     assert_eq!((alone.end(), alone.left()), (None, Some(UNREAD_LOOK_INTERVAL)));
     alone.time_out();
-    let words = "the peer has not answered a READ within 10s (rdma.read_timeout)";
-    assert_eq!(alone.end(), Some(CloseReason::Failed(words.into())));
+    let text = "the peer has not answered a READ within 10s (rdma.read_timeout)";
+    assert_eq!(alone.end(), Some(CloseReason::Failed(text.into())));
 }
 
 #[test]
@@ -115,13 +115,13 @@ fn an_offer_that_is_not_released_in_time_ends_the_connection() {
     alone.time_out_with(true, Duration::ZERO);
     assert_eq!((alone.end(), alone.left()), (None, Some(UNREAD_LOOK_INTERVAL)));
     alone.time_out();
-    let words = "the peer did not release within 20s what it was offered (rdma.release_timeout)";
-    assert_eq!(alone.end(), Some(CloseReason::Failed(words.into())));
+    let text = "the peer did not release within 20s what it was offered (rdma.release_timeout)";
+    assert_eq!(alone.end(), Some(CloseReason::Failed(text.into())));
     assert_eq!(alone.cancellations.snapshot().overdue, 0);
 }
 
 #[test]
-fn what_was_taken_back_and_is_not_released_ends_the_connection_where_no_key_can_be_revoked() {
+fn without_windows_an_unreleased_cancel_ends_the_connection() {
     let mut alone = Alone::open(|_| {});
     alone.send_large(1);
     alone.sent();
@@ -129,14 +129,14 @@ fn what_was_taken_back_and_is_not_released_ends_the_connection_where_no_key_can_
     alone.handle(Event::Abandon { call: 1 });
     assert_eq!(alone.left(), Some(2 * SECOND));
     alone.time_out();
-    let words = "the peer did not release within 2s what was taken back from it \
+    let text = "the peer did not release within 2s what was taken back from it \
                  (rdma.cancel_timeout)";
-    assert_eq!(alone.end(), Some(CloseReason::Failed(words.into())));
+    assert_eq!(alone.end(), Some(CloseReason::Failed(text.into())));
     assert_eq!(alone.cancellations.snapshot().overdue, 1);
 }
 
 #[test]
-fn the_key_of_what_was_taken_back_is_revoked_before_its_memory_is_free() {
+fn a_withdrawn_key_is_revoked_before_its_memory_is_free() {
     let mut alone = Alone::open(|rules| rules.memory_windows_max = 1);
     let key = life::offer_by_window(&mut alone);
     alone.complete_all();
@@ -163,7 +163,7 @@ fn the_key_of_what_was_taken_back_is_revoked_before_its_memory_is_free() {
 }
 
 #[test]
-fn a_peer_that_releases_nothing_has_so_many_keys_revoked_and_no_more() {
+fn revoked_keys_per_peer_are_bounded() {
     let mut alone = Alone::open(|rules| rules.memory_windows_max = 1);
     for count in 1..=REVOKED_MAX + 1 {
         life::offer_by_window(&mut alone);
@@ -212,7 +212,7 @@ fn a_close_has_a_bound() {
 }
 
 #[test]
-fn a_connection_that_halts_gives_up_receives_and_then_its_queue_pairs() {
+fn a_halting_connection_drops_receives_then_queue_pairs() {
     for (close, last_receive) in [(5 * SECOND, SECOND), (SECOND / 2, SECOND / 2)] {
         let mut alone = Alone::open(|rules| rules.timeouts.close = close);
         alone.send_large(1);

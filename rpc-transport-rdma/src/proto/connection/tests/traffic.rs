@@ -1,4 +1,4 @@
-//! What goes out for what comes in.
+//! The outgoing messages that incoming ones cause.
 
 use super::*;
 
@@ -131,7 +131,7 @@ fn a_frame_is_fetched_released_and_delivered() {
 }
 
 #[test]
-fn a_read_for_which_the_device_has_no_room_goes_out_with_its_turn() {
+fn a_read_without_room_goes_out_with_its_turn() {
     let mut alone = Alone::open(|_| {});
     let of_others = alone.share.turn(READ_BYTES);
     alone.accept(3, 500, None);
@@ -149,7 +149,7 @@ fn a_read_for_which_the_device_has_no_room_goes_out_with_its_turn() {
     assert_eq!(reads(alone.sent()).collect::<Vec<_>>(), [Out::Read { len: 500 }]);
 }
 
-/// What a release of ours takes away of an offer of the peer's.
+/// Returns the key that our release of the peer's offer invalidates.
 fn taken_by_release(takes_keys_away: bool, is_cancelled: bool) -> Option<RemoteKey> {
     let mut alone = Alone::open(|rules| rules.takes_keys_away = takes_keys_away);
     alone.accept(3, 500, None);
@@ -169,14 +169,14 @@ fn taken_by_release(takes_keys_away: bool, is_cancelled: bool) -> Option<RemoteK
 }
 
 #[test]
-fn a_release_takes_the_key_of_its_offer_away_unless_that_was_taken_back() {
+fn a_release_invalidates_its_key_unless_withdrawn() {
     assert_eq!(taken_by_release(true, false), Some(PEER_KEY));
     assert_eq!(taken_by_release(true, true), None, "the peer may have revoked it");
     assert_eq!(taken_by_release(false, false), None);
 }
 
 #[test]
-fn a_message_takes_the_key_away_of_what_it_releases_and_no_other() {
+fn a_message_invalidates_only_the_released_key() {
     let after = |kind: &dyn Fn(u32) -> MessageKind, key: Option<RemoteKey>| {
         let mut alone = Alone::open(|rules| rules.memory_windows_max = 1);
         let ours = life::offer_by_window(&mut alone);

@@ -87,8 +87,8 @@ impl Context {
         self.pointer
     }
 
-    /// What the result of a call means that was to destroy an object of this device: the object is
-    /// gone also when the kernel has taken the device away, and every call since is refused.
+    /// Interprets the result of a call that destroys an object of this device. The object is also
+    /// gone if the kernel has removed the device and refuses every call.
     pub(crate) fn destroyed(
         &self,
         operation: &'static str,

@@ -31,7 +31,7 @@ pub(crate) struct IbvQueuePair {
     parents: ManuallyDrop<Parents>,
 }
 
-/// What must outlive a queue pair; kept for that and nothing else.
+/// The objects that must outlive a queue pair, kept only for that.
 #[derive(Clone)]
 struct Parents {
     shared_receive_queue: Arc<IbvSharedReceiveQueue>,
@@ -171,7 +171,7 @@ fn send_entry(request: &RawSend, segment: &mut ibv_sge) -> ibv_send_wr {
     entry
 }
 
-/// What a window is bound to: to be read by the peer, and nothing else.
+/// Returns the binding of a window: the peer may read, and nothing else.
 fn bind_entry(bind: &RawBind) -> bind_mw_t {
     bind_mw_t {
         mw: bind.window.0.as_ptr().cast(),

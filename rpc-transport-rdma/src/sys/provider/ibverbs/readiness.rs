@@ -14,7 +14,7 @@ use crate::sys::provider::VerbsError;
 #[derive(Debug, Default)]
 pub(crate) struct Readiness(OnceLock<AsyncFd<OwnedFd>>);
 
-/// What was taken from a descriptor.
+/// A message taken from a descriptor.
 pub(crate) enum Taken<T> {
     /// Everything there was.
     All(T),

@@ -24,7 +24,7 @@ const KERNEL_GROUP: u32 = 1;
 /// Longer than any message: the kernel keeps them within 2 KiB of variables and a path.
 const MESSAGE_LEN_MAX: usize = 8 << 10;
 
-/// Where the nodes of devices are listed.
+/// Folder that lists the nodes of devices.
 const NODES: &str = "/sys/class/infiniband_verbs";
 
 /// Waits until one device is taken away.
@@ -61,7 +61,7 @@ impl Removal {
         Poll::Ready(Ok(()))
     }
 
-    /// Whether the next message says that the device is gone.
+    /// Reads the next message. Returns true if it reports that the device is gone.
     fn read(&self, socket: &OwnedFd) -> Result<Taken<bool>, VerbsError> {
         let mut buffer = [0; MESSAGE_LEN_MAX];
         match recv(socket.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
@@ -98,8 +98,8 @@ fn open() -> nix::Result<OwnedFd> {
     Ok(opened)
 }
 
-/// Whether a message says that the node of a device is removed. It is a headline, `action@path`,
-/// and variables, each with a zero byte behind it.
+/// Returns true if a message reports that the node of a device is removed. A message is a headline,
+/// `action@path`, and variables, each with a zero byte behind it.
 fn says_removed(message: &[u8], node: &str) -> bool {
     let mut parts = message.split(|byte| *byte == 0);
     let Some(path) = parts.next().and_then(|headline| headline.strip_prefix(b"remove@")) else {

@@ -32,8 +32,8 @@ const SLOW_ANSWERS: [(u64, u64); 3] = [(10, 1_000_000), (20, 400_000), (40, 100_
 /// Between two slow readers, so that each finds what those before it have left.
 const NEXT_READER: Duration = Duration::from_millis(30);
 
-/// As many calls as each of many connections may have. The first ones' answers fill what a server
-/// queues, so that those of all others wait.
+/// Makes the maximum number of calls on each of many connections and reads no answer. The first
+/// answers fill a server's queues, so all others wait.
 pub(super) async fn unread(orders: &Orders) {
     let hello = hello_with(&Limits::default(), Vec::new());
     let connections = (0..CONNECTIONS).map(|_| async {

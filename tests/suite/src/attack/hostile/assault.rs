@@ -13,7 +13,7 @@ use crate::attack::control::{answer_until_end, line, misunderstood};
 use crate::attack::message::REPORT;
 use crate::attack::{AttackError, Scale};
 
-/// What hostile clients do.
+/// The behavior of hostile clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Assault {
     /// MESSAGES without messages for a handler that does not read.
@@ -26,7 +26,7 @@ pub enum Assault {
     ControlMetadata,
     /// Frames of a stream far ahead of one that never comes.
     FarAhead,
-    /// As many calls as there may be, and answers that are not read.
+    /// The maximum number of calls, with answers that are not read.
     UnreadAnswers,
     /// Few calls with large answers that are not read.
     QueuedAnswers,
@@ -41,7 +41,7 @@ pub enum Assault {
     SilentSockets,
     /// Hellos with as many offers as fit.
     ManyOffers,
-    /// As many connections as there may be, in silence.
+    /// The maximum number of connections, silent.
     ConnectFlood,
     /// Names that break lines and colour terminals.
     LogInjection,
@@ -90,7 +90,7 @@ pub fn assault(
         orders.record.finish();
     });
     println!("attacking");
-    answer_until_end(|words| match words {
+    answer_until_end(|text| match text {
         REPORT => line(&record.deeds()),
         other => Err(misunderstood(other)),
     })

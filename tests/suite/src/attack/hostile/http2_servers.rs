@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 /// The page of a proxy without a server behind it. It would colour a terminal.
 const PAGE: &[u8] = b"<html><h1>\x1b[31m503 Service Unavailable</h1></html>";
 
-/// How a server treats its clients.
+/// A server's treatment of its clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Manner {
     /// A proxy answers every call with a page.

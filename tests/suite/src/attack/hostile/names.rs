@@ -10,7 +10,7 @@ use farcall_testkit::name_server::{Record, ServiceTarget, Zone, address, service
 use super::peer::Record as Deeds;
 use crate::attack::exposure::{NAME, SERVICE_NAME};
 
-/// What fits into an answer of 64 KiB.
+/// Number of targets that fit into an answer of 64 KiB.
 const TARGETS: u32 = 1100;
 const ADDRESSES: u32 = 2500;
 
@@ -20,7 +20,7 @@ const NETWORK: Ipv4Addr = Ipv4Addr::new(127, 9, 0, 0);
 /// Between two looks at the count of queries.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What a name stands for.
+/// The answers for a name.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Answers {
     /// SRV records of 1,100 targets.

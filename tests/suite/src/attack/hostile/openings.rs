@@ -26,7 +26,7 @@ const HELLO_PART: usize = 400 << 10;
 /// The offers of one Hello: with names of four letters, 8 bytes each, they fill a MiB.
 const OFFERS: usize = 131_000;
 
-/// How long a flood waits for the server's Hello on each of its connections.
+/// Time that a flood waits for the server's Hello on each connection.
 const GREETING_LIMIT: Duration = Duration::from_secs(1);
 
 /// The length of a name that no log should repeat.

@@ -1,4 +1,4 @@
-//! What every connection of an assault knows, and what all of them do.
+//! The orders that all connections of an assault share.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use std::time::Duration;
 use super::peer::{Peer, Reading, Record};
 use crate::attack::Scale;
 
-/// How long a peer may take to send what it has to send. A victim that reads no more holds it up,
-/// which is a defence like others.
+/// Maximum time for a peer to send everything. A victim that stops reading delays it, which is a
+/// valid defence.
 pub(super) const SENDING_LIMIT: Duration = Duration::from_secs(20);
 
-/// What every connection of an assault knows.
+/// The orders that all connections of an assault share.
 #[derive(Debug, Clone)]
 pub(super) struct Orders {
     pub(super) victim: SocketAddr,

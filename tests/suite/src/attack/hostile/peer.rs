@@ -14,7 +14,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use super::frames;
 use crate::attack::message::Deeds;
 
-/// Where hostile clients come from: honest ones have another address, as they would elsewhere.
+/// Source address of hostile clients. Honest ones have another, as they would elsewhere.
 const SOURCE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// Between two signs of life. Shorter than any keepalive, and far from a flood.
@@ -23,7 +23,7 @@ const PONG_INTERVAL: Duration = Duration::from_millis(500);
 /// The receive buffer of a peer that reads nothing: the least that Linux gives.
 const SMALL_BUFFER: u32 = 4096;
 
-/// What a hostile process has done so far.
+/// The record of a hostile process.
 #[derive(Debug, Default)]
 pub(super) struct Record {
     opened: AtomicU64,
@@ -52,7 +52,7 @@ impl Record {
     }
 }
 
-/// What a peer does with what it is sent.
+/// A peer's treatment of what it receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reading {
     Everything,

@@ -33,7 +33,7 @@ const FEW: u64 = 8;
 /// An empty message: its length.
 const EMPTY_MESSAGE: [u8; 4] = [0; 4];
 
-/// What empty frames are sent to.
+/// The target of empty frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Target {
     /// A handler that waits for room for its answers.

@@ -23,13 +23,13 @@ use crate::attack::{AttackError, Exposure, Scale};
 /// Frames that are sent at a time.
 const BATCH: u64 = 1000;
 
-/// How long a server may take to send what it has to send: a client that reads no more holds it up.
+/// Maximum time for a server to send everything. A client that stops reading delays it.
 const SENDING_LIMIT: Duration = Duration::from_secs(20);
 
 /// The length of a reason that no log should repeat.
 const REASON_LEN: usize = 500_000;
 
-/// What hostile servers do.
+/// The behavior of hostile servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Trap {
     /// Answers a download with MESSAGES without messages.
@@ -62,7 +62,7 @@ impl Trap {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    /// What its victim does.
+    /// Returns the behavior of its victim.
     pub(in crate::attack) fn exposure(self) -> Exposure {
         match self {
             Self::EmptyDownload => Exposure::Download,
@@ -126,7 +126,7 @@ pub fn trap(runtime: &Handle, kind: Trap, scale: Scale) -> Result<(), AttackErro
         record.finish();
     }
     println!("{address}");
-    answer_until_end(|words| match words {
+    answer_until_end(|text| match text {
         REPORT => line(&record.deeds()),
         other => Err(misunderstood(other)),
     })

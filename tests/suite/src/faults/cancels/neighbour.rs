@@ -15,7 +15,7 @@ use crate::proto::probe_rpc::ProbeStub;
 /// [`LEN_MIN`](super::tally::LEN_MIN).
 const LEN_MAX: usize = 16 << 10;
 
-/// How long one call may take, among large ones, on an emulated processor.
+/// Timeout of a call among large ones, on an emulated processor.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Makes calls one after the other and checks every byte.

@@ -35,8 +35,8 @@ const PARTS_MAX: u32 = 30;
 /// large messages at the same moment.
 const WARM_UP_PARTS: usize = 5;
 
-/// How much more memory than then there may be at the end, besides what an allocator is free to
-/// keep or not.
+/// Maximum memory at the end, as a multiple of that before, besides what an allocator is free to
+/// keep.
 const GROWTH_MAX: f64 = 1.1;
 const SLACK_KIB: u64 = 4096;
 const SLACK_REGIONS: u64 = 8;
@@ -56,14 +56,14 @@ const IDLE_LIMIT: Duration = Duration::from_secs(30);
 /// At least one of so many calls has to be hit in each of the moments that matter.
 const HIT_SHARE: u64 = 50;
 
-/// How much there is to do.
+/// The amount of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CancelPlan {
     /// Calls in all, those of neighbours not counted.
     pub calls: u64,
     /// Connections, each with a lane of its own.
     pub connections: u64,
-    /// What the calls are drawn from.
+    /// Seed of the calls.
     pub seed: u64,
 }
 
@@ -299,7 +299,7 @@ fn too_few(tally: &Tally, plan: &CancelPlan) -> Vec<String> {
     complaints
 }
 
-/// What pools and tables on either side still hold.
+/// Returns everything that pools and tables on either side still hold.
 fn left_over(lab: &mut Lab, lines: &[Line]) -> Result<Vec<String>, FaultError> {
     let mut report = lab.report()?;
     let idle = until("idle pools", IDLE_LIMIT, || {
@@ -337,8 +337,8 @@ fn grown(memory: &[Memory]) -> Vec<String> {
     let has_grown = |&(_, first, last, slack): &(&str, u64, u64, u64)| {
         last.saturating_sub(slack) as f64 > first as f64 * GROWTH_MAX
     };
-    let words = |(what, first, last, _)| format!("{what} grew from {first} to {last}");
-    pairs.into_iter().filter(has_grown).map(words).collect()
+    let text = |(what, first, last, _)| format!("{what} grew from {first} to {last}");
+    pairs.into_iter().filter(has_grown).map(text).collect()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use farcall::LaneInfo;
 /// its lane have on their way together, so that the lane's counters tell whose bytes they are.
 pub(super) const LEN_MIN: usize = 256 << 10;
 
-/// How a call ended, and when it was given up.
+/// The end of a call, and the moment of its cancellation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Moment {
     /// Not at all: the answer came first.
@@ -47,7 +47,7 @@ impl Moment {
     }
 }
 
-/// How many calls ended in which moment.
+/// Number of calls that ended in each moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Tally([u64; Moment::ALL.len()]);
 
@@ -71,8 +71,8 @@ impl Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (moment, words) in Moment::ALL {
-            writeln!(f, "  {:>7} {words}", self.of(moment))?;
+        for (moment, text) in Moment::ALL {
+            writeln!(f, "  {:>7} {text}", self.of(moment))?;
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use farcall_probe::streams::Digest;
 /// The longest payload.
 pub(super) const LEN_MAX: usize = 1 << 20;
 
-/// How long a call that is not given up may take, and remains of others may stay.
+/// Timeout of a call that is not cancelled, and of the cleanup after others.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Between two looks at what a lane has on its way.
@@ -29,7 +29,7 @@ const PATIENCE_MAX_US: u64 = 60_000;
 /// Turns of the runtime, at most, after which a call is given up that has been seen on its way.
 const TURNS_MAX: usize = 200;
 
-/// Where the payload goes.
+/// The direction of the payload.
 #[derive(Debug, Clone, Copy)]
 enum Direction {
     Up,

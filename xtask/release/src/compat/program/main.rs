@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Has one side's client check the other side's server, and returns the number of failed checks.
+/// Checks the other side's server with one side's client, and returns the number of failed checks.
 macro_rules! check {
     ($client:ident, $server:ident, $address:expr) => {{
         let names = (stringify!($client), stringify!($server));

@@ -167,17 +167,17 @@ impl Talk for Talker {
 
     async fn listen(&self, request: Request<Line>) -> Result<Response<Lines>, Status> {
         let Line { text } = request.into_inner();
-        let words: Vec<_> = text.split(' ').map(|word| Ok(line(word))).collect();
-        Ok(Response::new(Box::pin(tokio_stream::iter(words))))
+        let pieces: Vec<_> = text.split(' ').map(|word| Ok(line(word))).collect();
+        Ok(Response::new(Box::pin(tokio_stream::iter(pieces))))
     }
 
     async fn tell(&self, request: Request<Streaming<Line>>) -> Result<Response<Line>, Status> {
         let mut lines = request.into_inner();
-        let mut words = Vec::new();
+        let mut wanted = Vec::new();
         while let Some(Line { text }) = lines.message().await? {
-            words.push(text);
+            wanted.push(text);
         }
-        Ok(Response::new(line(words.join(" "))))
+        Ok(Response::new(line(wanted.join(" "))))
     }
 
     type ChatStream = Lines;
@@ -268,10 +268,10 @@ async fn listen(talk: &TalkStub) -> Result<(), String> {
 }
 
 async fn tell(talk: &TalkStub) -> Result<(), String> {
-    let words = vec!["word"; 1000];
-    let lines = tokio_stream::iter(words.clone()).map(line);
+    let message = vec!["word"; 1000];
+    let lines = tokio_stream::iter(message.clone()).map(line);
     let answer = talk.tell(lines).await.map_err(said)?.into_inner();
-    expect(answer.text, &words.join(" "))
+    expect(answer.text, &message.join(" "))
 }
 
 async fn chat(talk: &TalkStub) -> Result<(), String> {

@@ -1,0 +1,328 @@
+//! One call over a subchannel, from its attempts to its first answer.
+//!
+//! A future is moved where it is returned and where it is awaited, all of it, room for later states
+//! included. So a call is one future from the stub to its connection; what most calls do not need
+//! has memory of its own.
+//!
+//! Over a connection of another protocol, the connection manager, backoff, readiness, deadlines,
+//! transparent retries and the log are those of every channel. What differs is that a connection is
+//! given the whole call, encoded.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+
+use futures::future::{BoxFuture, Either};
+use futures::stream::{self, BoxStream};
+use futures::{Stream, StreamExt};
+use tonic::Status;
+
+use super::{Route, Subchannel};
+use crate::call::options::MessageLimit;
+use crate::client::attempts::{LevelAttempts, Servers, SharedAttempts};
+use crate::client::call::begun::{Begun, BegunWithin};
+use crate::client::call::reply::{download, headers};
+use crate::client::call::rules::within;
+use crate::client::call::{RequestStream, Sent};
+use crate::client::connection::Reply;
+use crate::client::{Call, ClientReply, EncodedBody, EncodedCall, EncodedReply, Outgoing, Started};
+use crate::stream::StreamPart;
+use crate::{CallKind, Deadline, NotExecuted, Readiness};
+
+/// Maximum number of closed connections that a call may meet before it fails: the channel's, its
+/// replacement, and one more.
+const ATTEMPTS_MAX: u32 = 3;
+
+/// A stub's call over a session, or any other, `F`. One type for both, because a future around two
+/// futures would move each call once more.
+#[must_use]
+pub(in crate::client) enum CallFuture<'c, 'r, F> {
+    Direct {
+        subchannel: &'c Subchannel,
+        call: Call<'r>,
+        begun: Begun,
+        readiness: Readiness,
+        shared: Option<&'c SharedAttempts>,
+    },
+    Boxed(Pin<Box<F>>),
+}
+
+impl<'c, 'r, F> CallFuture<'c, 'r, F>
+where
+    F: Future<Output = Result<ClientReply, Status>> + Send,
+{
+    /// A stub's call over a session. It begins here, and not with its first poll.
+    #[inline]
+    pub(in crate::client) fn over_session(route: Route<'c>, mut call: Call<'r>) -> Self {
+        let Route { subchannel, rules, shared } = route;
+        let begun = Begun::new(rules, &mut call);
+        let readiness = call.readiness(rules);
+        Self::Direct { subchannel, call, begun, readiness, shared }
+    }
+
+    /// A call that is made in another way.
+    pub(in crate::client) fn boxed(call: F) -> Self {
+        Self::Boxed(Box::pin(call))
+    }
+
+    /// Makes the call, up to its first answer.
+    ///
+    /// # Errors
+    ///
+    /// With the status of the call.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future cancels the call on the server.
+    #[expect(clippy::manual_async_fn, reason = "its future would have room for the call twice")]
+    pub(in crate::client) fn make(
+        mut self,
+    ) -> impl Future<Output = Result<ClientReply, Status>> + Send {
+        async move {
+            let (subchannel, call, begun, readiness, shared) = match &mut self {
+                Self::Direct { subchannel, call, begun, readiness, shared } => {
+                    (*subchannel, call, &*begun, *readiness, *shared)
+                }
+                Self::Boxed(call) => return call.await,
+            };
+            let (deadline, limits) = (begun.deadline(), begun.limits());
+            let (method, metadata, sent) = call.as_sent();
+            let (message, stream) = match sent {
+                Sent::Message(message) => (Some(message), None),
+                Sent::Stream(stream) => (None, Some(stream)),
+            };
+            let call = Outgoing { method, metadata, deadline, readiness, limits, message };
+            let made = pin!(subchannel.make(&call, stream, begun, shared));
+            begun.finish(method, &subchannel.manager, within(deadline, made).await)
+        }
+    }
+}
+
+/// The result of a non-blocking start attempt.
+enum StartAttempt {
+    Started(Started),
+    /// It has to wait, and may meet so many closed connections.
+    Waits {
+        left: u32,
+    },
+}
+
+/// A unary reply: finished, or still to be decompressed.
+enum Answered {
+    Ended(Result<ClientReply, Status>),
+    /// Its message has to be inflated first.
+    Inflating(BoxFuture<'static, Result<ClientReply, Status>>),
+}
+
+impl Subchannel {
+    /// Makes a call, again if it may be retried, until its first answer.
+    #[expect(clippy::manual_async_fn, reason = "its future would have room for arguments twice")]
+    fn make<'a>(
+        &'a self,
+        call: &'a Outgoing<'a>,
+        mut stream: Option<&'a mut (dyn RequestStream + 'static)>,
+        begun: &'a Begun,
+        shared: Option<&'a SharedAttempts>,
+    ) -> impl Future<Output = Result<ClientReply, Status>> + Send + use<'a> {
+        async move {
+            let is_repeatable = call.message.is_some();
+            let mut attempts = LevelAttempts::new(call.method, Servers::One, is_repeatable, shared);
+            loop {
+                let started = match self.try_start(call) {
+                    Ok(StartAttempt::Started(started)) => Ok(started),
+                    // In memory of its own: most calls find a connection that takes them.
+                    Ok(StartAttempt::Waits { left }) => Box::pin(self.start(call, left)).await,
+                    Err(status) => Err(status),
+                };
+                let mut started = started.map_err(|status| attempts.final_status(status))?;
+                let upload = stream.as_mut().and_then(|stream| stream.start(&started, *call));
+                let status = match call.method.kind() {
+                    CallKind::Unary | CallKind::ClientStreaming => {
+                        let inflating = match started.reply().await {
+                            Ok(reply) => match self.answered(&started, reply, call, begun) {
+                                Answered::Ended(result) => return result,
+                                Answered::Inflating(inflating) => Ok(inflating),
+                            },
+                            Err(status) => Err(status),
+                        };
+                        match inflating {
+                            Ok(inflating) => return inflating.await,
+                            Err(status) => status,
+                        }
+                    }
+                    CallKind::ServerStreaming | CallKind::Streaming => {
+                        match headers(&mut started).await {
+                            Ok(metadata) => {
+                                let begun = begun.within(call.method, &self.manager);
+                                let stream = download(started, upload, begun)?;
+                                return Ok(ClientReply::of_stream(metadata, stream));
+                            }
+                            Err(status) => status,
+                        }
+                    }
+                };
+                attempts.failed(status, || self.manager.take_replay())?;
+            }
+        }
+    }
+
+    /// Turns a session's answer into a reply of one message.
+    fn answered(
+        &self,
+        started: &Started,
+        reply: Reply,
+        call: &Outgoing<'_>,
+        begun: &Begun,
+    ) -> Answered {
+        let (limit, log) = (call.limits.of_responses(), begun.end_log(call.method, &self.manager));
+        if !reply.is_deflated {
+            return Answered::Ended(ClientReply::of_message(reply, limit, log));
+        }
+        let (io, receiving) = (Arc::clone(&started.io), begun.receiving(call.method));
+        Answered::Inflating(Box::pin(async move {
+            ClientReply::of_message(reply.inflated(&*io, receiving).await?, limit, log)
+        }))
+    }
+
+    /// Starts a call if nothing has to be waited for, and the connection has not just ended.
+    fn try_start(&self, call: &Outgoing<'_>) -> Result<StartAttempt, Status> {
+        call.check_message().map_err(NotExecuted::mark)?;
+        let Some(connection) = self.manager.open() else {
+            return Ok(StartAttempt::Waits { left: ATTEMPTS_MAX });
+        };
+        let session = connection.into_session()?;
+        match Arc::clone(&session).try_start(*call) {
+            Ok(Some(started)) => Ok(StartAttempt::Started(started)),
+            Ok(None) => Ok(StartAttempt::Waits { left: ATTEMPTS_MAX }),
+            Err(_) if !session.is_open() => Ok(StartAttempt::Waits { left: ATTEMPTS_MAX - 1 }),
+            Err(status) => Err(NotExecuted::mark(status)),
+        }
+    }
+
+    /// Starts a call, once there is a connection that takes it. One that ends just then is renewed.
+    async fn start(&self, call: &Outgoing<'_>, mut left: u32) -> Result<Started, Status> {
+        let waits = call.readiness == Readiness::WaitForReady;
+        loop {
+            left = left.saturating_sub(1);
+            let connection = match self.manager.open() {
+                Some(connection) => connection,
+                None => self.connection(call.readiness, call.deadline).await?,
+            };
+            let session = connection.into_session()?;
+            let started = match Arc::clone(&session).try_start(*call) {
+                Ok(Some(started)) => return Ok(started),
+                Ok(None) => Arc::clone(&session).start(*call).await,
+                Err(status) => Err(status),
+            };
+            match started {
+                // Each failed connection increases the backoff, so that a call which waits does
+                // not spin.
+                Err(_) if (left > 0 || waits) && !session.is_open() => {}
+                other => return other.map_err(NotExecuted::mark),
+            }
+        }
+    }
+}
+
+impl Route<'_> {
+    /// Makes a call over a connection of another protocol.
+    pub(super) async fn call_encoded(self, mut call: Call<'_>) -> Result<ClientReply, Status> {
+        let manager = &self.subchannel.manager;
+        let begun = Begun::new(self.rules, &mut call);
+        let (readiness, deadline) = (call.readiness(self.rules), begun.deadline().copied());
+        let method = call.method().clone();
+        let call = checked(call.into_encoded(deadline), begun.limits().of_requests());
+        let made = async { self.make_encoded(call?, readiness).await };
+        let made = within(deadline.as_ref(), made).await;
+        let limit = begun.limits().of_responses();
+        let made = made.and_then(|reply| match &reply {
+            EncodedReply::Message { message, .. } => limit.check(message.len()).map(|()| reply),
+            EncodedReply::Stream { .. } => Ok(reply),
+        });
+        Ok(match begun.finish(&method, manager, made)? {
+            EncodedReply::Message { initial, trailers, message } => {
+                ClientReply::with_message(initial, trailers, message)
+            }
+            EncodedReply::Stream { initial, parts } => {
+                ClientReply::with_stream(initial, bounded(parts, begun.within(&method, manager)))
+            }
+        })
+    }
+
+    /// Makes a call, again if it may be retried, until its first answer.
+    async fn make_encoded(
+        self,
+        mut call: EncodedCall,
+        readiness: Readiness,
+    ) -> Result<EncodedReply, Status> {
+        let (method, limit) = (call.method.clone(), call.limit);
+        let Self { subchannel, shared, .. } = self;
+        let mut attempts = LevelAttempts::new(&method, Servers::One, call.is_repeatable(), shared);
+        loop {
+            let connection = match subchannel.manager.open() {
+                Some(connection) => Ok(connection),
+                None => subchannel.connection(readiness, limit.as_ref()).await,
+            };
+            let connection = connection.map_err(|status| attempts.final_status(status))?;
+            match connection.into_encoded()?.call(call.attempt()).await {
+                Ok(reply) => return Ok(reply),
+                Err(status) => attempts.failed(status, || subchannel.manager.take_replay())?,
+            }
+        }
+    }
+}
+
+/// The call, if its messages are within the limit of its stub.
+fn checked(mut call: EncodedCall, limit: MessageLimit) -> Result<EncodedCall, Status> {
+    call.body = match call.body {
+        EncodedBody::Message(message) => {
+            limit.check(message.len()).map_err(NotExecuted::mark)?;
+            EncodedBody::Message(message)
+        }
+        EncodedBody::Stream(messages) => {
+            let check = move |message: Result<bytes::Bytes, Status>| {
+                let message = message?;
+                limit.check(message.len())?;
+                Ok(message)
+            };
+            EncodedBody::Stream(messages.map(check).boxed())
+        }
+    };
+    Ok(call)
+}
+
+/// A stream of responses until the call's deadline. It keeps the channel's connection, and its
+/// failure is logged.
+fn bounded(
+    parts: BoxStream<'static, Result<StreamPart, Status>>,
+    call: BegunWithin,
+) -> impl Stream<Item = Result<StreamPart, Status>> + Send + 'static {
+    let limit = call.receiving().limit;
+    stream::unfold(Some((parts, call)), move |state| async move {
+        let (mut parts, call) = state?;
+        let over = match call.deadline() {
+            Some(Deadline(at)) => Either::Left(tokio::time::sleep_until(at)),
+            None => Either::Right(std::future::pending()),
+        };
+        let next = tokio::select! {
+            biased;
+            next = parts.next() => next?,
+            () = over => Err(call.over_time()),
+        };
+        let next = next.and_then(|part| {
+            if let StreamPart::Message(message) = &part {
+                limit.check(message.len())?;
+            }
+            Ok(part)
+        });
+        match next {
+            Ok(part) => Some((Ok(part), Some((parts, call)))),
+            Err(status) => {
+                let is_over = call.deadline().is_some_and(|it| it.is_cause_of(&status));
+                let status = if is_over { call.over_time() } else { status };
+                call.log_failure(&status);
+                Some((Err(status), None))
+            }
+        }
+    })
+}

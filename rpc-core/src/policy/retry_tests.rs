@@ -1,0 +1,257 @@
+//! Attempts one after another and side by side, and the tokens that stop both.
+
+use proptest::prelude::*;
+use tonic::Code;
+
+use super::*;
+use crate::policy::retry_config::Codes;
+
+const MS: Duration = Duration::from_millis(1);
+
+#[test]
+fn a_number_is_a_delay_and_anything_else_stops() {
+    let ms = |ms| Pushback::After(Duration::from_millis(ms));
+    let table: [(Option<&[u8]>, _); 9] = [
+        (None, Pushback::Unsaid),
+        (Some(b"0"), ms(0)),
+        (Some(b"250"), ms(250)),
+        (Some(b"2147483647"), ms(2_147_483_647)),
+        (Some(b"2147483648"), Pushback::Stop),
+        (Some(b"-1"), Pushback::Stop),
+        (Some(b""), Pushback::Stop),
+        (Some(b"soon"), Pushback::Stop),
+        (Some(b"\xff"), Pushback::Stop),
+    ];
+    for (value, expected) in table {
+        assert_eq!(Pushback::read(value), expected, "{value:?}");
+    }
+}
+
+fn failure(code: Code, pushback: Pushback) -> Failure {
+    Failure { code, pushback, is_repeatable: true }
+}
+
+fn unsaid(code: Code) -> Failure {
+    failure(code, Pushback::Unsaid)
+}
+
+fn is_about(delay: Option<Duration>, ms: f64) -> bool {
+    let delay = delay.expect("there is another attempt").as_secs_f64() * 1000.0;
+    (ms * 0.799..=ms * 1.201).contains(&delay)
+}
+
+#[test]
+fn delays_grow_up_to_the_longest_and_attempts_end() {
+    let policy = RetryPolicy::new().with_max_attempts(5).with_max_backoff(300 * MS);
+    let mut retries = Retries::new(policy, 7);
+    for (previous, ms) in [(1, 100.0), (2, 200.0), (3, 300.0), (4, 300.0)] {
+        assert!(is_about(retries.failed(&unsaid(Code::Unavailable)), ms));
+        assert_eq!(retries.previous(), previous);
+    }
+    assert_eq!(retries.failed(&unsaid(Code::Unavailable)), None);
+}
+
+#[test]
+fn a_pushback_is_kept_to_and_the_next_delay_is_the_first() {
+    let policy = RetryPolicy::new().with_max_attempts(5);
+    let mut retries = Retries::new(policy, 7);
+    assert!(is_about(retries.failed(&unsaid(Code::Unavailable)), 100.0));
+    let pushed = Failure { pushback: Pushback::After(7 * MS), ..unsaid(Code::Unavailable) };
+    assert_eq!(retries.failed(&pushed), Some(7 * MS));
+    assert!(is_about(retries.failed(&unsaid(Code::Unavailable)), 100.0));
+    let stop = Failure { pushback: Pushback::Stop, ..unsaid(Code::Unavailable) };
+    assert_eq!(retries.failed(&stop), None);
+}
+
+fn any_failure() -> impl Strategy<Value = Failure> {
+    let pushback = prop_oneof![
+        3 => Just(Pushback::Unsaid),
+        1 => (0..10_000u32).prop_map(|ms| Pushback::After(ms * MS)),
+        1 => Just(Pushback::Stop),
+    ];
+    (1..17, pushback, any::<bool>()).prop_map(|(code, pushback, is_repeatable)| Failure {
+        code: Code::from_i32(code),
+        pushback,
+        is_repeatable,
+    })
+}
+
+proptest! {
+    #[test]
+    fn only_what_may_be_repeated_is_and_no_more_often_than_the_policy_says(
+        failures in prop::collection::vec(any_failure(), 0..20),
+        max_attempts in 2..=5u32,
+        codes in prop::collection::vec(1..17, 1..17),
+        seed: u64,
+    ) {
+        let codes: Codes = codes.into_iter().map(Code::from_i32).collect();
+        let policy = RetryPolicy::new().with_max_attempts(max_attempts);
+        let mut retries = Retries::new(RetryPolicy { retryable_codes: codes, ..policy }, seed);
+        let mut made = 1;
+        for failure in failures {
+            match retries.failed(&failure) {
+                Some(delay) => {
+                    made += 1;
+                    prop_assert!(failure.is_repeatable && codes.contains(failure.code));
+                    match failure.pushback {
+                        Pushback::After(exactly) => prop_assert_eq!(delay, exactly),
+                        Pushback::Unsaid => prop_assert!(delay <= policy.max_backoff * 13 / 10),
+                        Pushback::Stop => prop_assert!(false),
+                    }
+                }
+                None => {
+                    let is_final = made == max_attempts
+                        || !failure.is_repeatable
+                        || !codes.contains(failure.code)
+                        || failure.pushback == Pushback::Stop;
+                    prop_assert!(is_final);
+                }
+            }
+            prop_assert!(made <= max_attempts);
+            prop_assert_eq!(retries.previous(), made - 1);
+        }
+    }
+}
+
+#[test]
+fn attempts_follow_by_the_delay_and_the_last_failure_is_the_calls() {
+    let start = Instant::now();
+    let policy = HedgingPolicy::new().with_max_attempts(3).with_hedging_delay(10 * MS);
+    let mut hedges = Hedges::new(policy, start);
+    assert_eq!(hedges.next_deadline(), Some(start));
+    assert_eq!(hedges.sent(start), 0);
+    assert_eq!(hedges.next_deadline(), Some(start + 10 * MS));
+    assert_eq!(hedges.sent(start + 10 * MS), 1);
+    let (later, unsaid) = (start + 12 * MS, Pushback::Unsaid);
+    let pending = hedges.failed(&failure(Code::Unavailable, unsaid), later);
+    assert_eq!((pending, hedges.next_deadline()), (Outcome::Pending, Some(later)));
+    assert_eq!(hedges.sent(later), 2);
+    assert_eq!(hedges.next_deadline(), None);
+    let pending = hedges.failed(&failure(Code::Unavailable, unsaid), later);
+    assert_eq!(pending, Outcome::Pending);
+    let ended = hedges.failed(&failure(Code::Unavailable, unsaid), later);
+    assert_eq!(ended, Outcome::Ended);
+}
+
+#[test]
+fn a_fatal_code_ends_the_call_and_a_server_may_delay_or_stop_it() {
+    let start = Instant::now();
+    let policy = HedgingPolicy::new().with_max_attempts(4).with_hedging_delay(10 * MS);
+    let hedges = || {
+        let mut hedges = Hedges::new(policy, start);
+        hedges.sent(start);
+        hedges.sent(start + 10 * MS);
+        hedges
+    };
+    let mut ended = hedges();
+    let fatal = failure(Code::NotFound, Pushback::Unsaid);
+    assert_eq!(ended.failed(&fatal, start), Outcome::Ended);
+    assert_eq!(ended.next_deadline(), None);
+    let mut delayed = hedges();
+    let later = failure(Code::Unavailable, Pushback::After(50 * MS));
+    assert_eq!(delayed.failed(&later, start), Outcome::Pending);
+    assert_eq!(delayed.next_deadline(), Some(start + 50 * MS));
+    let mut stopped = hedges();
+    let stop = failure(Code::Unavailable, Pushback::Stop);
+    assert_eq!(stopped.failed(&stop, start), Outcome::Pending);
+    assert_eq!(stopped.next_deadline(), None);
+    assert_eq!(stopped.failed(&stop, start), Outcome::Ended);
+    let mut refused = hedges();
+    assert_eq!(refused.give_up(), Outcome::Pending);
+    assert_eq!(refused.next_deadline(), None);
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Send,
+    Fail(i32, Option<u32>),
+    GiveUp,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => Just(Step::Send),
+        4 => (1..17, prop::option::of(0..100u32))
+            .prop_map(|(code, ms)| Step::Fail(code, ms)),
+        1 => Just(Step::GiveUp),
+    ]
+}
+
+proptest! {
+    /// A call that is not ended has an attempt in flight or one to come.
+    #[test]
+    fn a_call_ends_with_its_last_attempt_and_never_waits_for_none(
+        max_attempts in 2..=5u32,
+        steps in prop::collection::vec(step(), 0..40),
+    ) {
+        let now = Instant::now();
+        let policy = HedgingPolicy::new()
+            .with_max_attempts(max_attempts)
+            .with_non_fatal_codes([Code::Unavailable, Code::Aborted, Code::Internal]);
+        let mut hedges = Hedges::new(policy, now);
+        let (mut sent, mut in_flight) = (0, 0);
+        for step in steps {
+            let outcome = match step {
+                Step::Send if hedges.next_deadline().is_some() => {
+                    prop_assert_eq!(hedges.sent(now), sent);
+                    sent += 1;
+                    in_flight += 1;
+                    Outcome::Pending
+                }
+                Step::Fail(code, ms) if in_flight > 0 => {
+                    in_flight -= 1;
+                    let code = Code::from_i32(code);
+                    let pushback = ms.map_or(Pushback::Unsaid, |ms| Pushback::After(ms * MS));
+                    hedges.failed(&failure(code, pushback), now)
+                }
+                Step::GiveUp if sent > 0 => hedges.give_up(),
+                _ => continue,
+            };
+            prop_assert!(sent <= max_attempts);
+            if outcome == Outcome::Ended {
+                prop_assert_eq!(hedges.next_deadline(), None);
+                break;
+            }
+            prop_assert!(in_flight > 0 || hedges.next_deadline().is_some());
+        }
+    }
+}
+
+#[test]
+fn half_of_the_tokens_are_the_threshold() {
+    let tokens = Tokens::new(RetryThrottling::new(4, 0.5));
+    tokens.failed();
+    assert!(tokens.allow());
+    tokens.failed();
+    assert!(!tokens.allow(), "two of four are no more than half");
+    tokens.succeeded();
+    assert!(tokens.allow());
+}
+
+#[test]
+fn decimal_places_beyond_the_third_are_cut_off() {
+    let tokens = Tokens::new(RetryThrottling::new(2, 0.5466));
+    assert_eq!(tokens.gain, 546);
+}
+
+proptest! {
+    #[test]
+    fn tokens_stay_between_none_and_all(
+        max in 1..=1000u32,
+        ratio in 0.001..1000.0f64,
+        steps in prop::collection::vec(any::<bool>(), 0..3000),
+    ) {
+        let tokens = Tokens::new(RetryThrottling::new(max, ratio));
+        let (mut left, top) = (f64::from(max), f64::from(max));
+        let ratio = (ratio * 1000.0).floor() / 1000.0;
+        for is_success in steps {
+            if is_success { tokens.succeeded() } else { tokens.failed() }
+            left = if is_success { (left + ratio).min(top) } else { (left - 1.0).max(0.0) };
+            let real = f64::from(tokens.left.load(Relaxed)) / 1000.0;
+            prop_assert!((real - left).abs() < 0.001 * 3000.0 * f64::EPSILON + 1e-6);
+            if (left - top / 2.0).abs() > 1e-3 {
+                prop_assert_eq!(tokens.allow(), left > top / 2.0);
+            }
+        }
+    }
+}
