@@ -12,7 +12,7 @@ use crate::method::{self, Raw};
 use crate::output::{self, Output};
 use crate::{message, requests, schema, target};
 
-/// What a call needs beside its requests.
+/// A method, its channel, and the form of its output.
 struct Caller<'a> {
     global: &'a Global,
     args: &'a CallArgs,

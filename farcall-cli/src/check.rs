@@ -89,20 +89,20 @@ fn failed(failure: &Failure, args: &CheckArgs, output: &Output) -> Result<u8, Fa
 fn judge(measured: &Measured, args: &CheckArgs) -> (Verdict, String) {
     let mut faults = Vec::new();
     let count = measured.servers.len();
-    let of_servers = |some: &[&ServerReport], state: &str| {
+    let listed = |some: &[&ServerReport], state: &str| {
         let names: Vec<_> =
             some.iter().map(|it| format!("{}: {}", it.address, it.reason)).collect();
         format!("{} of {count} servers {state} ({})", some.len(), names.join("; "))
     };
     let down: Vec<_> = measured.servers.iter().filter(|it| it.transport.is_none()).collect();
     if !down.is_empty() {
-        faults.push((Verdict::Warning, of_servers(&down, "down")));
+        faults.push((Verdict::Warning, listed(&down, "down")));
     }
     if let Some(path) = args.require.as_deref() {
         let is_other = |it: &&ServerReport| it.transport.is_some_and(|it| it != path);
         let others: Vec<_> = measured.servers.iter().filter(is_other).collect();
         if !others.is_empty() {
-            faults.push((Verdict::Critical, of_servers(&others, &format!("not on {path}"))));
+            faults.push((Verdict::Critical, listed(&others, &format!("not on {path}"))));
         }
     }
     if let Some(health @ "NOT_SERVING") = measured.pings.health {

@@ -30,8 +30,8 @@ pub(crate) fn page(report: &Report) -> String {
         report.target_rate.map_or_else(String::new, |rate| format!(", {rate:.0}/s planned"));
     let _ = writeln!(
         page,
-        "<p>{}, {} in flight at most{planned}. {} calls in {:.1} s: <b>{:.0} calls/s</b>, {} errors, \
-         {} unfinished.</p>",
+        "<p>{}, {} in flight at most{planned}. {} calls in {:.1} s: <b>{:.0} calls/s</b>, {} \
+         errors, {} unfinished.</p>",
         report.mode,
         report.concurrency,
         count(report.calls),

@@ -173,23 +173,42 @@ fn bars(results: &Results) -> Vec<Bar> {
         return Vec::new();
     }
     let (min, max) = (latencies.min().max(1) as f64, latencies.max().max(2) as f64);
-    let edge = |index: usize| min * (max / min).powf(index as f64 / BARS as f64);
-    (0..BARS)
-        .map(|index| {
-            let (from, to) = (edge(index), edge(index + 1));
-            let first = if index == 0 { 0 } else { nanos(from) + 1 };
-            let last = if index + 1 == BARS { u64::MAX } else { nanos(to) };
-            let calls = latencies.count_between(first, last.max(first));
-            Bar { from_us: from / 1e3, to_us: to / 1e3, calls }
-        })
-        .collect()
-}
-
-fn nanos(value: f64) -> u64 {
-    std::time::Duration::from_secs_f64(value / 1e9).as_nanos().try_into().unwrap_or(u64::MAX)
+    let edge = |index: usize| min * (max / min).powf(index as f64 / BARS as f64) / 1e3;
+    let mut bars: Vec<_> = (0..BARS)
+        .map(|index| Bar { from_us: edge(index), to_us: edge(index + 1), calls: 0 })
+        .collect();
+    // Each recorded latency counts once: ranges of the histogram's own would overlap at the edges.
+    for latency in latencies.iter_recorded() {
+        let us = latency.value_iterated_to() as f64 / 1e3;
+        let index = bars.iter().position(|bar| us <= bar.to_us).unwrap_or(BARS - 1);
+        bars[index].calls += latency.count_at_value();
+    }
+    bars
 }
 
 /// Returns microseconds with the unit that fits them.
 pub(crate) fn micros(us: f64) -> String {
     duration(std::time::Duration::from_secs_f64(us / 1e6))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::bench::load::{Load, Plan};
+
+    proptest! {
+        #[test]
+        fn every_call_is_in_one_bar(nanos in prop::collection::vec(any::<u64>(), 0..100)) {
+            let duration = Duration::from_secs(1);
+            let plan = Plan { concurrency: 1, rate: None, duration, calls: None };
+            let mut results = Load::new(plan).unwrap().finish();
+            nanos.iter().for_each(|nanos| results.latencies.saturating_record(*nanos));
+            let calls: u64 = bars(&results).iter().map(|bar| bar.calls).sum();
+            prop_assert_eq!(calls, nanos.len() as u64);
+        }
+    }
 }

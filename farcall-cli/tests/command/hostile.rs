@@ -137,12 +137,12 @@ async fn error_of_reflection_is_escaped() {
 #[tokio::test]
 async fn endless_imports_end() {
     let script = |question| {
-        let asked = match question {
+        let name = match question {
             Question::FileByFilename(name) => name,
             _ => "f0.proto".into(),
         };
-        let number: u32 = asked[1..asked.len() - 6].parse().unwrap_or_default();
-        let mut file = file(&asked);
+        let number: u32 = name[1..name.len() - 6].parse().unwrap_or_default();
+        let mut file = file(&name);
         file.dependency = vec![format!("f{}.proto", number + 1)];
         files(&[file])
     };
