@@ -133,3 +133,33 @@ fn shown(text: &str) -> String {
     let text = escape(text);
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use farcall::Channel;
+
+    use super::*;
+    use crate::args::{Cli, Command};
+    use crate::bench::load::{Load, Plan};
+    use clap::Parser as _;
+
+    #[tokio::test]
+    async fn texts_of_others_are_no_markup() {
+        let line = ["farcall", "bench", "tcp://<b>&", "<script>\x1b[2J/\"M\""];
+        let Command::Bench(args) = Cli::parse_from(line).command else { panic!("it is a bench") };
+        let plan =
+            Plan { concurrency: 1, rate: Some(1e3), duration: Duration::from_secs(1), calls: None };
+        let mut results = Load::new(plan).unwrap().finish();
+        (50_000..900_000)
+            .step_by(1_000)
+            .for_each(|nanos| results.latencies.saturating_record(nanos));
+        results.intervals.fill(14);
+        let channel = Channel::builder("tcp://127.0.0.1:1").unwrap().connect_lazy();
+        let page = page(&Report::new(&args.call, &results, &channel));
+        assert!(page.contains("&lt;script&gt;\\u{1b}[2J/&quot;M&quot; at tcp://&lt;b&gt;&amp;"));
+        assert!(!page.contains("<script") && !page.contains('\x1b'), "{page}");
+        assert_eq!(page.matches("<rect ").count(), 72);
+    }
+}
