@@ -26,7 +26,7 @@ fn responses(window: Window) -> RecvStream {
     RecvStream::responses(ReceiveWindow::new(window), WindowMemory::default())
 }
 
-/// What a reader sees that takes one message at a time.
+/// A step of a reader that takes one message at a time.
 enum Step {
     /// A message, and the grant that reading it makes due.
     Message(Bytes, Option<Counts>),
@@ -291,7 +291,7 @@ fn busy_streams_of_a_holder_widen_alike_and_leave_room() {
     assert!(share.check(1 << 20).is_ok(), "{} of 28 MiB are taken", limit.total());
 }
 
-/// As many as callers like, each of them with the window that it begins with.
+/// Callers may open any number of streams, each with its first window.
 #[test]
 fn responses_are_never_refused_and_widen_within_a_bound() {
     let limit = memory_limit(Some(64 << 20));

@@ -1,4 +1,4 @@
-//! What a channel says of its path once its connection has gone, to callers and to tower.
+//! A channel's report of its path after its connection has gone, to callers and to tower.
 
 use futures::poll;
 use rpc_core::client::{ClientCall, Path};

@@ -305,7 +305,7 @@ const CALL: u64 = 1;
 /// A window that was widened three times.
 const WIDE: u32 = 1 << 20;
 
-/// What a client sends at most until it has a window of that width.
+/// Maximum bytes that a client sends until it has a window of that width.
 const WIDENING_MAX: u32 = 8 << 20;
 
 /// A stream of requests, as far as its client has sent it.
@@ -315,7 +315,7 @@ struct Filling {
 }
 
 impl Filling {
-    /// As many messages as the window has room for.
+    /// Sends as many messages as the window has room for.
     fn fill(&mut self) -> Vec<u8> {
         let payload = vec![7; MESSAGE_LEN].into();
         let message = EchoRequest { payload, ..EchoRequest::default() }.encode_to_vec();
