@@ -95,7 +95,7 @@ fn a_peer_beyond_the_window_is_a_violation() {
 }
 
 #[test]
-fn the_message_that_crosses_the_line_may_come_before_those_within_it() {
+fn the_message_across_the_limit_may_arrive_first() {
     let recv_stream = requests(WINDOW);
     let long = [7; 1000];
     assert_eq!(recv_stream.insert(1, messages(&[&long])), Ok(Inserted::Open));
@@ -210,7 +210,7 @@ fn a_stream_that_failed_keeps_nothing_that_cannot_be_read() {
 /// A hostile peer may open streams first and fill them later, so a window counts from its
 /// beginning.
 #[test]
-fn a_window_counts_from_the_beginning_and_widens_while_half_of_the_budget_is_free() {
+fn a_window_counts_at_once_and_widens_while_half_is_free() {
     let of_message = crate::limits::connection::MESSAGE_HELD;
     let bound = |messages: u64, bytes: u64| bytes + messages * of_message;
     let limit = memory_limit(Some(128 << 10));
