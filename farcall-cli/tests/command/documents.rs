@@ -1,9 +1,9 @@
-//! The text of `--help`, and the examples of `docs/command-line.md`.
+//! The text of `--help`, and the examples of `docs/book/src/command-line.md`.
 
 use crate::program::{farcall, farcall_in};
 use crate::servers;
 
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/command-line.md");
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/book/src/command-line.md");
 const HELP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help.txt");
 
 /// The address of the server in the page's examples.

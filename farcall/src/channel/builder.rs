@@ -15,7 +15,7 @@ use rpc_core::client::{
     CallRules, ChannelParts, ChannelSettings, ClientConfig, ConfiguredNames, Credentials,
     Subchannel, Target, TargetRules, Watched,
 };
-use rpc_core::connect::UpgradePolicy;
+use rpc_core::connect::{ConnectFault, UpgradePolicy};
 use rpc_core::inproc::InprocConnector;
 use rpc_core::settings::{Layers, expect_valid};
 #[cfg(feature = "grpc")]
@@ -182,7 +182,10 @@ impl ChannelBuilder {
             && !self.is_balanced()
             && let Some(reason) = self.encryption().refusal(&self.address)
         {
-            return Err(ConnectError::Address { address, reason: reason.to_owned() });
+            return Err(ConnectError::from(ConnectFault::Address {
+                address,
+                reason: reason.to_owned(),
+            }));
         }
         let channel = self.connect_lazy();
         channel.0.connected(&address).await?;

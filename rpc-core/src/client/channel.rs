@@ -11,6 +11,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use futures::future::BoxFuture;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::ReusableBoxFuture;
 use tonic::Status;
@@ -20,10 +21,13 @@ use tower::Layer;
 
 use super::subchannel::{CallFuture, Subchannel};
 use super::target::{RuledTarget, Target, TargetRules, Watched};
-use super::{Call, CallRules, Caller, ClientReply, Connect, Intercepted, LayeredChannel, Path};
+use super::{
+    Call, CallRules, Caller, ClientCall, ClientReply, Connect, Intercepted, LayeredChannel, Path,
+};
 use crate::balance::{Connectivity, EndpointStatus};
 use crate::client::connection_manager::ConnectionManager;
 use crate::connect::{ConnectError, ConnectionInfo};
+use crate::layer::record_transport;
 use crate::payload::buffer::buffer_of;
 use crate::{Buffer, Method};
 
@@ -35,7 +39,7 @@ use crate::{Buffer, Method};
 /// attempt and fail with it, and one whose deadline passes leaves it to the others. It is closed
 /// with the last clone and the last stream of responses.
 ///
-/// After an attempt that failed the channel backs off ([`crate::ConnectBackoff`]): calls fail at
+/// After an attempt that failed the channel backs off ([`crate::Backoff`]): calls fail at
 /// once with `UNAVAILABLE`, the reason of that attempt and the time of the next one, or wait
 /// ([`Readiness`](crate::Readiness)). A connection over which no call was answered counts as a
 /// failed attempt too, from the second in a row on: a server that accepts and closes, or sends its
@@ -418,5 +422,40 @@ async fn connect(manager: Arc<ConnectionManager>) -> Result<(), Arc<ConnectError
             () = sleep_until(Instant::from_std(manager.next_connect())) => {}
             () = connected => {}
         }
+    }
+}
+
+/// A channel among others, of which tower chooses one for each call. [`LayeredChannel`] has an
+/// example.
+///
+/// [`LayeredChannel`]: crate::client::LayeredChannel
+impl tower::Service<ClientCall> for Channel {
+    type Response = ClientReply;
+    type Error = Status;
+    type Future = BoxFuture<'static, Result<ClientReply, Status>>;
+
+    /// Ready while there is a connection; a call waits for the server's limit by itself. A channel
+    /// to many servers chooses by itself, and is always ready.
+    ///
+    /// Without a connection it is pending, and connects: at once the first time and after a
+    /// connection that was of use, else when the backoff is over, as often as it takes. It wakes
+    /// the task when there is a connection. So a balancer sends no call to a server that is not
+    /// there, and needs none to find out that it has come back. A call that is made all the same
+    /// does as its [`crate::Readiness`] says. Under [`Channel::layer`] the channel is always ready.
+    ///
+    /// # Errors
+    ///
+    /// When the channel cannot connect any more, in this process and with this configuration.
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        self.poll_connected(cx)
+    }
+
+    fn call(&mut self, call: ClientCall) -> Self::Future {
+        let channel = self.clone();
+        Box::pin(async move {
+            let reply = Caller::call(&channel, call.into_call()).await;
+            record_transport(channel.transport());
+            reply
+        })
     }
 }

@@ -288,6 +288,8 @@ pub struct TransportStats {
     /// included; of a byte stream that the program made, the stream's. 0 where frames move without
     /// either.
     pub kernel_calls: u64,
+    /// The writes among these.
+    pub kernel_writes: u64,
 }
 
 /// The live counters behind [`TransportStats`]; an event is one relaxed addition.
@@ -311,14 +313,17 @@ pub struct Counters {
     pub sent_bytes: Counter,
     /// See [`TransportStats::received_bytes`].
     pub received_bytes: Counter,
-    /// See [`TransportStats::kernel_calls`].
-    pub kernel_calls: Counter,
+    /// The reads of [`TransportStats::kernel_calls`].
+    pub kernel_reads: Counter,
+    /// See [`TransportStats::kernel_writes`].
+    pub kernel_writes: Counter,
 }
 
 impl Counters {
     /// The counts at this moment.
     #[must_use]
     pub fn snapshot(&self) -> TransportStats {
+        let kernel_writes = self.kernel_writes.value();
         TransportStats {
             small_sent: self.small_sent.value(),
             large_sent: self.large_sent.value(),
@@ -329,7 +334,8 @@ impl Counters {
             sent_count: self.sent_count.value(),
             sent_bytes: self.sent_bytes.value(),
             received_bytes: self.received_bytes.value(),
-            kernel_calls: self.kernel_calls.value(),
+            kernel_calls: self.kernel_reads.value() + kernel_writes,
+            kernel_writes,
         }
     }
 }

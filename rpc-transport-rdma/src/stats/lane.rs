@@ -136,7 +136,7 @@ counts! {
 pub struct LeaseStats {
     /// Received frames that applications hold at this moment.
     pub held: usize,
-    /// Leases that were held for longer than `rdma.lease_warn_after`, so far.
+    /// Leases that were held for longer than `RdmaConfig::lease_warn_after`, so far.
     pub overdue_count: u64,
 }
 

@@ -11,7 +11,7 @@
 //! FARCALL_LOSSY_SECONDS=60 VERBS_TEST --nocapture lossy
 //! ```
 //!
-//! Soft-RoCE keeps it on Linux 6.1 and breaks it on 6.12, as `docs/rdma-devices.md` tells.
+//! Soft-RoCE keeps it on Linux 6.1 and breaks it on 6.12, as `docs/book/src/rdma.md` tells.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

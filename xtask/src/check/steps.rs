@@ -15,6 +15,7 @@ use super::{api_page, unit, user_docs};
 use crate::attack;
 use crate::batch::Job;
 use crate::bench;
+use crate::book;
 use crate::budgets;
 use crate::cargo::{self, WORKSPACE};
 use crate::faults;
@@ -110,7 +111,8 @@ impl Runner {
                 user_docs::clear()?;
                 self.cargo(step, &arguments, &[("RUSTDOCFLAGS", "-D warnings")])?;
                 user_docs::check()?;
-                api_page::check().map(|()| Outcome::Passed(None))
+                api_page::check()?;
+                book::build().map(|()| Outcome::Passed(None))
             }
             Step::Linked => self.linked(step),
             Step::Targets => self.targets(step),
@@ -126,14 +128,14 @@ impl Runner {
             Step::Sim => self.without_libibverbs(step),
             Step::Miri => miri(step),
             Step::Peers => {
-                self.cargo(step, &[&["fmt", "--check"], PEERS].concat(), &[])?;
-                let lints = ["--", "-D", "warnings"];
-                let target = ["--target-dir", "target"];
-                self.cargo(
-                    step,
-                    &[&["clippy", "--all-targets"], PEERS, &target, &lints].concat(),
-                    &[],
-                )
+                for workspace in [PEERS, BOOK] {
+                    self.cargo(step, &[&["fmt", "--check"], workspace].concat(), &[])?;
+                    let lints = ["--target-dir", "target", "--", "-D", "warnings"];
+                    let clippy = [&["clippy", "--all-targets"], workspace, &lints].concat();
+                    self.cargo(step, &clippy, &[])?;
+                }
+                let tests = [&["test", "--target-dir", "target"], BOOK].concat();
+                self.cargo(step, &tests, &[])
             }
             Step::BuildMeasured => {
                 rdma_programs::build_measured([budgets::ON_HOST, budgets::PROGRAMS])?;
@@ -263,6 +265,7 @@ impl Runner {
         let checks = ["check", "licenses", "bans", "sources"];
         self.cargo(step, &[&["deny"], &checks[..]].concat(), &[])?;
         self.cargo(step, &[&["deny"], PEERS, &checks].concat(), &[])?;
+        self.cargo(step, &[&["deny"], BOOK, &checks].concat(), &[])?;
         if !has_advisories() {
             // Fetching them would make the outcome depend on the day and on a host that may be out
             // of reach.
@@ -271,7 +274,8 @@ impl Runner {
         }
         let advisories = ["check", "advisories"];
         self.cargo(step, &[&["deny", "--offline"], &advisories[..]].concat(), &[])?;
-        self.cargo(step, &[&["deny", "--offline"], PEERS, &advisories].concat(), &[])
+        self.cargo(step, &[&["deny", "--offline"], PEERS, &advisories].concat(), &[])?;
+        self.cargo(step, &[&["deny", "--offline"], BOOK, &advisories].concat(), &[])
     }
 
     fn build_all(&mut self) -> Result<Outcome> {
@@ -324,6 +328,9 @@ impl Runner {
 
 /// The peers of the benchmark, which are a workspace of their own.
 const PEERS: &[&str] = &["--manifest-path", bench::PEERS];
+
+/// The program that renders the book, a workspace of its own, too.
+const BOOK: &[&str] = &["--manifest-path", book::MANIFEST];
 
 /// All of them, so that one failure does not hide the others.
 const TEST: &[&str] = &["test", "--no-fail-fast"];

@@ -202,7 +202,7 @@ impl<'a> LevelAttempts<'a> {
         };
         match next {
             Next::Again { status, .. } => {
-                if MayHaveExecuted::is_said_by(&status) {
+                if MayHaveExecuted::matches(&status) {
                     log_replay(self.method, &status);
                 }
                 Ok(())
@@ -226,7 +226,7 @@ fn failure(status: &Status, is_idempotent: bool) -> Failure {
     Failure {
         code: status.code(),
         pushback: Pushback::read(pushback),
-        is_repeatable: is_idempotent || NotExecuted::is_said_by(status),
+        is_repeatable: is_idempotent || NotExecuted::matches(status),
     }
 }
 
@@ -235,7 +235,7 @@ fn count(budget: &Budget, codes: Codes, result: Result<(), (&Status, &Failure)>)
     match result {
         Ok(()) => budget.succeeded(),
         // No handler has seen it: it says nothing of the server's load.
-        Err((status, _)) if NotExecuted::is_said_by(status) => {}
+        Err((status, _)) if NotExecuted::matches(status) => {}
         Err((_, failure)) if failure.counts(codes) => budget.failed(),
         Err(_) => budget.succeeded(),
     }

@@ -286,7 +286,7 @@ pub(in crate::client) async fn headers(started: &mut Started) -> Result<Metadata
             outcome.result?;
             return Err(Status::internal("the server ended a stream that it had not begun"));
         }
-        Next::Message(..) | Next::Deflated(..) | Next::End(End::HalfClose) => {
+        Next::Messages(..) | Next::Deflated(..) | Next::End(End::HalfClose) => {
             return Err(Status::internal("the server sent messages before its headers"));
         }
     };

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::snapshot::{Answer, Requests, Snapshot, waiting};
 use crate::client::{Connect, Established};
-use crate::connect::{ConnectError, ConnectionInfo};
+use crate::connect::{ConnectError, ConnectFault, ConnectionInfo};
 use crate::deadline::rounded;
 use crate::limits::log::LogLimit;
 use crate::long_wait::wait_until;
@@ -145,7 +145,7 @@ impl Driver {
     pub(super) fn abandon(&mut self) {
         self.attempt = None;
         self.change(|state| state.failover.handle_given_up());
-        self.answer(Err(Arc::new(ConnectError::RuntimeEnded)));
+        self.answer(Err(Arc::new(ConnectError::from(ConnectFault::RuntimeEnded))));
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Snapshot) -> T) -> T {
@@ -177,7 +177,9 @@ impl Driver {
         let connector = Arc::clone(&self.connector);
         let attempted = wanted.clone();
         let outcome = AssertUnwindSafe(async move { connector.connect(attempted).await });
-        let outcome = outcome.catch_unwind().map(|it| it.unwrap_or(Err(ConnectError::Panicked)));
+        let outcome = outcome
+            .catch_unwind()
+            .map(|it| it.unwrap_or(Err(ConnectError::from(ConnectFault::Panicked))));
         self.attempt = Some(Attempt { wanted, outcome: outcome.boxed() });
     }
 
@@ -252,8 +254,8 @@ impl Driver {
     }
 
     fn handle_failed(&self, wanted: &Wanted, error: &ConnectError, reason: Reason) {
-        let of_path = match error {
-            ConnectError::UpgradeRequired { reason, can_pass, .. } => {
+        let of_path = match error.fault() {
+            ConnectFault::UpgradeRequired { reason, can_pass, .. } => {
                 Some(Denial { reason: reason.clone(), can_pass: *can_pass })
             }
             _ => None,
@@ -383,7 +385,7 @@ impl ManagerTask {
     pub(super) async fn connect(&mut self) -> Result<(), ConnectError> {
         match &mut self.driver {
             Some(driver) => driver.connect().await,
-            None => Err(ConnectError::RuntimeEnded),
+            None => Err(ConnectError::from(ConnectFault::RuntimeEnded)),
         }
     }
 

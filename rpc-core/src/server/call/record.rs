@@ -1,23 +1,75 @@
-//! The record of a call for the log, from the arrival of its request to its end.
+//! The frame that answers a call, and the record of the call for the log, from the arrival of its
+//! request to its end.
 //!
-//! It goes with the obligation to answer: the session takes it when it has sent the answer, and an
+//! The record goes with the obligation to answer: the session takes it when it has sent the answer, and an
 //! obligation that is dropped with it stands for a call that its client has given up.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tonic::Code;
+use tonic::{Code, Status};
 
 use crate::MethodDescriptor;
 use crate::call::log::{CallLog, FailedCall, NameOf};
 use crate::deadline::rounded;
 use crate::limits::log::LogLimit;
-use crate::server::call::reply::Answer;
-use crate::server::call::reply::CallStreams;
+use crate::payload::encode::Encode;
+use crate::stream::{RecvStream, SendStream};
 use crate::transport::Addresses;
-use crate::wire::FrameHeader;
+use crate::transport::frames::Parts;
 use crate::wire::outcome::Outcome;
+use crate::wire::{FrameHeader, FrameKind};
+
+/// The parts of a response frame.
+#[derive(Debug)]
+pub(crate) struct Answer<'a> {
+    pub(in crate::server) code: u16,
+    /// Number of the answer's frames before this one.
+    pub(in crate::server) seq: u64,
+    pub(in crate::server) is_not_executed: bool,
+    pub(in crate::server) is_deflated: bool,
+    pub(in crate::server) block: Vec<u8>,
+    pub(in crate::server) message: Option<&'a dyn Encode>,
+}
+
+impl Answer<'_> {
+    /// An answer without block and message.
+    pub(in crate::server) fn bare(code: u16, seq: u64) -> Self {
+        let (is_not_executed, is_deflated) = (false, false);
+        Self { code, seq, is_not_executed, is_deflated, block: Vec::new(), message: None }
+    }
+
+    /// The frame that carries the answer to the call `id`.
+    pub(in crate::server) fn parts(&self, id: u64) -> Parts<'_> {
+        let mut header = FrameHeader::bare(FrameKind::Response, id);
+        header.selector = self.code;
+        header.argument = self.seq;
+        header.is_not_executed = self.is_not_executed;
+        header.is_deflated = self.is_deflated;
+        Parts { header, block: &self.block, message: self.message }
+    }
+}
+
+/// The streams of a call, where its method has them.
+#[derive(Debug, Clone, Default)]
+pub(in crate::server) struct CallStreams {
+    /// The client's messages.
+    pub(in crate::server) recv_stream: Option<Arc<RecvStream>>,
+    /// The client's window for ours.
+    pub(in crate::server) send_stream: Option<Arc<SendStream>>,
+}
+
+impl CallStreams {
+    /// Ends the requests of a call that has ended, for a task that still reads them: a task that
+    /// was given them by the handler would wait for ever, and keep the session.
+    pub(in crate::server) fn end_requests(self, why: impl FnOnce() -> Status) {
+        if let Some(recv_stream) = self.recv_stream {
+            recv_stream.fail(why());
+        }
+    }
+}
 
 /// A call whose end may have a line in the log.
 #[derive(Debug, Clone, Copy)]
