@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use farcall::resolve::{CustomAddress, CustomScheme};
-use farcall::{Address, AddressError, Channel, ConnectBackoff};
+use farcall::{Address, AddressError, Backoff, Channel};
 
 use crate::resolver::Etcd;
 
@@ -33,7 +33,7 @@ fn resolver(address: &CustomAddress) -> Result<Etcd, AddressError> {
         Ok(builder) if matches!(builder.address(), Address::Grpc(_)) => {
             // Short, because the resolver's own delays come on top: servers are known within
             // seconds of etcd's return.
-            let backoff = ConnectBackoff::new().with_max_delay(Duration::from_secs(5));
+            let backoff = Backoff::new().with_max_delay(Duration::from_secs(5));
             builder.connect_backoff(backoff).connect_lazy()
         }
         Ok(_) => return Err(error("etcd is at one host and port".to_owned())),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use farcall::balance::Endpoint;
 use farcall::resolve::{CustomAddress, CustomScheme, Refresh, Resolve, ResolveError};
-use farcall::{Address, AddressError, Channel, ChannelBuilder, ConnectBackoff};
+use farcall::{Address, AddressError, Backoff, Channel, ChannelBuilder};
 use futures::future::BoxFuture;
 use tokio::net::UnixStream;
 
@@ -99,7 +99,7 @@ impl Resolve for Failed {
 /// Returns a builder for a channel to a control plane. Its backoff is short, because the resolver's
 /// own delays come on top: servers are known within seconds of the control plane's return.
 fn builder(address: Address) -> ChannelBuilder {
-    let backoff = ConnectBackoff::new().with_max_delay(Duration::from_secs(5));
+    let backoff = Backoff::new().with_max_delay(Duration::from_secs(5));
     ChannelBuilder::new(address).connect_backoff(backoff)
 }
 

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use http::Uri;
 use http::uri::Authority;
-use rpc_core::connect::ConnectError;
+use rpc_core::connect::{ConnectError, ConnectFault};
 use thiserror::Error;
 
 use crate::resolve::{CustomAddress, DnsName, Scheme, is_own};
@@ -68,7 +68,7 @@ impl AddressError {
 
 impl From<AddressError> for ConnectError {
     fn from(AddressError { text, reason }: AddressError) -> Self {
-        Self::Address { address: text, reason: reason.into_owned() }
+        ConnectFault::Address { address: text, reason: reason.into_owned() }.into()
     }
 }
 

@@ -33,7 +33,11 @@ pub mod codegen;
 mod connect_info;
 #[cfg(feature = "grpc")]
 pub mod grpc;
-pub mod protocol;
+#[cfg(feature = "metrics")]
+pub mod metrics;
+#[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
+pub mod rdma;
+#[cfg(not(all(target_os = "linux", any(feature = "rdma", feature = "sim"))))]
 mod rdma;
 pub mod resolve;
 pub mod retry;
@@ -54,33 +58,31 @@ pub use address::{Address, AddressError, IntoAddress};
 pub use channel::{CallCredentials, Channel, ChannelBuilder};
 #[cfg(feature = "tonic-connect-info")]
 pub use connect_info::tonic_connect_info;
-pub use server::{BindError, Listener, Serve, ServeError, Server, ServerBuilder};
+pub use server::Server;
+pub use server::builder::ServerBuilder;
+pub use server::error::{ServeError, ServeErrorKind};
+pub use server::listener::Listener;
+pub use server::serve::Serve;
 #[cfg(feature = "settings")]
-pub use settings::{
-    Misplaced, Reload, Reloader, SettingChange, Settings, SettingsError, TakesEffect,
-};
+pub use settings::{Reload, Reloader, SettingChange, Settings, SettingsError, TakesEffect};
 
 pub use rpc_core::client::{ChannelSettings, DynCaller, Path, PathCounts, mock};
 pub use rpc_core::codegen::{Detached, Detacher};
-pub use rpc_core::connect::{ConnectError, ConnectionInfo};
+pub use rpc_core::connect::{ConnectError, ConnectErrorKind, ConnectionInfo};
 pub use rpc_core::policy::progress::Stalled;
 pub use rpc_core::server::{CallContext, PeerExtensions, PeerInfo};
 pub use rpc_core::transport::{Addresses, CloseReason, Identity, TransportStats};
 pub use rpc_core::{
-    Backoff, Buffer, CallKind, Caller, Code, Compression, ConnectBackoff, Deadline, Detach,
-    Extensions, Idempotency, InvalidSetting, Keepalive, Limits, MayHaveExecuted, Method,
-    MethodCompression, MethodDescriptor, Negotiated, NotExecuted, Readiness, Reason, ReplayLimits,
-    Request, Response, Service, ServiceDescriptor, SharedMethod, Status, Streaming, Trailers,
-    async_trait, buffer, layer, metadata,
+    Backoff, Buffer, CallKind, Caller, Code, Compression, Deadline, Detach, Extensions,
+    Idempotency, InvalidSetting, Keepalive, Limits, MayHaveExecuted, Method, MethodCompression,
+    MethodDescriptor, Negotiated, NotExecuted, Readiness, Reason, Request, Response, Service,
+    ServiceDescriptor, SharedMethod, Status, Streaming, Trailers, async_trait, buffer, layer,
+    metadata,
 };
 pub use tonic::{include_file_descriptor_set, include_proto};
 pub use {prost, tonic};
 
 #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
-pub use rdma::Rdma;
+pub use rdma::handle::Rdma;
 #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
-pub use rpc_transport_rdma::{
-    AsyncEventKind, CancellationStats, ConnectOptions, DeviceEvent, DeviceStatus, LaneActivity,
-    LaneInfo, LeaseStats, PortChoice, RdmaConfig, RkeyScope, UnknownRkeyScope,
-    verbs::{CompletionError, WorkStatus},
-};
+pub use rpc_transport_rdma::RdmaConfig;

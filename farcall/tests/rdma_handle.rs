@@ -1,9 +1,10 @@
 //! The handle to RDMA devices, its types, and the table of a settings file that describes them.
 #![cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
 
-use farcall::{
+use farcall::RdmaConfig;
+use farcall::rdma::{
     AsyncEventKind, CancellationStats, ConnectOptions, DeviceStatus, LaneActivity, LaneInfo,
-    LeaseStats, PortChoice, RdmaConfig, RkeyScope, UnknownRkeyScope,
+    LeaseStats, PortChoice, RkeyScope, UnknownRkeyScope,
 };
 use farcall::{Channel, Rdma, Server, Settings};
 

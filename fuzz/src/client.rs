@@ -14,7 +14,7 @@ use rpc_core::client::{
     ClientConfig, Connect, Connection, Established, client_streaming, connect, server_streaming,
     streaming, unary,
 };
-use rpc_core::connect::{ConnectError, Wanted};
+use rpc_core::connect::{ConnectError, ConnectFault, Wanted};
 use rpc_core::wire::FrameKind;
 use rpc_core::wire::hello::{self, Hello};
 use rpc_core::{
@@ -128,7 +128,8 @@ impl Connect for Once {
     fn connect(&self, _: Wanted) -> BoxFuture<'_, Result<Established, ConnectError>> {
         let connection = self.connection.lock().expect("nothing panics under the lock").take();
         let (address, reason) = ("scripted".into(), "there is one connection".into());
-        let connection = connection.ok_or(ConnectError::Address { address, reason });
+        let connection =
+            connection.ok_or(ConnectError::from(ConnectFault::Address { address, reason }));
         std::future::ready(connection).boxed()
     }
 }

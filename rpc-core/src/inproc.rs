@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::sync::mpsc;
 
 use crate::client::{self, ClientConfig, Connect, Established};
-use crate::connect::{Bootstrap, ConnectError, Wanted};
+use crate::connect::{Bootstrap, ConnectError, ConnectFault, Wanted};
 use crate::server::Listen;
 use crate::transport::inproc::InprocTransport;
 use crate::transport::{Addresses, Transport};
@@ -106,7 +106,7 @@ impl Connect for InprocConnector {
         Box::pin(async move {
             let bootstrap = self.open().await.map_err(|reason| {
                 let address = self.address().to_string();
-                ConnectError::Unreachable { address, reason }
+                ConnectError::from(ConnectFault::Unreachable { address, reason })
             })?;
             client::connect(Box::new(bootstrap), &self.address(), &self.config, wanted).await
         })

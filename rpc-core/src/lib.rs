@@ -25,6 +25,7 @@ pub mod layer;
 pub mod limits;
 mod long_wait;
 mod method;
+pub mod metrics;
 mod payload;
 pub mod policy;
 pub mod readable;
@@ -48,10 +49,8 @@ pub use method::{
 };
 pub use payload::buffer::{Buffer, BufferMemory, BufferSource, offer_source};
 pub use payload::tail_field::Detach;
-pub use policy::breaker::Backoff;
+pub use policy::backoff::Backoff;
 pub use policy::keepalive::Keepalive;
-pub use policy::reconnect::ConnectBackoff;
-pub use policy::retry_budget::ReplayLimits;
 pub use reason::Reason;
 pub use server::{MethodCompression, Server, Service, buffer};
 pub use settings::InvalidSetting;
@@ -67,10 +66,9 @@ pub mod overlays {
     pub use crate::client::ChannelSettingsOverlay;
     pub use crate::compression::{CompressionOverlay, compressed_from};
     pub use crate::limits::connection::LimitsOverlay;
-    pub use crate::policy::breaker::BackoffOverlay;
-    pub use crate::policy::keepalive::OptionalKeepalive;
-    pub use crate::policy::reconnect::ConnectBackoffOverlay;
-    pub use crate::policy::retry_budget::ReplayLimitsOverlay;
+    pub use crate::policy::backoff::BackoffOverlay;
+    pub use crate::policy::keepalive::KeepaliveOverlay;
+    pub use crate::policy::retry_config::RetryRateOverlay;
     pub use crate::server::ServerOverlay;
     pub use crate::server::method_compression::{MethodCompressionOverlay, MethodOverlay};
 }

@@ -24,7 +24,7 @@ pub struct FarcallOptions {
     pub spin_us: Option<u64>,
     /// Scope of the keys that peers get: auto, window or region (RDMA only).
     #[arg(long)]
-    pub rkey_scope: Option<farcall::RkeyScope>,
+    pub rkey_scope: Option<farcall::rdma::RkeyScope>,
     /// Queue pairs of a connection for READs alone (RDMA only).
     #[arg(long)]
     pub read_queue_pairs: Option<u8>,

@@ -27,7 +27,7 @@ use crate::{AddressError, Buffer, ConnectError, IntoAddress, Path};
 /// fail with it. One whose deadline passes leaves the attempt to the others. The connection is
 /// closed with the last clone and the last stream of responses.
 ///
-/// After an attempt that failed the channel backs off ([`crate::ConnectBackoff`]): calls fail at
+/// After an attempt that failed the channel backs off ([`crate::Backoff`]): calls fail at
 /// once with `UNAVAILABLE`, the reason of that attempt and the time of the next one, or wait
 /// ([`crate::Readiness`]). A connection over which no call was answered counts as a failed attempt
 /// too, from the second in a row on.
@@ -161,6 +161,12 @@ impl Channel {
     /// ```
     pub async fn buffer(&self, len: usize) -> Buffer {
         self.0.buffer(len).await
+    }
+
+    /// Returns the label `grpc.target` of its metrics.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn metrics_target(&self) -> &str {
+        self.0.metrics_target()
     }
 
     /// Returns the path that calls take at this moment, with the reason if it is not RDMA.

@@ -1,20 +1,27 @@
-//! RDMA: the handle to its devices, or a stand-in for it where RDMA is not built in.
+//! RDMA: its devices and lanes, their settings and counters.
 //!
-//! The crate `rpc-transport-rdma` is a dependency on Linux alone, and there only with the feature
-//! `rdma` or `sim`. The stand-in keeps this condition out of the channels and servers that hold a
-//! handle: only the public names have it.
+//! It exists on Linux, with the feature `rdma`, `rdma-sys` or `sim`.
+
+// The stand-in for the handle keeps this condition out of the channels and servers that hold one:
+// only the public names have it.
 
 #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
-mod handle;
+pub(crate) mod handle;
 #[cfg(not(all(target_os = "linux", any(feature = "rdma", feature = "sim"))))]
 mod not_built_in;
 mod refusal;
 
 #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
-pub use self::handle::Rdma;
+pub(crate) use self::handle::Rdma;
 #[cfg(not(all(target_os = "linux", any(feature = "rdma", feature = "sim"))))]
 pub(crate) use self::not_built_in::Rdma;
 #[cfg(not(all(target_os = "linux", any(feature = "rdma", feature = "sim"))))]
 #[cfg(feature = "settings")]
 pub(crate) use self::refusal::NOT_BUILT_IN;
 pub(crate) use self::refusal::Refusal;
+#[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
+pub use rpc_transport_rdma::{
+    AsyncEventKind, CancellationStats, ConnectOptions, DeviceEvent, DeviceStatus, LaneActivity,
+    LaneInfo, LeaseStats, PortChoice, RkeyScope, UnknownRkeyScope,
+    verbs::{CompletionError, WorkStatus},
+};

@@ -22,7 +22,7 @@ use rpc_core::settings::{Layers, expect_valid};
 use tower::{BoxError, Layer};
 
 use super::settings::listener_settings;
-use super::{Authorize, BindError, Listener, Serve, Server, ServerSettings};
+use super::{Authorize, Listener, Serve, ServeError, Server, ServerSettings};
 use crate::IntoAddress;
 use crate::rdma::Rdma;
 use crate::tls::ServerTls;
@@ -250,7 +250,7 @@ impl ServerBuilder {
     /// # Cancel safety
     ///
     /// The same as of [`Server::bind`].
-    pub async fn bind(self, address: impl IntoAddress) -> Result<Listener, BindError> {
+    pub async fn bind(self, address: impl IntoAddress) -> Result<Listener, ServeError> {
         self.build().bind(address).await
     }
 
@@ -258,7 +258,7 @@ impl ServerBuilder {
     pub fn serve(self, address: impl IntoAddress) -> Serve {
         let (server, address) = (self.build(), address.into_address());
         Serve::new(|shutdown| async move {
-            let listener = server.bind(address.map_err(BindError::from)?).await?;
+            let listener = server.bind(address?).await?;
             listener.run(shutdown).await
         })
     }

@@ -7,9 +7,10 @@ use rpc_core::server::Listen;
 use rpc_transport_tcp::StreamListener;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use super::error::ServeFault;
 use super::listener::{Incoming, Listener};
 use super::socket::SocketListener;
-use super::{BindError, Server};
+use super::{ServeError, Server};
 
 /// A source of connections, for [`Server::serve_incoming`].
 ///
@@ -33,7 +34,7 @@ pub trait IntoIncoming<Kind>: Send + 'static {
 
     /// Prepares it for a server.
     #[doc(hidden)]
-    fn into_incoming(self, server: &Server) -> Result<Self::Incoming, BindError>;
+    fn into_incoming(self, server: &Server) -> Result<Self::Incoming, ServeError>;
 }
 
 /// The kinds of sources: they keep the implementations of [`IntoIncoming`] apart.
@@ -57,7 +58,7 @@ pub mod kind {
 impl<L: SocketListener> IntoIncoming<kind::Socket> for L {
     type Incoming = Incoming;
 
-    fn into_incoming(self, server: &Server) -> Result<Incoming, BindError> {
+    fn into_incoming(self, server: &Server) -> Result<Incoming, ServeError> {
         Ok(Listener::from_socket(server.clone(), self)?.into_incoming())
     }
 }
@@ -70,7 +71,7 @@ where
 {
     type Incoming = StreamListener;
 
-    fn into_incoming(self, server: &Server) -> Result<StreamListener, BindError> {
+    fn into_incoming(self, server: &Server) -> Result<StreamListener, ServeError> {
         check_streams(server)?;
         Ok(StreamListener::new(self))
     }
@@ -80,7 +81,7 @@ where
 impl<L: Listen> IntoIncoming<kind::Own> for L {
     type Incoming = L;
 
-    fn into_incoming(self, server: &Server) -> Result<L, BindError> {
+    fn into_incoming(self, server: &Server) -> Result<L, ServeError> {
         // It accepts without TLS.
         check_streams(server)?;
         Ok(self)
@@ -88,14 +89,14 @@ impl<L: Listen> IntoIncoming<kind::Own> for L {
 }
 
 /// Rejects settings that do not hold for byte streams of the program.
-fn check_streams(server: &Server) -> Result<(), BindError> {
+fn check_streams(server: &Server) -> Result<(), ServeError> {
     let settings = &server.settings;
     if server.tls.is_some() || settings.base.require_encryption {
-        return Err(BindError::Streams);
+        return Err(ServeFault::Streams.into());
     }
     match settings.proxy_protocol.from[..] {
         [] => Ok(()),
-        _ => Err(BindError::ProxiedStreams),
+        _ => Err(ServeFault::ProxiedStreams.into()),
     }
 }
 
@@ -112,7 +113,7 @@ mod tests {
     use tokio::io::DuplexStream;
 
     use super::*;
-    use crate::{Channel, ServeError};
+    use crate::Channel;
 
     fn server() -> Server {
         Server::builder().build()
@@ -222,7 +223,7 @@ mod tests {
     #[tokio::test]
     async fn broken_listener_ends_the_server() {
         let error = server().serve_incoming(Broken).await.unwrap_err();
-        assert!(matches!(error, ServeError::Incoming { .. }), "{error}");
+        assert_eq!(error.kind(), crate::ServeErrorKind::Accept, "{error}");
         assert_eq!(error.to_string(), "cannot accept connections any more: broken pipe");
     }
 }

@@ -9,9 +9,10 @@ use rpc_core::connect::{self, Bootstrap, Declined};
 use rpc_core::server::{Listen, Offers, OtherProtocol};
 use rpc_transport_tcp::{ProxyNetworks, SocketAccess};
 
+use super::error::ServeFault;
 use super::offer::Offer;
 use super::socket::{Socket, SocketListener};
-use super::{BindError, Serve, ServeError, Server, ServerSettings};
+use super::{Serve, ServeError, Server, ServerSettings};
 use crate::rdma::Refusal;
 use crate::{Address, tls};
 
@@ -45,20 +46,20 @@ pub struct Listener {
 }
 
 impl Listener {
-    pub(super) async fn bind(server: Server, requested: Address) -> Result<Self, BindError> {
+    pub(super) async fn bind(server: Server, requested: Address) -> Result<Self, ServeError> {
         let settings = &server.settings;
         let owner = settings.socket_owner.clone();
         let access = SocketAccess { mode: settings.socket_mode, owner };
         let bound = Socket::bind(&requested, &access).await;
         let (address, socket) = match bound {
             Ok(bound) => bound,
-            Err(reason) => return Err(BindError::Refused { address: requested, reason }),
+            Err(reason) => return Err(ServeFault::Refused { address: requested, reason }.into()),
         };
         let is_required = matches!(address, Address::Rdma(_)) && settings.base.rdma_required;
         let mut listener = Self::new(server, &requested, address, socket)?;
         if is_required && let Some(offer) = &listener.offer {
             let refused =
-                |Declined { reason, .. }| BindError::NoRdma { address: requested, reason };
+                |Declined { reason, .. }| ServeFault::NoRdma { address: requested, reason };
             offer.check().await.map_err(refused)?;
             listener.is_announced = true;
         }
@@ -68,9 +69,9 @@ impl Listener {
     pub(super) fn from_socket(
         server: Server,
         socket: impl SocketListener,
-    ) -> Result<Self, BindError> {
+    ) -> Result<Self, ServeError> {
         let socket = socket.into_socket();
-        let (address, socket) = socket.map_err(|reason| BindError::Listener { reason })?;
+        let (address, socket) = socket.map_err(|reason| ServeFault::Listener { reason })?;
         Self::new(server, &address.clone(), address, socket)
     }
 
@@ -81,15 +82,15 @@ impl Listener {
         requested: &Address,
         address: Address,
         socket: Socket,
-    ) -> Result<Self, BindError> {
+    ) -> Result<Self, ServeError> {
         let (settings, is_tcp) = (&server.settings, matches!(socket, Socket::Tcp(_)));
         let is_encrypted = settings.base.require_encryption;
         if !is_tcp && !settings.proxy_protocol.from.is_empty() {
             let (address, reason) = (requested.clone(), PROXIES_WITHOUT_TCP);
-            return Err(BindError::ProxyProtocol { address, reason });
+            return Err(ServeFault::ProxyProtocol { address, reason }.into());
         }
         if let Some(reason) = refusal(is_tcp, server.tls.is_some(), is_encrypted) {
-            return Err(BindError::Encryption { address: requested.clone(), reason });
+            return Err(ServeFault::Encryption { address: requested.clone(), reason }.into());
         }
         let offers_rdma = matches!(address, Address::Auto(_) | Address::Rdma(_));
         let offer = offers_rdma.then(|| Offer {
@@ -123,7 +124,7 @@ impl Listener {
     pub(super) async fn run(self, shutdown: BoxFuture<'static, ()>) -> Result<(), ServeError> {
         let (server, address) = (self.server.clone(), self.address.clone());
         let served = server.core.serve_until(self.into_incoming(), shutdown).await;
-        served.map_err(|reason| ServeError::Accept { address, reason })
+        served.map_err(|reason| ServeFault::Accept { address, reason }.into())
     }
 
     /// Logs where the server listens, and prepares the socket. It is public for tests that accept

@@ -1,29 +1,29 @@
 //! Serving: from services to an address.
 
-mod builder;
-mod error;
+pub(crate) mod builder;
+pub(crate) mod error;
 mod incoming;
-mod listener;
+pub(crate) mod listener;
 mod offer;
-mod serve;
+pub(crate) mod serve;
 pub(crate) mod settings;
 mod socket;
 
-pub use builder::ServerBuilder;
+pub(crate) use builder::ServerBuilder;
 #[cfg(feature = "settings")]
 pub(crate) use builder::{LiveServer, Origin};
-pub use error::{BindError, ServeError};
+pub(crate) use error::ServeError;
+use error::ServeFault;
 pub use incoming::IntoIncoming;
 #[doc(hidden)]
 pub use incoming::kind;
-pub use listener::Listener;
+pub(crate) use listener::Listener;
 pub use rpc_core::server::ServerSettings as BaseSettings;
 pub use rpc_core::server::{
-    Authorize, CallContext, HandlerFuture, InterceptedService, LayeredService, PeerExtensions,
-    PeerInfo, ServerCall, ServerRequest, ServerResponse, ServerStack, Service, intercepted,
-    layered, layered_methods,
+    Authorize, HandlerFuture, InterceptedService, LayeredService, ServerCall, ServerRequest,
+    ServerResponse, ServerStack, intercepted, layered, layered_methods,
 };
-pub use serve::Serve;
+pub(crate) use serve::Serve;
 pub use settings::{ProxyProtocol, ServerSettings};
 pub use socket::SocketListener;
 
@@ -76,7 +76,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Returns [`BindError`] if the text is no address, or the operating system refuses it; if
+    /// Returns [`ServeError`] if the text is no address, or the operating system refuses it; if
     /// RDMA is impossible at an `rdma://` address (see [`ServerBuilder::rdma_required`]); and if a
     /// setting names a method or a service that the server does not have.
     ///
@@ -96,7 +96,7 @@ impl Server {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn bind(&self, address: impl IntoAddress) -> Result<Listener, BindError> {
+    pub async fn bind(&self, address: impl IntoAddress) -> Result<Listener, ServeError> {
         self.check_methods()?;
         Listener::bind(self.clone(), address.into_address()?).await
     }
@@ -106,7 +106,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Returns [`BindError`] if the operating system does not tell the listener's address, or
+    /// Returns [`ServeError`] if the operating system does not tell the listener's address, or
     /// refuses to make it non-blocking; for a listener of the standard library also outside of a
     /// tokio runtime; and if a setting names a method or a service that the server does not have.
     ///
@@ -120,7 +120,7 @@ impl Server {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn bind_listener(&self, socket: impl SocketListener) -> Result<Listener, BindError> {
+    pub fn bind_listener(&self, socket: impl SocketListener) -> Result<Listener, ServeError> {
         self.check_methods()?;
         Listener::from_socket(self.clone(), socket)
     }
@@ -147,14 +147,14 @@ impl Server {
             server.check_methods()?;
             let incoming = incoming.into_incoming(&server)?;
             let served = server.core.serve_until(incoming, shutdown).await;
-            served.map_err(|reason| ServeError::Incoming { reason })
+            served.map_err(|reason| ServeFault::Incoming { reason }.into())
         })
     }
 
-    fn check_methods(&self) -> Result<(), BindError> {
+    fn check_methods(&self) -> Result<(), ServeError> {
         match self.not_served.clone() {
             None => Ok(()),
-            Some(reason) => Err(BindError::Method { reason }),
+            Some(reason) => Err(ServeFault::Method { reason }.into()),
         }
     }
 
@@ -183,6 +183,13 @@ impl Server {
     #[must_use]
     pub fn memory_held(&self) -> u64 {
         self.core.memory_held()
+    }
+
+    /// The bytes that [`memory_held`](Self::memory_held) may come to:
+    /// [`ServerBuilder::max_memory`], or its default.
+    #[must_use]
+    pub fn memory_limit(&self) -> u64 {
+        self.core.memory_limit()
     }
 
     /// Returns the state of every open connection.

@@ -77,7 +77,7 @@ macro_rules! listener_settings {
         /// They call the same services, and the limits of every other client hold for them.
         /// With it off their connections are refused in the handshake, as without the
         /// feature.
-        grpc_clients: bool as Switch = true, CodeOnly, .., "";
+        grpc_clients: bool as Switch = true, Start, .., "";
     } groups {
         /// The networks whose connections begin with a header of the PROXY protocol,
         /// version 1 or 2; none by default.

@@ -1,23 +1,24 @@
 //! From tables to what builders take.
 
-use rpc_core::overlays::{ChannelSettingsOverlay, MethodCompressionOverlay};
+use rpc_core::overlays::MethodCompressionOverlay;
 use rpc_core::settings::{Named, Settings};
 
 use super::invalid::{Conflicts, Invalid};
 use super::methods::service_config;
-use super::tables::TargetCalls;
+use super::tables::TargetTable;
 use crate::server::ServerSettings;
 use crate::server::settings::ServerOverlay;
-use crate::{Address, ChannelBuilder, MethodCompression};
+use crate::{Address, ChannelBuilder, ChannelSettings, MethodCompression};
 
 /// Returns a builder of a channel to `address`, with a table as the layer of its file.
 pub(super) fn channel(
     address: Address,
-    (settings, calls): (ChannelSettingsOverlay, &TargetCalls),
+    target: TargetTable,
     all: &mut Conflicts,
 ) -> ChannelBuilder {
-    all.0.extend(settings.settings().faults().into_iter().map(Into::into));
-    let service = service_config(&calls.methods, &calls.retry_budget, all);
+    let TargetTable { settings, methods, retry_budget, .. } = target;
+    all.0.extend(ChannelSettings::resolve(&settings).faults().into_iter().map(Into::into));
+    let service = service_config(&methods, &retry_budget, all);
     ChannelBuilder::with_file(address, settings, service)
 }
 

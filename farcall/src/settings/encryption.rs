@@ -69,12 +69,12 @@ impl Root {
     /// The files of all tables `tls` that are in use.
     pub(super) fn tls_files(&self) -> BTreeSet<PathBuf> {
         let targets = self.targets.0.values().flat_map(|target| {
-            let tls = target.0.tls.clone().or(&self.defaults.target.0.tls);
+            let tls = target.tls.clone().or(&self.defaults.target.tls);
             let is_on = tls.switch().is_some();
             [tls.ca, tls.cert, tls.key].into_iter().flatten().filter(move |_| is_on)
         });
         let servers = self.servers.0.values().flat_map(|server| {
-            let tls = server.0.tls.clone().or(&self.defaults.server.0.tls);
+            let tls = server.tls.clone().or(&self.defaults.server.tls);
             let is_on = tls.switch().is_some();
             [tls.client_ca, tls.cert, tls.key].into_iter().flatten().filter(move |_| is_on)
         });

@@ -12,9 +12,11 @@ use thiserror::Error;
 ///
 /// Its text names the file with line and column, or the variable of the environment, the key, and
 /// what would be right. As a [`miette::Diagnostic`] it shows the line, too.
+pub struct SettingsError(Box<SettingsFault>);
+
+/// The fault behind an error.
 #[derive(Error)]
-#[non_exhaustive]
-pub enum SettingsError {
+pub(super) enum SettingsFault {
     /// The file cannot be read.
     #[error("cannot read {}: {reason}", path.display())]
     Unreadable {
@@ -25,7 +27,7 @@ pub enum SettingsError {
     },
     /// The file says what cannot be.
     #[error(transparent)]
-    File(Box<Misplaced>),
+    File(Misplaced),
     /// A variable of the environment says what cannot be.
     #[error("environment variable {variable}: {message}")]
     Variable {
@@ -59,7 +61,7 @@ pub enum SettingsError {
 }
 
 /// An error at a place of the file.
-pub struct Misplaced {
+pub(super) struct Misplaced {
     message: String,
     key: String,
     place: Range<usize>,
@@ -84,24 +86,6 @@ impl Misplaced {
         let source = NamedSource::new(origin, text.to_owned());
         Self { message, key, place, line, column, source }
     }
-
-    /// The line, from 1.
-    #[must_use]
-    pub fn line(&self) -> usize {
-        self.line
-    }
-
-    /// The column, in characters from 1.
-    #[must_use]
-    pub fn column(&self) -> usize {
-        self.column
-    }
-
-    /// The key with its tables, as `targets.inventory.timeout`; empty where the text is not TOML.
-    #[must_use]
-    pub fn key(&self) -> &str {
-        &self.key
-    }
 }
 
 impl fmt::Display for Misplaced {
@@ -117,7 +101,21 @@ impl fmt::Display for Misplaced {
 
 impl std::error::Error for Misplaced {}
 
-rpc_core::readable_debug!(SettingsError, Misplaced);
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl std::error::Error for SettingsError {}
+
+impl From<SettingsFault> for SettingsError {
+    fn from(fault: SettingsFault) -> Self {
+        Self(Box::new(fault))
+    }
+}
+
+rpc_core::readable_debug!(SettingsError, SettingsFault, Misplaced);
 
 fn lines(mistakes: &[SettingsError]) -> String {
     mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
@@ -125,42 +123,79 @@ fn lines(mistakes: &[SettingsError]) -> String {
 
 impl Diagnostic for SettingsError {
     fn source_code(&self) -> Option<&dyn SourceCode> {
-        match self {
-            Self::File(misplaced) => Some(&misplaced.source),
-            _ => None,
-        }
+        self.misplaced().map(|misplaced| &misplaced.source as _)
     }
 
     fn related<'a>(&'a self) -> Option<Box<dyn Iterator<Item = &'a dyn Diagnostic> + 'a>> {
-        let Self::Several { mistakes } = self else { return None };
+        let SettingsFault::Several { mistakes } = self.fault() else { return None };
         Some(Box::new(mistakes.iter().map(|mistake| mistake as &dyn Diagnostic)))
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        let Self::File(misplaced) = self else { return None };
+        let misplaced = self.misplaced()?;
         let label = LabeledSpan::underline(misplaced.place.clone());
         Some(Box::new(std::iter::once(label)))
     }
 }
 
 impl SettingsError {
+    /// Returns the line of the file, from 1. `None` where no place of the file is at fault; the
+    /// first of several.
+    #[must_use]
+    pub fn line(&self) -> Option<usize> {
+        self.first().map(|misplaced| misplaced.line)
+    }
+
+    /// Returns the column, in characters from 1.
+    #[must_use]
+    pub fn column(&self) -> Option<usize> {
+        self.first().map(|misplaced| misplaced.column)
+    }
+
+    /// Returns the key with its tables, as `targets.inventory.timeout`. `None` also where the text
+    /// is not TOML.
+    #[must_use]
+    pub fn key(&self) -> Option<&str> {
+        self.first().map(|misplaced| &*misplaced.key).filter(|key| !key.is_empty())
+    }
+
+    /// The fault behind the error.
+    pub(super) fn fault(&self) -> &SettingsFault {
+        &self.0
+    }
+
+    fn misplaced(&self) -> Option<&Misplaced> {
+        match self.fault() {
+            SettingsFault::File(misplaced) => Some(misplaced),
+            _ => None,
+        }
+    }
+
+    /// The place of the error, or of the first of several.
+    fn first(&self) -> Option<&Misplaced> {
+        match self.fault() {
+            SettingsFault::Several { mistakes } => mistakes.first()?.misplaced(),
+            _ => self.misplaced(),
+        }
+    }
+
     /// Joins one or more mistakes in the order of their places. Duplicates are dropped, because a
     /// mistake in the defaults is one of every target.
     pub(super) fn joined(mut mistakes: Vec<Self>) -> Self {
-        let place = |error: &Self| match error {
-            Self::File(misplaced) => (0, misplaced.place.start),
-            _ => (1, 0),
+        let place = |error: &Self| match error.misplaced() {
+            Some(misplaced) => (0, misplaced.place.start),
+            None => (1, 0),
         };
         mistakes.sort_by_key(place);
         let mut texts = BTreeSet::new();
         mistakes.retain(|error| texts.insert(error.to_string()));
         match mistakes.len() {
             1 => mistakes.remove(0),
-            _ => Self::Several { mistakes },
+            _ => SettingsFault::Several { mistakes }.into(),
         }
     }
 
     pub(super) fn unreadable(path: &Path, reason: std::io::Error) -> Self {
-        Self::Unreadable { path: path.to_owned(), reason }
+        SettingsFault::Unreadable { path: path.to_owned(), reason }.into()
     }
 }

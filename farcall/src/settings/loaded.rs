@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use rpc_core::server::NotServed;
-use rpc_core::settings::{Joined, Table as _};
+use rpc_core::settings::Table as _;
 
 use super::apply::{self, check_server};
 use super::encryption::Wrong;
-use super::error::SettingsError;
+use super::error::{SettingsError, SettingsFault};
 use super::invalid::{Conflicts, Invalid};
 use super::layers::{self, Document};
 use super::left_out::{Gaps, LeftOut};
@@ -107,25 +107,26 @@ impl Loaded {
             return Err(vec![self.missing(unknown("target", name, known))]);
         };
         let target: TargetTable = target.clone().or(&self.root.defaults.target);
-        let Joined(place, Joined(settings, calls)) = target;
         let tables: [&[&str]; 2] = [&["targets", name], &["defaults", "target"]];
         let gaps = left_out.within(&tables);
-        let address = place.address.clone().unwrap_or_else(no_address);
+        let (tls, has_address) = (target.tls.clone(), target.address.is_some());
+        let address = target.address.clone().unwrap_or_else(no_address);
         let mut found = Conflicts::default();
-        let requires_encryption = settings.require_encryption;
-        let builder = apply::channel(address, (settings, &calls), &mut found);
+        let requires_encryption = target.settings.require_encryption;
+        let builder = apply::channel(address, target, &mut found);
         let mut mistakes = self.conflicts(&tables, &gaps, found.0);
-        let tls = place.tls.tls().map_err(|all| mistakes.extend(self.wrong(&tables, &gaps, all)));
+        let switch = tls.switch();
+        let tls = tls.tls().map_err(|all| mistakes.extend(self.wrong(&tables, &gaps, all)));
         // What is left out is known to be wrong, and so is not what it makes of the rest.
         let is_whole = !gaps.touch(&["address", "tls", "require_encryption"]);
-        if place.address.is_none() && !gaps.explain(&["address"]) {
+        if !has_address && !gaps.explain(&["address"]) {
             mistakes.push(self.missing(format!("targets.{name} has no `address`")));
         }
         let Ok(tls) = tls else { return Err(mistakes) };
         let builder = builder.set_tls(tls);
-        if let Some(message) = builder.refusal().filter(|_| is_whole && place.address.is_some()) {
+        if let Some(message) = builder.refusal().filter(|_| is_whole && has_address) {
             let required = requires_encryption.filter(|it| *it).map(|_| "require_encryption");
-            let key = place.tls.switch().or(required).unwrap_or("address");
+            let key = switch.or(required).unwrap_or("address");
             mistakes.extend(self.wrong(&tables, &gaps, [Wrong::new(key, message)]));
         }
         if mistakes.is_empty() { Ok(builder) } else { Err(mistakes) }
@@ -150,21 +151,22 @@ impl Loaded {
             return Err(vec![self.missing(unknown("server", name, known))]);
         };
         let server: ServerTable = server.clone().or(&self.root.defaults.server);
-        let Joined(place, settings) = server;
+        let ServerTable { address, tls, settings } = server;
         let tables: [&[&str]; 2] = [&["servers", name], &["defaults", "server"]];
         let gaps = left_out.within(&tables);
         let mut found = Conflicts::default();
         check_server(&settings, &mut found);
         let mut mistakes = self.conflicts(&tables, &gaps, found.0);
-        let tls = place.tls.tls().map_err(|all| mistakes.extend(self.wrong(&tables, &gaps, all)));
-        if place.address.is_none() && !gaps.explain(&["address"]) {
+        let switch = tls.switch();
+        let tls = tls.tls().map_err(|all| mistakes.extend(self.wrong(&tables, &gaps, all)));
+        if address.is_none() && !gaps.explain(&["address"]) {
             mistakes.push(self.missing(format!("servers.{name} has no `address`")));
         }
-        let (Ok(tls), Some(address)) = (tls, place.address) else { return Err(mistakes) };
+        let (Ok(tls), Some(address)) = (tls, address) else { return Err(mistakes) };
         let builder = ServerBuilder::with_file(settings).set_tls(tls);
         let refused = builder
             .refusal(&address)
-            .map(|message| Wrong::new(place.tls.switch().unwrap_or("require_encryption"), message));
+            .map(|message| Wrong::new(switch.unwrap_or("require_encryption"), message));
         let refused = refused.filter(|_| !gaps.touch(&["tls", "require_encryption"]));
         let conflict = builder.refusal_of_proxies(&address);
         let conflict = conflict.map(|message| Wrong::new("proxy_protocol.from", message));
@@ -243,6 +245,6 @@ impl Loaded {
     }
 
     fn missing(&self, message: String) -> SettingsError {
-        SettingsError::Missing { origin: self.places.origin().to_owned(), message }
+        SettingsFault::Missing { origin: self.places.origin().to_owned(), message }.into()
     }
 }

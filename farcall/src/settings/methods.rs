@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use rpc_core::InvalidSetting;
 use rpc_core::client::attempts::ServiceConfig;
-use rpc_core::overlays::compressed_from;
+use rpc_core::overlays::{RetryRateOverlay, compressed_from};
+use rpc_core::policy::retry_config::{AS_A_LOAD, ATTEMPTS};
 use rpc_core::settings::{
-    COMPUTED, Checked, NO_TIME, Named, PERIOD, SERVED, TIMEOUT, define_overlay,
+    COMPUTED, Checked, NO_TIME, Named, PERIOD, SERVED, Settings as _, TIMEOUT, define_overlay,
 };
 
 use super::invalid::{Conflicts, Invalid, set};
@@ -15,24 +16,18 @@ use crate::retry::{Codes, HedgingPolicy, MethodConfig, RetryBudget, RetryPolicy,
 
 const RETRY: RetryPolicy = RetryPolicy::new();
 const HEDGING: HedgingPolicy = HedgingPolicy::new();
-const RATE: RetryRate = RetryRate::new();
-
-fn attempts(count: u64) -> u32 {
-    u32::try_from(count).unwrap_or(u32::MAX)
-}
 
 define_overlay! {
     /// Calls that failed are made again, if their method is idempotent or no handler has seen them.
-    pub(super) RetryTable {
+    pub(super) RetryTable of RetryPolicy {
         /// Attempts in all, from 2 to 5; "off" makes none but the first.
-        max_attempts: Option<u64> as CountOrOff = "\"off\"", Live,
-            Checked(|it: &u64| RETRY.with_max_attempts(attempts(*it)).check()), "";
+        max_attempts: Option<u32> as CountOrOff = "\"off\"", Live, ATTEMPTS, AS_A_LOAD;
         /// The delay before the second attempt, by a fifth more or less.
         initial_backoff: Duration as Plain = "\"100ms\"", Live, TIMEOUT, NO_TIME;
         /// Delays grow up to this.
         max_backoff: Duration as Plain = "\"1s\"", Live, TIMEOUT, NO_TIME;
         /// The factor from one delay to the next.
-        backoff_multiplier: f64 as Plain = "2.0", Live,
+        backoff_multiplier: f64 as Plain = "2.0", CodeOnly,
             Checked(|it: &f64| RETRY.with_backoff_multiplier(*it).check()), "";
         /// After which statuses.
         retryable_codes: Vec<CodeName> as Plain = "[\"UNAVAILABLE\"]", Live,
@@ -43,10 +38,9 @@ define_overlay! {
 define_overlay! {
     /// Calls are made several times, side by side, if their method is idempotent. The first answer
     /// counts.
-    pub(super) HedgingTable {
+    pub(super) HedgingTable of HedgingPolicy {
         /// Attempts in all, from 2 to 5; "off" makes none but the first.
-        max_attempts: Option<u64> as CountOrOff = "\"off\"", Live,
-            Checked(|it: &u64| HEDGING.with_max_attempts(attempts(*it)).check()), "";
+        max_attempts: Option<u32> as CountOrOff = "\"off\"", Live, ATTEMPTS, AS_A_LOAD;
         /// From one attempt to the next.
         hedging_delay: Duration as Plain = "\"100ms\"", Live, PERIOD, COMPUTED;
         /// The statuses after which the other attempts go on.
@@ -58,7 +52,7 @@ define_overlay! {
 define_overlay! {
     /// What applies to a method, "/shop.Catalog/Get", to a service, "shop.Catalog", or to all that
     /// nothing else names, "*".
-    pub(super) MethodTable {
+    pub(super) MethodTable of MethodConfig {
         /// After this calls end, all attempts together.
         timeout: Option<Duration> as OrOff = "\"off\"", Live, TIMEOUT, NO_TIME;
         /// Whether calls wait while no server can be reached.
@@ -78,20 +72,6 @@ define_overlay! {
     }
 }
 
-define_overlay! {
-    /// How many attempts beside the first ones the calls of a target may have.
-    pub(super) RetryBudgetTable {
-        /// For each call under a policy.
-        ratio: f32 as Plain = "0.2", Live, Checked(|it: &f32| RATE.with_ratio(*it).check()), "";
-        /// In a second in any case.
-        min_per_second: u32 as Plain = "10", Live,
-            Checked(|it: &u32| RATE.with_min_per_second(*it).check()), "";
-        /// How long a call counts.
-        period: Duration as Plain = "\"10s\"", Live,
-            Checked(|it: &Duration| RATE.with_period(*it).check()), "";
-    } tables {}
-}
-
 impl RetryTable {
     fn policy(&self) -> Result<Option<RetryPolicy>, InvalidSetting> {
         let others = [
@@ -105,7 +85,7 @@ impl RetryTable {
             Some(None) => return Ok(None),
             None => return without_effect("retry.max_attempts", others.contains(&true)),
         };
-        let policy = RETRY.with_max_attempts(attempts(count));
+        let policy = RETRY.with_max_attempts(count);
         set! { policy,
             self.initial_backoff => with_initial_backoff;
             self.max_backoff => with_max_backoff;
@@ -124,7 +104,7 @@ impl HedgingTable {
             Some(None) => return Ok(None),
             None => return without_effect("hedging.max_attempts", others),
         };
-        let policy = HEDGING.with_max_attempts(attempts(count));
+        let policy = HEDGING.with_max_attempts(count);
         set! { policy,
             self.hedging_delay => with_hedging_delay;
             self.non_fatal_codes.as_deref().map(codes) => with_non_fatal_codes;
@@ -169,25 +149,13 @@ impl MethodTable {
     }
 }
 
-impl RetryBudgetTable {
-    fn budget(&self) -> RetryBudget {
-        let rate = RetryRate::new();
-        set! { rate,
-            self.ratio => with_ratio;
-            self.min_per_second => with_min_per_second;
-            self.period => with_period;
-        }
-        RetryBudget::Rate(rate)
-    }
-}
-
 /// The service config of a target.
 pub(super) fn service_config(
     methods: &Named<MethodTable>,
-    budget: &RetryBudgetTable,
+    budget: &RetryRateOverlay,
     conflicts: &mut Conflicts,
 ) -> ServiceConfig {
-    let mut all = ServiceConfig::new().with_budget(budget.budget());
+    let mut all = ServiceConfig::new().with_budget(RetryBudget::Rate(RetryRate::resolve(budget)));
     for (name, table) in &methods.0 {
         let config = table.config(name, conflicts);
         match MethodConfig::check_name(name) {

@@ -33,7 +33,7 @@ use std::sync::Arc;
 
 use rpc_core::settings::{Effect, Table as _};
 
-pub use error::{Misplaced, SettingsError};
+pub use error::SettingsError;
 pub use reload::{Reload, Reloader, SettingChange, TakesEffect};
 
 use self::loaded::Loaded;
@@ -271,6 +271,8 @@ impl Settings {
     }
 }
 
+#[cfg(test)]
+mod page_tests;
 #[cfg(test)]
 mod property_tests;
 #[cfg(test)]

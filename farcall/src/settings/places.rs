@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
-use super::error::{Misplaced, SettingsError};
+use super::error::{Misplaced, SettingsError, SettingsFault};
 
 /// The places of a document's values. A variable's place is a number beyond the file's text.
 #[derive(Debug)]
@@ -72,11 +72,11 @@ impl Places {
     ) -> SettingsError {
         let index = place.start.checked_sub(self.first_variable());
         if let Some((variable, _)) = index.and_then(|index| self.variables.get(index)) {
-            return SettingsError::Variable { variable: variable.clone(), message };
+            return SettingsFault::Variable { variable: variable.clone(), message }.into();
         }
         let key = key.unwrap_or_else(|| key_at(&self.text, &place));
         let misplaced = Misplaced::new(&self.origin, &self.text, place, key, message);
-        SettingsError::File(Box::new(misplaced))
+        SettingsFault::File(misplaced).into()
     }
 }
 

@@ -4,6 +4,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
+use super::error::SettingsFault;
+use super::places::dotted;
 use super::*;
 
 /// Values of every kind, at the ends of ranges and beyond them.
@@ -161,17 +163,19 @@ proptest! {
         let variables = environment.iter().map(|(key, value)| (variable(key), (*value).to_owned()));
         let text = lines.join("\n");
         match Settings::new("f", &text, variables) {
-            Err(SettingsError::File(error)) if !error.key().is_empty() => {
-                let line = text.split('\n').nth(error.line() - 1).expect("a line of the text");
-                let key = line.split(" = ").next().unwrap_or_default();
-                // A value may be a table with keys of its own, and a table may be unknown.
-                let is_of_line = error.key().starts_with(key) || key.starts_with(error.key());
-                prop_assert!(is_of_line, "{error}: {line}");
-            }
-            Err(SettingsError::Variable { variable: name, .. }) => {
-                prop_assert!(environment.iter().any(|(key, _)| variable(key) == name));
-            }
-            Err(error) => assert_shown(&error),
+            Err(error) => match (error.line(), error.key(), error.fault()) {
+                (Some(line), Some(named), SettingsFault::File(_)) => {
+                    let line = text.split('\n').nth(line - 1).expect("a line of the text");
+                    let key = line.split(" = ").next().unwrap_or_default();
+                    // A value may be a table with keys of its own, and a table may be unknown.
+                    let is_of_line = named.starts_with(key) || key.starts_with(named);
+                    prop_assert!(is_of_line, "{error}: {line}");
+                }
+                (_, _, SettingsFault::Variable { variable: name, .. }) => {
+                    prop_assert!(environment.iter().any(|(key, _)| variable(key) == *name));
+                }
+                _ => assert_shown(&error),
+            },
             Ok(settings) => {
                 for name in settings.targets() {
                     settings.channel(&name).unwrap();
@@ -237,7 +241,43 @@ fn a_variable_means_the_key_with_underscores_before_one_with_hyphens() {
 
 #[test]
 fn counts_and_times_may_be_all_that_the_setters_take() {
-    let text = "[rdma]\nmemory_timeout = \"0s\"\n[servers.a]\naddress = \"tcp://h:1\"\n\
+    let text = "[servers.a]\naddress = \"tcp://h:1\"\ndrain_timeout = \"0s\"\n\
                 max_calls_per_peer = 18446744073709551615\n";
     drop(Settings::parse("f", text).unwrap().server("a").unwrap());
+}
+
+const NAMED: &str = "[targets.a]\naddress = \"tcp://h:1\"\nmethods.\"*\".timeout = \"1s\"\n\
+                     [servers.a]\naddress = \"tcp://h:1\"\n";
+
+/// The keys that no file sets, with the text that says so.
+fn keys_elsewhere() -> Vec<(String, String)> {
+    let (settings, mut all) = (Settings::parse("f", NAMED).unwrap(), Vec::new());
+    let root = &settings.shared.loaded().root;
+    root.each_key(&mut Vec::new(), &mut |names, elsewhere| {
+        all.extend(elsewhere.map(|text| (dotted(names), text)));
+    });
+    all
+}
+
+#[test]
+fn keys_that_left_the_file_fail_at_their_place() {
+    let all = keys_elsewhere();
+    assert!(all.iter().any(|(key, _)| key == "targets.a.limits.max_stream_messages"));
+    for (key, message) in all {
+        assert!(message.starts_with("not a setting of the file; "), "{message}");
+        let error = Settings::parse("f", &format!("# Keys.\n{key} = 1\n")).unwrap_err();
+        let column = key.rfind('.').unwrap() + 2;
+        let expected = format!("f:2:{column}: {key}: {message}");
+        assert!(error.to_string().lines().any(|line| line == expected), "{error}\n{expected}");
+        // No variable has the name of a method.
+        if key.contains('"') {
+            continue;
+        }
+        let variable = variable(&key);
+        for name in [variable.clone(), variable.replace("__", "_")] {
+            let environment = std::iter::once((name.clone(), "1".to_owned()));
+            let error = Settings::new("f", NAMED, environment).unwrap_err().to_string();
+            assert_eq!(error, format!("environment variable {name}: {message}"));
+        }
+    }
 }

@@ -36,7 +36,7 @@ impl Reader {
             let name: &str = key.get_ref();
             self.path.push(name.to_owned());
             if let Some(slot) = table.slot(name) {
-                self.fill(value, slot);
+                self.fill(key.span(), value, slot);
             } else {
                 self.fault(key.span(), unknown("setting", name, table.names().into_iter()));
             }
@@ -44,9 +44,10 @@ impl Reader {
         }
     }
 
-    fn fill(&mut self, value: &Spanned<DeValue<'_>>, slot: Slot<'_>) {
+    fn fill(&mut self, key: Range<usize>, value: &Spanned<DeValue<'_>>, slot: Slot<'_>) {
         match (slot, value.get_ref()) {
             (Slot::Ignored, _) => {}
+            (Slot::Elsewhere(message), _) => self.misplaced(key, value, &message),
             (Slot::Table(table), DeValue::Table(inner)) => self.read(inner, table),
             (Slot::Table(table), other) => {
                 let wrong = raw(other).map(|raw| Mismatch::of_type(&raw, table.kind()));
@@ -61,6 +62,20 @@ impl Reader {
                 };
                 self.fault(place.unwrap_or_else(|| value.span()), message);
             }
+        }
+    }
+
+    /// A key that no file sets, or each key of such a table.
+    fn misplaced(&mut self, key: Range<usize>, value: &Spanned<DeValue<'_>>, message: &str) {
+        match value.get_ref() {
+            DeValue::Table(inner) if !inner.is_empty() => {
+                for (key, value) in inner {
+                    self.path.push(key.get_ref().clone().into_owned());
+                    self.misplaced(key.span(), value, message);
+                    self.path.pop();
+                }
+            }
+            _ => self.fault(key, message.to_owned()),
         }
     }
 

@@ -5,7 +5,7 @@ use rpc_core::settings::Table as _;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::error::SettingsError;
+use super::error::{SettingsError, SettingsFault};
 use super::places::dotted;
 use super::table::unknown;
 use super::tables::Root;
@@ -52,7 +52,7 @@ pub(super) fn check_named(
         "{} ({origin} needs a table [{table}.{name}], which may be empty)",
         unknown(kind, &name, known.into_iter())
     );
-    Err(SettingsError::Variable { variable: variable.to_owned(), message })
+    Err(SettingsFault::Variable { variable: variable.to_owned(), message }.into())
 }
 
 /// Checks the variables that do not begin as ours do: none may have the parts of a setting's.
@@ -67,7 +67,9 @@ pub(super) fn check_others<'a>(
     let mut ours: Vec<&str> = variables.filter(|name| name.starts_with(FARCALL)).collect();
     ours.sort_unstable();
     ours.into_iter().try_for_each(|variable| match meant(root, variable) {
-        Some(message) => Err(SettingsError::Variable { variable: variable.to_owned(), message }),
+        Some(message) => {
+            Err(SettingsFault::Variable { variable: variable.to_owned(), message }.into())
+        }
         None => Ok(()),
     })
 }
@@ -88,13 +90,13 @@ pub(super) fn existing(table: &DeTable<'_>, name: &str) -> String {
 /// it is not about settings.
 fn meant(root: &Root, variable: &str) -> Option<String> {
     let mut found = None;
-    root.each_key(&mut Vec::new(), &mut |names| {
+    root.each_key(&mut Vec::new(), &mut |names, elsewhere| {
         let right = format!("{PREFIX}{}", names.join("__")).to_ascii_uppercase().replace('-', "_");
         if with_single_underscores(&right) == with_single_underscores(variable) {
-            found = Some(format!(
-                "two underscores stand between the parts: {right} sets {}",
-                dotted(names)
-            ));
+            found = Some(elsewhere.unwrap_or_else(|| {
+                let key = dotted(names);
+                format!("two underscores stand between the parts: {right} sets {key}")
+            }));
         }
     });
     let is_of_table = || {

@@ -41,7 +41,7 @@ pub(super) fn describe(path: &str, table: &Description, effect: Effect, out: &mu
             Effect::Live => "  # live",
             Effect::Start | Effect::CodeOnly => "",
         };
-        let _ = writeln!(out, "# {} = {}{mark}", key.name, key.shown);
+        let _ = writeln!(out, "# {} = {}{mark}", key.name, key.shown.text);
     }
     for group in table.groups.iter().filter(|group| !group.heading.is_empty()) {
         let dot = if path.is_empty() { "" } else { "." };

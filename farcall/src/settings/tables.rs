@@ -1,9 +1,9 @@
 //! The tables of the file, key by key, where no type of the program declares them.
 
-use rpc_core::overlays::ChannelSettingsOverlay;
-use rpc_core::settings::{Joined, Named, define_overlay};
+use rpc_core::overlays::{ChannelSettingsOverlay, RetryRateOverlay};
+use rpc_core::settings::{Named, define_overlay};
 
-use super::methods::{MethodTable, RetryBudgetTable};
+use super::methods::MethodTable;
 use super::rdma::RdmaTable;
 use super::value::Requirement;
 use crate::Address;
@@ -12,7 +12,7 @@ use crate::server::settings::ServerOverlay;
 define_overlay! {
     /// TLS to a server. The table is an error where calls do not go over TCP, and where farcall is
     /// built without its feature `tls`.
-    pub(super) TargetTlsTable {
+    pub(super) TargetTlsTable of ClientTls {
         /// Whether connections have TLS; they have where another key of this table is set.
         enabled: bool as Plain = "false", Start, .., "";
         /// The file with the authorities that the server's certificate is checked with, in PEM.
@@ -36,7 +36,7 @@ define_overlay! {
 define_overlay! {
     /// TLS of a server. The table is an error where it does not listen on TCP, and where farcall
     /// is built without its feature `tls`.
-    pub(super) ServerTlsTable {
+    pub(super) ServerTlsTable of ServerTls {
         /// Whether connections have TLS; they have where another key of this table is set.
         enabled: bool as Plain = "false", Start, .., "";
         /// The file with the server's certificate and those of intermediate authorities, in PEM.
@@ -56,7 +56,7 @@ define_overlay! {
 
 define_overlay! {
     /// A target: a server that this program calls, by a name of its own choice.
-    pub(super) TargetPlace {
+    pub(super) TargetTable of ChannelBuilder {
         /// Where the server is. Its scheme decides what calls travel over: auto://host:port is RDMA
         /// when both sides can and TCP otherwise, rdma:// is RDMA or an error, tcp://,
         /// unix:///path, inproc://name. Servers of gRPC are at grpc://host:port, and with TLS at
@@ -64,36 +64,28 @@ define_overlay! {
         address: Address as Plain = "\"auto://127.0.0.1:7000\"", Live, .., "";
     } tables {
         tls: TargetTlsTable = "tls", Live;
-    }
-}
-
-define_overlay! {
-    /// The rules for the calls of a target.
-    pub(super) TargetCalls {} tables {
         methods: Named<MethodTable> = "methods.\"/shop.Catalog/Get\"", Live;
-        retry_budget: RetryBudgetTable = "retry_budget", Live;
+        retry_budget: RetryRateOverlay = "retry_budget", Live;
+    } flat {
+        settings: ChannelSettingsOverlay;
     }
 }
-
-/// A target: its place, the settings of its channels, and the rules for its calls.
-pub(super) type TargetTable = Joined<TargetPlace, Joined<ChannelSettingsOverlay, TargetCalls>>;
 
 define_overlay! {
     /// A server of this program, by a name of its own choice.
-    pub(super) PlaceTable {
+    pub(super) ServerTable of ServerBuilder {
         /// Where it listens. At auto:// and rdma:// it offers RDMA to clients that ask for it.
         address: Address as Plain = "\"auto://0.0.0.0:7000\"", Start, .., "";
     } tables {
         tls: ServerTlsTable = "tls", Live;
+    } flat {
+        settings: ServerOverlay;
     }
 }
 
-/// A server: its place, and its settings.
-pub(super) type ServerTable = Joined<PlaceTable, ServerOverlay>;
-
 define_overlay! {
     /// What the program writes into its log.
-    pub(super) LogTable {
+    pub(super) LogTable of Settings {
         /// Which lines, as a filter of tracing-subscriber's `EnvFilter`. farcall hands it to the
         /// program, which applies it and decides what it is unless it is set.
         filter: String as Plain = "\"info\"", Live, .., "";
@@ -102,7 +94,7 @@ define_overlay! {
 
 define_overlay! {
     /// What servers and targets have that say nothing else.
-    pub(super) DefaultsTable {} tables {
+    pub(super) DefaultsTable of Settings {} tables {
         server: ServerTable = "server", Live;
         target: TargetTable = "target", Live;
     }
@@ -110,7 +102,7 @@ define_overlay! {
 
 define_overlay! {
     /// The whole file.
-    pub(super) Root {} tables {
+    pub(super) Root of Settings {} tables {
         targets: Named<TargetTable> = "targets.inventory", Live;
         servers: Named<ServerTable> = "servers.orders", Live;
         defaults: DefaultsTable = "", Live;

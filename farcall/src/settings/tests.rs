@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rpc_core::client::attempts::ServiceConfig;
 
+use super::error::SettingsFault;
 use super::*;
 use crate::balance::Policy;
 use crate::resolve::{CustomScheme, StaticEndpoints};
@@ -114,6 +115,10 @@ fn what_cannot_be_is_named_with_its_place_and_what_would_be_right() {
         format!("{target}limits.max_stream_bytes = \"5 GiB\"\n"),
         format!("{target}keepalive.interval = \"1ms\"\n"),
         format!("{target}connect_backoff.multiplier = 0.5\n"),
+        format!("{target}keepalive.enabled = false\n"),
+        format!("{target}keepalive.interval = \"never\"\n"),
+        format!("{target}[targets.inventory.replays]\nmax_burst = 0\n"),
+        "[rdma]\nlanes = 2\n  send_depth = 7\nconnect.rnr_timer = 1\n".to_owned(),
         format!("{target}connect_backoff.initial_delay = \"10m\"\n"),
         format!("{target}connect_backoff.initial_delay = \"30h\"\n"),
         format!("{target}path_backoff.max_delay = \"0s\"\n"),
@@ -133,6 +138,9 @@ fn what_cannot_be_is_named_with_its_place_and_what_would_be_right() {
     for (variable, value) in [
         ("FARCALL__TARGETS__INVENTORY__TIMEOUT", "soon"),
         ("FARCALL__TARGETS__INVENTORY__TIMOUT", "1s"),
+        ("FARCALL__RDMA__SEND_DEPTH", "7"),
+        ("FARCALL_RDMA_SEND_DEPTH", "7"),
+        ("FARCALL__TARGETS__INVENTORY__REPLAYS__PER_SECOND", "7"),
         ("FARCALL__RDMA", "off"),
         ("FARCALL__RDMA__DEVICES", "mlx5_0"),
         ("FARCALL__TARGETS__INVENTRY__ADDRESS", "tcp://127.0.0.1:2"),
@@ -162,11 +170,10 @@ fn all_mistakes_are_reported_each_with_its_line() {
                 [serverz.e]\n";
     let environment = [("FARCALL__TARGETS__F__TIMEOUT", "1s"), ("FARCALL__RDMA__LANES", "0")];
     let error = read(text, &environment).unwrap_err();
-    let SettingsError::Several { mistakes } = &error else { panic!("{error}") };
-    let lines = mistakes.iter().filter_map(|mistake| match mistake {
-        SettingsError::File(misplaced) => Some(misplaced.line()),
-        _ => None,
-    });
+    let SettingsFault::Several { mistakes } = error.fault() else { panic!("{error}") };
+    let lines = mistakes.iter().filter_map(SettingsError::line);
+    let place = (error.line(), error.column(), error.key());
+    assert_eq!(place, (Some(2), Some(11), Some("targets.a.address")));
     assert_eq!(lines.collect::<Vec<_>>(), [2, 3, 4, 7, 10, 11], "{error}");
     let text = error.to_string();
     assert_eq!(text.lines().count(), mistakes.len());
@@ -267,7 +274,7 @@ fn mistake_in_the_defaults_is_reported_once() {
     let text = "[defaults.target.connect_backoff]\ninitial_delay = \"1h\"\nmax_delay = \"1s\"\n\
                 [targets.a]\naddress = \"tcp://a:1\"\n[targets.b]\naddress = \"tcp://b:1\"\n";
     let error = read(text, &[]).unwrap_err();
-    assert!(matches!(error, SettingsError::File(_)), "{error}");
+    assert_eq!((error.line(), error.to_string().lines().count()), (Some(3), 1), "{error}");
 }
 
 #[test]
@@ -318,7 +325,7 @@ fn methods_have_policies_and_servers_shares() {
     let text = r#"
 [targets.inventory]
 address = "tcp://h:1,i:1"
-balance = { policy = "round_robin", slow_start = "5s", outlier_detection.by_percentage = false }
+balance = { policy = "round_robin", slow_start = "5s", outlier_detection.threshold = "off" }
 retry_budget.min_per_second = 3
 
 [targets.inventory.methods."*"]
@@ -344,7 +351,7 @@ hedging = { max_attempts = 3, hedging_delay = "20ms" }
     let balance = builder.settings().balance;
     assert_eq!(balance.policy, Policy::RoundRobin);
     assert_eq!(balance.slow_start.window, ms(5000));
-    assert!(!balance.outlier_detection.by_percentage);
+    assert_eq!(balance.outlier_detection.threshold, None);
 }
 
 #[test]

@@ -310,7 +310,7 @@ async fn ports(told: &mut Told, log: &Log) {
     let listener = on(&host).add_service(Demo::default()).bind("auto://127.0.0.1:0").await.unwrap();
     let address = serve(listener);
     let channel = || {
-        let backoff = farcall::Backoff::new().with_initial_delay(Duration::from_millis(1));
+        let backoff = farcall::Backoff::PATH.with_initial_delay(Duration::from_millis(1));
         Channel::builder(&address).unwrap().rdma(&host).path_backoff(backoff).connect()
     };
     let first = channel().await.unwrap();

@@ -79,7 +79,7 @@ fn panics(told: &mut Told) {
         drop(Server::builder().limits(Limits::default().with_max_message_len(0)));
     });
     say("Server::builder().keepalive(..interval: 1 ms)", || {
-        let keepalive = Keepalive::default().with_interval(Duration::from_millis(1));
+        let keepalive = Keepalive::default().with_interval(Some(Duration::from_millis(1)));
         drop(Server::builder().keepalive(keepalive));
     });
     say("Rdma::new(..lanes: 0)", || {

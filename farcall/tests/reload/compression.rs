@@ -1,6 +1,6 @@
 //! Compression of a server by method, from its settings.
 
-use farcall::{BindError, Channel, Compression, MethodCompression, Reloader, Settings};
+use farcall::{Channel, Compression, MethodCompression, Reloader, ServeErrorKind, Settings};
 
 use crate::file::{File, keys};
 use crate::service::{Named, name};
@@ -91,10 +91,9 @@ async fn a_method_that_the_server_does_not_have_is_refused_where_it_is_set() {
         assert!(served.compresses().await, "everything stays as it was");
         let (address, server) = served.file.load().server("s").unwrap();
         let server = server.add_service(Named::new("s")).build();
-        let Err(BindError::Method { reason }) = server.bind(address).await else {
-            panic!("{wrong} is no method");
-        };
-        assert_eq!(reason, error);
+        let refused = server.bind(address).await.unwrap_err();
+        let expected = (ServeErrorKind::UnknownMethod, error);
+        assert_eq!((refused.kind(), refused.to_string()), expected);
     }
 }
 

@@ -54,7 +54,7 @@ define_settings! {
         /// Time after which a measured latency or failure counts e times less.
         ///
         /// From 1 ms to a year. 10 s by default, Finagle's and tower's value for the same average.
-        latency_decay, with_latency_decay: Duration as Plain = Duration::from_secs(10), Start,
+        latency_decay, with_latency_decay: Duration as Plain = Duration::from_secs(10), CodeOnly,
             TIMEOUT, NO_TIME;
         /// Number of connections that the channel makes to each server. From 1 to 64.
         ///
@@ -119,22 +119,20 @@ define_settings! {
         /// a handler's own among them, and a limit that the server has met. 5 by default, as
         /// Envoy's `consecutive_5xx`.
         consecutive_failures, with_consecutive_failures: u32 as Plain = 5, Start, .., "";
-        /// Counts its share of failures, too.
+        /// Percentage of failures in an interval that is too much; "off" counts no share of
+        /// failures.
         ///
-        /// True by default, as A50's `failure_percentage_ejection`.
-        by_percentage, with_by_percentage: bool as Plain = true, Start, .., "";
-        /// Percentage of failures in an interval that is too much.
-        ///
-        /// From 0 to 100 percent; 85 by default, as A50.
-        threshold, with_threshold: u32 as Plain = 85, Start, 0..=100, A_PERCENTAGE;
+        /// From 0 to 100 percent; 85 by default, as A50's `failure_percentage_ejection`.
+        threshold, with_threshold: Option<u32> as CountOrOff = Some(85), Start,
+            0..=100, A_PERCENTAGE;
         /// Number of servers that must have had enough calls for shares to count.
         ///
         /// 5 by default, as A50.
-        minimum_hosts, with_minimum_hosts: u32 as Plain = 5, Start, .., "";
+        minimum_hosts, with_minimum_hosts: u32 as Plain = 5, CodeOnly, .., "";
         /// Calls in an interval that are enough.
         ///
         /// An endpoint with fewer is not looked at. 50 by default, as A50.
-        request_volume, with_request_volume: u32 as Plain = 50, Start, .., "";
+        request_volume, with_request_volume: u32 as Plain = 50, CodeOnly, .., "";
         /// Time between two looks at the shares, at which servers may return, too.
         ///
         /// From 1 ms to a year; 10 s by default, as A50.
@@ -157,6 +155,8 @@ define_settings! {
         /// ejected endpoints are the last resort.
         max_ejection_percent, with_max_ejection_percent: u32 as Plain = 50, Start,
             0..=100, A_PERCENTAGE;
+    } gone {
+        by_percentage: "`threshold = \"off\"` switches it off";
     }
 }
 
@@ -170,7 +170,7 @@ impl OutlierDetection {
     /// Rules that eject nothing.
     #[must_use]
     pub const fn off() -> Self {
-        Self::DEFAULTS.with_consecutive_failures(0).with_by_percentage(false)
+        Self::DEFAULTS.with_consecutive_failures(0).with_threshold(None)
     }
 
     /// Checks that the values are in their ranges.
@@ -184,7 +184,7 @@ impl OutlierDetection {
 
     /// Returns true if any rule can eject.
     pub(super) fn is_on(&self) -> bool {
-        self.consecutive_failures > 0 || self.by_percentage
+        self.consecutive_failures > 0 || self.threshold.is_some()
     }
 }
 
@@ -262,7 +262,7 @@ mod tests {
                 "balance.outlier_detection.interval is 0ns: from 1 ms",
             ),
             (
-                BalanceConfig::new().with_outlier_detection(rules.with_threshold(200)),
+                BalanceConfig::new().with_outlier_detection(rules.with_threshold(Some(200))),
                 "balance.outlier_detection.threshold is 200: from 0 to 100",
             ),
         ];
@@ -279,8 +279,7 @@ mod tests {
         let seconds = Duration::from_secs;
         let rules = OutlierDetection::new()
             .with_consecutive_failures(4)
-            .with_by_percentage(false)
-            .with_threshold(1)
+            .with_threshold(Some(1))
             .with_minimum_hosts(2)
             .with_request_volume(3)
             .with_interval(seconds(5))
@@ -289,8 +288,7 @@ mod tests {
             .with_max_ejection_percent(8);
         let expected = OutlierDetection {
             consecutive_failures: 4,
-            by_percentage: false,
-            threshold: 1,
+            threshold: Some(1),
             minimum_hosts: 2,
             request_volume: 3,
             interval: seconds(5),
@@ -324,13 +322,14 @@ mod tests {
         let off = OutlierDetection::off();
         assert!(!off.is_on());
         assert!(off.with_consecutive_failures(1).is_on());
-        assert!(off.with_by_percentage(true).is_on());
+        assert!(off.with_threshold(Some(85)).is_on());
         assert!(OutlierDetection::new().is_on());
     }
 
     #[test]
     fn the_ends_of_the_ranges_are_in_them() {
-        let rules = OutlierDetection::new().with_max_ejection_percent(100).with_threshold(100);
+        let rules =
+            OutlierDetection::new().with_max_ejection_percent(100).with_threshold(Some(100));
         for connections in [1, MAX_CONNECTIONS] {
             let config =
                 BalanceConfig::new().with_connections(connections).with_outlier_detection(rules);

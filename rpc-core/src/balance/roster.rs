@@ -283,9 +283,7 @@ impl<T: Clone> Roster<T> {
         let counts = self.members.iter().map(|member| (member, member.load.take_interval()));
         let counts: Vec<_> = counts.collect();
         let rule = &self.config.outlier_detection;
-        if !rule.by_percentage {
-            return Vec::new();
-        }
+        let Some(threshold) = rule.threshold else { return Vec::new() };
         let total = |(answers, failures): (u32, u32)| u64::from(answers) + u64::from(failures);
         let enough = u64::from(rule.request_volume.max(1));
         let looked_at: Vec<_> =
@@ -293,9 +291,8 @@ impl<T: Clone> Roster<T> {
         if looked_at.len() < rule.minimum_hosts as usize {
             return Vec::new();
         }
-        let is_failing = |counts: (u32, u32)| {
-            u64::from(counts.1) * 100 > total(counts) * u64::from(rule.threshold)
-        };
+        let is_failing =
+            |counts: (u32, u32)| u64::from(counts.1) * 100 > total(counts) * u64::from(threshold);
         let failing = looked_at.into_iter().filter(|(_, counts)| is_failing(*counts));
         failing.map(|(member, _)| member.id).collect()
     }

@@ -13,8 +13,8 @@ const INTERVAL: Duration = Duration::from_secs(10);
 /// Rules that eject an endpoint that has failed more than half of four calls or more, while there
 /// are calls to two endpoints.
 fn rules() -> OutlierDetection {
-    let rules = OutlierDetection::off().with_by_percentage(true).with_interval(INTERVAL);
-    rules.with_threshold(50).with_minimum_hosts(2).with_request_volume(4)
+    let rules = OutlierDetection::new().with_consecutive_failures(0).with_interval(INTERVAL);
+    rules.with_threshold(Some(50)).with_minimum_hosts(2).with_request_volume(4)
 }
 
 /// A roster of endpoints that are all connected.

@@ -23,7 +23,7 @@ impl World {
         let mut random = fastrand::Rng::with_seed(seed);
         let rules = OutlierDetection::new()
             .with_consecutive_failures(random.u32(0..4))
-            .with_by_percentage(random.bool())
+            .with_threshold(random.bool().then_some(85))
             .with_request_volume(3)
             .with_minimum_hosts(2)
             .with_max_ejection_percent([0, 10, 50, 100][random.usize(..4)]);

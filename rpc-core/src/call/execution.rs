@@ -95,9 +95,9 @@ impl fmt::Debug for NotExecuted {
 }
 
 impl NotExecuted {
-    /// Whether the status says that its call was not executed.
+    /// Returns true if the call that ended with `status` was not executed.
     #[must_use]
-    pub fn is_said_by(status: &Status) -> bool {
+    pub fn matches(status: &Status) -> bool {
         // Without a connection nothing was sent either.
         status.source().is_some_and(<dyn Error>::is::<Self>) || ConnectError::of(status).is_some()
     }
@@ -135,9 +135,9 @@ impl NotExecuted {
 /// use farcall::{MayHaveExecuted, NotExecuted, Status};
 ///
 /// fn advice(status: &Status) -> &'static str {
-///     if NotExecuted::is_said_by(status) {
+///     if NotExecuted::matches(status) {
 ///         "call again"
-///     } else if MayHaveExecuted::is_said_by(status) {
+///     } else if MayHaveExecuted::matches(status) {
 ///         "look first whether it has happened"
 ///     } else {
 ///         "the server has decided"
@@ -173,9 +173,9 @@ impl fmt::Debug for MayHaveExecuted {
 }
 
 impl MayHaveExecuted {
-    /// Whether the status says that its call may have been executed.
+    /// Returns true if the call that ended with `status` may have been executed.
     #[must_use]
-    pub fn is_said_by(status: &Status) -> bool {
+    pub fn matches(status: &Status) -> bool {
         status.source().is_some_and(<dyn Error>::is::<Self>)
     }
 
@@ -197,7 +197,7 @@ impl Deadline {
     /// call that was never sent says more itself.
     pub(crate) fn is_cause_of(self, status: &Status) -> bool {
         matches!(status.code(), Code::Cancelled | Code::DeadlineExceeded)
-            && !NotExecuted::is_said_by(status)
+            && !NotExecuted::matches(status)
             && self.has_passed(Instant::now())
     }
 }
@@ -209,16 +209,16 @@ mod tests {
     #[test]
     fn only_a_marked_status_says_that_nothing_was_executed() {
         let plain = Status::unavailable("gone");
-        assert!(!NotExecuted::is_said_by(&plain));
+        assert!(!NotExecuted::matches(&plain));
         let marked = NotExecuted::mark(plain);
-        assert!(NotExecuted::is_said_by(&marked));
+        assert!(NotExecuted::matches(&marked));
         assert!(NotExecuted::is_retryable(&marked));
     }
 
     #[test]
     fn a_limit_that_was_met_invites_no_other_start() {
         let shed = NotExecuted::mark(Status::resource_exhausted("full"));
-        assert!(NotExecuted::is_said_by(&shed));
+        assert!(NotExecuted::matches(&shed));
         assert!(!NotExecuted::is_retryable(&shed));
     }
 
@@ -238,8 +238,8 @@ mod tests {
     #[test]
     fn the_mark_takes_the_place_of_the_opposite_one() {
         let never_sent = NotExecuted::mark(Status::unavailable("gone"));
-        assert!(!MayHaveExecuted::is_said_by(&never_sent));
+        assert!(!MayHaveExecuted::matches(&never_sent));
         let replayed = MayHaveExecuted::mark(never_sent);
-        assert!(MayHaveExecuted::is_said_by(&replayed) && !NotExecuted::is_said_by(&replayed));
+        assert!(MayHaveExecuted::matches(&replayed) && !NotExecuted::matches(&replayed));
     }
 }

@@ -7,7 +7,7 @@ use std::{fmt, io};
 use futures::future::BoxFuture;
 
 use super::{ChannelSettings, ConfiguredNames, Established};
-use crate::connect::{Bootstrap, ConnectError, UpgradePolicy, Wanted};
+use crate::connect::{Bootstrap, ConnectError, ConnectFault, UpgradePolicy, Wanted};
 
 /// The configuration of a client's connections.
 #[derive(Debug, Clone, Default)]
@@ -99,9 +99,11 @@ impl Connect for OneConnection {
 
     fn connect(&self, _: Wanted) -> BoxFuture<'_, Result<Established, ConnectError>> {
         let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let connection = connection.ok_or_else(|| ConnectError::Unreachable {
-            address: self.name.to_string(),
-            reason: io::Error::new(io::ErrorKind::NotConnected, "its connection has ended"),
+        let connection = connection.ok_or_else(|| {
+            ConnectError::from(ConnectFault::Unreachable {
+                address: self.name.to_string(),
+                reason: io::Error::new(io::ErrorKind::NotConnected, "its connection has ended"),
+            })
         });
         Box::pin(std::future::ready(connection))
     }
@@ -121,8 +123,9 @@ pub trait OpenStream: fmt::Debug + Send + Sync {
     /// Returns the error of the stream, or of the handshake.
     fn connect_by<'a>(&'a self, server: &'a str, handshake: &'a Handshake<'a>) -> Connecting<'a> {
         Box::pin(async move {
-            let unreachable =
-                |reason| ConnectError::Unreachable { address: server.to_owned(), reason };
+            let unreachable = |reason| {
+                ConnectError::from(ConnectFault::Unreachable { address: server.to_owned(), reason })
+            };
             handshake(self.open_stream().await.map_err(unreachable)?).await
         })
     }

@@ -7,8 +7,8 @@ use crate::Negotiated;
 use crate::connect::info::{Failures, Fallback};
 use crate::connect::upgrade::{self, End, PathBinding};
 use crate::connect::{
-    Bootstrap, Candidate, ConnectError, Declined, Obstacle, PendingOffer, Upgrade, UpgradePolicy,
-    handshake, handshake_failed,
+    Bootstrap, Candidate, ConnectError, ConnectFault, Declined, Obstacle, PendingOffer, Upgrade,
+    UpgradePolicy, handshake, handshake_failed,
 };
 use crate::memory::MemoryCharge;
 use crate::policy::failover::Wanted;
@@ -71,7 +71,7 @@ pub async fn connect(
         Ok(outcome) => outcome,
         Err(_) => {
             let (address, timeout) = (server.to_string(), config.settings.handshake_timeout);
-            Err(ConnectError::TimedOut { address, timeout })
+            Err(ConnectError::from(ConnectFault::TimedOut { address, timeout }))
         }
     }
 }
@@ -90,7 +90,7 @@ async fn negotiate(
     if let (Wanted::Bootstrap(reason), UpgradePolicy::Prefer(_)) = (&wanted, &config.policy) {
         offers.skip(reason);
     }
-    let mut hello = Hello::new(&config.settings.limits);
+    let mut hello = Hello::new(&config.settings.limits.announced_by_client());
     hello.encodings = bootstrap.accepted_encodings(config.settings.compression);
     let offer = |(name, offer): &(&'static str, Box<dyn PendingOffer>)| Offer {
         name: (*name).to_owned(),
@@ -203,7 +203,12 @@ fn check_required(
             let address = address.to_owned();
             let (upgrade, can_pass) = (upgrade.name(), offers.failures.can_pass());
             let reason = reason.into();
-            Err(ConnectError::UpgradeRequired { address, upgrade, reason, can_pass })
+            Err(ConnectError::from(ConnectFault::UpgradeRequired {
+                address,
+                upgrade,
+                reason,
+                can_pass,
+            }))
         }
         _ => Ok(()),
     }

@@ -65,6 +65,13 @@ macro_rules! channel_settings {
                 /// channel does not connect. Unix sockets and connections inside the process are
                 /// left alone.
                 require_encryption: bool as Switch = false, Start, .., "";
+                /// Makes idempotent calls once more after their connection ended under them.
+                ///
+                /// On by default, for methods whose `.proto` sets an `idempotency_level`. A channel
+                /// makes up to 1,024 calls again at once, as many as one connection has in flight
+                /// by default, and 100 a second after that: a call that kills its server is not
+                /// doubled without end.
+                replay_idempotent: bool as Switch = true, Start, .., "";
             } groups {
                 /// Limits on what this side accepts from the server.
                 limits: $crate::Limits, $crate::overlays::LimitsOverlay, Start;
@@ -77,23 +84,22 @@ macro_rules! channel_settings {
                 compression: $crate::Compression, $crate::overlays::CompressionOverlay, Start;
                 /// The detection of a server that is gone; on by default.
                 ///
-                /// `None` leaves it to the operating system, which may take hours. At `grpc://` and
-                /// `grpcs://` the default is an interval of 5 minutes, as gRPC's servers ask for,
-                /// and there are no pings without calls. Each end of a connection for too many
-                /// pings doubles the interval of its channel.
-                keepalive: Option<$crate::Keepalive>, $crate::overlays::OptionalKeepalive, Start;
+                /// At `grpc://` and `grpcs://` the default is an interval of 5 minutes, as gRPC's
+                /// servers ask for, and there are no pings without calls. Each end of a connection
+                /// for too many pings doubles the interval of its channel.
+                keepalive: $crate::Keepalive, $crate::overlays::KeepaliveOverlay, Start;
                 /// Delays before the channel connects again to a server that cannot be reached, or
                 /// whose connections are of no use; gRPC's by default.
-                connect_backoff: $crate::ConnectBackoff, $crate::overlays::ConnectBackoffOverlay,
-                    Start;
+                connect_backoff: $crate::Backoff = $crate::Backoff::new(),
+                    $crate::overlays::BackoffOverlay, Start;
                 /// Delays before an RDMA path that has failed is tried again.
-                path_backoff: $crate::Backoff, $crate::overlays::BackoffOverlay, Start;
-                /// The bound on the idempotent calls that the channel makes once more after their
-                /// connection ended under them.
-                replays: $crate::ReplayLimits, $crate::overlays::ReplayLimitsOverlay, Start;
+                path_backoff: $crate::Backoff = $crate::Backoff::PATH,
+                    $crate::overlays::BackoffOverlay, Start;
                 /// The choice of the endpoint of each call, where the channel has many. A channel
                 /// to one server has no use for it.
                 balance: $crate::balance::BalanceConfig, $crate::overlays::BalanceOverlay, Start;
+            } gone {
+                replays: "`replay_idempotent = false` switches replays off";
             }
         }
     };

@@ -14,7 +14,7 @@ use crate::client::call::rules::CallRules;
 use crate::client::endpoints::Endpoints;
 use crate::client::subchannel::Subchannel;
 use crate::client::{Call, Caller, ChannelSettingsOverlay, ClientReply, Path};
-use crate::connect::ConnectError;
+use crate::connect::{ConnectError, ConnectFault};
 
 /// The servers that a channel calls.
 #[derive(Debug, Clone)]
@@ -32,7 +32,10 @@ impl Target {
         match self {
             Self::Direct(subchannel) => subchannel.manager.connect().await,
             Self::Balanced(endpoints) => endpoints.connected().await.map_err(|reason| {
-                ConnectError::Address { address: address.to_owned(), reason: reason.to_string() }
+                ConnectError::from(ConnectFault::Address {
+                    address: address.to_owned(),
+                    reason: reason.to_string(),
+                })
             }),
         }
     }

@@ -14,20 +14,136 @@ use crate::wire::{ProtocolError, Spoken};
 
 /// A connection could not be made. No call was sent.
 ///
-/// Its text has the reason, and so have its fields. Only a reason that is an earlier error has
-/// that as its source, for programs: [`CloseReason::of`] finds the end of the last connection
-/// there.
+/// Its text has the reason. The error behind that is its source, for programs:
+/// [`CloseReason::of`] finds the end of the last connection there, and
+/// [`io_error`](Self::io_error) the operating system's error.
 ///
 /// [`CloseReason::of`]: crate::transport::CloseReason::of
-#[derive(Error)]
+pub struct ConnectError(Box<ConnectFault>);
+
+/// The reasons why a connection cannot be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum ConnectError {
+pub enum ConnectErrorKind {
+    /// The address cannot be used as given.
+    Address,
+    /// The byte stream could not be opened.
+    Unreachable,
+    /// There is no TLS session with the server: a certificate was refused, or one side does not
+    /// speak TLS.
+    Tls,
+    /// The handshake failed: the byte stream ended, or the peer does not speak the protocol.
+    Handshake,
+    /// The handshake did not end in time.
+    TimedOut,
+    /// The address requires RDMA, which is not possible.
+    RdmaRequired,
+    /// The last attempt failed, and no other one is due yet: see [`ConnectError::retry_in`].
+    BackingOff,
+    /// The runtime that was to connect has ended, or its task has panicked.
+    Shutdown,
+}
+
+impl ConnectError {
+    /// Returns the kind of reason.
+    #[must_use]
+    pub fn kind(&self) -> ConnectErrorKind {
+        match self.fault() {
+            ConnectFault::Address { .. } => ConnectErrorKind::Address,
+            ConnectFault::Unreachable { .. } => ConnectErrorKind::Unreachable,
+            ConnectFault::Tls { .. } => ConnectErrorKind::Tls,
+            ConnectFault::Handshake { .. } | ConnectFault::Protocol { .. } => {
+                ConnectErrorKind::Handshake
+            }
+            ConnectFault::TimedOut { .. } => ConnectErrorKind::TimedOut,
+            ConnectFault::UpgradeRequired { .. } => ConnectErrorKind::RdmaRequired,
+            ConnectFault::Waiting { .. } => ConnectErrorKind::BackingOff,
+            ConnectFault::Panicked | ConnectFault::RuntimeEnded => ConnectErrorKind::Shutdown,
+        }
+    }
+
+    /// Returns the address that was tried, as it was written. `None` where nothing was tried.
+    #[must_use]
+    pub fn address(&self) -> Option<&str> {
+        match self.fault() {
+            ConnectFault::Address { address, .. }
+            | ConnectFault::Unreachable { address, .. }
+            | ConnectFault::Tls { address, .. }
+            | ConnectFault::Handshake { address, .. }
+            | ConnectFault::Protocol { address, .. }
+            | ConnectFault::TimedOut { address, .. }
+            | ConnectFault::UpgradeRequired { address, .. } => Some(address),
+            ConnectFault::Waiting { .. } | ConnectFault::Panicked | ConnectFault::RuntimeEnded => {
+                None
+            }
+        }
+    }
+
+    /// Returns the time until the next attempt, rounded up to milliseconds, if the channel is
+    /// backing off.
+    #[must_use]
+    pub fn retry_in(&self) -> Option<Duration> {
+        match self.fault() {
+            ConnectFault::Waiting { wait, .. } => Some(*wait),
+            _ => None,
+        }
+    }
+
+    /// Returns the operating system's error, if it is the reason.
+    #[must_use]
+    pub fn io_error(&self) -> Option<&io::Error> {
+        match self.fault() {
+            ConnectFault::Unreachable { reason, .. } | ConnectFault::Handshake { reason, .. } => {
+                Some(reason)
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the fault.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn fault(&self) -> &ConnectFault {
+        &self.0
+    }
+}
+
+impl From<ConnectFault> for ConnectError {
+    fn from(fault: ConnectFault) -> Self {
+        Self(Box::new(fault))
+    }
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// The text alone: it has those of the causes.
+impl fmt::Debug for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for ConnectError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
+    }
+}
+
+/// The fault behind a [`ConnectError`]. Public for the crates that make connections.
+#[doc(hidden)]
+#[derive(Error)]
+pub enum ConnectFault {
     /// The byte stream could not be opened.
     #[error("cannot connect to {address}: {reason}")]
     Unreachable {
         /// The address that was tried.
         address: String,
         /// The operating system's reason.
+        #[source]
         reason: io::Error,
     },
     /// The byte stream failed during the handshake.
@@ -36,6 +152,7 @@ pub enum ConnectError {
         /// The peer.
         address: String,
         /// The operating system's reason.
+        #[source]
         reason: io::Error,
     },
     /// There is no TLS session with the server: a certificate was refused, or one side does not
@@ -53,6 +170,7 @@ pub enum ConnectError {
         /// The peer.
         address: String,
         /// What is wrong.
+        #[source]
         reason: ProtocolError,
     },
     /// The handshake did not end in time.
@@ -104,12 +222,7 @@ pub enum ConnectError {
     },
 }
 
-/// The text alone: it has those of the causes.
-impl fmt::Debug for ConnectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+crate::readable_debug!(ConnectFault);
 
 /// The address by which a channel calls a server that speaks HTTP/2, after a colon.
 fn grpc_address(address: &str, reason: &ProtocolError) -> String {
@@ -178,24 +291,15 @@ impl ConnectError {
 
     /// The reason, without the time of the next attempt.
     pub(crate) fn reason(&self) -> String {
-        match self {
-            Self::Waiting { reason, .. } => reason.to_string(),
-            error => error.to_string(),
+        match self.fault() {
+            ConnectFault::Waiting { reason, .. } => reason.to_string(),
+            fault => fault.to_string(),
         }
     }
 
     /// Whether a later attempt may succeed, as opposed to one that cannot with this configuration
     /// and in this process.
     pub(crate) fn may_pass(&self) -> bool {
-        match self {
-            Self::Unreachable { .. }
-            | Self::Handshake { .. }
-            | Self::Protocol { .. }
-            | Self::Tls { .. }
-            | Self::TimedOut { .. }
-            | Self::UpgradeRequired { .. }
-            | Self::Waiting { .. } => true,
-            Self::Panicked | Self::RuntimeEnded | Self::Address { .. } => false,
-        }
+        !matches!(self.kind(), ConnectErrorKind::Address | ConnectErrorKind::Shutdown)
     }
 }

@@ -20,8 +20,8 @@ pub(crate) mod info;
 pub(crate) mod upgrade;
 
 pub use bootstrap::{Alpn, Bootstrap, Replayed};
-pub use error::ConnectError;
 pub(crate) use error::with_retry;
+pub use error::{ConnectError, ConnectErrorKind, ConnectFault};
 pub use handshake::{HandshakeError, handshake_failed};
 pub use info::{ConnectionInfo, Fallback};
 pub use upgrade::{

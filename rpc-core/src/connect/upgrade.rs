@@ -17,7 +17,7 @@ use futures::future::BoxFuture;
 use thiserror::Error;
 use tracing::Level;
 
-use super::{Bootstrap, ConnectError, HandshakeError};
+use super::{Bootstrap, ConnectError, ConnectFault, HandshakeError};
 use crate::policy::failover::Wanted;
 use crate::transport::{Addresses, Transport};
 
@@ -366,11 +366,13 @@ impl UpgradePolicy {
         let Some(upgrade) = required else { return Ok(()) };
         let this = Arc::clone(upgrade);
         let checked = blocking(move || this.check(None)).await;
-        checked.map(drop).map_err(|declined| ConnectError::UpgradeRequired {
-            address: server.to_owned(),
-            upgrade: upgrade.name(),
-            reason: format!("this host: {declined}").into(),
-            can_pass: declined.obstacle.can_pass(),
+        checked.map(drop).map_err(|declined| {
+            ConnectError::from(ConnectFault::UpgradeRequired {
+                address: server.to_owned(),
+                upgrade: upgrade.name(),
+                reason: format!("this host: {declined}").into(),
+                can_pass: declined.obstacle.can_pass(),
+            })
         })
     }
 }

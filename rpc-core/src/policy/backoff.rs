@@ -8,28 +8,104 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::settings::{InvalidSetting, MAX_DELAY, ensure};
+use crate::settings::{InvalidSetting, MAX_DELAY, MIN_TIMEOUT, Whole, define_settings, ensure};
 
 /// The reason for the shortest first delay.
-pub(super) const A_PAUSE: &str = "attempts would follow one another without a pause";
+const A_PAUSE: &str = "attempts would follow one another without a pause";
 
 /// The reason for the shortest time after which a connection counts as a success.
-pub(super) const A_LIFE: &str = "a connection that ends at once would be replaced without a pause";
+const A_LIFE: &str = "a connection that ends at once would be replaced without a pause";
 
 /// The range of the longest delay.
-pub(super) const GROWING: &str = "from the initial delay to a day, since delays do not shrink";
+const GROWING: &str = "from the initial delay to a day, since delays do not shrink";
 
-/// Checks that the longest delay, which has this name, is not shorter than the first one.
-///
-/// # Errors
-///
-/// Returns an error if it is shorter.
-pub(super) fn check_growing(
-    name: &'static str,
-    initial: Duration,
-    max: Duration,
-) -> Result<(), InvalidSetting> {
-    ensure(initial <= max, name, max, GROWING)
+define_settings! {
+    /// Delays between attempts that fail in a row.
+    ///
+    /// `connect_backoff` has them for connections to a server that cannot be reached, or that are
+    /// of no use. The defaults are those of gRPC's connection backoff protocol
+    /// (<https://github.com/grpc/grpc/blob/master/doc/connection-backoff.md>), but for the longest
+    /// delay: a channel is back within 10 s of its server, and not within 2 minutes.
+    /// `path_backoff` has them for an RDMA path that has failed, and defaults of its own:
+    /// [`Backoff::PATH`].
+    ///
+    /// [`check`](Self::check) says whether the values are in range. The setters that take a
+    /// `Backoff` check it, and panic.
+    Backoff, BackoffOverlay, "backoff", [const], derive(Copy, PartialEq) {
+        /// Delay after the first failure, counted from the beginning of the attempt.
+        ///
+        /// 1 s by default; from 1 ms to a day. A connection that ends sooner counts as a failed
+        /// attempt. The first in a row is replaced at once, and so are the first ten if calls were
+        /// answered over each.
+        initial_delay, with_initial_delay: Duration as Plain = Duration::from_secs(1), Start,
+            MIN_TIMEOUT..=MAX_DELAY, A_PAUSE;
+        /// Maximum delay, chance included.
+        ///
+        /// 10 s by default; from the initial delay to a day. News from the resolver resets the
+        /// delays of connections.
+        max_delay, with_max_delay: Duration as Plain = Duration::from_secs(10), Start,
+            MIN_TIMEOUT..=MAX_DELAY, Whole(GROWING);
+        /// Factor from one delay to the next.
+        ///
+        /// 1.6 by default; a finite number, at least 1.
+        multiplier, with_multiplier: f64 as Plain = 1.6, CodeOnly,
+            1.0.., "delays do not shrink";
+        /// Part of each delay by which chance makes it longer or shorter, at most.
+        ///
+        /// From 0 to 1; 0.2 by default.
+        jitter, with_jitter: f64 as Plain = 0.2, CodeOnly,
+            0.0..=1.0, "it is the part of a delay that chance adds or takes away";
+        /// Time after which a connection counts as a success, so that the next failure is a first
+        /// one. A connection over which a call was answered may also end after `initial_delay`.
+        ///
+        /// 30 s by default: what the default keepalive takes to find out that a connection carries
+        /// nothing, its interval and its timeout. At least 1 ms.
+        healthy_after, with_healthy_after: Duration as Plain = Duration::from_secs(30), CodeOnly,
+            MIN_TIMEOUT.., A_LIFE;
+    }
+}
+
+impl Backoff {
+    /// The defaults for an RDMA path: from 200 to 400 ms after the first failure, twice as long
+    /// after each further one, and up to 2 minutes.
+    ///
+    /// A link that flaps is back by then, and an attempt that fails costs the server a queue pair
+    /// for half a second. Clients do not come back together.
+    pub const PATH: Self = Self::DEFAULTS
+        .with_initial_delay(Duration::from_millis(300))
+        .with_max_delay(Duration::from_secs(120))
+        .with_multiplier(2.0)
+        .with_jitter(1.0 / 3.0);
+
+    /// The default delays of connections.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self::DEFAULTS
+    }
+
+    /// Checks that the values are in their ranges.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first that is not.
+    pub fn check(&self) -> Result<(), InvalidSetting> {
+        self.check_each()?;
+        let is_growing = self.initial_delay <= self.max_delay;
+        ensure(is_growing, "backoff.max_delay", self.max_delay, GROWING)
+    }
+
+    /// Delays by these rules. `seed` is their randomness.
+    pub(crate) fn delays(&self, seed: u64) -> Delays {
+        let jitter = self.jitter.clamp(0.0, 1.0);
+        let curve = Curve {
+            initial: self.initial_delay,
+            // Chance makes no delay longer than the longest.
+            max: times(self.max_delay, 1.0 / (1.0 + jitter), self.max_delay),
+            multiplier: self.multiplier,
+            spread: (1.0 - jitter, 1.0 + jitter),
+        };
+        Delays::new(curve, seed)
+    }
 }
 
 /// The growth of delays.
@@ -83,7 +159,7 @@ impl Delays {
 }
 
 /// The product, at most `max`; a factor that means nothing gives `max`.
-pub(super) fn times(delay: Duration, factor: f64, max: Duration) -> Duration {
+fn times(delay: Duration, factor: f64, max: Duration) -> Duration {
     let product = Duration::try_from_secs_f64(delay.as_secs_f64() * factor);
     product.map_or(max, |product| product.min(max))
 }
@@ -93,6 +169,34 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn values_out_of_range_are_named_with_their_range() {
+        let (new, zero) = (Backoff::new, Duration::ZERO);
+        let multiplier = "a finite number, at least 1, since delays do not shrink";
+        let jitter = "from 0 to 1, since it is the part";
+        let table = [
+            (new().with_initial_delay(zero), "initial_delay is 0ns: from 1 ms to a day".into()),
+            (new().with_max_delay(SECOND / 2), "max_delay is 500ms: from the initial".into()),
+            (new().with_healthy_after(zero), "healthy_after is 0ns: at least 1 ms".into()),
+            (new().with_multiplier(0.5), format!("multiplier is 0.5: {multiplier}")),
+            (new().with_multiplier(f64::NAN), format!("multiplier is NaN: {multiplier}")),
+            (new().with_multiplier(f64::INFINITY), format!("multiplier is inf: {multiplier}")),
+            (new().with_jitter(-0.1), format!("jitter is -0.1: {jitter}")),
+            (new().with_jitter(1.5), format!("jitter is 1.5: {jitter}")),
+            (new().with_jitter(f64::NAN), format!("jitter is NaN: {jitter}")),
+        ];
+        for (rules, message) in table {
+            let error = rules.check().expect_err("a value is out of range").to_string();
+            assert!(error.starts_with(&format!("backoff.{message}")), "{error}");
+        }
+        let ends = [new().with_multiplier(1.0).with_jitter(0.0), new().with_jitter(1.0)];
+        for rules in ends.into_iter().chain([new()]) {
+            assert_eq!(rules.check(), Ok(()));
+        }
+    }
 
     fn curve() -> impl Strategy<Value = Curve> {
         let factor = prop_oneof![0.0..10.0, Just(f64::NAN), Just(f64::INFINITY), Just(-1.0)];

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::policy::breaker::{Backoff, FirstAttempt};
-use crate::policy::reconnect::ConnectBackoff;
+use crate::policy::backoff::Backoff;
+use crate::policy::breaker::FirstAttempt;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -23,8 +23,8 @@ fn failover(while_broken: WhileBroken) -> Failover<u32> {
         WhileBroken::UseBootstrap => FirstAttempt::Delayed,
         WhileBroken::Wait => FirstAttempt::AtOnce,
     };
-    let breaker = Breaker::new(Backoff::new(), first, 1);
-    Failover::new(while_broken, breaker, Reconnect::new(ConnectBackoff::new(), 1))
+    let breaker = Breaker::new(Backoff::PATH, first, 1);
+    Failover::new(while_broken, breaker, Reconnect::new(Backoff::new(), 1))
 }
 
 fn loss(is_upgraded: bool, answered_count: u64, cause: Cause) -> Loss {
@@ -190,7 +190,7 @@ fn a_connection_below_has_the_path_tried_again() {
     failover.ask(now);
     failover.handle_made(2, UPGRADED, now);
     // It has lasted: a second loss at once would delay the next attempt.
-    let now = now + ConnectBackoff::new().initial_delay;
+    let now = now + Backoff::new().initial_delay;
     failover.handle_lost(loss(true, 1, Cause::SentAway), now);
     assert_eq!(failover.ask(now), Ask::Begin(Wanted::Best));
     failover.handle_made(3, fallback, now);

@@ -13,13 +13,11 @@
 
 use std::time::{Duration, Instant};
 
-use crate::settings::{
-    InvalidSetting, Joined, MAX_DURATION, MIN_TIMEOUT, Settings, define_overlay, define_settings,
-};
+use crate::settings::{InvalidSetting, MAX_DURATION, MIN_TIMEOUT, define_settings};
 use crate::wire::ProtocolError;
 
 define_settings! {
-    /// The detection of a silent peer.
+    /// Detection of a peer that is gone.
     ///
     /// A peer that is gone is found at most twice `interval` and `timeout` after the last thing
     /// that it sent.
@@ -27,18 +25,19 @@ define_settings! {
     /// [`check`](Self::check) says whether the times are in range. The setters that take a
     /// `Keepalive` check it, and panic.
     Keepalive, KeepaliveOverlay, "keepalive", [const], derive(Copy, PartialEq, Eq) {
-        /// How long nothing may come in before a ping asks for something. At grpc:// the default is
-        /// 5m, and a channel pings during calls alone.
+        /// Time in which nothing may come in before a ping asks for something; "off" leaves the
+        /// detection to the operating system, which may take hours. At grpc:// the default is 5m,
+        /// and a channel pings during calls alone.
         ///
         /// It is also how often this side lets itself be heard. 10 s by default: the shortest that
         /// gRPC's guide recommends, a thirtieth of the five minutes or so after which common
         /// middleboxes forget a connection, and for 10,000 idle connections 1,000 frames a second.
         /// From 100 ms to 365 days: with less, the peer ends the connection after a while, because
         /// of the flood of pings.
-        interval, with_interval: Duration as Plain = Duration::from_secs(10), Live,
+        interval, with_interval: Option<Duration> as OrOff = Some(Duration::from_secs(10)), Live,
             MIN_INTERVAL..=MAX_DURATION,
             "the peer takes more pings for a flood and ends the connection";
-        /// How long nothing may come in after a ping before the connection ends.
+        /// Time in which nothing may come in after a ping before the connection ends.
         ///
         /// 20 s by default, as gRPC has it: a ping may stand behind what the sockets on the way
         /// have buffered, and 4 MiB of that take 17 s on a link of 2 Mbit/s. From 1 ms to 365 days.
@@ -47,6 +46,8 @@ define_settings! {
     } private {
         /// Permits an interval that the peer takes for a flood after a while.
         is_for_tests: bool = false;
+    } gone {
+        enabled: "`interval = \"off\"` switches it off";
     }
 }
 
@@ -54,7 +55,13 @@ impl Keepalive {
     /// A peer that is silent for `interval` is sent a ping, and has `timeout` to be heard.
     #[must_use]
     pub const fn new(interval: Duration, timeout: Duration) -> Self {
-        Self { interval, timeout, is_for_tests: false }
+        Self { interval: Some(interval), timeout, is_for_tests: false }
+    }
+
+    /// No detection.
+    #[must_use]
+    pub const fn off() -> Self {
+        Self::DEFAULTS.with_interval(None)
     }
 
     /// Makes a keepalive like [`new`](Self::new), with an `interval` down to 1 ms, for tests that
@@ -62,7 +69,7 @@ impl Keepalive {
     #[doc(hidden)]
     #[must_use]
     pub const fn for_tests(interval: Duration, timeout: Duration) -> Self {
-        Self { interval, timeout, is_for_tests: true }
+        Self { interval: Some(interval), timeout, is_for_tests: true }
     }
 
     /// Checks that both times are in their ranges.
@@ -71,44 +78,12 @@ impl Keepalive {
     ///
     /// Returns the first that is not.
     pub fn check(&self) -> Result<(), InvalidSetting> {
-        if self.is_for_tests && self.interval >= MIN_TIMEOUT {
-            return self.with_interval(self.interval.max(MIN_INTERVAL)).check_each();
+        match self.interval {
+            Some(interval) if self.is_for_tests && interval >= MIN_TIMEOUT => {
+                self.with_interval(Some(interval.max(MIN_INTERVAL))).check_each()
+            }
+            _ => self.check_each(),
         }
-        self.check_each()
-    }
-}
-
-define_overlay! {
-    /// Detection of a peer that is gone.
-    pub KeepaliveSwitch {
-        /// Without it, finding out is left to the operating system, which may take hours.
-        enabled: bool as Plain = "true", Live, .., "";
-    } tables {}
-}
-
-/// The keys of keepalive that may be off.
-#[doc(hidden)]
-pub type OptionalKeepalive = Joined<KeepaliveSwitch, KeepaliveOverlay>;
-
-impl From<Option<Keepalive>> for OptionalKeepalive {
-    fn from(keepalive: Option<Keepalive>) -> Self {
-        let enabled = Some(keepalive.is_some());
-        Self(KeepaliveSwitch { enabled }, keepalive.map(Into::into).unwrap_or_default())
-    }
-}
-
-#[doc(hidden)]
-impl Settings for Option<Keepalive> {
-    type Overlay = OptionalKeepalive;
-
-    const DEFAULTS: Self = Some(Keepalive::DEFAULTS);
-
-    fn resolve(Joined(switch, times): &OptionalKeepalive) -> Self {
-        switch.enabled.unwrap_or(true).then(|| times.settings())
-    }
-
-    fn check_all(&self) -> Result<(), InvalidSetting> {
-        self.as_ref().map_or(Ok(()), Keepalive::check)
     }
 }
 
@@ -137,7 +112,8 @@ pub enum Action {
 /// The keepalive of one connection.
 #[derive(Debug)]
 pub struct KeepaliveTimer {
-    rules: Keepalive,
+    interval: Duration,
+    timeout: Duration,
     seen: Traffic,
     /// Time of the last ping that nothing followed.
     ping_sent_at: Option<Instant>,
@@ -146,20 +122,21 @@ pub struct KeepaliveTimer {
 }
 
 impl KeepaliveTimer {
-    /// Starts with a connection.
+    /// Starts with a connection. `None` where the rules are off.
     #[must_use]
-    pub fn new(rules: Keepalive, now: Instant) -> Self {
+    pub fn new(rules: Keepalive, now: Instant) -> Option<Self> {
         // `check` refuses other values; a program that uses this machine alone need not call it.
         let in_range = |time: Duration| time.clamp(MIN_TIMEOUT, MAX_DURATION);
-        let rules = Keepalive::new(in_range(rules.interval), in_range(rules.timeout));
-        let due = now + rules.interval;
-        Self { rules, seen: Traffic::default(), ping_sent_at: None, due, ping_count: 0 }
+        let (interval, timeout) = (in_range(rules.interval?), in_range(rules.timeout));
+        let due = now + interval;
+        let seen = Traffic::default();
+        Some(Self { interval, timeout, seen, ping_sent_at: None, due, ping_count: 0 })
     }
 
     /// Returns the time that the peer has to answer.
     #[must_use]
     pub fn timeout(&self) -> Duration {
-        self.rules.timeout
+        self.timeout
     }
 
     /// Returns the number of pings sent, which is the number of the last one.
@@ -185,15 +162,15 @@ impl KeepaliveTimer {
         self.seen = traffic;
         if is_heard {
             self.ping_sent_at = None;
-            self.due = now + self.rules.interval;
+            self.due = now + self.interval;
             return if is_quiet { self.ping() } else { Action::Wait };
         }
         match self.ping_sent_at {
             // A process that was stopped finds what came meanwhile unread: it has to look again.
-            Some(_) if late >= self.rules.timeout => self.ask(now),
-            Some(ping_sent_at) if now >= ping_sent_at + self.rules.timeout => Action::Close,
+            Some(_) if late >= self.timeout => self.ask(now),
+            Some(ping_sent_at) if now >= ping_sent_at + self.timeout => Action::Close,
             Some(ping_sent_at) => {
-                self.due = (ping_sent_at + self.rules.timeout).min(now + self.rules.interval);
+                self.due = (ping_sent_at + self.timeout).min(now + self.interval);
                 Action::Wait
             }
             None => self.ask(now),
@@ -204,12 +181,12 @@ impl KeepaliveTimer {
     /// side has not looked, because user code blocks the task that reads.
     pub fn handle_unread(&mut self, now: Instant) {
         self.ping_sent_at = None;
-        self.due = now + self.rules.interval;
+        self.due = now + self.interval;
     }
 
     fn ask(&mut self, now: Instant) -> Action {
         self.ping_sent_at = Some(now);
-        self.due = now + self.rules.interval.min(self.rules.timeout);
+        self.due = now + self.interval.min(self.timeout);
         self.ping()
     }
 
@@ -286,8 +263,8 @@ mod tests {
         let flood = "from 100 ms to 365 days, since the peer takes more pings for a flood";
         let timeout = "from 1 ms to 365 days, since no peer";
         let table = [
-            (RULES.with_interval(99 * ms), format!("interval is 99ms: {flood}")),
-            (RULES.with_interval(year + ms), format!("interval is 31536000.001s: {flood}")),
+            (RULES.with_interval(Some(99 * ms)), format!("interval is 99ms: {flood}")),
+            (RULES.with_interval(Some(year + ms)), format!("interval is 31536000.001s: {flood}")),
             (RULES.with_timeout(Duration::ZERO), format!("timeout is 0ns: {timeout}")),
             (RULES.with_timeout(2 * year), format!("timeout is 63072000s: {timeout}")),
         ];
@@ -296,7 +273,8 @@ mod tests {
             assert!(error.starts_with(&format!("keepalive.{message}")), "{error}");
         }
         let ends = [Keepalive::new(100 * ms, ms), Keepalive::new(year, year)];
-        for rules in [Keepalive::default(), Keepalive::for_tests(ms, ms)].into_iter().chain(ends) {
+        let others = [Keepalive::default(), Keepalive::off(), Keepalive::for_tests(ms, ms)];
+        for rules in others.into_iter().chain(ends) {
             assert_eq!(rules.check(), Ok(()));
         }
     }
@@ -304,7 +282,7 @@ mod tests {
     #[test]
     fn a_peer_that_is_never_heard_is_dead_after_interval_and_timeout() {
         let start = Instant::now();
-        let mut timer = KeepaliveTimer::new(RULES, start);
+        let mut timer = KeepaliveTimer::new(RULES, start).unwrap();
         assert_eq!(timer.handle_tick(start + SECOND, traffic(0, 0)), Action::Wait);
         assert_eq!(timer.due(), start + 10 * SECOND);
         assert_eq!(timer.handle_tick(timer.due(), traffic(0, 0)), Action::Ping);
@@ -315,7 +293,7 @@ mod tests {
     #[test]
     fn sending_is_no_sign_of_life_and_a_part_of_a_frame_is() {
         let start = Instant::now();
-        let mut timer = KeepaliveTimer::new(RULES, start);
+        let mut timer = KeepaliveTimer::new(RULES, start).unwrap();
         assert_eq!(timer.handle_tick(timer.due(), traffic(50, 0)), Action::Ping);
         assert_eq!(timer.handle_tick(timer.due(), traffic(90, 7)), Action::Wait);
         assert_eq!(timer.handle_tick(timer.due(), traffic(99, 7)), Action::Ping);
@@ -324,7 +302,7 @@ mod tests {
 
     #[test]
     fn a_side_that_only_receives_pings() {
-        let mut timer = KeepaliveTimer::new(RULES, Instant::now());
+        let mut timer = KeepaliveTimer::new(RULES, Instant::now()).unwrap();
         assert_eq!(timer.handle_tick(timer.due(), traffic(0, 100)), Action::Ping);
         assert_eq!(timer.handle_tick(timer.due(), traffic(1, 200)), Action::Wait);
         assert_eq!(timer.handle_tick(timer.due(), traffic(1, 300)), Action::Ping);
@@ -332,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_process_that_was_stopped_asks_again() {
-        let mut timer = KeepaliveTimer::new(RULES, Instant::now());
+        let mut timer = KeepaliveTimer::new(RULES, Instant::now()).unwrap();
         assert_eq!(timer.handle_tick(timer.due(), traffic(0, 0)), Action::Ping);
         let woken = timer.due() + 60 * SECOND;
         assert_eq!(timer.handle_tick(woken, traffic(1, 0)), Action::Ping);
@@ -341,7 +319,7 @@ mod tests {
 
     #[test]
     fn what_is_not_read_is_a_sign_of_life() {
-        let mut timer = KeepaliveTimer::new(RULES, Instant::now());
+        let mut timer = KeepaliveTimer::new(RULES, Instant::now()).unwrap();
         for pings in 0..100 {
             assert_eq!(timer.handle_tick(timer.due(), traffic(2 * pings, 0)), Action::Ping);
             assert_eq!(timer.handle_tick(timer.due(), traffic(2 * pings + 1, 0)), Action::Close);
@@ -358,10 +336,10 @@ mod tests {
     fn absurd_rules_neither_panic_nor_spin() {
         let now = Instant::now();
         let longest = Keepalive::new(Duration::MAX, Duration::MAX);
-        let mut timer = KeepaliveTimer::new(longest, now);
+        let mut timer = KeepaliveTimer::new(longest, now).unwrap();
         assert_eq!(timer.handle_tick(timer.due(), traffic(0, 0)), Action::Ping);
         let none = Keepalive::new(Duration::ZERO, Duration::ZERO);
-        assert!(KeepaliveTimer::new(none, now).due() > now);
+        assert!(KeepaliveTimer::new(none, now).unwrap().due() > now);
     }
 
     #[test]
@@ -388,7 +366,7 @@ mod tests {
     #[test]
     fn a_peer_has_all_of_its_timeout_however_often_it_is_looked_at() {
         let start = Instant::now();
-        let mut timer = KeepaliveTimer::new(Keepalive::new(2 * SECOND, 7 * SECOND), start);
+        let mut timer = KeepaliveTimer::new(Keepalive::new(2 * SECOND, 7 * SECOND), start).unwrap();
         assert_eq!(timer.timeout(), 7 * SECOND);
         assert_eq!((timer.due(), timer.ping_count()), (start + 2 * SECOND, 0));
         assert_eq!(timer.handle_tick(timer.due(), traffic(0, 0)), Action::Ping);
@@ -403,7 +381,7 @@ mod tests {
     #[test]
     fn an_interval_begins_with_each_sign_of_life() {
         let start = Instant::now();
-        let mut timer = KeepaliveTimer::new(RULES, start);
+        let mut timer = KeepaliveTimer::new(RULES, start).unwrap();
         assert_eq!(timer.handle_tick(start + 12 * SECOND, traffic(1, 5)), Action::Wait);
         assert_eq!(timer.due(), start + 22 * SECOND);
         assert_eq!(timer.handle_tick(timer.due(), traffic(1, 9)), Action::Ping);
@@ -418,7 +396,7 @@ mod tests {
     #[test]
     fn a_look_that_is_a_little_late_is_the_last() {
         for (late_ms, action) in [(999, Action::Close), (1000, Action::Ping)] {
-            let mut timer = KeepaliveTimer::new(RULES, Instant::now());
+            let mut timer = KeepaliveTimer::new(RULES, Instant::now()).unwrap();
             assert_eq!(timer.handle_tick(timer.due(), traffic(0, 0)), Action::Ping);
             let now = timer.due() + Duration::from_millis(late_ms);
             assert_eq!(timer.handle_tick(now, traffic(1, 0)), action, "{late_ms} ms");
@@ -457,7 +435,7 @@ mod tests {
             let start = Instant::now();
             let (interval, timeout) =
                 (Duration::from_millis(interval_ms), Duration::from_millis(timeout_ms));
-            let mut timer = KeepaliveTimer::new(Keepalive::new(interval, timeout), start);
+            let mut timer = KeepaliveTimer::new(Keepalive::new(interval, timeout), start).unwrap();
             let mut seen = traffic(0, 0);
             let mut last_heard = start;
             for is_heard in heard {

@@ -11,8 +11,8 @@
 //! The delays are those of gRPC's connection backoff protocol, counted from the beginning of the
 //! attempt as there. What resets them differs: gRPC takes the HTTP/2 settings for a success, so
 //! that a server which accepts, says Hello and closes is asked again as fast as the network
-//! allows. Here a connection has to be *useful*. It lasted for [`ConnectBackoff::healthy_after`],
-//! or it lasted for [`ConnectBackoff::initial_delay`] and a call was answered over it. An answer
+//! allows. Here a connection has to be *useful*. It lasted for [`Backoff::healthy_after`],
+//! or it lasted for [`Backoff::initial_delay`] and a call was answered over it. An answer
 //! alone is not enough: a server that dies after each answer would be asked again without a pause.
 //! The same rule stops loops of connections that are sent away (GOAWAY) at once. Servers that are
 //! replaced one after the other do send their clients away so, and calls must not fail for it: ten
@@ -20,87 +20,10 @@
 //!
 //! Which path a connection takes is `breaker`'s business.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::backoff::{A_LIFE, A_PAUSE, Curve, Delays, GROWING, check_growing, times};
+use super::backoff::{Backoff, Delays};
 use crate::Reason;
-use crate::settings::{InvalidSetting, MAX_DELAY, MIN_TIMEOUT, Whole, define_settings};
-
-define_settings! {
-    /// How soon a channel connects again to a server that it cannot reach.
-    ///
-    /// The same holds after a connection that was of no use. The defaults are those of gRPC's
-    /// connection backoff protocol
-    /// (<https://github.com/grpc/grpc/blob/master/doc/connection-backoff.md>), but for the longest
-    /// delay: a channel is back within 10 s of its server, and not within 2 minutes.
-    ///
-    /// [`check`](Self::check) says whether the values are in range. The setters that take a
-    /// `ConnectBackoff` check it, and panic.
-    ConnectBackoff, ConnectBackoffOverlay, "connect_backoff", [const], derive(Copy, PartialEq) {
-        /// From the beginning of a first attempt that failed to the next one.
-        ///
-        /// 1 s by default; from 1 ms to a day. A connection that ends sooner counts as a failed
-        /// attempt. The first in a row is replaced at once, and so are the first ten if calls were
-        /// answered over each.
-        initial_delay, with_initial_delay: Duration as Plain = Duration::from_secs(1), Start,
-            MIN_TIMEOUT..=MAX_DELAY, A_PAUSE;
-        /// Delays grow up to this, chance included. News from the resolver resets them.
-        ///
-        /// 10 s by default; from the initial delay to a day.
-        max_delay, with_max_delay: Duration as Plain = Duration::from_secs(10), Start,
-            MIN_TIMEOUT..=MAX_DELAY, Whole(GROWING);
-        /// The factor from one delay to the next.
-        ///
-        /// 1.6 by default; a finite number, at least 1.
-        multiplier, with_multiplier: f64 as Plain = 1.6, Start,
-            1.0.., "delays do not shrink";
-        /// Each delay is longer or shorter by up to this part of it, at random.
-        ///
-        /// From 0 to 1; 0.2 by default.
-        jitter, with_jitter: f64 as Plain = 0.2, Start,
-            0.0..=1.0, "it is the part of a delay that chance adds or takes away";
-        /// The time that a connection without an answered call has to last to count as a success.
-        ///
-        /// 30 s by default: longer than the default keepalive takes to find out that it carries
-        /// nothing. At least 1 ms.
-        healthy_after, with_healthy_after: Duration as Plain = Duration::from_secs(30), CodeOnly,
-            MIN_TIMEOUT.., A_LIFE;
-    }
-}
-
-impl ConnectBackoff {
-    /// The default delays.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self::DEFAULTS
-    }
-
-    /// Checks that the values are in their ranges.
-    ///
-    /// # Errors
-    ///
-    /// Returns the first that is not.
-    pub fn check(&self) -> Result<(), InvalidSetting> {
-        self.check_each()?;
-        check_growing("connect_backoff.max_delay", self.initial_delay, self.max_delay)
-    }
-
-    /// Delays by these rules, for something else than a connection.
-    pub(crate) fn delays(&self, seed: u64) -> Delays {
-        Delays::new(self.curve(), seed)
-    }
-
-    fn curve(&self) -> Curve {
-        let jitter = self.jitter.clamp(0.0, 1.0);
-        Curve {
-            initial: self.initial_delay,
-            // Chance makes no delay longer than the longest.
-            max: times(self.max_delay, 1.0 / (1.0 + jitter), self.max_delay),
-            multiplier: self.multiplier,
-            spread: (1.0 - jitter, 1.0 + jitter),
-        }
-    }
-}
 
 /// The life of a connection that was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,7 +43,7 @@ const ANSWERED_SPARED_MAX: u32 = 10;
 /// The memory of one channel's attempts to connect.
 #[derive(Debug)]
 pub struct Reconnect {
-    rules: ConnectBackoff,
+    rules: Backoff,
     delays: Delays,
     state: State,
     /// Why the last attempt, or the last connection, failed.
@@ -141,8 +64,8 @@ enum State {
 impl Reconnect {
     /// A channel that has not connected yet. `seed` is the randomness of its delays.
     #[must_use]
-    pub fn new(rules: ConnectBackoff, seed: u64) -> Self {
-        let delays = Delays::new(rules.curve(), seed);
+    pub fn new(rules: Backoff, seed: u64) -> Self {
+        let delays = rules.delays(seed);
         Self { rules, delays, state: State::Sound, failure: None }
     }
 
@@ -207,6 +130,8 @@ impl Reconnect {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -222,34 +147,8 @@ mod tests {
     }
 
     #[test]
-    fn values_out_of_range_are_named_with_their_range() {
-        let (new, zero) = (ConnectBackoff::new, Duration::ZERO);
-        let multiplier = "a finite number, at least 1, since delays do not shrink";
-        let jitter = "from 0 to 1, since it is the part";
-        let table = [
-            (new().with_initial_delay(zero), "initial_delay is 0ns: from 1 ms to a day".into()),
-            (new().with_max_delay(SECOND / 2), "max_delay is 500ms: from the initial".into()),
-            (new().with_healthy_after(zero), "healthy_after is 0ns: at least 1 ms".into()),
-            (new().with_multiplier(0.5), format!("multiplier is 0.5: {multiplier}")),
-            (new().with_multiplier(f64::NAN), format!("multiplier is NaN: {multiplier}")),
-            (new().with_multiplier(f64::INFINITY), format!("multiplier is inf: {multiplier}")),
-            (new().with_jitter(-0.1), format!("jitter is -0.1: {jitter}")),
-            (new().with_jitter(1.5), format!("jitter is 1.5: {jitter}")),
-            (new().with_jitter(f64::NAN), format!("jitter is NaN: {jitter}")),
-        ];
-        for (rules, message) in table {
-            let error = rules.check().expect_err("a value is out of range").to_string();
-            assert!(error.starts_with(&format!("connect_backoff.{message}")), "{error}");
-        }
-        let ends = [new().with_multiplier(1.0).with_jitter(0.0), new().with_jitter(1.0)];
-        for rules in ends.into_iter().chain([new()]) {
-            assert_eq!(rules.check(), Ok(()));
-        }
-    }
-
-    #[test]
     fn delays_count_from_the_beginning_of_an_attempt() {
-        let (start, rules) = (Instant::now(), ConnectBackoff::default());
+        let (start, rules) = (Instant::now(), Backoff::new());
         let mut reconnect = Reconnect::new(rules, 1);
         assert_eq!(reconnect.backing_off(start), None);
         reconnect.handle_failed(start, start + SECOND / 2, "no route".into());
@@ -264,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_useful_connection_is_replaced_at_once_and_begins_anew() {
-        let (start, rules) = (Instant::now(), ConnectBackoff::default());
+        let (start, rules) = (Instant::now(), Backoff::new());
         let answering = lifespan(start - rules.initial_delay, 1);
         for useful in [answering, lifespan(start - rules.healthy_after, 0)] {
             let mut reconnect = Reconnect::new(rules, 1);
@@ -282,7 +181,7 @@ mod tests {
     #[test]
     fn connections_of_no_use_count_as_failures_after_the_first() {
         let start = Instant::now();
-        let mut reconnect = Reconnect::new(ConnectBackoff::default(), 1);
+        let mut reconnect = Reconnect::new(Backoff::new(), 1);
         let useless = lifespan(start, 0);
         reconnect.handle_lost(useless, start, "closed".into());
         assert_eq!(wait(&reconnect, start), Duration::ZERO);
@@ -298,7 +197,7 @@ mod tests {
     #[test]
     fn news_of_the_server_resets_the_delays() {
         let start = Instant::now();
-        let mut reconnect = Reconnect::new(ConnectBackoff::default(), 1);
+        let mut reconnect = Reconnect::new(Backoff::new(), 1);
         for _ in 0..20 {
             reconnect.handle_failed(start, start, "no route".into());
         }
@@ -312,7 +211,7 @@ mod tests {
     #[test]
     fn ten_young_connections_that_answered_are_replaced_at_once() {
         let start = Instant::now();
-        let mut reconnect = Reconnect::new(ConnectBackoff::default(), 1);
+        let mut reconnect = Reconnect::new(Backoff::new(), 1);
         for _ in 0..ANSWERED_SPARED_MAX {
             reconnect.handle_lost(lifespan(start, 1), start, "closed".into());
             assert_eq!(wait(&reconnect, start), Duration::ZERO);
@@ -339,7 +238,7 @@ mod tests {
     /// The attempts of eager callers in so many seconds, whose outcomes are these over and over.
     fn attempts(outcomes: &[(Outcome, u64)], seconds: u32, seed: u64) -> u32 {
         let start = Instant::now();
-        let mut reconnect = Reconnect::new(ConnectBackoff::default(), seed);
+        let mut reconnect = Reconnect::new(Backoff::new(), seed);
         let (mut now, mut attempts) = (start, 0);
         for (outcome, ms) in outcomes.iter().cycle() {
             if now - start > seconds * SECOND {
@@ -365,7 +264,7 @@ mod tests {
 
     #[test]
     fn chance_makes_delays_shorter_and_longer() {
-        let (start, rules) = (Instant::now(), ConnectBackoff::default().with_jitter(0.5));
+        let (start, rules) = (Instant::now(), Backoff::new().with_jitter(0.5));
         let delays: Vec<_> = (0..200)
             .map(|seed| {
                 let mut reconnect = Reconnect::new(rules, seed);
@@ -381,7 +280,7 @@ mod tests {
     #[test]
     fn the_last_failure_is_known_until_a_connection_ends_in_order() {
         let start = Instant::now();
-        let mut reconnect = Reconnect::new(ConnectBackoff::default(), 1);
+        let mut reconnect = Reconnect::new(Backoff::new(), 1);
         assert_eq!(reconnect.failure(), None);
         reconnect.handle_failed(start, start, "no route".into());
         assert_eq!(reconnect.failure(), Some(&"no route".into()));

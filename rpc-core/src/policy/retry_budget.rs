@@ -8,46 +8,24 @@
 
 use std::time::{Duration, Instant};
 
-use crate::settings::{InvalidSetting, define_settings};
-
-/// The highest rate of replays: time is counted in nanoseconds.
-const MAX_PER_SECOND: u32 = 1_000_000_000;
-
-define_settings! {
-    /// How many idempotent calls a channel makes once more after their connection ended.
-    ///
-    /// [`check`](Self::check) says whether the values are in range. The setters that take
-    /// `ReplayLimits` check them, and panic.
-    ReplayLimits, ReplayLimitsOverlay, "replays", [const], derive(Copy, PartialEq, Eq) {
-        /// At once at most; 0 switches replays off.
-        ///
-        /// 1,024 by default, as many as one connection has in flight by default
-        /// ([`crate::Limits::max_calls`]): one death of a full connection may replay all of them.
-        max_burst, with_max_burst: u32 as Plain = 1024, Start, .., "";
-        /// How many of them come back in a second.
-        ///
-        /// 100 by default, so that a full burst is there again after 10 s, the span over which
-        /// Finagle's budget looks back by default. At most 1,000,000,000.
-        per_second, with_per_second: u32 as Plain = 100, Start,
-            ..=MAX_PER_SECOND, "time is counted in nanoseconds";
-    }
+/// Bound on the idempotent calls that a channel makes once more after their connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReplayLimits {
+    /// Maximum number at once.
+    pub max_burst: u32,
+    /// Number of them that come back in a second.
+    pub per_second: u32,
 }
 
 impl ReplayLimits {
-    /// The default limits.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self::DEFAULTS
-    }
+    /// The bound of a channel. The burst is what one connection has in flight by default
+    /// ([`crate::Limits::max_calls`]): one death of a full connection may replay all of them. A
+    /// full burst is there again after 10 s, the span over which Finagle's budget looks back by
+    /// default.
+    pub const DEFAULT: Self = Self { max_burst: 1024, per_second: 100 };
 
-    /// Checks that the values are in their ranges.
-    ///
-    /// # Errors
-    ///
-    /// Returns the first that is not.
-    pub fn check(&self) -> Result<(), InvalidSetting> {
-        self.check_each()
-    }
+    /// None.
+    pub const OFF: Self = Self { max_burst: 0, per_second: 0 };
 }
 
 /// The remaining replays.
@@ -102,18 +80,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    #[test]
-    fn a_rate_out_of_range_is_named_with_its_range() {
-        let error = ReplayLimits::new().with_per_second(1_000_000_001).check().unwrap_err();
-        let message = "replays.per_second is 1000000001: at most 1000000000, since time is \
-                       counted in nanoseconds";
-        assert_eq!(error.to_string(), message);
-        let none = ReplayLimits::new().with_max_burst(0).with_per_second(0);
-        for limits in [none, ReplayLimits::new(), none.with_per_second(MAX_PER_SECOND)] {
-            assert_eq!(limits.check(), Ok(()));
-        }
-    }
 
     #[test]
     fn a_burst_is_refilled_by_the_second() {

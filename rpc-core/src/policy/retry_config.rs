@@ -1,14 +1,23 @@
 //! The policies of retries and hedging, as a program or a service config sets them.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use tonic::Code;
 
-use crate::settings::{InvalidSetting, check_period, check_timeout, ensure};
+use crate::settings::{
+    InvalidSetting, check, check_period, check_timeout, define_settings, ensure,
+};
 
 /// The most attempts at one call that a policy may ask for, as in gRPC.
 pub const MAX_ATTEMPTS: u32 = 5;
+
+/// The range of attempts at one call.
+pub const ATTEMPTS: RangeInclusive<u32> = 2..=MAX_ATTEMPTS;
+
+/// The reason for it.
+pub const AS_A_LOAD: &str = ": one is no repetition, and more are a load that no server asked for";
 
 /// The codes with their names in gRPC's specification, each at the index that is its number.
 const NAMES: [&str; 17] = [
@@ -247,23 +256,25 @@ impl RetryBudget {
     }
 }
 
-/// A budget by time: a share of the calls of the last seconds may be attempts beside the first
-/// ones, and some more a second in any case.
-#[derive(Debug, Clone, Copy, PartialEq)]
-#[non_exhaustive]
-pub struct RetryRate {
-    /// Maximum attempts for each call under a policy. Default 0.2, Finagle's value; 0 to 10.
-    pub ratio: f32,
-    /// Attempts a second that are always allowed, for channels with few calls. Default 10,
-    /// Finagle's value; at most 1,000,000.
-    pub min_per_second: u32,
-    /// Time for which a call counts. Default 10 s, Finagle's value; 1 s to 60 s.
-    pub period: Duration,
-}
-
-impl Default for RetryRate {
-    fn default() -> Self {
-        Self::new()
+define_settings! {
+    /// Attempts beside the first ones that the calls of a target may have.
+    ///
+    /// A budget by time: a share of the calls of the last seconds, and some more a second in any
+    /// case.
+    RetryRate, RetryRateOverlay, "retry_budget", [const], derive(Copy, PartialEq) {
+        /// For each call under a policy.
+        ///
+        /// 0.2 by default, Finagle's value; from 0 to 10.
+        ratio, with_ratio: f32 as Plain = 0.2, Live, 0.0..=10.0, "";
+        /// In a second in any case.
+        ///
+        /// It is for channels with few calls. 10 by default, Finagle's value; at most 1,000,000.
+        min_per_second, with_min_per_second: u32 as Plain = 10, Live, ..=1_000_000, "";
+        /// Time for which a call counts.
+        ///
+        /// 10 s by default, Finagle's value; from 1 s to 60 s.
+        period, with_period: Duration as Plain = Duration::from_secs(10), CodeOnly,
+            Duration::from_secs(1)..=Duration::from_secs(60), "";
     }
 }
 
@@ -271,28 +282,7 @@ impl RetryRate {
     /// The default budget.
     #[must_use]
     pub const fn new() -> Self {
-        Self { ratio: 0.2, min_per_second: 10, period: Duration::from_secs(10) }
-    }
-
-    /// Sets [`ratio`](Self::ratio).
-    #[must_use]
-    pub const fn with_ratio(mut self, ratio: f32) -> Self {
-        self.ratio = ratio;
-        self
-    }
-
-    /// Sets [`min_per_second`](Self::min_per_second).
-    #[must_use]
-    pub const fn with_min_per_second(mut self, count: u32) -> Self {
-        self.min_per_second = count;
-        self
-    }
-
-    /// Sets [`period`](Self::period).
-    #[must_use]
-    pub const fn with_period(mut self, period: Duration) -> Self {
-        self.period = period;
-        self
+        Self::DEFAULTS
     }
 
     /// Checks that the values are in their ranges.
@@ -301,25 +291,7 @@ impl RetryRate {
     ///
     /// The first that is not.
     pub fn check(&self) -> Result<(), InvalidSetting> {
-        let seconds = Duration::from_secs;
-        ensure(
-            (0.0..=10.0).contains(&self.ratio),
-            "retry_budget.ratio",
-            self.ratio,
-            "from 0 to 10",
-        )?;
-        ensure(
-            self.min_per_second <= 1_000_000,
-            "retry_budget.min_per_second",
-            self.min_per_second,
-            "at most 1000000",
-        )?;
-        ensure(
-            (seconds(1)..=seconds(60)).contains(&self.period),
-            "retry_budget.period",
-            self.period,
-            "from 1 s to 60 s",
-        )
+        self.check_each()
     }
 }
 
@@ -413,8 +385,7 @@ impl fmt::Debug for Codes {
 }
 
 fn check_attempts(name: &'static str, count: u32) -> Result<(), InvalidSetting> {
-    let rule = "from 2 to 5: one is no repetition, and more are a load that no server asked for";
-    ensure((2..=MAX_ATTEMPTS).contains(&count), name, count, rule)
+    check(name, &count, ATTEMPTS, AS_A_LOAD)
 }
 
 /// The code of a name such as `UNAVAILABLE`, in capitals or not.

@@ -141,7 +141,7 @@ impl MethodCompression {
 define_overlay! {
     /// What applies to a method of the server, "/shop.Catalog/Get", or to all of a service,
     /// "shop.Catalog". It is an error to name one that the server does not have.
-    pub MethodOverlay {
+    pub MethodOverlay of MethodCompression {
         /// From which length on responses are compressed, where the client accepts it; "off" is
         /// never. Unless it is set, the server's `compression.min_len` says.
         compress_from: Option<u64> as SizeOrOff = "\"off\"", Live, 1.., SERVED;
@@ -166,11 +166,11 @@ impl Settings for MethodCompression {
 
     const DEFAULTS: Self = Self { services: BTreeMap::new(), methods: BTreeMap::new() };
 
-    fn resolve(overlay: &MethodCompressionOverlay) -> Self {
+    fn over(overlay: &MethodCompressionOverlay, defaults: &Self) -> Self {
         let set = |(name, table): (&String, &MethodOverlay)| {
             Some((name.clone(), compressed_from(table.compress_from?)))
         };
-        overlay.0.iter().filter_map(set).fold(Self::new(), |all, (name, bytes)| {
+        overlay.0.iter().filter_map(set).fold(defaults.clone(), |all, (name, bytes)| {
             match name.contains('/') {
                 true => all.with_method(name, bytes),
                 false => all.with_service(name, bytes),

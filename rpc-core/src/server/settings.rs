@@ -170,9 +170,7 @@ macro_rules! server_settings {
             $crate::overlays::MethodCompressionOverlay, Live,
             "methods.\"/shop.Catalog/Get\"";
         /// Pings that find clients that are gone; on by default.
-        ///
-        /// `None` leaves that to the operating system, which may take hours.
-        keepalive: Option<$crate::Keepalive>, $crate::overlays::OptionalKeepalive, Live;
+        keepalive: $crate::Keepalive, $crate::overlays::KeepaliveOverlay, Live;
     }
     } };
 }

@@ -1,4 +1,4 @@
-//! Tables that consist of others: several by name, and two that are one in the file.
+//! Tables by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,56 +58,16 @@ impl<T: Table> Table for Named<T> {
         }
     }
 
-    fn each_key(&self, path: &mut Vec<String>, visit: &mut dyn FnMut(&[String])) {
+    fn each_key(&self, path: &mut Vec<String>, visit: &mut dyn FnMut(&[String], Option<String>)) {
         for (name, table) in &self.0 {
             path.push(name.clone());
             table.each_key(path, visit);
             path.pop();
         }
     }
-}
 
-/// Two tables that are one in the file.
-#[derive(Debug, Clone, Default)]
-pub struct Joined<A, B>(pub A, pub B);
-
-impl<A: Table, B: Table> Slots for Joined<A, B> {
-    fn names(&self) -> Vec<&'static str> {
-        Self::describe().names()
-    }
-
-    fn slot(&mut self, name: &str) -> Option<Slot<'_>> {
-        let Self(first, second) = self;
-        first.slot(name).or_else(|| second.slot(name))
-    }
-}
-
-impl<A: Table, B: Table> Table for Joined<A, B> {
-    fn or(self, defaults: &Self) -> Self {
-        Self(self.0.or(&defaults.0), self.1.or(&defaults.1))
-    }
-
-    fn describe() -> Description {
-        let (mut all, second) = (A::describe(), B::describe());
-        all.keys.extend(second.keys);
-        all.groups.extend(second.groups);
-        all
-    }
-
-    fn each_change(
-        &self,
-        new: &Self,
-        effect: Effect,
-        path: &mut Vec<String>,
-        visit: &mut dyn FnMut(&[String], Effect),
-    ) {
-        self.0.each_change(&new.0, effect, path, visit);
-        self.1.each_change(&new.1, effect, path, visit);
-    }
-
-    fn each_key(&self, path: &mut Vec<String>, visit: &mut dyn FnMut(&[String])) {
-        self.0.each_key(path, visit);
-        self.1.each_key(path, visit);
+    fn written(&self, _: &str) -> Option<String> {
+        None
     }
 }
 
@@ -117,7 +77,7 @@ mod tests {
 
     crate::define_overlay! {
         /// A table.
-        Inner {
+        Inner of Inner {
             /// A number.
             number: u8 as Plain = "1", Live, .., "";
         } tables {}

@@ -15,6 +15,8 @@
 ///         has_rules: bool = true;
 ///     } flat {
 ///         base: Others, OthersOverlay;
+///     } gone {
+///         enabled: "`max_calls = 0` switches it off";
 ///     }
 /// }
 /// ```
@@ -25,12 +27,15 @@
 /// [`Format`](crate::settings::format::Format), the default (with `=> "3"` an example if a file
 /// cannot say the default), an [`Effect`](crate::settings::Effect), a range and its reason. Groups
 /// are [`Settings`](crate::settings::Settings) of their own, with their heading in the reference if
-/// it is not their name. Private fields have no setter and no key. A flat field has settings whose
-/// keys stand in the same table: before its own keys, and with their tables after its own.
+/// it is not their name. A group may have defaults of its own where its type serves several,
+/// `path_backoff: Backoff = Backoff::PATH, ..`; errors name its keys by the group then. Private
+/// fields have no setter and no key. A flat field has settings whose keys stand in the same table,
+/// behind its own. Keys that are gone fail in a file, with the text that says what is in their
+/// place; so do keys that are `CodeOnly`, with the name of their field.
 ///
 /// `DEFAULTS` has the defaults, and `check_each` checks every range. The type's `check`, which is
-/// written by hand, adds the rules for several keys together. The overlay's `settings` lays it over
-/// the defaults.
+/// written by hand, adds the rules for several keys together. `Settings::resolve` lays an overlay
+/// over the defaults.
 ///
 /// # Lists for several macros
 ///
@@ -67,8 +72,8 @@ macro_rules! define_settings {
         } $(groups {
             $(
                 $(#[doc = $group_doc:literal])*
-                $group:ident $(, $group_setter:ident)?: $inner:ty, $inner_overlay:ty, $within:ident
-                    $(, $heading:literal)?;
+                $group:ident $(, $group_setter:ident)?: $inner:ty $(= $group_default:expr)?,
+                    $inner_overlay:ty, $within:ident $(, $heading:literal)?;
             )*
         })? $(private {
             $(
@@ -78,6 +83,8 @@ macro_rules! define_settings {
         })? $(flat {
             $(#[doc = $flat_doc:literal])*
             $flat:ident: $flat_type:ty, $flat_overlay:ty;
+        })? $(gone {
+            $($gone:ident: $instead:literal;)*
         })?
     ) => {
         $(#[doc = $about])*
@@ -107,7 +114,9 @@ macro_rules! define_settings {
             #[doc(hidden)]
             pub const DEFAULTS: Self = Self {
                 $($key: $default,)*
-                $($($group: <$inner as $crate::settings::Settings>::DEFAULTS,)*)?
+                $($(
+                    $group: $crate::define_settings!(@default [$inner] $($group_default)?),
+                )*)?
                 $($($hidden: $hidden_default,)*)?
                 $($flat: <$flat_type as $crate::settings::Settings>::DEFAULTS,)?
             };
@@ -125,7 +134,12 @@ macro_rules! define_settings {
                         $reason,
                     )?;
                 )*
-                $($($crate::settings::Settings::check_all(&self.$group)?;)*)?
+                $($(
+                    $crate::define_settings!(
+                        @checked $group $($group_default)?;
+                        $crate::settings::Settings::check_all(&self.$group)
+                    )?;
+                )*)?
                 $($crate::settings::Settings::check_all(&self.$flat)?;)?
                 Ok(())
             }
@@ -139,7 +153,7 @@ macro_rules! define_settings {
 
         $crate::define_overlay! {
             $(#[doc = $about])*
-            pub $overlay {
+            pub $overlay of $name {
                 $(
                     $(#[doc = $doc])*
                     $key: $type as $format = $crate::settings::table::shown::<
@@ -151,28 +165,16 @@ macro_rules! define_settings {
             } tables {
                 $($(
                     $group: $inner_overlay
-                        = $crate::define_settings!(@heading $group $($heading)?), $within;
+                        = $crate::define_settings!(@heading $group $($heading)?), $within
+                        $(, $group_default)?;
                 )*)?
             } private {
                 $($($hidden: $hidden_type;)*)?
             } $(flat {
                 $flat: $flat_overlay;
+            })? $(gone {
+                $($gone: $instead;)*
             })?
-        }
-
-        impl $overlay {
-            /// Lays what is set over the defaults.
-            #[must_use]
-            pub fn settings(&self) -> $name {
-                $name {
-                    $($key: self.$key.clone().unwrap_or($default),)*
-                    $($(
-                        $group: <$inner as $crate::settings::Settings>::resolve(&self.$group),
-                    )*)?
-                    $($($hidden: self.$hidden.clone().unwrap_or($hidden_default),)*)?
-                    $($flat: <$flat_type as $crate::settings::Settings>::resolve(&self.$flat),)?
-                }
-            }
         }
 
         impl From<$name> for $overlay {
@@ -193,8 +195,20 @@ macro_rules! define_settings {
 
             const DEFAULTS: Self = <$name>::DEFAULTS;
 
-            fn resolve(overlay: &$overlay) -> Self {
-                overlay.settings()
+            fn over(overlay: &$overlay, defaults: &Self) -> Self {
+                Self {
+                    $($key: overlay.$key.as_ref().unwrap_or(&defaults.$key).clone(),)*
+                    $($(
+                        $group: $crate::settings::Settings::over(
+                            &overlay.$group,
+                            &defaults.$group,
+                        ),
+                    )*)?
+                    $($(
+                        $hidden: overlay.$hidden.as_ref().unwrap_or(&defaults.$hidden).clone(),
+                    )*)?
+                    $($flat: $crate::settings::Settings::over(&overlay.$flat, &defaults.$flat),)?
+                }
             }
 
             fn check_all(&self) -> Result<(), $crate::settings::InvalidSetting> {
@@ -203,7 +217,10 @@ macro_rules! define_settings {
 
             fn faults(&self) -> Vec<$crate::settings::InvalidSetting> {
                 let parts: &[Vec<$crate::settings::InvalidSetting>] = &[
-                    $($($crate::settings::Settings::faults(&self.$group),)*)?
+                    $($($crate::define_settings!(
+                        @faults $group $($group_default)?;
+                        $crate::settings::Settings::faults(&self.$group)
+                    ),)*)?
                     $($crate::settings::Settings::faults(&self.$flat),)?
                 ];
                 let faults = parts.concat();
@@ -213,6 +230,16 @@ macro_rules! define_settings {
                 self.check_all().err().into_iter().collect()
             }
         }
+    };
+    (@default [$inner:ty]) => { <$inner as $crate::settings::Settings>::DEFAULTS };
+    (@default [$inner:ty] $default:expr) => { $default };
+    (@checked $group:ident; $checked:expr) => { $checked };
+    (@checked $group:ident $default:expr; $checked:expr) => {
+        $checked.map_err(|error| error.in_group(stringify!($group)))
+    };
+    (@faults $group:ident; $faults:expr) => { $faults };
+    (@faults $group:ident $default:expr; $faults:expr) => {
+        $faults.into_iter().map(|error| error.in_group(stringify!($group))).collect()
     };
     (@example) => { None };
     (@example $example:literal) => { Some($example) };
@@ -250,23 +277,26 @@ macro_rules! define_setter {
 /// Declares a table of a settings file: values with a default as a file has it, the
 /// [`Effect`](crate::settings::Effect) of another value, a range and its reason; then tables within
 /// it with their heading in the reference, which is empty for one that is left out there. A table
-/// that is `Start` has no key that is `Live`.
+/// that is `Start` has no key that is `Live`. The name of the type that has the fields in code is
+/// behind `of`.
 #[macro_export]
 macro_rules! define_overlay {
     (
         $(#[doc = $about:literal])*
-        $visible:vis $name:ident {
+        $visible:vis $name:ident of $owner:ident {
             $(
                 $(#[doc = $doc:literal])*
                 $key:ident: $type:ty as $format:ident
                     = $shown:expr, $effect:ident, $range:expr, $reason:expr;
             )*
         } tables {
-            $($table:ident: $inner:ty = $heading:expr, $within:ident;)*
+            $($table:ident: $inner:ty = $heading:expr, $within:ident $(, $table_shown:expr)?;)*
         } $(private {
             $($hidden:ident: $hidden_type:ty;)*
         })? $(flat {
             $flat:ident: $flat_type:ty;
+        })? $(gone {
+            $($gone:ident: $instead:literal;)*
         })?
     ) => {
         $(#[doc = $about])*
@@ -298,7 +328,11 @@ macro_rules! define_overlay {
 
                 match name {
                     $(
-                        stringify!($key) if Effect::$effect != Effect::CodeOnly => {
+                        stringify!($key) if Effect::$effect == Effect::CodeOnly => {
+                            let field = concat!(stringify!($owner), "::", stringify!($key));
+                            Some(Slot::Elsewhere(table::in_code(field)))
+                        }
+                        stringify!($key) => {
                             let slot = &mut self.$key;
                             Some(Slot::Value(Box::new(move |raw, units| {
                                 let value = table::read::<format::$format, $type>(
@@ -312,6 +346,7 @@ macro_rules! define_overlay {
                         }
                     )*
                     $(stringify!($table) => Some(Slot::Table(&mut self.$table)),)*
+                    $($(stringify!($gone) => Some(Slot::Elsewhere(table::gone($instead))),)*)?
                     _ => {
                         $(if true {
                             return self.$flat.slot(name);
@@ -339,20 +374,31 @@ macro_rules! define_overlay {
                 let mut keys: Vec<Key> = vec![
                     $(
                         Key {
-                            name: stringify!($key),
+                            name: match Effect::$effect {
+                                Effect::CodeOnly => {
+                                    concat!(stringify!($owner), "::", stringify!($key))
+                                }
+                                _ => stringify!($key),
+                            },
                             docs: &[$($doc),*],
-                            shown: $shown.to_owned(),
+                            shown: $shown.into(),
+                            range: $crate::settings::table::range::<
+                                $crate::settings::format::$format,
+                                $type,
+                            >($range, $reason),
                             effect: Effect::$effect,
                         },
                     )*
                 ];
-                keys.retain(|key| key.effect != Effect::CodeOnly);
+                let mut in_code: Vec<Key> = Vec::new();
+                in_code.extend(keys.extract_if(.., |key| key.effect == Effect::CodeOnly));
                 let mut groups: Vec<Group> = vec![
                     $(
                         Group {
                             name: stringify!($table),
                             heading: $heading,
-                            table: <$inner as $crate::settings::Table>::describe(),
+                            table: <$inner as $crate::settings::Table>::describe()
+                                $(.showing(&<$inner>::from($table_shown)))?,
                             effect: Effect::$within,
                         },
                     )*
@@ -360,10 +406,11 @@ macro_rules! define_overlay {
                 let _ = &mut groups;
                 $(
                     let flat = <$flat_type as $crate::settings::Table>::describe();
-                    keys.splice(0..0, flat.keys);
+                    keys.extend(flat.keys);
+                    in_code.extend(flat.in_code);
                     groups.extend(flat.groups);
                 )?
-                Description { docs: &[$($about),*], keys, groups }
+                Description { docs: &[$($about),*], keys, in_code, groups }
             }
 
             fn each_change(
@@ -376,15 +423,6 @@ macro_rules! define_overlay {
                 use $crate::settings::Effect;
 
                 let _ = (new, effect, &path, &visit);
-                $(
-                    $crate::settings::Table::each_change(
-                        &self.$flat,
-                        &new.$flat,
-                        effect,
-                        path,
-                        visit,
-                    );
-                )?
                 $(
                     if self.$key != new.$key {
                         path.push(stringify!($key).to_owned());
@@ -404,24 +442,58 @@ macro_rules! define_overlay {
                     );
                     path.pop();
                 )*
+                $(
+                    $crate::settings::Table::each_change(
+                        &self.$flat,
+                        &new.$flat,
+                        effect,
+                        path,
+                        visit,
+                    );
+                )?
             }
 
-            fn each_key(&self, path: &mut Vec<String>, visit: &mut dyn FnMut(&[String])) {
-                use $crate::settings::Effect;
-
-                $($crate::settings::Table::each_key(&self.$flat, path, visit);)?
+            fn each_key(
+                &self,
+                path: &mut Vec<String>,
+                visit: &mut dyn FnMut(&[String], Option<String>),
+            ) {
                 $(
-                    if Effect::$effect != Effect::CodeOnly {
-                        path.push(stringify!($key).to_owned());
-                        visit(path);
-                        path.pop();
-                    }
+                    let field = concat!(stringify!($owner), "::", stringify!($key));
+                    let is_in_code =
+                        $crate::settings::Effect::$effect == $crate::settings::Effect::CodeOnly;
+                    path.push(stringify!($key).to_owned());
+                    visit(path, is_in_code.then(|| $crate::settings::table::in_code(field)));
+                    path.pop();
                 )*
+                $($(
+                    path.push(stringify!($gone).to_owned());
+                    visit(path, Some($crate::settings::table::gone($instead)));
+                    path.pop();
+                )*)?
                 $(
                     path.push(stringify!($table).to_owned());
                     $crate::settings::Table::each_key(&self.$table, path, visit);
                     path.pop();
                 )*
+                $($crate::settings::Table::each_key(&self.$flat, path, visit);)?
+            }
+
+            fn written(&self, name: &str) -> Option<String> {
+                match name {
+                    $(stringify!($key) => {
+                        <
+                            $crate::settings::format::$format as
+                            $crate::settings::format::Format<$type>
+                        >::write(self.$key.as_ref()?)
+                    })*
+                    _ => {
+                        $(if true {
+                            return $crate::settings::Table::written(&self.$flat, name);
+                        })?
+                        None
+                    }
+                }
             }
         }
     };

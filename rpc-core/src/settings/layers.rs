@@ -14,9 +14,15 @@ pub trait Settings: Clone + Debug {
     /// The defaults.
     const DEFAULTS: Self;
 
+    /// Lays what is set over `defaults`.
+    #[must_use]
+    fn over(overlay: &Self::Overlay, defaults: &Self) -> Self;
+
     /// Lays what is set over the defaults.
     #[must_use]
-    fn resolve(overlay: &Self::Overlay) -> Self;
+    fn resolve(overlay: &Self::Overlay) -> Self {
+        Self::over(overlay, &Self::DEFAULTS)
+    }
 
     /// Checks the range of each value, and the rules for several together.
     ///

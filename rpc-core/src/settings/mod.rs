@@ -31,19 +31,19 @@ use std::time::Duration;
 use thiserror::Error;
 
 pub use crate::{builder_setters, define_overlay, define_settings};
-pub use composed::{Joined, Named};
+pub use composed::Named;
 pub use format::{Mismatch, Raw, Units, Value};
 pub use layers::{Layers, Settings};
 pub use range::{Checked, Whole, check};
 #[cfg(unix)]
 pub use small_file::read_small_file;
-pub use table::{Description, Effect, Group, Key, Read, Slot, Slots, Table};
+pub use table::{Description, Effect, Group, Key, Read, Shown, Slot, Slots, Table};
 
 /// A setting with a value that it cannot have.
 #[derive(Clone, PartialEq, Eq, Error)]
 #[error("{name} is {value}: {rule}")]
 pub struct InvalidSetting {
-    name: &'static str,
+    name: Cow<'static, str>,
     value: String,
     rule: Cow<'static, str>,
 }
@@ -59,18 +59,26 @@ impl InvalidSetting {
 
     /// Makes an error like [`new`](Self::new), with a formatted rule.
     fn with_rule(name: &'static str, value: impl Debug, rule: Cow<'static, str>) -> Self {
-        Self { name, value: format!("{value:?}"), rule }
+        Self { name: name.into(), value: format!("{value:?}"), rule }
     }
 
     /// The same error under another name.
     fn with_name(self, name: &'static str) -> Self {
-        Self { name, ..self }
+        Self { name: name.into(), ..self }
+    }
+
+    /// The same error of a key in `group`, whose type names it in another way.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn in_group(self, group: &str) -> Self {
+        let key = self.name.rsplit_once('.').map_or(&*self.name, |(_, key)| key);
+        Self { name: format!("{group}.{key}").into(), ..self }
     }
 
     /// The setting's full name, for example `limits.max_calls`.
     #[must_use]
-    pub fn name(&self) -> &'static str {
-        self.name
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// The value that the setting was given.

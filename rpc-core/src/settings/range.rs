@@ -19,6 +19,9 @@ pub trait Allowed<T: ?Sized> {
         value: &T,
         reason: &impl Reason,
     ) -> Result<(), InvalidSetting>;
+
+    /// The range in words; `None` for one that has none.
+    fn text(&self) -> Option<String>;
 }
 
 /// Checks a value of the setting `name`.
@@ -44,8 +47,9 @@ pub trait Reason {
 
 impl Reason for &str {
     /// A reason that begins with a sign follows the range as it is, and any other after "since".
+    /// An empty one leaves the range alone.
     fn rule(&self, range: &str) -> String {
-        match self.starts_with([',', ';', ':']) {
+        match self.starts_with([',', ';', ':']) || self.is_empty() {
             true => format!("{range}{self}"),
             false => format!("{range}, since {self}"),
         }
@@ -115,6 +119,7 @@ impl Bound for Duration {
         match *self {
             MAX_DURATION => "365 days".to_owned(),
             MAX_DELAY => "a day".to_owned(),
+            other if other.subsec_nanos() == 0 => format!("{} s", other.as_secs()),
             other => format!("{} ms", other.as_millis()),
         }
     }
@@ -123,16 +128,20 @@ impl Bound for Duration {
 fn ensure<T: Debug>(
     is_allowed: bool,
     (name, value): (&'static str, &T),
-    range: impl FnOnce() -> String,
+    range: &impl Allowed<T>,
     reason: &impl Reason,
 ) -> Result<(), InvalidSetting> {
-    let rule = || reason.rule(&range()).into();
+    let rule = || reason.rule(&range.text().unwrap_or_default()).into();
     if is_allowed { Ok(()) } else { Err(InvalidSetting::with_rule(name, value, rule())) }
 }
 
 impl<T: ?Sized> Allowed<T> for RangeFull {
     fn check(&self, _: &'static str, _: &T, _: &impl Reason) -> Result<(), InvalidSetting> {
         Ok(())
+    }
+
+    fn text(&self) -> Option<String> {
+        None
     }
 }
 
@@ -144,7 +153,11 @@ impl<T: Bound> Allowed<T> for RangeFrom<T> {
         reason: &impl Reason,
     ) -> Result<(), InvalidSetting> {
         let is_allowed = self.contains(value) && value.is_finite();
-        ensure(is_allowed, (name, value), || self.start.or_more(), reason)
+        ensure(is_allowed, (name, value), self, reason)
+    }
+
+    fn text(&self) -> Option<String> {
+        Some(self.start.or_more())
     }
 }
 
@@ -155,8 +168,11 @@ impl<T: Bound> Allowed<T> for RangeInclusive<T> {
         value: &T,
         reason: &impl Reason,
     ) -> Result<(), InvalidSetting> {
-        let range = || format!("from {} to {}", self.start().bound(), self.end().bound());
-        ensure(self.contains(value), (name, value), range, reason)
+        ensure(self.contains(value), (name, value), self, reason)
+    }
+
+    fn text(&self) -> Option<String> {
+        Some(format!("from {} to {}", self.start().bound(), self.end().bound()))
     }
 }
 
@@ -167,8 +183,11 @@ impl<T: Bound> Allowed<T> for RangeToInclusive<T> {
         value: &T,
         reason: &impl Reason,
     ) -> Result<(), InvalidSetting> {
-        let range = || format!("at most {}", self.end.bound());
-        ensure(self.contains(value), (name, value), range, reason)
+        ensure(self.contains(value), (name, value), self, reason)
+    }
+
+    fn text(&self) -> Option<String> {
+        Some(format!("at most {}", self.end.bound()))
     }
 }
 
@@ -179,6 +198,10 @@ pub struct Checked<F>(pub F);
 impl<T, F: Fn(&T) -> Result<(), InvalidSetting>> Allowed<T> for Checked<F> {
     fn check(&self, name: &'static str, value: &T, _: &impl Reason) -> Result<(), InvalidSetting> {
         (self.0)(value).map_err(|error| error.with_name(name))
+    }
+
+    fn text(&self) -> Option<String> {
+        None
     }
 }
 

@@ -27,10 +27,10 @@ macro_rules! builder_setters {
         } $(groups {
             $(
                 $(#[doc = $group_doc:literal])*
-                $group:ident $(, $group_setter:ident)?: $inner:ty, $inner_overlay:ty, $within:ident
-                    $(, $heading:literal)?;
+                $group:ident $(, $group_setter:ident)?: $inner:ty $(= $group_default:expr)?,
+                    $inner_overlay:ty, $within:ident $(, $heading:literal)?;
             )*
-        })? $(private { $($hidden:tt)* })? $(flat { $($flat:tt)* })?
+        })? $(private { $($hidden:tt)* })? $(flat { $($flat:tt)* })? $(gone { $($gone:tt)* })?
     ) => {
         $($crate::builder_setter! {
             $format: [$($setter)? $key] $type, $layer $key, [
@@ -49,7 +49,10 @@ macro_rules! builder_setters {
                 #[doc = concat!("Sets `", stringify!($group), "`, with all that it has.")]
                 #[doc = ""]
                 $(#[doc = $group_doc])*
-            ], |value: &$inner| <$inner as $crate::settings::Settings>::check_all(value)
+            ], |value: &$inner| {
+                let checked = <$inner as $crate::settings::Settings>::check_all(value);
+                $crate::define_settings!(@checked $group $($group_default)?; checked)
+            }
         })*)?
     };
 }

@@ -37,6 +37,8 @@ pub enum Slot<'a> {
     Table(&'a mut dyn Slots),
     /// A value that another build reads.
     Ignored,
+    /// No setting of a file: the text says what is in its place.
+    Elsewhere(String),
 }
 
 /// The keys of a table that a file can set.
@@ -73,8 +75,12 @@ pub trait Table: Slots + Default + Clone {
     );
 
     /// Calls `visit` for each key that the table has or could have, with the names of its tables,
-    /// of which the first are in `path`.
-    fn each_key(&self, path: &mut Vec<String>, visit: &mut dyn FnMut(&[String]));
+    /// of which the first are in `path`. Keys that no file sets have the text that says what is in
+    /// their place.
+    fn each_key(&self, path: &mut Vec<String>, visit: &mut dyn FnMut(&[String], Option<String>));
+
+    /// The value of the key of that name as a file has it, if it is set.
+    fn written(&self, name: &str) -> Option<String>;
 }
 
 /// The documentation of a table.
@@ -84,8 +90,25 @@ pub struct Description {
     pub docs: &'static [&'static str],
     /// Its keys.
     pub keys: Vec<Key>,
+    /// The keys that only code sets, by the names of their fields.
+    pub in_code: Vec<Key>,
     /// The tables within.
     pub groups: Vec<Group>,
+}
+
+/// A value of a key as a file has it.
+#[derive(Debug, Clone)]
+pub struct Shown {
+    /// The value.
+    pub text: String,
+    /// True for an example in the place of a default.
+    pub is_example: bool,
+}
+
+impl From<&str> for Shown {
+    fn from(text: &str) -> Self {
+        Self { text: text.to_owned(), is_example: false }
+    }
 }
 
 /// The documentation of a key.
@@ -96,7 +119,9 @@ pub struct Key {
     /// The lines of its documentation.
     pub docs: &'static [&'static str],
     /// Its default as a file has it, or an example where there is none.
-    pub shown: String,
+    pub shown: Shown,
+    /// Its range and the reason for it, if it has one that can be written down.
+    pub range: Option<String>,
     /// The time when another value takes effect.
     pub effect: Effect,
 }
@@ -115,6 +140,18 @@ pub struct Group {
 }
 
 impl Description {
+    /// The same description with the values of `table` in the place of the defaults.
+    #[must_use]
+    pub fn showing(mut self, table: &impl Table) -> Self {
+        for key in self.keys.iter_mut().chain(&mut self.in_code) {
+            let name = key.name.rsplit("::").next().unwrap_or_default();
+            if let Some(written) = table.written(name) {
+                key.shown = (&*written).into();
+            }
+        }
+        self
+    }
+
     /// The names of all keys and tables.
     #[must_use]
     pub fn names(&self) -> Vec<&'static str> {
@@ -146,6 +183,20 @@ pub fn read<F: Format<V>, V>(
     Ok(value)
 }
 
+/// The error of a key that only code sets, in the field of that name.
+#[doc(hidden)]
+#[must_use]
+pub fn in_code(field: &str) -> String {
+    gone(&format!("set in code: `{field}`"))
+}
+
+/// The error of a key that no file sets, with what is in its place.
+#[doc(hidden)]
+#[must_use]
+pub fn gone(instead: &str) -> String {
+    format!("not a setting of the file; {instead}")
+}
+
 /// Checks the range of a value of the format `F`.
 ///
 /// # Errors
@@ -165,8 +216,21 @@ pub fn check<F: Format<V>, V>(
 /// The default of a key as a file has it, or the example where it has none.
 #[doc(hidden)]
 #[must_use]
-pub fn shown<F: Format<V>, V>(default: &V, example: Option<&str>) -> String {
-    F::write(default).or(example.map(str::to_owned)).unwrap_or_default()
+pub fn shown<F: Format<V>, V>(default: &V, example: Option<&str>) -> Shown {
+    let written = F::write(default);
+    let is_example = written.is_none();
+    let text = written.or(example.map(str::to_owned)).unwrap_or_default();
+    Shown { text, is_example }
+}
+
+/// The range of a value of the format `F`, with the reason for it.
+#[doc(hidden)]
+#[allow(clippy::needless_pass_by_value, reason = "ranges and reasons are literals")]
+pub fn range<F: Format<V>, V>(
+    range: impl Allowed<F::Inner>,
+    reason: impl Reason,
+) -> Option<String> {
+    range.text().map(|text| reason.rule(&text))
 }
 
 #[cfg(test)]
@@ -175,7 +239,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::settings::{InvalidSetting, define_settings};
+    use crate::settings::{InvalidSetting, Settings as _, define_settings};
 
     define_settings! {
         /// Inner settings.
@@ -208,6 +272,8 @@ mod tests {
             inner, with_inner: Inner, InnerOverlay, Start;
         } private {
             is_odd: bool = true;
+        } gone {
+            enabled: "`len = 1` switches it off";
         }
     }
 
@@ -244,11 +310,18 @@ mod tests {
         read(&mut file, "len", &Raw::Integer(5)).unwrap();
         read(&mut defaults, "len", &Raw::Integer(6)).unwrap();
         read(&mut defaults.inner, "index", &Raw::Integer(2)).unwrap();
-        let both = file.clone().or(&defaults).settings();
+        let both = Outer::resolve(&file.clone().or(&defaults));
         assert_eq!((both.len, both.inner.index, both.hidden), (5, Some(2), 7));
         let wrong = read(&mut file, "len", &Raw::Integer(0)).unwrap_err();
         assert_eq!(wrong.message, "it is 0: it has to be at least 1, since nothing would fit");
-        assert!(file.slot("hidden").is_none() && file.slot("colour").is_none());
+        assert!(file.slot("colour").is_none());
+        for (name, instead) in [
+            ("hidden", "not a setting of the file; set in code: `Outer::hidden`"),
+            ("enabled", "not a setting of the file; `len = 1` switches it off"),
+        ] {
+            let Some(Slot::Elsewhere(text)) = file.slot(name) else { panic!("{name} is a key") };
+            assert_eq!(text, instead);
+        }
         assert!(matches!(file.slot("inner"), Some(Slot::Table(_))));
 
         let mut changes = Vec::new();
@@ -264,14 +337,21 @@ mod tests {
         let all = OuterOverlay::describe();
         assert_eq!(all.names(), ["len", "inner"]);
         assert_eq!(
-            (all.keys[0].shown.as_str(), all.docs),
+            (all.keys[0].shown.text.as_str(), all.docs),
             ("\"4 MiB\"", &[" Outer settings."][..])
         );
+        let range = "at least 1, since nothing would fit";
+        assert_eq!(all.keys[0].range.as_deref(), Some(range));
+        assert_eq!(all.in_code[0].name, "Outer::hidden");
         let inner = &all.groups[0].table;
-        let shown: Vec<_> = inner.keys.iter().map(|key| key.shown.as_str()).collect();
+        let shown: Vec<_> = inner.keys.iter().map(|key| key.shown.text.as_str()).collect();
         assert_eq!(shown, ["\"1s\"", "3"]);
         let mut keys = Vec::new();
-        OuterOverlay::default().each_key(&mut Vec::new(), &mut |path| keys.push(path.join(".")));
-        assert_eq!(keys, ["len", "inner.delay", "inner.index"]);
+        OuterOverlay::default().each_key(&mut Vec::new(), &mut |path, elsewhere| {
+            keys.push((path.join("."), elsewhere.is_none()));
+        });
+        let expected = ["len", "hidden", "enabled", "inner.delay", "inner.index"];
+        let is_of_file = |key| !["hidden", "enabled"].contains(&key);
+        assert_eq!(keys, expected.map(|key| (key.to_owned(), is_of_file(key))));
     }
 }

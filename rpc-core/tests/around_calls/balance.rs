@@ -133,7 +133,7 @@ async fn layers_of_one_channel_do_not_make_its_calls_wait() {
     for _ in 0..3 {
         let status = stub.double(4).await.unwrap_err();
         assert_eq!(status.code(), Code::Unavailable, "{status}");
-        assert!(NotExecuted::is_said_by(&status));
+        assert!(NotExecuted::matches(&status));
     }
     let rules = CallRules { wait_for_ready: true, ..CallRules::DEFAULT };
     let patient = NumbersStub(dead.with_rules(rules).layer(layers()));

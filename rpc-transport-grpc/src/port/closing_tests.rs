@@ -169,7 +169,8 @@ impl Rig {
         let (ours, theirs) = duplex(1 << 20);
         let (shutdown, shut_down) = oneshot::channel();
         let mut settings = ServerSettings::default();
-        (settings.keepalive, settings.progress_timeout) = (None, None);
+        settings.keepalive = rpc_core::Keepalive::off();
+        settings.progress_timeout = None;
         (settings.drain_timeout, settings.handshake_timeout) = (HOUR, HOUR);
         let server = ServerParts::default().add_service(Echo).build(settings);
         let serving = tokio::spawn(async move {

@@ -132,7 +132,7 @@ impl EncodedCalls for GrpcConnection {
             // One that this side made up does not.
             let is_answered = match &reply {
                 Ok(_) => true,
-                Err(status) => !NotExecuted::is_said_by(status) && self.is_open(),
+                Err(status) => !NotExecuted::matches(status) && self.is_open(),
             };
             if is_answered {
                 self.answered_count.fetch_add(1, Ordering::Relaxed);

@@ -11,7 +11,7 @@ use rpc_core::Limits;
 use rpc_core::client::{
     ClientConfig, Connect, Connecting, Connection as _, Established, OpenStream,
 };
-use rpc_core::connect::{Bootstrap, ConnectError, Wanted, handshake_failed};
+use rpc_core::connect::{Bootstrap, ConnectError, ConnectFault, Wanted, handshake_failed};
 use rpc_core::wire::Spoken;
 
 use super::connection::{GrpcConnection, Opened};
@@ -63,7 +63,7 @@ impl GrpcConnector {
         let (stream, first) = FirstFrame::new(ReadToEnd::new(stream, Arc::clone(&goodbye)));
         let failed = |reason: io::Error| {
             let address = self.name.to_string();
-            ConnectError::Handshake { address, reason }
+            ConnectError::from(ConnectFault::Handshake { address, reason })
         };
         let handshake = self.builder().handshake(TokioIo::new(stream)).await;
         let (sender, driver) = handshake.map_err(|error| failed(io::Error::other(error)))?;
@@ -93,16 +93,17 @@ impl GrpcConnector {
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder
             .timer(TokioTimer::new())
-            .initial_stream_window_size(limits.max_stream_bytes)
+            .initial_stream_window_size(limits.first_response_bytes())
             .initial_connection_window_size(connection_window(limits))
             .max_concurrent_reset_streams(REMEMBERED_RESETS)
             // h2 counts answers that cross the reset of a cancelled call, and would end a healthy
             // connection once their total reaches the limit.
             .max_local_error_reset_streams(None)
             .max_header_list_size(limits.max_metadata_len.max(HEADERS_LEN_MIN));
-        if let Some(keepalive) = self.pace.keepalive() {
+        let keepalive = self.pace.keepalive();
+        if let Some(interval) = keepalive.interval {
             builder
-                .keep_alive_interval(keepalive.interval)
+                .keep_alive_interval(interval)
                 .keep_alive_timeout(keepalive.timeout)
                 // gRPC servers treat pings on an idle connection as abuse.
                 .keep_alive_while_idle(false);
@@ -123,7 +124,7 @@ const CONNECTION_WINDOW_MAX: u64 = (1 << 31) - 1;
 /// connection may have. A narrower window could be used up by unread responses, which would stall
 /// every other call.
 fn connection_window(limits: &Limits) -> u32 {
-    let window = u64::from(limits.max_stream_bytes) * u64::from(limits.max_calls);
+    let window = u64::from(limits.first_response_bytes()) * u64::from(limits.max_calls);
     let window = window.clamp(CONNECTION_WINDOW_MIN, CONNECTION_WINDOW_MAX);
     u32::try_from(window).unwrap_or(u32::MAX >> 1)
 }
@@ -204,7 +205,10 @@ impl Connect for GrpcConnector {
             // up.
             let opened = tokio::time::timeout(timeout, connecting).await;
             opened.unwrap_or_else(|_| {
-                Err(ConnectError::TimedOut { address: self.name.to_string(), timeout })
+                Err(ConnectError::from(ConnectFault::TimedOut {
+                    address: self.name.to_string(),
+                    timeout,
+                }))
             })
         })
     }
@@ -240,8 +244,8 @@ mod tests {
     async fn an_attempt_that_times_out_closes_its_socket() {
         let (listener, connector) = silent(Duration::from_millis(50)).await;
         let failed = connector.connect(Wanted::Bootstrap("broken".into())).await.unwrap_err();
-        let ConnectError::TimedOut { timeout, .. } = failed else { panic!("{failed}") };
-        assert_eq!(timeout, Duration::from_millis(50));
+        let ConnectFault::TimedOut { timeout, .. } = failed.fault() else { panic!("{failed}") };
+        assert_eq!(*timeout, Duration::from_millis(50));
         closed(listener.accept().await.unwrap().0).await;
     }
 

@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     fn goodbye() -> Arc<Goodbye> {
-        let pace = Arc::new(PingPace::new(Some(Keepalive::default())));
+        let pace = Arc::new(PingPace::new(Keepalive::default()));
         Arc::new(Goodbye::new("grpc://a:1".into(), pace))
     }
 
@@ -303,7 +303,7 @@ mod tests {
             while stream.read(&mut piece).await.unwrap() > 0 {}
             let explained = goodbye.explain(String::new());
             assert!(explained.contains(expected), "{explained}");
-            let is_slower = goodbye.pace.keepalive().unwrap().interval.as_secs() > 300;
+            let is_slower = goodbye.pace.keepalive().interval.unwrap().as_secs() > 300;
             assert_eq!(is_slower, expected.contains("too_many_pings"));
         }
     }

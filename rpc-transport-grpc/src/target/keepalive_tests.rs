@@ -157,7 +157,7 @@ async fn connection_without_calls_is_not_pinged() {
 
 #[tokio::test(start_paused = true)]
 async fn interval_doubles_after_too_many_pings() {
-    let keepalive = Some(Keepalive::new(10 * SECOND, 5 * SECOND));
+    let keepalive = Keepalive::new(10 * SECOND, 5 * SECOND);
     let mut rig = Rig::new(ClientConfig::with_settings(|it| it.keepalive = keepalive));
     for factor in [1, 2, 4] {
         let (connection, began) = (rig.connect().await, Instant::now());

@@ -29,12 +29,12 @@ define_settings! {
         ///
         /// 0 to 7; 7 by default, because one greedy client must not end the others' connections on
         /// a shared queue.
-        rnr_retry, with_rnr_retry: u8 as Plain = 7, Start,
+        rnr_retry, with_rnr_retry: u8 as Plain = 7, CodeOnly,
             0..=7, ", which is what verbs have";
         /// How long a sender waits for a receive: 12 is 0.64 ms.
         ///
         /// 1 to 31, as verbs numbers it; 12 by default. 0 is refused: it means 655 ms.
-        rnr_timer, with_rnr_timer: u8 as Plain = 12, Start, 1..=31, "0 is the longest";
+        rnr_timer, with_rnr_timer: u8 as Plain = 12, CodeOnly, 1..=31, "0 is the longest";
     }
 }
 

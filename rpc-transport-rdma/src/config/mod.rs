@@ -45,10 +45,10 @@ define_settings! {
         port_choice, with_port_choice: PortChoice as Plain = PortChoice::Address, Start, .., "";
         /// The index in a port's GID table. By default the first entry that serves.
         ///
-        /// That is the first that has the connection's local address, or, with
-        /// [`PortChoice::Nearest`], the first that a peer can be given. The GID at the index has to
-        /// serve all the same. `show_gids` and `/sys/class/infiniband/*/ports/*/gids` have the
-        /// table.
+        /// An entry serves that has the connection's local address. Of several it is the one of
+        /// the network interface that leads to the peer. With [`PortChoice::Nearest`] it is the
+        /// first that a peer can be given. The GID at the index has to serve all the same.
+        /// `show_gids` and `/sys/class/infiniband/*/ports/*/gids` have the table.
         gid_index, with_gid_index: Option<u8> as Optional = None => "3", Start, .., "";
         /// The reach of the keys that peers get: "window", "region", or "auto".
         ///
@@ -56,14 +56,15 @@ define_settings! {
         rkey_scope, with_rkey_scope: RkeyScope as Plain = RkeyScope::Auto, Start, .., "";
         /// Tasks and completion queues for each device.
         ///
-        /// 1 by default: the memory of one lane stays below Debian's default limit, see
+        /// 1 by default: lanes share the memory that the process may lock, see
         /// [`receive_slots`](Self::receive_slots). Each lane has a task of its own, so more serve
         /// more processors; a new connection goes to the lane that has the fewest. At least 1.
         lanes, with_lanes: u16 as Plain = 1, Start, 1.., "connections are on lanes";
         /// Receive slots that all connections of a lane share.
         ///
-        /// 1,024 by default. With slots of 4,352 bytes that is 4.3 MiB, which together with the
-        /// send slots stays below Debian's default limit of 8 MiB of locked memory. At least 3.
+        /// 1,024 by default. With slots of 4,352 bytes that is 4.3 MiB. On hardware the queues
+        /// count as locked memory, too: under a low `RLIMIT_MEMLOCK` a lane gets fewer slots, and
+        /// fewer and smaller connections. The book's `rdma.md` has the sums. At least 3.
         receive_slots, with_receive_slots: u16 as Plain = 1024, Start,
             MIN_RECEIVE_SLOTS.., "a connection takes as many";
         /// The length of a slot; a longer frame is read by RDMA READ.
@@ -75,7 +76,7 @@ define_settings! {
         /// Send slots that all connections of a lane share.
         ///
         /// 256 by default, 1.1 MiB. At least 1.
-        send_slots, with_send_slots: u32 as Plain = 256, Start,
+        send_slots, with_send_slots: u32 as Plain = 256, CodeOnly,
             1.., "every message is sent from a slot";
         /// Messages that one connection may have on their way here.
         ///
@@ -83,12 +84,12 @@ define_settings! {
         /// when others do: with the default of 1,024 slots, up to 18 busy ones have 32 each, and 64
         /// have 9. Each takes two more for control messages, so that 256 idle ones leave 256 slots.
         /// From 1 to 65,535.
-        max_credits, with_max_credits: u32 as Plain = 32, Start,
+        max_credits, with_max_credits: u32 as Plain = 32, CodeOnly,
             1..=MAX_CREDITS, ": nothing is sent without a credit, and each is a slot";
         /// Requests in flight on one queue pair.
         ///
         /// 96 by default, three windows. At least 1.
-        send_depth, with_send_depth: u32 as Plain = 96, Start,
+        send_depth, with_send_depth: u32 as Plain = 96, CodeOnly,
             1.., "every message is a request";
         /// Connections of one lane.
         ///
@@ -116,11 +117,11 @@ define_settings! {
         ///
         /// 512 KiB by default, a sixteenth of `max_read_bytes`. A peer alone has eight outstanding
         /// then, and four beside one that answers nothing. At least 1.
-        max_read_len, with_max_read_len: u32 as Size = 512 << 10, Start, 1.., NO_READS;
+        max_read_len, with_max_read_len: u32 as Size = 512 << 10, CodeOnly, 1.., NO_READS;
         /// READs outstanding on one connection.
         ///
         /// At most 16 by default. The peer may allow fewer. At least 1.
-        max_reads, with_max_reads: u8 as Plain = 16, Start, 1.., NO_READS;
+        max_reads, with_max_reads: u8 as Plain = 16, CodeOnly, 1.., NO_READS;
         /// Queue pairs of a connection that carry READs alone.
         ///
         /// 2 by default, beside the one for messages; at most 8, and the peer may have fewer. Small
@@ -128,7 +129,7 @@ define_settings! {
         /// serve several READs at once. Each takes memory of the device, and the `max_reads` are
         /// spread over them. With 0, and where [windows](RkeyScope::Window) are used, READs go with
         /// the messages.
-        read_queue_pairs, with_read_queue_pairs: u8 as Plain = 2, Start,
+        read_queue_pairs, with_read_queue_pairs: u8 as Plain = 2, CodeOnly,
             ..=MAX_READ_QUEUE_PAIRS, ", which is what peers accept";
         /// Use devices whose READs may complete short: Soft-RoCE devices on
         /// kernels other than 6.1.
@@ -154,14 +155,14 @@ define_settings! {
         /// way; a frame waits when others use the budget, or all that the process may pin
         /// (`RLIMIT_MEMLOCK`). After that its call ends with `RESOURCE_EXHAUSTED`, and before that
         /// at its deadline. Zero does not wait; at most 365 days.
-        memory_timeout, with_memory_timeout: Duration as Plain = Duration::from_secs(30), Start,
+        memory_timeout, with_memory_timeout: Duration as Plain = Duration::from_secs(30), CodeOnly,
             ..=MAX_DURATION, COMPUTED;
         /// The time that the program may hold a large frame before a warning in the log.
         ///
         /// 60 s by default, and one warning a frame. Its memory is missing from `max_sink_bytes`
         /// until it is dropped. From 1 ms to 365 days.
         lease_warn_after, with_lease_warn_after: Duration as Plain = Duration::from_secs(60),
-            Start, MIN_TIMEOUT..=MAX_DURATION, NO_TIME;
+            CodeOnly, MIN_TIMEOUT..=MAX_DURATION, NO_TIME;
         /// The longest time of a READ.
         ///
         /// It begins when the READ is the next to be answered on its queue pair. 10 s by default,
@@ -186,12 +187,12 @@ define_settings! {
         /// second; longer means that it does not run. Then its key is revoked if a window guards
         /// the memory; else the connection ends, because that alone takes the memory back. From
         /// 1 ms to 365 days.
-        cancel_timeout, with_cancel_timeout: Duration as Plain = Duration::from_secs(5), Start,
+        cancel_timeout, with_cancel_timeout: Duration as Plain = Duration::from_secs(5), CodeOnly,
             MIN_TIMEOUT..=MAX_DURATION, NO_TIME;
         /// The longest time that a closing connection may take to finish its work.
         ///
         /// 5 s by default. Zero closes at once; at most 365 days.
-        close_timeout, with_close_timeout: Duration as Plain = Duration::from_secs(5), Start,
+        close_timeout, with_close_timeout: Duration as Plain = Duration::from_secs(5), CodeOnly,
             ..=MAX_DURATION, COMPUTED;
         /// The time to poll after the last completion before sleeping.
         ///

@@ -113,6 +113,7 @@ fn quirks_of(vendor: u32, release: Option<&str>) -> Quirks {
     Quirks {
         read_defect: soft_roce_defect(release),
         window_defect: Some(SOFT_ROCE_WINDOWS),
+        queues_are_locked: false,
         receive_drain: soft_roce(release).map_or(ReceiveDrain::LEAKY, |row| row.drain),
         ..Quirks::NONE
     }

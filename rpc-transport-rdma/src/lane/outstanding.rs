@@ -3,7 +3,8 @@
 //! A large frame is read into registered memory, which the message that was decoded from it aliases
 //! until the last `Bytes` of it is dropped. An application that caches such a `Bytes` keeps a
 //! buffer from the next frame, and finds out when there are none left. So a buffer that is
-//! outstanding for longer than `rdma.lease_warn_after` is logged once, with its length and age.
+//! outstanding for longer than `RdmaConfig::lease_warn_after` is logged once, with its length and
+//! age.
 //!
 //! One task watches all outstanding buffers of a worker. It exists while there are any that have
 //! not been logged, and sleeps until the oldest is due; a buffer that comes and goes wakes no task.
@@ -97,7 +98,7 @@ impl OutstandingBuffers {
                 of_process,
                 WARN,
                 "received memory is still held by the application: copy what is kept for long, or \
-                 raise rdma.max_sink_bytes (rdma.lease_warn_after)",
+                 raise rdma.max_sink_bytes (RdmaConfig::lease_warn_after)",
                 device = self.device,
                 len,
                 ?age

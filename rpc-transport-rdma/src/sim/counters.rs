@@ -62,6 +62,8 @@ pub struct SimCensus {
     pub regions: usize,
     /// Bytes of registered regions.
     pub registered_bytes: u64,
+    /// Bytes that are locked: of registered regions, and of queues that count.
+    pub locked_bytes: u64,
     /// Memory windows.
     pub windows: usize,
     /// Memory windows that are bound.

@@ -11,7 +11,7 @@ use rpc_core::client::{
 };
 #[cfg(feature = "tls")]
 use rpc_core::connect::Alpn;
-use rpc_core::connect::{Bootstrap, ConnectError, Wanted};
+use rpc_core::connect::{Bootstrap, ConnectError, ConnectFault, Wanted};
 use rpc_core::server::Listen;
 use rpc_core::transport::Addresses;
 #[cfg(target_os = "linux")]
@@ -256,8 +256,9 @@ impl OpenStream for TcpConnector {
     }
 
     fn connect_by<'a>(&'a self, server: &'a str, handshake: &'a Handshake<'a>) -> Connecting<'a> {
-        let unreachable =
-            move |reason| ConnectError::Unreachable { address: server.to_owned(), reason };
+        let unreachable = move |reason| {
+            ConnectError::from(ConnectFault::Unreachable { address: server.to_owned(), reason })
+        };
         Box::pin(async move {
             // Tells a timeout of the handshake from one before any address accepted. The two call
             // for different remedies.
@@ -280,7 +281,7 @@ impl OpenStream for TcpConnector {
             connected.unwrap_or_else(|_| {
                 let address = server.to_owned();
                 Err(match is_open.load(Ordering::Relaxed) {
-                    true => ConnectError::TimedOut { address, timeout },
+                    true => ConnectError::from(ConnectFault::TimedOut { address, timeout }),
                     false => unreachable(io::ErrorKind::TimedOut.into()),
                 })
             })

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use rpc_core::client::{self, ClientConfig, Connect, Established, OpenStream};
-use rpc_core::connect::{Bootstrap, ConnectError, Wanted};
+use rpc_core::connect::{Bootstrap, ConnectError, ConnectFault, Wanted};
 use rpc_core::server::Listen;
 use rpc_core::transport::Addresses;
 use socket2::SockRef;
@@ -168,7 +168,7 @@ impl Connect for UnixConnector {
         Box::pin(async move {
             let unreachable = |reason| {
                 let address = self.address().to_string();
-                ConnectError::Unreachable { address, reason }
+                ConnectError::from(ConnectFault::Unreachable { address, reason })
             };
             let bootstrap = self.open_stream().await.map_err(unreachable)?;
             client::connect(bootstrap, &self.address(), &self.config, wanted).await

@@ -410,7 +410,7 @@ async fn a_channel_to_grpc_connects_again() {
     within(running.serving).await.unwrap();
     let status = within(stub.empty_call(Empty {})).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
-    assert!(farcall::NotExecuted::is_said_by(&status), "{status}");
+    assert!(farcall::NotExecuted::matches(&status), "{status}");
     let (service, _seen) = Waiting::new();
     let builder = Server::builder().add_service(TestServiceService::new(service));
     let listener = builder.bind(format!("tcp://{}", running.authority)).await.unwrap();

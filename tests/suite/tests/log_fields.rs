@@ -214,8 +214,8 @@ async fn attack_client() -> Result<(), Failure> {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?.to_string();
         let connector = TcpConnector::new(address, ClientConfig::default());
-        let replays = connector.config().settings.replays;
-        assert!(replays.max_burst > 0, "calls that are lost are made once more");
+        let settings = &connector.config().settings;
+        assert!(settings.replay_idempotent, "calls that are lost are made once more");
         let stub = ProbeStub::new(Channel::new(connector).layer(TraceLayer::new()));
         let calls = async {
             let echo = stub.echo(EchoRequest::default()).await;

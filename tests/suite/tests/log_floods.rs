@@ -5,7 +5,7 @@ mod log;
 
 use std::time::Duration;
 
-use farcall::server::ServerBuilder;
+use farcall::ServerBuilder;
 use farcall::{ServeError, Server};
 use farcall_suite::Failure;
 use farcall_suite::raw_peer::{RawPeer, hello_bytes};

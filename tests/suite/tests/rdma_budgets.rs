@@ -8,8 +8,9 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use farcall::rdma::LaneInfo;
 use farcall::sim::SimNetwork;
-use farcall::{Channel, LaneInfo, Rdma, RdmaConfig, Server};
+use farcall::{Channel, Rdma, RdmaConfig, Server};
 use farcall_suite::OneServer as _;
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};

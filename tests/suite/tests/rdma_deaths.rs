@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use farcall::rdma::LaneInfo;
 use farcall::sim::{SimCensus, SimDeviceConfig, SimFaults, SimNetwork};
-use farcall::{LaneInfo, RdmaConfig, Server};
+use farcall::{Keepalive, RdmaConfig, Server};
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::{Probe, payload};
@@ -129,7 +130,7 @@ impl Scene {
         let listener = InprocListener::bind(name.clone()).unwrap();
         let probe = ProbeService::new(Probe::new().0);
         // Pings would be cut as well, and not only what dies.
-        let builder = Server::builder().keepalive(None).upgrade(server.clone());
+        let builder = Server::builder().keepalive(Keepalive::off()).upgrade(server.clone());
         let serving = builder.add_service(probe).build();
         tokio::spawn(serving.serve_incoming(listener));
         Self { network, faults, server, client, name }
@@ -137,7 +138,7 @@ impl Scene {
 
     fn channel(&self) -> ProbeStub {
         let policy = UpgradePolicy::Require(self.client.clone());
-        let config = ClientConfig::with_settings(|it| it.keepalive = None);
+        let config = ClientConfig::with_settings(|it| it.keepalive = Keepalive::off());
         let config = ClientConfig { policy, ..config };
         ProbeStub::new(rpc_core::Channel::new(InprocConnector::new(&self.name, config)).into())
     }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use farcall::RkeyScope;
+use farcall::rdma::RkeyScope;
 use farcall_suite::Path;
 
 fn main() -> ExitCode {

@@ -10,11 +10,12 @@ use std::time::Duration;
 use farcall::client::unary;
 use farcall::codegen::{HandlerFuture, ServerCall};
 use farcall::layer::TraceLayer;
+use farcall::rdma::{AsyncEventKind, CompletionError, DeviceEvent, WorkStatus};
 use farcall::sim::{SimDevice, SimDeviceConfig, SimFaults, SimNetwork};
 use farcall::{
-    AsyncEventKind, Backoff, CallKind, Channel, CloseReason, CompletionError, Detach, DeviceEvent,
-    Idempotency, MayHaveExecuted, MethodDescriptor, Path, Rdma, RdmaConfig, Request, Response,
-    Server, Service, ServiceDescriptor, Status, WorkStatus,
+    Backoff, CallKind, Channel, CloseReason, Detach, Idempotency, MayHaveExecuted,
+    MethodDescriptor, Path, Rdma, RdmaConfig, Request, Response, Server, Service,
+    ServiceDescriptor, Status,
 };
 use farcall_suite::OneServer as _;
 use tokio::task::JoinHandle;
@@ -87,7 +88,7 @@ impl Rig {
     }
 
     fn channel(&self, address: &str) -> Channel {
-        let backoff = Backoff::new().with_initial_delay(Duration::from_millis(10));
+        let backoff = Backoff::PATH.with_initial_delay(Duration::from_millis(10));
         let builder = Channel::builder(address).expect("it is an address").rdma(&self.of_client);
         builder.path_backoff(backoff.with_max_delay(Duration::from_millis(100))).connect_lazy()
     }
@@ -381,7 +382,7 @@ async fn status_of_a_dead_link_has_the_device_error() {
     assert_eq!(ask(&channel).await.ok(), Some(7));
     device.link_down();
     let status = ask(&channel).await.expect_err("the link is down");
-    assert!(MayHaveExecuted::is_said_by(&status), "{status:?}");
+    assert!(MayHaveExecuted::matches(&status), "{status:?}");
     let reason = CloseReason::of(&status).expect("the connection has ended");
     assert!(reason.is_failure(), "{reason}");
     // The event of the port comes first, unless the device has given up the request before.

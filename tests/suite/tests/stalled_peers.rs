@@ -114,7 +114,7 @@ async fn a_server_that_takes_no_requests_is_left() -> Result<(), Failure> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = format!("tcp://{}", listener.local_addr()?);
     let builder = settings().channel(Channel::builder(address)?);
-    let channel = builder.keepalive(None).connect_lazy();
+    let channel = builder.keepalive(farcall::Keepalive::off()).connect_lazy();
     let payload = vec![7; LONG_LEN].into();
     let echo = EchoRequest { payload, ..EchoRequest::default() };
     let stub = ProbeStub::new(channel);

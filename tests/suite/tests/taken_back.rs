@@ -73,7 +73,10 @@ async fn a_large_request_that_is_given_up_while_it_waits_is_not_sent() -> Result
     let limits = Limits::new().with_max_message_len(128 << 20);
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = format!("tcp://{}", listener.local_addr()?).parse()?;
-    let channel = ChannelBuilder::new(address).limits(limits).keepalive(None).connect_lazy();
+    let channel = ChannelBuilder::new(address)
+        .limits(limits)
+        .keepalive(farcall::Keepalive::off())
+        .connect_lazy();
     let stub = ProbeStub::new(channel.clone());
     let blocking = stub.clone();
     let blocking = tokio::spawn(async move { blocking.echo(request(BLOCKING_LEN)).await });

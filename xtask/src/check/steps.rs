@@ -208,7 +208,7 @@ impl Runner {
         left_out.extend(self.other_systems(step)?);
         let oldest = rust::add_oldest();
         if oldest.is_ok() {
-            for packages in [FOR_USERS, BESIDE_FARCALL] {
+            for packages in [FOR_USERS, BESIDE_FARCALL, COMMAND] {
                 let mut command = rust::with_oldest("cargo");
                 command.arg("check").args(packages);
                 println!("{}", command_line(&command));
@@ -347,6 +347,9 @@ const BESIDE_FARCALL: &[&str] = &[
     "--package",
     "farcall-xds",
 ];
+
+/// The command. It has TLS, which needs a C compiler for its target.
+const COMMAND: &[&str] = &["--package", "farcall-cli"];
 
 /// Linux targets that farcall supports, beside x86-64 with glibc. `rpc-codegen` has no code for an
 /// architecture or a C library, so its checks for macOS and Windows cover these too.

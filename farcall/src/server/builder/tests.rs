@@ -12,7 +12,7 @@ fn settings_of_a_builder_can_be_read() {
     let builder = Server::builder()
         .unary_timeout(second)
         .progress_timeout(None)
-        .keepalive(None)
+        .keepalive(crate::Keepalive::off())
         .max_calls(6)
         .max_calls_per_peer(7)
         .max_memory(1 << 20)
@@ -23,7 +23,7 @@ fn settings_of_a_builder_can_be_read() {
     let settings = builder.settings();
     let base = &settings.base;
     assert_eq!((base.unary_timeout, base.progress_timeout), (Some(second), None));
-    assert_eq!((base.keepalive, base.access_log), (None, true));
+    assert_eq!((base.keepalive.interval, base.access_log), (None, true));
     assert_eq!((base.max_calls, base.max_calls_per_peer), (6, Some(7)));
     assert_eq!((base.max_memory, base.methods.is_empty()), (Some(1 << 20), false));
     assert_eq!(settings.socket_owner.as_deref(), Some("root"));

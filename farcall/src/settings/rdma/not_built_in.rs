@@ -48,7 +48,7 @@ impl Table for RdmaTable {
     }
 
     fn describe() -> Description {
-        Description { docs: &[], keys: Vec::new(), groups: Vec::new() }
+        Description { docs: &[], keys: Vec::new(), in_code: Vec::new(), groups: Vec::new() }
     }
 
     fn each_change(
@@ -60,7 +60,11 @@ impl Table for RdmaTable {
     ) {
     }
 
-    fn each_key(&self, _: &mut Vec<String>, _: &mut dyn FnMut(&[String])) {}
+    fn each_key(&self, _: &mut Vec<String>, _: &mut dyn FnMut(&[String], Option<String>)) {}
+
+    fn written(&self, _: &str) -> Option<String> {
+        None
+    }
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::channel::LiveTarget;
 use crate::resolve::{CustomScheme, CustomSchemes};
 use crate::server::settings::ServerOverlay;
 use crate::server::{LiveServer, Origin};
-use crate::settings::error::SettingsError;
+use crate::settings::error::{SettingsError, SettingsFault};
 use crate::settings::loaded::{Built, Loaded};
 use crate::tls::ServerTls;
 use crate::{Address, ChannelBuilder, Server, ServerBuilder};
@@ -176,7 +176,7 @@ impl Shared {
         let mut state = self.state();
         let origin = || state.loaded.places.origin().to_owned();
         let refuse = |reason: &str| {
-            Err(SettingsError::Unwatchable { origin: origin(), reason: reason.to_owned() })
+            Err(SettingsFault::Unwatchable { origin: origin(), reason: reason.to_owned() }.into())
         };
         let Some(path) = &self.path else { return refuse("it is a text and no file") };
         match state.uses {

@@ -58,7 +58,7 @@ impl Servers {
     fn take_again(self, status: &Status) -> bool {
         match self {
             Self::One => NotExecuted::is_retryable(status),
-            Self::Many => status.code() == Code::Unavailable && NotExecuted::is_said_by(status),
+            Self::Many => status.code() == Code::Unavailable && NotExecuted::matches(status),
         }
     }
 }
@@ -118,7 +118,7 @@ impl Attempts {
             }
         } else if self.is_idempotent
             && !self.is_replayed
-            && MayHaveExecuted::is_said_by(&status)
+            && MayHaveExecuted::matches(&status)
             && take_replay()
         {
             (self.is_replayed, self.may_have_executed) = (true, true);
@@ -147,7 +147,7 @@ impl Attempts {
 
     /// Records a failure that does not end the call.
     pub(in crate::client) fn followed(&mut self, status: &Status) {
-        self.may_have_executed |= !NotExecuted::is_said_by(status);
+        self.may_have_executed |= !NotExecuted::matches(status);
     }
 
     /// Returns the status of a call that ends while `others` of its attempts run.
@@ -163,7 +163,7 @@ impl Attempts {
     /// Returns the status of a call that has no more attempts. It stays ambiguous if an earlier
     /// attempt was.
     pub(in crate::client) fn final_status(&self, status: Status) -> Status {
-        match self.may_have_executed && NotExecuted::is_said_by(&status) {
+        match self.may_have_executed && NotExecuted::matches(&status) {
             true => MayHaveExecuted::mark(status),
             false => status,
         }
@@ -175,7 +175,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::connect::ConnectError;
+    use crate::connect::{ConnectError, ConnectFault};
     use crate::policy::retry::Pushback;
     use crate::policy::retry_config::RetryPolicy;
     use crate::{CallKind, Detach, MethodDescriptor};
@@ -219,14 +219,15 @@ mod tests {
         let Next::End(status) = attempts.failed(refused(), Servers::One, never) else {
             panic!("it is the last")
         };
-        assert!(NotExecuted::is_said_by(&status));
+        assert!(NotExecuted::matches(&status));
     }
 
     #[test]
     fn unreachable_server_is_left_for_another_one() {
         let unreachable = || {
             let (address, reason) = ("tcp://a:1".to_owned(), std::io::Error::other("refused"));
-            Arc::new(ConnectError::Unreachable { address, reason }).into_status(None)
+            Arc::new(ConnectError::from(ConnectFault::Unreachable { address, reason }))
+                .into_status(None)
         };
         assert!(!is_again(&attempts(&PUT).failed(unreachable(), Servers::One, || true)));
         let attempts = &mut attempts(&PUT);
@@ -255,7 +256,7 @@ mod tests {
         else {
             panic!("it is no refusal")
         };
-        assert!(MayHaveExecuted::is_said_by(&status) && status.code() == Code::Aborted);
+        assert!(MayHaveExecuted::matches(&status) && status.code() == Code::Aborted);
     }
 
     fn any_status() -> impl Strategy<Value = Status> {
@@ -283,11 +284,11 @@ mod tests {
             let (mut sent, mut replays, mut may_have) = (0, 0, 0);
             for status in statuses {
                 sent += 1;
-                may_have += u32::from(!NotExecuted::is_said_by(&status));
+                may_have += u32::from(!NotExecuted::matches(&status));
                 let failure = Failure {
                     code: status.code(),
                     pushback: Pushback::Unsaid,
-                    is_repeatable: is_idempotent || NotExecuted::is_said_by(&status),
+                    is_repeatable: is_idempotent || NotExecuted::matches(&status),
                 };
                 let next = attempts.failed(status, servers, || { replays += 1; true });
                 let next = match next {

@@ -207,7 +207,7 @@ async fn a_call_stays_ambiguous_when_its_last_attempt_was_not_executed() {
             at_once(Err(if number == 0 { unavailable() } else { never }))
         });
         let status = client.get().await.unwrap_err();
-        assert!(MayHaveExecuted::is_said_by(&status) && !NotExecuted::is_said_by(&status));
+        assert!(MayHaveExecuted::matches(&status) && !NotExecuted::matches(&status));
     }
 }
 
@@ -392,6 +392,6 @@ proptest! {
         let made = client.made();
         let executed = ends[..made].iter().filter(|(_, is_marked)| !is_marked).count();
         prop_assert!(executed <= 1, "executed {executed} times");
-        prop_assert_eq!(executed == 0, NotExecuted::is_said_by(&status));
+        prop_assert_eq!(executed == 0, NotExecuted::matches(&status));
     }
 }

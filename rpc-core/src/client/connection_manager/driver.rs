@@ -16,10 +16,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::snapshot::{Answer, Requests, Snapshot, waiting};
 use crate::client::{Connect, Established};
-use crate::connect::{ConnectError, ConnectionInfo};
+use crate::connect::{ConnectError, ConnectFault, ConnectionInfo};
 use crate::deadline::rounded;
 use crate::limits::log::LogLimit;
 use crate::long_wait::wait_until;
+use crate::metrics::connection_opened;
 use crate::policy::breaker::{Denial, PathGain};
 use crate::policy::failover::{Ask, Cause, Failure, Loss, Made, Wanted};
 use crate::transport::{Addresses, CloseReason};
@@ -145,7 +146,7 @@ impl Driver {
     pub(super) fn abandon(&mut self) {
         self.attempt = None;
         self.change(|state| state.failover.handle_given_up());
-        self.answer(Err(Arc::new(ConnectError::RuntimeEnded)));
+        self.answer(Err(Arc::new(ConnectError::from(ConnectFault::RuntimeEnded))));
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Snapshot) -> T) -> T {
@@ -177,7 +178,9 @@ impl Driver {
         let connector = Arc::clone(&self.connector);
         let attempted = wanted.clone();
         let outcome = AssertUnwindSafe(async move { connector.connect(attempted).await });
-        let outcome = outcome.catch_unwind().map(|it| it.unwrap_or(Err(ConnectError::Panicked)));
+        let outcome = outcome
+            .catch_unwind()
+            .map(|it| it.unwrap_or(Err(ConnectError::from(ConnectFault::Panicked))));
         self.attempt = Some(Attempt { wanted, outcome: outcome.boxed() });
     }
 
@@ -213,8 +216,10 @@ impl Driver {
     }
 
     fn handle_made(&self, wanted: &Wanted, connection: Established) {
-        let ConnectionInfo { transport, addresses, fallback, is_upgraded, .. } = connection.info();
-        let can_pass = connection.info().fallback_can_pass;
+        let info = connection.info();
+        connection_opened("client", &info);
+        let can_pass = info.fallback_can_pass;
+        let ConnectionInfo { transport, addresses, fallback, is_upgraded, .. } = info;
         // That the path is broken is known already.
         let fallback = fallback.filter(|_| !matches!(wanted, Wanted::Bootstrap(_)));
         if let Some(reason) = &fallback {
@@ -252,8 +257,8 @@ impl Driver {
     }
 
     fn handle_failed(&self, wanted: &Wanted, error: &ConnectError, reason: Reason) {
-        let of_path = match error {
-            ConnectError::UpgradeRequired { reason, can_pass, .. } => {
+        let of_path = match error.fault() {
+            ConnectFault::UpgradeRequired { reason, can_pass, .. } => {
                 Some(Denial { reason: reason.clone(), can_pass: *can_pass })
             }
             _ => None,
@@ -383,7 +388,7 @@ impl ManagerTask {
     pub(super) async fn connect(&mut self) -> Result<(), ConnectError> {
         match &mut self.driver {
             Some(driver) => driver.connect().await,
-            None => Err(ConnectError::RuntimeEnded),
+            None => Err(ConnectError::from(ConnectFault::RuntimeEnded)),
         }
     }
 

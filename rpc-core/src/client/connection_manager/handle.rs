@@ -14,12 +14,12 @@ use super::driver::{Driver, ManagerTask, Parked, now};
 use super::snapshot::{Requests, Snapshot, waiting};
 use crate::balance::Connectivity;
 use crate::client::{ClientConfig, Connect, Established, Path, PathCounts};
-use crate::connect::{ConnectError, ConnectionInfo, UpgradePolicy};
+use crate::connect::{ConnectError, ConnectFault, ConnectionInfo, UpgradePolicy};
 use crate::limits::log::LogLimit;
 use crate::policy::breaker::{Breaker, FirstAttempt};
 use crate::policy::failover::{Failover, WhileBroken};
 use crate::policy::reconnect::Reconnect;
-use crate::policy::retry_budget::RetryBudget;
+use crate::policy::retry_budget::{ReplayLimits, RetryBudget};
 
 /// Interval between two checks of an open connection. A server that sends its clients away leaves
 /// it open, with the calls in flight, and wakes nothing.
@@ -63,7 +63,11 @@ impl ConnectionManager {
         let (asked, requests) = watch::channel(Requests::default());
         let log = LogLimit::default();
         let driver = Driver::new(Arc::clone(&connector), writer, requests, log.clone());
-        let retry_budget = Mutex::new(RetryBudget::new(connector.config().settings.replays, now()));
+        let replays = match connector.config().settings.replay_idempotent {
+            true => ReplayLimits::DEFAULT,
+            false => ReplayLimits::OFF,
+        };
+        let retry_budget = Mutex::new(RetryBudget::new(replays, now()));
         let parked = Arc::new(Parked::new(driver));
         Self { connector, snapshot, asked, parked, retry_budget, log }
     }
@@ -121,13 +125,14 @@ impl ConnectionManager {
             let Asked { number, is_driven_here } = self.ask();
             let answer = match snapshot.wait_for(|state| state.answer.up_to >= number).await {
                 Ok(state) => state.answer.outcome.clone(),
-                Err(_) => Err(Arc::new(ConnectError::RuntimeEnded)),
+                Err(_) => Err(Arc::new(ConnectError::from(ConnectFault::RuntimeEnded))),
             };
             match answer {
                 Ok(()) => {}
                 // That of another caller: this one has the attempt made on its own. Each turn takes
                 // another runtime that has ended, so that this does not go on for ever.
-                Err(error) if matches!(*error, ConnectError::RuntimeEnded) && !is_driven_here => {}
+                Err(error)
+                    if matches!(error.fault(), ConnectFault::RuntimeEnded) && !is_driven_here => {}
                 Err(error) => return Err(error),
             }
         }
@@ -177,7 +182,9 @@ impl ConnectionManager {
     /// This method is cancel safe: the attempt is torn down.
     pub(in crate::client) async fn connect(&self) -> Result<(), ConnectError> {
         // No other task has the channel yet, so that the driver is parked.
-        let Some(driver) = self.parked.take() else { return Err(ConnectError::RuntimeEnded) };
+        let Some(driver) = self.parked.take() else {
+            return Err(ConnectError::from(ConnectFault::RuntimeEnded));
+        };
         let mut task = ManagerTask::new(driver, &self.parked);
         task.connect().await?;
         tokio::spawn(task.run());

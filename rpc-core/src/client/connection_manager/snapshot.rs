@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::client::{Established, Path, PathCounts};
-use crate::connect::{ConnectError, ConnectionInfo};
+use crate::connect::{ConnectError, ConnectFault, ConnectionInfo};
 use crate::policy::failover::{Failover, Refusal};
 
 /// The state of a channel's connection. Callers read it; the manager's task alone changes it.
@@ -97,7 +97,7 @@ impl Snapshot {
 /// waits for that long does not come too early.
 pub(super) fn waiting(Refusal { reason, wait }: Refusal) -> ConnectError {
     let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
-    ConnectError::Waiting { reason, wait: Duration::from_millis(wait_ms) }
+    ConnectError::from(ConnectFault::Waiting { reason, wait: Duration::from_millis(wait_ms) })
 }
 
 /// The requests of callers to the driver so far.

@@ -14,9 +14,9 @@ use super::ConnectionManager;
 use crate::client::{
     ClientConfig, Connect, Connection, EncodedCall, EncodedCalls, EncodedReply, Established, Path,
 };
-use crate::connect::{ConnectError, ConnectionInfo, UpgradePolicy, Wanted};
+use crate::connect::{ConnectError, ConnectFault, ConnectionInfo, UpgradePolicy, Wanted};
 use crate::transport::{Addresses, CloseReason, TransportStats};
-use crate::{BufferSource, ConnectBackoff};
+use crate::{Backoff, BufferSource};
 
 /// Duration of an attempt.
 const ATTEMPT: Duration = Duration::from_millis(100);
@@ -55,7 +55,7 @@ impl Connect for Failing {
             tokio::time::sleep(ATTEMPT).await;
             self.failed.fetch_add(1, Ordering::Relaxed);
             let (address, reason) = ("nowhere".into(), "no server is there".into());
-            Err(ConnectError::Address { address, reason })
+            Err(ConnectError::from(ConnectFault::Address { address, reason }))
         })
     }
 }
@@ -98,7 +98,7 @@ async fn all_who_wait_fail_with_one_attempt() {
     assert!(outcomes.iter().all(Result::is_err));
     assert_eq!((start.elapsed(), connect.counts()), (ATTEMPT, [1, 1]));
     let refused = manager.connection().await.unwrap_err();
-    assert!(matches!(*refused, ConnectError::Waiting { .. }), "{refused}");
+    assert!(matches!(refused.fault(), ConnectFault::Waiting { .. }), "{refused}");
     assert_eq!(connect.counts(), [1, 1], "no attempt is due");
     tokio::time::sleep_until(Instant::from_std(manager.next_connect())).await;
     manager.connection().await.unwrap_err();
@@ -121,7 +121,7 @@ async fn a_path_says_why_the_last_attempt_failed_until_another_succeeds() {
 /// Otherwise a server that is further away than deadlines are long is never reached.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_outlives_the_call_that_asked_for_it() {
-    let no_delay = ConnectBackoff { max_delay: Duration::ZERO, ..ConnectBackoff::default() };
+    let no_delay = Backoff { max_delay: Duration::ZERO, ..Backoff::new() };
     let config = ClientConfig::with_settings(|it| it.connect_backoff = no_delay);
     let connect = Failing { config, ..Failing::default() };
     let manager = manager(&connect);
@@ -150,9 +150,9 @@ async fn a_panic_costs_one_attempt() {
     let manager = manager(&connect);
     for _ in 0..2 {
         let error = manager.connection().await.unwrap_err();
-        assert!(matches!(*error, ConnectError::Panicked), "{error}");
+        assert!(matches!(error.fault(), ConnectFault::Panicked), "{error}");
         let refused = manager.connection().await.unwrap_err();
-        assert!(matches!(*refused, ConnectError::Waiting { .. }), "{refused}");
+        assert!(matches!(refused.fault(), ConnectFault::Waiting { .. }), "{refused}");
         tokio::time::sleep_until(Instant::from_std(manager.next_connect())).await;
     }
     assert_eq!(connect.counts(), [2, 0]);

@@ -30,7 +30,6 @@ use crate::balance::{Connectivity, Endpoint, EndpointId};
 use crate::limited_log;
 use crate::limits::log::LogLimit;
 use crate::policy::backoff::Delays;
-use crate::policy::reconnect::ConnectBackoff;
 
 /// Handshakes of one channel at a time, while they are young. A list of a thousand servers would
 /// otherwise begin with a thousand sockets and, over RDMA, as many queue pairs in the making.
@@ -109,7 +108,7 @@ impl<L: Link> Driver<L> {
         resolver: Box<dyn Resolve>,
         make: impl Fn(&Endpoint) -> L + Send + 'static,
     ) -> Self {
-        let delays = ConnectBackoff::new().delays(fastrand::u64(..));
+        let delays = crate::Backoff::new().delays(fastrand::u64(..));
         let (log, links) = (LogLimit::default(), Links::new());
         Self { resolver, make: Box::new(make), delays, log, links }
     }

@@ -28,7 +28,7 @@ use super::{Call, CallDeadline, CallRules, Caller, ClientReply};
 use crate::balance::{
     BalanceConfig, Connectivity, Endpoint, EndpointId, EndpointStatus, Pick, Roster,
 };
-use crate::connect::ConnectError;
+use crate::connect::{ConnectError, ConnectFault};
 use crate::{NotExecuted, Readiness};
 
 /// The hash key of a call for [`crate::balance::Policy::ConsistentHash`], as an extension.
@@ -203,7 +203,9 @@ impl Endpoints {
             };
             // After each change: the runtime of the driver may have ended.
             if !self.start() {
-                return Err(Arc::new(ConnectError::RuntimeEnded).into_status(None));
+                return Err(
+                    Arc::new(ConnectError::from(ConnectFault::RuntimeEnded)).into_status(None)
+                );
             }
             let changed = changes.changed();
             match wish.deadline {
@@ -309,7 +311,7 @@ fn blame(status: &Status) -> Blame {
         Code::Unavailable | Code::Internal | Code::Unknown | Code::DataLoss => Blame::Endpoint,
         Code::DeadlineExceeded => Blame::Endpoint,
         // A limit that the server has met: others may have room.
-        Code::ResourceExhausted if NotExecuted::is_said_by(status) => Blame::Endpoint,
+        Code::ResourceExhausted if NotExecuted::matches(status) => Blame::Endpoint,
         _ => Blame::None,
     }
 }

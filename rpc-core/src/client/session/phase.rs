@@ -115,14 +115,14 @@ impl Phase {
 /// The rules of the connection's watch.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::client) struct WatchRules {
-    pub(in crate::client) keepalive: Option<Keepalive>,
+    pub(in crate::client) keepalive: Keepalive,
     pub(in crate::client) progress_timeout: Option<Duration>,
 }
 
 impl WatchRules {
     /// Returns true if there is anything to watch.
     pub(in crate::client) fn watch_anything(&self) -> bool {
-        self.keepalive.is_some() || self.progress_timeout.is_some()
+        self.keepalive.interval.is_some() || self.progress_timeout.is_some()
     }
 }
 
@@ -130,7 +130,7 @@ impl WatchRules {
 /// or has stopped taking what waits for it.
 pub(super) async fn keep_alive(session: Weak<dyn SessionIo>, rules: WatchRules) {
     let now = Instant::now().into_std();
-    let mut timer = rules.keepalive.map(|keepalive| KeepaliveTimer::new(keepalive, now));
+    let mut timer = KeepaliveTimer::new(rules.keepalive, now);
     let mut progress = rules.progress_timeout.map(|timeout| Progress::new(timeout, now));
     loop {
         let due = [timer.as_ref().map(KeepaliveTimer::due), progress.as_ref().map(Progress::due)];

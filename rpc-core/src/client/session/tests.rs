@@ -80,7 +80,7 @@ fn session(transport: Cut) -> Arc<Session> {
     peer.methods = [METHOD.path().to_owned()].into();
     let setup = ClientSetup {
         limits,
-        keepalive: None,
+        keepalive: crate::Keepalive::off(),
         progress_timeout: None,
         compression: crate::Negotiated::default(),
         peer,

@@ -62,7 +62,7 @@ impl Rules {
 /// The rules for every connection of a server.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::server) struct LifeRules {
-    pub(in crate::server) keepalive: Option<Keepalive>,
+    pub(in crate::server) keepalive: Keepalive,
     pub(in crate::server) progress_timeout: Option<Duration>,
     pub(in crate::server) lifetime: LifetimeRules,
     pub(in crate::server) drain_timeout: Duration,
@@ -188,7 +188,7 @@ pub(in crate::server) async fn live(
     let mut life = Life {
         connection,
         log,
-        keepalive_timer: rules.keepalive.map(|keepalive| KeepaliveTimer::new(keepalive, now)),
+        keepalive_timer: KeepaliveTimer::new(rules.keepalive, now),
         progress: rules.progress_timeout.map(|timeout| Progress::new(timeout, now)),
         lifetime: Lifetime::new(rules.lifetime, now, fastrand::f64()),
     };

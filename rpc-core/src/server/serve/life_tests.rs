@@ -126,7 +126,12 @@ fn slow(flushing: Duration, is_stuck: bool) -> Slow {
 }
 
 fn rules(lifetime: LifetimeRules) -> LifeRules {
-    LifeRules { keepalive: None, progress_timeout: None, lifetime, drain_timeout: DRAIN_TIMEOUT }
+    LifeRules {
+        keepalive: crate::Keepalive::off(),
+        progress_timeout: None,
+        lifetime,
+        drain_timeout: DRAIN_TIMEOUT,
+    }
 }
 
 /// Old from the beginning, with any time for its calls.

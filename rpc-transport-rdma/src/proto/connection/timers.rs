@@ -176,7 +176,7 @@ impl<B: Buffers> ConnectionState<B> {
             let timeout = timeouts.cancel;
             format!(
                 "the peer did not release within {timeout:?} what was taken back from it \
-                 (rdma.cancel_timeout)"
+                 (RdmaConfig::cancel_timeout)"
             )
         } else {
             let timeout = timeouts.release;

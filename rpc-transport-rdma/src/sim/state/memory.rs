@@ -26,6 +26,8 @@ pub(crate) struct WindowState {
     pub(crate) context: u32,
     /// The last key; it opens something only while the window is bound.
     pub(crate) key: u32,
+    /// The key of its first bind.
+    pub(crate) first_key: Option<u32>,
     pub(crate) bound: Option<Bound>,
 }
 

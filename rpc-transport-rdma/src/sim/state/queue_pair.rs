@@ -25,6 +25,8 @@ pub(crate) struct QueuePairState {
     pub(crate) receive_queue: u32,
     pub(crate) depth: u32,
     pub(crate) inline_max: u32,
+    /// Bytes of locked memory.
+    pub(crate) locked: u64,
     pub(crate) phase: Phase,
     /// Requests that have not completed, in order.
     pub(crate) requests: VecDeque<Request>,

@@ -151,6 +151,11 @@ impl NetworkState {
             out[count] = entry.raw;
             count += 1;
         }
+        let device = self.completion_queues.get(&id).map_or(0, |queue| queue.device);
+        if let Some(flood) = self.devices.get(device).and_then(|device| device.script.flood) {
+            out[count..].fill(flood);
+            count = out.len();
+        }
         Ok(count)
     }
 

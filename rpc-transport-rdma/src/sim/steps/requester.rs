@@ -36,7 +36,7 @@ impl NetworkState {
             let Some(path) = queue_pair.path().filter(|_| !queue_pair.wire.is_paused) else {
                 return;
             };
-            let reads_max = usize::from(path.agreement.reads_max);
+            let reads_max = usize::from(path.agreement.reads_out);
             let Some(request) = queue_pair.requests.get(queue_pair.issued) else { return };
             match (request.outcome, request.operation) {
                 (Some(Err(_)), _) => return,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use rpc_core::client::{self, ClientConfig, Connect, Established, OpenStream};
-use rpc_core::connect::{Bootstrap, ConnectError, Wanted};
+use rpc_core::connect::{Bootstrap, ConnectError, ConnectFault, Wanted};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::accepted::bootstrap;
@@ -79,7 +79,7 @@ impl Connect for StreamConnector {
         Box::pin(async move {
             let bootstrap = self.open_stream().await.map_err(|reason| {
                 let address = self.name.to_string();
-                ConnectError::Unreachable { address, reason }
+                ConnectError::from(ConnectFault::Unreachable { address, reason })
             })?;
             client::connect(bootstrap, &self.name, &self.config, wanted).await
         })

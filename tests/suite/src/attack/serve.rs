@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use farcall::server::ServerBuilder;
+use farcall::ServerBuilder;
 use farcall::{Keepalive, Server};
 use tokio::runtime::Handle;
 
@@ -34,7 +34,7 @@ pub struct ServePlan {
 pub(super) fn short_keepalive(interval_ms: Option<u64>) -> SharedSettings {
     SharedSettings::new(|settings| {
         if let Some(interval) = interval_ms.map(Duration::from_millis) {
-            settings.keepalive = Some(Keepalive::new(interval, 2 * interval));
+            settings.keepalive = Keepalive::new(interval, 2 * interval);
         }
     })
 }

@@ -165,7 +165,7 @@ pub(super) async fn what_outlasts_the_drain_time_is_cancelled(
     let status = refused("a call that takes too long", ended)?;
     check_eq("its code", &status.code(), &Code::Unavailable)?;
     check(status.message().contains("server.drain_timeout"), "its words", &status)?;
-    check(!NotExecuted::is_said_by(&status), "a call that may have been", &status)?;
+    check(!NotExecuted::matches(&status), "a call that may have been", &status)?;
     check_eq("the handler", &server.event().await?, &Event::Dropped(1))?;
     server.stopped().await
 }

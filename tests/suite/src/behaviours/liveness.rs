@@ -160,7 +160,7 @@ pub(super) async fn a_call_over_the_limit_of_the_server_is_shed(
         let status = refused("a call too many", one.echo(request).await)?;
         check_eq("its code", &status.code(), &Code::ResourceExhausted)?;
         check(status.message().contains("server.max_calls"), "its words", &status)?;
-        check(NotExecuted::is_said_by(&status), "a call that was not executed", &status)?;
+        check(NotExecuted::matches(&status), "a call that was not executed", &status)?;
     }
     server.watch().open(2);
     for call in calls {

@@ -77,7 +77,7 @@ pub(super) enum End {
 impl End {
     fn of(status: &Status) -> Self {
         let code = status.code() as i32;
-        if NotExecuted::is_said_by(status) { Self::NotExecuted(code) } else { Self::Failed(code) }
+        if NotExecuted::matches(status) { Self::NotExecuted(code) } else { Self::Failed(code) }
     }
 
     /// The status's code, if it is one.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use farcall::LaneInfo;
+use farcall::rdma::LaneInfo;
 
 /// The sums over lanes. What each means says `CancellationStats` of the RDMA crate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -29,7 +29,7 @@ const CONNECT_DELAY_MAX: Duration = Duration::from_secs(1);
 /// The rules of both sides.
 pub(super) fn settings() -> SharedSettings {
     SharedSettings::new(|settings| {
-        settings.keepalive = Some(KEEPALIVE);
+        settings.keepalive = KEEPALIVE;
         settings.handshake_timeout = HANDSHAKE_TIMEOUT;
         settings.connect_backoff.max_delay = CONNECT_DELAY_MAX;
     })

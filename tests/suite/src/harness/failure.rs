@@ -3,7 +3,8 @@
 use std::fmt;
 use std::panic::Location;
 
-use farcall::{AddressError, BindError, ConnectError, RkeyScope, ServeError, Status};
+use farcall::rdma::RkeyScope;
+use farcall::{AddressError, ConnectError, ServeError, Status};
 use farcall_testkit::calls::Difference;
 use thiserror::Error;
 
@@ -28,10 +29,7 @@ pub enum Cause {
     /// No connection could be made.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// No server could be started.
-    #[error(transparent)]
-    Bind(#[from] BindError),
-    /// The server ended with an error.
+    /// No server could be started, or it ended with an error.
     #[error(transparent)]
     Serve(#[from] ServeError),
     /// The operating system refuses something.

@@ -19,8 +19,9 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use farcall::rdma::RkeyScope;
 use farcall::sim::{SimCensus, SimNetwork};
-use farcall::{Compression, Limits, Rdma, RdmaConfig, RkeyScope};
+use farcall::{Compression, Limits, Rdma, RdmaConfig};
 
 use crate::harness::failure::{Cause, check_eq};
 use crate::{Failure, SharedSettings};

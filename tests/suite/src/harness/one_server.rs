@@ -1,6 +1,6 @@
 //! The connection of a channel to one server.
 
-use farcall::client::PathCounts;
+use farcall::PathCounts;
 use farcall::{Channel, ConnectionInfo};
 
 /// A channel to one server, as tests look at its connection.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use farcall::server::ServerBuilder;
+use farcall::ServerBuilder;
 use farcall::{Channel, ConnectionInfo, Keepalive, Limits, ServeError, Server};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -202,7 +202,7 @@ impl Running {
         keepalive: Keepalive,
     ) -> Result<Channel, Failure> {
         let Rules { settings, rdma } = self.client_rules.clone();
-        let rules = Rules { settings: settings.changed(|it| it.keepalive = Some(keepalive)), rdma };
+        let rules = Rules { settings: settings.changed(|it| it.keepalive = keepalive), rdma };
         let channel = connect(&self.path, &self.address, &rules).await?;
         self.check_transport(&channel)?;
         Ok(channel)

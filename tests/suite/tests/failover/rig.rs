@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use farcall::{Backoff, Channel, ReplayLimits, Response, ServeError, Server, Status};
+use farcall::{Backoff, Channel, Limits, Response, ServeError, Server, Status};
 use farcall_suite::OneServer as _;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::proto::{EchoReply, EchoRequest, ParkRequest};
@@ -20,10 +20,16 @@ const LIMIT: Duration = Duration::from_secs(100);
 
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
-pub(crate) const BACKOFF: Backoff = Backoff::new()
-    .with_initial_delay(Duration::from_millis(200))
-    .with_max_delay(Duration::from_secs(60))
-    .with_healthy_after(Duration::from_secs(30));
+pub(crate) const BACKOFF: Backoff = Backoff::PATH;
+
+/// The least first delay of them, and half of the greatest.
+pub(crate) const DELAY: Duration = Duration::from_millis(200);
+
+/// Calls that one channel makes once more at a time, at most.
+pub(crate) const REPLAYS_MAX: usize = 1024;
+
+/// More calls on a connection than are made once more.
+const LIMITS: Limits = Limits::new().with_max_calls(2 * REPLAYS_MAX as u32);
 
 type Call = JoinHandle<Result<Response<EchoReply>, Status>>;
 
@@ -46,7 +52,7 @@ impl Served {
     fn start(name: &'static str, detour: &Detour) -> Self {
         let listener = InprocListener::bind(name).expect("no other test has the name");
         let (probe, watch) = Probe::new();
-        let builder = Server::builder().upgrade(Arc::new(detour.clone()));
+        let builder = Server::builder().upgrade(Arc::new(detour.clone())).limits(LIMITS);
         let server = builder.add_service(ProbeService::new(probe)).build();
         let task = tokio::spawn(server.serve_incoming(listener));
         Self { server, watch, task }
@@ -80,19 +86,11 @@ pub(crate) fn require(detour: &Detour) -> UpgradePolicy {
 
 impl Rig {
     pub(crate) async fn start(name: &'static str, policy: fn(&Detour) -> UpgradePolicy) -> Self {
-        Self::with_replays(name, policy, ReplayLimits::default()).await
-    }
-
-    pub(crate) async fn with_replays(
-        name: &'static str,
-        policy: fn(&Detour) -> UpgradePolicy,
-        replays: ReplayLimits,
-    ) -> Self {
         let detour = Detour::default();
         let served = Served::start(name, &detour);
         let config = ClientConfig::with_settings(|settings| {
             settings.path_backoff = BACKOFF;
-            settings.replays = replays;
+            settings.limits = LIMITS;
         });
         let config = ClientConfig { policy: policy(&detour), ..config };
         let channel = rpc_core::Channel::connect(InprocConnector::new(name, config)).await;

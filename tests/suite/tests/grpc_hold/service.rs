@@ -4,8 +4,8 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use bytes::Bytes;
+use farcall::ServerBuilder;
 use farcall::prost::Message;
-use farcall::server::ServerBuilder;
 use farcall::{Request, Response, Server, Status, Streaming, async_trait};
 use farcall_suite::interop_proto::test_service_client::TestServiceClient;
 use farcall_suite::interop_proto::test_service_rpc::TestServiceService;

@@ -1,7 +1,8 @@
 //! The behavior of several lanes of a device, real or simulated: connections are spread over them,
 //! each lane works for its own, and calls of all sizes go over all of them at once.
 
-use farcall::{Channel, LaneInfo, Rdma};
+use farcall::rdma::LaneInfo;
+use farcall::{Channel, Rdma};
 use farcall_suite::OneServer as _;
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::ProbeStub;

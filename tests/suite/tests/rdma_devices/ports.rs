@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use farcall::{Address, AsyncEventKind, Channel, ChannelBuilder, Code, Rdma, Status};
+use farcall::rdma::AsyncEventKind;
+use farcall::{Address, Channel, ChannelBuilder, Code, Rdma, Status};
 use farcall_suite::OneServer as _;
 use farcall_suite::proto::ParkRequest;
 use farcall_suite::proto::probe_rpc::ProbeStub;

@@ -4,7 +4,8 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use farcall::{AsyncEventKind, Channel, Rdma};
+use farcall::rdma::AsyncEventKind;
+use farcall::{Channel, Rdma};
 use farcall_suite::Failure;
 use farcall_suite::OneServer as _;
 use farcall_suite::proto::probe_rpc::ProbeStub;

@@ -2,7 +2,8 @@
 //! and the receive slots are back or counted. `FARCALL_DEATHS` says how many; 2,000, twice what a
 //! lane has slots, take three minutes on emulated processors.
 
-use farcall::{LaneInfo, RdmaConfig};
+use farcall::RdmaConfig;
+use farcall::rdma::LaneInfo;
 use farcall_suite::Failure;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 use tokio::task::JoinSet;

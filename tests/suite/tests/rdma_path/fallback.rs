@@ -1,6 +1,6 @@
 //! Connections that stay on TCP although both sides have devices, and say why.
 
-use farcall::{ConnectError, Rdma, RdmaConfig};
+use farcall::{ConnectErrorKind, Rdma, RdmaConfig};
 use farcall_suite::Failure;
 use farcall_suite::OneServer as _;
 use farcall_suite::proto::probe_rpc::ProbeStub;
@@ -28,8 +28,8 @@ async fn falls_back(authority: &str, rdma: &Rdma, text: &str) -> Result<ProbeStu
     assert!(fallback.starts_with("rdma: ") && fallback.contains(text), "{fallback}");
     let refused = client("rdma", authority, rdma)?.connect().await;
     match refused {
-        Err(ConnectError::UpgradeRequired { upgrade: "rdma", reason, .. }) => {
-            assert!(reason.contains(text), "{reason}");
+        Err(error) if error.kind() == ConnectErrorKind::RdmaRequired => {
+            assert!(error.to_string().contains(text), "{error}");
         }
         other => panic!("{other:?}"),
     }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use farcall::{LaneInfo, Server};
+use farcall::Server;
+use farcall::rdma::LaneInfo;
 use farcall_suite::Failure;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 
@@ -20,13 +21,16 @@ const CONNECTIONS: u64 = 8;
 
 pub(crate) fn no_wakeups(rig: &Rig) -> Result<(), Failure> {
     rig.run(async {
-        let builder = Server::builder().rdma(&devices(Default::default())).keepalive(None);
+        let builder = Server::builder()
+            .rdma(&devices(Default::default()))
+            .keepalive(farcall::Keepalive::off());
         let server = Serving::start_with(&format!("auto://{}:0", rig.host), builder).await?;
         // The clients' own, which share no lane with the server.
         let rdma = devices(Default::default());
         let mut stubs = Vec::new();
         for seed in 0..CONNECTIONS {
-            let builder = client("rdma", &server.authority, &rdma)?.keepalive(None);
+            let builder =
+                client("rdma", &server.authority, &rdma)?.keepalive(farcall::Keepalive::off());
             let stub = ProbeStub::new(builder.connect().await?);
             echo(&stub, seed, 1000).await?;
             echo(&stub, seed, 1 << 20).await?;

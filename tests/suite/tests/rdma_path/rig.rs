@@ -4,9 +4,10 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use farcall::rdma::LaneInfo;
 use farcall::{
-    Channel, ChannelBuilder, ConnectionInfo, LaneInfo, Limits, Rdma, RdmaConfig, ServeError,
-    Server, ServerBuilder,
+    Channel, ChannelBuilder, ConnectionInfo, Limits, Rdma, RdmaConfig, ServeError, Server,
+    ServerBuilder,
 };
 use farcall_suite::OneServer as _;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};

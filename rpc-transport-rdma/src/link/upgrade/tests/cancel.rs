@@ -85,7 +85,9 @@ async fn a_frame_withdrawn_while_posted_keeps_its_deadline() {
 
 #[tokio::test]
 async fn a_peer_that_never_releases_loses_connection_then_memory() {
-    for (is_withdrawn, knob) in [(false, "rdma.release_timeout"), (true, "rdma.cancel_timeout")] {
+    for (is_withdrawn, knob) in
+        [(false, "rdma.release_timeout"), (true, "RdmaConfig::cancel_timeout")]
+    {
         keeps_it(is_withdrawn, knob).await;
     }
 }

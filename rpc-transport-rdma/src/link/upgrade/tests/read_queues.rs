@@ -106,15 +106,15 @@ async fn with_windows_reads_use_the_message_queue_pair() {
 async fn what_cannot_be_is_declined_by_name() {
     let declined = |rig: &Rig| {
         let prepared = rig.upgrade.prepare(&Rig::addresses(), None);
-        prepared.err().map(|declined| declined.reason).unwrap_or_default()
+        let reason = prepared.err().map(|declined| declined.reason).unwrap_or_default();
+        reason.strip_prefix("rdma.").map(str::to_owned)
     };
     let mut rig = Rig::reading(9);
-    assert_eq!(declined(&rig), "rdma.read_queue_pairs is 9: at most 8, which is what peers accept");
+    let expected = "read_queue_pairs is 9: at most 8, which is what peers accept";
+    assert_eq!(declined(&rig).as_deref(), Some(expected));
     (rig.upgrade.config.read_queue_pairs, rig.upgrade.config.max_reads) = (2, 0);
-    assert_eq!(
-        declined(&rig),
-        "rdma.max_reads is 0: at least 1, since nothing large comes without READs"
-    );
+    let expected = "max_reads is 0: at least 1, since nothing large comes without READs";
+    assert_eq!(declined(&rig).as_deref(), Some(expected));
 }
 
 #[tokio::test]

@@ -130,7 +130,7 @@ fn without_windows_an_unreleased_cancel_ends_the_connection() {
     assert_eq!(alone.left(), Some(2 * SECOND));
     alone.time_out();
     let text = "the peer did not release within 2s what was taken back from it \
-                 (rdma.cancel_timeout)";
+                 (RdmaConfig::cancel_timeout)";
     assert_eq!(alone.end(), Some(CloseReason::Failed(text.into())));
     assert_eq!(alone.cancellations.snapshot().overdue, 1);
 }

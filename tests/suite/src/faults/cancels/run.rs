@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use farcall::{Channel, LaneInfo, Rdma, Status};
+use farcall::rdma::LaneInfo;
+use farcall::{Channel, Rdma, Status};
 use farcall_testkit::calls::PayloadSource;
 use futures::future::try_join_all;
 use tokio::task::JoinHandle;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use farcall::LaneInfo;
+use farcall::rdma::LaneInfo;
 
 /// The shortest payload of a call that is given up: longer than everything that the neighbours of
 /// its lane have on their way together, so that the lane's counters tell whose bytes they are.

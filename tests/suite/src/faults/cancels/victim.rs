@@ -3,7 +3,8 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use farcall::{LaneInfo, Rdma, Status};
+use farcall::rdma::LaneInfo;
+use farcall::{Rdma, Status};
 use farcall_testkit::calls::PayloadSource;
 use futures::future::{Either, select};
 use futures::{FutureExt, poll};
