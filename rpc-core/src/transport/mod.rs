@@ -17,15 +17,12 @@ mod addresses;
 pub mod byte_budget;
 mod close_reason;
 pub(crate) mod frames;
-mod identity;
 pub(crate) mod inproc;
-mod out_frame;
 
-pub use addresses::Addresses;
 pub(crate) use addresses::UCred;
+pub use addresses::{Addresses, Identity, TlsInfo};
 pub use close_reason::CloseReason;
-pub use identity::{Identity, TlsInfo};
-pub use out_frame::{OutFrame, Withdrawn, WriteHead};
+pub use frames::{OutFrame, Withdrawn, WriteHead};
 
 use std::fmt;
 use std::sync::Arc;
