@@ -40,7 +40,7 @@ enum Over {
     SimulatedRdma,
 }
 
-/// What is counted of the calls.
+/// The state of the metrics while calls are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Metrics {
     Off,

@@ -12,7 +12,7 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-/// How often the exporter sorts its values into buckets. It keeps each of them until then.
+/// Interval at which the exporter sorts its values into buckets. It keeps each of them until then.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Longest request of a scraper, in bytes, and the time that it may take.

@@ -275,7 +275,7 @@ mod tests {
     /// A load shedder would refuse calls of a channel that is not ready, and other layers would
     /// keep them waiting.
     #[tokio::test]
-    async fn layers_around_a_channel_that_backs_off_leave_its_calls_to_fail() {
+    async fn calls_fail_under_layers_while_the_channel_backs_off() {
         let channel = Channel::builder("inproc://no-server-has-this-name").unwrap();
         let layers = ServiceBuilder::new().load_shed().concurrency_limit(8);
         let layered = channel.connect_lazy().layer(layers);

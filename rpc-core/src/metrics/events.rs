@@ -1,4 +1,4 @@
-//! What is counted when it happens, because it is rare: retries and connections.
+//! Counts of rare events, made when they happen: retries and connections.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -39,7 +39,7 @@ pub(crate) fn connection_opened(side: &'static str, info: &ConnectionInfo) {
     }
 }
 
-/// What the connections of the process that have ended had counted, by side and transport.
+/// The final counts of the process's ended connections, by side and transport.
 pub type EndedConnections = BTreeMap<(&'static str, &'static str), TransportStats>;
 
 static ENDED: Mutex<EndedConnections> = Mutex::new(BTreeMap::new());

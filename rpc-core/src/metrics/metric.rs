@@ -24,7 +24,7 @@ pub struct Metric {
     pub unit: MetricUnit,
     /// The names of its labels.
     pub labels: &'static [&'static str],
-    /// What is counted.
+    /// Description of the counted thing.
     pub description: &'static str,
     /// The question of an operator that it answers.
     pub question: &'static str,

@@ -48,7 +48,7 @@ enum Reaped {
     Nothing,
     /// Everything that there was.
     All,
-    /// As many completions as one turn handles.
+    /// The maximum that one turn handles.
     Some,
 }
 

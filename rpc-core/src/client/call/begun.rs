@@ -74,7 +74,7 @@ impl Begun {
         self
     }
 
-    /// When it began; absent where no line will be written about its end.
+    /// Returns the time at which it began. Absent if no line will be written about its end.
     pub(in crate::client) fn at(&self) -> Option<Instant> {
         self.at
     }

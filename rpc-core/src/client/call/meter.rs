@@ -14,9 +14,9 @@ use crate::stream::{RecvStream, SendStream};
 #[derive(Debug)]
 pub(in crate::client) struct CallMeter {
     meter: ClientMeter,
-    /// When the call began; absent where a level above counts it.
+    /// Time at which the call began. Absent if a level above counts it.
     call: Option<Instant>,
-    /// When the attempt under way began.
+    /// Time at which the present attempt began.
     attempt: Option<Instant>,
     /// Set once the attempt counts.
     is_started: bool,

@@ -93,7 +93,7 @@ pub(in crate::server) struct CallLines<'a> {
     pub(in crate::server) transport: &'static str,
 }
 
-/// When a call began, if the log or the metrics need to know.
+/// Returns the start time of a call, if the log or the metrics need it.
 fn begin(logged: Option<Instant>, meter: ServerMeter) -> Option<Instant> {
     logged.or_else(|| meter.is_on().then(Instant::now))
 }
