@@ -11,7 +11,6 @@ mod inflating;
 mod recv_stream;
 mod send_stream;
 mod session_io;
-mod window_memory;
 
 pub use body::StreamPart;
 pub(crate) use body::{
@@ -19,7 +18,6 @@ pub(crate) use body::{
 };
 pub(crate) use forward::{Direction, forward};
 pub(crate) use inflating::{Inflated, Receiving, inflated};
-pub(crate) use recv_stream::{End, Inserted, Item, Next, RecvStream};
+pub(crate) use recv_stream::{End, Inserted, Item, Next, RecvStream, WindowMemory};
 pub(crate) use send_stream::SendStream;
 pub(crate) use session_io::{SessionIo, StreamWriter};
-pub(crate) use window_memory::WindowMemory;
