@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::config::OutlierDetection;
 use crate::connect::ConnectionInfo;
-use crate::policy::path::{Path, PathCounts};
+use crate::policy::breaker::{Path, PathCounts};
 
 // Of `core`, which has addresses and no sockets: nothing here connects.
 use core::net::SocketAddr;

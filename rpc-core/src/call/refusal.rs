@@ -11,7 +11,7 @@ use tonic::Status;
 
 use crate::Limits;
 use crate::call::execution::ended_by;
-use crate::calls::receive_budget::OverBudget;
+use crate::calls::receiving::OverBudget;
 use crate::calls::window::MESSAGE_LEN_MAX;
 use crate::deadline::rounded;
 use crate::payload::encode::{Detacher, NESTING_MAX};

@@ -26,7 +26,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use tonic::Status;
 
-use crate::calls::assembler::Assembler;
+use crate::calls::receiving::Assembler;
 use crate::calls::window::{Counts, ReceiveWindow, Resize, Window};
 use crate::limits::connection::MESSAGE_HELD;
 use crate::limits::memory::{MemoryCharge, MemoryShare};

@@ -6,7 +6,7 @@ use std::fmt;
 use bytes::{Buf, Bytes};
 
 use super::TransportError;
-use crate::calls::receive_budget::ReceiveBudget;
+use crate::calls::receiving::ReceiveBudget;
 use crate::payload::encode::Encode;
 use crate::transport::Delivery;
 use crate::wire::{FrameHeader, HEADER_LEN, ProtocolError};

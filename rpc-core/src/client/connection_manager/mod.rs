@@ -33,7 +33,7 @@ use crate::policy::failover::{Failover, WhileBroken};
 use crate::policy::reconnect::Reconnect;
 use crate::policy::retry_budget::{ReplayLimits, RetryBudget};
 
-pub use crate::policy::path::{Path, PathCounts};
+pub use crate::policy::breaker::{Path, PathCounts};
 
 /// Interval between two checks of an open connection. A server that sends its clients away leaves
 /// it open, with the calls in flight, and wakes nothing.
