@@ -15,7 +15,6 @@ pub mod balance;
 mod call;
 pub mod calls;
 pub mod client;
-pub mod codegen;
 mod compression;
 pub mod connect;
 mod deadline;
@@ -29,7 +28,6 @@ pub mod metrics;
 mod payload;
 pub mod policy;
 pub mod readable;
-mod reason;
 pub mod server;
 mod session;
 pub mod settings;
@@ -48,16 +46,38 @@ pub use method::{
     CallKind, Idempotency, Method, MethodDescriptor, ServiceDescriptor, SharedMethod,
 };
 pub use payload::buffer::{Buffer, BufferMemory, BufferSource, offer_source};
-pub use payload::tail_field::Detach;
+pub use payload::encode::Detach;
 pub use policy::backoff::Backoff;
 pub use policy::keepalive::Keepalive;
-pub use reason::Reason;
+pub use readable::Reason;
 pub use server::{MethodCompression, Server, Service, buffer};
 pub use settings::InvalidSetting;
 // What transports build on.
 pub use limits::{memory, peer_key, quota};
 pub use payload::pool;
 pub use transport::byte_budget;
+
+/// Items that generated code uses. Not meant to be used by hand.
+pub mod codegen {
+    pub use std::sync::Arc;
+
+    pub use tonic::server::NamedService;
+    pub use tonic::service::Interceptor;
+    pub use tonic::{IntoRequest, IntoStreamingRequest, Request, Response, Status, Streaming};
+
+    pub use {prost, tonic, tonic_prost};
+
+    pub use crate::call::options::CallOptions;
+    pub use crate::call::options::MessageLimits;
+    pub use crate::client::{
+        Caller, Channel, Intercepted, client_streaming, server_streaming, streaming, unary,
+    };
+    pub use crate::method::{CallKind, Idempotency, MethodDescriptor, ServiceDescriptor};
+    pub use crate::payload::encode::{
+        BytesField, Detach, Detached, Detacher, NESTING_MAX, detach_longest,
+    };
+    pub use crate::server::{HandlerFuture, ServerCall, Service};
+}
 
 /// The tables of a settings file, which are declared with their types.
 #[doc(hidden)]

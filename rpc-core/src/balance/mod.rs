@@ -21,11 +21,9 @@
 //! to ejected hosts as soon as half of all are ejected; there is none here.
 
 mod config;
-mod ejection;
 mod endpoint;
 mod load;
 mod picker;
-mod ring;
 mod roster;
 #[cfg(test)]
 mod roster_tests;

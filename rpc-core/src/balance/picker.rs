@@ -1,13 +1,27 @@
 //! A snapshot of the endpoints, in which callers pick without a lock.
+//!
+//! A hash ring says which endpoint a key belongs to, so that few keys move when endpoints come or
+//! go.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use super::config::{Policy, SlowStart};
 use super::endpoint::EndpointId;
 use super::load::Load;
-use super::ring::Ring;
+
+/// The longest schedule of a round robin. Greater sums of weights are scaled down to it, by which
+/// no endpoint loses its turn.
+const MAX_SCHEDULE: u64 = 4096;
+
+/// Points of the ring for each unit of weight. With 160 the shares of equal endpoints differ by
+/// about a tenth (ketama uses as many).
+const POINTS: u32 = 160;
+
+/// The longest ring: 64 Ki points of 16 bytes. Heavier lists have fewer points for each weight.
+const MAX_POINTS: u64 = 1 << 16;
 
 /// An endpoint that may be picked, with what its channel keeps for it.
 #[derive(Debug)]
@@ -72,10 +86,6 @@ pub struct Picker<T> {
     choice: Choice,
     slow_start: SlowStart,
 }
-
-/// The longest schedule of a round robin. Greater sums of weights are scaled down to it, by which
-/// no endpoint loses its turn.
-const MAX_SCHEDULE: u64 = 4096;
 
 impl<T> Picker<T> {
     /// A picker among the endpoints of `tier`. `ring` holds the endpoints with these names; it is
@@ -269,6 +279,44 @@ impl<T> Picker<T> {
     }
 }
 
+/// Endpoints on a ring of 2^64 places.
+#[derive(Debug, Default)]
+pub(super) struct Ring {
+    /// Sorted by place. The index is that of the list that the ring was built from.
+    points: Box<[(u64, u32)]>,
+}
+
+impl Ring {
+    /// The ring of endpoints with these addresses, numbers of their connections, and weights.
+    pub(super) fn new<'a>(endpoints: impl Iterator<Item = (&'a str, u16, u16)> + Clone) -> Self {
+        let total: u64 = endpoints.clone().map(|(.., weight)| u64::from(weight)).sum();
+        let per_weight = f64::from(POINTS).min(MAX_POINTS as f64 / total.max(1) as f64);
+        let mut points = Vec::new();
+        for (index, (address, connection, weight)) in (0..).zip(endpoints) {
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "at most 2^24"
+            )]
+            let count = ((f64::from(weight) * per_weight) as u32).max(1);
+            // The first connection has the places that an endpoint with one has.
+            let seed = hash(address.as_bytes()) ^ (u64::from(connection) << 48);
+            points.extend((0..count).map(|point| (mix(seed ^ mix(u64::from(point))), index)));
+        }
+        points.sort_unstable();
+        Self { points: points.into_boxed_slice() }
+    }
+
+    /// The endpoints in the order in which `key` prefers them. An endpoint comes up more than once.
+    pub(super) fn preferred(&self, key: u64) -> impl Iterator<Item = u32> {
+        // Mixed: keys that users count up lie side by side.
+        let place = mix(key);
+        let start = self.points.partition_point(|&(at, _)| at < place);
+        let (before, after) = self.points.split_at(start);
+        after.iter().chain(before).map(|&(_, index)| index)
+    }
+}
+
 /// A number below `count` from 32 random bits, without a division.
 fn below(random: u32, count: usize) -> usize {
     let count = u64::try_from(count).unwrap_or(u64::MAX) & 0xffff_ffff;
@@ -317,123 +365,20 @@ fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::collections::HashSet;
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn a_schedule_gives_turns_by_weight_and_evenly() {
-        assert_eq!(*schedule(&[5, 5, 5]), [0, 1, 2]);
-        assert_eq!(*schedule(&[2, 1, 1]), [0, 1, 2, 0]);
-        assert_eq!(*schedule(&[50, 10]), [0, 0, 0, 1, 0, 0]);
-        assert!(schedule(&[]).is_empty());
-    }
-
-    #[test]
-    fn a_schedule_is_bounded_and_leaves_none_out() {
-        let mut weights = vec![1; 1000];
-        weights[0] = u16::MAX;
-        let turns = schedule(&weights);
-        assert!(turns.len() <= 4096 + weights.len());
-        assert!((0..1000).all(|index| turns.contains(&index)));
-    }
-
-    #[test]
-    fn two_draws_differ_and_reach_all_pairs() {
-        for count in 2..9 {
-            let mut seen = HashSet::new();
-            for draw in 0..1000_u64 {
-                let random = draw.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                let (one, other) = two_of(random, count);
-                assert!(one < count && other < count && one != other, "{one}, {other} of {count}");
-                seen.insert((one, other));
-            }
-            assert_eq!(seen.len(), count * (count - 1), "{seen:?}");
-        }
-    }
-
-    const WINDOW: Duration = Duration::from_secs(10);
-
-    /// A picker of endpoints with these weights that are ready since then, all with a slow start.
-    fn picker(policy: Policy, endpoints: &[(u16, Instant)]) -> Picker<usize> {
-        let candidate = |(handle, &(weight, ready_since)): (usize, &(u16, Instant))| Candidate {
-            id: EndpointId { endpoint: handle as u64, connection: 0 },
-            handle,
-            load: Arc::new(Load::new(WINDOW, ready_since)),
-            weight,
-            ready_since,
-        };
-        let candidates = endpoints.iter().enumerate().map(candidate).collect();
-        let ring = Arc::default();
-        Picker::new(Tier::Healthy(candidates), policy, SlowStart::new(WINDOW), (&ring, &[]), 0)
-    }
-
-    fn load(picker: &Picker<usize>, index: usize) -> &Load {
-        let Tier::Healthy(candidates) = &picker.tier else { panic!("{:?}", picker.tier) };
-        &candidates[index].load
-    }
-
-    fn picked(pick: &Pick<'_, usize>) -> usize {
-        let Pick::Endpoint { candidate, is_last_resort: false } = pick else { panic!("{pick:?}") };
-        candidate.handle
-    }
-
-    /// Returns the number of picks of the second endpoint, of 10,000.
-    fn share_of_second(picker: &Picker<usize>, tried: &[EndpointId], now: Instant) -> usize {
-        let mut random = fastrand::Rng::with_seed(7);
-        let picks = (0..10_000).map(|_| picked(&picker.pick(random.u64(..), None, tried, now)));
-        picks.filter(|handle| *handle == 1).count()
-    }
-
-    #[test]
-    fn load_counts_by_weight() {
-        let now = Instant::now();
-        let picker = picker(Policy::LeastLoaded, &[(1, now), (3, now)]);
-        let later = now + WINDOW;
-        load(&picker, 0).start();
-        // One call on a weight of 1 is more than two on a weight of 3, and less than six.
-        (0..2).for_each(|_| load(&picker, 1).start());
-        assert_eq!(share_of_second(&picker, &[], later), 10_000);
-        (0..4).for_each(|_| load(&picker, 1).start());
-        assert_eq!(share_of_second(&picker, &[], later), 0);
-    }
-
-    #[test]
-    fn an_endpoint_that_has_just_come_looks_more_loaded() {
-        let (now, new) = (Instant::now(), Instant::now() + WINDOW);
-        let picker = picker(Policy::LeastLoaded, &[(1, now), (1, new)]);
-        (0..8).for_each(|_| load(&picker, 0).start());
-        assert_eq!(share_of_second(&picker, &[], new), 0, "9 are less than a tenth's 10");
-        assert_eq!(share_of_second(&picker, &[], new + WINDOW / 2), 10_000);
-        (0..2).for_each(|_| load(&picker, 0).start());
-        assert_eq!(share_of_second(&picker, &[], new), 10_000, "11 are more");
-    }
-
-    #[test]
-    fn turns_grow_with_the_time_since_an_endpoint_came() {
-        let (now, new) = (Instant::now(), Instant::now() + WINDOW);
-        let picker = picker(Policy::RoundRobin, &[(1, now), (1, new)]);
-        // A turn that is passed on is the other's, beside its own.
-        for (age, expected) in
-            [(Duration::ZERO, 909), (WINDOW / 2, 3_333), (WINDOW * 4 / 5, 4_444), (WINDOW, 5_000)]
-        {
-            let share = share_of_second(&picker, &[], new + age);
-            assert!(share.abs_diff(expected) < 200, "{share} picks after {age:?}");
-        }
-    }
-
-    #[test]
-    fn a_retry_goes_to_the_less_loaded_of_the_others() {
-        let now = Instant::now();
-        let picker = picker(Policy::LeastLoaded, &[(1, now), (1, now), (1, now)]);
-        let tried = [EndpointId { endpoint: 0, connection: 7 }];
-        load(&picker, 2).start();
-        assert_eq!(share_of_second(&picker, &tried, now + WINDOW), 10_000);
-        // Drawn twice at random, the other one would have some of its share.
-        (0..2).for_each(|_| load(&picker, 1).start());
-        assert_eq!(share_of_second(&picker, &tried, now + WINDOW), 0);
-    }
+/// FNV-1a. Addresses come from the resolver, and a bad share is all that an odd one can cause.
+fn hash(bytes: &[u8]) -> u64 {
+    let fold = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, fold)
 }
+
+/// The finalizer of splitmix64: every bit of the input changes half of the output.
+fn mix(mut value: u64) -> u64 {
+    value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+#[cfg(test)]
+#[path = "picker_tests.rs"]
+mod tests;

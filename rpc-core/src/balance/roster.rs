@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::config::{BalanceConfig, Policy};
-use super::ejection::Ejection;
+use super::endpoint::Ejection;
 use super::endpoint::{Connectivity, Endpoint, EndpointId, EndpointStatus};
 use super::load::{Load, Suspicion};
+use super::picker::Ring;
 use super::picker::{Candidate, Picker, Tier};
-use super::ring::Ring;
 
 /// Time that an endpoint has under [`Policy::PickFirst`] before the next one is tried beside it:
 /// that of RFC 8305.

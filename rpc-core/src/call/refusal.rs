@@ -11,10 +11,10 @@ use tonic::Status;
 
 use crate::Limits;
 use crate::call::execution::ended_by;
-use crate::calls::receive_budget::OverBudget;
+use crate::calls::receiving::OverBudget;
 use crate::calls::window::MESSAGE_LEN_MAX;
 use crate::deadline::rounded;
-use crate::payload::tail_field::{Detacher, NESTING_MAX};
+use crate::payload::encode::{Detacher, NESTING_MAX};
 use crate::transport::{CloseReason, TransportError, Withheld};
 use crate::wire::messages::{MESSAGES_EXTRA, message_lens};
 use crate::wire::{FrameHeader, FrameKind, ProtocolError};

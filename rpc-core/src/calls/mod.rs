@@ -3,9 +3,8 @@
 //! Each side keeps a table of what is in flight; what a driver has to remember of a call (a way to
 //! wake its caller, a handle to its task) goes in as an opaque value and comes back exactly once.
 
-pub mod assembler;
 pub mod client;
 pub mod id_hashing;
-pub mod receive_budget;
+pub mod receiving;
 pub mod server;
 pub mod window;

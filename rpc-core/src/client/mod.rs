@@ -8,7 +8,6 @@ mod connect;
 mod connection;
 mod connection_manager;
 pub mod endpoints;
-mod handshake;
 mod layered;
 mod method_table;
 pub mod mock;
@@ -26,13 +25,12 @@ pub use call::{
 pub use caller::{Caller, DynCaller};
 pub use channel::{CallCredentials, Channel, ChannelParts, Credentials};
 pub(crate) use connect::OneConnection;
-pub use connect::{ClientConfig, Connect, Connecting, Handshake, OpenStream};
+pub use connect::{ClientConfig, Connect, Connecting, Handshake, OpenStream, connect};
 pub use connection::{
     ClientSetup, Connection, EncodedBody, EncodedCall, EncodedCalls, EncodedReply, Established,
     Outgoing, Reply, SessionCalls, Started,
 };
 pub use connection_manager::{Path, PathCounts};
-pub use handshake::connect;
 pub use layered::{Intercepted, LayeredChannel};
 pub use method_table::{ConfiguredNames, MethodTable};
 pub(crate) use session::Session;

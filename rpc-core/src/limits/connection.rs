@@ -5,7 +5,7 @@
 //! What they add up to is stated here too, and the fuzz targets of the sessions hold it: a peer
 //! that sends anything it likes never makes a session hold more.
 
-use crate::calls::receive_budget::{FRAME_HELD, FRAME_LEN_MIN};
+use crate::calls::receiving::{FRAME_HELD, FRAME_LEN_MIN};
 use crate::calls::window::{MESSAGE_LEN_MAX, Window};
 use crate::settings::{InvalidSetting, Whole, define_settings};
 use crate::wire::hello::Hello;

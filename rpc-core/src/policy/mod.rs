@@ -6,7 +6,6 @@ pub mod failover;
 pub mod keepalive;
 pub mod lifetime;
 pub mod line_limit;
-pub mod path;
 pub mod progress;
 pub mod reconnect;
 pub mod retry;

@@ -11,8 +11,8 @@ use super::layers::Layers;
 use super::method_compression::NotServed;
 use super::peer::{Authorization, Authorize};
 use super::router::Router;
+use super::serve;
 use super::serve::limits::PeerLimit;
-use super::serve::run;
 use super::serve::shared::{BeforeDrain, Connections, ServerMemory, Shared};
 use super::{
     Listen, PeerExtensions, ServerRequest, ServerResponse, ServerSettings, ServerStack, Service,
@@ -159,7 +159,7 @@ impl Server {
         listener: impl Listen,
         shutdown: impl Future<Output = ()> + Send,
     ) -> io::Result<()> {
-        run::serve(Arc::clone(&self.shared), listener, shutdown).await
+        serve::serve(Arc::clone(&self.shared), listener, shutdown).await
     }
 
     /// The calls that count towards [`ServerSettings::max_calls`] now: those of which the handlers

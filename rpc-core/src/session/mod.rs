@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tonic::Status;
 
 use crate::call::refusal;
-use crate::calls::receive_budget::ReceiveBudget;
+use crate::calls::receiving::ReceiveBudget;
 use crate::connect::{ConnectionInfo, Fallback};
 use crate::limits::memory::MemoryShare;
 use crate::metrics::connection_ended;

@@ -5,6 +5,9 @@
 //! leaves the real one in a cell that it shares with the decoder: the message is decoded from the
 //! memory it arrived in, and its `bytes` fields alias that. The messages of a frame are left
 //! together, since polling a body costs more than decoding a small message.
+//!
+//! A `Streaming` may also have encoded messages that no peer of ours sends: those of a mock, and of
+//! servers that are called by another protocol.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -14,12 +17,14 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::HeaderMap;
+use futures::stream::BoxStream;
+use http::{HeaderMap, StatusCode};
 use http_body::{Body, Frame};
 use prost::Message;
 use tokio::time::Sleep;
-use tonic::Status;
 use tonic::codec::{BufferSettings, DecodeBuf, Decoder};
+use tonic::metadata::MetadataMap;
+use tonic::{Status, Streaming};
 
 use super::inflating::{Inflated, Receiving, inflated};
 use super::session_io::{SessionIo, grant};
@@ -346,6 +351,84 @@ impl<E: OnComplete + Unpin> Body for MessageBody<E> {
     }
 }
 
+/// Decodes the message that the body left, whatever `Streaming` has in its buffer.
+pub(super) struct HandoffDecoder<M> {
+    pub(super) handoff: Arc<Handoff>,
+    pub(super) message: PhantomData<fn() -> M>,
+}
+
+impl<M: Message + Default> Decoder for HandoffDecoder<M> {
+    type Item = M;
+    type Error = Status;
+
+    fn decode(&mut self, _: &mut DecodeBuf<'_>) -> Result<Option<M>, Status> {
+        let Some(message) = self.handoff.take() else { return Ok(None) };
+        let decoded = M::decode(message?);
+        decoded.map(Some).map_err(|error| refusal::undecodable("stream", &error))
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        BufferSettings::new(EMPTY_MESSAGES.len(), EMPTY_MESSAGE.len())
+    }
+}
+
+/// A request stream holds nothing that would have to be told of its end.
+pub(crate) struct Nothing;
+
+impl OnComplete for Nothing {
+    fn complete(&mut self) {}
+}
+
+/// A part of a response stream that comes from elsewhere.
+#[derive(Debug)]
+pub enum StreamPart {
+    /// A message's encoding.
+    Message(Bytes),
+    /// The trailing metadata of a stream that ends well. What follows is not read; a stream may
+    /// also end without.
+    Trailers(MetadataMap),
+}
+
+struct ScriptedBody {
+    parts: BoxStream<'static, Result<StreamPart, Status>>,
+    handoff: Arc<Handoff>,
+    stage: Stage,
+}
+
+impl Body for ScriptedBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let next = match self.stage {
+            Stage::Open => ready!(self.parts.as_mut().poll_next(cx)),
+            Stage::Failed => None,
+            Stage::Over => return Poll::Ready(None),
+        };
+        let frame = match next {
+            Some(Ok(StreamPart::Message(message))) => self.handoff.leave(Ok(message)),
+            Some(Ok(StreamPart::Trailers(trailers))) => {
+                self.stage = Stage::Over;
+                let mut headers = trailers.into_headers();
+                headers.extend(success());
+                Frame::trailers(headers)
+            }
+            Some(Err(status)) => {
+                self.stage = Stage::Failed;
+                self.handoff.leave(Err(status))
+            }
+            None => {
+                self.stage = Stage::Over;
+                Frame::trailers(success())
+            }
+        };
+        Poll::Ready(Some(Ok(frame)))
+    }
+}
+
 /// The trailers of a stream that ended well, as gRPC has them, or the status of one that did not.
 fn trailers(code: u16, block: Bytes) -> Result<HeaderMap, Status> {
     let outcome = Outcome::decode(code, block).map_err(|error| {
@@ -371,25 +454,37 @@ fn failure(status: &Status) -> Result<HeaderMap, Status> {
     Ok(headers)
 }
 
-/// Decodes the message that the body left, whatever `Streaming` has in its buffer.
-pub(super) struct HandoffDecoder<M> {
-    pub(super) handoff: Arc<Handoff>,
-    pub(super) message: PhantomData<fn() -> M>,
+/// The client's messages, for a handler.
+pub(crate) fn request_streaming<M: Message + Default + 'static>(
+    recv_stream: Arc<RecvStream>,
+    io: Arc<dyn SessionIo>,
+    call: u64,
+    receiving: Receiving,
+) -> Streaming<M> {
+    let body = MessageBody::<Nothing>::new(recv_stream, io, call, receiving, None, None);
+    Streaming::new_request(decoder(&body), body, None, None)
 }
 
-impl<M: Message + Default> Decoder for HandoffDecoder<M> {
-    type Item = M;
-    type Error = Status;
+/// The server's messages, for a caller.
+pub(crate) fn response_streaming<M, E>(body: MessageBody<E>) -> Streaming<M>
+where
+    M: Message + Default + 'static,
+    E: OnComplete + Unpin,
+{
+    Streaming::new_response(decoder(&body), body, StatusCode::OK, None, None)
+}
 
-    fn decode(&mut self, _: &mut DecodeBuf<'_>) -> Result<Option<M>, Status> {
-        let Some(message) = self.handoff.take() else { return Ok(None) };
-        let decoded = M::decode(message?);
-        decoded.map(Some).map_err(|error| refusal::undecodable("stream", &error))
-    }
+fn decoder<M, E>(body: &MessageBody<E>) -> HandoffDecoder<M> {
+    HandoffDecoder { handoff: Arc::clone(&body.handoff), message: PhantomData }
+}
 
-    fn buffer_settings(&self) -> BufferSettings {
-        BufferSettings::new(EMPTY_MESSAGES.len(), EMPTY_MESSAGE.len())
-    }
+/// A stream of encoded messages as a response that arrives.
+pub(crate) fn scripted_streaming<M: Message + Default + 'static>(
+    parts: BoxStream<'static, Result<StreamPart, Status>>,
+) -> Streaming<M> {
+    let body = ScriptedBody { parts, handoff: Arc::default(), stage: Stage::Open };
+    let decoder = HandoffDecoder { handoff: Arc::clone(&body.handoff), message: PhantomData };
+    Streaming::new_response(decoder, body, StatusCode::OK, None, None)
 }
 
 #[cfg(test)]

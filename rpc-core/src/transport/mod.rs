@@ -15,21 +15,13 @@
 
 mod addresses;
 pub mod byte_budget;
-mod close_reason;
 pub(crate) mod frames;
-mod identity;
 pub(crate) mod inproc;
-mod out_frame;
 
-pub use addresses::Addresses;
-pub(crate) use addresses::UCred;
-pub use close_reason::CloseReason;
-pub use identity::{Identity, TlsInfo};
-pub use out_frame::{OutFrame, Withdrawn, WriteHead};
-
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use std::{fmt, io};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -37,9 +29,13 @@ use thiserror::Error;
 
 use crate::handoff::Handoff;
 use crate::limits::memory::MemoryShare;
-use crate::policy::progress::Flows;
+use crate::policy::progress::{Flows, Stalled};
 use crate::wire::{HEADER_LEN, ProtocolError};
-use crate::{BufferSource, Deadline};
+use crate::{BufferSource, Deadline, Reason};
+
+pub(crate) use addresses::UCred;
+pub use addresses::{Addresses, Identity, TlsInfo};
+pub use frames::{OutFrame, Withdrawn, WriteHead};
 
 /// One link to one peer, as the runtime sees it. Methods may be called from any task.
 ///
@@ -370,5 +366,110 @@ impl Counter {
     #[must_use]
     pub fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Why a link ended.
+#[derive(Error, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CloseReason {
+    /// We closed it.
+    #[error("closed on this side")]
+    Local,
+    /// The peer closed it in order.
+    #[error("closed by the peer")]
+    Peer,
+    /// The peer violated the protocol.
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
+    /// The peer did not answer a ping, and sent nothing else either.
+    #[error("the peer is silent: nothing came in within {timeout:?} of a ping (keepalive.timeout)")]
+    Silent {
+        /// Time that it had.
+        timeout: Duration,
+    },
+    /// The peer is there, and has stopped taking or sending.
+    #[error("{} for {timeout:?} (progress_timeout)", describe(*stalled))]
+    Stalled {
+        /// The direction that stalled.
+        stalled: Stalled,
+        /// Time that it had.
+        timeout: Duration,
+    },
+    /// The server's memory was short, and the peer took too little of what waited for it.
+    #[error("memory was short, and the peer took too little of its share (server.max_memory)")]
+    MemoryShort,
+    /// The tokio runtime ended on which a task of this side served the connection. It says nothing
+    /// of the link or the peer.
+    #[error("the tokio runtime that served the connection has ended")]
+    RuntimeEnded,
+    /// The link failed. The source is the error behind it, if there is one.
+    #[error(transparent)]
+    Failed(Reason),
+}
+
+/// The text alone: it has those of the causes.
+impl fmt::Debug for CloseReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl CloseReason {
+    /// Finds the reason for which a connection ended among an error and its sources: of a call's
+    /// status, or of a [`ConnectError`](crate::connect::ConnectError).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use farcall::{CloseReason, Status};
+    ///
+    /// /// Returns true if the cable, and not the peer's program, is to be looked at.
+    /// fn is_link_failure(status: &Status) -> bool {
+    ///     CloseReason::of(status).is_some_and(CloseReason::is_failure)
+    /// }
+    /// # assert!(!is_link_failure(&Status::aborted("no")));
+    /// ```
+    #[must_use]
+    pub fn of<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e Self> {
+        let mut next = Some(error);
+        while let Some(error) = next {
+            // An I/O error passes the source of what it holds, and not that itself.
+            let held = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+            let reason = error.downcast_ref().or_else(|| held?.downcast_ref());
+            if reason.is_some() {
+                return reason;
+            }
+            next = error.source();
+        }
+        None
+    }
+
+    /// Returns true if the link failed under both ends, as opposed to one of them ending it.
+    #[must_use]
+    pub fn is_failure(&self) -> bool {
+        match self {
+            Self::Failed(_) | Self::Silent { .. } | Self::Stalled { .. } | Self::MemoryShort => {
+                true
+            }
+            Self::Local | Self::Peer | Self::Protocol(_) | Self::RuntimeEnded => false,
+        }
+    }
+
+    /// The reason of a link whose task is dropped before its end: the runtime drops its tasks when
+    /// it ends, and a panic drops the one that it happens in.
+    #[must_use]
+    pub fn task_dropped() -> Self {
+        match std::thread::panicking() {
+            true => Self::Failed("the connection's task panicked, which is a bug".into()),
+            false => Self::RuntimeEnded,
+        }
+    }
+}
+
+fn describe(stalled: Stalled) -> &'static str {
+    match stalled {
+        Stalled::Sending => "the peer has taken nothing of what waits for it",
+        Stalled::Receiving => "the peer has begun a large frame and sent nothing more of it",
     }
 }

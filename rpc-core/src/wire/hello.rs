@@ -34,7 +34,7 @@
 use bytes::Bytes;
 use prost::Message;
 
-use super::foreign::MAGIC;
+use super::error::MAGIC;
 use super::{PeerText, ProtocolError};
 use crate::{CallKind, Idempotency, MethodDescriptor};
 

@@ -12,7 +12,6 @@
 //! its transport's business.
 
 mod error;
-mod foreign;
 mod frame_kind;
 pub mod header;
 pub mod hello;
@@ -20,7 +19,6 @@ pub(crate) mod messages;
 pub mod metadata;
 pub mod outcome;
 
-pub use error::{PeerText, ProtocolError};
-pub use foreign::{MAGIC, Spoken};
+pub use error::{MAGIC, PeerText, ProtocolError, Spoken};
 pub use frame_kind::FrameKind;
 pub use header::{FrameHeader, HEADER_LEN, MESSAGE_LEN_LEN};

@@ -20,7 +20,7 @@ use super::connection::ReplySender;
 use super::{ClientSetup, Connection, MethodTable, Outgoing, SessionCalls, Started};
 use crate::call::refusal;
 use crate::calls::client::Calls;
-use crate::calls::receive_budget::ReceiveBudget;
+use crate::calls::receiving::ReceiveBudget;
 use crate::calls::window::ReceiveWindow;
 use crate::connect::ConnectionInfo;
 use crate::limits::memory::MemoryShare;

@@ -18,7 +18,7 @@ use tonic::{Response, Status};
 
 use crate::Deadline;
 use crate::call::options::MessageLimits;
-use crate::payload::tail_field::Detacher;
+use crate::payload::encode::Detacher;
 use crate::server::call::context::{CancelOnDrop, time_exceeded};
 use crate::server::call::reply::{PendingReply, Responder};
 

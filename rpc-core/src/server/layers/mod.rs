@@ -6,12 +6,334 @@
 
 mod request;
 mod response;
-mod service;
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use futures::future::BoxFuture;
+use tonic::service::Interceptor;
+use tonic::{Request, Status};
+use tower::util::BoxCloneSyncService;
+use tower::{BoxError, Layer, Service as _, ServiceExt};
+
+use self::response::Body;
+use crate::layer::{UnknownMethod, into_status, method_indices};
+use crate::server::call::context::{CallScope, Head};
+use crate::server::call::handling::Handling;
+use crate::server::call::reply::Responder;
+use crate::server::{HandlerFuture, ServerCall, Service};
+use crate::{ServiceDescriptor, Trailers};
 
 pub use request::ServerRequest;
 pub(super) use response::Capture;
 pub use response::ServerResponse;
-pub use service::{
-    InterceptedService, LayeredService, ServerStack, intercepted, layered, layered_methods,
-};
-pub(super) use service::{Layers, handle};
+
+/// The service that a server's layer is put around: the handlers, or the layers inside of it.
+///
+/// The future that it returns sends a stream's messages while it is polled, so that a layer which
+/// answers before that future has ended has to drop it first.
+#[derive(Debug, Clone, Default)]
+pub struct ServerStack(Option<BoxCloneSyncService<ServerRequest, ServerResponse, Status>>);
+
+impl ServerStack {
+    /// This stack with a layer around it.
+    pub(in crate::server) fn within<L>(self, layer: &L) -> Self
+    where
+        L: Layer<Self>,
+        L::Service: tower::Service<ServerRequest, Response = ServerResponse, Future: Send + 'static>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        <L::Service as tower::Service<ServerRequest>>::Error: Into<BoxError>,
+    {
+        let layered = layer.layer(self).map_err(into_status);
+        Self(Some(BoxCloneSyncService::new(layered)))
+    }
+}
+
+impl tower::Service<ServerRequest> for ServerStack {
+    type Response = ServerResponse;
+    type Error = Status;
+    type Future = BoxFuture<'static, Result<ServerResponse, Status>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        match &mut self.0 {
+            Some(layered) => layered.poll_ready(cx),
+            None => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn call(&mut self, request: ServerRequest) -> Self::Future {
+        match &mut self.0 {
+            Some(layered) => layered.call(request),
+            None => Box::pin(request.run()),
+        }
+    }
+}
+
+/// Layers that wait for the server to be built, the outermost first.
+#[derive(Default)]
+pub(in crate::server) struct Layers(Vec<Apply>);
+
+/// Puts a layer around what is inside of it.
+struct Apply(Box<dyn FnOnce(ServerStack) -> ServerStack + Send + Sync>);
+
+impl Layers {
+    pub(in crate::server) fn push<L>(&mut self, layer: L)
+    where
+        L: Layer<ServerStack> + Send + Sync + 'static,
+        L::Service: tower::Service<ServerRequest, Response = ServerResponse, Future: Send + 'static>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        <L::Service as tower::Service<ServerRequest>>::Error: Into<BoxError>,
+    {
+        self.0.push(Apply(Box::new(move |inner| inner.within(&layer))));
+    }
+
+    /// The layers around the handlers; `None` when there are none.
+    pub(in crate::server) fn build(self) -> Option<ServerStack> {
+        let is_empty = self.0.is_empty();
+        let stack = self.0.into_iter().rev();
+        let stack = stack.fold(ServerStack::default(), |inner, Apply(layer)| layer(inner));
+        (!is_empty).then_some(stack)
+    }
+}
+
+impl fmt::Debug for Layers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} layers", self.0.len())
+    }
+}
+
+/// A service with a tower layer around its calls. Made by [`layered`] and [`layered_methods`].
+#[derive(Debug)]
+pub struct LayeredService<S> {
+    service: Arc<S>,
+    stack: ServerStack,
+    covered: Covered,
+}
+
+/// The methods that are under the layer.
+#[derive(Debug)]
+enum Covered {
+    All,
+    /// Those with these indices.
+    Only(Vec<usize>),
+}
+
+impl<S: Service> Service for LayeredService<S> {
+    fn descriptor(&self) -> &'static ServiceDescriptor {
+        self.service.descriptor()
+    }
+
+    fn call(&self, method: usize, call: ServerCall) -> HandlerFuture {
+        match &self.covered {
+            Covered::Only(methods) if !methods.contains(&method) => self.service.call(method, call),
+            Covered::Only(_) | Covered::All => {
+                let service: Arc<dyn Service> = Arc::<S>::clone(&self.service);
+                handle(self.stack.clone(), service, method, call)
+            }
+        }
+    }
+}
+
+/// A service whose requests one of tonic's interceptors sees first. Made by [`intercepted`].
+#[derive(Debug)]
+pub struct InterceptedService<S, F> {
+    service: S,
+    interceptor: Mutex<F>,
+}
+
+impl<S, F: Interceptor> InterceptedService<S, F> {
+    fn intercept(&self, call: &mut ServerCall) -> Result<(), Status> {
+        let (metadata, extensions) = call.take_head()?;
+        let shown = Request::from_parts(metadata, extensions, ());
+        // A panic ends its own call, as a handler's does; the lock is dropped inside.
+        let changed = catch_unwind(AssertUnwindSafe(|| {
+            self.interceptor.lock().unwrap_or_else(PoisonError::into_inner).call(shown)
+        }));
+        let panicked = |_| Err(Status::internal("the interceptor panicked"));
+        let (metadata, extensions, ()) = changed.unwrap_or_else(panicked)?.into_parts();
+        call.head = Head::Decoded(Box::new((metadata, extensions)));
+        Ok(())
+    }
+}
+
+impl<S: Service, F: Interceptor + Send + 'static> Service for InterceptedService<S, F> {
+    fn descriptor(&self) -> &'static ServiceDescriptor {
+        self.service.descriptor()
+    }
+
+    fn call(&self, method: usize, mut call: ServerCall) -> HandlerFuture {
+        match self.intercept(&mut call) {
+            Ok(()) => self.service.call(method, call),
+            Err(status) => call.fail(status),
+        }
+    }
+}
+
+/// Puts a tower layer around the calls of one service, of every kind. It is
+/// `ServerBuilder::layer` for `service` alone: the calls of other
+/// services neither pass it nor pay for it.
+///
+/// The layers of the server are outside of it, and so is a service that this one is put into:
+/// another `layered`, or [`intercepted`](crate::server::intercepted).
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use farcall::server::{Service, layered};
+/// use farcall::Server;
+/// use tower::ServiceBuilder;
+///
+/// fn serve(lookups: impl Service, reports: impl Service) -> Server {
+///     // A report is expensive: few at a time, and each call that is one too many is refused.
+///     let careful = ServiceBuilder::new()
+///         .load_shed()
+///         .concurrency_limit(4)
+///         .timeout(Duration::from_secs(60));
+///     Server::builder().add_service(lookups).add_service(layered(reports, careful)).build()
+/// }
+/// ```
+pub fn layered<S, L>(service: S, layer: L) -> LayeredService<S>
+where
+    S: Service,
+    L: Layer<ServerStack>,
+    L::Service: tower::Service<ServerRequest, Response = ServerResponse, Future: Send + 'static>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    <L::Service as tower::Service<ServerRequest>>::Error: Into<BoxError>,
+{
+    let (service, stack) = (Arc::new(service), ServerStack::default().within(&layer));
+    LayeredService { service, stack, covered: Covered::All }
+}
+
+/// Wraps some methods of the service like [`layered`]. Calls of the others neither pass the layer
+/// nor pay for it. A method is named as in the `.proto` (`SayHello`) or by its path
+/// (`/hello.Greeter/SayHello`).
+///
+/// # Errors
+///
+/// When the service has no method of such a name.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use farcall::Server;
+/// use farcall::layer::UnknownMethod;
+/// use farcall::server::{Service, layered_methods};
+/// use tower::timeout::TimeoutLayer;
+///
+/// fn serve(greeter: impl Service) -> Result<Server, UnknownMethod> {
+///     let timeout = TimeoutLayer::new(Duration::from_secs(1));
+///     let greeter = layered_methods(greeter, ["SayHello"], timeout)?;
+///     Ok(Server::builder().add_service(greeter).build())
+/// }
+/// ```
+pub fn layered_methods<S, L>(
+    service: S,
+    methods: impl IntoIterator<Item: AsRef<str>>,
+    layer: L,
+) -> Result<LayeredService<S>, UnknownMethod>
+where
+    S: Service,
+    L: Layer<ServerStack>,
+    L::Service: tower::Service<ServerRequest, Response = ServerResponse, Future: Send + 'static>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    <L::Service as tower::Service<ServerRequest>>::Error: Into<BoxError>,
+{
+    let covered = Covered::Only(method_indices(service.descriptor(), methods)?);
+    Ok(LayeredService { covered, ..layered(service, layer) })
+}
+
+/// Shows `interceptor` every request of `service`, of any kind of call, before its handler: it may
+/// change metadata and extensions, or refuse the call with a status.
+///
+/// It runs where requests arrive, for one call at a time, and must not block; what has to wait is
+/// a layer, see `ServerBuilder::layer`.
+///
+/// # Examples
+///
+/// ```
+/// use farcall::server::intercepted;
+/// use farcall::{Request, Server, Service, Status};
+///
+/// fn authorized(request: Request<()>) -> Result<Request<()>, Status> {
+///     match request.metadata().get("authorization") {
+///         Some(token) if token == "Bearer letmein" => Ok(request),
+///         _ => Err(Status::unauthenticated("who is there?")),
+///     }
+/// }
+///
+/// # fn example(greeter: impl Service) {
+/// let server = Server::builder().add_service(intercepted(greeter, authorized)).build();
+/// # drop(server);
+/// # }
+/// ```
+pub fn intercepted<S, F>(service: S, interceptor: F) -> InterceptedService<S, F>
+where
+    S: Service,
+    F: Interceptor + Send + 'static,
+{
+    InterceptedService { service, interceptor: Mutex::new(interceptor) }
+}
+
+/// Runs a call of `service` under the layers of `stack`.
+pub(in crate::server) fn handle(
+    mut stack: ServerStack,
+    service: Arc<dyn Service>,
+    method: usize,
+    mut call: ServerCall,
+) -> HandlerFuture {
+    let capture = Arc::new(Capture::inside(call.responder.capture.clone()));
+    let responder = call.responder.split_off();
+    let (method_called, time_limit) = (call.running.method(), call.running.time_limit());
+    let around = CallScope::new(method_called, time_limit, Arc::clone(call.running.peer()));
+    let request = ServerRequest::new(service, method, call, Arc::clone(&capture));
+    Box::pin(around.scope(async move {
+        let result = match request {
+            // The deadline counts while a layer waits, too.
+            Ok(request) => {
+                let call = move || async move { stack.ready().await?.call(request).await };
+                Handling::new(time_limit.deadline(), call).await
+            }
+            Err(status) => Err(status),
+        };
+        answer(responder, capture.seq(), result).await;
+    }))
+}
+
+/// Sends what came out of the layers, or gives it to the layers around them.
+async fn answer(mut responder: Responder, seq: u64, result: Result<ServerResponse, Status>) {
+    if let Some(outer) = &responder.capture {
+        return outer.set(result);
+    }
+    let ServerResponse { metadata, mut extensions, body, compress_from } = match result {
+        Ok(response) => response,
+        Err(status) => return responder.end(seq, Err(status)).await,
+    };
+    match body {
+        Body::Message(message) => {
+            responder.compress_from = compress_from;
+            responder.send(metadata, extensions, message).await;
+        }
+        Body::Streamed => {
+            let Trailers(trailers) = extensions.remove::<Trailers>().unwrap_or_default();
+            responder.end(seq, Ok(trailers)).await;
+        }
+    }
+}

@@ -25,7 +25,7 @@ use super::call::reply::{Disposition, Responder};
 use super::router::Router;
 use super::{HandlerFuture, PeerInfo, ServerConnection, ServerSetup};
 use crate::call::refusal;
-use crate::calls::receive_budget::ReceiveBudget;
+use crate::calls::receiving::ReceiveBudget;
 use crate::calls::server::{Calls, Kept, Start};
 use crate::connect::ConnectionInfo;
 use crate::limits::log::LogLimit;

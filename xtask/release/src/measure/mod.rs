@@ -166,7 +166,7 @@ fn table(measured: &[Measures]) -> String {
         .right("words", 6);
     let mut table = format!("{}\n", columns.heading());
     for one in measured {
-        let Measures { folder, counts, lengths, circles, folder_circles, levels, text } = one;
+        let Measures { folder, counts, lengths, circles, folder_circles, levels, words } = one;
         let (code, doc) = (counts.code, counts.per_hundred(counts.doc));
         let inline = counts.per_hundred(counts.inline);
         let median = lengths.get(lengths.len() / 2).copied().unwrap_or_default();
@@ -176,7 +176,7 @@ fn table(measured: &[Measures]) -> String {
         let mut cells = vec![folder.clone()];
         cells.extend(numbers.map(|number| number.to_string()));
         cells.extend([format!("{doc:.0}"), format!("{inline:.1}")]);
-        let circles = [circles.len(), folder_circles.len(), *levels, *text];
+        let circles = [circles.len(), folder_circles.len(), *levels, *words];
         cells.extend(circles.map(|number| number.to_string()));
         table.push_str(&columns.line(cells));
         table.push('\n');

@@ -21,7 +21,7 @@ pub(super) struct Trial {
     suite: Suite,
     user: User,
     command: ReadmeCommand,
-    words: Vec<String>,
+    pieces: Vec<String>,
 }
 
 /// The report of a trial.
@@ -82,11 +82,11 @@ impl Trial {
 
     fn try_run(&self, machine: &Machine) -> Result<Report> {
         let log = machine.log(&self.command.to_string());
-        let line = self.words.join(" ");
+        let line = self.pieces.join(" ");
         eprintln!("xtask: {} as {}: `{line}`, see {}", self.suite, self.user, log.display());
         let before = machine.packages()?;
         let output = File::create(&log).with_context(|| format!("creating {}", log.display()))?;
-        let pieces: Vec<&str> = self.words.iter().map(String::as_str).collect();
+        let pieces: Vec<&str> = self.pieces.iter().map(String::as_str).collect();
         let mut command = machine.command(&pieces);
         command.stdout(output.try_clone()?).stderr(output);
         let started = Instant::now();
@@ -106,7 +106,7 @@ impl Trial {
         Report {
             suite: self.suite,
             user: self.user,
-            line: self.words.join(" "),
+            line: self.pieces.join(" "),
             verdict,
             took: Duration::ZERO,
             installed: Installed::default(),
