@@ -83,7 +83,7 @@ async fn servers_behind_a_load_balancer_start_as_the_page_says() {
 }
 
 #[test]
-fn a_file_that_is_missing_or_holds_something_else_is_named_with_its_key() {
+fn a_missing_or_wrong_file_is_named_with_its_key() {
     let (authority, folder) = (Authority::new(), Folder::new("files"));
     let path = folder.path().display();
     folder.write("ca.pem", &authority.pem());

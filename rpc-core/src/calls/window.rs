@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_message_closes_the_widest_window_until_it_was_read() {
+    fn the_longest_message_closes_any_window_until_read() {
         let len = usize::try_from(MESSAGE_LEN_MAX).unwrap();
         for bytes in [1, 256 << 10, 1 << 30] {
             let window = Window { messages: 10, bytes };
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_widens_as_it_is_used_and_as_far_as_the_reader_agrees() {
+    fn a_used_window_widens_as_far_as_the_reader_agrees() {
         let mut window = ReceiveWindow::widening(Window { messages: 1, bytes: 100 }, WINDOW);
         let mut grants = Vec::new();
         for resize in [Resize::Keep, Resize::Widen, Resize::Widen, Resize::Widen] {

@@ -25,9 +25,11 @@ use super::{
     Call, CallRules, Caller, ClientCall, ClientReply, Connect, Intercepted, LayeredChannel, Path,
 };
 use crate::balance::{Connectivity, EndpointStatus};
+use crate::client::call::meter::MeteredCall;
 use crate::client::connection_manager::ConnectionManager;
 use crate::connect::{ConnectError, ConnectionInfo};
 use crate::layer::record_transport;
+use crate::metrics::ChannelMeters;
 use crate::payload::buffer::buffer_of;
 use crate::{Buffer, Method};
 
@@ -71,6 +73,7 @@ struct ChannelState {
     /// Rules that may change, in place of `rules`.
     watched: Option<Watched>,
     credentials: Credentials,
+    meters: ChannelMeters,
     /// Set if a stub's call needs no more than the session of the one server.
     is_direct: bool,
 }
@@ -84,6 +87,8 @@ pub struct ChannelParts {
     pub watched: Option<Watched>,
     /// Credentials in the metadata of calls.
     pub credentials: Credentials,
+    /// The metrics of calls.
+    pub meters: ChannelMeters,
 }
 
 impl Channel {
@@ -113,13 +118,13 @@ impl Channel {
     /// Returns a channel to `target` that connects at its first call.
     #[must_use]
     pub fn from_parts(target: Target, parts: ChannelParts) -> Self {
-        let ChannelParts { rules, watched, credentials } = parts;
+        let ChannelParts { rules, watched, credentials, meters } = parts;
         let has_sessions = match &target {
             Target::Direct(subchannel) => subchannel.has_sessions(),
             Target::Balanced(_) => false,
         };
         let is_direct = has_sessions && rules.policies.is_none() && watched.is_none();
-        let state = ChannelState { target, rules, watched, credentials, is_direct };
+        let state = ChannelState { target, rules, watched, credentials, meters, is_direct };
         Self { state: Arc::new(state), ready_when: ReadyWhen::Connected }
     }
 
@@ -201,6 +206,13 @@ impl Channel {
         self.state.target.connected()?.manager.info()
     }
 
+    /// Returns the label `grpc.target` of its metrics.
+    #[cfg(feature = "metrics")]
+    #[must_use]
+    pub fn metrics_target(&self) -> &str {
+        self.state.meters.target()
+    }
+
     /// Returns the path that calls take at this moment, with the reason if it is not the upgraded
     /// one.
     #[must_use]
@@ -236,6 +248,7 @@ impl Channel {
 impl Caller for Channel {
     fn call(&self, mut call: Call<'_>) -> impl Future<Output = Result<ClientReply, Status>> + Send {
         let state = &*self.state;
+        call.metered = MeteredCall::whole(state.meters.method(call.method()));
         let refused = state.credentials.apply(&mut call).err();
         let call = match (&state.target, refused) {
             (Target::Direct(subchannel), None) if state.is_direct && !call.is_untyped() => {
@@ -262,6 +275,21 @@ impl Caller for Channel {
 impl ChannelState {
     /// Makes a call that is not simply a stub's over the session of the one server.
     async fn call_otherwise(
+        &self,
+        mut call: Call<'_>,
+        refused: Option<Status>,
+    ) -> Result<ClientReply, Status> {
+        let mut meter = call.metered.split();
+        let mut made = self.call_by_rules(call, refused).await;
+        match &mut made {
+            Ok(reply) => reply.count_whole(meter),
+            Err(_) => meter.finish(&made),
+        }
+        made
+    }
+
+    /// Makes it by the rules and policies of its method.
+    async fn call_by_rules(
         &self,
         call: Call<'_>,
         refused: Option<Status>,

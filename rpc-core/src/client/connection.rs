@@ -388,6 +388,14 @@ impl EncodedCall {
         Self { method: self.method.clone(), metadata, extensions, limit: self.limit, body }
     }
 
+    /// Returns the length of the request's one message; 0 where it is a stream.
+    pub(super) fn message_len(&self) -> usize {
+        match &self.body {
+            EncodedBody::Message(message) => message.len(),
+            EncodedBody::Stream(_) => 0,
+        }
+    }
+
     /// Returns true if its request is one message, which can be sent again.
     pub(super) fn is_repeatable(&self) -> bool {
         matches!(self.body, EncodedBody::Message(_))

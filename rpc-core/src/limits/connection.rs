@@ -51,7 +51,7 @@ const MAX_STREAM_MESSAGES: u32 = 1 << 16;
 const MAX_STREAM_BYTES: u32 = 1 << 30;
 
 define_settings! {
-    /// What one side of a connection accepts from the other.
+    /// Limits of one side of a connection on the other.
     ///
     /// [`check`](Self::check) says whether calls can be made under it. The setters that take
     /// `Limits` check it, and panic.

@@ -86,7 +86,7 @@ fn next<M>(stream: &mut Streaming<M>) -> Result<Option<M>, Status> {
 }
 
 #[test]
-fn a_stream_that_is_cut_says_so_once_and_keeps_what_marks_its_status() {
+fn a_cut_stream_fails_once_and_keeps_its_mark() {
     let recv_stream = Arc::new(RecvStream::responses(
         ReceiveWindow::new(Limits::default().window()),
         WindowMemory::default(),

@@ -162,6 +162,11 @@ impl RecvStream {
         self.state().window.received().messages
     }
 
+    /// Bytes of the messages that have come so far, modulo 2^32.
+    pub(crate) fn received_bytes(&self) -> u32 {
+        self.state().window.received().bytes
+    }
+
     /// Ends the stream early.
     pub(crate) fn fail(&self, status: Status) {
         // The reader never comes to what waits for a frame before it: its memory is free at once,

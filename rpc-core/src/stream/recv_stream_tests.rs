@@ -26,7 +26,7 @@ fn responses(window: Window) -> RecvStream {
     RecvStream::responses(ReceiveWindow::new(window), WindowMemory::default())
 }
 
-/// What a reader sees that takes one message at a time.
+/// A step of a reader that takes one message at a time.
 enum Step {
     /// A message, and the grant that reading it makes due.
     Message(Bytes, Option<Counts>),
@@ -95,7 +95,7 @@ fn a_peer_beyond_the_window_is_a_violation() {
 }
 
 #[test]
-fn the_message_that_crosses_the_line_may_come_before_those_within_it() {
+fn the_message_across_the_limit_may_arrive_first() {
     let recv_stream = requests(WINDOW);
     let long = [7; 1000];
     assert_eq!(recv_stream.insert(1, messages(&[&long])), Ok(Inserted::Open));
@@ -210,7 +210,7 @@ fn a_stream_that_failed_keeps_nothing_that_cannot_be_read() {
 /// A hostile peer may open streams first and fill them later, so a window counts from its
 /// beginning.
 #[test]
-fn a_window_counts_from_the_beginning_and_widens_while_half_of_the_budget_is_free() {
+fn a_window_counts_at_once_and_widens_while_half_is_free() {
     let of_message = crate::limits::connection::MESSAGE_HELD;
     let bound = |messages: u64, bytes: u64| bytes + messages * of_message;
     let limit = memory_limit(Some(128 << 10));
@@ -291,7 +291,7 @@ fn busy_streams_of_a_holder_widen_alike_and_leave_room() {
     assert!(share.check(1 << 20).is_ok(), "{} of 28 MiB are taken", limit.total());
 }
 
-/// As many as callers like, each of them with the window that it begins with.
+/// Callers may open any number of streams, each with its first window.
 #[test]
 fn responses_are_never_refused_and_widen_within_a_bound() {
     let limit = memory_limit(Some(64 << 20));

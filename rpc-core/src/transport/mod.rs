@@ -292,6 +292,22 @@ pub struct TransportStats {
     pub kernel_writes: u64,
 }
 
+impl TransportStats {
+    /// Adds the counts of another transport.
+    pub fn add(&mut self, other: Self) {
+        self.small_sent += other.small_sent;
+        self.large_sent += other.large_sent;
+        self.small_received += other.small_received;
+        self.large_received += other.large_received;
+        self.copied_bytes += other.copied_bytes;
+        self.written_bytes += other.written_bytes;
+        self.sent_count += other.sent_count;
+        self.sent_bytes += other.sent_bytes;
+        self.received_bytes += other.received_bytes;
+        self.kernel_calls += other.kernel_calls;
+    }
+}
+
 /// The live counters behind [`TransportStats`]; an event is one relaxed addition.
 #[derive(Debug, Default)]
 pub struct Counters {

@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compressed_message_begins_with_the_length_that_it_inflates_to() {
+    fn a_compressed_message_begins_with_its_inflated_length() {
         for (kind, least) in
             [(FrameKind::Request, 8), (FrameKind::Response, 8), (FrameKind::Messages, 12)]
         {

@@ -245,7 +245,7 @@ mod tests {
         let (listener, connector) = silent(Duration::from_millis(50)).await;
         let failed = connector.connect(Wanted::Bootstrap("broken".into())).await.unwrap_err();
         let ConnectFault::TimedOut { timeout, .. } = failed.fault() else { panic!("{failed}") };
-        assert_eq!(timeout, Duration::from_millis(50));
+        assert_eq!(*timeout, Duration::from_millis(50));
         closed(listener.accept().await.unwrap().0).await;
     }
 

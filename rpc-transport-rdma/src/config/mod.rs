@@ -200,7 +200,7 @@ define_settings! {
         /// than there is work.
         spin, with_spin: Duration as Plain = Duration::from_micros(20), Start, .., "";
     } groups {
-        /// How long a queue pair waits and retries.
+        /// Timeouts and retries of queue pairs.
         connect, with_connect: ConnectOptions, ConnectOptionsOverlay, Start;
     }
 }
@@ -233,7 +233,7 @@ impl RdmaConfig {
     }
 }
 
-/// Which of the ports that may be used serves a connection.
+/// The choice among the ports that may serve a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum PortChoice {
@@ -251,7 +251,7 @@ pub enum PortChoice {
 
 rpc_core::setting_words! { PortChoice { "address" => Self::Address, "nearest" => Self::Nearest } }
 
-/// What a peer can read by a key that an offer gave it, and for how long.
+/// The memory that a key of an offer opens to the peer, and the time for which it does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum RkeyScope {

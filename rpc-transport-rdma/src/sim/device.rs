@@ -16,7 +16,7 @@ pub struct SimDevice {
     index: usize,
 }
 
-/// What becomes of work in flight when a device is lost.
+/// The fate of work in flight when a device is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SimLoss {

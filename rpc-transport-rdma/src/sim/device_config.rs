@@ -1,4 +1,4 @@
-//! What a simulated device is like.
+//! The configuration of a simulated device.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ pub enum SimQueueMemory {
     Mlx5,
 }
 
-/// What a simulated device is like.
+/// The configuration of a simulated device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SimDeviceConfig {
@@ -37,9 +37,8 @@ pub struct SimDeviceConfig {
     /// `None` by default. [`SimFaults::short_read`](super::SimFaults::short_read) makes READs
     /// short.
     pub read_defect: Option<String>,
-    /// What programs are told of the receive slots of a queue pair that dies: by default that they
-    /// are told of the last, and that none is missing then. [`SimFaults`](super::SimFaults) make it
-    /// otherwise.
+    /// Report on the receive slots of a queue pair that dies. By default programs hear of the last
+    /// receive, and then none is missing. [`SimFaults`](super::SimFaults) change that.
     pub receive_drain: ReceiveDrain,
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How likely each fault is, from 0.0, never, to 1.0, always. The default is none at all.
+/// Probabilities of faults, from 0.0, never, to 1.0, always. The default is none at all.
 ///
 /// Fields are set one by one: `let mut faults = SimFaults::default(); faults.packet_loss = 0.01;`
 #[derive(Debug, Clone, PartialEq)]

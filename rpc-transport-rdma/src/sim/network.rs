@@ -121,19 +121,19 @@ impl SimNetwork {
         self.fabric.be_strict();
     }
 
-    /// What the programs above did that they may not, in order. A test asserts that it is nothing.
+    /// Returns the violations by the programs above, in order. A test asserts that there are none.
     #[must_use]
     pub fn violations(&self) -> Vec<SimViolation> {
         self.fabric.enter(|state| state.violations())
     }
 
-    /// How often what has happened.
+    /// Returns the counts of events.
     #[must_use]
     pub fn counters(&self) -> SimCounters {
         self.fabric.enter(|state| state.counters)
     }
 
-    /// What exists now.
+    /// Returns the counts of existing objects.
     #[must_use]
     pub fn census(&self) -> SimCensus {
         self.fabric.enter(|state| state.census())

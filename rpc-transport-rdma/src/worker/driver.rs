@@ -48,7 +48,7 @@ enum Reaped {
     Nothing,
     /// Everything that there was.
     All,
-    /// As many completions as one turn handles.
+    /// The maximum that one turn handles.
     Some,
 }
 
@@ -213,6 +213,9 @@ impl Driver {
     /// Ends those that are drained and of which nothing lies in the completion queue any more that
     /// a driver would throw out when it destroys their queue pairs.
     fn end_drained(&mut self) {
+        if self.drained.is_empty() {
+            return;
+        }
         let mut drained = std::mem::take(&mut self.drained);
         drained.retain(|(connection, mark)| {
             let is_swept = self.completions.has_swept(*mark);

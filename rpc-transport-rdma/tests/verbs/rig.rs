@@ -188,7 +188,7 @@ impl End {
         assert_eq!(self.queue_pair.post(&mut batch).unwrap(), count);
     }
 
-    /// Whether every send slot is back in its pool.
+    /// Returns true if every send slot is back in its pool.
     pub(crate) fn has_all_slots(&self) -> bool {
         self.slots.available() == SEND_SLOTS as usize
     }

@@ -302,10 +302,11 @@ async fn fill_widened(rig: &Rig) -> Result<(RawPeer, u32), Failure> {
 /// The call of [`fill_widened`].
 const CALL: u64 = 1;
 
-/// A window that was widened three times.
-const WIDE: u32 = 1 << 20;
+/// More than a window has left of 256 KiB. One of 1 MiB, which was widened three times, has half
+/// of that left when a grant comes, since the client has sent all that it could before.
+const WIDE: u32 = 400_000;
 
-/// What a client sends at most until it has a window of that width.
+/// Maximum bytes that a client sends until it has a window of that width.
 const WIDENING_MAX: u32 = 8 << 20;
 
 /// A stream of requests, as far as its client has sent it.
@@ -315,7 +316,7 @@ struct Filling {
 }
 
 impl Filling {
-    /// As many messages as the window has room for.
+    /// Sends as many messages as the window has room for.
     fn fill(&mut self) -> Vec<u8> {
         let payload = vec![7; MESSAGE_LEN].into();
         let message = EchoRequest { payload, ..EchoRequest::default() }.encode_to_vec();

@@ -26,7 +26,7 @@ use crate::sys::provider::{
     AsyncEvent, LockedMemory, PartialPost, RawCompletion, RawSend, VerbsError,
 };
 
-/// What a switched network within a rack takes one way.
+/// One-way latency of a switched network within a rack.
 const LATENCY: RangeInclusive<Duration> = Duration::from_micros(2)..=Duration::from_micros(20);
 
 #[derive(Debug)]
@@ -62,7 +62,7 @@ pub(crate) struct Script {
     pub(crate) receive_calls: usize,
     /// The next post of sends ends like this.
     pub(crate) refused_sends: Option<PartialPost>,
-    /// So many posts of receives end like this.
+    /// Number of posts of receives that end like this.
     pub(crate) refused_receives: Option<(usize, PartialPost)>,
     /// Completions that come just before their queue is armed the next time.
     pub(crate) when_armed: Vec<RawCompletion>,
@@ -89,11 +89,11 @@ pub(crate) struct DeviceState {
     pub(crate) is_lost: bool,
     /// Error numbers of the queries that fail.
     pub(crate) failing_queries: BTreeMap<SimQuery, i32>,
-    /// How many destructions of queue pairs will fail.
+    /// Number of destructions of queue pairs that will fail.
     pub(crate) failing_destructions: u32,
-    /// How much later than the network needs its answers to READs leave.
+    /// Delay of the answers to READs, beyond the network's latency.
     pub(crate) read_delay: Nanos,
-    /// What registrations pass.
+    /// Gate of registrations.
     pub(crate) gate: Arc<Gate>,
     /// Requests wait until a test of this crate completes them.
     pub(crate) is_scripted: bool,
@@ -172,7 +172,7 @@ impl NetworkState {
         id << 8 | u32::from(self.rng.u8(..))
     }
 
-    /// Whether a fault of this likelihood comes now.
+    /// Returns true if a fault of this probability happens now.
     pub(crate) fn roll(&mut self, likelihood: f64) -> bool {
         likelihood > 0.0 && self.rng.f64() < likelihood
     }
@@ -182,24 +182,24 @@ impl NetworkState {
         if end == 0 { 0 } else { self.rng.usize(..end) }
     }
 
-    /// When something that is sent now arrives.
+    /// Returns the arrival time of a message that is sent now.
     pub(crate) fn after_latency(&mut self) -> Nanos {
         let (from, to) = (nanos(*self.latency.start()), nanos(*self.latency.end()));
         self.now + self.rng.u64(from..=to.max(from))
     }
 
-    /// When something that is held back now comes through.
+    /// Returns the arrival time of a message that is held back now.
     pub(crate) fn after_delay(&mut self, max: Duration) -> Nanos {
         self.now + self.rng.u64(0..=nanos(max))
     }
 
-    /// Whether the device's link carries packets.
+    /// Returns true if the device's link carries packets.
     pub(crate) fn carries(&self, device: usize) -> bool {
         let device = &self.devices[device];
         device.is_link_up && !device.is_lost
     }
 
-    /// Whether a packet gets lost.
+    /// Returns true if a packet gets lost.
     pub(crate) fn loses_packet(&mut self) -> bool {
         let is_lost = self.roll(self.faults.packet_loss);
         self.counters.lost += u64::from(is_lost);

@@ -27,11 +27,11 @@ pub(crate) struct CompletionQueueState {
 pub(crate) struct Entry {
     pub(crate) raw: RawCompletion,
     pub(crate) origin: Origin,
-    /// What is written when it is polled, and not before.
+    /// Bytes that are written when it is polled, and not before.
     pub(crate) writes: Vec<LateWrite>,
 }
 
-/// Whose work has completed.
+/// The queue whose work has completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// `ended` requests of a send queue.
@@ -64,7 +64,7 @@ impl CompletionQueueState {
 }
 
 impl Origin {
-    /// Whether two completions must keep their order.
+    /// Returns true if two completions must keep their order.
     pub(crate) fn is_ordered_with(self, other: Self) -> bool {
         match (self, other) {
             (Self::Send { queue_pair: a, .. }, Self::Send { queue_pair: b, .. })

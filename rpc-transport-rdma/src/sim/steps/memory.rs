@@ -89,7 +89,8 @@ impl NetworkState {
         is_valid
     }
 
-    /// What the peer of a queue pair may read, or `None` when its key does not open that to it.
+    /// Returns the bytes that the peer of a queue pair may read, or `None` if its key does not open
+    /// them.
     pub(crate) fn read_for_peer(
         &self,
         queue_pair: u32,

@@ -9,7 +9,7 @@ use crate::sim::state::{
 use crate::sim::violation::SimViolation;
 use crate::sys::provider::{RawCompletion, RawOperation, RawSegment, RemoteKey, RemoteMemory};
 
-/// What a device may leave in memory that it is about to write to.
+/// Byte that a device may leave in memory that it is about to write.
 const RUBBISH: u8 = 0xdb;
 
 /// A direction of a path, as its requester sees it.

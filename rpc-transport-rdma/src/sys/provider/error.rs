@@ -16,8 +16,8 @@
 //!
 //! The other way is deliberately not taken: `RDMAV_ALLOW_DISASSOC_DESTROY` would have libibverbs
 //! free its own structures too, and forbids taking events while anything is destroyed, which other
-//! tasks do. Here these structures stay allocated, a few KiB for each object, so that an event
-//! which names one names memory that is there.
+//! tasks do. Here these structures stay allocated, so that an event which names one names memory
+//! that is there. On mlx5 their queues stay with them, 12 MiB for a full lane of the default size.
 
 use std::io;
 

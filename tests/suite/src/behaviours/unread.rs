@@ -22,7 +22,7 @@ const REQUESTS_MAX: u32 = 1024;
 /// Calls beside the stream; each takes a round trip, so that what can be sent has been.
 const CALLS: u64 = 200;
 
-pub(super) async fn a_stream_that_is_not_read_is_produced_as_far_as_its_windows_go(
+pub(super) async fn an_unread_stream_is_produced_within_its_windows(
     harness: &Harness,
 ) -> Result<(), Failure> {
     let server = harness.serve().await?;
