@@ -32,7 +32,7 @@ async fn help_is_what_the_file_has() {
     assert_eq!(held, text, "FARCALL_WRITE_GOLDEN=1 writes {HELP} anew");
 }
 
-/// Each block ````console` of the page is run: its first line is the command, and the others are
+/// Each block of the page is run: its first line is the command, and the others are
 /// what it prints, but for times and ports.
 #[tokio::test]
 async fn examples_of_the_page_print_what_it_shows() {
@@ -42,7 +42,7 @@ async fn examples_of_the_page_print_what_it_shows() {
     let settings = format!("[targets.probe]\naddress = \"{}\"\n", server.address);
     std::fs::write(folder.path().join("farcall.toml"), settings).unwrap();
     let blocks: Vec<&str> =
-        page.split("```console\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+        page.split("```text\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     assert!(blocks.len() > 5, "{} examples", blocks.len());
     for block in blocks {
         let (line, expected) = block.split_once('\n').unwrap();
