@@ -306,7 +306,7 @@ const CALL: u64 = 1;
 /// of that left when a grant comes, since the client has sent all that it could before.
 const WIDE: u32 = 400_000;
 
-/// What a client sends at most until it has a window of that width.
+/// Most bytes that a client sends until it has a window of that width.
 const WIDENING_MAX: u32 = 8 << 20;
 
 /// A stream of requests, as far as its client has sent it.
@@ -316,7 +316,7 @@ struct Filling {
 }
 
 impl Filling {
-    /// As many messages as the window has room for.
+    /// Returns as many messages as the window has room for.
     fn fill(&mut self) -> Vec<u8> {
         let payload = vec![7; MESSAGE_LEN].into();
         let message = EchoRequest { payload, ..EchoRequest::default() }.encode_to_vec();
