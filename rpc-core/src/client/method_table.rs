@@ -1,6 +1,7 @@
 //! The methods of a server, as its Hello lists them.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytes::Bytes;
@@ -9,7 +10,13 @@ use super::attempts::ServiceConfig;
 use crate::calls::id_hashing::IdHashing;
 use crate::limited_log;
 use crate::wire::hello;
-use crate::{CallKind, Idempotency};
+use crate::{CallKind, Idempotency, Method};
+
+/// Methods whose ids are found without their paths. Two of one slot take turns.
+const RECENT_COUNT: usize = 16;
+
+/// Bits of an id beside an address.
+const ID_BITS: u32 = u16::BITS;
 
 /// The methods of a server by their paths.
 #[derive(Debug)]
@@ -18,11 +25,32 @@ pub struct MethodTable {
     ids: HashMap<Arc<str>, u16, IdHashing>,
     /// The kind and the idempotency of each method, by id.
     kinds: Bytes,
+    /// Ids of methods that were called, each below the address of its descriptor: hashing a path
+    /// costs more than the rest of the look-up. 0 is no address.
+    recent: [AtomicU64; RECENT_COUNT],
 }
 
 impl MethodTable {
     pub(super) fn new(paths: Vec<String>, kinds: Bytes) -> Self {
-        Self { ids: paths.into_iter().map(Arc::from).zip(0..=u16::MAX).collect(), kinds }
+        let ids = paths.into_iter().map(Arc::from).zip(0..=u16::MAX).collect();
+        Self { ids, kinds, recent: Default::default() }
+    }
+
+    /// Returns the id of a method that is to be called.
+    pub(super) fn call_id(&self, method: &Method) -> Option<u16> {
+        let Method::Static(descriptor) = method else { return self.id(method.path()) };
+        // A static descriptor is never freed, so that its address names it for good.
+        let address = std::ptr::from_ref(*descriptor).addr();
+        let slot = &self.recent[address / align_of_val(*descriptor) % RECENT_COUNT];
+        let (address, known) = (address as u64, slot.load(Ordering::Relaxed));
+        if known >> ID_BITS == address {
+            return u16::try_from(known & u64::from(u16::MAX)).ok();
+        }
+        let id = self.id(method.path())?;
+        if address.leading_zeros() >= ID_BITS {
+            slot.store(address << ID_BITS | u64::from(id), Ordering::Relaxed);
+        }
+        Some(id)
     }
 
     /// The id that the server has given a method.
@@ -116,6 +144,7 @@ mod tests {
     use super::*;
     use crate::client::attempts::MethodConfig;
     use crate::limits::captured_log::CapturedLog;
+    use crate::{Detach, MethodDescriptor};
 
     fn table(paths: &[&str]) -> Arc<MethodTable> {
         let paths = paths.iter().map(|&path| path.to_owned()).collect();
@@ -128,6 +157,32 @@ mod tests {
         });
         let config = config.with_method("*", MethodConfig::new());
         services.iter().fold(config, |it, &name| it.with_method(name, MethodConfig::new()))
+    }
+
+    #[test]
+    fn ids_of_recent_methods_are_those_of_their_paths() {
+        // More than there are slots, so that some share one.
+        let paths: Vec<_> = (0..3 * RECENT_COUNT).map(|n| format!("/a.B/{n}")).collect();
+        let methods = paths.iter().map(|path| {
+            let path: &'static str = path.clone().leak();
+            let descriptor = MethodDescriptor {
+                path,
+                kind: CallKind::Unary,
+                idempotency: Idempotency::Unknown,
+                detach: Detach::NONE,
+            };
+            Method::Static(Box::leak(Box::new(descriptor)))
+        });
+        let methods: Vec<_> = methods.collect();
+        let table = MethodTable::new(paths[1..].to_vec(), Bytes::new());
+        for _ in 0..3 {
+            for (number, method) in methods.iter().enumerate() {
+                let id = number.checked_sub(1).and_then(|id| u16::try_from(id).ok());
+                assert_eq!([table.call_id(method), table.call_id(method)], [id, id]);
+            }
+        }
+        let other = MethodTable::new(vec![paths[5].clone()], Bytes::new());
+        assert_eq!(other.call_id(&methods[5]), Some(0), "another server has other ids");
     }
 
     #[test]

@@ -43,7 +43,7 @@ const EMPTY_MESSAGE: &[u8] = &[0; 5];
 /// The most messages that the decoder is called for at a time.
 const CALLS_MAX: usize = 32;
 
-/// The maximum number of empty messages.
+/// Messages of no bytes for one poll.
 const EMPTY_MESSAGES: &[u8] = &[0; CALLS_MAX * EMPTY_MESSAGE.len()];
 
 /// The cell in which the body leaves messages for the decoder, or the status of a response that

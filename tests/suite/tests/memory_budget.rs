@@ -316,7 +316,7 @@ struct Filling {
 }
 
 impl Filling {
-    /// Sends as many messages as the window has room for.
+    /// Returns as many messages as the window has room for.
     fn fill(&mut self) -> Vec<u8> {
         let payload = vec![7; MESSAGE_LEN].into();
         let message = EchoRequest { payload, ..EchoRequest::default() }.encode_to_vec();

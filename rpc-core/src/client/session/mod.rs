@@ -125,8 +125,9 @@ impl Session {
     }
 
     /// The id that the server has given a method.
-    fn method_id(&self, path: &str) -> Result<u16, Status> {
-        self.methods.id(path).ok_or_else(|| refusal::no_such_method(&self.server, path))
+    fn method_id(&self, method: &Method) -> Result<u16, Status> {
+        let id = self.methods.call_id(method);
+        id.ok_or_else(|| refusal::no_such_method(&self.server, method.path()))
     }
 
     /// The responses of a new call. Their window widens for as long as the windows of all calls

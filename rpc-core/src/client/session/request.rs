@@ -91,10 +91,12 @@ impl Session {
 
 impl<'a> Request<'a> {
     pub(super) fn new(session: &'a Arc<Session>, call: &'a Outgoing<'a>) -> Result<Self, Status> {
-        let selector = session.method_id(call.method.path())?;
+        let selector = session.method_id(call.method)?;
         let mut block = Vec::new();
-        metadata::encode(call.metadata, &mut block)
-            .map_err(|error| refusal::unencodable("request", &error))?;
+        if !call.metadata.is_empty() {
+            metadata::encode(call.metadata, &mut block)
+                .map_err(|error| refusal::unencodable("request", &error))?;
+        }
         let message_len = call.message.map_or(0, Encode::len) as u64;
         let peer_limits = &session.core.settled.peer_limits;
         refusal::check_message("request", message_len, "server's", peer_limits)?;
