@@ -38,6 +38,10 @@ const ATTEMPTS_MAX: u32 = 3;
 /// A stub's call over a session, or any other, `F`. One type for both, because a future around two
 /// futures would move each call once more.
 #[must_use]
+#[cfg_attr(
+    feature = "metrics",
+    expect(clippy::large_enum_variant, reason = "most calls are the large one, and need no box")
+)]
 pub(in crate::client) enum CallFuture<'c, 'r, F> {
     Direct {
         subchannel: &'c Subchannel,
