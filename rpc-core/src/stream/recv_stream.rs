@@ -262,8 +262,8 @@ impl RecvStream {
         (state.consume(read), state.window.until_due())
     }
 
-    /// Polls for the next item of the stream. `read` are messages that were read of the last frame, of
-    /// which no grant is due.
+    /// Polls for the next item of the stream. `read` are the messages that were read of the last
+    /// frame, for which no grant is due.
     pub(crate) fn poll_next(&self, cx: &mut Context<'_>, read: Counts) -> Poll<Next> {
         let mut state = self.state();
         if read != Counts::default() {
