@@ -1,7 +1,8 @@
 //! Methods: what generated code says of a service and its methods, and the method of one call.
 //!
-//! Descriptors are `'static` data that stubs and services share; how a call runs is not decided here.
-//! The method of a client's call is one of generated code, or one that is named by its path alone.
+//! Descriptors are `'static` data that stubs and services share; how a call runs is not decided
+//! here. The method of a client's call is one of generated code, or one that is named by its path
+//! alone.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+//! Picks among tiers, weights and kinds of load, and the keys of a ring.
+
 use std::collections::HashSet;
 use std::time::Duration;
 

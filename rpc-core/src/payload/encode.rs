@@ -6,10 +6,10 @@
 //!
 //! The field at the end is a message's largest `bytes` field, the *tail field*. Protobuf allows the
 //! fields of a message in any order. So the rest of a message is encoded by prost as ever, and one
-//! long field follows it: its key and length, and then its bytes, which a transport may send without
-//! copying them. What the receiver decodes is the same message. Which fields a message has is known
-//! where its code is generated; generated code says it with a [`Detacher`] in its method's descriptor.
-//! A message without one travels as prost writes it.
+//! long field follows it: its key and length, and then its bytes, which a transport may send
+//! without copying them. What the receiver decodes is the same message. Which fields a message has
+//! is known where its code is generated; generated code says it with a [`Detacher`] in its method's
+//! descriptor. A message without one travels as prost writes it.
 
 use std::any::Any;
 use std::fmt;

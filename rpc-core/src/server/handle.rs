@@ -1,5 +1,5 @@
-//! `Server`, the parts of it that are code (services, layers, upgrades), and the handle that does not
-//! keep it.
+//! `Server`, the parts of it that are code (services, layers, upgrades), and the handle that does
+//! not keep it.
 
 use std::io;
 use std::sync::{Arc, Weak};

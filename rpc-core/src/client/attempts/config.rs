@@ -1,5 +1,5 @@
-//! The rules for the calls of a method: gRPC's service config, as a value; and the budget of attempts
-//! beside the first ones that a channel may still make.
+//! The rules for the calls of a method: gRPC's service config, as a value; and the budget of
+//! attempts beside the first ones that a channel may still make.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -6,8 +6,8 @@
 //!
 //! The makers of calls whose messages pass through, gRPC's clients and proxies, have a stream of
 //! messages, whatever the kind of the method. Where the method takes one message, the channel makes
-//! one of the stream before the call begins, so that such a call is a unary one on the wire like any
-//! other, and may be repeated like any other.
+//! one of the stream before the call begins, so that such a call is a unary one on the wire like
+//! any other, and may be repeated like any other.
 
 use std::future::Future;
 use std::pin::pin;

@@ -1,5 +1,5 @@
-//! Rules for the calls of a channel, which it passes down with each call, and the deadline of a call
-//! with what set it.
+//! Rules for the calls of a channel, which it passes down with each call, and the deadline of a
+//! call with what set it.
 //!
 //! A call can have up to three limits: its request's, its stub's or its channel's, and that of the
 //! call whose handler makes it. The earliest counts, and the status of a call that is over it names

@@ -1,8 +1,8 @@
 //! The frame that answers a call, and the record of the call for the log, from the arrival of its
 //! request to its end.
 //!
-//! The record goes with the obligation to answer: the session takes it when it has sent the answer, and an
-//! obligation that is dropped with it stands for a call that its client has given up.
+//! The record goes with the obligation to answer: the session takes it when it has sent the answer,
+//! and an obligation that is dropped with it stands for a call that its client has given up.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The outcome of a call that ended well, as a server's layers see it, and its way out through them.
+//! The outcome of a call that ended well, as a server's layers see it, and its way out through
+//! them.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

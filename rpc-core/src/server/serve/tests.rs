@@ -1,3 +1,5 @@
+//! The accept loop: its errors, its limits, and the connections that it serves.
+
 use std::collections::VecDeque;
 
 use futures::future::BoxFuture;
