@@ -2,7 +2,8 @@
 
 use super::list::rdma::{self as list, counts};
 use super::samples::Samples;
-use crate::{AsyncEventKind, LaneInfo, Rdma};
+use crate::Rdma;
+use crate::rdma::{AsyncEventKind, LaneInfo};
 
 /// Adds the devices of a handle, and their lanes.
 pub(super) fn add_rdma(samples: &mut Samples, rdma: &Rdma) {
