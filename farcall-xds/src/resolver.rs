@@ -42,8 +42,8 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(15);
 /// or draining. If the stream ends, it opens another one and meanwhile keeps the servers.
 ///
 /// `xds:///name` finds the control plane through gRPC's bootstrap file
-/// ([`XdsBootstrap`](crate::XdsBootstrap)). `docs/many-servers.md` lists the supported parts of the
-/// resources.
+/// ([`XdsBootstrap`](crate::XdsBootstrap)). The book's `many-servers.md` lists the supported parts
+/// of the resources.
 ///
 /// # Examples
 ///

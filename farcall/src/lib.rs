@@ -33,6 +33,8 @@ pub mod codegen;
 mod connect_info;
 #[cfg(feature = "grpc")]
 pub mod grpc;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
 pub mod rdma;
 #[cfg(not(all(target_os = "linux", any(feature = "rdma", feature = "sim"))))]

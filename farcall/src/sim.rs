@@ -1,6 +1,6 @@
 //! Simulated RDMA devices, to test a service over `rdma://` on any machine.
 //!
-//! A [`SimNetwork`] has any number of [`SimDevice`]s, each with the addresses of its port.
+//! A [`SimNetwork`] has any number of [`SimDevice`]s, each with the addresses of its ports.
 //! [`Rdma::simulated`](crate::Rdma::simulated) is the handle to them, for servers and channels:
 //!
 //! ```
@@ -32,9 +32,10 @@
 #[doc(hidden)]
 pub use rpc_transport_rdma::sim::{SimCensus, SimCounters};
 pub use rpc_transport_rdma::sim::{
-    SimDevice, SimDeviceConfig, SimFaults, SimHold, SimLoss, SimNetwork, SimViolation,
+    SimDevice, SimDeviceConfig, SimFaults, SimGid, SimHold, SimLoss, SimNetwork, SimPort, SimQuery,
+    SimQueueMemory, SimReach, SimViolation,
 };
 #[doc(hidden)]
 pub use rpc_transport_rdma::verbs::{
-    DeviceAttributes, Gid, LastReceive, Leftover, Mtu, ReceiveDrain, ReceiveOrder,
+    DeviceAttributes, Gid, GidKind, LastReceive, Leftover, Mtu, ReceiveDrain, ReceiveOrder,
 };

@@ -83,7 +83,7 @@ async fn becomes(channel: &Channel, expected: &[String]) {
 }
 
 #[tokio::test]
-async fn a_name_is_all_its_addresses_and_is_looked_up_again_at_its_ttl() {
+async fn a_name_has_all_its_addresses_until_its_ttl() {
     let (zone, port) = (Zone::default(), servers(&[2, 3, 4]).await);
     zone.set(vec![host("shop.test.", 2, 1), host("shop.test.", 3, 1)]);
     let resolver = zone.serve().await.expect("a port of loopback");
@@ -96,7 +96,7 @@ async fn a_name_is_all_its_addresses_and_is_looked_up_again_at_its_ttl() {
 }
 
 #[tokio::test]
-async fn a_service_record_brings_port_and_weight_and_the_best_priority_counts() {
+async fn service_records_give_ports_weights_and_priorities() {
     let (zone, port) = (Zone::default(), servers(&[5, 6]).await);
     zone.set(vec![
         shop("a.shop.test.", 10, 3, port),
@@ -163,7 +163,7 @@ async fn an_answer_of_many_addresses_is_used_in_part() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_answer_has_the_name_looked_up_again_before_its_ttl() {
+async fn a_silent_server_causes_a_lookup_before_the_ttl() {
     let (zone, port) = (Zone::default(), servers(&[8]).await);
     // No server listens there.
     zone.set(vec![host("shop.test.", 9, 3600)]);

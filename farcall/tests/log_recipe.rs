@@ -1,5 +1,6 @@
-//! The recipe of `docs/logging.md`: warnings are visible without `RUST_LOG`, and a full disk does
-//! not end the program. The test is its own child, whose output must not be the harness's.
+//! The recipe of the book's `logging.md`: warnings are visible without `RUST_LOG`, and a full
+//! disk does not end the program. The test is its own child, whose output must not be the
+//! harness's.
 #![allow(clippy::unwrap_used, reason = "a failed test is how these tests report")]
 
 use std::process::{Command, Output, Stdio};
@@ -45,10 +46,10 @@ fn document_has_the_recipe() {
     let (_, recipe) = recipe.split_once("// The recipe begins here.\n").unwrap();
     let (recipe, _) = recipe.split_once("    // It ends here.").unwrap();
     let recipe: Vec<_> = recipe.lines().map(|line| line.strip_prefix("    ").unwrap()).collect();
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/logging.md");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/book/src/logging.md");
     // A packed crate has no documents.
     if let Ok(page) = std::fs::read_to_string(page) {
-        assert!(page.contains(&recipe.join("\n")), "docs/logging.md has another recipe");
+        assert!(page.contains(&recipe.join("\n")), "docs/book/src/logging.md has another recipe");
     }
 }
 

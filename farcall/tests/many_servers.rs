@@ -239,7 +239,7 @@ async fn deadly(replays: bool) -> (usize, Status) {
 }
 
 #[tokio::test]
-async fn a_call_that_kills_its_servers_kills_two_or_as_many_as_the_budget_says() {
+async fn a_deadly_call_kills_no_more_servers_than_its_budget() {
     let (count, status) = deadly(true).await;
     assert_eq!(count, 2, "it is made once more");
     assert!(MayHaveExecuted::matches(&status), "{status:?}");

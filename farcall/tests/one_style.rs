@@ -1,4 +1,4 @@
-//! All settings have one style, read from the page of the public interface, `docs/api.md`.
+//! All settings have one style, read from the page of the public interface, `farcall/tests/api.md`.
 //!
 //! A value (`Limits`) is `#[non_exhaustive]` and has fields that are read, and `with_` for each. A
 //! builder has a setter by a setting's name. `ServerBuilder::settings` returns what they come to; a
@@ -12,11 +12,11 @@ fn section<'a>(page: &'a str, name: &str) -> &'a str {
         let path = section.split('`').next().unwrap();
         path.rsplit("::").next() == Some(name)
     };
-    sections.find(is_of).unwrap_or_else(|| panic!("docs/api.md has no {name}"))
+    sections.find(is_of).unwrap_or_else(|| panic!("farcall/tests/api.md has no {name}"))
 }
 
 fn page() -> String {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/api.md");
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/api.md");
     std::fs::read_to_string(file).unwrap()
 }
 

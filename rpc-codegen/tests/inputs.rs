@@ -165,3 +165,24 @@ fn a_set_without_source_info_names_the_file() {
     let error = rpc_codegen::configure().out_dir(dir.path()).compile_fds(fds).unwrap_err();
     assert!(error.to_string().starts_with("a.proto: message plain.A requires itself"), "{error}");
 }
+
+/// The messages and services that chapters of the book show.
+#[test]
+fn protos_of_the_book_compile() {
+    let book = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/book/src");
+    let mut count = 0;
+    // A packed crate has no book.
+    for entry in fs::read_dir(&book).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        let Ok(page) = fs::read_to_string(&path) else { continue };
+        let blocks = page.split("```proto\n").skip(1).filter_map(|rest| rest.split("```").next());
+        // `cargo xtask package` compiles whole files.
+        let parts: Vec<&str> = blocks.filter(|block| !block.contains("syntax = ")).collect();
+        if !parts.is_empty() {
+            let source = format!("syntax = \"proto3\";\npackage plain;\n{}", parts.concat());
+            compile_source(source).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            count += 1;
+        }
+    }
+    assert!(count > 1 || !book.exists(), "only {count} pages with messages were found");
+}

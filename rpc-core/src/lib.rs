@@ -25,6 +25,7 @@ pub mod layer;
 pub mod limits;
 mod long_wait;
 mod method;
+pub mod metrics;
 mod payload;
 pub mod policy;
 pub mod readable;

@@ -43,7 +43,7 @@ const RDMA_USUALLY: Duration = Duration::from_secs(45);
 /// The next steps for a newcomer.
 const NEXT: &str = "
 Next: copy hello world from README.md into a package of your own. If you have a tonic service,
-docs/moving-from-tonic.md lists what changes.";
+docs/book/src/moving-from-tonic.md lists what changes.";
 
 /// Runs the demo: on this host over what needs no device, then over RDMA devices, emulated ones
 /// where this host has none. Where there can be none, it says so.

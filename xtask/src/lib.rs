@@ -7,6 +7,7 @@
 mod attack;
 pub mod batch;
 mod bench;
+mod book;
 mod budgets;
 pub mod cargo;
 pub mod check;
@@ -91,6 +92,8 @@ enum Task {
     Compat(ReleaseOptions),
     /// Check what a release would publish, and in which order. Nothing is published.
     Publish(ReleaseOptions),
+    /// Render the book in `docs/book` into `target/book`, and check its links.
+    Book,
     /// Measure farcall against its goals and its peers, and print the figures as a table.
     Bench(BenchOptions),
     /// Restart, kill and slow servers under load, and show what clients see of it.
@@ -152,6 +155,10 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Package(options) => release::replace("package", options)?,
         Task::Compat(options) => release::replace("compat", options)?,
         Task::Publish(options) => release::replace("publish", options)?,
+        Task::Book => {
+            setup::ensure(&[Purpose::Build])?;
+            book::build()?;
+        }
         Task::Bench(options) => bench::run(&options)?,
         Task::Attack(options) => attack::run(&options)?,
         Task::Scenario(options) => scenario::run(&options)?,

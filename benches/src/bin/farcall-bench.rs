@@ -34,8 +34,8 @@ enum Command {
         /// The files; of a figure that stands in several, the last is taken.
         #[arg(required = true)]
         files: Vec<PathBuf>,
-        /// The folder with `performance.md`.
-        #[arg(long, default_value = "docs")]
+        /// The folder with `performance/figures.md`.
+        #[arg(long, default_value = "docs/book/src")]
         out: PathBuf,
     },
     /// Renews the chart and the table of the README from a file that `--json` has written.
@@ -43,7 +43,7 @@ enum Command {
         /// A file with T1, T2, T3 and T7 of farcall, tonic and tarpc, all of one run.
         file: PathBuf,
         /// The folder with `performance/readme.svg`.
-        #[arg(long, default_value = "docs")]
+        #[arg(long, default_value = "docs/book/src")]
         out: PathBuf,
         /// The page with the table.
         #[arg(long, default_value = "README.md")]

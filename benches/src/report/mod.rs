@@ -20,8 +20,8 @@ use anyhow::{Context as _, Result};
 
 use crate::figures::Results;
 
-/// The page, below the folder of documentation.
-const PAGE: &str = "performance.md";
+/// The page of figures, below the folder of the book.
+const PAGE: &str = "performance/figures.md";
 
 /// The folder of plots, below the same.
 const PLOTS: &str = "performance";

@@ -100,7 +100,7 @@ fn table(run: &Run<'_>) -> String {
     let Run { commit, machine, .. } = run;
     format!(
         "{text}\nMedians of one run over loopback: commit {commit}, {machine}. \
-         [performance.md](docs/performance.md) has the method and every figure."
+         [figures.md](docs/book/src/performance/figures.md) has the method and every figure."
     )
 }
 

@@ -33,7 +33,7 @@ pub(super) fn write(results: &Results) -> Result<(String, Drawings)> {
         }
         writeln!(text, "### {title}\n\n{}\n", provenance(&figures))?;
         let file = format!("goals-{name}.svg");
-        writeln!(text, "![How far each figure is from its aim](performance/{file})\n")?;
+        writeln!(text, "![How far each figure is from its aim]({file})\n")?;
         drawings.push((file, plot::marks(&marks(&figures))?));
         goals_table(&mut text, &figures)?;
         for (number, figure) in figures {
@@ -116,7 +116,7 @@ fn sides(text: &mut String, drawings: &mut Drawings, number: &str, figure: &Figu
         if bars.len() > 1 && growths.is_empty() {
             let suffix = file_name(what);
             let file = format!("{number}{}{suffix}.svg", if suffix.is_empty() { "" } else { "-" });
-            writeln!(text, "![{}](performance/{file})\n", plotted.heading)?;
+            writeln!(text, "![{}]({file})\n", plotted.heading)?;
             let shown =
                 if is_whole { plotted.heading.to_owned() } else { titled(plotted.heading, part) };
             let title = format!("{number}: {shown}");
@@ -140,7 +140,7 @@ fn grown(
     let axes = Axes { across: growth::heading(growth.across), up: growth::heading(growth.up) };
     let file = format!("{number}-{}.svg", file_name(&format!("{} {}", growth.up, growth.across)));
     let title = format!("{number}: {} over {}", axes.up, axes.across);
-    writeln!(text, "![{} over {}](performance/{file})\n", axes.up, axes.across)?;
+    writeln!(text, "![{} over {}]({file})\n", axes.up, axes.across)?;
     // The scale stands in the title.
     let axes = Axes { up: "", ..axes };
     drawings.push((file, curves::draw(&title, axes, &curves)?));
@@ -234,7 +234,7 @@ mod tests {
         let names: Vec<&str> = drawings.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["goals-tcp.svg", "T3-over-tonic.svg"]);
         for name in names {
-            assert!(text.contains(&format!("(performance/{name})")));
+            assert!(text.contains(&format!("({name})")));
         }
     }
 
@@ -262,6 +262,6 @@ mod tests {
         assert!(place(1) < place(16) && place(16) < place(1000), "{text}");
         let names: Vec<&str> = drawings.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["goals-scale.svg", "C1-calls-per-s-connections.svg"]);
-        assert!(text.contains("(performance/C1-calls-per-s-connections.svg)"));
+        assert!(text.contains("(C1-calls-per-s-connections.svg)"));
     }
 }

@@ -54,7 +54,7 @@ impl Speeds {
         match self {
             Self::OfThisHost => {
                 "Every byte was checked. This build is made quickly, without link-time \
-                 optimization:\ndocs/performance.md has measured times."
+                 optimization:\ndocs/book/src/performance/figures.md has measured times."
             }
             Self::Emulated => {
                 "Every byte was checked. ( ) marks times and rates of an emulated processor: they \

@@ -17,6 +17,7 @@ use rpc_core::client::{
 };
 use rpc_core::connect::{ConnectFault, UpgradePolicy};
 use rpc_core::inproc::InprocConnector;
+use rpc_core::metrics::ChannelMeters;
 use rpc_core::settings::{Layers, expect_valid};
 #[cfg(feature = "grpc")]
 use rpc_transport_grpc::{GrpcConnector, Scheme};
@@ -310,7 +311,24 @@ impl ChannelBuilder {
             rules: TargetRules { calls, policies: attempts(self.service.resolve().clone()) },
             watched: self.live.as_ref().map(watched),
             credentials: self.credentials.clone(),
+            meters: self.meters(),
         }
+    }
+
+    /// The metrics of its calls. A target of settings has its name, since its address may change.
+    #[cfg(feature = "metrics")]
+    fn meters(&self) -> ChannelMeters {
+        match &self.live {
+            Some(target) => ChannelMeters::new(target.name.as_str()),
+            None => ChannelMeters::new(self.address.to_string()),
+        }
+    }
+
+    /// None in this build.
+    #[cfg(not(feature = "metrics"))]
+    #[expect(clippy::unused_self, reason = "as with metrics")]
+    fn meters(&self) -> ChannelMeters {
+        ChannelMeters::default()
     }
 
     /// Splits the builder into the connector's part and the channel's part.

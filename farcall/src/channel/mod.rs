@@ -163,6 +163,12 @@ impl Channel {
         self.0.buffer(len).await
     }
 
+    /// Returns the label `grpc.target` of its metrics.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn metrics_target(&self) -> &str {
+        self.0.metrics_target()
+    }
+
     /// Returns the path that calls take at this moment, with the reason if it is not RDMA.
     ///
     /// # Examples
@@ -269,7 +275,7 @@ mod tests {
     /// A load shedder would refuse calls of a channel that is not ready, and other layers would
     /// keep them waiting.
     #[tokio::test]
-    async fn layers_around_a_channel_that_backs_off_leave_its_calls_to_fail() {
+    async fn calls_fail_under_layers_while_the_channel_backs_off() {
         let channel = Channel::builder("inproc://no-server-has-this-name").unwrap();
         let layers = ServiceBuilder::new().load_shed().concurrency_limit(8);
         let layered = channel.connect_lazy().layer(layers);

@@ -162,6 +162,16 @@ impl Rdma {
         self.shared.devices.as_ref().map_or_else(Vec::new, |devices| devices.lanes())
     }
 
+    /// Returns true if both are handles to the same devices.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn has_same_devices(&self, other: &Self) -> bool {
+        match (&self.shared.devices, &other.shared.devices) {
+            (Some(devices), Some(others)) => Arc::ptr_eq(devices, others),
+            (None, None) => true,
+            _ => false,
+        }
+    }
+
     /// The process-wide handle if it has these settings, and one of its own otherwise.
     #[cfg(feature = "settings")]
     pub(crate) fn with_config(config: RdmaConfig) -> Self {

@@ -185,6 +185,13 @@ impl Server {
         self.core.memory_held()
     }
 
+    /// The bytes that [`memory_held`](Self::memory_held) may come to:
+    /// [`ServerBuilder::max_memory`], or its default.
+    #[must_use]
+    pub fn memory_limit(&self) -> u64 {
+        self.core.memory_limit()
+    }
+
     /// Returns the state of every open connection.
     #[must_use]
     pub fn connections(&self) -> Vec<ConnectionInfo> {

@@ -1,4 +1,4 @@
-//! What applies to the calls of a target by their method: keys and what the builder takes.
+//! Settings of a target's calls by method: keys, and the builder's values.
 
 use std::time::Duration;
 
@@ -50,12 +50,12 @@ define_overlay! {
 }
 
 define_overlay! {
-    /// What applies to a method, "/shop.Catalog/Get", to a service, "shop.Catalog", or to all that
-    /// nothing else names, "*".
+    /// Settings of a method, "/shop.Catalog/Get", of a service, "shop.Catalog", or of all that no
+    /// other entry names, "*".
     pub(super) MethodTable of MethodConfig {
         /// After this calls end, all attempts together.
         timeout: Option<Duration> as OrOff = "\"off\"", Live, TIMEOUT, NO_TIME;
-        /// Whether calls wait while no server can be reached.
+        /// Makes calls wait while no server can be reached.
         wait_for_ready: bool as Plain = "false", Live, .., "";
         /// Says that the method may be called twice, though its .proto does not.
         idempotent: bool as Plain = "false", Live, .., "";

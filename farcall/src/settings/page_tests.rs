@@ -120,10 +120,10 @@ fn assert_is_block(page: &str, name: &str, text: &str) {
 
 #[test]
 fn ranges_of_settings_are_in_limits() {
-    assert_is_block("../docs/limits.md", "ranges", &ranges(&Root::describe()));
+    assert_is_block("../docs/book/src/limits.md", "ranges", &ranges(&Root::describe()));
 }
 
 #[test]
 fn effects_of_a_reload_are_in_reload() {
-    assert_is_block("../docs/reload.md", "effects", &effects(&Root::describe()));
+    assert_is_block("../docs/book/src/reload.md", "effects", &effects(&Root::describe()));
 }

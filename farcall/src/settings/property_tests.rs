@@ -203,7 +203,7 @@ fn a_variable_of_many_tables_is_an_unknown_setting() {
 const SHORT: &str = "[targets.\"a.b\"]\naddress = \"tcp://h:1\"\n";
 
 #[test]
-fn values_that_cannot_be_together_are_found_where_they_were_said() {
+fn contradicting_values_are_found_at_their_places() {
     let delay = "connect_backoff.max_delay";
     let text = format!("{SHORT}{delay} = \"500ms\"\n");
     let place = "farcall.toml:3:29: targets.\"a.b\".connect_backoff.max_delay: it is 500ms: ";
@@ -231,7 +231,7 @@ fn a_variable_is_named_whose_value_cannot_be_with_others() {
 }
 
 #[test]
-fn a_variable_means_the_key_with_underscores_before_one_with_hyphens() {
+fn a_variable_prefers_the_key_with_underscores() {
     let text = "[targets.a-b]\naddress = \"tcp://h:1\"\n[targets.a_b]\naddress = \"tcp://h:2\"\n";
     let variable = ("FARCALL__TARGETS__A_B__ADDRESS".to_owned(), "tcp://h:3".to_owned());
     let settings = Settings::new("f", text, std::iter::once(variable)).unwrap();

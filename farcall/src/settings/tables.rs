@@ -13,12 +13,12 @@ define_overlay! {
     /// TLS to a server. The table is an error where calls do not go over TCP, and where farcall is
     /// built without its feature `tls`.
     pub(super) TargetTlsTable of ClientTls {
-        /// Whether connections have TLS; they have where another key of this table is set.
+        /// Switches TLS on. Any other key of this table does, too.
         enabled: bool as Plain = "false", Start, .., "";
         /// The file with the authorities that the server's certificate is checked with, in PEM.
         ca: String as Plain = "\"tls/ca.pem\"", Live, .., "";
-        /// Whether the authorities that the operating system trusts count too; they do without a
-        /// `ca`. This needs farcall's feature `tls-platform-verifier`.
+        /// Trusts the operating system's certificate authorities, too. Without a `ca` they are
+        /// trusted anyway. This needs farcall's feature `tls-platform-verifier`.
         platform_roots: bool as Plain = "false", Live, .., "";
         /// The name that the server's certificate has to be for; the host of the address unless it
         /// is set.
@@ -37,7 +37,7 @@ define_overlay! {
     /// TLS of a server. The table is an error where it does not listen on TCP, and where farcall
     /// is built without its feature `tls`.
     pub(super) ServerTlsTable of ServerTls {
-        /// Whether connections have TLS; they have where another key of this table is set.
+        /// Switches TLS on. Any other key of this table does, too.
         enabled: bool as Plain = "false", Start, .., "";
         /// The file with the server's certificate and those of intermediate authorities, in PEM.
         cert: String as Plain = "\"tls/server.pem\"", Live, .., "";
@@ -46,7 +46,7 @@ define_overlay! {
         /// The file with the authorities that clients' certificates are checked with; without it
         /// clients are asked for none.
         client_ca: String as Plain = "\"tls/ca.pem\"", Live, .., "";
-        /// Whether a certificate is "required" of every client, or "optional".
+        /// Certificates of clients: "required" or "optional".
         client_certs: Requirement as Plain = "\"required\"", Live, .., "";
         /// The rule for clients that agree on no protocol in the TLS handshake (ALPN). "required"
         /// leaves them HTTP/1 alone; "optional" accepts them, for a load balancer that ends TLS.
@@ -57,9 +57,9 @@ define_overlay! {
 define_overlay! {
     /// A target: a server that this program calls, by a name of its own choice.
     pub(super) TargetTable of ChannelBuilder {
-        /// Where the server is. Its scheme decides what calls travel over: auto://host:port is RDMA
+        /// Address of the server. Its scheme decides the path of calls: auto://host:port is RDMA
         /// when both sides can and TCP otherwise, rdma:// is RDMA or an error, tcp://,
-        /// unix:///path, inproc://name. Servers of gRPC are at grpc://host:port, and with TLS at
+        /// unix:///path, inproc://name. gRPC servers are at grpc://host:port, and with TLS at
         /// grpcs://host:port; all those of a name are at dns+grpc:///name:port.
         address: Address as Plain = "\"auto://127.0.0.1:7000\"", Live, .., "";
     } tables {
@@ -74,7 +74,8 @@ define_overlay! {
 define_overlay! {
     /// A server of this program, by a name of its own choice.
     pub(super) ServerTable of ServerBuilder {
-        /// Where it listens. At auto:// and rdma:// it offers RDMA to clients that ask for it.
+        /// Address to listen on. At auto:// and rdma:// the server offers RDMA to clients that ask
+        /// for it.
         address: Address as Plain = "\"auto://0.0.0.0:7000\"", Start, .., "";
     } tables {
         tls: ServerTlsTable = "tls", Live;
@@ -84,16 +85,16 @@ define_overlay! {
 }
 
 define_overlay! {
-    /// What the program writes into its log.
+    /// The program's log.
     pub(super) LogTable of Settings {
-        /// Which lines, as a filter of tracing-subscriber's `EnvFilter`. farcall hands it to the
-        /// program, which applies it and decides what it is unless it is set.
+        /// Filter of the lines, as in tracing-subscriber's `EnvFilter`. farcall hands it to the
+        /// program, which applies it and has a default of its own.
         filter: String as Plain = "\"info\"", Live, .., "";
     } tables {}
 }
 
 define_overlay! {
-    /// What servers and targets have that say nothing else.
+    /// Defaults of servers and targets.
     pub(super) DefaultsTable of Settings {} tables {
         server: ServerTable = "server", Live;
         target: TargetTable = "target", Live;

@@ -94,7 +94,7 @@ fn of_methods(target: &str) -> [String; 9] {
 /// has the table `rdma`, which a build without RDMA ignores.
 #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
 #[test]
-fn what_cannot_be_is_named_with_its_place_and_what_would_be_right() {
+fn errors_name_their_place_and_the_fix() {
     let target = "[targets.inventory]\naddress = \"tcp://127.0.0.1:1\"\n";
     let cases = [
         "[targets.inventory\n".to_owned(),
@@ -299,10 +299,10 @@ pub(super) fn uncommented(reference: &str) -> String {
 
 /// The reference names every key with its default: uncommented, it changes nothing.
 #[test]
-fn the_reference_is_the_file_in_docs_and_its_defaults_are_the_defaults() {
+fn the_reference_equals_the_docs_and_the_defaults() {
     let reference = Settings::reference();
-    assert_is_file("../docs/farcall.toml", &reference);
-    let said = Settings::parse("docs/farcall.toml", &uncommented(&reference)).unwrap();
+    assert_is_file("../docs/book/src/farcall.toml", &reference);
+    let said = Settings::parse("docs/book/src/farcall.toml", &uncommented(&reference)).unwrap();
     let unsaid =
         Settings::parse("nothing", "[targets.inventory]\naddress = \"tcp://h:1\"").unwrap();
     let [said, unsaid] = [&said, &unsaid].map(|it| it.channel_builder("inventory").unwrap());

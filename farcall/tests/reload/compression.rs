@@ -76,7 +76,7 @@ async fn a_server_takes_other_lengths_by_method_for_new_connections() {
 }
 
 #[tokio::test]
-async fn a_method_that_the_server_does_not_have_is_refused_where_it_is_set() {
+async fn an_unknown_method_is_refused_where_it_is_set() {
     let served = Served::new("unknown-method", &compress("/t.Named/Name", "100"), None).await;
     for (wrong, words) in [
         ("/t.Named/Nam", "no such method: it has /t.Named/Name, /t.Named/Wait"),

@@ -78,7 +78,7 @@ async fn a_server_takes_more_and_fewer_calls() {
 }
 
 #[tokio::test]
-async fn a_client_beyond_the_limit_on_connections_is_let_in_when_there_is_room() {
+async fn a_client_beyond_max_connections_enters_when_there_is_room() {
     let served = Served::new("connections", "max_connections = 1", |builder| builder).await;
     let first = served.connect().await;
     let (second, (changed, answer)) = tokio::join!(served.connect(), async {
@@ -90,7 +90,7 @@ async fn a_client_beyond_the_limit_on_connections_is_let_in_when_there_is_room()
 }
 
 #[tokio::test]
-async fn new_connections_have_the_new_limits_and_open_ones_keep_theirs() {
+async fn new_connections_get_new_limits_and_open_ones_keep_theirs() {
     let served = Served::new("limits", "", |builder| builder).await;
     let before = served.connect().await;
     assert_eq!(

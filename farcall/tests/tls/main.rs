@@ -4,6 +4,8 @@
 mod access;
 #[allow(dead_code, reason = "the test `messages` uses the rest")]
 mod authority;
+#[cfg(all(feature = "compression", feature = "grpc"))]
+mod book;
 mod reload;
 mod rotation;
 mod secrets;

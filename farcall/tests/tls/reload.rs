@@ -84,7 +84,7 @@ async fn a_server_shows_the_certificate_that_its_file_has_now() {
 }
 
 #[tokio::test]
-async fn a_channel_shows_the_certificate_that_its_file_has_when_it_connects() {
+async fn a_channel_presents_its_files_certificate_of_the_moment() {
     let authority = Authority::new();
     let files = Files(Folder::new("watched-client"));
     files.leaf("server", &authority.issue(named("127.0.0.1")));
@@ -121,7 +121,7 @@ async fn a_channel_shows_the_certificate_that_its_file_has_when_it_connects() {
 
 /// The address waits where encryption does: a new server would be called in the clear.
 #[tokio::test]
-async fn tls_is_not_switched_under_a_channel_and_its_new_address_waits() {
+async fn a_reload_never_switches_tls_under_a_channel() {
     let authority = Authority::new();
     let files = Files(Folder::new("watched-switch"));
     files.replace("ca.pem", &authority.pem());

@@ -65,7 +65,7 @@ async fn servers_behind_a_load_balancer_start_as_the_page_says() {
     let leaf = authority.issue(named("127.0.0.1"));
     folder.write("orders.pem", &leaf.cert);
     folder.write("orders.key", &leaf.key);
-    let mut text = include_str!("../../../docs/load-balancers/farcall.toml").to_owned();
+    let mut text = include_str!("../../../docs/book/src/load-balancers/farcall.toml").to_owned();
     for (from, to) in [
         ("\"tls/", format!("\"{}/", folder.path().display())),
         ("0.0.0.0:7000", "127.0.0.1:0".to_owned()),
@@ -83,7 +83,7 @@ async fn servers_behind_a_load_balancer_start_as_the_page_says() {
 }
 
 #[test]
-fn a_file_that_is_missing_or_holds_something_else_is_named_with_its_key() {
+fn a_missing_or_wrong_file_is_named_with_its_key() {
     let (authority, folder) = (Authority::new(), Folder::new("files"));
     let path = folder.path().display();
     folder.write("ca.pem", &authority.pem());

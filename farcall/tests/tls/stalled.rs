@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 const HALF_A_RECORD: [u8; 6] = [22, 3, 1, 2, 0, 1];
 
 #[tokio::test]
-async fn a_client_that_stops_amid_its_handshake_is_closed_and_delays_no_other() {
+async fn a_stalled_handshake_is_closed_and_delays_no_other() {
     let authority = Authority::new();
     let timeout = Duration::from_millis(200);
     let builder_of_server = Server::builder().tls(&authority.server()).handshake_timeout(timeout);

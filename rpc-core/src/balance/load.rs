@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_decays_so_that_a_slow_endpoint_is_tried_again() {
+    fn measurements_decay_so_a_slow_endpoint_is_tried_again() {
         let (load, now) = load();
         answer(&load, 10_000, now);
         let later = load.score(1.0, now + 5 * DECAY);

@@ -104,7 +104,7 @@ fn list(count: usize) -> Vec<Endpoint> {
 }
 
 #[test]
-fn an_endpoint_keeps_its_name_while_it_is_in_the_list_and_never_gets_anothers() {
+fn a_listed_endpoint_keeps_its_own_id() {
     let now = Instant::now();
     let mut roster = Roster::new(BalanceConfig::new().with_connections(2), 7, now);
     let mut set = |list: Vec<Endpoint>| roster.set_endpoints(list, now, |id, _| id);
@@ -210,7 +210,7 @@ fn a_row_of_failures_begins_anew_at_an_ejection_and_at_a_return() {
 }
 
 #[test]
-fn an_endpoint_that_fails_more_than_the_threshold_is_ejected_when_the_interval_ends() {
+fn failures_beyond_the_threshold_eject_at_the_interval() {
     let config = BalanceConfig::new().with_outlier_detection(rules());
     let mut connected = Connected::new(config.clone(), 4);
     connected.call(0, 3, 4);
@@ -234,7 +234,7 @@ fn an_endpoint_that_fails_more_than_the_threshold_is_ejected_when_the_interval_e
 }
 
 #[test]
-fn the_timer_is_due_at_the_end_of_each_interval_while_a_rule_is_on() {
+fn the_timer_is_due_each_interval_while_a_rule_is_on() {
     let mut connected = Connected::new(BalanceConfig::new().with_outlier_detection(rules()), 2);
     let begin = connected.now;
     for interval in 1..4 {
@@ -252,7 +252,7 @@ fn the_timer_is_due_at_the_end_of_each_interval_while_a_rule_is_on() {
 }
 
 #[test]
-fn the_slow_start_begins_with_the_connection_and_not_with_its_upgrade() {
+fn slow_start_begins_with_the_connection_not_its_upgrade() {
     let window = Duration::from_secs(100);
     let config = BalanceConfig::new()
         .with_policy(Policy::RoundRobin)
@@ -276,7 +276,7 @@ fn the_slow_start_begins_with_the_connection_and_not_with_its_upgrade() {
 }
 
 #[test]
-fn an_upgraded_endpoint_is_preferred_where_that_is_set_while_it_is_not_ejected() {
+fn upgraded_endpoints_are_preferred_unless_ejected() {
     let rules = rules().with_consecutive_failures(1);
     let config = BalanceConfig::new().with_outlier_detection(rules);
     for is_preferred in [false, true] {

@@ -326,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_beyond_four_gibibytes_is_kept_and_streams_have_their_own() {
+    fn limits_beyond_4_gib_are_kept_and_streams_have_their_own() {
         let limits = Limits { max_message_len: 6 << 30, ..Limits::default() };
         let whose = "server's";
         assert!(check_message("request", 5 << 30, whose, &limits).is_ok());
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_is_not_whole_is_left_to_those_who_count_its_messages() {
+    fn an_incomplete_frame_is_left_to_the_message_counter() {
         let limits = Limits { max_message_len: 1, ..Limits::default() };
         assert!(check_messages("request", &[9, 0, 0, 0, 1], "server's", &limits).is_ok());
     }

@@ -11,12 +11,14 @@ use crate::wire::ProtocolError;
 #[derive(Debug)]
 pub struct Assembler<T> {
     next: u64,
+    /// The item whose turn it is, most of which are taken at once.
+    front: Option<T>,
     ahead: BTreeMap<u64, T>,
 }
 
 impl<T> Default for Assembler<T> {
     fn default() -> Self {
-        Self { next: 0, ahead: BTreeMap::new() }
+        Self { next: 0, front: None, ahead: BTreeMap::new() }
     }
 }
 
@@ -30,7 +32,8 @@ impl<T> Assembler<T> {
     /// The highest sequence number of the items ahead.
     #[must_use]
     pub fn furthest(&self) -> Option<u64> {
-        self.ahead.last_key_value().map(|(seq, _)| *seq)
+        let last = self.ahead.last_key_value().map(|(seq, _)| *seq);
+        last.or(self.front.as_ref().map(|_| self.next))
     }
 
     /// Inserts the item with that sequence number, before which at most `before_max` items can be
@@ -41,25 +44,31 @@ impl<T> Assembler<T> {
     /// When the number was taken already, or is further ahead than that.
     pub fn insert(&mut self, seq: u64, item: T, before_max: u64) -> Result<(), ProtocolError> {
         let ahead = seq.checked_sub(self.next).filter(|ahead| *ahead <= before_max);
-        if ahead.is_none() || self.ahead.contains_key(&seq) {
+        let is_front = seq == self.next;
+        let is_taken = is_front && self.front.is_some() || self.ahead.contains_key(&seq);
+        if ahead.is_none() || is_taken {
             return Err(ProtocolError::Invalid {
                 what: "place of a frame in its call",
                 value: seq,
             });
         }
-        self.ahead.insert(seq, item);
+        if is_front {
+            self.front = Some(item);
+        } else {
+            self.ahead.insert(seq, item);
+        }
         Ok(())
     }
 
     /// Returns the number of items that wait for an earlier one.
     #[must_use]
     pub fn ahead_count(&self) -> usize {
-        self.ahead.len()
+        self.ahead.len() + usize::from(self.front.is_some())
     }
 
     /// The next item in order, if it is there.
     pub fn take(&mut self) -> Option<T> {
-        let item = self.ahead.remove(&self.next)?;
+        let item = self.front.take().or_else(|| self.ahead.remove(&self.next))?;
         self.next += 1;
         Some(item)
     }

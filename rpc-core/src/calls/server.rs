@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_ended_before_its_handle_was_attached_gives_it_back() {
+    fn a_handle_for_an_ended_call_is_returned() {
         let mut calls = Calls::<(), char>::new(2);
         assert_eq!(calls.start(1), Ok(Start::Run(&mut ())));
         assert_eq!(calls.finish(1), Some(Kept { streams: (), task: None }));
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_was_given_up_on_its_way_makes_room_and_has_no_answer() {
+    fn a_cancelled_announcement_makes_room_without_an_answer() {
         let mut calls = Plain::new(1);
         calls.announce(7).unwrap();
         assert_eq!(calls.answer(7), None, "it has not arrived");

@@ -12,7 +12,7 @@ use crate::wire::ProtocolError;
 pub const MESSAGE_LEN_MAX: u64 = 1 << 30;
 
 /// The capacity of one direction of a stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Window {
     /// Messages.
     pub messages: u32,
@@ -73,10 +73,19 @@ impl Counts {
         }
     }
 
-    fn add(&mut self, len: usize) {
+    /// Counts a message of `len` bytes.
+    pub(crate) fn add(&mut self, len: usize) {
         self.messages = self.messages.wrapping_add(1);
         // A length beyond 2^32 has wrapped as often as the sum would have.
         self.bytes = self.bytes.wrapping_add(u32::try_from(len & 0xffff_ffff).unwrap_or(0));
+    }
+
+    /// Both sums.
+    fn sum(self, other: Self) -> Self {
+        Self {
+            messages: self.messages.wrapping_add(other.messages),
+            bytes: self.bytes.wrapping_add(other.bytes),
+        }
     }
 
     /// The later of each.
@@ -222,6 +231,20 @@ impl ReceiveWindow {
         self.announced == self.consumed
     }
 
+    /// Returns the messages and bytes to read until a grant is due, which either count makes it.
+    #[must_use]
+    pub fn until_due(&self) -> Window {
+        let half = Counts {
+            messages: self.window.messages.div_ceil(2),
+            bytes: self.window.bytes.div_ceil(2),
+        };
+        let due = self.announced.sum(half);
+        Window {
+            messages: left(due.messages, self.consumed.messages),
+            bytes: left(due.bytes, self.consumed.bytes),
+        }
+    }
+
     /// Returns the messages and bytes that have arrived and are not read.
     #[must_use]
     pub fn unread(&self) -> Window {
@@ -259,19 +282,25 @@ impl ReceiveWindow {
         Ok(())
     }
 
-    /// Counts a message that was read, and gives the grant to send when half the window is free
+    /// Counts a message that was read, as [`ReceiveWindow::consume_all`].
+    pub fn consume(&mut self, len: usize, resize: impl FnOnce(Window) -> Resize) -> Option<Counts> {
+        let mut read = Counts::default();
+        read.add(len);
+        self.consume_all(read, resize)
+    }
+
+    /// Counts messages that were read, and gives the grant to send when half the window is free
     /// again: fewer grants than that would stall, more would cost a frame each. `resize` is given
     /// the wider window, which is the same where there is none. A narrower one gives no grant until
     /// the sender has used up what it may send beyond it.
-    pub fn consume(&mut self, len: usize, resize: impl FnOnce(Window) -> Resize) -> Option<Counts> {
-        self.consumed.add(len);
-        let since = Counts {
-            messages: self.consumed.messages.wrapping_sub(self.announced.messages),
-            bytes: self.consumed.bytes.wrapping_sub(self.announced.bytes),
-        };
-        if since.messages < self.window.messages.div_ceil(2)
-            && since.bytes < self.window.bytes.div_ceil(2)
-        {
+    pub fn consume_all(
+        &mut self,
+        read: Counts,
+        resize: impl FnOnce(Window) -> Resize,
+    ) -> Option<Counts> {
+        self.consumed = self.consumed.sum(read);
+        let due = self.until_due();
+        if due.messages > 0 && due.bytes > 0 {
             return None;
         }
         let wider = self.window.widened(self.widest);
@@ -314,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_message_closes_the_widest_window_until_it_was_read() {
+    fn the_longest_message_closes_any_window_until_read() {
         let len = usize::try_from(MESSAGE_LEN_MAX).unwrap();
         for bytes in [1, 256 << 10, 1 << 30] {
             let window = Window { messages: 10, bytes };
@@ -335,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_widens_as_it_is_used_and_as_far_as_the_reader_agrees() {
+    fn a_used_window_widens_as_far_as_the_reader_agrees() {
         let mut window = ReceiveWindow::widening(Window { messages: 1, bytes: 100 }, WINDOW);
         let mut grants = Vec::new();
         for resize in [Resize::Keep, Resize::Widen, Resize::Widen, Resize::Widen] {

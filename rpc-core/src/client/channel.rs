@@ -11,6 +11,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use futures::future::BoxFuture;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::ReusableBoxFuture;
 use tonic::Status;
@@ -20,10 +21,15 @@ use tower::Layer;
 
 use super::subchannel::{CallFuture, Subchannel};
 use super::target::{RuledTarget, Target, TargetRules, Watched};
-use super::{Call, CallRules, Caller, ClientReply, Connect, Intercepted, LayeredChannel, Path};
+use super::{
+    Call, CallRules, Caller, ClientCall, ClientReply, Connect, Intercepted, LayeredChannel, Path,
+};
 use crate::balance::{Connectivity, EndpointStatus};
+use crate::client::call::meter::MeteredCall;
 use crate::client::connection_manager::ConnectionManager;
 use crate::connect::{ConnectError, ConnectionInfo};
+use crate::layer::record_transport;
+use crate::metrics::ChannelMeters;
 use crate::payload::buffer::buffer_of;
 use crate::{Buffer, Method};
 
@@ -67,6 +73,7 @@ struct ChannelState {
     /// Rules that may change, in place of `rules`.
     watched: Option<Watched>,
     credentials: Credentials,
+    meters: ChannelMeters,
     /// Set if a stub's call needs no more than the session of the one server.
     is_direct: bool,
 }
@@ -80,6 +87,8 @@ pub struct ChannelParts {
     pub watched: Option<Watched>,
     /// Credentials in the metadata of calls.
     pub credentials: Credentials,
+    /// The metrics of calls.
+    pub meters: ChannelMeters,
 }
 
 impl Channel {
@@ -109,13 +118,13 @@ impl Channel {
     /// Returns a channel to `target` that connects at its first call.
     #[must_use]
     pub fn from_parts(target: Target, parts: ChannelParts) -> Self {
-        let ChannelParts { rules, watched, credentials } = parts;
+        let ChannelParts { rules, watched, credentials, meters } = parts;
         let has_sessions = match &target {
             Target::Direct(subchannel) => subchannel.has_sessions(),
             Target::Balanced(_) => false,
         };
         let is_direct = has_sessions && rules.policies.is_none() && watched.is_none();
-        let state = ChannelState { target, rules, watched, credentials, is_direct };
+        let state = ChannelState { target, rules, watched, credentials, meters, is_direct };
         Self { state: Arc::new(state), ready_when: ReadyWhen::Connected }
     }
 
@@ -197,6 +206,13 @@ impl Channel {
         self.state.target.connected()?.manager.info()
     }
 
+    /// Returns the label `grpc.target` of its metrics.
+    #[cfg(feature = "metrics")]
+    #[must_use]
+    pub fn metrics_target(&self) -> &str {
+        self.state.meters.target()
+    }
+
     /// Returns the path that calls take at this moment, with the reason if it is not the upgraded
     /// one.
     #[must_use]
@@ -232,6 +248,7 @@ impl Channel {
 impl Caller for Channel {
     fn call(&self, mut call: Call<'_>) -> impl Future<Output = Result<ClientReply, Status>> + Send {
         let state = &*self.state;
+        call.metered = MeteredCall::whole(state.meters.method(call.method()));
         let refused = state.credentials.apply(&mut call).err();
         let call = match (&state.target, refused) {
             (Target::Direct(subchannel), None) if state.is_direct && !call.is_untyped() => {
@@ -258,6 +275,21 @@ impl Caller for Channel {
 impl ChannelState {
     /// Makes a call that is not simply a stub's over the session of the one server.
     async fn call_otherwise(
+        &self,
+        mut call: Call<'_>,
+        refused: Option<Status>,
+    ) -> Result<ClientReply, Status> {
+        let mut meter = call.metered.split();
+        let mut made = self.call_by_rules(call, refused).await;
+        match &mut made {
+            Ok(reply) => reply.count_whole(meter),
+            Err(_) => meter.finish(&made),
+        }
+        made
+    }
+
+    /// Makes it by the rules and policies of its method.
+    async fn call_by_rules(
         &self,
         call: Call<'_>,
         refused: Option<Status>,
@@ -418,5 +450,40 @@ async fn connect(manager: Arc<ConnectionManager>) -> Result<(), Arc<ConnectError
             () = sleep_until(Instant::from_std(manager.next_connect())) => {}
             () = connected => {}
         }
+    }
+}
+
+/// A channel among others, of which tower chooses one for each call. [`LayeredChannel`] has an
+/// example.
+///
+/// [`LayeredChannel`]: crate::client::LayeredChannel
+impl tower::Service<ClientCall> for Channel {
+    type Response = ClientReply;
+    type Error = Status;
+    type Future = BoxFuture<'static, Result<ClientReply, Status>>;
+
+    /// Ready while there is a connection; a call waits for the server's limit by itself. A channel
+    /// to many servers chooses by itself, and is always ready.
+    ///
+    /// Without a connection it is pending, and connects: at once the first time and after a
+    /// connection that was of use, else when the backoff is over, as often as it takes. It wakes
+    /// the task when there is a connection. So a balancer sends no call to a server that is not
+    /// there, and needs none to find out that it has come back. A call that is made all the same
+    /// does as its [`crate::Readiness`] says. Under [`Channel::layer`] the channel is always ready.
+    ///
+    /// # Errors
+    ///
+    /// When the channel cannot connect any more, in this process and with this configuration.
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        self.poll_connected(cx)
+    }
+
+    fn call(&mut self, call: ClientCall) -> Self::Future {
+        let channel = self.clone();
+        Box::pin(async move {
+            let reply = Caller::call(&channel, call.into_call()).await;
+            record_transport(channel.transport());
+            reply
+        })
     }
 }

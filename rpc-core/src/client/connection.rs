@@ -19,6 +19,7 @@ use tonic::{Extensions, Status};
 use super::{CallDeadline, MethodTable};
 use crate::call::metadata::MetadataNames;
 use crate::call::options::MessageLimits;
+use crate::calls::window::Counts;
 use crate::connect::{ConnectionInfo, Fallback};
 use crate::payload::encode::Encode;
 use crate::stream::{
@@ -323,7 +324,9 @@ impl Started {
     /// Waits for the beginning of an answer that is a stream.
     pub(super) async fn first(&self) -> Next {
         match &self.answer {
-            Answer::Stream(recv_stream) => poll_fn(|cx| recv_stream.poll_next(cx)).await,
+            Answer::Stream(recv_stream) => {
+                poll_fn(|cx| recv_stream.poll_next(cx, Counts::default())).await
+            }
             Answer::Reply(_) => Next::Failed(Status::internal("the answer is one message")),
         }
     }
@@ -383,6 +386,14 @@ impl EncodedCall {
         };
         let (metadata, extensions) = (self.metadata.clone(), self.extensions.clone());
         Self { method: self.method.clone(), metadata, extensions, limit: self.limit, body }
+    }
+
+    /// Returns the length of the request's one message; 0 where it is a stream.
+    pub(super) fn message_len(&self) -> usize {
+        match &self.body {
+            EncodedBody::Message(message) => message.len(),
+            EncodedBody::Stream(_) => 0,
+        }
     }
 
     /// Returns true if its request is one message, which can be sent again.

@@ -90,7 +90,7 @@ async fn negotiate(
     if let (Wanted::Bootstrap(reason), UpgradePolicy::Prefer(_)) = (&wanted, &config.policy) {
         offers.skip(reason);
     }
-    let mut hello = Hello::new(&config.settings.limits);
+    let mut hello = Hello::new(&config.settings.limits.announced_by_client());
     hello.encodings = bootstrap.accepted_encodings(config.settings.compression);
     let offer = |(name, offer): &(&'static str, Box<dyn PendingOffer>)| Offer {
         name: (*name).to_owned(),

@@ -161,7 +161,7 @@ pub enum ConnectFault {
     Tls {
         /// The peer.
         address: String,
-        /// What is wrong, and with which setting where that can be told.
+        /// Description of the fault, with the setting if that is known.
         reason: String,
     },
     /// The peer answered something that is not the protocol.
@@ -169,7 +169,7 @@ pub enum ConnectFault {
     Protocol {
         /// The peer.
         address: String,
-        /// What is wrong.
+        /// Description of the violation.
         #[source]
         reason: ProtocolError,
     },
@@ -194,7 +194,7 @@ pub enum ConnectFault {
         /// Why it was not possible.
         #[source]
         reason: Reason,
-        /// Whether that can pass while both processes run.
+        /// True if the reason can pass while both processes run.
         can_pass: bool,
     },
     /// The last attempt to connect failed, or the required path has, and no attempt is made yet.
@@ -203,7 +203,7 @@ pub enum ConnectFault {
         /// Why it failed.
         #[source]
         reason: Reason,
-        /// How long until then, rounded up to milliseconds.
+        /// Time until then, rounded up to milliseconds.
         wait: Duration,
     },
     /// The code that connects panicked, which is a bug.
@@ -217,7 +217,7 @@ pub enum ConnectFault {
     Address {
         /// The address as given.
         address: String,
-        /// What is wrong with it.
+        /// Description of the fault.
         reason: String,
     },
 }
@@ -297,8 +297,7 @@ impl ConnectError {
         }
     }
 
-    /// Whether a later attempt may succeed, as opposed to one that cannot with this configuration
-    /// and in this process.
+    /// Returns true if a later attempt may succeed with this configuration and in this process.
     pub(crate) fn may_pass(&self) -> bool {
         !matches!(self.kind(), ConnectErrorKind::Address | ConnectErrorKind::Shutdown)
     }

@@ -6,23 +6,16 @@ use std::time::Duration;
 use prost::Message;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::time::timeout;
 use tonic::Status;
 
-use super::{Bootstrap, ConnectError, ConnectFault};
+use super::{ConnectError, ConnectFault};
 use crate::memory::MemoryCharge;
+use crate::wire::ProtocolError;
 use crate::wire::hello::{self, MAGIC_LEN, PREFIX_LEN, Shape};
-use crate::wire::{MAGIC, ProtocolError, Spoken};
 
 /// The first memory for a body. It grows with what has arrived, so that a peer which announces a
 /// long message and sends none of it holds no more than this.
 const BODY_STEP: usize = 4 << 10;
-
-/// Time for which the client may go on sending: some round trips of a long way.
-const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// The most that is read of it meanwhile: a TLS client's first message, certificates and all.
-const LINGER_LEN_MAX: u64 = 64 << 10;
 
 /// An error in the messages of a handshake.
 #[derive(Error)]
@@ -176,26 +169,6 @@ pub(crate) async fn write_encoded(
 ) -> Result<(), HandshakeError> {
     stream.write_all(message).await?;
     Ok(stream.flush().await?)
-}
-
-/// Tells a TLS client that this is farcall without TLS, by farcall's magic, which its side knows.
-/// Clients of other protocols are told nothing.
-///
-/// What the client sends is thrown away, within bounds, until it has closed: a socket that is
-/// closed with bytes unread resets the connection, which takes the answer from the client.
-pub(crate) async fn turn_away(bootstrap: &mut dyn Bootstrap, error: &HandshakeError) {
-    let HandshakeError::Protocol(ProtocolError::Magic { found }) = error else { return };
-    if Spoken::of(found) != Some(Spoken::Tls) {
-        return;
-    }
-    let telling = async {
-        bootstrap.write_all(&MAGIC).await?;
-        bootstrap.shutdown().await?;
-        let mut rest = bootstrap.take(LINGER_LEN_MAX);
-        tokio::io::copy(&mut rest, &mut tokio::io::sink()).await
-    };
-    // The client may be gone already.
-    let _ = timeout(LINGER_TIMEOUT, telling).await;
 }
 
 /// Why there is no connection to `address`, whose handshake has failed so.

@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_move_from_one_hello_to_the_other_change_the_context() {
+    fn bytes_moved_between_the_hellos_change_the_context() {
         assert_ne!(context(b"ab", b"c"), context(b"a", b"bc"));
         assert_ne!(context(b"", b"abc"), context(b"abc", b""));
     }

@@ -30,23 +30,11 @@ use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::pin::pin;
 
-use futures::future::BoxFuture;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use self::slot::take_noted;
 
-pub use slot::{displace_lifo_slot, note_poll, note_wake};
-
-/// The driver of one connection, or of several, which any task can go on with between two
-/// deliveries. It owns everything that reading and delivering need.
-pub trait Resume: Any + Send {
-    /// The runtime that the driver's tasks run on.
-    fn runtime(&self) -> &Handle;
-
-    /// Goes on where the driver was released: what the interrupted delivery held back is sent,
-    /// what was read before is delivered, then reading goes on until the connection ends.
-    fn resume(self: Box<Self>) -> BoxFuture<'static, ()>;
-}
+pub use slot::{Resume, displace_lifo_slot, note_poll, note_wake};
 
 /// A driver's companion to a frame, with which user code that the frame starts may block.
 ///
@@ -118,7 +106,7 @@ impl Handoff {
         if std::mem::take(&mut self.has_woken) {
             displace_lifo_slot(driver.runtime());
         }
-        match slot::put(driver) {
+        match monitor::put(driver) {
             Ok(()) => self.state = State::Released,
             // An outer delivery has the slot, or it is gone with its thread: this driver waits for
             // the user code.
@@ -130,7 +118,7 @@ impl Handoff {
     /// the same.
     pub fn reclaim(&mut self) -> bool {
         if self.state == State::Released {
-            self.driver = slot::take();
+            self.driver = monitor::take();
             self.state = if self.driver.is_some() { State::Reclaimed } else { State::Taken };
         }
         self.state == State::Taken
@@ -192,7 +180,7 @@ pub async fn yield_now() {
     poll_fn(|context| {
         let yielded = yielding.as_mut().poll(context);
         if yielded.is_pending() {
-            entry = slot::enter_yielding(context.waker());
+            entry = monitor::enter_yielding(context.waker());
         }
         yielded
     })

@@ -15,10 +15,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::Waker;
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use super::slot::WorkerSlot;
+use super::slot::{Resume, WorkerSlot, YieldEntry};
 
 /// Between two looks. User code that is found in the same turn by two looks blocks: it has run for
 /// one to two ticks.
@@ -37,6 +38,10 @@ static MONITOR: Monitor = Monitor {
 /// The ticks that the monitor goes on for after the last handler, so that calls which follow each
 /// other within a fifth of a second do not wake a thread each.
 const LINGER_TICKS: u32 = 10;
+
+thread_local! {
+    static SLOT: Arc<WorkerSlot> = register();
+}
 
 struct Monitor {
     /// True while it checks by itself, and need not be woken.
@@ -205,6 +210,34 @@ pub(super) fn compare(last: u64, turn: u64) -> Sight {
         (true, true) => Sight::Stuck,
         (true, false) => Sight::Idle,
     }
+}
+
+/// Puts a driver into the slot of this thread; gives it back if the slot is in use.
+pub(super) fn put(driver: Box<dyn Resume>) -> Result<(), Box<dyn Resume>> {
+    let mut driver = Some(driver);
+    let put = |slot: &Arc<WorkerSlot>| driver.take().map_or(Ok(()), |driver| slot.put(driver));
+    // A thread that ends has no slot any more.
+    if let Ok(put) = SLOT.try_with(put) {
+        put?;
+        wake();
+    }
+    driver.map_or(Ok(()), Err)
+}
+
+/// Records that a task has yielded on this thread; `None` on a thread that ends.
+pub(super) fn enter_yielding(waker: &Waker) -> Option<YieldEntry> {
+    SLOT.try_with(|slot| slot.enter_yielding(waker)).ok()
+}
+
+/// Empties the slot of this thread; `None` when the monitor has taken the driver.
+pub(super) fn take() -> Option<Box<dyn Resume>> {
+    SLOT.try_with(|slot| slot.take()).ok().flatten()
+}
+
+/// Returns the number of tasks that have yielded on this thread.
+#[cfg(test)]
+pub(super) fn yielding_count() -> usize {
+    SLOT.with(|slot| slot.yielding_count())
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The slots of a thread that delivers: farcall's own, and tokio's LIFO slot.
 //!
-//! Each thread has one slot for the driver that user code on that thread keeps waiting.
+//! Each thread has one slot for the driver that user code on that thread keeps waiting. The monitor
+//! looks at it.
 //!
 //! In its LIFO slot tokio keeps the task that the thread woke last. No other worker can take that
 //! task. So user code that blocks its thread must not leave a task there which other calls depend
@@ -8,14 +9,25 @@
 //! task of its own, beside the task that drives the connection. Reading a request may wake that
 //! one: it notes where it was woken and where it ran.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
+use futures::future::BoxFuture;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-use super::{Resume, monitor};
+/// The driver of one connection, or of several, which any task can go on with between two
+/// deliveries. It owns everything that reading and delivering need.
+pub trait Resume: Any + Send {
+    /// The runtime that the driver's tasks run on.
+    fn runtime(&self) -> &Handle;
+
+    /// Goes on where the driver was released: what the interrupted delivery held back is sent,
+    /// what was read before is delivered, then reading goes on until the connection ends.
+    fn resume(self: Box<Self>) -> BoxFuture<'static, ()>;
+}
 
 /// The slot of one thread. Only that thread fills it; the monitor may empty it.
 #[derive(Default)]
@@ -123,39 +135,7 @@ impl WorkerSlot {
 }
 
 thread_local! {
-    static SLOT: Arc<WorkerSlot> = monitor::register();
-}
-
-thread_local! {
     static IS_WOKEN: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Puts a driver into the slot of this thread; gives it back if the slot is in use.
-pub(super) fn put(driver: Box<dyn Resume>) -> Result<(), Box<dyn Resume>> {
-    let mut driver = Some(driver);
-    let put = |slot: &Arc<WorkerSlot>| driver.take().map_or(Ok(()), |driver| slot.put(driver));
-    // A thread that ends has no slot any more.
-    if let Ok(put) = SLOT.try_with(put) {
-        put?;
-        monitor::wake();
-    }
-    driver.map_or(Ok(()), Err)
-}
-
-/// Records that a task has yielded on this thread; `None` on a thread that ends.
-pub(super) fn enter_yielding(waker: &Waker) -> Option<YieldEntry> {
-    SLOT.try_with(|slot| slot.enter_yielding(waker)).ok()
-}
-
-/// Empties the slot of this thread; `None` when the monitor has taken the driver.
-pub(super) fn take() -> Option<Box<dyn Resume>> {
-    SLOT.try_with(|slot| slot.take()).ok().flatten()
-}
-
-/// Returns the number of tasks that have yielded on this thread.
-#[cfg(test)]
-pub(super) fn yielding_count() -> usize {
-    SLOT.with(|slot| slot.yielding_count())
 }
 
 /// Records that a task that other calls depend on was woken on this thread.

@@ -175,5 +175,5 @@ async fn a_task_that_has_yielded_leaves_the_list() {
         let dropped = yield_now();
         assert!(dropped.now_or_never().is_none());
     }
-    assert!(slot::yielding_count() == 0, "of this thread");
+    assert!(monitor::yielding_count() == 0, "of this thread");
 }

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_method_that_the_service_does_not_have_is_named_with_those_that_it_has() {
+    fn an_unknown_method_is_named_with_the_known_ones() {
         for name in ["Sayhello", "/hello.Greeter/Say", "hello.Greeter/SayHello", ""] {
             let error = for_methods(&SERVICE, ["SayBye", name], ()).map(drop).unwrap_err();
             let words = format!(

@@ -26,7 +26,15 @@ pub(crate) const MESSAGE_HELD: u64 = 384;
 /// The window of a server's stream before its client has sent anything. A stream binds so much of
 /// the memory budget of the server although it may be idle for ever: 2 GiB are enough for 50,000.
 /// Four frames of messages fit over RDMA. It widens fourfold each time that half of it was read.
-const FIRST_WINDOW: Window = Window { messages: 64, bytes: 16 << 10 };
+const FIRST_REQUEST_WINDOW: Window = Window { messages: 64, bytes: 16 << 10 };
+
+/// The least window of a client's stream before it has read anything, unless the widest is less.
+/// All calls of a client may have so much unread: 352 MiB of 1,024 streams.
+const FIRST_RESPONSE_WINDOW: Window = Window { messages: 256, bytes: 256 << 10 };
+
+/// The part of the widest window that a client's stream begins with, where that is more. A client
+/// that allows much knows that its network needs it.
+const FIRST_RESPONSE_PART: Window = Window { messages: 32, bytes: 8 };
 
 /// Memory of a connection without calls, in bytes: session, tables, the tasks that watch it. The
 /// fuzz targets measure 6 KiB.
@@ -43,7 +51,7 @@ const MAX_STREAM_MESSAGES: u32 = 1 << 16;
 const MAX_STREAM_BYTES: u32 = 1 << 30;
 
 define_settings! {
-    /// What one side of a connection accepts from the other.
+    /// Limits of one side of a connection on the other.
     ///
     /// [`check`](Self::check) says whether calls can be made under it. The setters that take
     /// `Limits` check it, and panic.
@@ -87,19 +95,23 @@ define_settings! {
             1.., "; a message that is longer comes alone";
         /// Messages of one stream on their way or waiting to be read.
         ///
-        /// A server's stream begins with 64. 256 by default: with the smallest messages that fill
-        /// one coalesced frame, so that a reader which takes them one by one never makes the sender
-        /// wait for a round trip. From 1 to 65,536.
-        max_stream_messages, with_max_stream_messages: u32 as Plain = 256, CodeOnly,
+        /// 8,192 by default: as many of 256 bytes as `max_stream_bytes` has. A stream of requests
+        /// begins with 64, a stream of responses with 256, or 1/32 of this if that is more. Both
+        /// widen with `max_stream_bytes`. From 1 to 65,536.
+        max_stream_messages, with_max_stream_messages: u32 as Plain = 8192, CodeOnly,
             1..=MAX_STREAM_MESSAGES,
             "a window of 0 would never open, and all of one may wait in memory";
         /// Bytes of one stream on their way or waiting to be read.
         ///
         /// One message more than that may pass, and counts against `max_receiving_bytes` when it is
-        /// large. 256 KiB by default: twice what a 10 GbE link carries in 100 us. A server's stream
-        /// begins with 16 KiB, and has 4 times as much each time that its handler has read half,
-        /// while less than half of `ServerBuilder::max_memory` is in use. From 1 to 1 GiB.
-        max_stream_bytes, with_max_stream_bytes: u32 as Size = 256 << 10, Live,
+        /// large. 2 MiB by default: with less, a sender and a reader on two cores wait for each
+        /// other, and with 4 MiB streams are slower again. A stream of requests begins with 16 KiB.
+        /// A stream of responses begins with 256 KiB, or 1/8 of this if that is more; `grpc://` has
+        /// no more than that. Each time that half was read, a window has 4 times as much: on a
+        /// server while less than half of `ServerBuilder::max_memory` is in use, on a client while
+        /// the windows of a connection have less than half of `max_receiving_bytes` beyond their
+        /// first. From 1 to 1 GiB.
+        max_stream_bytes, with_max_stream_bytes: u32 as Size = 2 << 20, Live,
             1..=MAX_STREAM_BYTES,
             Whole("from 1 to 1073741824 (1 GiB), since a window of 0 would never open, and a wider \
                    one cannot be counted");
@@ -155,7 +167,8 @@ impl Limits {
     /// out is told there; a server's connections share
     /// `ServerBuilder::max_memory` besides, which is less.
     ///
-    /// With the defaults 5.9 GiB: 1,024 calls with a message of 4 MiB each.
+    /// With the defaults 10.6 GiB: 1,024 streams whose windows are full and end with a message of
+    /// 4 MiB.
     ///
     /// ```
     /// use farcall::Limits;
@@ -186,14 +199,40 @@ impl Limits {
         of_window.saturating_add(partly_read).saturating_add(u64::from(messages) * MESSAGE_HELD)
     }
 
-    /// The window that a stream of requests has to begin with: what its client is told.
-    pub(crate) fn first_window(&self) -> Window {
-        self.window().min(FIRST_WINDOW)
+    /// The window that a stream of requests begins with.
+    pub(crate) fn first_request_window(&self) -> Window {
+        self.window().min(FIRST_REQUEST_WINDOW)
     }
 
-    /// Returns the limits that a server announces: with a stream's first window.
-    pub(crate) fn told_by_server(&self) -> Self {
-        let Window { messages, bytes } = self.first_window();
+    /// The window that a stream of responses begins with.
+    pub(crate) fn first_response_window(&self) -> Window {
+        let Window { messages, bytes } = self.window();
+        let least = self.window().min(FIRST_RESPONSE_WINDOW);
+        Window {
+            messages: (messages / FIRST_RESPONSE_PART.messages).max(least.messages),
+            bytes: (bytes / FIRST_RESPONSE_PART.bytes).max(least.bytes),
+        }
+    }
+
+    /// The bytes of the window that a stream of responses begins with, for a protocol whose windows
+    /// do not widen.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn first_response_bytes(&self) -> u32 {
+        self.first_response_window().bytes
+    }
+
+    /// The limits as a server announces them: with the window that a stream begins with.
+    pub(crate) fn announced_by_server(&self) -> Self {
+        self.with_window(self.first_request_window())
+    }
+
+    /// The limits as a client announces them, likewise.
+    pub(crate) fn announced_by_client(&self) -> Self {
+        self.with_window(self.first_response_window())
+    }
+
+    fn with_window(&self, Window { messages, bytes }: Window) -> Self {
         Self { max_stream_messages: messages, max_stream_bytes: bytes, ..*self }
     }
 
@@ -282,10 +321,24 @@ mod tests {
         }
     }
 
+    /// Peers of earlier versions take the windows of a Hello for those that all streams have.
+    #[test]
+    fn each_side_announces_the_window_it_begins_with() {
+        let window = |limits: Limits| (limits.max_stream_messages, limits.max_stream_bytes);
+        let limits = Limits::default();
+        assert_eq!(window(limits.announced_by_server()), (64, 16 << 10));
+        assert_eq!(window(limits.announced_by_client()), (256, 256 << 10));
+        let narrow = limits.with_max_stream_messages(9).with_max_stream_bytes(1000);
+        assert_eq!(window(narrow.announced_by_server()), (9, 1000));
+        assert_eq!(window(narrow.announced_by_client()), (9, 1000));
+        let wide = limits.with_max_stream_messages(65_536).with_max_stream_bytes(1 << 30);
+        assert_eq!(window(wide.announced_by_client()), (2048, 128 << 20));
+    }
+
     #[test]
     fn the_defaults_add_up_to_what_the_docs_say() {
         let tenths_of_gib = (Limits::default().max_connection_bytes() * 10) >> 30;
-        assert_eq!(tenths_of_gib, 59);
+        assert_eq!(tenths_of_gib, 106);
     }
 
     #[test]

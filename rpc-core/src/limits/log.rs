@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_limit_of_the_process_has_no_task_and_says_counts_with_other_lines() {
+    async fn the_process_limit_reports_counts_with_other_lines() {
         let (log, limit) = (CapturedLog::start(), LogLimit::of_process());
         flood(limit);
         assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);

@@ -201,7 +201,7 @@ mod tests {
 
     /// One test, because sources are the process's.
     #[test]
-    fn the_busiest_source_with_room_is_asked_and_plain_memory_is_always_there() {
+    fn the_busiest_source_with_room_is_used_or_plain_memory() {
         let mut plain = take(100);
         assert!(!plain.is_registered());
         plain.fill(5);

@@ -169,7 +169,7 @@ fn where_the_path_is_required_calls_wait_for_it() {
 }
 
 #[test]
-fn a_required_path_that_was_never_there_is_retried_as_a_server_is() {
+fn a_required_path_is_retried_like_a_server() {
     let now = Instant::now();
     let mut failover = failover(WhileBroken::Wait);
     failover.ask(now);

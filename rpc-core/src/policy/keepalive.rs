@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_is_never_heard_is_dead_after_interval_and_timeout() {
+    fn a_silent_peer_is_dead_after_interval_and_timeout() {
         let start = Instant::now();
         let mut timer = KeepaliveTimer::new(RULES, start).unwrap();
         assert_eq!(timer.handle_tick(start + SECOND, traffic(0, 0)), Action::Wait);

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_idle_when_no_call_began_or_went_on_for_the_timeout() {
+    fn a_connection_without_calls_is_idle_after_the_timeout() {
         let start = Instant::now();
         let mut life = Lifetime::new(RULES, start, 0.5);
         assert_eq!(life.due(), Some(start + SECOND));
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shutdown_ends_what_takes_too_long_and_nothing_else_is_looked_at() {
+    fn a_shutdown_ends_only_overdue_calls() {
         let start = Instant::now();
         let mut life = Lifetime::new(RULES, start, 0.5);
         life.retire(start, Some(7 * SECOND));

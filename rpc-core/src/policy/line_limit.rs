@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_logged_when_it_is_reached_and_when_it_has_room_again() {
+    fn a_limit_is_logged_when_reached_and_when_relieved() {
         let (start, mut saturation) = (Instant::now(), Saturation::default());
         assert_eq!((saturation.handle_taken(start), saturation.is_full()), (None, false));
         assert_eq!(saturation.handle_refusal(start), Some(1));

@@ -78,7 +78,7 @@ fn any_failure() -> impl Strategy<Value = Failure> {
 
 proptest! {
     #[test]
-    fn only_what_may_be_repeated_is_and_no_more_often_than_the_policy_says(
+    fn only_repeatable_calls_are_retried_within_the_policy(
         failures in prop::collection::vec(any_failure(), 0..20),
         max_attempts in 2..=5u32,
         codes in prop::collection::vec(1..17, 1..17),
@@ -114,7 +114,7 @@ proptest! {
 }
 
 #[test]
-fn attempts_follow_by_the_delay_and_the_last_failure_is_the_calls() {
+fn hedges_follow_by_delay_and_the_last_failure_counts() {
     let start = Instant::now();
     let policy = HedgingPolicy::new().with_max_attempts(3).with_hedging_delay(10 * MS);
     let mut hedges = Hedges::new(policy, start);

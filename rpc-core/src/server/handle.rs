@@ -175,6 +175,12 @@ impl Server {
         self.shared.memory.held()
     }
 
+    /// The bytes that [`memory_held`](Self::memory_held) may come to.
+    #[must_use]
+    pub fn memory_limit(&self) -> u64 {
+        self.shared.memory.max()
+    }
+
     /// Returns the settings that hold now.
     #[must_use]
     pub fn settings(&self) -> Arc<ServerSettings> {

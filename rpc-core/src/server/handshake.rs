@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 use tonic::Status;
 
-use crate::connect::handshake::{self, HandshakeError, turn_away};
+use crate::connect::handshake::{self, HandshakeError};
 use crate::connect::info::{Failures, Fallback};
 use crate::connect::upgrade::{self, End, PathBinding};
 use crate::connect::{Alpn, Bootstrap, Candidate, Declined, Obstacle, Replayed, Upgrade};
@@ -14,14 +15,20 @@ use crate::memory::{MemoryCharge, MemoryShare};
 use crate::server::OtherProtocol;
 use crate::settings::MIN_MEMORY;
 use crate::transport::{Addresses, TlsInfo, Transport};
-use crate::wire::ProtocolError;
 use crate::wire::hello::{self, Declined as DeclinedOffer, Hello, Offer, PREFIX_LEN, Verdict};
+use crate::wire::{MAGIC, ProtocolError, Spoken};
 use crate::{Compression, Limits, Negotiated};
 
 /// Time for a client to send its verdict on the accepted path. Its own bound on a proof is 3 s; the
 /// rest is for its device and for the way. Until then the path holds a connection's resources, and
 /// a silent client would keep them from others for the whole handshake.
 const VERDICT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time for which the client may go on sending: some round trips of a long way.
+const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The most that is read of it meanwhile: a TLS client's first message, certificates and all.
+const LINGER_LEN_MAX: u64 = 64 << 10;
 
 /// Bytes that a handshake holds before its client sends anything: its task, its socket and
 /// the state of TLS.
@@ -128,7 +135,7 @@ pub async fn accept(
         },
     };
     check_agreed(bootstrap.addresses().tls.as_deref(), Alpn::FARCALL)?;
-    let mut answer = Hello::new(&server.limits.told_by_server());
+    let mut answer = Hello::new(&server.limits.announced_by_server());
     answer.methods.clone_from(&server.methods);
     answer.method_kinds.clone_from(&server.method_kinds);
     answer.encodings = bootstrap.accepted_encodings(server.compression);
@@ -288,6 +295,26 @@ async fn choose(
         decline(&offer.name, &declined, answer, failures);
     }
     None
+}
+
+/// Tells a TLS client that this is farcall without TLS, by farcall's magic, which its side knows.
+/// Clients of other protocols are told nothing.
+///
+/// What the client sends is thrown away, within bounds, until it has closed: a socket that is
+/// closed with bytes unread resets the connection, which takes the answer from the client.
+async fn turn_away(bootstrap: &mut dyn Bootstrap, error: &HandshakeError) {
+    let HandshakeError::Protocol(ProtocolError::Magic { found }) = error else { return };
+    if Spoken::of(found) != Some(Spoken::Tls) {
+        return;
+    }
+    let telling = async {
+        bootstrap.write_all(&MAGIC).await?;
+        bootstrap.shutdown().await?;
+        let mut rest = bootstrap.take(LINGER_LEN_MAX);
+        tokio::io::copy(&mut rest, &mut tokio::io::sink()).await
+    };
+    // The client may be gone already.
+    let _ = timeout(LINGER_TIMEOUT, telling).await;
 }
 
 #[cfg(test)]

@@ -139,7 +139,7 @@ impl MethodCompression {
 }
 
 define_overlay! {
-    /// What applies to a method of the server, "/shop.Catalog/Get", or to all of a service,
+    /// Settings of a method of the server, "/shop.Catalog/Get", or of all methods of a service,
     /// "shop.Catalog". It is an error to name one that the server does not have.
     pub MethodOverlay of MethodCompression {
         /// From which length on responses are compressed, where the client accepts it; "off" is

@@ -13,6 +13,7 @@ use crate::call::refusal;
 use crate::calls::receive_budget::ReceiveBudget;
 use crate::connect::{ConnectionInfo, Fallback};
 use crate::limits::memory::MemoryShare;
+use crate::metrics::connection_ended;
 use crate::policy::keepalive::{PingLimiter, Traffic};
 use crate::transport::frames::take_apart;
 use crate::transport::{Addresses, Transport};
@@ -32,6 +33,14 @@ pub(crate) enum Role {
 }
 
 impl Role {
+    /// Its name among the labels of metrics.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Server => "server",
+        }
+    }
+
     /// Returns the noun for the messages it receives, for refusals.
     fn receives(self) -> &'static str {
         match self {
@@ -76,6 +85,13 @@ pub(crate) struct SessionCore {
     /// Share of the server's memory budget. A client has none.
     pub(crate) memory: MemoryShare,
     ping_limiter: Mutex<PingLimiter>,
+}
+
+impl Drop for SessionCore {
+    fn drop(&mut self) {
+        let (side, transport) = (self.role.name(), &self.transport);
+        connection_ended(side, transport.name(), transport.stats());
+    }
 }
 
 impl SessionCore {

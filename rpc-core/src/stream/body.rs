@@ -3,12 +3,13 @@
 //! `Streaming` takes its bytes from a body and copies them into a buffer of its own, which would
 //! cost every message a copy. So the body gives it the five bytes of an empty message instead, and
 //! leaves the real one in a cell that it shares with the decoder: the message is decoded from the
-//! memory it arrived in, and its `bytes` fields alias that.
+//! memory it arrived in, and its `bytes` fields alias that. The messages of a frame are left
+//! together, since polling a body costs more than decoding a small message.
 
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -24,17 +25,110 @@ use super::inflating::{Inflated, Receiving, inflated};
 use super::session_io::{SessionIo, grant};
 use super::{End, Next, RecvStream};
 use crate::Deadline;
+use crate::call::options::MessageLimit;
 use crate::call::refusal;
+use crate::calls::window::{Counts, Window};
 use crate::limits::memory::MemoryCharge;
+use crate::wire::messages::{message_lens, split_message};
 use crate::wire::outcome::Outcome;
 
 /// A message of no bytes, as gRPC frames it.
-pub(super) const EMPTY_MESSAGE: &[u8] = &[0; 5];
+const EMPTY_MESSAGE: &[u8] = &[0; 5];
 
-/// The cell in which the body leaves a message for the decoder, or the status of a response that
+/// The most messages that the decoder is called for at a time.
+const CALLS_MAX: usize = 32;
+
+/// The maximum number of empty messages.
+const EMPTY_MESSAGES: &[u8] = &[0; CALLS_MAX * EMPTY_MESSAGE.len()];
+
+/// The cell in which the body leaves messages for the decoder, or the status of a response that
 /// fails on this side. In trailers that status would lose its source, which marks whether the call
 /// may have been executed.
-pub(super) type Handoff = Arc<Mutex<Option<Result<Bytes, Status>>>>;
+#[derive(Debug, Default)]
+pub(super) struct Handoff {
+    /// The received stream, to which messages of a frame count when the decoder takes them. Absent
+    /// where nothing counts them.
+    source: Option<Source>,
+    left: Mutex<Left>,
+}
+
+#[derive(Debug)]
+struct Source {
+    recv_stream: Arc<RecvStream>,
+    io: Arc<dyn SessionIo>,
+    call: u64,
+}
+
+/// The things that wait for the decoder.
+#[derive(Debug, Default)]
+struct Left {
+    alone: Option<Result<Bytes, Status>>,
+    /// Messages that share a frame, each behind its length.
+    frame: Bytes,
+    /// The messages of the frame that the decoder took, as far as the stream has not counted them.
+    read: Counts,
+    /// The counts of `read` that make a grant due.
+    due: Window,
+}
+
+impl Left {
+    /// Counts the messages of the frame for which the decoder is called next. One that is longer
+    /// than the stub or the service allows fails the stream once those before it are decoded.
+    fn calls(&self, limit: MessageLimit) -> Result<usize, Status> {
+        let mut count = 0;
+        // The lengths were looked through when the frame was accepted.
+        for len in message_lens(&self.frame).take(CALLS_MAX).map_while(Result::ok) {
+            match limit.check(len) {
+                Ok(()) => count += 1,
+                Err(status) if count == 0 => return Err(status),
+                Err(_) => break,
+            }
+        }
+        Ok(count)
+    }
+}
+
+impl Handoff {
+    fn left(&self) -> MutexGuard<'_, Left> {
+        // Every change is complete before anything that could panic.
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves a message or a failure, and returns the frame of the body that calls the decoder.
+    /// `Streaming` calls it once more after a failure: nothing else is left then.
+    pub(super) fn leave(&self, message: Result<Bytes, Status>) -> Frame<Bytes> {
+        let mut left = self.left();
+        if message.is_err() {
+            left.frame = Bytes::new();
+        }
+        left.alone = Some(message);
+        drop(left);
+        Frame::data(Bytes::from_static(EMPTY_MESSAGE))
+    }
+
+    /// Takes the next message.
+    fn take(&self) -> Option<Result<Bytes, Status>> {
+        let mut left = self.left();
+        if let Some(message) = left.alone.take() {
+            return Some(message);
+        }
+        if left.frame.is_empty() {
+            return None;
+        }
+        let message = split_message(&mut left.frame);
+        left.read.add(message.len());
+        let is_due = left.read.messages >= left.due.messages || left.read.bytes >= left.due.bytes;
+        if is_due && let Some(Source { recv_stream, io, call }) = &self.source {
+            let (granted, due) = recv_stream.consume(std::mem::take(&mut left.read));
+            left.due = due;
+            drop(left);
+            if let Some(granted) = granted {
+                grant(&**io, *call, granted);
+            }
+        }
+        Some(Ok(message))
+    }
+}
 
 /// The progress of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,9 +156,6 @@ pub(crate) trait OnComplete: Send + 'static {
 
 /// The messages of one direction of a call. Dropped, it drops what keeps the call.
 pub(crate) struct MessageBody<E> {
-    pub(crate) recv_stream: Arc<RecvStream>,
-    pub(crate) io: Arc<dyn SessionIo>,
-    pub(crate) call: u64,
     pub(crate) deadline: Option<Pin<Box<Sleep>>>,
     pub(crate) end: Option<E>,
     /// This side's limits on each message.
@@ -73,7 +164,7 @@ pub(crate) struct MessageBody<E> {
     inflating: Option<BoxFuture<'static, Result<Inflated, Status>>>,
     /// The memory of the message that was inflated last. It counts until the next one is asked for.
     inflated: MemoryCharge,
-    pub(super) handoff: Handoff,
+    pub(super) handoff: Arc<Handoff>,
     stage: Stage,
 }
 
@@ -86,28 +177,20 @@ impl<E> MessageBody<E> {
         deadline: Option<Pin<Box<Sleep>>>,
         end: Option<E>,
     ) -> Self {
+        let source = Some(Source { recv_stream, io, call });
         Self {
-            recv_stream,
-            io,
-            call,
             deadline,
             end,
             receiving,
             inflating: None,
             inflated: MemoryCharge::default(),
-            handoff: Handoff::default(),
+            handoff: Arc::new(Handoff { source, left: Mutex::default() }),
             stage: Stage::Open,
         }
     }
 }
 
 impl<E: OnComplete + Unpin> MessageBody<E> {
-    /// Leaves a message, or a failure, for the decoder, and calls it.
-    fn leave(&self, message: Result<Bytes, Status>) -> Frame<Bytes> {
-        *self.handoff.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
-        Frame::data(Bytes::from_static(EMPTY_MESSAGE))
-    }
-
     fn end(&mut self, end: End) -> Option<Result<Frame<Bytes>, Status>> {
         self.stage = Stage::Over;
         let mut kept = self.end.take();
@@ -132,14 +215,29 @@ impl<E: OnComplete + Unpin> MessageBody<E> {
     /// Leaves a message, unless it is longer than the stub or the service allows.
     fn take(&mut self, message: Bytes) -> Option<Result<Frame<Bytes>, Status>> {
         match self.receiving.limit.check(message.len()) {
-            Ok(()) => Some(Ok(self.leave(Ok(message)))),
+            Ok(()) => Some(Ok(self.handoff.leave(Ok(message)))),
+            Err(status) => self.fail(status),
+        }
+    }
+
+    /// Calls the decoder for messages of a frame, or fails the stream.
+    fn call_decoder(
+        &mut self,
+        calls: Result<usize, Status>,
+    ) -> Option<Result<Frame<Bytes>, Status>> {
+        match calls {
+            Ok(count) => {
+                let empty = &EMPTY_MESSAGES[..count * EMPTY_MESSAGE.len()];
+                Some(Ok(Frame::data(Bytes::from_static(empty))))
+            }
             Err(status) => self.fail(status),
         }
     }
 
     /// Inflates a message in the reader's task: a connection's task has others to serve.
     fn inflate(&mut self, message: Bytes) {
-        let (io, receiving) = (Arc::clone(&self.io), self.receiving.clone());
+        let Some(Source { io, .. }) = &self.handoff.source else { return };
+        let (io, receiving) = (Arc::clone(io), self.receiving.clone());
         self.inflating = Some(Box::pin(async move { inflated(&*io, message, receiving).await }));
     }
 
@@ -178,7 +276,7 @@ impl<E: OnComplete + Unpin> MessageBody<E> {
         kept.fail(&status);
         drop(kept);
         self.stage = Stage::Failed;
-        Some(Ok(self.leave(Err(status))))
+        Some(Ok(self.handoff.leave(Err(status))))
     }
 }
 
@@ -208,14 +306,34 @@ impl<E: OnComplete + Unpin> Body for MessageBody<E> {
         if self.inflating.is_some() {
             return self.poll_inflating(cx);
         }
-        let next = ready!(self.recv_stream.poll_next(cx));
+        let limit = self.receiving.limit;
+        let read = {
+            let mut left = self.handoff.left();
+            if !left.frame.is_empty() {
+                let calls = left.calls(limit);
+                drop(left);
+                return Poll::Ready(self.call_decoder(calls));
+            }
+            std::mem::take(&mut left.read)
+        };
+        let Some(Source { recv_stream, io, call }) = &self.handoff.source else {
+            return Poll::Ready(None);
+        };
+        let next = ready!(recv_stream.poll_next(cx, read));
         // The grant is given once, so that it is sent before anything below can end the stream or
         // return early.
-        if let Next::Message(_, Some(granted)) | Next::Deflated(_, Some(granted)) = &next {
-            grant(&*self.io, self.call, *granted);
+        if let Next::Deflated(_, Some(granted)) = &next {
+            grant(&**io, *call, *granted);
         }
         Poll::Ready(match next {
-            Next::Message(message, _) => self.take(message),
+            Next::Messages(frame, due) => {
+                let calls = {
+                    let mut left = self.handoff.left();
+                    (left.frame, left.due) = (frame, due);
+                    left.calls(limit)
+                };
+                self.call_decoder(calls)
+            }
             Next::Deflated(message, _) => {
                 self.inflated = MemoryCharge::default();
                 self.inflate(message);
@@ -255,7 +373,7 @@ fn failure(status: &Status) -> Result<HeaderMap, Status> {
 
 /// Decodes the message that the body left, whatever `Streaming` has in its buffer.
 pub(super) struct HandoffDecoder<M> {
-    pub(super) handoff: Handoff,
+    pub(super) handoff: Arc<Handoff>,
     pub(super) message: PhantomData<fn() -> M>,
 }
 
@@ -264,16 +382,13 @@ impl<M: Message + Default> Decoder for HandoffDecoder<M> {
     type Error = Status;
 
     fn decode(&mut self, _: &mut DecodeBuf<'_>) -> Result<Option<M>, Status> {
-        let message = self.handoff.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(message) = message else { return Ok(None) };
+        let Some(message) = self.handoff.take() else { return Ok(None) };
         let decoded = M::decode(message?);
         decoded.map(Some).map_err(|error| refusal::undecodable("stream", &error))
     }
 
     fn buffer_settings(&self) -> BufferSettings {
-        // The buffer never holds more than one empty message. With room for one alone, `Streaming`
-        // would move the buffer back to its start for every message.
-        BufferSettings::new(32 * EMPTY_MESSAGE.len(), EMPTY_MESSAGE.len())
+        BufferSettings::new(EMPTY_MESSAGES.len(), EMPTY_MESSAGE.len())
     }
 }
 

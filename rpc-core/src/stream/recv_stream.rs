@@ -6,7 +6,7 @@
 //! What a stream keeps is bounded by its window, whatever its peer sends: every frame is one of at
 //! most one HEADERS, of messages, of which the window counts each, or of at most one end; and a
 //! frame that waits for one before it is refused unless a sender that heeds the window could have
-//! sent it. On a server the window is counted in the memory budget.
+//! sent it. The window is counted in a memory budget, on a client as far as it was widened.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -65,9 +65,10 @@ pub(crate) enum Inserted {
 #[derive(Debug)]
 pub(crate) enum Next {
     Headers(Bytes),
-    /// A message, and the grant that reading it makes due.
-    Message(Bytes, Option<Counts>),
-    /// The same, with a message that is compressed.
+    /// The messages of a frame, each behind its length, and how much of them is read until a grant
+    /// is due. The reader counts each when it takes it.
+    Messages(Bytes, Window),
+    /// A compressed message, which counts as read, and the grant that this makes due.
     Deflated(Bytes, Option<Counts>),
     End(End),
     Failed(Status),
@@ -111,9 +112,9 @@ impl RecvStream {
         Self::new(Opening::Messages, window, memory)
     }
 
-    /// The responses of a call.
-    pub(crate) fn responses(window: Window) -> Self {
-        Self::new(Opening::Headers, ReceiveWindow::new(window), WindowMemory::default())
+    /// The responses of a call, likewise.
+    pub(crate) fn responses(window: ReceiveWindow, memory: WindowMemory) -> Self {
+        Self::new(Opening::Headers, window, memory)
     }
 
     fn new(opening: Opening, window: ReceiveWindow, memory: WindowMemory) -> Self {
@@ -161,6 +162,11 @@ impl RecvStream {
         self.state().window.received().messages
     }
 
+    /// Bytes of the messages that have come so far, modulo 2^32.
+    pub(crate) fn received_bytes(&self) -> u32 {
+        self.state().window.received().bytes
+    }
+
     /// Ends the stream early.
     pub(crate) fn fail(&self, status: Status) {
         // The reader never comes to what waits for a frame before it: its memory is free at once,
@@ -173,9 +179,21 @@ impl RecvStream {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// Polls for the next item of the stream.
-    pub(crate) fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Next> {
+    /// Counts messages as read. Returns the grant that this makes due, and how much is read until
+    /// the next one is.
+    pub(super) fn consume(&self, read: Counts) -> (Option<Counts>, Window) {
         let mut state = self.state();
+        (state.consume(read), state.window.until_due())
+    }
+
+    /// Polls for the next item of the stream. `read` are messages that were read of the last frame, of
+    /// which no grant is due.
+    pub(crate) fn poll_next(&self, cx: &mut Context<'_>, read: Counts) -> Poll<Next> {
+        let mut state = self.state();
+        if read != Counts::default() {
+            let granted = state.consume(read);
+            debug_assert_eq!(granted, None, "the reader asks for a grant when it is due");
+        }
         if let Some(next) = state.next() {
             return Poll::Ready(next);
         }
@@ -343,34 +361,26 @@ impl State {
 
     fn next(&mut self) -> Option<Next> {
         loop {
-            match self.ready.front_mut()? {
-                Item::Messages(rest) if rest.is_empty() => drop(self.ready.pop_front()),
-                Item::Messages(rest) => {
-                    let message = split_message(rest);
-                    let grant = self.consume(message.len());
-                    return Some(Next::Message(message, grant));
+            return Some(match self.ready.pop_front()? {
+                Item::Messages(messages) if messages.is_empty() => continue,
+                Item::Messages(messages) => Next::Messages(messages, self.window.until_due()),
+                Item::Headers(block) => Next::Headers(block),
+                Item::Deflated(mut frame) => {
+                    let message = split_message(&mut frame);
+                    let mut read = Counts::default();
+                    read.add(message.len());
+                    Next::Deflated(message, self.consume(read))
                 }
-                Item::Headers(_) | Item::Deflated(_) | Item::End(_) => break,
-            }
-        }
-        match self.ready.pop_front()? {
-            Item::Headers(block) => Some(Next::Headers(block)),
-            Item::Deflated(mut frame) => {
-                let message = split_message(&mut frame);
-                let grant = self.consume(message.len());
-                Some(Next::Deflated(message, grant))
-            }
-            Item::End(end) => Some(Next::End(end)),
-            // Unreachable: the loop breaks at items of other kinds only.
-            Item::Messages(_) => None,
+                Item::End(end) => Next::End(end),
+            });
         }
     }
 
-    /// Counts a message as read, and gives the grant that this makes due.
-    fn consume(&mut self, len: usize) -> Option<Counts> {
+    /// Counts messages as read, and gives the grant that this makes due.
+    fn consume(&mut self, read: Counts) -> Option<Counts> {
         let memory = &mut self.memory;
         let window = self.window.window();
-        let grant = self.window.consume(len, |wider| memory.resize(window, wider));
+        let grant = self.window.consume_all(read, |wider| memory.resize(window, wider));
         // The charge stays until a grant is due: the peer may still fill the window that it has.
         if self.window.was_due() {
             self.settle_memory();

@@ -22,17 +22,41 @@ fn requests(window: Window) -> RecvStream {
     RecvStream::requests(ReceiveWindow::new(window), WindowMemory::default())
 }
 
-fn next(recv_stream: &RecvStream) -> Option<Next> {
-    match recv_stream.poll_next(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(next) => Some(next),
+fn responses(window: Window) -> RecvStream {
+    RecvStream::responses(ReceiveWindow::new(window), WindowMemory::default())
+}
+
+/// A step of a reader that takes one message at a time.
+enum Step {
+    /// A message, and the grant that reading it makes due.
+    Message(Bytes, Option<Counts>),
+    Other(Next),
+}
+
+fn next(recv_stream: &RecvStream) -> Option<Step> {
+    let mut context = Context::from_waker(Waker::noop());
+    match recv_stream.poll_next(&mut context, Counts::default()) {
+        Poll::Ready(Next::Messages(mut frame, due)) => {
+            let message = split_message(&mut frame);
+            if !frame.is_empty() {
+                recv_stream.state().ready.push_front(Item::Messages(frame));
+            }
+            let mut read = Counts::default();
+            read.add(message.len());
+            let is_due = read.messages >= due.messages || read.bytes >= due.bytes;
+            let (granted, _) = recv_stream.consume(read);
+            assert!(is_due || granted.is_none(), "a reader asks for no grant before it is due");
+            Some(Step::Message(message, granted))
+        }
+        Poll::Ready(next) => Some(Step::Other(next)),
         Poll::Pending => None,
     }
 }
 
 fn message(recv_stream: &RecvStream) -> Bytes {
     match next(recv_stream) {
-        Some(Next::Message(message, _)) => message,
-        other => panic!("no message: {other:?}"),
+        Some(Step::Message(message, _)) => message,
+        _ => panic!("no message"),
     }
 }
 
@@ -47,7 +71,7 @@ fn messages_come_in_order_although_frames_do_not() {
         [message(&recv_stream), message(&recv_stream), message(&recv_stream)],
         ["a", "b", "c"]
     );
-    assert!(matches!(next(&recv_stream), Some(Next::End(End::HalfClose))));
+    assert!(matches!(next(&recv_stream), Some(Step::Other(Next::End(End::HalfClose)))));
 }
 
 #[test]
@@ -56,7 +80,7 @@ fn a_failure_comes_after_what_had_arrived() {
     let _ = recv_stream.insert(0, messages(&[b"a"])).unwrap();
     recv_stream.fail(Status::unavailable("gone"));
     assert_eq!(message(&recv_stream), "a");
-    assert!(matches!(next(&recv_stream), Some(Next::Failed(_))));
+    assert!(matches!(next(&recv_stream), Some(Step::Other(Next::Failed(_)))));
 }
 
 #[test]
@@ -71,7 +95,7 @@ fn a_peer_beyond_the_window_is_a_violation() {
 }
 
 #[test]
-fn the_message_that_crosses_the_line_may_come_before_those_within_it() {
+fn the_message_across_the_limit_may_arrive_first() {
     let recv_stream = requests(WINDOW);
     let long = [7; 1000];
     assert_eq!(recv_stream.insert(1, messages(&[&long])), Ok(Inserted::Open));
@@ -84,14 +108,14 @@ fn the_message_that_crosses_the_line_may_come_before_those_within_it() {
 #[test]
 fn an_answer_has_its_headers_once_and_first() {
     let headers = || Item::Headers(Bytes::from_static(b"block"));
-    let recv_stream = RecvStream::responses(WINDOW);
+    let recv_stream = responses(WINDOW);
     assert_eq!(recv_stream.insert(0, headers()), Ok(Inserted::Open));
     assert!(recv_stream.insert(1, headers()).is_err());
-    let early = RecvStream::responses(WINDOW);
+    let early = responses(WINDOW);
     assert!(early.insert(1, headers()).is_err());
-    let without = RecvStream::responses(WINDOW);
+    let without = responses(WINDOW);
     assert!(without.insert(0, messages(&[b"a"])).is_err());
-    let refused = RecvStream::responses(WINDOW);
+    let refused = responses(WINDOW);
     assert_eq!(refused.insert(0, Item::End(End::HalfClose)), Ok(Inserted::Complete));
 }
 
@@ -121,10 +145,10 @@ fn no_more_frames_wait_for_one_than_the_window_has_messages() {
     (1..4).for_each(|seq| assert!(stream.insert(seq, empty()).is_ok(), "{seq}"));
     assert!(stream.insert(4, empty()).is_err());
     // Headers have none.
-    let responses = RecvStream::responses(WINDOW);
-    (1..5).for_each(|seq| assert!(responses.insert(seq, empty()).is_ok(), "{seq}"));
-    assert_eq!(responses.insert(5, end()), Ok(Inserted::Open));
-    let far = RecvStream::responses(WINDOW);
+    let answers = responses(WINDOW);
+    (1..5).for_each(|seq| assert!(answers.insert(seq, empty()).is_ok(), "{seq}"));
+    assert_eq!(answers.insert(5, end()), Ok(Inserted::Open));
+    let far = responses(WINDOW);
     assert!(far.insert(6, end()).is_err());
     // What has been received leaves room for as many less.
     let begun = requests(WINDOW);
@@ -158,12 +182,14 @@ fn a_compressed_message_is_alone_and_counts_as_it_came() {
     let recv_stream = requests(WINDOW);
     let _ = recv_stream.insert(1, messages(&[b"b"])).unwrap();
     let _ = recv_stream.insert(0, deflated(&[60])).unwrap();
-    assert!(matches!(next(&recv_stream), Some(Next::Deflated(message, _)) if message.len() == 60));
-    assert!(matches!(next(&recv_stream), Some(Next::Message(message, _)) if message == "b"));
+    assert!(
+        matches!(next(&recv_stream), Some(Step::Other(Next::Deflated(message, _))) if message.len() == 60)
+    );
+    assert!(matches!(next(&recv_stream), Some(Step::Message(message, _)) if message == "b"));
     assert!(requests(WINDOW).insert(0, deflated(&[20, 20])).is_err(), "two share the frame");
     let cut = Item::Deflated(Bytes::from_static(&[9, 0, 0, 0, 1]));
     assert!(requests(WINDOW).insert(0, cut).is_err(), "it is shorter than it says");
-    assert!(RecvStream::responses(WINDOW).insert(0, deflated(&[20])).is_err(), "before headers");
+    assert!(responses(WINDOW).insert(0, deflated(&[20])).is_err(), "before headers");
     // The one that crosses the line is the last.
     let full = requests(WINDOW);
     let _ = full.insert(0, deflated(&[500])).unwrap();
@@ -178,16 +204,16 @@ fn a_stream_that_failed_keeps_nothing_that_cannot_be_read() {
     recv_stream.fail(Status::resource_exhausted("no room"));
     let _ = recv_stream.insert(0, Item::Messages(early.clone())).unwrap();
     assert!(early.is_unique(), "neither is kept");
-    assert!(matches!(next(&recv_stream), Some(Next::Failed(_))));
+    assert!(matches!(next(&recv_stream), Some(Step::Other(Next::Failed(_)))));
 }
 
 /// A hostile peer may open streams first and fill them later, so a window counts from its
 /// beginning.
 #[test]
-fn a_window_counts_from_the_beginning_and_widens_while_half_of_the_budget_is_free() {
+fn a_window_counts_at_once_and_widens_while_half_is_free() {
     let of_message = crate::limits::connection::MESSAGE_HELD;
     let bound = |messages: u64, bytes: u64| bytes + messages * of_message;
-    let limit = memory_limit(Some(64 << 10));
+    let limit = memory_limit(Some(128 << 10));
     let share =
         |number| MemoryShare::new(&limit, PeerKey::Local, number, &std::sync::Arc::default());
     let open = || {
@@ -204,19 +230,94 @@ fn a_window_counts_from_the_beginning_and_widens_while_half_of_the_budget_is_fre
     let _ = stream.insert(2, messages(&[&[0; 40]])).unwrap();
     stream.fail(Status::unavailable("gone"));
     assert_eq!(limit.total(), 0, "nothing can come, and what waits for a frame is dropped");
-    let others = share(2).take(40 << 10);
+    let others = share(2).take(72 << 10);
     let stream = open();
     let _ = stream.insert(0, messages(&[&[0; 60]])).unwrap();
     let _ = message(&stream);
-    assert_eq!(limit.total(), (40 << 10) + bound(4, 100), "it goes on, and is not wider");
+    assert_eq!(limit.total(), (72 << 10) + bound(4, 100), "it goes on, and is not wider");
     let _ = stream.insert(1, messages(&[b"a"])).unwrap();
     assert_eq!(stream.insert(2, Item::End(End::HalfClose)), Ok(Inserted::Complete));
-    assert_eq!(limit.total(), (40 << 10) + bound(1, 1), "what waits is all that comes");
+    assert_eq!(limit.total(), (72 << 10) + bound(1, 1), "what waits is all that comes");
     drop((stream, others));
     assert_eq!(limit.total(), 0);
     let _others = share(2).take(32 << 10);
     let taken: Vec<_> = std::iter::from_fn(|| WindowMemory::open(&share(1), WINDOW).ok()).collect();
     assert!(taken.len() < 64, "a stream is refused where there is no memory for its window");
+}
+
+/// A stream of messages that are read as they come.
+struct Read {
+    stream: RecvStream,
+    place: u64,
+}
+
+impl Read {
+    /// Reads as many bytes as the widest window has.
+    fn go_on(&mut self) {
+        for _ in 0..128 {
+            let _ = self.stream.insert(self.place, messages(&[&[0; 16 << 10]])).unwrap();
+            let _ = message(&self.stream);
+            self.place += 1;
+        }
+    }
+
+    fn window(&self) -> Window {
+        self.stream.state().window.window()
+    }
+}
+
+/// Otherwise the first few of them take its share, and the next call of that address is refused.
+#[test]
+fn busy_streams_of_a_holder_widen_alike_and_leave_room() {
+    let limit = memory_limit(Some(64 << 20));
+    let share = MemoryShare::new(&limit, PeerKey::Local, 1, &std::sync::Arc::default());
+    let limits = crate::Limits::default();
+    let first = limits.first_request_window();
+    let mut streams: Vec<Read> = Vec::new();
+    for count in 1..=40 {
+        let memory = WindowMemory::open(&share, first);
+        let memory = memory.unwrap_or_else(|status| panic!("stream {count}: {status}"));
+        let window = ReceiveWindow::widening(first, limits.window());
+        streams.push(Read { stream: RecvStream::requests(window, memory), place: 0 });
+        streams.iter_mut().for_each(Read::go_on);
+        if count == 1 {
+            assert!(streams[0].window().bytes >= 1 << 20, "alone it is wide");
+        }
+    }
+    streams.iter_mut().for_each(Read::go_on);
+    let widths: Vec<_> = streams.iter().map(|it| it.window().bytes).collect();
+    let (least, most) = (widths.iter().min().unwrap(), widths.iter().max().unwrap());
+    assert!(most / least <= 4, "{widths:?}");
+    assert!(share.check(1 << 20).is_ok(), "{} of 28 MiB are taken", limit.total());
+}
+
+/// Callers may open any number of streams, each with its first window.
+#[test]
+fn responses_are_never_refused_and_widen_within_a_bound() {
+    let limit = memory_limit(Some(64 << 20));
+    let share = MemoryShare::new(&limit, PeerKey::Local, 1, &std::sync::Arc::default());
+    let limits = crate::Limits::default();
+    let first = limits.first_response_window();
+    let open = || {
+        let window = ReceiveWindow::widening(first, limits.window());
+        let stream = RecvStream::responses(window, WindowMemory::beyond(&share, first));
+        let _ = stream.insert(0, Item::Headers(Bytes::new())).unwrap();
+        assert!(matches!(next(&stream), Some(Step::Other(Next::Headers(_)))));
+        Read { stream, place: 1 }
+    };
+    let idle: Vec<_> = (0..500).map(|_| open()).collect();
+    assert_eq!(limit.total(), 0);
+    let mut alone = open();
+    alone.go_on();
+    assert!(alone.window().bytes >= 1 << 20);
+    let mut busy: Vec<_> = (0..40).map(|_| open()).collect();
+    for _ in 0..3 {
+        busy.iter_mut().for_each(Read::go_on);
+    }
+    let held = limit.total();
+    assert!((1 << 20..=28 << 20).contains(&held), "{held}");
+    drop((idle, alone, busy));
+    assert_eq!(limit.total(), 0);
 }
 
 fn item() -> impl Strategy<Value = Item> {
@@ -251,7 +352,7 @@ proptest! {
         reads in 0usize..40,
     ) {
         let recv_stream = match is_answer {
-            true => RecvStream::responses(WINDOW),
+            true => responses(WINDOW),
             false => requests(WINDOW),
         };
         let mut longest = 0;
@@ -284,7 +385,7 @@ proptest! {
         picks in prop::collection::vec(0usize..64, 1..200),
     ) {
         let recv_stream = match is_answer {
-            true => RecvStream::responses(WINDOW),
+            true => responses(WINDOW),
             false => requests(WINDOW),
         };
         let mut sending = SendWindow::new(WINDOW);
@@ -321,14 +422,14 @@ proptest! {
                     true
                 }
                 2 => match next(&recv_stream) {
-                    Some(Next::Headers(_)) => true,
-                    Some(Next::Message(message, due)) => {
+                    Some(Step::Other(Next::Headers(_))) => true,
+                    Some(Step::Message(message, due)) => {
                         assert_eq!(message.len(), lens[read]);
                         read += 1;
                         due.into_iter().for_each(|granted| sending.handle_grant(granted));
                         true
                     }
-                    Some(Next::End(_)) => {
+                    Some(Step::Other(Next::End(_))) => {
                         is_ended = true;
                         true
                     }

@@ -3,7 +3,7 @@
 
 use std::marker::PhantomData;
 use std::pin::Pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use prost::Message;
 use tonic::metadata::MetadataMap;
 use tonic::{Status, Streaming};
 
-use super::body::{EMPTY_MESSAGE, Handoff, HandoffDecoder, Stage, success};
+use super::body::{Handoff, HandoffDecoder, Stage, success};
 
 /// A part of a response stream that comes from elsewhere.
 #[derive(Debug)]
@@ -30,23 +30,15 @@ pub enum StreamPart {
 pub(crate) fn scripted_streaming<M: Message + Default + 'static>(
     parts: BoxStream<'static, Result<StreamPart, Status>>,
 ) -> Streaming<M> {
-    let body = ScriptedBody { parts, handoff: Handoff::default(), stage: Stage::Open };
+    let body = ScriptedBody { parts, handoff: Arc::default(), stage: Stage::Open };
     let decoder = HandoffDecoder { handoff: Arc::clone(&body.handoff), message: PhantomData };
     Streaming::new_response(decoder, body, StatusCode::OK, None, None)
 }
 
 struct ScriptedBody {
     parts: BoxStream<'static, Result<StreamPart, Status>>,
-    handoff: Handoff,
+    handoff: Arc<Handoff>,
     stage: Stage,
-}
-
-impl ScriptedBody {
-    /// Leaves a message, or a failure, for the decoder, and calls it.
-    fn leave(&self, message: Result<Bytes, Status>) -> Frame<Bytes> {
-        *self.handoff.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
-        Frame::data(Bytes::from_static(EMPTY_MESSAGE))
-    }
 }
 
 impl Body for ScriptedBody {
@@ -63,7 +55,7 @@ impl Body for ScriptedBody {
             Stage::Over => return Poll::Ready(None),
         };
         let frame = match next {
-            Some(Ok(StreamPart::Message(message))) => self.leave(Ok(message)),
+            Some(Ok(StreamPart::Message(message))) => self.handoff.leave(Ok(message)),
             Some(Ok(StreamPart::Trailers(trailers))) => {
                 self.stage = Stage::Over;
                 let mut headers = trailers.into_headers();
@@ -72,7 +64,7 @@ impl Body for ScriptedBody {
             }
             Some(Err(status)) => {
                 self.stage = Stage::Failed;
-                self.leave(Err(status))
+                self.handoff.leave(Err(status))
             }
             None => {
                 self.stage = Stage::Over;

@@ -33,6 +33,11 @@ impl SendStream {
         self.state().window.sent().messages
     }
 
+    /// Bytes of the messages that were sent so far, modulo 2^32.
+    pub(crate) fn sent_bytes(&self) -> u32 {
+        self.state().window.sent().bytes
+    }
+
     /// Handles a window update of the peer.
     pub(crate) fn handle_grant(&self, granted: Counts) {
         let waker = {

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_no_more_than_the_budget_and_one_that_is_longer_is_alone() {
+    fn shares_stay_within_the_budget_or_are_alone() {
         let budget = ByteBudget::new(u64::MAX);
         budget.lower(10_000);
         budget.lower(20_000);

@@ -112,7 +112,7 @@ async fn a_frame_that_cannot_be_ends_a_direct_link() {
 
 /// Each session has its transport, which knows the other session.
 #[tokio::test]
-async fn the_ends_of_a_direct_link_that_has_ended_keep_nothing_of_each_other() {
+async fn ended_direct_links_keep_nothing_of_each_other() {
     let [(left, at_left), (right, at_right)] = direct();
     left.close();
     at_left.closed().await;

@@ -288,6 +288,24 @@ pub struct TransportStats {
     /// included; of a byte stream that the program made, the stream's. 0 where frames move without
     /// either.
     pub kernel_calls: u64,
+    /// The writes among these.
+    pub kernel_writes: u64,
+}
+
+impl TransportStats {
+    /// Adds the counts of another transport.
+    pub fn add(&mut self, other: Self) {
+        self.small_sent += other.small_sent;
+        self.large_sent += other.large_sent;
+        self.small_received += other.small_received;
+        self.large_received += other.large_received;
+        self.copied_bytes += other.copied_bytes;
+        self.written_bytes += other.written_bytes;
+        self.sent_count += other.sent_count;
+        self.sent_bytes += other.sent_bytes;
+        self.received_bytes += other.received_bytes;
+        self.kernel_calls += other.kernel_calls;
+    }
 }
 
 /// The live counters behind [`TransportStats`]; an event is one relaxed addition.
@@ -311,14 +329,17 @@ pub struct Counters {
     pub sent_bytes: Counter,
     /// See [`TransportStats::received_bytes`].
     pub received_bytes: Counter,
-    /// See [`TransportStats::kernel_calls`].
-    pub kernel_calls: Counter,
+    /// The reads of [`TransportStats::kernel_calls`].
+    pub kernel_reads: Counter,
+    /// See [`TransportStats::kernel_writes`].
+    pub kernel_writes: Counter,
 }
 
 impl Counters {
     /// The counts at this moment.
     #[must_use]
     pub fn snapshot(&self) -> TransportStats {
+        let kernel_writes = self.kernel_writes.value();
         TransportStats {
             small_sent: self.small_sent.value(),
             large_sent: self.large_sent.value(),
@@ -329,7 +350,8 @@ impl Counters {
             sent_count: self.sent_count.value(),
             sent_bytes: self.sent_bytes.value(),
             received_bytes: self.received_bytes.value(),
-            kernel_calls: self.kernel_calls.value(),
+            kernel_calls: self.kernel_reads.value() + kernel_writes,
+            kernel_writes,
         }
     }
 }

@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_that_speaks_something_else_is_described_by_its_first_bytes() {
+    fn a_foreign_peer_is_described_by_its_first_bytes() {
         let words = |found: &[u8]| ProtocolError::Magic { found: found.to_vec() }.to_string();
         assert_eq!(words(b"GET /"), "the peer does not speak farcall: this is HTTP/1.1");
         let unknown = "the peer does not speak farcall: its first bytes are [07, ff]";

@@ -31,7 +31,7 @@ fn a_hello_survives() {
 }
 
 #[test]
-fn a_foreign_magic_a_future_version_and_a_long_body_are_told_apart() {
+fn a_bad_magic_a_new_version_and_a_long_body_are_distinct() {
     let good = encode(&Hello::default()).unwrap();
     let mut bytes = prefix(&good);
     bytes[0] = b'G';

@@ -13,6 +13,7 @@
 
 mod error;
 mod foreign;
+mod frame_kind;
 pub mod header;
 pub mod hello;
 pub(crate) mod messages;
@@ -21,4 +22,5 @@ pub mod outcome;
 
 pub use error::{PeerText, ProtocolError};
 pub use foreign::{MAGIC, Spoken};
-pub use header::{FrameHeader, FrameKind, HEADER_LEN, MESSAGE_LEN_LEN};
+pub use frame_kind::FrameKind;
+pub use header::{FrameHeader, HEADER_LEN, MESSAGE_LEN_LEN};

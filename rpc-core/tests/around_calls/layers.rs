@@ -195,7 +195,7 @@ async fn check_limit(stub: &NumbersStub<impl Caller>) {
 }
 
 #[tokio::test]
-async fn a_method_that_a_service_does_not_have_is_refused_where_it_is_named() {
+async fn an_unknown_method_of_a_layer_is_refused() {
     let error = layered_methods(numbers(), ["Double", "Triple"], nothing()).unwrap_err();
     let words = "the service test.Numbers has no method \"Triple\", but [\"Double\", \"Wait\", \
                  \"Count\", \"Sum\", \"Sums\"]";

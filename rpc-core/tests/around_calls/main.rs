@@ -1,4 +1,4 @@
-//! What users put around calls: timeouts, layers, balancers and callers of any type.
+//! Code of users around calls: timeouts, layers, balancers and callers of any type.
 #![allow(clippy::unwrap_used, reason = "a failed test is how these tests report")]
 
 mod balance;

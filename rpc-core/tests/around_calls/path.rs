@@ -1,4 +1,4 @@
-//! What a channel says of its path once its connection has gone, to callers and to tower.
+//! A channel's report of its path after its connection has gone, to callers and to tower.
 
 use futures::poll;
 use rpc_core::client::{ClientCall, Path};
@@ -30,7 +30,7 @@ async fn a_path_says_why_the_last_connection_failed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_channel_whose_connection_went_before_tower_asked_again_is_not_ready() {
+async fn a_channel_with_a_lost_connection_is_not_ready_again() {
     let serving = Serving::start(ServerParts::default().add_service(Numbers::new().0));
     let channel = serving.channel();
     let mut asked = channel.clone();

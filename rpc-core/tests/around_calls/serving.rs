@@ -40,7 +40,7 @@ impl Serving {
         Self { name, server, _task: AbortOnDropHandle::new(task) }
     }
 
-    /// How many connections it has.
+    /// Returns the number of connections.
     pub(crate) fn connection_count(&self) -> usize {
         self.server.connections().len()
     }

@@ -109,7 +109,7 @@ async fn a_calls_own_deadline_takes_the_place_of_the_unary_timeout() {
 
 /// Otherwise a handler that calls through layers would wait for as long as its own caller does.
 #[tokio::test(start_paused = true)]
-async fn under_layers_a_channels_timeout_counts_beside_an_inherited_deadline() {
+async fn layers_combine_channel_timeout_and_inherited_deadline() {
     let (numbers, _dropped) = Numbers::new();
     let serving = Serving::start(ServerParts::default().add_service(numbers));
     let rules = CallRules { timeout: Some(2 * STEP), ..CallRules::DEFAULT };

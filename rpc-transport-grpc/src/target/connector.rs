@@ -93,7 +93,7 @@ impl GrpcConnector {
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder
             .timer(TokioTimer::new())
-            .initial_stream_window_size(limits.max_stream_bytes)
+            .initial_stream_window_size(limits.first_response_bytes())
             .initial_connection_window_size(connection_window(limits))
             .max_concurrent_reset_streams(REMEMBERED_RESETS)
             // h2 counts answers that cross the reset of a cancelled call, and would end a healthy
@@ -124,7 +124,7 @@ const CONNECTION_WINDOW_MAX: u64 = (1 << 31) - 1;
 /// connection may have. A narrower window could be used up by unread responses, which would stall
 /// every other call.
 fn connection_window(limits: &Limits) -> u32 {
-    let window = u64::from(limits.max_stream_bytes) * u64::from(limits.max_calls);
+    let window = u64::from(limits.first_response_bytes()) * u64::from(limits.max_calls);
     let window = window.clamp(CONNECTION_WINDOW_MIN, CONNECTION_WINDOW_MAX);
     u32::try_from(window).unwrap_or(u32::MAX >> 1)
 }

@@ -4,7 +4,7 @@ use rpc_core::InvalidSetting;
 use rpc_core::settings::define_settings;
 
 define_settings! {
-    /// What queue pairs are connected with, as verbs numbers it.
+    /// Parameters of queue pairs, as verbs numbers them.
     ///
     /// The defaults let a dead peer be noticed within about half a second: the acknowledgement
     /// timeout is 4.096 us x 2^14 = 67 ms, tried seven times (devices may stretch it up to
@@ -31,7 +31,7 @@ define_settings! {
         /// a shared queue.
         rnr_retry, with_rnr_retry: u8 as Plain = 7, CodeOnly,
             0..=7, ", which is what verbs have";
-        /// How long a sender waits for a receive: 12 is 0.64 ms.
+        /// Wait of a sender for a receive: 12 is 0.64 ms.
         ///
         /// 1 to 31, as verbs numbers it; 12 by default. 0 is refused: it means 655 ms.
         rnr_timer, with_rnr_timer: u8 as Plain = 12, CodeOnly, 1..=31, "0 is the longest";

@@ -45,10 +45,10 @@ define_settings! {
         port_choice, with_port_choice: PortChoice as Plain = PortChoice::Address, Start, .., "";
         /// The index in a port's GID table. By default the first entry that serves.
         ///
-        /// That is the first that has the connection's local address, or, with
-        /// [`PortChoice::Nearest`], the first that a peer can be given. The GID at the index has to
-        /// serve all the same. `show_gids` and `/sys/class/infiniband/*/ports/*/gids` have the
-        /// table.
+        /// An entry serves that has the connection's local address. Of several it is the one of
+        /// the network interface that leads to the peer. With [`PortChoice::Nearest`] it is the
+        /// first that a peer can be given. The GID at the index has to serve all the same.
+        /// `show_gids` and `/sys/class/infiniband/*/ports/*/gids` have the table.
         gid_index, with_gid_index: Option<u8> as Optional = None => "3", Start, .., "";
         /// The reach of the keys that peers get: "window", "region", or "auto".
         ///
@@ -56,14 +56,15 @@ define_settings! {
         rkey_scope, with_rkey_scope: RkeyScope as Plain = RkeyScope::Auto, Start, .., "";
         /// Tasks and completion queues for each device.
         ///
-        /// 1 by default: the memory of one lane stays below Debian's default limit, see
+        /// 1 by default: lanes share the memory that the process may lock, see
         /// [`receive_slots`](Self::receive_slots). Each lane has a task of its own, so more serve
         /// more processors; a new connection goes to the lane that has the fewest. At least 1.
         lanes, with_lanes: u16 as Plain = 1, Start, 1.., "connections are on lanes";
         /// Receive slots that all connections of a lane share.
         ///
-        /// 1,024 by default. With slots of 4,352 bytes that is 4.3 MiB, which together with the
-        /// send slots stays below Debian's default limit of 8 MiB of locked memory. At least 3.
+        /// 1,024 by default. With slots of 4,352 bytes that is 4.3 MiB. On hardware the queues
+        /// count as locked memory, too: under a low `RLIMIT_MEMLOCK` a lane gets fewer slots, and
+        /// fewer and smaller connections. The book's `rdma.md` has the sums. At least 3.
         receive_slots, with_receive_slots: u16 as Plain = 1024, Start,
             MIN_RECEIVE_SLOTS.., "a connection takes as many";
         /// The length of a slot; a longer frame is read by RDMA READ.
@@ -134,7 +135,7 @@ define_settings! {
         /// kernels other than 6.1.
         ///
         /// Off by default; it also covers devices that were never checked for that
-        /// (`docs/rdma-devices.md` has the evidence). With it, a short READ gives the application
+        /// (`docs/book/src/rdma.md` has the evidence). With it, a short READ gives the application
         /// zeros where bytes are missing, and never what another connection received; nothing tells
         /// that bytes are missing. Without it, such a device is declined with the reason: `auto://`
         /// stays on TCP, and `rdma://` fails.
@@ -199,7 +200,7 @@ define_settings! {
         /// than there is work.
         spin, with_spin: Duration as Plain = Duration::from_micros(20), Start, .., "";
     } groups {
-        /// How long a queue pair waits and retries.
+        /// Timeouts and retries of queue pairs.
         connect, with_connect: ConnectOptions, ConnectOptionsOverlay, Start;
     }
 }
@@ -232,7 +233,7 @@ impl RdmaConfig {
     }
 }
 
-/// Which of the ports that may be used serves a connection.
+/// The choice among the ports that may serve a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum PortChoice {
@@ -250,7 +251,7 @@ pub enum PortChoice {
 
 rpc_core::setting_words! { PortChoice { "address" => Self::Address, "nearest" => Self::Nearest } }
 
-/// What a peer can read by a key that an offer gave it, and for how long.
+/// The memory that a key of an offer opens to the peer, and the time for which it does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum RkeyScope {

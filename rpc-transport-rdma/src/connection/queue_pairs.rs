@@ -80,6 +80,10 @@ impl QueuePairs {
         // Connect the READ QPs first: after the message QP reaches RTR the peer may use any of
         // them.
         self.reads.connect(&peer.read_ends, options)?;
+        // A key that leaks opens nothing to the queue pair of the messages then.
+        if !self.reads.is_empty() {
+            self.messages.refuse_reads();
+        }
         self.messages.connect(&peer.endpoint, options)?;
         Ok(())
     }
@@ -277,6 +281,12 @@ impl RdmaConfig {
         self.max_reads.div_ceil(self.read_queue_pairs.max(1))
     }
 
+    /// Completions that a lane can have waiting.
+    pub(crate) fn completions_of_lane(&self) -> u32 {
+        let sends = self.max_connections.saturating_mul(self.completions_of_connection());
+        u32::from(self.receive_slots).saturating_add(sends)
+    }
+
     /// Completions that a connection can have waiting.
     pub(crate) fn completions_of_connection(&self) -> u32 {
         // Each queue pair has one more, for the drain WR of its end.
@@ -339,7 +349,7 @@ impl ReadQueues {
         self.0.truncate(peers.len());
         let mut reads_max = u8::MAX;
         for (queue, peer) in self.0.iter().zip(peers) {
-            reads_max = reads_max.min(queue.queue_pair.endpoint().agree(peer)?.reads_max);
+            reads_max = reads_max.min(queue.queue_pair.endpoint().agree(peer)?.reads_out);
         }
         Ok(reads_max)
     }

@@ -75,7 +75,16 @@ pub enum DeviceError {
         /// Number of its ports.
         port_count: u8,
     },
-    /// A device could not be listed, opened or asked.
+    /// A device is open and does not say what ports it has.
+    #[error("the RDMA device {device} does not answer")]
+    NoAnswer {
+        /// The device.
+        device: String,
+        /// The system's answer.
+        #[source]
+        source: VerbsError,
+    },
+    /// A device could not be listed or opened.
     #[error(transparent)]
     Verbs(#[from] VerbsError),
 }

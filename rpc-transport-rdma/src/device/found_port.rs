@@ -26,18 +26,31 @@ pub struct FoundPort {
 
 /// Returns the current state of each port of a device.
 pub(crate) fn ports_of(device: &Device) -> Result<Vec<FoundPort>, VerbsError> {
-    let table = device.gid_table()?;
-    let ports = 1..=device.attributes().port_count;
-    ports
-        .map(|port| {
-            Ok(FoundPort {
+    match query_ports(device) {
+        (ports, None) => Ok(ports),
+        (_, Some(error)) => Err(error),
+    }
+}
+
+/// The ports of a device that answer, and the error of the first that does not.
+pub(super) fn query_ports(device: &Device) -> (Vec<FoundPort>, Option<VerbsError>) {
+    let table = match device.gid_table() {
+        Ok(table) => table,
+        Err(error) => return (Vec::new(), Some(error)),
+    };
+    let (mut ports, mut refusal) = (Vec::new(), None);
+    for port in 1..=device.attributes().port_count {
+        match device.port(port) {
+            Ok(attributes) => ports.push(FoundPort {
                 device: device.name().to_owned(),
                 port,
-                attributes: device.port(port)?,
+                attributes,
                 gids: table.iter().filter(|entry| entry.port == port).copied().collect(),
-            })
-        })
-        .collect()
+            }),
+            Err(error) => refusal = refusal.or(Some(error)),
+        }
+    }
+    (ports, refusal)
 }
 
 impl FoundPort {
@@ -57,19 +70,22 @@ impl FoundPort {
     }
 
     /// The GID that is the address, or that of the interface which has the address; with `index`,
-    /// at that place of the port's table.
+    /// at that place of the port's table. Of equal ones it is that of `interface`, which leads to
+    /// the peer, or else the first.
     pub(super) fn gid_of(
         &self,
         address: IpAddr,
         interface_gid: Option<Gid>,
         index: Option<u8>,
+        interface: Option<u32>,
     ) -> Option<GidEntry> {
         let (kind, gid) = match self.attributes.link_layer {
             LinkLayer::Ethernet => (GidKind::RoceV2, Gid::from_ip(address)),
             LinkLayer::InfiniBand => (GidKind::InfiniBand, interface_gid?),
         };
-        let mut gids = self.gids_at(index);
-        gids.find(|entry| entry.kind == kind && entry.gid == gid).copied()
+        let gids = self.gids_at(index);
+        let equal = gids.filter(|entry| entry.kind == kind && entry.gid == gid);
+        equal.min_by_key(|entry| !entry.belongs_to(interface)).copied()
     }
 
     /// A GID that a peer could be given instead. On Ethernet it is an address that routers know,
@@ -157,7 +173,13 @@ mod tests {
                 lid,
                 link_layer: LinkLayer::Ethernet,
             },
-            gids: vec![GidEntry { port, index, gid: Gid([gid; 16]), kind: GidKind::RoceV2 }],
+            gids: vec![GidEntry {
+                port,
+                index,
+                gid: Gid([gid; 16]),
+                kind: GidKind::RoceV2,
+                interface: None,
+            }],
         }
     }
 

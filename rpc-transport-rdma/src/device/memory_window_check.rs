@@ -2,8 +2,9 @@
 //!
 //! What a device says of itself proves nothing: some claim windows that do not work, and some do
 //! not report the key that a message took away, without which a revoked key cannot be told from a
-//! live one. So two queue pairs on one port go through the life of a key: bound, read through,
-//! taken away by a message, refused.
+//! live one. So two queue pairs on one port go through several lives of a window: bound, read
+//! through, taken away by a message or by its owner, bound again under another key, and refused in
+//! the end.
 //!
 //! It waits without sleeping, for at most half a second; a few milliseconds are usual.
 
@@ -15,7 +16,7 @@ use crate::memory::{Access, LargeBuffer, PoolError, RegionPool, Sink, SlotPool};
 use crate::verbs::{
     Binding, Completion, CompletionError, CompletionQueue, ConnectError, ConnectOptions, Done,
     Port, PostError, QueuePair, QueuePairConfig, RemoteKey, RemoteMemory, SharedReceiveQueue,
-    SharedReceiveQueueConfig, VerbsError, Work, WorkKind,
+    SharedReceiveQueueConfig, VerbsError, Window, Work, WorkKind,
 };
 
 /// Maximum time of the whole check.
@@ -73,7 +74,7 @@ pub enum WindowFault {
     StillOpen,
 }
 
-/// Goes through the life of a key on a port.
+/// Goes through the lives of a window on a port.
 ///
 /// # Errors
 ///
@@ -91,6 +92,11 @@ enum Side {
     Owner = 0,
     Reader = 1,
 }
+
+/// The sides that end the lives of one window, in turn: its key is taken away by a message, by its
+/// owner, and by a message again. Each life begins from the key that the one before has left, and a
+/// provider that forgets it works once.
+const LIVES: [Side; 3] = [Side::Reader, Side::Owner, Side::Reader];
 
 struct Check {
     completions: CompletionQueue,
@@ -146,23 +152,44 @@ impl Check {
     }
 
     fn run(mut self) -> Result<(), WindowFault> {
-        let binding = self.bind()?;
-        let remote = binding.remote();
-        let read = self.read(remote, "a READ through a window")?;
-        if read[..] != self.source[..] {
-            return Err(WindowFault::WrongBytes);
+        let mut window = self.queue_pairs[Side::Owner as usize].allocate_window()?;
+        let mut dead = None;
+        for end in LIVES {
+            let mut binding = self.bind(window)?;
+            let remote = binding.remote();
+            let read = self.read(remote, "a READ through a window")?;
+            if read[..] != self.source[..] {
+                return Err(WindowFault::WrongBytes);
+            }
+            drop(read);
+            match end {
+                Side::Reader => {
+                    self.take_away(remote.key)?;
+                    // Otherwise it is not the key that was taken away, which was checked.
+                    let _ = binding.handle_invalidated(remote.key);
+                }
+                Side::Owner => binding = self.invalidate(binding)?,
+            }
+            window = binding.into_window().map_err(|_| WindowFault::NotReported)?;
+            dead = Some(remote);
         }
-        drop(read);
-        self.take_away(remote.key)?;
-        match self.read(remote, "a READ under a dead key") {
+        // Last, because it ends both queue pairs.
+        let Some(dead) = dead else { return Ok(()) };
+        match self.read(dead, "a READ under a dead key") {
             Err(WindowFault::Step { .. }) => Ok(()),
             Ok(_) => Err(WindowFault::StillOpen),
             Err(other) => Err(other),
         }
     }
 
-    fn bind(&mut self) -> Result<Binding, WindowFault> {
-        let window = self.queue_pairs[Side::Owner as usize].allocate_window()?;
+    fn invalidate(&mut self, binding: Binding) -> Result<Binding, WindowFault> {
+        match self.step(Side::Owner, Work::Invalidate(binding), "an invalidation")? {
+            Work::Invalidate(binding) => Ok(binding),
+            other => unreachable!("a queue pair gives back what was posted, not {other:?}"),
+        }
+    }
+
+    fn bind(&mut self, window: Window) -> Result<Binding, WindowFault> {
         let binding = self.source.bind(window);
         match self.step(Side::Owner, Work::Bind(binding), "a bind")? {
             Work::Bind(binding) => Ok(binding),
@@ -186,7 +213,7 @@ impl Check {
         let work = Work::Send { slot, len: 1, invalidate: Some(key) };
         self.step(Side::Reader, work, "a message that takes a key away")?;
         self.poll_until(|check| !check.invalidated.is_empty())?;
-        if self.invalidated != [Some(key)] {
+        if std::mem::take(&mut self.invalidated) != [Some(key)] {
             return Err(WindowFault::NotReported);
         }
         Ok(())
@@ -236,6 +263,8 @@ impl Check {
 mod tests {
     use super::*;
     use crate::RkeyScope;
+    use crate::device::{PortQuery, find_port};
+    use crate::sim::{SimCensus, SimFaults, SimNetwork};
     use crate::testing::scripted::ScriptedDevice;
 
     #[test]
@@ -253,6 +282,34 @@ mod tests {
         let port = sim.port(&sim.device());
         assert!(matches!(check_windows(&port), Err(WindowFault::Timeout)));
         assert_eq!((sim.destroyed(), sim.windows(), sim.registered_bytes()), (2, 0, 0));
+    }
+
+    /// Checks a simulated device with these faults.
+    fn check(faults: SimFaults) -> Result<(), WindowFault> {
+        let network = SimNetwork::new(5);
+        let address = [10, 0, 0, 1].into();
+        network.add_device("sim", &[address]);
+        network.set_faults(faults);
+        let provider = network.provider();
+        let port = find_port(&provider, PortQuery { address, device: None }).unwrap();
+        let checked = check_windows(&port);
+        drop(port);
+        assert_eq!((network.violations(), network.census()), (vec![], SimCensus::default()));
+        checked
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "asks for the addresses of interfaces")]
+    fn windows_that_work_pass() {
+        check(SimFaults::default()).unwrap();
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "asks for the addresses of interfaces")]
+    fn a_window_that_can_be_bound_only_once_is_found_out() {
+        let faults = SimFaults { rebind_stale_key: true, ..SimFaults::default() };
+        let error = check(faults).expect_err("the second large call would fail");
+        assert!(error.to_string().contains("memory windows do not work"), "{error}");
     }
 
     #[test]

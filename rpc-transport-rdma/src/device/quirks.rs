@@ -18,7 +18,7 @@
 //! A device is therefore trusted by evidence, by driver and kernel release. Drivers of hardware are
 //! trusted, because their READs are checked by the adapter. Soft-RoCE is a driver whose READs are
 //! assembled by the kernel, and it is trusted on the releases that passed the check only. The check
-//! is `tests/verbs/lossy.rs`; its figures stand in [`SOFT_ROCE`] and in `docs/rdma-devices.md`.
+//! is `tests/verbs/lossy.rs`; its figures stand in [`SOFT_ROCE`] and in `docs/book/src/rdma.md`.
 //!
 //! **Windows.** What hardware does is found out by using its windows (`memory_window_check`).
 //!
@@ -113,6 +113,7 @@ fn quirks_of(vendor: u32, release: Option<&str>) -> Quirks {
     Quirks {
         read_defect: soft_roce_defect(release),
         window_defect: Some(SOFT_ROCE_WINDOWS),
+        queues_are_locked: false,
         receive_drain: soft_roce(release).map_or(ReceiveDrain::LEAKY, |row| row.drain),
         ..Quirks::NONE
     }

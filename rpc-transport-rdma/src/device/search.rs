@@ -3,9 +3,9 @@
 use std::cmp::Reverse;
 use std::net::IpAddr;
 
-use super::{DeviceError, FoundPort, PortName, Topology, ports_of};
+use super::{DeviceError, FoundPort, PortName, Topology};
 use crate::PortChoice;
-use crate::device::found_port::infiniband_gid_of;
+use crate::device::found_port::{infiniband_gid_of, query_ports};
 use crate::verbs::{Device, Gid, GidEntry, Port, PortState, Provider, VerbsError};
 
 /// A search for a port by address.
@@ -28,13 +28,16 @@ pub struct Search {
     pub choice: PortChoice,
     /// The only place of a port's GID table that may be used; all if there is none.
     pub gid_index: Option<u8>,
+    /// Index of the network interface that packets to the peer leave by, if it is known.
+    pub interface: Option<u32>,
 }
 
 impl Search {
     /// Looks everywhere for the port that has an address.
     #[must_use]
     pub fn for_address(address: IpAddr) -> Self {
-        Self { address, names: Vec::new(), choice: PortChoice::Address, gid_index: None }
+        let (names, choice) = (Vec::new(), PortChoice::Address);
+        Self { address, names, choice, gid_index: None, interface: None }
     }
 
     fn may_use(&self, port: &FoundPort) -> bool {
@@ -69,17 +72,20 @@ pub(crate) fn find_port_by(
         }
         opened => opened?,
     };
+    let mut refusal = None;
     for device in opened {
-        for found in ports_of(&device)? {
-            candidates.push((device.clone(), found));
-        }
+        let (ports, error) = ports_that_answer(&device);
+        refusal = refusal.or(error);
+        candidates.extend(ports.into_iter().map(|found| (device.clone(), found)));
     }
     let interface_gid = infiniband_gid_of(search.address);
     let found: Vec<_> = candidates.iter().map(|(_, found)| found.clone()).collect();
     look(&found);
     let topology = Topology::of_process();
     let distance = |device: &str| topology.distance(device);
-    let (index, entry) = choose(&found, search, interface_gid, distance)?;
+    let chosen = choose(&found, search, interface_gid, distance);
+    // What a device that does not answer has is not known: it may be what was looked for.
+    let (index, entry) = chosen.map_err(|error| refusal.unwrap_or(error))?;
     let (device, found) = candidates.swap_remove(index);
     Ok(Port {
         device,
@@ -90,22 +96,42 @@ pub(crate) fn find_port_by(
     })
 }
 
+/// The ports of a device that answer, and the error of the first that does not. That is logged: a
+/// device that is being reset, or a port without rights, must not hide the others.
+fn ports_that_answer(device: &Device) -> (Vec<FoundPort>, Option<DeviceError>) {
+    let (ports, error) = query_ports(device);
+    let refusal = error.map(|source| {
+        let device = device.name().to_owned();
+        rpc_core::limited_log!(
+            target: "farcall::rdma",
+            of_process, WARN, "an RDMA device does not answer", device, error = %source
+        );
+        DeviceError::NoAnswer { device, source }
+    });
+    (ports, refusal)
+}
+
 /// The ports that may be used and could serve some address, with their devices.
 pub(crate) fn usable_ports(
     provider: &dyn Provider,
     which: &UsablePorts,
     open: impl Fn(&str) -> Result<Device, VerbsError>,
 ) -> Result<Vec<(Device, FoundPort)>, DeviceError> {
-    let (mut usable, mut all) = (Vec::new(), Vec::new());
+    let (mut usable, mut all, mut refusal) = (Vec::new(), Vec::new(), None);
     for device in open_all(provider, &which.names, open)? {
-        for found in ports_of(&device)? {
+        let (ports, error) = ports_that_answer(&device);
+        refusal = refusal.or(error);
+        for found in ports {
             all.push(found.clone());
             if which.includes(&found) {
                 usable.push((device.clone(), found));
             }
         }
     }
-    if usable.is_empty() { Err(DeviceError::NoActivePort { found: all }) } else { Ok(usable) }
+    match usable.is_empty() {
+        true => Err(refusal.unwrap_or(DeviceError::NoActivePort { found: all })),
+        false => Ok(usable),
+    }
 }
 
 /// The ports that may be used.
@@ -138,7 +164,7 @@ fn choose(
     let mut down = None;
     let mut serving = Vec::new();
     for (index, port) in found.iter().enumerate().filter(|(_, port)| search.may_use(port)) {
-        let own = port.gid_of(address, interface_gid, search.gid_index);
+        let own = port.gid_of(address, interface_gid, search.gid_index, search.interface);
         let other = || match search.choice {
             PortChoice::Address => None,
             PortChoice::Nearest => port.any_gid(address, search.gid_index),
@@ -150,9 +176,13 @@ fn choose(
             PortState::Inactive(_) => {}
         }
     }
-    // Unknown distances are the greatest; of equals the first is taken.
-    let nearness =
-        |(index, _): &(usize, GidEntry)| Reverse(distance(&found[*index].device).map(Reverse));
+    // An address that several interfaces have reaches the peer by that of the route alone. Unknown
+    // distances are the greatest; of equals the first is taken.
+    let nearness = |(index, entry): &(usize, GidEntry)| {
+        let misses_route =
+            search.choice == PortChoice::Address && !entry.belongs_to(search.interface);
+        (misses_route, Reverse(distance(&found[*index].device).map(Reverse)))
+    };
     if let Some(nearest) = serving.into_iter().min_by_key(nearness) {
         return Ok(nearest);
     }
@@ -176,8 +206,12 @@ fn open_all(
     names: &[PortName],
     open: impl Fn(&str) -> Result<Device, VerbsError>,
 ) -> Result<Vec<Device>, DeviceError> {
-    let mut wanted: Vec<String> = names.iter().map(|name| name.device.clone()).collect();
-    wanted.dedup();
+    let mut wanted: Vec<String> = Vec::new();
+    for name in names {
+        if !wanted.contains(&name.device) {
+            wanted.push(name.device.clone());
+        }
+    }
     if wanted.is_empty() {
         wanted = provider.devices()?.into_iter().map(|info| info.name).collect();
     }
@@ -237,6 +271,7 @@ mod tests {
             index,
             gid: Gid::from_ip(gid.parse().unwrap()),
             kind: *kind,
+            interface: None,
         };
         FoundPort {
             device: device.to_owned(),

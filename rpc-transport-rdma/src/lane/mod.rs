@@ -38,7 +38,7 @@ use crate::quota::half_open::{HalfOpen, OverShare};
 use crate::quota::semaphore::FairSemaphore;
 use crate::quota::slots::{BASE, Full, SharedQuota};
 use crate::stats::lane::{ActivityCounters, Cancellations};
-use crate::verbs::Attachment;
+use crate::verbs::{Attachment, RAISE_LOCK_LIMIT};
 
 /// A worker that misses this part of its receive slots gets no new connections.
 const WORN_PART: u32 = 10;
@@ -49,6 +49,8 @@ pub(crate) const DEAD: &str = "the RDMA lane has ended with the tokio runtime of
 /// The state that connections and the worker's task share; `C` is a connection.
 pub(crate) struct WorkerShared<C> {
     pub(crate) config: RdmaConfig,
+    /// The limit on locked memory that the lane was cut to.
+    pub(crate) lock_limit: Option<u64>,
     /// Runtime of the worker's task. Connections can be closed from any thread, even in a
     /// destructor.
     pub(crate) runtime: Handle,
@@ -75,6 +77,8 @@ pub(crate) struct WorkerShared<C> {
     /// Set if there may be commands, for a task that checks with every poll.
     pub(crate) has_commands: AtomicBool,
     pub(crate) command_sent: Notify,
+    /// Set while the task has yet to ask idle connections for slots.
+    pub(crate) is_reclaiming: AtomicBool,
     pub(crate) last_poll: LastPoll,
     /// Set if the turn has woken or spawned a task that may still wait for the worker's thread.
     pub(crate) has_woken: AtomicBool,
@@ -126,6 +130,14 @@ pub(crate) struct Place<C> {
     is_used: bool,
 }
 
+/// The reason that a lane is smaller than its settings.
+fn describe_lock_limit(limit: Option<u64>) -> String {
+    let describe = |limit| {
+        format!("; the lane is sized to RLIMIT_MEMLOCK, which is {limit} bytes: {RAISE_LOCK_LIMIT}")
+    };
+    limit.map(describe).unwrap_or_default()
+}
+
 impl<C> WorkerShared<C> {
     pub(crate) fn table(&self) -> MutexGuard<'_, Table<C>> {
         // Every change to the table is complete before anything that could panic.
@@ -145,7 +157,8 @@ impl<C> WorkerShared<C> {
         let missing = self.missing_slots();
         self.shares.change(|quota| quota.set_missing(missing));
         let holding = HeldQuota::take(&self.shares);
-        if self.shares.quota().is_short() {
+        // Once for all that come before the task has asked: it takes the lock of each connection.
+        if self.shares.quota().is_short() && !self.is_reclaiming.swap(true, Ordering::AcqRel) {
             self.send(Command::Reclaim);
         }
         let holding = holding.map_err(|Full { count, free }| {
@@ -153,7 +166,8 @@ impl<C> WorkerShared<C> {
             format!(
                 "the lane is full: {count} connections of at most {count_max} \
                  (rdma.max_connections), and {free} of {slots} receive slots left to promise \
-                 (rdma.receive_slots), of which a connection takes {BASE}"
+                 (rdma.receive_slots), of which a connection takes {BASE}{}",
+                describe_lock_limit(self.lock_limit)
             )
         })?;
         let key = self.table().by_tag.insert(None);

@@ -23,15 +23,17 @@ fn obstacle(error: &(dyn std::error::Error + 'static)) -> Obstacle {
         Some(DeviceError::InvalidName { .. } | DeviceError::NoSuchPort { .. }) => {
             return Obstacle::Excluded;
         }
-        Some(DeviceError::Verbs(error)) => Some(error),
+        Some(DeviceError::Verbs(error) | DeviceError::NoAnswer { source: error, .. }) => {
+            Some(error)
+        }
         Some(_) => return Obstacle::NoPort,
         None => error.downcast_ref(),
     };
     match verbs {
         Some(VerbsError::Library { is_missing: true, .. }) => Obstacle::NoLibrary,
         Some(VerbsError::Library { is_missing: false, .. }) => Obstacle::UnusableLibrary,
-        // Without a limit it is the machine that has no memory for now.
-        Some(VerbsError::MemoryLock { limit_bytes: Some(_), .. }) => Obstacle::LockLimit,
+        // Otherwise it is the machine or the device that has nothing left for now.
+        Some(error) if error.is_over_lock_limit() => Obstacle::LockLimit,
         Some(VerbsError::LimitExceeded { .. }) => Obstacle::Excluded,
         Some(VerbsError::NoSuchDevice { .. }) => Obstacle::NoSuchDevice,
         Some(VerbsError::CompletionQueueFull { .. }) => Obstacle::InUse,
@@ -54,10 +56,14 @@ pub(super) fn declined(error: &(dyn std::error::Error + 'static)) -> Declined {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verbs::LockedMemory;
 
     #[test]
     fn each_error_stands_for_its_obstacle() {
-        let lock = |limit_bytes| VerbsError::MemoryLock { len: 1, limit_bytes };
+        let lock = |limit| {
+            let memory = LockedMemory { locked: 1 << 16, limit };
+            VerbsError::out_of_memory("register memory", 1, memory, None)
+        };
         let library = |is_missing| VerbsError::Library { reason: "none".into(), is_missing };
         let named = VerbsError::NoSuchDevice { name: "a".into(), found: Vec::new() };
         let down = DeviceError::PortDown {

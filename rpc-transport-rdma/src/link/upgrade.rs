@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use crate::link::peer_gid::PeerGid;
 use crate::link::transport::RdmaTransport;
 use crate::memory::SlotPool;
 use crate::proto::conn_params::ConnParams;
-use crate::proto::connection::{CONTROL_SLOT_LEN, Parts, Rules, Timeouts};
+use crate::proto::connection::{CONTROL_SLOT_LEN, CONTROL_SLOTS, Parts, Rules, Timeouts};
 use crate::proto::flow::window::{FlowWindow, HeldQuota};
 use crate::proto::rndv::get::{ReadLimits, RndvGet};
 use crate::proto::rndv::throttle::ReadThrottle;
@@ -33,9 +33,9 @@ use crate::proto::wire::MESSAGE_HEADER_LEN;
 use crate::quota::slots::{RESERVE, WINDOW_MIN};
 #[cfg(feature = "ibverbs")]
 use crate::verbs::Ibverbs;
-use crate::verbs::{Attachment, Device, Port, Provider, QueuePair, QueuePairConfig, VerbsError};
+use crate::verbs::{Device, Port, Provider, QueuePair, QueuePairConfig, VerbsError};
 use crate::worker::set::WorkerSet;
-use crate::worker::{Place, Worker};
+use crate::worker::{Place, Worker, WorkerShared};
 use crate::{DeviceStatus, LaneInfo, RdmaConfig, RkeyScope};
 
 /// Maximum time of a probe's answer. With the default timeout and retries a queue pair gives up
@@ -45,10 +45,6 @@ const PROOF_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum wait of a handshake for entries of the completion queue that a poll of the worker's task
 /// frees. The handshake wakes that task, which then lags by a few slices of the scheduler at most.
 const ENTRIES_TIMEOUT: Duration = Duration::from_millis(200);
-
-/// Control slots of a connection: the window of a default connection's releases and cancels, half
-/// of it in flight and half being filled, in one page of memory.
-const CONTROL_SLOTS: u32 = 32;
 
 /// Windows of one connection at most, so many large frames may be on their way to a peer that has
 /// not released them. They are allocated when they are needed.
@@ -110,9 +106,9 @@ impl RdmaUpgrade {
         self.devices.status()
     }
 
-    fn port(&self, local: Option<IpAddr>) -> Result<Port, Declined> {
+    fn port(&self, local: Option<IpAddr>, peer: Option<IpAddr>) -> Result<Port, Declined> {
         let address = local.ok_or_else(|| excluded("the connection has no IP address"))?;
-        self.devices.find(address).map_err(|error| declined(&*error))
+        self.devices.find(address, peer).map_err(|error| declined(&*error))
     }
 
     /// The worker for a connection through `port`.
@@ -146,12 +142,13 @@ impl RdmaUpgrade {
         offer: Option<&ConnParams>,
     ) -> Result<LocalEnd, Declined> {
         self.config.check().map_err(|error| excluded(error.to_string()))?;
-        let port = self.port(addresses.local.map(|address| address.ip()))?;
+        let ip = |address: Option<SocketAddr>| address.map(|address| address.ip());
+        let port = self.port(ip(addresses.local), ip(addresses.peer))?;
         quirks::check(&port.device, &self.config)?;
         if let Some(peer) = offer {
             // Before there is a worker, a place or a queue pair, all of which a peer would
             // otherwise take with an offer that cannot be accepted.
-            let local = self.queue_pair_config(0).local_endpoint(0, &port);
+            let local = queue_pair_config(&self.config, 0).local_endpoint(0, &port);
             peer.check(&local, self.config.slot_len)?;
         }
         let worker = self.worker(&port)?;
@@ -163,47 +160,46 @@ impl RdmaUpgrade {
         let unproven = unproven.map_err(in_use)?;
         let (place, holding) = worker.shared.take_place().map_err(in_use)?;
         let attachment = &worker.shared.attachment;
-        let config = self.queue_pair_config(place.tag);
-        let queue_pair = with_entries(attachment, || QueuePair::new(attachment, &port, &config))?;
-        let read_queues = self.read_queues(&worker, &port, place.tag)?;
+        let config = queue_pair_config(&worker.shared.config, place.tag);
+        let make = || QueuePair::new(attachment, &port, &config);
+        let queue_pair = with_room(&worker.shared, make)?;
+        let read_queues = read_queues(&worker, &port, place.tag)?;
         // A new hasher is seeded at random, which is all that an epoch has to be.
         #[allow(clippy::cast_possible_truncation)]
         let epoch = RandomState::new().build_hasher().finish() as u32;
         Ok(LocalEnd { worker, place, queue_pair, read_queues, holding, epoch, peer, unproven })
     }
-
-    /// The queue pair that carries the messages of a connection.
-    fn queue_pair_config(&self, tag: u32) -> QueuePairConfig {
-        QueuePairConfig {
-            send_depth: self.config.send_depth,
-            reads_max: self.config.max_reads,
-            tag,
-            ..QueuePairConfig::default()
-        }
-    }
-
-    fn read_queues(&self, worker: &Worker, port: &Port, tag: u32) -> Result<ReadQueues, Declined> {
-        // A window opens memory to one queue pair: that of the messages.
-        if worker.shared.config.rkey_scope == RkeyScope::Window {
-            return Ok(ReadQueues::default());
-        }
-        let attachment = &worker.shared.attachment;
-        with_entries(attachment, || ReadQueues::make(attachment, port, &self.config, tag))
-    }
 }
 
-/// Makes queue pairs. If the completion queue has no room for theirs, tries once more when the
-/// worker's task has freed what queue pairs that are gone have left there: until it is scheduled,
-/// connections that have just ended would keep a new one out.
-fn with_entries<T>(
-    attachment: &Attachment,
+/// The queue pair that carries the messages of a connection.
+fn queue_pair_config(config: &RdmaConfig, tag: u32) -> QueuePairConfig {
+    let (send_depth, reads_max) = (config.send_depth, config.max_reads);
+    QueuePairConfig { send_depth, reads_max, tag, ..QueuePairConfig::default() }
+}
+
+fn read_queues(worker: &Worker, port: &Port, tag: u32) -> Result<ReadQueues, Declined> {
+    let WorkerShared { config, attachment, .. } = &*worker.shared;
+    // A window opens memory to one queue pair: that of the messages.
+    if config.rkey_scope == RkeyScope::Window {
+        return Ok(ReadQueues::default());
+    }
+    with_room(&worker.shared, || ReadQueues::make(attachment, port, config, tag))
+}
+
+/// Makes something of a connection's, and tries once more where room can be made for it. The
+/// completion queue may have none until the worker's task has freed what queue pairs that are gone
+/// have left there: until it is scheduled, connections that have just ended would keep a new one
+/// out. And memory for large frames that is not in use may take what the process may lock.
+fn with_room<T>(
+    worker: &WorkerShared,
     make: impl Fn() -> Result<T, VerbsError>,
 ) -> Result<T, Declined> {
     let made = make().or_else(|error| match error {
         VerbsError::CompletionQueueFull { .. } => {
-            attachment.wait_for_entries(ENTRIES_TIMEOUT);
+            worker.attachment.wait_for_entries(ENTRIES_TIMEOUT);
             make()
         }
+        error if error.is_over_lock_limit() && worker.sources.free_unused() => make(),
         error => Err(error),
     });
     made.map_err(|error| declined(&error))
@@ -315,8 +311,9 @@ impl LocalEnd {
         let agreement = agreement.map_err(|error| declined(&error))?;
         let reads_of_queue = self.read_queues.agree(&peer.read_ends);
         let reads_of_queue = reads_of_queue.map_err(|error| declined(&error))?;
-        let control = SlotPool::new(shared.attachment.device(), CONTROL_SLOTS, CONTROL_SLOT_LEN);
-        let control = control.map_err(|error| declined(&error))?;
+        let device = shared.attachment.device();
+        let control =
+            with_room(&shared, || SlotPool::new(device, CONTROL_SLOTS, CONTROL_SLOT_LEN))?;
         let rules = Rules {
             our_epoch: self.epoch,
             peer_epoch: peer.epoch,
@@ -334,7 +331,7 @@ impl LocalEnd {
         };
         let chunk_len = config.max_read_len.min(self.queue_pair.message_len_max()).max(1);
         let limits = match self.read_queues.len() {
-            0 => ReadLimits::one_queue(agreement.reads_max),
+            0 => ReadLimits::one_queue(agreement.reads_out),
             queues => ReadLimits {
                 queues,
                 of_queue: reads_of_queue.into(),
@@ -440,7 +437,7 @@ impl Upgrade for RdmaUpgrade {
     fn check(&self, local: Option<IpAddr>) -> Result<String, Declined> {
         self.config.check().map_err(|error| excluded(error.to_string()))?;
         if let Some(local) = local {
-            let port = self.port(Some(local))?;
+            let port = self.port(Some(local), None)?;
             quirks::check(&port.device, &self.config)?;
             return Ok(format!("{}:{} ({})", port.device.name(), port.number, port.gid));
         }
@@ -481,6 +478,10 @@ impl Upgrade for RdmaUpgrade {
 #[cfg(test)]
 mod address_tests;
 #[cfg(test)]
+mod cluster_tests;
+#[cfg(test)]
 mod event_tests;
+#[cfg(test)]
+mod lock_limit_tests;
 #[cfg(test)]
 mod tests;

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use crate::memory::block_store::{BlockStore, Placed};
 use crate::memory::slabs::SizeClass;
 use crate::memory::{Binding, Region, Window};
-use crate::sys::provider::{Access, RawSegment, RemoteMemory};
+use crate::sys::provider::{Access, Device, RawSegment, RemoteMemory};
 
 /// A large registered buffer; back in its pool when dropped.
 pub struct LargeBuffer {
@@ -192,6 +192,11 @@ impl Sink {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Returns true if its memory is registered with this opening of a device.
+    pub(crate) fn is_of(&self, device: &Device) -> bool {
+        self.buffer.place().0.is_of(device)
     }
 
     /// A part as a work request names it, or `None` when it is not within the sink.

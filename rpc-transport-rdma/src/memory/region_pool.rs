@@ -146,6 +146,13 @@ impl RegionPool {
         })
     }
 
+    /// Deregisters what this pool, and those that make way for it, keep unused. Returns false if
+    /// that was nothing, or if others register now.
+    pub(crate) fn free_unused(&self) -> bool {
+        let permit = self.store.arbiter.memlock.try_permit(LockMode::Exclusive);
+        permit.is_some_and(|_permit| self.store.arbiter.reclaim())
+    }
+
     /// Takes a buffer of exactly `len` bytes, with whatever its last user left in it. Waits for no
     /// other user, and registers memory of any length.
     ///

@@ -123,6 +123,11 @@ impl Slot {
         self.pool.region.segment(self.offset(), len)
     }
 
+    /// Returns true if its memory is registered with this opening of a device.
+    pub(crate) fn is_of(&self, device: &Device) -> bool {
+        self.pool.region.is_of(device)
+    }
+
     fn offset(&self) -> usize {
         self.index as usize * self.pool.stride
     }

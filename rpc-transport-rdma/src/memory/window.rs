@@ -115,6 +115,11 @@ impl MemoryWindows {
         Self { device: device.clone(), owner, raw: Slab::new() }
     }
 
+    /// The device that everything posted to the queue pair must be of.
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
     pub(crate) fn allocate(&mut self) -> Result<Window, VerbsError> {
         let raw = self.device.raw().allocate_window()?;
         let key = raw.key();

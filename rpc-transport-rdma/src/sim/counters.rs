@@ -1,6 +1,6 @@
-//! What has happened on a simulated network, and what exists on it.
+//! The events of a simulated network, and the objects on it.
 
-/// How often something has happened. A test that injects faults should see that they came.
+/// Counts of events. A test that injects faults should check that they happened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SimCounters {
@@ -52,7 +52,7 @@ pub struct SimCounters {
     pub refused_accesses: u64,
 }
 
-/// What exists on a network now. When everything above is gone it is all zero.
+/// Counts of the objects that exist on a network now. It is all zero when everything above is gone.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SimCensus {
@@ -62,6 +62,8 @@ pub struct SimCensus {
     pub regions: usize,
     /// Bytes of registered regions.
     pub registered_bytes: u64,
+    /// Bytes that are locked: of registered regions, and of queues that count.
+    pub locked_bytes: u64,
     /// Memory windows.
     pub windows: usize,
     /// Memory windows that are bound.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::fabric::Fabric;
 use super::hold::SimHold;
+use super::port::SimQuery;
 use super::state::{NetworkState, nanos};
 use crate::AsyncEventKind;
 
@@ -15,7 +16,7 @@ pub struct SimDevice {
     index: usize,
 }
 
-/// What becomes of work in flight when a device is lost.
+/// The fate of work in flight when a device is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SimLoss {
@@ -36,21 +37,21 @@ impl SimDevice {
         self.enter(|state, index| state.devices[index].config.name.clone())
     }
 
-    /// Takes its port down: from here on nothing gets in or out, what is on its way is lost, and
+    /// Takes its ports down: from here on nothing gets in or out, what is on its way is lost, and
     /// everybody who has it open gets an event. Queue pairs notice by their timeouts.
     pub fn link_down(&self) {
         self.enter(|state, index| {
             if std::mem::take(&mut state.devices[index].is_link_up) {
-                state.raise_for_all(index, AsyncEventKind::PortError);
+                state.raise_for_ports(index, AsyncEventKind::PortError);
             }
         });
     }
 
-    /// Brings its port up again.
+    /// Brings its ports up again.
     pub fn link_up(&self) {
         self.enter(|state, index| {
             if !std::mem::replace(&mut state.devices[index].is_link_up, true) {
-                state.raise_for_all(index, AsyncEventKind::PortActive);
+                state.raise_for_ports(index, AsyncEventKind::PortActive);
             }
         });
     }
@@ -108,6 +109,18 @@ impl SimDevice {
     /// Lets the next `count` destructions of its queue pairs fail.
     pub fn fail_destructions(&self, count: u32) {
         self.enter(|state, index| state.devices[index].failing_destructions = count);
+    }
+
+    /// Lets queries of a kind fail with an error number, from here on, while the device stays open
+    /// and carries traffic. `None` lets them work again.
+    pub fn fail_queries(&self, query: SimQuery, errno: Option<i32>) {
+        self.enter(|state, index| {
+            let failing = &mut state.devices[index].failing_queries;
+            match errno {
+                Some(errno) => failing.insert(query, errno),
+                None => failing.remove(&query),
+            }
+        });
     }
 
     /// Lets registrations from here on take until what is given is dropped.

@@ -61,8 +61,8 @@ impl Fabric {
         result
     }
 
-    /// What the network does meanwhile, apart from what it wakes. Never inlined, so that a count of
-    /// instructions can leave out by name what a device would do.
+    /// Simulates the network until `wake`. Never inlined, so that a count of instructions can
+    /// exclude the device's work by name.
     #[inline(never)]
     fn simulate<R>(
         &self,

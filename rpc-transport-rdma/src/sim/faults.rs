@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How likely each fault is, from 0.0, never, to 1.0, always. The default is none at all.
+/// Probabilities of faults, from 0.0, never, to 1.0, always. The default is none at all.
 ///
 /// Fields are set one by one: `let mut faults = SimFaults::default(); faults.packet_loss = 0.01;`
 #[derive(Debug, Clone, PartialEq)]
@@ -71,8 +71,11 @@ pub struct SimFaults {
     /// Verbs that destroy say `EIO` after the device was lost, as those of a device that the
     /// kernel has torn from its users: it has freed everything by then.
     pub destroy_fails_after_loss: bool,
-    /// Bytes that can be registered with one device before it says `ENOMEM`; `None`, the default,
-    /// is no limit.
+    /// A window that is bound again gets the key of its first bind, and not the one that the
+    /// request names.
+    pub rebind_stale_key: bool,
+    /// Bytes that can be locked with one device before it says `ENOMEM`, by regions and by queues
+    /// whose [memory](super::SimQueueMemory) counts; `None`, the default, is no limit.
     pub memory_lock_bytes: Option<u64>,
 }
 
@@ -103,6 +106,7 @@ impl Default for SimFaults {
             missing_last_receive: 0.0,
             lost_receive: 0.0,
             destroy_fails_after_loss: false,
+            rebind_stale_key: false,
             memory_lock_bytes: None,
         }
     }

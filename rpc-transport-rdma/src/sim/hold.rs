@@ -8,7 +8,7 @@ use std::time::Duration;
 /// No test waits longer than this for a registration to begin.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// Where registrations of a device pass, or are held.
+/// A gate that registrations of a device pass, or wait at.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     state: Mutex<GateState>,

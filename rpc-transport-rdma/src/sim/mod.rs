@@ -44,8 +44,8 @@
 //! which comes later, again after a timeout, or in part before its queue pairs die. No completion
 //! event is lost for good, because no device loses one: they are late, held back until more has
 //! completed, or made one with others, and a program that needs more than one event for what
-//! completed before it looked has a fault of its own. It has one port a device, RoCE v2 addressing
-//! and no `WRITE`. It says nothing about speed.
+//! completed before it looked has a fault of its own. It has RoCE v2 addressing and no `WRITE`. It
+//! says nothing about speed.
 
 mod counters;
 mod device;
@@ -54,14 +54,18 @@ pub(crate) mod fabric;
 mod faults;
 mod hold;
 mod network;
+mod port;
+mod reach;
 pub(crate) mod state;
 mod steps;
 mod violation;
 
 pub use counters::{SimCensus, SimCounters};
 pub use device::{SimDevice, SimLoss};
-pub use device_config::SimDeviceConfig;
+pub use device_config::{SimDeviceConfig, SimQueueMemory};
 pub use faults::SimFaults;
 pub use hold::SimHold;
 pub use network::SimNetwork;
+pub use port::{SimGid, SimPort, SimQuery};
+pub use reach::SimReach;
 pub use violation::SimViolation;

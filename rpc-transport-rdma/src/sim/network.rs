@@ -1,5 +1,6 @@
 //! A simulated network as a test holds it.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -9,9 +10,12 @@ use super::counters::{SimCensus, SimCounters};
 use super::device::SimDevice;
 use super::fabric::Fabric;
 use super::faults::SimFaults;
+use super::port::SimGid;
+use super::reach::SimReach;
 use super::state::{DeviceState, Script};
 use super::violation::SimViolation;
 use crate::sim::device_config::SimDeviceConfig;
+use crate::sys::provider::Mtu;
 
 /// A network of simulated devices. Clones are the same network.
 #[derive(Debug, Clone)]
@@ -39,7 +43,8 @@ impl SimNetwork {
     ///
     /// # Panics
     ///
-    /// If the network has a device of that name, or one with such an address.
+    /// If the network has a device of that name, or one with such an address on such an interface,
+    /// or if the number of ports is not from 1 to 8.
     pub fn add_device(&self, name: &str, addresses: &[IpAddr]) -> SimDevice {
         self.add_device_with(SimDeviceConfig::new(name, addresses))
     }
@@ -49,18 +54,21 @@ impl SimNetwork {
     /// # Panics
     ///
     /// As [`SimNetwork::add_device`].
-    pub fn add_device_with(&self, config: SimDeviceConfig) -> SimDevice {
+    pub fn add_device_with(&self, mut config: SimDeviceConfig) -> SimDevice {
+        let port_count = u8::try_from(config.ports.len()).ok().filter(|it| (1..=8).contains(it));
+        config.attributes.port_count = port_count.expect("a device has 1 to 8 ports");
         let index = self.fabric.enter(|state| {
             for other in &state.devices {
-                let clashes = |gid| other.config.gids.contains(gid);
+                let clashes = |gid: &SimGid| other.config.gids().any(|it| it.clashes(gid));
                 assert!(
-                    other.config.name != config.name && !config.gids.iter().any(clashes),
+                    other.config.name != config.name && !config.gids().any(clashes),
                     "{config:?} clashes with {other:?}"
                 );
             }
             state.devices.push(DeviceState {
                 config,
                 is_link_up: true,
+                failing_queries: BTreeMap::new(),
                 is_lost: false,
                 failing_destructions: 0,
                 read_delay: 0,
@@ -90,25 +98,42 @@ impl SimNetwork {
         self.fabric.enter(|state| state.latency = latency);
     }
 
+    /// Joins these pairs of addresses from here on, and no others.
+    pub fn set_reach(&self, reach: SimReach) {
+        self.fabric.enter(|state| state.paths.reach = reach);
+    }
+
+    /// Makes packets to an address leave by this network interface, from here on: by the GIDs of
+    /// other interfaces they get lost. Programs that ask for the route get this answer.
+    pub fn route_to(&self, address: IpAddr, interface: u32) {
+        self.fabric.enter(|state| state.paths.routes.insert(address, interface));
+    }
+
+    /// Makes this the MTU of the path from one address to another, from here on. Messages and
+    /// answers to READs get lost that have a longer packet.
+    pub fn set_path_mtu(&self, from: IpAddr, to: IpAddr, mtu: Mtu) {
+        self.fabric.enter(|state| state.paths.mtus.insert((from, to), mtu));
+    }
+
     /// Lets every violation from here on panic in the call that commits it, instead of being
     /// listed only.
     pub fn panic_on_violation(&self) {
         self.fabric.be_strict();
     }
 
-    /// What the programs above did that they may not, in order. A test asserts that it is nothing.
+    /// Returns the violations by the programs above, in order. A test asserts that there are none.
     #[must_use]
     pub fn violations(&self) -> Vec<SimViolation> {
         self.fabric.enter(|state| state.violations())
     }
 
-    /// How often what has happened.
+    /// Returns the counts of events.
     #[must_use]
     pub fn counters(&self) -> SimCounters {
         self.fabric.enter(|state| state.counters)
     }
 
-    /// What exists now.
+    /// Returns the counts of existing objects.
     #[must_use]
     pub fn census(&self) -> SimCensus {
         self.fabric.enter(|state| state.census())

@@ -1,4 +1,4 @@
-//! What a program may never do with a device, as far as the device can notice.
+//! A program's violations of a device's rules, as far as the device can notice them.
 
 /// A breach of the contract between a provider and the queues above it. On hardware most of these
 /// are silent corruption.
@@ -88,7 +88,7 @@ pub enum SimViolation {
         number: u32,
         /// Number of bytes.
         len: u32,
-        /// What it can.
+        /// The maximum.
         max: u32,
     },
     /// Something was posted before the queue pair was connected.

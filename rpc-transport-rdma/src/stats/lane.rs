@@ -11,7 +11,7 @@ use crate::RkeyScope;
 macro_rules! counts {
     (
         $(#[doc = $doc:literal])+
-        pub struct $Counts:ident counted by $Counters:ident {
+        pub struct $Counts:ident counted by $Counters:ident, metrics $prefix:literal {
             $($(#[doc = $field_doc:literal])+ $field:ident,)+
         }
     ) => {
@@ -20,6 +20,19 @@ macro_rules! counts {
         #[non_exhaustive]
         pub struct $Counts {
             $($(#[doc = $field_doc])+ pub $field: u64,)+
+        }
+
+        impl $Counts {
+            /// Returns each count with its name among the metrics and its description.
+            #[doc(hidden)]
+            #[must_use]
+            pub fn metrics(&self) -> Vec<(&'static str, &'static str, u64)> {
+                vec![$((
+                    concat!($prefix, stringify!($field)),
+                    concat!($($field_doc),+),
+                    self.$field,
+                ),)+]
+            }
         }
 
         #[doc = concat!("The live counters behind [`", stringify!($Counts), "`].")]
@@ -90,7 +103,7 @@ pub struct LaneInfo {
 
 counts! {
     /// Counters of a lane since it began.
-    pub struct LaneActivity counted by ActivityCounters {
+    pub struct LaneActivity counted by ActivityCounters, metrics "farcall.rdma.lane." {
         /// Times that a connection had something to send and the peer no slot for it.
         credit_waits,
         /// Waits for credit that lasted for seconds. Each is in the log.
@@ -145,7 +158,7 @@ counts! {
     ///
     /// A frame that was withdrawn and is not among the answers is in quarantine, or its connection
     /// has ended.
-    pub struct CancellationStats counted by Cancellations {
+    pub struct CancellationStats counted by Cancellations, metrics "farcall.rdma.cancellations." {
         /// Frames that this side had offered and asked the peer to let go of.
         withdrawn,
         /// Of those, the ones of which the peer had read nothing.

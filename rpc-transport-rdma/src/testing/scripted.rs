@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use crate::sim::SimDevice;
 use crate::sim::SimDeviceConfig;
 use crate::sim::SimNetwork;
+use crate::sim::SimPort;
 use crate::sim::state::{NetworkState, Posted, Script};
 use crate::sys::provider::{
     AsyncEvent, Device, DeviceAttributes, Gid, PartialPost, Port, RawCompletion, RawSegment,
@@ -45,6 +46,7 @@ impl ScriptedDevice {
             windows_max: 0,
             reads_in_max: 8,
             reads_out_max: 4,
+            responder_reads_max: 1 << 20,
         };
         let device = network.add_device_with(config);
         device.enter(|state, index| state.devices[index].is_scripted = true);
@@ -100,6 +102,11 @@ impl ScriptedDevice {
     /// Makes no completion events from here on.
     pub(crate) fn silence_events(&self) {
         self.script(|script| script.is_silent = true);
+    }
+
+    /// Lets every poll find as much as it takes, from here on.
+    pub(crate) fn flood(&self, completion: RawCompletion) {
+        self.script(|script| script.flood = Some(completion));
     }
 
     /// Lets something complete just before the queue is armed the next time.
@@ -164,8 +171,9 @@ impl ScriptedDevice {
 
     /// Takes the port's only GID away or gives it back, without an event.
     pub(crate) fn set_gid_gone(&self, is_gone: bool) {
-        let gids = if is_gone { Vec::new() } else { vec![Gid::from_ip(SCRIPTED_ADDRESS)] };
-        self.device.enter(|state, index| state.devices[index].config.gids = gids);
+        let addresses = if is_gone { &[][..] } else { &[SCRIPTED_ADDRESS] };
+        let port = SimPort::new(addresses);
+        self.device.enter(|state, index| state.devices[index].config.ports = vec![port]);
     }
 
     /// Returns how often the device was opened, and the number of openings that are not closed.

@@ -24,6 +24,22 @@ pub struct CompletionQueue {
     shared: Arc<SharedCompletionQueue>,
     device: Device,
     batch: [RawCompletion; Self::BATCH],
+    /// Polls that have begun.
+    polls: u64,
+    /// Completions that they have taken.
+    polled: u64,
+    /// The last poll that left the queue empty; they count from 1.
+    emptied_by: u64,
+    /// Entries that were retired at some moment, and that moment.
+    retiring: Option<(SweepMark, u32)>,
+}
+
+/// A moment in the life of a completion queue. [`CompletionQueue::has_swept`] says when everything
+/// is polled that lay in the queue then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SweepMark {
+    polls: u64,
+    polled: u64,
 }
 
 impl CompletionQueue {
@@ -53,6 +69,10 @@ impl CompletionQueue {
             shared: Arc::new(SharedCompletionQueue { raw, budget }),
             device: device.clone(),
             batch: [RawCompletion::default(); Self::BATCH],
+            polls: 0,
+            polled: 0,
+            emptied_by: 0,
+            retiring: None,
         })
     }
 
@@ -64,12 +84,38 @@ impl CompletionQueue {
     /// What the system said. The queue and everything that completes into it are then lost.
     pub fn poll(&mut self, out: &mut Vec<Completion>) -> Result<usize, VerbsError> {
         let retired = self.shared.budget.retired();
+        if retired > 0 && self.retiring.is_none() {
+            self.retiring = Some((self.mark(), retired));
+        }
+        self.polls += 1;
         let count = self.shared.raw.poll(&mut self.batch)?.min(Self::BATCH);
         out.extend(self.batch[..count].iter().map(Completion::from_raw));
-        if count < Self::BATCH && retired > 0 {
-            self.shared.budget.free(retired);
+        self.polled += count as u64;
+        let is_empty = count < Self::BATCH;
+        if is_empty {
+            self.emptied_by = self.polls;
+        }
+        if let Some((mark, retired_then)) = self.retiring
+            && self.has_swept(mark)
+        {
+            self.shared.budget.free(if is_empty { retired } else { retired_then });
+            self.retiring = None;
         }
         Ok(count)
+    }
+
+    /// The present moment.
+    #[must_use]
+    pub fn mark(&self) -> SweepMark {
+        SweepMark { polls: self.polls, polled: self.polled }
+    }
+
+    /// Returns true if nothing lies in the queue any more that lay there at a moment. Either it was
+    /// found empty since, or as much was polled as it can hold: completions come out in the order
+    /// in which they went in (InfiniBand, 10.3.1 has both for queue pairs that are torn down).
+    #[must_use]
+    pub fn has_swept(&self, mark: SweepMark) -> bool {
+        self.emptied_by > mark.polls || self.polled - mark.polled >= self.capacity().into()
     }
 
     /// Asks for one event when the next completion arrives.

@@ -71,7 +71,7 @@ mod slot_table;
 mod work;
 
 pub use attachment::Attachment;
-pub use completion_queue::CompletionQueue;
+pub use completion_queue::{CompletionQueue, SweepMark};
 pub use queue_pair::QueuePair;
 pub use queue_pair_config::QueuePairConfig;
 pub use shared_receive_queue::{
@@ -84,14 +84,14 @@ pub use work::{Done, PostError, UnknownCompletion, Work};
 pub use crate::memory::{Binding, Window};
 #[cfg(feature = "ibverbs")]
 pub use crate::sys::provider::Ibverbs;
-pub(crate) use crate::sys::provider::LocalAddress;
 pub use crate::sys::provider::{
     Agreement, AsyncEvent, Completion, CompletionError, ConnectError, Device, DeviceAttributes,
-    DeviceInfo, Endpoint, Gid, GidEntry, GidKind, LastReceive, Leftover, LinkLayer, LocalKey, Mtu,
-    ObjectHandle, PartialPost, PathAttributes, Port, PortAttributes, PortState, Provider,
-    QueuePairRequest, Quirks, RawBind, RawCompletion, RawCompletionQueue, RawDevice,
+    DeviceInfo, Endpoint, Gid, GidEntry, GidKind, LastReceive, Leftover, LinkLayer, LocalKey,
+    LockedMemory, Mtu, ObjectHandle, PartialPost, PathAttributes, Port, PortAttributes, PortState,
+    Provider, QueuePairRequest, Quirks, RawBind, RawCompletion, RawCompletionQueue, RawDevice,
     RawMemoryRegion, RawMemoryWindow, RawOperation, RawQueuePair, RawReceive, RawSegment, RawSend,
     RawSharedReceiveQueue, ReceiveDrain, ReceiveOrder, RemoteKey, RemoteMemory, VerbsError, WorkId,
     WorkKind, WorkStatus,
 };
+pub(crate) use crate::sys::provider::{LocalAddress, RAISE_LOCK_LIMIT, queue_memory};
 pub use crate::{AsyncEventKind, ConnectOptions};

@@ -46,6 +46,8 @@ pub struct QueuePair {
     port: Port,
     attachment: Attachment,
     receiving: Receiving,
+    /// Ends that may read through it.
+    readers: Readers,
 }
 
 /// The receives that it may have of the shared receive queue.
@@ -57,6 +59,13 @@ enum Receiving {
     Any(usize),
     /// The receives that it took before the device reported the last one.
     Ended(usize),
+}
+
+/// An end that may read through a queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Readers {
+    Peer,
+    None,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +116,7 @@ impl QueuePair {
             port: port.clone(),
             attachment: attachment.clone(),
             receiving: Receiving::Never,
+            readers: Readers::Peer,
         })
     }
 
@@ -114,6 +124,12 @@ impl QueuePair {
     #[must_use]
     pub fn endpoint(&self) -> Endpoint {
         self.local
+    }
+
+    /// Makes it serve no READ of its peer once it is connected, and take next to nothing of the
+    /// device's resources for READs. Without this it serves them.
+    pub fn refuse_reads(&mut self) {
+        self.readers = Readers::None;
     }
 
     /// Connects it to its peer. The system may look up the peer's address meanwhile, which can
@@ -132,13 +148,17 @@ impl QueuePair {
             return Err(ConnectError::NotInitial);
         }
         options.check()?;
-        let agreement = self.local.agree(remote)?;
+        let mut agreement = self.local.agree(remote)?;
+        if self.readers == Readers::None {
+            agreement.reads_in = 1;
+        }
         let path = PathAttributes {
             port: self.port.number,
             gid_index: self.port.gid_index,
             packet_sequence_number: self.local.packet_sequence_number,
             remote: *remote,
             agreement,
+            serves_reads: self.readers == Readers::Peer,
             options: *options,
         };
         // Before its peer can send anything.

@@ -85,7 +85,7 @@ fn connected(attachment: &Attachment, port: &Port) -> QueuePair {
     let mut queue_pair = QueuePair::new(attachment, port, &config).unwrap();
     let remote = queue_pair.endpoint();
     let agreement = queue_pair.connect(&remote, &ConnectOptions::default()).unwrap();
-    assert_eq!(agreement.reads_max, 4, "the least of 16, 8 and 4");
+    assert_eq!(agreement.reads_out, 4, "the least of 16, 8 and 4");
     queue_pair
 }
 

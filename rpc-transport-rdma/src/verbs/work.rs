@@ -65,12 +65,18 @@ impl Parts {
                 if *len as usize > slot.len() {
                     return Err("the message is longer than its slot");
                 }
+                if !slot.is_of(windows.device()) {
+                    return Err("the slot is of another device");
+                }
                 let operation = invalidate.map_or(RawOperation::Send, RawOperation::SendInvalidate);
                 let segment = (*len > 0).then(|| slot.segment(*len));
                 Self { kind: WorkKind::Send, operation, segment }
             }
             Work::Read { len: 0, .. } => return Err("a READ of nothing"),
             Work::Read { sink, offset, len, remote } => {
+                if !sink.is_of(windows.device()) {
+                    return Err("the sink is of another device");
+                }
                 let segment = sink.segment(*offset, *len);
                 let segment = Some(segment.ok_or("the READ does not fit its sink")?);
                 Self { kind: WorkKind::Read, operation: RawOperation::Read(*remote), segment }
@@ -127,3 +133,7 @@ pub enum PostError {
 #[derive(Debug, thiserror::Error)]
 #[error("a completion of {0:?}, which this queue pair has not in flight")]
 pub struct UnknownCompletion(pub WorkId);
+
+#[cfg(test)]
+#[path = "work_tests.rs"]
+mod tests;

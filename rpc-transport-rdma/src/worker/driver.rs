@@ -19,7 +19,7 @@ use crate::connection::buffers::Arrival;
 use crate::lane::{Command, WorkerShared};
 use crate::quota::slots::SlotQuota;
 use crate::verbs::{
-    Completion, CompletionQueue, ReceiveError, SharedReceiveQueue, VerbsError, WorkKind,
+    Completion, CompletionQueue, ReceiveError, SharedReceiveQueue, SweepMark, VerbsError, WorkKind,
 };
 use crate::worker::srq::{REPLENISH_AFTER, Replenish, ReplenishStalled, Watermark};
 
@@ -48,7 +48,7 @@ enum Reaped {
     Nothing,
     /// Everything that there was.
     All,
-    /// As many completions as one turn handles.
+    /// The maximum that one turn handles.
     Some,
 }
 
@@ -78,8 +78,9 @@ pub(super) struct Driver {
     pub(super) held: Vec<Arc<Connection>>,
     /// Messages that are not delivered yet, in the order of arrival.
     pub(super) arrivals: VecDeque<(Arc<Connection>, Arrival)>,
-    /// Those whose queue pairs can be destroyed when the completion queue has been empty once more.
-    pub(super) drained: Vec<Arc<Connection>>,
+    /// Those whose queue pairs can be destroyed when everything is polled that lay in the
+    /// completion queue at that moment.
+    pub(super) drained: Vec<(Arc<Connection>, SweepMark)>,
     pub(super) is_stopped: bool,
 }
 
@@ -191,12 +192,11 @@ impl Driver {
         let mut held = std::mem::take(&mut self.held);
         for connection in held.drain(..) {
             if connection.end_batch() {
-                self.drained.push(connection);
+                self.drained.push((connection, self.completions.mark()));
             }
         }
         self.held = held;
         let has_commands = self.serve_commands();
-        let drained_count = self.drained.len();
         let reaped = self.reap();
         let reaped = self.check(reaped)?;
         let has_reaped = reaped != Reaped::Nothing || has_commands;
@@ -205,21 +205,26 @@ impl Driver {
             self.shared.last_poll.handle_poll(Instant::now());
         }
         let mut this = self.deliver()?;
-        if reaped != Reaped::Some {
-            this.end_drained(drained_count);
-        }
+        this.end_drained();
         let has_worked = has_reaped || !this.drained.is_empty();
         Ok((this, has_worked))
     }
 
-    /// Ends the first `count` of those that are drained. They were so before the completion queue
-    /// was found empty, so nothing of theirs lies in it that a driver would throw out when it
-    /// destroys their queue pairs.
-    fn end_drained(&mut self, count: usize) {
-        if count > 0 {
-            let drained: Vec<_> = self.drained.drain(..count).collect();
-            drained.iter().for_each(|connection| self.end(connection));
+    /// Ends those that are drained and of which nothing lies in the completion queue any more that
+    /// a driver would throw out when it destroys their queue pairs.
+    fn end_drained(&mut self) {
+        if self.drained.is_empty() {
+            return;
         }
+        let mut drained = std::mem::take(&mut self.drained);
+        drained.retain(|(connection, mark)| {
+            let is_swept = self.completions.has_swept(*mark);
+            if is_swept {
+                self.end(connection);
+            }
+            !is_swept
+        });
+        self.drained = drained;
     }
 
     /// Finds receive slots that were lost with queue pairs that died.
@@ -251,7 +256,9 @@ impl Driver {
                 // Work was found, so another turn follows as soon as other tasks have run.
                 BatchEnd::Held => held.push(connection),
                 BatchEnd::Posted => {}
-                BatchEnd::Drained => self.drained.push(connection),
+                BatchEnd::Drained => {
+                    self.drained.push((connection, self.completions.mark()));
+                }
             }
         }
         (self.held, self.batching) = (held, batching);
@@ -315,17 +322,23 @@ impl Driver {
                 connection
             }
             Command::Check(connection) => connection,
+            // What it has left in the completion queue is polled first, if it has drained since.
+            Command::End(connection) if connection.is_drained() => connection,
             Command::End(connection) => return self.end(&connection),
             Command::Withheld(connection, prefix, reason) => {
                 connection.handle_withheld(&prefix, reason);
                 connection
             }
-            Command::Reclaim => return self.reclaim(),
+            Command::Reclaim => {
+                // Before the connections are asked: one that comes meanwhile asks again.
+                self.shared.is_reclaiming.store(false, Ordering::Release);
+                return self.reclaim();
+            }
             Command::ReceiveLimit => return self.handle_receive_limit(),
             Command::Stop => return self.is_stopped = true,
         };
         if connection.is_drained() {
-            self.drained.push(connection);
+            self.drained.push((connection, self.completions.mark()));
         }
     }
 

@@ -14,6 +14,7 @@
 mod delivery;
 mod driver;
 pub(crate) mod set;
+mod sizing;
 pub(crate) mod srq;
 
 use std::collections::VecDeque;
@@ -39,6 +40,7 @@ use crate::verbs::{
     CompletionQueue, Device, SharedReceiveQueue, SharedReceiveQueueConfig, VerbsError,
 };
 use crate::worker::driver::Driver;
+use crate::worker::sizing::{fit, lanes_budget};
 use crate::worker::srq::{Replenish, Watermark};
 use crate::{RdmaConfig, RkeyScope};
 
@@ -64,6 +66,7 @@ impl Worker {
     /// Makes a worker on a device, and starts its task in the current tokio runtime. The scope of
     /// keys in `config` is what is used; [`RkeyScope::Auto`] has been decided by then.
     pub(crate) fn start(device: &Device, config: &RdmaConfig) -> Result<Self, VerbsError> {
+        let (config, lock_limit) = &sized(device, config);
         let arbiter = Arc::default();
         let pool = |access, handout, bytes_max| {
             let rules = PoolRules { access, handout, bytes_max, wait_max: config.memory_timeout };
@@ -75,25 +78,26 @@ impl Worker {
         let sinks = pool(Access::Sink, sink_handout, config.max_sink_bytes);
         let max_read_bytes = config.max_read_bytes.max(config.max_read_len);
         let reads = FairSemaphore::new(max_read_bytes.into());
-        Self::start_with(device, config, Large { sources, sinks, reads })
+        Self::start_with(device, config, *lock_limit, Large { sources, sinks, reads })
     }
 
     /// Makes another worker on the same device, which shares what large frames need.
     pub(crate) fn start_sibling(&self) -> Result<Self, VerbsError> {
-        let WorkerShared { attachment, config, sources, sinks, reads, .. } = &*self.shared;
+        let WorkerShared { attachment, config, lock_limit, sources, sinks, reads, .. } =
+            &*self.shared;
         let (sources, sinks, reads) = (Arc::clone(sources), Arc::clone(sinks), Arc::clone(reads));
-        Self::start_with(attachment.device(), config, Large { sources, sinks, reads })
+        let large = Large { sources, sinks, reads };
+        Self::start_with(attachment.device(), config, *lock_limit, large)
     }
 
     fn start_with(
         device: &Device,
         config: &RdmaConfig,
+        lock_limit: Option<u64>,
         Large { sources, sinks, reads }: Large,
     ) -> Result<Self, VerbsError> {
         let slots = u32::from(config.receive_slots);
-        let sends = config.max_connections.saturating_mul(config.completions_of_connection());
-        let wanted = slots.saturating_add(sends);
-        let capacity = wanted.min(device.attributes().completions_max);
+        let capacity = config.completions_of_lane().min(device.attributes().completions_max);
         let completions = CompletionQueue::new(device, capacity)?;
         let receives = SharedReceiveQueue::new(
             &completions,
@@ -106,6 +110,7 @@ impl Worker {
         let quota = SlotQuota::new(slots, config.max_connections, config.max_credits);
         let shared = Arc::new(WorkerShared {
             config: config.clone(),
+            lock_limit,
             runtime: Handle::current(),
             attachment: receives.attachment(),
             send_slots: SlotPool::new(device, config.send_slots, config.slot_len as usize)?,
@@ -127,6 +132,7 @@ impl Worker {
             commands: Mutex::new(Some(Vec::new())),
             has_commands: AtomicBool::new(false),
             command_sent: Notify::new(),
+            is_reclaiming: AtomicBool::new(false),
             last_poll: LastPoll::new(Instant::now()),
             has_woken: AtomicBool::new(false),
             stop: CancellationToken::new(),
@@ -149,6 +155,34 @@ impl Worker {
         offer_buffers(&shared);
         Ok(Self { shared })
     }
+}
+
+/// The settings of a device's lanes, cut to what the process may lock where the device's queues
+/// count, and the limit that they were cut to.
+fn sized(device: &Device, config: &RdmaConfig) -> (RdmaConfig, Option<u64>) {
+    let mut config = config.clone();
+    if config.rkey_scope == RkeyScope::Window {
+        // READs go with the messages then.
+        config.read_queue_pairs = 0;
+    }
+    let memory = device.lockable_queue_memory();
+    let budget = memory.and_then(lanes_budget).map(|budget| budget / u64::from(config.lanes));
+    let fitted = budget.and_then(|budget| fit(&config, budget));
+    let Some(fitted) = fitted else { return (config, None) };
+    let limit = memory.and_then(|memory| memory.limit);
+    rpc_core::limited_log!(
+        target: "farcall::rdma",
+        of_process,
+        WARN,
+        "an RDMA lane is sized to RLIMIT_MEMLOCK (LimitMEMLOCK=infinity lifts it)",
+        device = device.name(),
+        limit,
+        receive_slots = fitted.receive_slots,
+        send_slots = fitted.send_slots,
+        max_connections = fitted.max_connections,
+        send_depth = fitted.send_depth
+    );
+    (fitted, limit)
 }
 
 impl WorkerShared {

@@ -1,5 +1,5 @@
-//! Whether a device keeps its word on a cable that loses packets: a READ that it calls complete is
-//! whole, and queue pairs live on.
+//! Checks that a device keeps its word on a cable that loses packets: a READ that it calls complete
+//! is whole, and queue pairs live on.
 //!
 //! It takes time and a cable that was damaged on purpose, so it runs only when
 //! `FARCALL_LOSSY_SECONDS` says for how long. Faults are rare: an optimised build makes twenty
@@ -11,7 +11,7 @@
 //! FARCALL_LOSSY_SECONDS=60 VERBS_TEST --nocapture lossy
 //! ```
 //!
-//! Soft-RoCE keeps it on Linux 6.1 and breaks it on 6.12, as `docs/rdma-devices.md` tells.
+//! Soft-RoCE keeps it on Linux 6.1 and breaks it on 6.12, as `docs/book/src/rdma.md` tells.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ struct Pair {
     transfers: [VecDeque<Transfer>; 2],
 }
 
-/// What all pairs share: memory that is used again and again, so that what a READ leaves out shows.
+/// The memory that all pairs share. It is reused, so that bytes which a READ leaves out show.
 struct Bench {
     ports: [Port; 2],
     sources: [Arc<RegionPool>; 2],
@@ -57,7 +57,7 @@ struct Bench {
     dice: fastrand::Rng,
     seed: u64,
     whole: usize,
-    /// What is wrong with the others.
+    /// Description of each other fault.
     cut_off: Vec<String>,
 }
 
@@ -90,7 +90,7 @@ impl Bench {
         Pair { ends, transfers: Default::default() }
     }
 
-    /// Has an end read as much as it may.
+    /// Makes an end read as much as it may.
     fn read(&mut self, pair: &mut Pair, i: usize) {
         while pair.transfers[i].len() < DEPTH && pair.ends[i].queue_pair.room() >= 2 {
             self.seed += 1;

@@ -188,7 +188,7 @@ impl End {
         assert_eq!(self.queue_pair.post(&mut batch).unwrap(), count);
     }
 
-    /// Whether every send slot is back in its pool.
+    /// Returns true if every send slot is back in its pool.
     pub(crate) fn has_all_slots(&self) -> bool {
         self.slots.available() == SEND_SLOTS as usize
     }
@@ -214,7 +214,7 @@ pub(crate) fn connect([first, second]: &mut [End; 2], options: &ConnectOptions) 
     let (here, there) = (first.queue_pair.endpoint(), second.queue_pair.endpoint());
     let agreed = first.queue_pair.connect(&there, options).unwrap();
     assert_eq!(second.queue_pair.connect(&here, options).unwrap(), agreed);
-    assert_eq!(agreed.reads_max, 16);
+    assert_eq!(agreed.reads_out, 16);
 }
 
 /// Drives both ends until a condition holds; fails when that takes too long.

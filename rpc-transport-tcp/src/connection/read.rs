@@ -132,7 +132,7 @@ impl<S: Socket> Shared<S> {
     fn read_some(&self, decoder: &mut Decoder) -> Result<Option<Moved>, CloseReason> {
         let is_between_frames = decoder.is_between_frames();
         let [direct, buffer] = decoder.read_slices();
-        self.counters.kernel_calls.add(1);
+        self.counters.kernel_reads.add(1);
         let read = if direct.is_empty() {
             self.socket.try_read(&mut [IoSliceMut::new(buffer)])
         } else {

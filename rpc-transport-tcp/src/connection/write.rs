@@ -193,7 +193,7 @@ impl<S: Socket> Shared<S> {
 
     /// Writes once. Returns the number of bytes that the socket accepted.
     fn write(&self, slices: &[IoSlice<'_>], pass: &mut Pass) -> io::Result<usize> {
-        self.counters.kernel_calls.add(1);
+        self.counters.kernel_writes.add(1);
         let (len, is_full) = match self.socket.try_write(slices) {
             Ok(Moved { len, is_exhausted }) => (len, is_exhausted),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => (0, true),

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
 use rpc_core::connect::Alpn;
@@ -14,7 +15,7 @@ use tokio::net::TcpStream;
 use super::alpn::{AlpnPolicy, Protocols};
 use super::error::{TlsError, first};
 use super::pem::{Pem, unusable_pair};
-use super::renewal::log_renewal;
+use super::renewal::{log_renewal, valid_until};
 use super::server::{Read, found, roots};
 use super::socket::TlsSocket;
 use super::{VERSIONS, provider};
@@ -198,6 +199,12 @@ impl ClientTls {
     #[must_use]
     pub fn config(&self) -> ClientTlsConfig {
         self.shared.loaded.load().named.clone()
+    }
+
+    /// Returns the end of the validity of the client's certificate, if it has one.
+    #[must_use]
+    pub fn valid_until(&self) -> Option<SystemTime> {
+        valid_until(self.shared.loaded.load().leaf.as_ref())
     }
 
     /// Reads the files again. New connections use them; open connections stay as they are. Blocks

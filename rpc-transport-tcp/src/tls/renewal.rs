@@ -1,7 +1,7 @@
 //! The log line for a reloaded certificate: its names, and its expiry.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use webpki::{EndEntityCert, KeyUsage};
@@ -25,6 +25,12 @@ pub(super) fn log_renewal(
         of_process, INFO, "a certificate was read again", role, names,
         valid_until = valid_until.map(tracing::field::display)
     );
+}
+
+/// Returns the end of a certificate's validity.
+pub(super) fn valid_until(leaf: Option<&CertificateDer<'_>>) -> Option<SystemTime> {
+    let end = end_of(&EndEntityCert::try_from(leaf?).ok()?)?;
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(end))
 }
 
 /// Returns the names that a certificate is for. webpki lists them in its error for a wrong name.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
 use rpc_core::connect::Alpn;
@@ -16,7 +17,7 @@ use super::alpn::{AlpnPolicy, Protocols};
 use super::certificate_fault::{Holder, describe_fault};
 use super::error::{TlsError, first};
 use super::pem::{Pem, unusable_pair};
-use super::renewal::log_renewal;
+use super::renewal::{log_renewal, valid_until};
 use super::socket::TlsSocket;
 use super::{VERSIONS, provider};
 
@@ -199,6 +200,12 @@ impl ServerTls {
     #[must_use]
     pub fn config(&self) -> ServerTlsConfig {
         self.shared.loaded.load().named.clone()
+    }
+
+    /// Returns the end of the validity of the server's certificate, if it has one.
+    #[must_use]
+    pub fn valid_until(&self) -> Option<SystemTime> {
+        valid_until(self.shared.loaded.load().leaf.as_ref())
     }
 
     /// Reads the files again. Connections accepted from now on use them; open ones stay as they

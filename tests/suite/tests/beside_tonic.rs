@@ -23,7 +23,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Known differences, with the behavior of each. docs/differences-from-tonic.md has the reasons.
+/// Known differences, with the behavior of each. The book has the reasons.
 const DIFFERENCES: &[(&str, &str, &str)] = &[
     ("deadline", "DeadlineExceeded", "Cancelled"),
     ("message over 4 MiB", "ResourceExhausted", "OutOfRange"),

@@ -11,6 +11,7 @@ use farcall_suite::proto::{EchoReply, EchoRequest, ProduceRequest};
 use farcall_suite::raw_peer::{RawPeer, frame, hello_with, record};
 use farcall_suite::soak::resident_kib;
 use prost::Message;
+use rpc_core::calls::window::{Counts, SendWindow, Window};
 use rpc_core::wire::{FrameHeader, FrameKind};
 use tokio::net::TcpSocket;
 use tokio::sync::mpsc;
@@ -260,6 +261,109 @@ async fn unread_streams_are_bounded_over_all_connections() -> Result<(), Failure
     println!("beside them an honest client has {} streams more", more.len());
     established.check().await?;
     drop((greedy, more, established));
+    check_returned(&rig.server).await;
+    check_honest(&honest).await
+}
+
+/// A client whose handler reads well until the window is wide, and that then fills it and takes no
+/// echo. Says how many bytes it was allowed at last.
+async fn fill_widened(rig: &Rig) -> Result<(RawPeer, u32), Failure> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind(GREEDY.parse::<SocketAddr>()?)?;
+    let server = rig.address.trim_start_matches("tcp://").parse()?;
+    let mut peer = RawPeer::new(socket.connect(server).await?);
+    // The echoes have room, so that the handler reads on.
+    let limits = Limits::new().with_max_stream_messages(1 << 16).with_max_stream_bytes(1 << 30);
+    peer.send(&hello_with(&limits, Vec::new())).await?;
+    let announced = within("the server's Hello", peer.read_hello()).await?.limits();
+    let window =
+        Window { messages: announced.max_stream_messages, bytes: announced.max_stream_bytes };
+    let mut stream = Filling { window: SendWindow::new(window), place: 0 };
+    let mut request = FrameHeader::bare(FrameKind::Request, CALL);
+    (request.is_streaming, request.selector) = (true, method("/Chat"));
+    peer.send(&record(WHOLE, 0, &request.to_bytes())).await?;
+    let mut left = window.bytes;
+    while left < WIDE && stream.window.sent().bytes < WIDENING_MAX {
+        peer.send(&stream.fill()).await?;
+        let granted = loop {
+            let frame = within("a grant", peer.read_frame()).await?;
+            if frame.header.kind == FrameKind::Window {
+                break Counts::from_wire(frame.header.argument);
+            }
+        };
+        stream.window.handle_grant(granted);
+        left = granted.bytes.wrapping_sub(stream.window.sent().bytes);
+    }
+    // A server that is short of memory may have closed the connection.
+    let _ = peer.send(&stream.fill()).await;
+    Ok((peer, left))
+}
+
+/// The call of [`fill_widened`].
+const CALL: u64 = 1;
+
+/// More than a window has left of 256 KiB. One of 1 MiB, which was widened three times, has half
+/// of that left when a grant comes, since the client has sent all that it could before.
+const WIDE: u32 = 400_000;
+
+/// Maximum bytes that a client sends until it has a window of that width.
+const WIDENING_MAX: u32 = 8 << 20;
+
+/// A stream of requests, as far as its client has sent it.
+struct Filling {
+    window: SendWindow,
+    place: u64,
+}
+
+impl Filling {
+    /// Sends as many messages as the window has room for.
+    fn fill(&mut self) -> Vec<u8> {
+        let payload = vec![7; MESSAGE_LEN].into();
+        let message = EchoRequest { payload, ..EchoRequest::default() }.encode_to_vec();
+        let len = u32::try_from(message.len()).expect("it is short").to_le_bytes();
+        let body = [&len[..], &message].concat();
+        let mut records = Vec::new();
+        while self.window.is_open() {
+            let mut header = FrameHeader::bare(FrameKind::Messages, CALL);
+            (header.argument, header.message_len) = (self.place, body.len() as u64);
+            records.extend(record(WHOLE, 0, &[&header.to_bytes()[..], &body].concat()));
+            self.window.send(message.len());
+            self.place += 1;
+        }
+        records
+    }
+}
+
+/// Windows that were wide when their handlers read count as what may wait in them.
+#[tokio::test]
+async fn wide_windows_that_are_filled_at_once_are_bounded() -> Result<(), Failure> {
+    let rig = Rig::start().await?;
+    let honest = rig.honest().await?;
+    let mut established = Chat::start(&honest).await?;
+    established.check().await?;
+    let before_kib = resident_kib()?;
+    let (mut greedy, mut widest) = (Vec::new(), 0);
+    for _ in 0..2 * GREEDY_COUNT {
+        // Later ones may be refused, or closed to make room.
+        if let Ok((peer, left)) = fill_widened(&rig).await {
+            greedy.push(peer);
+            widest = widest.max(left);
+        }
+    }
+    let (held, grown_kib) = (rig.server.memory_held(), resident_kib()?.saturating_sub(before_kib));
+    println!(
+        "{} clients filled windows of at most {widest} bytes: {} MiB count, and the process has \
+         grown by {} MiB",
+        greedy.len(),
+        held >> 20,
+        grown_kib >> 10,
+    );
+    assert!(widest >= WIDE, "{widest}");
+    assert!(held <= MAX_MEMORY / 2, "{held}");
+    assert!(grown_kib << 10 <= MAX_MEMORY + MARGIN, "{grown_kib} KiB");
+    established.check().await?;
+    check_honest(&honest).await?;
+    drop((greedy, established));
     check_returned(&rig.server).await;
     check_honest(&honest).await
 }

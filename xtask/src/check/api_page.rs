@@ -1,5 +1,5 @@
-//! The public interface of farcall and the crates beside it as one page of text, `docs/api.md`,
-//! made of rustdoc's pages.
+//! The public interface of farcall and the crates beside it as one golden file of text,
+//! `farcall/tests/api.md`, made of rustdoc's pages.
 //!
 //! The page is held by the step `doc`, so that a change of the interface is seen in a review.
 //! Another version of rustdoc may write other pages: then nothing is compared.
@@ -15,7 +15,7 @@ use farcall_testkit::process::bounded;
 use super::user_docs;
 
 /// Path of the page in the repository.
-const PAGE: &str = "docs/api.md";
+const PAGE: &str = "farcall/tests/api.md";
 
 /// The environment variable that has the page written.
 const WRITE: &str = "FARCALL_WRITE_GOLDEN";

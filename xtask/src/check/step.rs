@@ -17,7 +17,7 @@ pub enum Step {
     /// Lints, with warnings as errors.
     Clippy,
     /// Documentation, with warnings as errors, and that farcall's names nothing that it does not
-    /// export.
+    /// export. The book, and that its links lead somewhere.
     Doc,
     /// The RDMA crate linked with libibverbs through rdma-sys: lints, and our declarations of the
     /// ABI against its bindings.
@@ -39,7 +39,8 @@ pub enum Step {
     Sim,
     /// The verbs on the simulated device in Miri, where that is installed.
     Miri,
-    /// The peers of the benchmark, as far as they need no compiler of their own: lints.
+    /// The peers of the benchmark, as far as they need no compiler of their own, and the program
+    /// that renders the book: lints.
     Peers,
     /// Builds the program that the budgets measure, with link-time optimization.
     BuildMeasured,
@@ -165,7 +166,7 @@ impl Step {
         let seconds = match self {
             Self::Fmt | Self::Deny | Self::Miri => return None,
             Self::Clippy => 330,
-            Self::Doc => 110,
+            Self::Doc => 190,
             Self::Linked => 200,
             Self::Targets => 290,
             Self::Unit => 1150,
@@ -175,7 +176,7 @@ impl Step {
             Self::Scenario => 60,
             Self::Budgets => 40,
             Self::Sim => 200,
-            Self::Peers => 55,
+            Self::Peers => 110,
             Self::BuildMeasured => 300,
             Self::BuildVm => 60,
             Self::VmVerbs => 110,

@@ -15,6 +15,7 @@ use super::{api_page, unit, user_docs};
 use crate::attack;
 use crate::batch::Job;
 use crate::bench;
+use crate::book;
 use crate::budgets;
 use crate::cargo::{self, WORKSPACE};
 use crate::faults;
@@ -110,7 +111,8 @@ impl Runner {
                 user_docs::clear()?;
                 self.cargo(step, &arguments, &[("RUSTDOCFLAGS", "-D warnings")])?;
                 user_docs::check()?;
-                api_page::check().map(|()| Outcome::Passed(None))
+                api_page::check()?;
+                book::build().map(|()| Outcome::Passed(None))
             }
             Step::Linked => self.linked(step),
             Step::Targets => self.targets(step),
@@ -126,14 +128,14 @@ impl Runner {
             Step::Sim => self.without_libibverbs(step),
             Step::Miri => miri(step),
             Step::Peers => {
-                self.cargo(step, &[&["fmt", "--check"], PEERS].concat(), &[])?;
-                let lints = ["--", "-D", "warnings"];
-                let target = ["--target-dir", "target"];
-                self.cargo(
-                    step,
-                    &[&["clippy", "--all-targets"], PEERS, &target, &lints].concat(),
-                    &[],
-                )
+                for workspace in [PEERS, BOOK] {
+                    self.cargo(step, &[&["fmt", "--check"], workspace].concat(), &[])?;
+                    let lints = ["--target-dir", "target", "--", "-D", "warnings"];
+                    let clippy = [&["clippy", "--all-targets"], workspace, &lints].concat();
+                    self.cargo(step, &clippy, &[])?;
+                }
+                let tests = [&["test", "--target-dir", "target"], BOOK].concat();
+                self.cargo(step, &tests, &[])
             }
             Step::BuildMeasured => {
                 rdma_programs::build_measured([budgets::ON_HOST, budgets::PROGRAMS])?;
@@ -206,7 +208,7 @@ impl Runner {
         left_out.extend(self.other_systems(step)?);
         let oldest = rust::add_oldest();
         if oldest.is_ok() {
-            for packages in [FOR_USERS, BESIDE_FARCALL] {
+            for packages in [FOR_USERS, BESIDE_FARCALL, COMMAND] {
                 let mut command = rust::with_oldest("cargo");
                 command.arg("check").args(packages);
                 println!("{}", command_line(&command));
@@ -263,6 +265,7 @@ impl Runner {
         let checks = ["check", "licenses", "bans", "sources"];
         self.cargo(step, &[&["deny"], &checks[..]].concat(), &[])?;
         self.cargo(step, &[&["deny"], PEERS, &checks].concat(), &[])?;
+        self.cargo(step, &[&["deny"], BOOK, &checks].concat(), &[])?;
         if !has_advisories() {
             // Fetching them would make the outcome depend on the day and on a host that may be out
             // of reach.
@@ -271,7 +274,8 @@ impl Runner {
         }
         let advisories = ["check", "advisories"];
         self.cargo(step, &[&["deny", "--offline"], &advisories[..]].concat(), &[])?;
-        self.cargo(step, &[&["deny", "--offline"], PEERS, &advisories].concat(), &[])
+        self.cargo(step, &[&["deny", "--offline"], PEERS, &advisories].concat(), &[])?;
+        self.cargo(step, &[&["deny", "--offline"], BOOK, &advisories].concat(), &[])
     }
 
     fn build_all(&mut self) -> Result<Outcome> {
@@ -325,6 +329,9 @@ impl Runner {
 /// The peers of the benchmark, which are a workspace of their own.
 const PEERS: &[&str] = &["--manifest-path", bench::PEERS];
 
+/// The program that renders the book, a workspace of its own, too.
+const BOOK: &[&str] = &["--manifest-path", book::MANIFEST];
+
 /// All of them, so that one failure does not hide the others.
 const TEST: &[&str] = &["test", "--no-fail-fast"];
 
@@ -340,6 +347,9 @@ const BESIDE_FARCALL: &[&str] = &[
     "--package",
     "farcall-xds",
 ];
+
+/// The command. It has TLS, which needs a C compiler for its target.
+const COMMAND: &[&str] = &["--package", "farcall-cli"];
 
 /// Linux targets that farcall supports, beside x86-64 with glibc. `rpc-codegen` has no code for an
 /// architecture or a C library, so its checks for macOS and Windows cover these too.

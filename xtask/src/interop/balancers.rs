@@ -1,5 +1,5 @@
 //! HAProxy and nginx between clients and the port of a farcall server, with the files of
-//! `docs/load-balancers`: what the page shows is what runs here.
+//! `docs/book/src/load-balancers`: what the page shows is what runs here.
 //!
 //! The programs are the machine's, or Debian's packages with the libraries that they need, unpacked
 //! into the target folder. Installed, they would serve ports of the machine.
@@ -15,8 +15,8 @@ use farcall_testkit::process::{Process, bounded};
 use super::server::{Server, folder};
 use crate::program;
 
-const HAPROXY: &str = include_str!("../../../docs/load-balancers/haproxy.cfg");
-const NGINX: &str = include_str!("../../../docs/load-balancers/nginx.conf");
+const HAPROXY: &str = include_str!("../../../docs/book/src/load-balancers/haproxy.cfg");
+const NGINX: &str = include_str!("../../../docs/book/src/load-balancers/nginx.conf");
 
 /// Debian's packages, of 3 MB with what they need.
 const PACKAGES: [&str; 3] = ["haproxy", "nginx", "libnginx-mod-stream"];

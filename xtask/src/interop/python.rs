@@ -17,8 +17,8 @@ const CLIENT: &str = include_str!("client.py");
 /// The server for clients of farcall.
 const SERVER: &str = include_str!("server.py");
 
-/// The client of farcall's own protocol that `docs/protocol.md` shows.
-const PROTOCOL_CLIENT: &str = include_str!("../../../docs/protocol/client.py");
+/// The client of farcall's own protocol that `docs/book/src/protocol.md` shows.
+const PROTOCOL_CLIENT: &str = include_str!("../../../docs/book/src/protocol/client.py");
 
 /// Packages of PyPI that it imports.
 const PACKAGES: [&str; 4] =

@@ -8,7 +8,7 @@ use super::report::{Cell, Report};
 use super::transport::Transport;
 
 /// Page that explains the differences.
-const DIFFERENCES: &str = "docs/differences-from-tonic.md";
+const DIFFERENCES: &str = "docs/book/src/differences-from-tonic.md";
 
 /// The width of a cell, which a space more separates from the next.
 const CELL_WIDTH: usize = 8;

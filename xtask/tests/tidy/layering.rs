@@ -13,6 +13,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("rpc-transport-grpc", &["farcall-core"]),
     ("rpc-transport-rdma", &["farcall-core"]),
     ("farcall", &["farcall-core", "rpc-transport-grpc", "rpc-transport-rdma", "rpc-transport-tcp"]),
+    ("farcall-cli", &["farcall", "farcall-etcd", "farcall-xds"]),
     ("farcall-etcd", &["farcall", "farcall-core"]),
     ("farcall-service-config", &["farcall"]),
     ("farcall-xds", &["farcall", "farcall-core"]),

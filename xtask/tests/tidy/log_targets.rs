@@ -1,8 +1,8 @@
 //! Lines of the log have targets that stay: a filter that a user has written holds although a
 //! module is moved.
 //!
-//! Every macro of `tracing` in the libraries names its target first, and `docs/logging.md` has each
-//! target. Without one a line's target is the path of its module, in one of seven crates.
+//! Every macro of `tracing` in the libraries names its target first, and the book's `logging.md`
+//! has each target. Without one a line's target is the path of its module, in one of seven crates.
 
 use proc_macro2::{TokenStream, TokenTree};
 
@@ -55,7 +55,7 @@ pub(crate) const TARGETS: &[&str] = &[
 ];
 
 /// The page that tells what each target says.
-pub(crate) const PAGE: &str = "docs/logging.md";
+pub(crate) const PAGE: &str = "docs/book/src/logging.md";
 
 /// Lines without one of the targets.
 pub(crate) fn check(source: &Source) -> Vec<Fault> {

@@ -134,23 +134,33 @@ fn functions_and_bindings_have_names_that_say_something() {
 }
 
 #[test]
-fn code_in_the_readme_is_run_by_tests() {
+fn code_in_documents_is_compiled_by_tests() {
     let files: HashMap<String, String> = Workspace::load().text_files().into_iter().collect();
-    for page in ["README.md", "docs/examples.md", "docs/grpc.md", "docs/testing.md"] {
-        assert_none(readme_excerpts::check(page, &files[page], &files));
-    }
+    assert_none(readme_excerpts::check("README.md", &files["README.md"], &files));
+    let is_chapter = |path: &str| path.starts_with("docs/book/src/") && path.ends_with(".md");
+    let chapters: Vec<_> = files.iter().filter(|(path, _)| is_chapter(path)).collect();
+    assert!(chapters.len() > 25, "only {} chapters were found", chapters.len());
+    assert_none(chapters.into_iter().flat_map(|(path, text)| {
+        let has_own_test = PACKED_PROGRAMS.iter().any(|name| path.ends_with(name));
+        let mut faults = readme_excerpts::check_blocks(path, text, has_own_test);
+        faults.extend(readme_excerpts::check(path, text, &files));
+        faults
+    }));
 }
+
+/// The chapters with whole programs, which `cargo xtask package --published` and `--weight` build.
+const PACKED_PROGRAMS: &[&str] = &["/dependencies.md", "/published-services.md"];
 
 #[test]
 fn recipes_for_load_balancers_are_the_files_that_run() {
     let files: HashMap<String, String> = Workspace::load().text_files().into_iter().collect();
-    let page = &files["docs/behind-a-load-balancer.md"];
+    let page = &files["docs/book/src/behind-a-load-balancer.md"];
     for (language, file) in
         [("toml", "farcall.toml"), ("haproxy", "haproxy.cfg"), ("nginx", "nginx.conf")]
     {
         let (_, block) = page.split_once(&format!("```{language}\n")).expect("it has the block");
         let (block, _) = block.split_once("```").expect("the block ends");
-        assert_eq!(block, files[&format!("docs/load-balancers/{file}")], "{file}");
+        assert_eq!(block, files[&format!("docs/book/src/load-balancers/{file}")], "{file}");
         assert!(page.contains(&format!("](load-balancers/{file})")), "it links {file}");
     }
 }

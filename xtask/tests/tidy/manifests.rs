@@ -10,6 +10,7 @@ use crate::workspace::Package;
 /// The folders of the crates that users need.
 const PUBLISHED: &[&str] = &[
     "farcall",
+    "farcall-cli",
     "farcall-etcd",
     "farcall-service-config",
     "farcall-xds",

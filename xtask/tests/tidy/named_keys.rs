@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use crate::fault::Fault;
 
 /// The reference of the settings file.
-pub(crate) const REFERENCE: &str = "docs/farcall.toml";
+pub(crate) const REFERENCE: &str = "docs/book/src/farcall.toml";
 
 /// Every key of `reference`, and every table, by its path.
 pub(crate) fn keys(reference: &str) -> BTreeSet<String> {

@@ -1,5 +1,5 @@
-//! Code in the README and in `docs` is copied from files that the tests run, so that a reader can
-//! trust it.
+//! Code in the README and in the book is copied from files that the tests run, so that a reader
+//! can trust it.
 //!
 //! A paragraph with a link to a Rust file names where the block below it comes from. The block may
 //! leave lines out. Its lines stand in the file in the same order; how deep they are indented does
@@ -34,6 +34,36 @@ pub(crate) fn check(path: &str, text: &str, sources: &HashMap<String, String>) -
                 Fault::new(path, index + 1, format!("not in {file}, or not there: {line}"))
             })),
         }
+    }
+    faults
+}
+
+/// The blocks of a chapter that no test holds: Rust that names no file, commands that are not ours,
+/// and languages without a check.
+///
+/// Blocks of TOML are settings files, which a test of farcall loads, or parts of a `Cargo.toml`.
+pub(crate) fn check_blocks(path: &str, text: &str, has_own_test: bool) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let mut is_linked = false;
+    let mut lines = (1..).zip(text.lines());
+    while let Some((number, line)) = lines.next() {
+        let Some(language) = line.trim_start().strip_prefix("```") else {
+            is_linked |= link(path, line).is_some();
+            continue;
+        };
+        let block = lines.by_ref().map(|(_, line)| line.trim());
+        let block: Vec<&str> = block.take_while(|line| !line.starts_with("```")).collect();
+        let defect = match language {
+            "rust" if is_linked || has_own_test => None,
+            "rust" => Some("names no Rust file that it is from"),
+            "sh" if block.iter().all(|line| line.starts_with("cargo xtask ")) => None,
+            "sh" => Some("has commands that no check runs: it is `text`"),
+            "text" | "toml" | "proto" => None,
+            "haproxy" | "nginx" => None,
+            _ => Some("is in a language without a check"),
+        };
+        faults.extend(defect.map(|what| Fault::new(path, number, format!("the block {what}"))));
+        is_linked = false;
     }
     faults
 }
@@ -87,6 +117,19 @@ mod tests {
         let sources = HashMap::from([("examples/a.rs".to_owned(), "let a = 1;\n".to_owned())]);
         let faults = check("docs/examples.md", text, &sources);
         assert_eq!(faults[0].what, "not in examples/a.rs, or not there: let z = 1;");
+    }
+
+    #[test]
+    fn blocks_without_a_test_are_faults() {
+        let count = |text: &str| check_blocks("a.md", text, false).len();
+        let linked = "From [a.rs](a.rs):\n\n```rust\nx\n```\n";
+        assert_eq!(count(linked), 0);
+        // The link is the first block's alone.
+        assert_eq!(count(&format!("{linked}```rust\ny\n```\n")), 1);
+        assert_eq!(count("```sh\ncargo xtask test\n```\n"), 0);
+        assert_eq!(count("```sh\nls\n```\n"), 1);
+        assert_eq!(count("```rust,ignore\nx\n```\n"), 1);
+        assert!(check_blocks("a.md", "```rust\nx\n```\n", true).is_empty());
     }
 
     #[test]

@@ -241,6 +241,8 @@ impl Work {
             let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
             self.check_and_apply()
         };
+        #[cfg(feature = "metrics")]
+        crate::metrics::reloaded(reload.is_ok());
         match &reload {
             Ok(reload) => reload.changes.iter().for_each(log),
             Err(error) => {

@@ -75,7 +75,7 @@ fn with_another(key: &str, old: &Loaded) -> Loaded {
 
 /// `tests/messages/reload.txt` has it for people to read.
 #[test]
-fn every_key_of_the_reference_is_applied_or_takes_effect_at_the_next_start() {
+fn every_key_is_applied_at_once_or_at_the_next_start() {
     let old = read(&uncommented(&Settings::reference())).unwrap();
     let [mut now, mut at_start] = ["# Now\n\n", "\n# At the next start\n\n"].map(str::to_owned);
     for key in keys() {

@@ -9,7 +9,8 @@ use tower::retry::budget::{Budget as _, TpsBudget};
 
 use crate::call::options::MessageLimits;
 use crate::compression::check_min_len;
-use crate::method::split_path;
+use crate::method::{Method, split_path};
+use crate::metrics::{RetryKind, retry_denied};
 use crate::policy::retry::Tokens;
 use crate::policy::retry_config::{HedgingPolicy, RetryBudget, RetryPolicy};
 use crate::settings::{InvalidSetting, check_timeout, ensure};
@@ -281,8 +282,17 @@ impl Budget {
         }
     }
 
+    /// Takes one attempt of a call of `method` from the budget, and counts it when there is none.
+    pub(super) fn take_for(&self, method: &Method, kind: RetryKind) -> bool {
+        let is_allowed = self.take();
+        if !is_allowed {
+            retry_denied(method, kind);
+        }
+        is_allowed
+    }
+
     /// Takes the right to one attempt beside the first; false when there is none.
-    pub(super) fn take(&self) -> bool {
+    fn take(&self) -> bool {
         match self {
             Self::Rate(rate) => rate.withdraw(),
             Self::Tokens(tokens) => tokens.allow(),

@@ -23,6 +23,7 @@ use super::call::rules::SetBy;
 use crate::balance::EndpointId;
 use crate::call::log::NameOf;
 use crate::client::{Call, CallRules, Caller, ClientCall, ClientReply};
+use crate::metrics::{RetryKind, retried, retry_denied};
 use crate::policy::retry::{
     ATTEMPTS_KEY, Failure, Hedges, Outcome, PUSHBACK_KEY, Pushback, Retries,
 };
@@ -194,6 +195,14 @@ impl<'a> LevelAttempts<'a> {
         status: Status,
         take_replay: impl FnOnce() -> bool,
     ) -> Result<(), Status> {
+        let method = self.method;
+        let take_replay = || {
+            let is_allowed = take_replay();
+            if !is_allowed {
+                retry_denied(method, RetryKind::Replay);
+            }
+            is_allowed
+        };
         let next = match self.shared {
             None => self.own.failed(status, self.servers, take_replay),
             Some(shared) => {
@@ -203,7 +212,10 @@ impl<'a> LevelAttempts<'a> {
         match next {
             Next::Again { status, .. } => {
                 if MayHaveExecuted::matches(&status) {
+                    retried(self.method, RetryKind::Replay);
                     log_replay(self.method, &status);
+                } else {
+                    retried(self.method, RetryKind::NotExecuted);
                 }
                 Ok(())
             }
@@ -279,6 +291,7 @@ async fn retry<C: Caller>(
     let codes = policy.retryable_codes;
     // A caller may take what it is given; the attempts share the request.
     let call = call.into_owned();
+    let method = call.method().clone();
     let mut retries = Retries::new(*policy, fastrand::u64(..));
     loop {
         let mut attempt = call.try_clone().expect("its request is one message").into_call();
@@ -293,15 +306,19 @@ async fn retry<C: Caller>(
         let failure = failure(&status, is_idempotent);
         count(budget, codes, Err((&status, &failure)));
         let deadline = call.deadline();
-        let allows = |delay| is_in_time(deadline, delay) && budget.take();
+        let allows =
+            |delay| is_in_time(deadline, delay) && budget.take_for(&method, RetryKind::Policy);
         let next = shared.with(|it| it.retry(status, &mut retries, &failure, allows));
         let (status, delay) = match next {
             Next::Again { status, delay } => (status, delay),
             Next::End(status) => return Err(status),
         };
-        let (method, code) = (call.method().path(), NameOf(status.code()));
+        let (path, code) = (method.path(), NameOf(status.code()));
         let attempt = retries.previous();
-        tracing::debug!(target: "farcall::call", method, %code, attempt, after = ?delay, "retried");
+        retried(&method, RetryKind::Policy);
+        tracing::debug!(
+            target: "farcall::call", method = path, %code, attempt, after = ?delay, "retried"
+        );
         tokio::time::sleep(delay).await;
     }
 }
@@ -342,7 +359,7 @@ async fn hedge<C: Caller>(
                 last = Some(status);
             }
             () = until(due), if due.is_some() => {
-                if hedges.is_begun() && !budget.take() {
+                if hedges.is_begun() && !budget.take_for(call.method(), RetryKind::Hedge) {
                     match (hedges.give_up(), last.take()) {
                         (Outcome::Ended, Some(status)) => {
                             return Err(shared.with(|it| it.final_status(status)));
@@ -350,6 +367,9 @@ async fn hedge<C: Caller>(
                         (_, status) => last = status,
                     }
                     continue;
+                }
+                if hedges.is_begun() {
+                    retried(call.method(), RetryKind::Hedge);
                 }
                 let attempt = call.try_clone().expect("its request is one message");
                 running.push(make(caller, attempt, hedges.sent(now())));

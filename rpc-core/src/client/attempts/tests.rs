@@ -165,7 +165,7 @@ fn at_once(result: Result<u64, Status>) -> (Duration, Result<u64, Status>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idempotent_call_is_made_again_until_it_succeeds_and_says_so() {
+async fn an_idempotent_call_is_retried_until_success_with_a_count() {
     let client = Client::retrying(RetryPolicy::new());
     client.answer(|number| at_once(if number < 2 { Err(unavailable()) } else { Ok(7) }));
     let start = Instant::now();
@@ -176,7 +176,7 @@ async fn an_idempotent_call_is_made_again_until_it_succeeds_and_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_may_have_been_executed_is_not_repeated_unless_it_is_idempotent() {
+async fn an_ambiguous_call_is_repeated_only_if_idempotent() {
     let client = Client::retrying(RetryPolicy::new());
     client.answer(|_| at_once(Err(unavailable())));
     assert_eq!(client.put().await.unwrap_err().code(), Code::Unavailable);
@@ -200,7 +200,7 @@ async fn a_call_that_no_handler_has_seen_is_repeated_whatever_it_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_stays_ambiguous_when_its_last_attempt_was_not_executed() {
+async fn an_unexecuted_last_attempt_leaves_a_call_ambiguous() {
     for client in [Client::retrying(RetryPolicy::new()), Client::hedging(HedgingPolicy::new())] {
         client.answer(|number| {
             let never = NotExecuted::mark(unavailable());
@@ -230,7 +230,7 @@ async fn a_server_says_when_and_whether() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_timeout_counts_for_all_attempts_and_a_reason_is_not_waited_away() {
+async fn one_timeout_covers_all_attempts() {
     let policy = RetryPolicy::new().with_max_attempts(5).with_initial_backoff(1000 * MS);
     let config = MethodConfig::new().with_retry(policy.with_max_backoff(1000 * MS));
     let config = config.with_timeout(2500 * MS);
@@ -265,7 +265,7 @@ async fn a_timeout_of_the_request_or_the_channel_counts_once_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn streams_are_retried_up_to_their_first_answer_and_never_with_a_stream_of_requests() {
+async fn only_response_streams_are_retried_until_their_first_answer() {
     let client = Client::retrying(RetryPolicy::new());
     client.script(|number| match number {
         0 => (Duration::ZERO, Err(unavailable())),

@@ -9,6 +9,7 @@ use crate::call::log::FailedCall;
 use crate::call::options::CallOptions;
 use crate::call::options::MessageLimits;
 use crate::call::refusal;
+use crate::client::call::meter::CallMeter;
 use crate::client::call::rules::CallRules;
 use crate::client::call::rules::SetBy;
 use crate::client::connection_manager::ConnectionManager;
@@ -48,6 +49,7 @@ pub(in crate::client) struct BegunWithin {
     call: Begun,
     method: Method,
     manager: Arc<ConnectionManager>,
+    meter: CallMeter,
 }
 
 impl Begun {
@@ -70,6 +72,11 @@ impl Begun {
     pub(in crate::client) fn since(mut self, began: Instant) -> Self {
         self.at = self.at.map(|at| at.min(began));
         self
+    }
+
+    /// Returns the time at which it began. Absent if no line will be written about its end.
+    pub(in crate::client) fn at(&self) -> Option<Instant> {
+        self.at
     }
 
     /// Returns the deadline of the call.
@@ -97,13 +104,14 @@ impl Begun {
         Some(EndLog { method: method.clone(), began_at, manager: Arc::clone(manager) })
     }
 
-    /// This call of `method` with its channel's connection.
+    /// This call of `method` with its channel's connection and what is counted of it.
     pub(in crate::client) fn within(
         self,
         method: &Method,
         manager: &Arc<ConnectionManager>,
+        meter: CallMeter,
     ) -> BegunWithin {
-        BegunWithin { call: self, method: method.clone(), manager: Arc::clone(manager) }
+        BegunWithin { call: self, method: method.clone(), manager: Arc::clone(manager), meter }
     }
 
     /// Takes what became of the first answer to a call of `method`: a failure is logged.
@@ -151,6 +159,11 @@ impl BegunWithin {
     /// The status of the call when it is over its time.
     pub(in crate::client) fn over_time(&self) -> Status {
         self.call.deadline.map_or_else(refusal::deadline_exceeded, |limit| limit.exceeded())
+    }
+
+    /// Returns what is counted of the call, to be changed.
+    pub(in crate::client) fn meter_mut(&mut self) -> &mut CallMeter {
+        &mut self.meter
     }
 
     /// Records that the stream of responses ends with this status.

@@ -8,6 +8,11 @@
 pub(in crate::client) mod begun;
 mod body;
 mod kinds;
+#[cfg(feature = "metrics")]
+pub(in crate::client) mod meter;
+#[cfg(not(feature = "metrics"))]
+#[path = "unmetered.rs"]
+pub(in crate::client) mod meter;
 pub(in crate::client) mod reply;
 pub(in crate::client) mod rules;
 
@@ -20,6 +25,7 @@ use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, GrpcMethod, Status};
 
+use self::meter::MeteredCall;
 use self::rules::{CallRules, SetBy};
 use super::EncodedCall;
 use crate::call::metadata::MetadataNames;
@@ -44,6 +50,8 @@ pub struct Call<'a> {
     pub(super) body: Body<'a>,
     /// The type that the stub decodes responses to. A mock checks its script against it.
     pub(super) response: fn() -> TypeName,
+    /// The metrics of its channel, which sets them.
+    pub(super) metered: MeteredCall,
 }
 
 /// A [`Call`] that owns its request, as the layers of a client see it.
@@ -65,7 +73,8 @@ impl TypeName {
 impl<'a> Call<'a> {
     /// A call of `method` whose responses are decoded to `Resp`.
     fn new<Resp: 'static>(method: Method, parts: &'a mut RequestParts, body: Body<'a>) -> Self {
-        Self { method, parts: PartsOf::Lent(parts), body, response: TypeName::of::<Resp> }
+        let (parts, metered) = (PartsOf::Lent(parts), MeteredCall::default());
+        Self { method, parts, body, response: TypeName::of::<Resp>, metered }
     }
 
     /// The same call with its request out of the stub's hands. Its deadline is settled here rather
@@ -73,10 +82,10 @@ impl<'a> Call<'a> {
     /// nothing.
     pub(super) fn into_owned(self) -> ClientCall {
         let limit = self.time_limit();
-        let Self { method, parts, body, response } = self;
+        let Self { method, parts, body, response, metered } = self;
         let (mut parts, body) = (parts.into_owned(), body.into_owned());
         parts.limit = limit;
-        ClientCall(Call { method, parts: PartsOf::Owned(parts), body, response })
+        ClientCall(Call { method, parts: PartsOf::Owned(parts), body, response, metered })
     }
 
     /// The method.
@@ -153,8 +162,8 @@ impl<'a> Call<'a> {
     /// The same call for one of several attempts, each to another server.
     pub(super) fn attempt(&mut self) -> Call<'_> {
         let parts = PartsOf::Owned(Box::new(RequestParts::clone(&self.parts)));
-        let (method, response) = (self.method.clone(), self.response);
-        Call { method, parts, body: self.body.reborrow(), response }
+        let (method, response, metered) = (self.method.clone(), self.response, self.metered);
+        Call { method, parts, body: self.body.reborrow(), response, metered }
     }
 
     /// Returns true if there can be a second attempt. A stream of requests is partly sent by then.
@@ -255,6 +264,7 @@ impl ClientCall {
             method: self.method.clone(),
             parts: PartsOf::Owned(Box::new(RequestParts::clone(&self.parts))),
             response: self.response,
+            metered: self.metered,
         }))
     }
 

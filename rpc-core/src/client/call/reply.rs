@@ -10,13 +10,14 @@ use futures::{Stream, StreamExt};
 use prost::Message;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::metadata::MetadataMap;
-use tonic::{Extensions, Response, Status, Streaming};
+use tonic::{Code, Extensions, Response, Status, Streaming};
 
 use crate::call::metadata::{MetadataNames, merge};
 use crate::call::options::MessageLimit;
 use crate::call::refusal;
 use crate::client::Reply;
 use crate::client::call::begun::{BegunWithin, EndLog};
+use crate::client::call::meter::CallMeter;
 use crate::client::connection::{Answer, CallGuard, Started, refused};
 use crate::stream::{
     End, MessageBody, Next, OnComplete, StreamPart, response_streaming, scripted_streaming,
@@ -116,6 +117,23 @@ impl ClientReply {
         stream: MessageBody<StreamGuard>,
     ) -> Self {
         Self::new(metadata, Extensions::new(), ReplyBody::Stream(Box::new(stream)))
+    }
+
+    /// Counts the whole call with `meter`: it is over, or ends with the stream.
+    pub(in crate::client) fn count_whole(&mut self, mut meter: CallMeter) {
+        match &mut self.body {
+            ReplyBody::Message(_) => meter.finish(&Ok::<_, Status>(())),
+            ReplyBody::Stream(body) => {
+                if let Some(guard) = &mut body.end {
+                    guard.count_whole(meter);
+                }
+            }
+            ReplyBody::Scripted(parts) if meter.is_on() => {
+                let inner = std::mem::replace(parts, stream::empty().boxed());
+                *parts = counted(inner, meter).boxed();
+            }
+            ReplyBody::Scripted(_) => {}
+        }
     }
 
     /// The response's metadata; trailing metadata is among it unless the response is a stream.
@@ -220,6 +238,18 @@ impl ClientReply {
     }
 }
 
+/// The same stream, with which what `meter` counts ends.
+pub(in crate::client) fn counted(
+    parts: BoxStream<'static, Result<StreamPart, Status>>,
+    mut meter: CallMeter,
+) -> impl Stream<Item = Result<StreamPart, Status>> + Send + 'static {
+    parts.inspect(move |part| match part {
+        Ok(StreamPart::Message(message)) => meter.receive(message.len()),
+        Ok(StreamPart::Trailers(_)) => meter.set_code(Code::Ok),
+        Err(status) => meter.set_code(status.code()),
+    })
+}
+
 impl fmt::Debug for ClientReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientReply")
@@ -235,14 +265,32 @@ pub(in crate::client) struct StreamGuard {
     guard: CallGuard,
     _upload: Option<AbortOnDropHandle<()>>,
     call: BegunWithin,
+    /// The metrics of the whole call, which a level above has begun.
+    whole: Option<CallMeter>,
+}
+
+impl StreamGuard {
+    /// Counts the whole call until it ends with the stream.
+    fn count_whole(&mut self, meter: CallMeter) {
+        self.whole = Some(meter);
+    }
+
+    fn set_code(&mut self, code: Code) {
+        self.call.meter_mut().set_code(code);
+        if let Some(whole) = &mut self.whole {
+            whole.set_code(code);
+        }
+    }
 }
 
 impl OnComplete for StreamGuard {
     fn complete(&mut self) {
         self.guard.complete();
+        self.set_code(Code::Ok);
     }
 
     fn fail(&mut self, status: &Status) {
+        self.set_code(status.code());
         self.call.log_failure(status);
     }
 
@@ -286,7 +334,7 @@ pub(in crate::client) async fn headers(started: &mut Started) -> Result<Metadata
             outcome.result?;
             return Err(Status::internal("the server ended a stream that it had not begun"));
         }
-        Next::Message(..) | Next::Deflated(..) | Next::End(End::HalfClose) => {
+        Next::Messages(..) | Next::Deflated(..) | Next::End(End::HalfClose) => {
             return Err(Status::internal("the server sent messages before its headers"));
         }
     };
@@ -307,6 +355,6 @@ pub(in crate::client) fn download(
     };
     let timer = call.deadline().map(|Deadline(at)| Box::pin(tokio::time::sleep_until(at)));
     let (id, receiving) = (guard.id(), call.receiving());
-    let stream_guard = StreamGuard { guard, _upload: upload, call };
+    let stream_guard = StreamGuard { guard, _upload: upload, call, whole: None };
     Ok(MessageBody::new(recv_stream, io, id, receiving, timer, Some(stream_guard)))
 }

@@ -20,6 +20,7 @@ use crate::connect::{ConnectError, ConnectFault, ConnectionInfo};
 use crate::deadline::rounded;
 use crate::limits::log::LogLimit;
 use crate::long_wait::wait_until;
+use crate::metrics::connection_opened;
 use crate::policy::breaker::{Denial, PathGain};
 use crate::policy::failover::{Ask, Cause, Failure, Loss, Made, Wanted};
 use crate::transport::{Addresses, CloseReason};
@@ -215,8 +216,10 @@ impl Driver {
     }
 
     fn handle_made(&self, wanted: &Wanted, connection: Established) {
-        let ConnectionInfo { transport, addresses, fallback, is_upgraded, .. } = connection.info();
-        let can_pass = connection.info().fallback_can_pass;
+        let info = connection.info();
+        connection_opened("client", &info);
+        let can_pass = info.fallback_can_pass;
+        let ConnectionInfo { transport, addresses, fallback, is_upgraded, .. } = info;
         // That the path is broken is known already.
         let fallback = fallback.filter(|_| !matches!(wanted, Wanted::Bootstrap(_)));
         if let Some(reason) = &fallback {

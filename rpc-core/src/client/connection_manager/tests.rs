@@ -106,7 +106,7 @@ async fn all_who_wait_fail_with_one_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_path_says_why_the_last_attempt_failed_until_another_succeeds() {
+async fn a_path_keeps_its_last_failure_until_a_success() {
     let manager = manager(&Failing::default());
     assert_eq!(manager.path(), Path::Disconnected { reason: None, retry_in: None });
     let error = manager.connection().await.unwrap_err().to_string();
@@ -376,7 +376,7 @@ async fn failback_replaces_the_connection_which_drains() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_takes_the_place_of_failback_once_the_connection_is_gone() {
+async fn a_caller_replaces_failback_after_a_lost_connection() {
     let (script, manager) = failed_over().await;
     script.failing_back(1).await;
     script.last().drain();

@@ -259,7 +259,7 @@ async fn silent_servers_do_not_hold_up_a_long_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_listed_server_keeps_its_connection_when_its_alternatives_change() {
+async fn changed_alternatives_keep_a_servers_connection() {
     let world = world(&["a"], BalanceConfig::new());
     world.pass(Duration::from_millis(20)).await;
     let alternatives = [SocketAddr::from(([127, 0, 0, 1], 7))];

@@ -7,7 +7,7 @@ mod phase;
 mod request;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use futures::future::BoxFuture;
 use tokio::sync::Semaphore;
@@ -21,10 +21,11 @@ use super::{ClientSetup, Connection, MethodTable, Outgoing, SessionCalls, Starte
 use crate::call::refusal;
 use crate::calls::client::Calls;
 use crate::calls::receive_budget::ReceiveBudget;
+use crate::calls::window::ReceiveWindow;
 use crate::connect::ConnectionInfo;
 use crate::limits::memory::MemoryShare;
 use crate::session::{Role, SessionCore, Settled};
-use crate::stream::{RecvStream, SendStream, SessionIo};
+use crate::stream::{RecvStream, SendStream, SessionIo, WindowMemory};
 use crate::transport::{CloseReason, Handler, Transport, TransportError};
 use crate::wire::{FrameHeader, FrameKind};
 use crate::{BufferSource, Method};
@@ -34,6 +35,8 @@ pub(crate) struct Session {
     core: SessionCore,
     methods: Arc<MethodTable>,
     pub(super) permits: Arc<Semaphore>,
+    /// The budget of the windows of responses, from the first stream on.
+    windows: OnceLock<MemoryShare>,
     /// The server's address as the user wrote it.
     pub(super) server: Arc<str>,
     state: Mutex<State>,
@@ -95,6 +98,7 @@ impl Session {
             core: SessionCore::new(Role::Client, transport, settled, MemoryShare::default()),
             methods: Arc::new(methods),
             permits: Arc::new(Semaphore::new(permit_count)),
+            windows: OnceLock::new(),
             server: setup.server,
             state: Mutex::new(State {
                 calls: Calls::default(),
@@ -123,6 +127,16 @@ impl Session {
     /// The id that the server has given a method.
     fn method_id(&self, path: &str) -> Result<u16, Status> {
         self.methods.id(path).ok_or_else(|| refusal::no_such_method(&self.server, path))
+    }
+
+    /// The responses of a new call. Their window widens for as long as the windows of all calls
+    /// have room in a budget: a server that fills them is as hostile as one that sends much else.
+    fn responses(&self) -> RecvStream {
+        let limits = &self.core.settled.limits;
+        let first = limits.first_response_window();
+        let share = || MemoryShare::of_budget(limits.max_receiving_bytes);
+        let memory = WindowMemory::beyond(self.windows.get_or_init(share), first);
+        RecvStream::responses(ReceiveWindow::widening(first, limits.window()), memory)
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {

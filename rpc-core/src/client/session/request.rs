@@ -13,7 +13,7 @@ use crate::client::session::{InFlight, Route, Session};
 use crate::client::{Outgoing, Started};
 use crate::compression::{Deflated, is_due};
 use crate::payload::encode::Encode;
-use crate::stream::{RecvStream, SendStream, SessionIo};
+use crate::stream::{SendStream, SessionIo};
 use crate::transport::frames::Parts;
 use crate::transport::{OutFrame, TransportError, Withdrawn, WriteHead};
 use crate::wire::{FrameHeader, FrameKind, metadata};
@@ -152,8 +152,7 @@ impl<'a> Request<'a> {
                 (Route::Reply(sender), Answer::Reply(receiver))
             }
             CallKind::ServerStreaming | CallKind::Streaming => {
-                let recv_stream =
-                    Arc::new(RecvStream::responses(session.core.settled.limits.window()));
+                let recv_stream = Arc::new(session.responses());
                 (Route::Stream(Arc::clone(&recv_stream)), Answer::Stream(recv_stream))
             }
         };

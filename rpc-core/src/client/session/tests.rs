@@ -122,7 +122,7 @@ async fn a_request_that_was_written_and_not_sent_is_in_no_table() {
 /// The caller that gives up between writing and sending, for a transport that waits there although
 /// it may not; and a message whose encoding panics.
 #[tokio::test]
-async fn a_request_that_is_dropped_after_it_was_written_is_in_no_table() {
+async fn a_request_dropped_after_writing_is_in_no_table() {
     let (session, metadata) = (session(Cut { writes: true }), MetadataMap::new());
     let call = call(&metadata);
     let mut request = Request::new(&session, &call).unwrap();

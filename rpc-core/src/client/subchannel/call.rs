@@ -15,17 +15,19 @@ use std::sync::Arc;
 use futures::future::{BoxFuture, Either};
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
-use tonic::Status;
+use tonic::{Code, Status};
 
 use super::{Route, Subchannel};
 use crate::call::options::MessageLimit;
 use crate::client::attempts::{LevelAttempts, Servers, SharedAttempts};
 use crate::client::call::begun::{Begun, BegunWithin};
+use crate::client::call::meter::CallMeter;
 use crate::client::call::reply::{download, headers};
 use crate::client::call::rules::within;
 use crate::client::call::{RequestStream, Sent};
 use crate::client::connection::Reply;
 use crate::client::{Call, ClientReply, EncodedBody, EncodedCall, EncodedReply, Outgoing, Started};
+use crate::payload::encode::Encode;
 use crate::stream::StreamPart;
 use crate::{CallKind, Deadline, NotExecuted, Readiness};
 
@@ -36,6 +38,10 @@ const ATTEMPTS_MAX: u32 = 3;
 /// A stub's call over a session, or any other, `F`. One type for both, because a future around two
 /// futures would move each call once more.
 #[must_use]
+#[cfg_attr(
+    feature = "metrics",
+    expect(clippy::large_enum_variant, reason = "most calls are direct: a box is an allocation")
+)]
 pub(in crate::client) enum CallFuture<'c, 'r, F> {
     Direct {
         subchannel: &'c Subchannel,
@@ -43,6 +49,7 @@ pub(in crate::client) enum CallFuture<'c, 'r, F> {
         begun: Begun,
         readiness: Readiness,
         shared: Option<&'c SharedAttempts>,
+        meter: CallMeter,
     },
     Boxed(Pin<Box<F>>),
 }
@@ -57,7 +64,8 @@ where
         let Route { subchannel, rules, shared } = route;
         let begun = Begun::new(rules, &mut call);
         let readiness = call.readiness(rules);
-        Self::Direct { subchannel, call, begun, readiness, shared }
+        let meter = call.metered.begin(begun.at());
+        Self::Direct { subchannel, call, begun, readiness, shared, meter }
     }
 
     /// A call that is made in another way.
@@ -79,9 +87,9 @@ where
         mut self,
     ) -> impl Future<Output = Result<ClientReply, Status>> + Send {
         async move {
-            let (subchannel, call, begun, readiness, shared) = match &mut self {
-                Self::Direct { subchannel, call, begun, readiness, shared } => {
-                    (*subchannel, call, &*begun, *readiness, *shared)
+            let (subchannel, call, begun, readiness, shared, meter) = match &mut self {
+                Self::Direct { subchannel, call, begun, readiness, shared, meter } => {
+                    (*subchannel, call, &*begun, *readiness, *shared, meter)
                 }
                 Self::Boxed(call) => return call.await,
             };
@@ -92,8 +100,12 @@ where
                 Sent::Stream(stream) => (None, Some(stream)),
             };
             let call = Outgoing { method, metadata, deadline, readiness, limits, message };
-            let made = pin!(subchannel.make(&call, stream, begun, shared));
-            begun.finish(method, &subchannel.manager, within(deadline, made).await)
+            let made = {
+                let made = pin!(subchannel.make(&call, stream, (begun, &mut *meter), shared));
+                within(deadline, made).await
+            };
+            meter.finish(&made);
+            begun.finish(method, &subchannel.manager, made)
         }
     }
 }
@@ -121,13 +133,14 @@ impl Subchannel {
         &'a self,
         call: &'a Outgoing<'a>,
         mut stream: Option<&'a mut (dyn RequestStream + 'static)>,
-        begun: &'a Begun,
+        (begun, meter): (&'a Begun, &'a mut CallMeter),
         shared: Option<&'a SharedAttempts>,
     ) -> impl Future<Output = Result<ClientReply, Status>> + Send + use<'a> {
         async move {
             let is_repeatable = call.message.is_some();
             let mut attempts = LevelAttempts::new(call.method, Servers::One, is_repeatable, shared);
             loop {
+                meter.start_attempt(|| call.message.map_or(0, Encode::len));
                 let started = match self.try_start(call) {
                     Ok(StartAttempt::Started(started)) => Ok(started),
                     // In memory of its own: most calls find a connection that takes them.
@@ -135,14 +148,18 @@ impl Subchannel {
                     Err(status) => Err(status),
                 };
                 let mut started = started.map_err(|status| attempts.final_status(status))?;
+                meter.follow(&started);
                 let upload = stream.as_mut().and_then(|stream| stream.start(&started, *call));
                 let status = match call.method.kind() {
                     CallKind::Unary | CallKind::ClientStreaming => {
                         let inflating = match started.reply().await {
-                            Ok(reply) => match self.answered(&started, reply, call, begun) {
-                                Answered::Ended(result) => return result,
-                                Answered::Inflating(inflating) => Ok(inflating),
-                            },
+                            Ok(reply) => {
+                                meter.receive(reply.message.len());
+                                match self.answered(&started, reply, call, begun) {
+                                    Answered::Ended(result) => return result,
+                                    Answered::Inflating(inflating) => Ok(inflating),
+                                }
+                            }
                             Err(status) => Err(status),
                         };
                         match inflating {
@@ -153,7 +170,7 @@ impl Subchannel {
                     CallKind::ServerStreaming | CallKind::Streaming => {
                         match headers(&mut started).await {
                             Ok(metadata) => {
-                                let begun = begun.within(call.method, &self.manager);
+                                let begun = begun.within(call.method, &self.manager, meter.take());
                                 let stream = download(started, upload, begun)?;
                                 return Ok(ClientReply::of_stream(metadata, stream));
                             }
@@ -161,6 +178,7 @@ impl Subchannel {
                         }
                     }
                 };
+                meter.fail_attempt(&status);
                 attempts.failed(status, || self.manager.take_replay())?;
             }
         }
@@ -229,22 +247,32 @@ impl Route<'_> {
     pub(super) async fn call_encoded(self, mut call: Call<'_>) -> Result<ClientReply, Status> {
         let manager = &self.subchannel.manager;
         let begun = Begun::new(self.rules, &mut call);
+        let mut meter = call.metered.begin(begun.at());
         let (readiness, deadline) = (call.readiness(self.rules), begun.deadline().copied());
         let method = call.method().clone();
         let call = checked(call.into_encoded(deadline), begun.limits().of_requests());
-        let made = async { self.make_encoded(call?, readiness).await };
-        let made = within(deadline.as_ref(), made).await;
+        let made = {
+            let made = async { self.make_encoded(call?, readiness, &mut meter).await };
+            within(deadline.as_ref(), made).await
+        };
         let limit = begun.limits().of_responses();
         let made = made.and_then(|reply| match &reply {
-            EncodedReply::Message { message, .. } => limit.check(message.len()).map(|()| reply),
+            EncodedReply::Message { message, .. } => {
+                meter.receive(message.len());
+                limit.check(message.len()).map(|()| reply)
+            }
             EncodedReply::Stream { .. } => Ok(reply),
         });
+        if !matches!(made, Ok(EncodedReply::Stream { .. })) {
+            meter.finish(&made);
+        }
         Ok(match begun.finish(&method, manager, made)? {
             EncodedReply::Message { initial, trailers, message } => {
                 ClientReply::with_message(initial, trailers, message)
             }
             EncodedReply::Stream { initial, parts } => {
-                ClientReply::with_stream(initial, bounded(parts, begun.within(&method, manager)))
+                let call = begun.within(&method, manager, meter);
+                ClientReply::with_stream(initial, bounded(parts, call))
             }
         })
     }
@@ -254,11 +282,13 @@ impl Route<'_> {
         self,
         mut call: EncodedCall,
         readiness: Readiness,
+        meter: &mut CallMeter,
     ) -> Result<EncodedReply, Status> {
         let (method, limit) = (call.method.clone(), call.limit);
         let Self { subchannel, shared, .. } = self;
         let mut attempts = LevelAttempts::new(&method, Servers::One, call.is_repeatable(), shared);
         loop {
+            meter.start_attempt(|| call.message_len());
             let connection = match subchannel.manager.open() {
                 Some(connection) => Ok(connection),
                 None => subchannel.connection(readiness, limit.as_ref()).await,
@@ -266,7 +296,10 @@ impl Route<'_> {
             let connection = connection.map_err(|status| attempts.final_status(status))?;
             match connection.into_encoded()?.call(call.attempt()).await {
                 Ok(reply) => return Ok(reply),
-                Err(status) => attempts.failed(status, || subchannel.manager.take_replay())?,
+                Err(status) => {
+                    meter.fail_attempt(&status);
+                    attempts.failed(status, || subchannel.manager.take_replay())?;
+                }
             }
         }
     }
@@ -299,7 +332,7 @@ fn bounded(
 ) -> impl Stream<Item = Result<StreamPart, Status>> + Send + 'static {
     let limit = call.receiving().limit;
     stream::unfold(Some((parts, call)), move |state| async move {
-        let (mut parts, call) = state?;
+        let (mut parts, mut call) = state?;
         let over = match call.deadline() {
             Some(Deadline(at)) => Either::Left(tokio::time::sleep_until(at)),
             None => Either::Right(std::future::pending()),
@@ -316,10 +349,17 @@ fn bounded(
             Ok(part)
         });
         match next {
-            Ok(part) => Some((Ok(part), Some((parts, call)))),
+            Ok(part) => {
+                match &part {
+                    StreamPart::Message(message) => call.meter_mut().receive(message.len()),
+                    StreamPart::Trailers(_) => call.meter_mut().set_code(Code::Ok),
+                }
+                Some((Ok(part), Some((parts, call))))
+            }
             Err(status) => {
                 let is_over = call.deadline().is_some_and(|it| it.is_cause_of(&status));
                 let status = if is_over { call.over_time() } else { status };
+                call.meter_mut().set_code(status.code());
                 call.log_failure(&status);
                 Some((Err(status), None))
             }

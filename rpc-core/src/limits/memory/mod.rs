@@ -18,8 +18,9 @@
 //! stream's window, frames that were encoded. Then others get less, and a new call nothing.
 //!
 //! A stream is never failed for want of memory by what it is granted. Its window begins with 16 KiB
-//! and is widened while half of the budget is free: established streams go on, slowed by flow
-//! control.
+//! and is widened while half of the budget is free and its holder keeps room for more: established
+//! streams go on, slowed by flow control. The windows of a client's connection have a budget of
+//! their own, beside which nothing counts.
 //!
 //! Left out is what handlers keep, shorter requests, what metadata is decoded to, and registered
 //! memory of RDMA devices, which has pools with limits of their own.

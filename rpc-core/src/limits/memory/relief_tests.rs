@@ -225,7 +225,7 @@ fn order() -> impl Strategy<Value = Order> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// `docs/limits.md`, "Shares": whatever came before it, a newcomer among peers that take
+    /// The book's `limits.md`, "Shares": whatever came before it, a newcomer among peers that take
     /// nothing gets `1 / (n + 1)` of what can be lent, piece by piece, and no holder that has less
     /// than its fair share loses a connection.
     #[test]

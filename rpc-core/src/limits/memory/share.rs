@@ -111,7 +111,8 @@ impl MemoryShare {
         Self { share: Some(Arc::new(ConnectionShare { number, share, held, pressure })) }
     }
 
-    /// The share of the only holder of a budget, which the tests of a transport charge.
+    /// The share of the only holder of a budget: of a client's connection, whose windows count in
+    /// it, and of the tests of a transport.
     #[doc(hidden)]
     #[must_use]
     pub fn of_budget(max: u64) -> Self {
@@ -153,12 +154,14 @@ impl MemoryShare {
     }
 
     /// Makes a charge of this share `len` bytes if it grows into what is to spare: half of the
-    /// budget stays free for others. Where nothing is counted, it always may.
-    pub(crate) fn try_grow(&self, charge: &mut MemoryCharge, len: u64) -> bool {
+    /// budget stays free for others, and the holder may take `left` more. Where nothing is counted,
+    /// it always may.
+    pub(crate) fn try_grow(&self, charge: &mut MemoryCharge, len: u64, left: u64) -> bool {
         let Some(share) = &self.share else { return true };
+        let (share, more) = (&share.share, len.saturating_sub(charge.len()));
         // Another holder may grow between the check and the charge. Then the two of them leave less
         // than half of the budget free, by one window at most.
-        let may_grow = share.share.has_spare(len.saturating_sub(charge.len()));
+        let may_grow = share.has_spare(more) && share.admits(more.saturating_add(left));
         if may_grow {
             charge.set(len);
         }
@@ -217,7 +220,12 @@ impl MemoryCharge {
     /// Returns true if the holder may have more than it has. A refusal is not logged.
     #[must_use]
     pub fn may_grow(&self) -> bool {
-        self.share.as_ref().is_none_or(|share| share.share.admits(0))
+        self.may_grow_by(0)
+    }
+
+    /// Returns true if the holder may have `more` bytes than it has. A refusal is not logged.
+    pub(crate) fn may_grow_by(&self, more: u64) -> bool {
+        self.share.as_ref().is_none_or(|share| share.share.admits(more))
     }
 }
 

@@ -17,7 +17,7 @@ use crate::server::PeerExtensions;
 use crate::server::call::context::CallScope;
 use crate::server::call::context::Head;
 use crate::server::call::handling::{Handling, RespondingHandler};
-use crate::server::call::reply::CallStreams;
+use crate::server::call::record::CallStreams;
 use crate::server::call::reply::Responder;
 use crate::server::layers::Capture;
 use crate::stream::{

@@ -1,25 +1,78 @@
-//! The record of a call for the log, from the arrival of its request to its end.
+//! The frame that answers a call, and the record of the call for the log, from the arrival of its
+//! request to its end.
 //!
-//! It goes with the obligation to answer: the session takes it when it has sent the answer, and an
+//! The record goes with the obligation to answer: the session takes it when it has sent the answer, and an
 //! obligation that is dropped with it stands for a call that its client has given up.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tonic::Code;
+use tonic::{Code, Status};
 
 use crate::MethodDescriptor;
 use crate::call::log::{CallLog, FailedCall, NameOf};
 use crate::deadline::rounded;
 use crate::limits::log::LogLimit;
-use crate::server::call::reply::Answer;
-use crate::server::call::reply::CallStreams;
+use crate::metrics::ServerMeter;
+use crate::payload::encode::Encode;
+use crate::stream::{RecvStream, SendStream};
 use crate::transport::Addresses;
-use crate::wire::FrameHeader;
+use crate::transport::frames::Parts;
 use crate::wire::outcome::Outcome;
+use crate::wire::{FrameHeader, FrameKind};
 
-/// A call whose end may have a line in the log.
+/// The parts of a response frame.
+#[derive(Debug)]
+pub(crate) struct Answer<'a> {
+    pub(in crate::server) code: u16,
+    /// Number of the answer's frames before this one.
+    pub(in crate::server) seq: u64,
+    pub(in crate::server) is_not_executed: bool,
+    pub(in crate::server) is_deflated: bool,
+    pub(in crate::server) block: Vec<u8>,
+    pub(in crate::server) message: Option<&'a dyn Encode>,
+}
+
+impl Answer<'_> {
+    /// An answer without block and message.
+    pub(in crate::server) fn bare(code: u16, seq: u64) -> Self {
+        let (is_not_executed, is_deflated) = (false, false);
+        Self { code, seq, is_not_executed, is_deflated, block: Vec::new(), message: None }
+    }
+
+    /// The frame that carries the answer to the call `id`.
+    pub(in crate::server) fn parts(&self, id: u64) -> Parts<'_> {
+        let mut header = FrameHeader::bare(FrameKind::Response, id);
+        header.selector = self.code;
+        header.argument = self.seq;
+        header.is_not_executed = self.is_not_executed;
+        header.is_deflated = self.is_deflated;
+        Parts { header, block: &self.block, message: self.message }
+    }
+}
+
+/// The streams of a call, where its method has them.
+#[derive(Debug, Clone, Default)]
+pub(in crate::server) struct CallStreams {
+    /// The client's messages.
+    pub(in crate::server) recv_stream: Option<Arc<RecvStream>>,
+    /// The client's window for ours.
+    pub(in crate::server) send_stream: Option<Arc<SendStream>>,
+}
+
+impl CallStreams {
+    /// Ends the requests of a call that has ended, for a task that still reads them: a task that
+    /// was given them by the handler would wait for ever, and keep the session.
+    pub(in crate::server) fn end_requests(self, why: impl FnOnce() -> Status) {
+        if let Some(recv_stream) = self.recv_stream {
+            recv_stream.fail(why());
+        }
+    }
+}
+
+/// A call whose end may have a line in the log, or is counted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CallRecord {
     method: Option<&'static MethodDescriptor>,
@@ -28,6 +81,7 @@ pub(crate) struct CallRecord {
     timeout_us: u64,
     /// The length of the request; 0 where it is a stream. Absent where it has not come.
     request_len: Option<u64>,
+    meter: ServerMeter,
 }
 
 /// The log of a connection's calls, and the connection's fields in its lines.
@@ -37,6 +91,11 @@ pub(in crate::server) struct CallLines<'a> {
     pub(in crate::server) limit: &'a LogLimit,
     pub(in crate::server) addresses: &'a Addresses,
     pub(in crate::server) transport: &'static str,
+}
+
+/// Returns the start time of a call, if the log or the metrics need it.
+fn begin(logged: Option<Instant>, meter: ServerMeter) -> Option<Instant> {
+    logged.or_else(|| meter.is_on().then(Instant::now))
 }
 
 /// The end of a call.
@@ -55,6 +114,9 @@ pub(in crate::server) struct Messages {
     responses: Option<u32>,
     /// The length of the response, where it is one message.
     response_len: Option<usize>,
+    /// Bytes of the messages of the streams, modulo 2^32.
+    streamed_requests: u32,
+    streamed_responses: u32,
 }
 
 /// The client's end of a connection.
@@ -80,31 +142,44 @@ impl Messages {
                 None => Some(u32::from(answer.message.is_some())),
             },
             response_len,
+            streamed_requests: streams.recv_stream.as_ref().map_or(0, |it| it.received_bytes()),
+            streamed_responses: streams.send_stream.as_ref().map_or(0, |it| it.sent_bytes()),
         }
+    }
+
+    /// Bytes of the responses.
+    fn sent(&self) -> u64 {
+        self.response_len.map_or(0, |len| len as u64) + u64::from(self.streamed_responses)
     }
 }
 
 impl CallRecord {
-    /// The record of a call whose request has arrived; absent where its end will have no line.
+    /// The record of a call whose request has arrived; absent where its end will have no line and
+    /// is not counted.
     pub(in crate::server) fn begin(
         log: CallLog,
         header: &FrameHeader,
-        method: impl FnOnce() -> Option<&'static MethodDescriptor>,
+        method: impl Fn() -> Option<&'static MethodDescriptor>,
     ) -> Option<Self> {
-        let began = log.begin()?;
+        let logged = log.begin();
+        let meter = ServerMeter::new(&method);
+        meter.started();
+        let began = begin(logged, meter)?;
         let (timeout_us, request_len) = (header.argument, Some(header.message_len));
-        Some(Self { method: method(), began, timeout_us, request_len })
+        Some(Self { method: method(), began, timeout_us, request_len, meter })
     }
 
-    /// The record of a call whose message has not come; absent where its end will have no line.
+    /// The record of a call whose message has not come; absent where its end will have no line and
+    /// is not counted. One that is completed has another record, and is not counted here.
     pub(in crate::server) fn begin_early(
         log: CallLog,
         method: Option<&'static MethodDescriptor>,
         timeout: Option<Duration>,
     ) -> Option<Self> {
-        let began = log.begin()?;
+        let meter = ServerMeter::new(|| method);
+        let began = begin(log.begin(), meter)?;
         let timeout_us = timeout.map_or(0, |it| u64::try_from(it.as_micros()).unwrap_or(u64::MAX));
-        Some(Self { method, began, timeout_us, request_len: None })
+        Some(Self { method, began, timeout_us, request_len: None, meter })
     }
 
     /// Writes what is to be said of a call whose answer was sent.
@@ -131,12 +206,24 @@ impl CallRecord {
 
     /// Writes what is to be said of a call that was not answered.
     pub(in crate::server) fn log_unanswered(self, lines: CallLines<'_>, code: Code, message: &str) {
+        if self.request_len.is_none() {
+            self.meter.started();
+        }
         let messages = Messages::default();
         self.log(lines, &End { code, message, is_redirected: false, messages });
     }
 
+    fn count(&self, end: &End<'_>, took: Duration) {
+        let received = match end.messages.streamed_requests {
+            0 => self.request_len.unwrap_or(0),
+            streamed => streamed.into(),
+        };
+        self.meter.ended(end.code, took, end.messages.sent(), received);
+    }
+
     fn log(self, lines: CallLines<'_>, end: &End<'_>) {
         let (method, took) = (self.method.map_or("unknown", |it| it.path), self.began.elapsed());
+        self.count(end, took);
         let (peer, code) = (Peer(lines.addresses), end.code);
         if lines.log.failures && code != Code::Ok {
             let transport = Some(lines.transport);
@@ -148,7 +235,7 @@ impl CallRecord {
             let timeout = Some(self.timeout_us).filter(|timeout_us| *timeout_us > 0);
             let timeout = timeout.map(Duration::from_micros).map(rounded);
             let (took, code) = (rounded(took), NameOf(code));
-            let Messages { requests, responses, response_len } = end.messages;
+            let Messages { requests, responses, response_len, .. } = end.messages;
             let is_stream = self.method.is_some_and(|method| method.kind.has_request_stream());
             let request_len = self.request_len.filter(|_| !is_stream);
             tracing::info!(

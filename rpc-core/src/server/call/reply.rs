@@ -22,67 +22,16 @@ use crate::limits::peer_key::PeerKey;
 use crate::limits::quota::Charge;
 use crate::payload::encode::{Encode, Split};
 use crate::payload::tail_field::Detacher;
-use crate::server::call::record::CallRecord;
+use crate::server::call::record::{Answer, CallRecord};
 use crate::server::layers::{Capture, ServerResponse};
-use crate::stream::{RecvStream, SendStream, SessionIo};
-use crate::transport::frames::Parts;
+use crate::stream::SessionIo;
 use crate::wire::outcome::Outcome;
-use crate::wire::{FrameHeader, FrameKind};
 
 /// Bytes of the three lengths in the block of a status: see [`Outcome`].
 const OUTCOME_LENGTHS: usize = 12;
 
 /// Shortest beginning of a longer text that is worth being sent, in bytes.
 const TEXT_LEN_MIN: usize = 64;
-
-/// The parts of a response frame.
-#[derive(Debug)]
-pub(crate) struct Answer<'a> {
-    pub(in crate::server) code: u16,
-    /// Number of the answer's frames before this one.
-    pub(in crate::server) seq: u64,
-    pub(in crate::server) is_not_executed: bool,
-    pub(in crate::server) is_deflated: bool,
-    pub(in crate::server) block: Vec<u8>,
-    pub(in crate::server) message: Option<&'a dyn Encode>,
-}
-
-impl Answer<'_> {
-    /// An answer without block and message.
-    pub(in crate::server) fn bare(code: u16, seq: u64) -> Self {
-        let (is_not_executed, is_deflated) = (false, false);
-        Self { code, seq, is_not_executed, is_deflated, block: Vec::new(), message: None }
-    }
-
-    /// The frame that carries the answer to the call `id`.
-    pub(in crate::server) fn parts(&self, id: u64) -> Parts<'_> {
-        let mut header = FrameHeader::bare(FrameKind::Response, id);
-        header.selector = self.code;
-        header.argument = self.seq;
-        header.is_not_executed = self.is_not_executed;
-        header.is_deflated = self.is_deflated;
-        Parts { header, block: &self.block, message: self.message }
-    }
-}
-
-/// The streams of a call, where its method has them.
-#[derive(Debug, Clone, Default)]
-pub(in crate::server) struct CallStreams {
-    /// The client's messages.
-    pub(in crate::server) recv_stream: Option<Arc<RecvStream>>,
-    /// The client's window for ours.
-    pub(in crate::server) send_stream: Option<Arc<SendStream>>,
-}
-
-impl CallStreams {
-    /// Ends the requests of a call that has ended, for a task that still reads them: a task that
-    /// was given them by the handler would wait for ever, and keep the session.
-    pub(in crate::server) fn end_requests(self, why: impl FnOnce() -> Status) {
-        if let Some(recv_stream) = self.recv_stream {
-            recv_stream.fail(why());
-        }
-    }
-}
 
 /// The destination of answers: the session, which is above this in the order of imports.
 pub(in crate::server) trait ReplySink: SessionIo {

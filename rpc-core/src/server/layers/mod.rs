@@ -4,11 +4,14 @@
 //! unary answer before it is sent, for a stream after its last message. Its messages stay in the
 //! memory that they arrived in and are not looked at here. A server without layers never comes by.
 
-mod message;
+mod request;
+mod response;
 mod service;
 
-pub use message::{ServerRequest, ServerResponse};
-pub(super) use service::{Capture, Layers, handle};
+pub use request::ServerRequest;
+pub(super) use response::Capture;
+pub use response::ServerResponse;
 pub use service::{
     InterceptedService, LayeredService, ServerStack, intercepted, layered, layered_methods,
 };
+pub(super) use service::{Layers, handle};

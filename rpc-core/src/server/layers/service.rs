@@ -5,17 +5,16 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
-use tonic::metadata::MetadataMap;
 use tonic::service::Interceptor;
 use tonic::{Request, Status};
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Layer, Service as _, ServiceExt};
 
-use super::message::Body;
+use super::response::{Body, Capture};
 use crate::layer::{UnknownMethod, into_status, method_indices};
 use crate::server::call::context::{CallScope, Head};
 use crate::server::call::handling::Handling;
@@ -167,74 +166,6 @@ impl<S: Service, F: Interceptor + Send + 'static> Service for InterceptedService
             Ok(()) => self.service.call(method, call),
             Err(status) => call.fail(status),
         }
-    }
-}
-
-/// The place in which a handler's answer waits until the layers have seen it.
-#[derive(Debug, Default)]
-pub(in crate::server) struct Capture {
-    /// Capture of the layers around these, if there are any. They may end the call while a stream
-    /// is being sent, and must then know how many frames have gone.
-    outer: Option<Arc<Self>>,
-    state: Mutex<Captured>,
-}
-
-#[derive(Debug, Default)]
-struct Captured {
-    /// Metadata that these layers add to a response.
-    metadata: MetadataMap,
-    seq: u64,
-    result: Option<Result<ServerResponse, Status>>,
-}
-
-impl Capture {
-    /// Makes a capture for layers that are inside of others, which have `outer`.
-    pub(super) fn inside(outer: Option<Arc<Self>>) -> Self {
-        Self { outer, state: Mutex::default() }
-    }
-
-    fn state(&self) -> MutexGuard<'_, Captured> {
-        // Every change is a single assignment.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Keeps the answer. A response that has not begun gets the metadata of these layers.
-    pub(in crate::server) fn set(&self, mut result: Result<ServerResponse, Status>) {
-        let mut state = self.state();
-        if let Ok(ServerResponse { metadata, body: Body::Message(_), .. }) = &mut result {
-            extend(metadata, &state.metadata);
-        }
-        state.result = Some(result);
-    }
-
-    /// Sets what these layers add to the metadata of a response.
-    pub(super) fn set_metadata(&self, metadata: MetadataMap) {
-        self.state().metadata = metadata;
-    }
-
-    /// Adds what these layers, and those around them, have for the headers of a stream that is
-    /// about to begin.
-    pub(in crate::server) fn extend_headers(&self, metadata: &mut MetadataMap) {
-        extend(metadata, &self.state().metadata);
-        if let Some(outer) = &self.outer {
-            outer.extend_headers(metadata);
-        }
-    }
-
-    /// Records how many frames of the answer have been sent.
-    pub(in crate::server) fn set_seq(&self, seq: u64) {
-        self.state().seq = seq;
-        if let Some(outer) = &self.outer {
-            outer.set_seq(seq);
-        }
-    }
-
-    pub(super) fn seq(&self) -> u64 {
-        self.state().seq
-    }
-
-    pub(super) fn take(&self) -> Option<Result<ServerResponse, Status>> {
-        self.state().result.take()
     }
 }
 
@@ -397,14 +328,4 @@ async fn answer(mut responder: Responder, seq: u64, result: Result<ServerRespons
             responder.end(seq, Ok(trailers)).await;
         }
     }
-}
-
-/// Adds entries; they take the place of those with the same key.
-fn extend(metadata: &mut MetadataMap, added: &MetadataMap) {
-    if added.is_empty() {
-        return;
-    }
-    let mut headers = std::mem::take(metadata).into_headers();
-    headers.extend(added.clone().into_headers());
-    *metadata = MetadataMap::from_headers(headers);
 }

@@ -48,7 +48,7 @@ pub(in crate::server) fn gateway(
         },
     );
     let admission = Admission::new(Arc::clone(&session));
-    let mut hello = Hello::new(&limits.told_by_server());
+    let mut hello = Hello::new(&limits.announced_by_server());
     hello.methods.clone_from(&rules.handshake.methods);
     hello.method_kinds.clone_from(&rules.handshake.method_kinds);
     let name: Arc<str> = protocol.name().into();

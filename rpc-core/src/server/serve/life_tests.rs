@@ -159,7 +159,7 @@ async fn a_client_that_reads_nothing_more_is_not_waited_for_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_ends_calls_that_an_old_connection_would_leave_any_time() {
+async fn a_shutdown_bounds_the_calls_of_an_old_connection() {
     let (start, drain) = (Instant::now(), CancellationToken::new());
     let (stuck, old, hour) = (slow(Duration::ZERO, true), old(), Duration::from_secs(3600));
     let shutdown = async {

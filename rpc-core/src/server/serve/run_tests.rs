@@ -86,7 +86,7 @@ async fn time_for(errors: impl IntoIterator<Item: Into<io::Error>>) -> Duration 
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_that_end_before_they_are_accepted_delay_no_accept() {
+async fn aborted_connections_delay_no_accept() {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, NotConnected, OutOfMemory};
     let of_one = [NotConnected, ConnectionAborted, ConnectionReset];
     assert_eq!(time_for(of_one.into_iter().cycle().take(1000)).await, Duration::ZERO);

@@ -21,6 +21,7 @@ use crate::limits::memory::{
 };
 use crate::limits::peer_key::PeerKey;
 use crate::limits::shared::SharedLimit;
+use crate::metrics::connection_opened;
 use crate::server::router::Router;
 use crate::server::serve::limits::PeerLimit;
 use crate::server::{ServerConnection, ServerSettings};
@@ -136,6 +137,7 @@ impl<'a> Registered<'a> {
         let open = OpenConnection { connection: Arc::clone(&connection), memory };
         let key = connections.lock().insert(open);
         let this = Self { connections, key, connection };
+        connection_opened("server", &this.connection.info());
         this.connection.start();
         this
     }
@@ -181,6 +183,11 @@ impl ServerMemory {
     /// The bytes that count now.
     pub(in crate::server) fn held(&self) -> u64 {
         self.limit.total()
+    }
+
+    /// The bytes that may count.
+    pub(in crate::server) fn max(&self) -> u64 {
+        self.limit.max()
     }
 
     /// The signal that little is free.

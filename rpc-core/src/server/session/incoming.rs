@@ -21,7 +21,7 @@ use crate::limits::quota::Charge;
 use crate::server::call::context::CallScope;
 use crate::server::call::context::Head;
 use crate::server::call::context::TimeLimit;
-use crate::server::call::reply::CallStreams;
+use crate::server::call::record::CallStreams;
 use crate::server::call::reply::{Disposition, Responder};
 use crate::server::session::Route;
 use crate::server::session::{Phase, ServerSession, State};
@@ -377,7 +377,7 @@ impl ServerSession {
         if !header.is_streaming {
             return Ok(None);
         }
-        let first = self.core.settled.limits.first_window();
+        let first = self.core.settled.limits.first_request_window();
         let memory = WindowMemory::open(&self.core.memory, first)?;
         let window = ReceiveWindow::widening(first, self.core.settled.limits.window());
         Ok(Some(Arc::new(RecvStream::requests(window, memory))))

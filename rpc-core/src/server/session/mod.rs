@@ -19,8 +19,9 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
+use super::call::record::{Answer, CallStreams};
 use super::call::record::{CallLines, CallRecord};
-use super::call::reply::{Answer, CallStreams, Disposition, Responder};
+use super::call::reply::{Disposition, Responder};
 use super::router::Router;
 use super::{HandlerFuture, PeerInfo, ServerConnection, ServerSetup};
 use crate::call::refusal;

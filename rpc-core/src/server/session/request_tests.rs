@@ -225,7 +225,7 @@ async fn what_follows_a_request_that_has_no_stream_is_dropped() {
 
 /// Only the answer of such a method is a stream, of which the session keeps the client's window.
 #[tokio::test]
-async fn a_call_without_a_stream_of_requests_has_no_room_for_large_ones() {
+async fn a_call_without_request_stream_takes_no_large_frames() {
     let rig = Rig::with_call_of(0).await;
     let streams = CallStreams {
         recv_stream: None,

@@ -7,8 +7,8 @@ use tonic::Code;
 
 use crate::call::refusal;
 use crate::calls::server::Kept;
+use crate::server::call::record::Answer;
 use crate::server::call::record::{CallRecord, Messages};
-use crate::server::call::reply::Answer;
 use crate::server::call::reply::ReplySink;
 use crate::server::session::{Phase, ServerSession};
 use crate::stream::SessionIo;

@@ -97,7 +97,7 @@ async fn no_call_is_refused_before_the_client_is_sent_away() {
 }
 
 #[tokio::test]
-async fn a_session_is_not_drained_before_the_transport_has_the_last_answer() {
+async fn a_session_drains_after_the_transport_has_the_last_answer() {
     let (session, transport) = serving(Router::default());
     // Nothing is served, so the call is answered in place, with a refusal.
     let request = FrameHeader::bare(FrameKind::Request, 1).to_bytes();
@@ -110,7 +110,7 @@ async fn a_session_is_not_drained_before_the_transport_has_the_last_answer() {
 
 /// A transport may lose a frame between writing and sending it, for example by a panic.
 #[tokio::test]
-async fn an_answer_that_is_dropped_after_it_was_written_leaves_its_session_drained() {
+async fn an_answer_dropped_after_writing_leaves_the_session_drained() {
     let (session, _transport) = serving(Router::default());
     session.go_away();
     assert!(matches!(session.state().calls.start(1), Ok(Start::Run(_))));
@@ -160,7 +160,7 @@ fn long_request(call: u64) -> ([u8; HEADER_LEN], u64) {
 
 /// The refusal of the second would answer the call of the first, which is still on its way.
 #[tokio::test]
-async fn a_request_that_is_announced_again_is_a_violation_though_it_would_be_refused() {
+async fn a_second_announcement_is_a_violation() {
     let session = super::request_tests::session();
     let (prefix, len) = long_request(7);
     let admission = session.handle_announced(&prefix, len).unwrap();
@@ -175,7 +175,7 @@ async fn a_request_that_is_announced_again_is_a_violation_though_it_would_be_ref
 /// It would be taken for the first, whose memory would no longer be counted. It would be answered,
 /// and the first would be started when it arrives.
 #[tokio::test]
-async fn a_request_that_comes_whole_is_not_taken_for_one_that_was_announced() {
+async fn a_whole_request_is_not_an_announced_one() {
     let session = super::request_tests::session();
     let request = |selector| {
         let mut header = FrameHeader::bare(FrameKind::Request, 7);
@@ -216,7 +216,7 @@ async fn a_frame_arrives_as_what_it_was_announced_as() {
 
 /// Messages are shorter than such a request, so that they may overtake it.
 #[tokio::test]
-async fn a_stream_is_there_before_its_request_and_gone_when_that_does_not_come() {
+async fn a_stream_exists_from_its_announcement_on() {
     let session = super::request_tests::session();
     // The last is answered, with which the transport here begins to drain the session.
     let ends = [(false, Withheld::GivenUp), (true, Withheld::GivenUp), (false, Withheld::Expired)];

@@ -40,8 +40,8 @@ pub(super) struct SharedCache {
 #[derive(Default)]
 pub(super) struct Cache {
     pub(super) opened: HashMap<String, Opened>,
-    /// Ports of opened devices by the local address that they were found for.
-    found: HashMap<IpAddr, FoundFor>,
+    /// Ports of opened devices by what they were found for.
+    found: HashMap<Wanted, FoundFor>,
     /// Addresses that were looked for in vain, a short time ago.
     pub(super) missed: Misses,
     /// Grows whenever `found` is emptied, so that what was looked up before is not kept after.
@@ -55,6 +55,15 @@ pub(super) struct Cache {
 pub(super) struct Opened {
     pub(super) device: Device,
     pub(super) workers: Vec<Weak<WorkerShared>>,
+}
+
+/// The key of a search for a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Wanted {
+    /// The connection's local address.
+    pub(super) address: IpAddr,
+    /// The network interface that packets to the peer leave by, if it is known. A host has few.
+    pub(super) interface: Option<u32>,
 }
 
 /// A port without its device, which it must not keep open.
@@ -72,17 +81,17 @@ impl Cache {
     }
 
     /// Returns the cached result for an address: its port, or the reason why there is none.
-    pub(super) fn known(&self, address: IpAddr) -> Option<Result<Port, Arc<DeviceError>>> {
-        if let Some(error) = self.missed.get(address, Instant::now()) {
+    pub(super) fn known(&self, wanted: Wanted) -> Option<Result<Port, Arc<DeviceError>>> {
+        if let Some(error) = self.missed.get(wanted.address, Instant::now()) {
             return Some(Err(error));
         }
-        let found = self.found.get(&address)?;
+        let found = self.found.get(&wanted)?;
         let device = self.opened.get(&found.device)?.device.clone();
         let FoundFor { number, gid_index, gid, attributes, .. } = *found;
         Some(Ok(Port { device, number, gid_index, gid, attributes }))
     }
 
-    pub(super) fn keep(&mut self, address: IpAddr, port: &Port) {
+    pub(super) fn keep(&mut self, wanted: Wanted, port: &Port) {
         let found = FoundFor {
             device: port.device.name().to_owned(),
             number: port.number,
@@ -90,7 +99,7 @@ impl Cache {
             gid: port.gid,
             attributes: port.attributes,
         };
-        self.found.insert(address, found);
+        self.found.insert(wanted, found);
     }
 
     pub(super) fn forget(&mut self) {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::time::Instant;
 
-use super::cache::{OnLost, Opened, SharedCache};
+use super::cache::{OnLost, Opened, SharedCache, Wanted};
 use super::watch::Watch;
 use crate::device::{
     DeviceError, FoundPort, PortName, Search, UsablePorts, find_port_by, usable_ports,
@@ -40,15 +40,22 @@ impl Devices {
         Self { provider, names, choice, gid_index, searching, shared }
     }
 
-    /// Finds the port for a connection's local address. Devices in use are not opened once more,
-    /// and those that are opened only to look are closed again.
+    /// Finds the port for a connection's local address. Where the peer's is known, an address that
+    /// several interfaces have is used by way of the one that leads there. Devices in use are not
+    /// opened once more, and those that are opened only to look are closed again.
     ///
     /// # Errors
     ///
     /// [`DeviceError`] says what was looked for and what was found. It stands for searches of the
     /// next second, unless a device in use says that something changed.
-    pub(crate) fn find(&self, address: IpAddr) -> Result<Port, Arc<DeviceError>> {
-        if let Some(known) = self.shared.cache().known(address) {
+    pub(crate) fn find(
+        &self,
+        address: IpAddr,
+        peer: Option<IpAddr>,
+    ) -> Result<Port, Arc<DeviceError>> {
+        let interface = peer.and_then(|peer| self.provider.interface_to(address, peer));
+        let wanted = Wanted { address, interface };
+        if let Some(known) = self.shared.cache().known(wanted) {
             return known;
         }
         // A search that panicked has left nothing behind.
@@ -56,16 +63,16 @@ impl Devices {
         let generation = {
             let cache = self.shared.cache();
             // Another search may have ended while this one waited for it.
-            if let Some(known) = cache.known(address) {
+            if let Some(known) = cache.known(wanted) {
                 return known;
             }
             cache.generation
         };
-        let found = self.search(address).map_err(Arc::new);
+        let found = self.search(wanted).map_err(Arc::new);
         let mut cache = self.shared.cache();
         if cache.generation == generation {
             match &found {
-                Ok(port) if cache.is_watched(&port.device) => cache.keep(address, port),
+                Ok(port) if cache.is_watched(&port.device) => cache.keep(wanted, port),
                 Ok(_) => {}
                 Err(error) => cache.missed.keep(address, Arc::clone(error), Instant::now()),
             }
@@ -101,9 +108,10 @@ impl Devices {
         self.names.iter().map(|name| name.parse()).collect()
     }
 
-    fn search(&self, address: IpAddr) -> Result<Port, DeviceError> {
-        let names = self.port_names()?;
-        let search = Search { address, names, choice: self.choice, gid_index: self.gid_index };
+    fn search(&self, wanted: Wanted) -> Result<Port, DeviceError> {
+        let Wanted { address, interface } = wanted;
+        let (names, choice, gid_index) = (self.port_names()?, self.choice, self.gid_index);
+        let search = Search { address, names, choice, gid_index, interface };
         let look = |found: &[FoundPort]| self.shared.tell_ports(None, found);
         find_port_by(&*self.provider, &search, |name| self.open(name), look)
     }

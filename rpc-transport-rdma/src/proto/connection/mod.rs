@@ -59,6 +59,10 @@ pub(crate) use event::{
 /// The length of a control slot: a header, and a frame that is a header alone.
 pub(crate) const CONTROL_SLOT_LEN: usize = MESSAGE_HEADER_LEN + HEADER_LEN;
 
+/// Control slots of a connection: the window of a default connection's releases and cancels, half
+/// of it in flight and half being filled, in one page of memory.
+pub(crate) const CONTROL_SLOTS: u32 = 32;
+
 // A probe with its proof fits the same slots.
 const _: () = assert!(PROOF_LEN == HEADER_LEN);
 

@@ -1,4 +1,4 @@
-//! What will happen on a simulated network, in order of time.
+//! The future events of a simulated network, in order of time.
 
 use std::collections::BTreeMap;
 
@@ -16,9 +16,9 @@ pub(crate) enum Event {
     Timeout { queue_pair: u32 },
     /// A queue pair has waited for a receiver that was not ready.
     Resume { queue_pair: u32, attempt: u32 },
-    /// What is left in the send queue of a queue pair in the error state is thrown out.
+    /// Flushes the send queue of a queue pair in the error state.
     Flush { queue_pair: u32 },
-    /// What a queue pair in the error state was receiving is thrown out, and that was the last.
+    /// Flushes the receive in progress of a queue pair in the error state, which was its last.
     LastReceive { queue_pair: u32 },
     /// The event of a completion queue that was armed comes through.
     Notify { completion_queue: u32 },
@@ -34,7 +34,7 @@ pub(crate) struct Packet {
     pub(crate) attempt: u32,
 }
 
-/// What a peer answers.
+/// An answer of a peer.
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// It is done; for a READ, with the bytes.
@@ -58,7 +58,7 @@ impl Agenda {
         self.scheduled += 1;
     }
 
-    /// When the next event is due.
+    /// Returns the time of the next event.
     pub(crate) fn next_time(&self) -> Option<Nanos> {
         self.events.keys().next().map(|(at, _)| *at)
     }

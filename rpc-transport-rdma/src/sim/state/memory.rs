@@ -26,10 +26,12 @@ pub(crate) struct WindowState {
     pub(crate) context: u32,
     /// The last key; it opens something only while the window is bound.
     pub(crate) key: u32,
+    /// The key of its first bind.
+    pub(crate) first_key: Option<u32>,
     pub(crate) bound: Option<Bound>,
 }
 
-/// What a window opens.
+/// The memory that a window opens.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bound {
     pub(crate) queue_pair: u32,
@@ -44,7 +46,7 @@ impl WindowState {
     }
 }
 
-/// What a device does with the bytes of a request.
+/// A device's use of a request's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Usage {
     Reads,
@@ -87,7 +89,7 @@ impl SpanLedger {
         self.read.remove(&id);
     }
 
-    /// Whether a request in flight names any of these bytes.
+    /// Returns true if a request in flight names any of these bytes.
     pub(crate) fn is_used(&self, address: u64, len: u64) -> bool {
         overlaps(&self.written, address, len, self.longest)
             || overlaps(&self.read, address, len, self.longest)

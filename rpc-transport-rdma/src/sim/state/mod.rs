@@ -1,6 +1,6 @@
-//! What is on a simulated network: its tables, its clock and what will happen.
+//! The state of a simulated network: its tables, its clock and its agenda.
 //!
-//! What the objects do to each other is in `steps`.
+//! `steps` has the effects of objects on each other.
 
 mod agenda;
 mod memory;

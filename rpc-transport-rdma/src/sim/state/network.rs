@@ -14,15 +14,19 @@ use super::numbers::nanos;
 use super::queue_pair::QueuePairState;
 use crate::AsyncEventKind;
 use crate::sim::counters::{SimCensus, SimCounters};
-use crate::sim::device_config::SimDeviceConfig;
+use crate::sim::device_config::{SimDeviceConfig, SimQueueMemory};
 use crate::sim::faults::SimFaults;
 use crate::sim::hold::Gate;
+use crate::sim::port::SimQuery;
+use crate::sim::reach::Paths;
 use crate::sim::state::memory::{RegionState, SpanLedger, WindowState};
 use crate::sim::state::queues::{CompletionQueueState, ReceiveQueueState};
 use crate::sim::violation::SimViolation;
-use crate::sys::provider::{AsyncEvent, PartialPost, RawCompletion, RawSend};
+use crate::sys::provider::{
+    AsyncEvent, LockedMemory, PartialPost, RawCompletion, RawSend, VerbsError,
+};
 
-/// What a switched network within a rack takes one way.
+/// One-way latency of a switched network within a rack.
 const LATENCY: RangeInclusive<Duration> = Duration::from_micros(2)..=Duration::from_micros(20);
 
 #[derive(Debug)]
@@ -31,6 +35,7 @@ pub(crate) struct NetworkState {
     pub(crate) agenda: Agenda,
     pub(crate) faults: SimFaults,
     pub(crate) latency: RangeInclusive<Duration>,
+    pub(crate) paths: Paths,
     pub(crate) counters: SimCounters,
     pub(crate) devices: Vec<DeviceState>,
     pub(crate) contexts: BTreeMap<u32, ContextState>,
@@ -57,12 +62,14 @@ pub(crate) struct Script {
     pub(crate) receive_calls: usize,
     /// The next post of sends ends like this.
     pub(crate) refused_sends: Option<PartialPost>,
-    /// So many posts of receives end like this.
+    /// Number of posts of receives that end like this.
     pub(crate) refused_receives: Option<(usize, PartialPost)>,
     /// Completions that come just before their queue is armed the next time.
     pub(crate) when_armed: Vec<RawCompletion>,
     /// Completions make no event.
     pub(crate) is_silent: bool,
+    /// Completions of no queue pair fill the room that a poll has left.
+    pub(crate) flood: Option<RawCompletion>,
     pub(crate) openings: usize,
     pub(crate) registrations: u32,
     /// Queue pairs made so far: the number of the last.
@@ -80,11 +87,13 @@ pub(crate) struct DeviceState {
     pub(crate) config: SimDeviceConfig,
     pub(crate) is_link_up: bool,
     pub(crate) is_lost: bool,
-    /// How many destructions of queue pairs will fail.
+    /// Error numbers of the queries that fail.
+    pub(crate) failing_queries: BTreeMap<SimQuery, i32>,
+    /// Number of destructions of queue pairs that will fail.
     pub(crate) failing_destructions: u32,
-    /// How much later than the network needs its answers to READs leave.
+    /// Delay of the answers to READs, beyond the network's latency.
     pub(crate) read_delay: Nanos,
-    /// What registrations pass.
+    /// Gate of registrations.
     pub(crate) gate: Arc<Gate>,
     /// Requests wait until a test of this crate completes them.
     pub(crate) is_scripted: bool,
@@ -114,6 +123,7 @@ impl NetworkState {
             agenda: Agenda::default(),
             faults: SimFaults::default(),
             latency: LATENCY,
+            paths: Paths::default(),
             counters: SimCounters::default(),
             devices: Vec::new(),
             contexts: BTreeMap::new(),
@@ -162,7 +172,7 @@ impl NetworkState {
         id << 8 | u32::from(self.rng.u8(..))
     }
 
-    /// Whether a fault of this likelihood comes now.
+    /// Returns true if a fault of this probability happens now.
     pub(crate) fn roll(&mut self, likelihood: f64) -> bool {
         likelihood > 0.0 && self.rng.f64() < likelihood
     }
@@ -172,24 +182,24 @@ impl NetworkState {
         if end == 0 { 0 } else { self.rng.usize(..end) }
     }
 
-    /// When something that is sent now arrives.
+    /// Returns the arrival time of a message that is sent now.
     pub(crate) fn after_latency(&mut self) -> Nanos {
         let (from, to) = (nanos(*self.latency.start()), nanos(*self.latency.end()));
         self.now + self.rng.u64(from..=to.max(from))
     }
 
-    /// When something that is held back now comes through.
+    /// Returns the arrival time of a message that is held back now.
     pub(crate) fn after_delay(&mut self, max: Duration) -> Nanos {
         self.now + self.rng.u64(0..=nanos(max))
     }
 
-    /// Whether the device's link carries packets.
+    /// Returns true if the device's link carries packets.
     pub(crate) fn carries(&self, device: usize) -> bool {
         let device = &self.devices[device];
         device.is_link_up && !device.is_lost
     }
 
-    /// Whether a packet gets lost.
+    /// Returns true if a packet gets lost.
     pub(crate) fn loses_packet(&mut self) -> bool {
         let is_lost = self.roll(self.faults.packet_loss);
         self.counters.lost += u64::from(is_lost);
@@ -227,10 +237,17 @@ impl NetworkState {
         }
     }
 
-    /// Tells all openings of a device what happened to its port or all of it.
+    /// Tells all openings of a device what happened to it.
     pub(crate) fn raise_for_all(&mut self, device: usize, kind: AsyncEventKind) {
-        let port = (kind != AsyncEventKind::DeviceFatal).then_some(1);
-        self.raise_in_all(device, AsyncEvent { kind, port, queue_pair_number: None });
+        self.raise_in_all(device, AsyncEvent { kind, port: None, queue_pair_number: None });
+    }
+
+    /// Tells all openings of a device what happened to each of its ports.
+    pub(crate) fn raise_for_ports(&mut self, device: usize, kind: AsyncEventKind) {
+        for port in 1..=self.devices[device].config.attributes.port_count {
+            let port = Some(port);
+            self.raise_in_all(device, AsyncEvent { kind, port, queue_pair_number: None });
+        }
     }
 
     /// Puts an event into the queue of each opening of a device.
@@ -274,11 +291,50 @@ impl NetworkState {
         std::mem::take(&mut self.wakes)
     }
 
+    /// Bytes that are locked for a device.
+    pub(crate) fn locked_bytes(&self, device: usize) -> u64 {
+        let regions = self.regions.values().filter(|region| region.device == device);
+        let regions: u64 = regions.map(|region| region.memory.len()).sum();
+        let queues = self.completion_queues.values().filter(|queue| queue.device == device);
+        let completions: u64 = queues.map(|queue| queue.locked).sum();
+        let queues = self.receive_queues.values().filter(|queue| queue.device == device);
+        let receives: u64 = queues.map(|queue| queue.locked).sum();
+        let queue_pairs = self.queue_pairs.values().filter(|state| state.device == device);
+        regions + completions + receives + queue_pairs.map(|state| state.locked).sum::<u64>()
+    }
+
+    /// The limit on what is locked for a device, and what is locked.
+    pub(crate) fn locked_memory(&self, device: usize) -> LockedMemory {
+        LockedMemory { locked: self.locked_bytes(device), limit: self.faults.memory_lock_bytes }
+    }
+
+    /// Returns the bytes that a queue of `len` bytes locks.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::MemoryLock`] when that is beyond the limit.
+    pub(crate) fn lock_queue(
+        &self,
+        device: usize,
+        operation: &'static str,
+        len: u64,
+    ) -> Result<u64, VerbsError> {
+        if self.devices[device].config.queue_memory == SimQueueMemory::Kernel {
+            return Ok(0);
+        }
+        let memory = self.locked_memory(device);
+        match memory.limit.is_some_and(|limit| memory.locked + len > limit) {
+            true => Err(VerbsError::out_of_memory(operation, len, memory, None)),
+            false => Ok(len),
+        }
+    }
+
     pub(crate) fn census(&self) -> SimCensus {
         SimCensus {
             contexts: self.contexts.len(),
             regions: self.regions.len(),
             registered_bytes: self.regions.values().map(|region| region.memory.len()).sum(),
+            locked_bytes: (0..self.devices.len()).map(|device| self.locked_bytes(device)).sum(),
             windows: self.windows.len(),
             bound_windows: self.windows.values().filter(|window| window.bound.is_some()).count(),
             completion_queues: self.completion_queues.len(),

@@ -37,7 +37,7 @@ const RNR_TIMERS: [u32; 32] = [
     2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
 ];
 
-/// How long a receiver-not-ready timer makes a sender wait.
+/// Returns the wait that a receiver-not-ready timer causes for a sender.
 pub(crate) fn rnr_timer(value: u8) -> Nanos {
     let hundredths = RNR_TIMERS[usize::from(value) % RNR_TIMERS.len()];
     u64::from(hundredths) * 10_000

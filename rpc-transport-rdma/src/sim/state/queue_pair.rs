@@ -25,14 +25,16 @@ pub(crate) struct QueuePairState {
     pub(crate) receive_queue: u32,
     pub(crate) depth: u32,
     pub(crate) inline_max: u32,
+    /// Bytes of locked memory.
+    pub(crate) locked: u64,
     pub(crate) phase: Phase,
     /// Requests that have not completed, in order.
     pub(crate) requests: VecDeque<Request>,
-    /// How many of them, from the front, have been issued.
+    /// Number of them, from the front, that have been issued.
     pub(crate) issued: usize,
     /// Requests that have succeeded since the last completion, without one of their own.
     pub(crate) silent: usize,
-    /// What those, or the next, write when their completion is polled.
+    /// Bytes that are written when the completion of those, or of the next, is polled.
     pub(crate) writes: Vec<LateWrite>,
     /// Memory of everything posted.
     pub(crate) spans: VecDeque<Option<SpanId>>,
@@ -61,12 +63,12 @@ pub(crate) enum Phase {
     Error,
 }
 
-/// Where a queue pair is in its exchange with the peer.
+/// The state of a queue pair's exchange with the peer.
 #[derive(Debug, Default)]
 pub(crate) struct Wire {
     pub(crate) next_sequence: u32,
     pub(crate) attempt: u32,
-    /// Whether it waits for a receiver that was not ready.
+    /// True while it waits for a receiver that was not ready.
     pub(crate) is_paused: bool,
     pub(crate) has_timer: bool,
     pub(crate) last_progress: Nanos,
@@ -85,7 +87,7 @@ pub(crate) struct Request {
     pub(crate) segment: Option<RawSegment>,
     pub(crate) is_signaled: bool,
     pub(crate) is_inline: bool,
-    /// What a message was when it was posted.
+    /// Bytes of a message at the time of its post.
     pub(crate) posted: Option<Box<[u8]>>,
     /// Its number on the wire, once it has been issued.
     pub(crate) sequence: Option<u32>,

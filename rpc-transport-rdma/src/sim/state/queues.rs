@@ -11,6 +11,8 @@ pub(crate) struct CompletionQueueState {
     pub(crate) context: u32,
     pub(crate) device: usize,
     pub(crate) capacity: u32,
+    /// Bytes of locked memory.
+    pub(crate) locked: u64,
     pub(crate) completions: VecDeque<Entry>,
     pub(crate) is_armed: bool,
     /// An event is on its way, and comes after so many completions more at the latest; what is
@@ -25,11 +27,11 @@ pub(crate) struct CompletionQueueState {
 pub(crate) struct Entry {
     pub(crate) raw: RawCompletion,
     pub(crate) origin: Origin,
-    /// What is written when it is polled, and not before.
+    /// Bytes that are written when it is polled, and not before.
     pub(crate) writes: Vec<LateWrite>,
 }
 
-/// Whose work has completed.
+/// The queue whose work has completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// `ended` requests of a send queue.
@@ -46,11 +48,12 @@ pub(crate) struct LateWrite {
 }
 
 impl CompletionQueueState {
-    pub(crate) fn new(context: u32, device: usize, capacity: u32) -> Self {
+    pub(crate) fn new(context: u32, device: usize, capacity: u32, locked: u64) -> Self {
         Self {
             context,
             device,
             capacity,
+            locked,
             completions: VecDeque::new(),
             is_armed: false,
             held_for: None,
@@ -61,7 +64,7 @@ impl CompletionQueueState {
 }
 
 impl Origin {
-    /// Whether two completions must keep their order.
+    /// Returns true if two completions must keep their order.
     pub(crate) fn is_ordered_with(self, other: Self) -> bool {
         match (self, other) {
             (Self::Send { queue_pair: a, .. }, Self::Send { queue_pair: b, .. })
@@ -75,6 +78,9 @@ impl Origin {
 #[derive(Debug)]
 pub(crate) struct ReceiveQueueState {
     pub(crate) context: u32,
+    pub(crate) device: usize,
+    /// Bytes of locked memory.
+    pub(crate) locked: u64,
     pub(crate) depth: u32,
     pub(crate) limit: u32,
     pub(crate) posted: VecDeque<Posted>,
@@ -90,7 +96,8 @@ pub(crate) struct Posted {
 }
 
 impl ReceiveQueueState {
-    pub(crate) fn new(context: u32, depth: u32) -> Self {
-        Self { context, depth, limit: 0, posted: VecDeque::new(), spans: BTreeSet::new() }
+    pub(crate) fn new(context: u32, device: usize, depth: u32, locked: u64) -> Self {
+        let (posted, spans) = (VecDeque::new(), BTreeSet::new());
+        Self { context, device, locked, depth, limit: 0, posted, spans }
     }
 }

@@ -1,4 +1,4 @@
-//! What completes, and the events that are armed.
+//! Completions, and the events that are armed.
 
 use std::collections::VecDeque;
 
@@ -151,6 +151,11 @@ impl NetworkState {
             out[count] = entry.raw;
             count += 1;
         }
+        let device = self.completion_queues.get(&id).map_or(0, |queue| queue.device);
+        if let Some(flood) = self.devices.get(device).and_then(|device| device.script.flood) {
+            out[count..].fill(flood);
+            count = out.len();
+        }
         Ok(count)
     }
 
@@ -174,7 +179,7 @@ impl NetworkState {
         }
     }
 
-    /// What is still to be written on behalf of a queue that is gone is not written any more.
+    /// Drops the pending writes of a queue that is gone.
     pub(crate) fn forget_writes(&mut self, is_gone: impl Fn(Origin) -> bool) {
         for queue in self.completion_queues.values_mut() {
             for entry in &mut queue.completions {

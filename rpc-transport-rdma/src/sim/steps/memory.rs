@@ -60,6 +60,7 @@ impl NetworkState {
                 && region.memory.contains(bind.address, bind.len)
         });
         let is_region_fine = region.is_some() && bind.len > 0;
+        let keeps_first_key = self.faults.rebind_stale_key;
         let id = number(bind.window);
         let window = self.windows.get_mut(&id).filter(|window| {
             Some(window.context) == context
@@ -71,7 +72,8 @@ impl NetworkState {
             return Err(status::WINDOW_BIND);
         };
         let (address, len) = (bind.address, bind.len);
-        window.key = bind.key.0;
+        let first_key = *window.first_key.get_or_insert(bind.key.0);
+        window.key = if keeps_first_key { first_key } else { bind.key.0 };
         window.bound = Some(Bound { queue_pair, region: number(bind.region), address, len });
         self.counters.binds += 1;
         Ok(())
@@ -87,7 +89,8 @@ impl NetworkState {
         is_valid
     }
 
-    /// What the peer of a queue pair may read, or `None` when its key does not open that to it.
+    /// Returns the bytes that the peer of a queue pair may read, or `None` if its key does not open
+    /// them.
     pub(crate) fn read_for_peer(
         &self,
         queue_pair: u32,

@@ -1,4 +1,4 @@
-//! What happens on a simulated network, one step of one object at a time.
+//! The steps of a simulated network, one of one object at a time.
 
 mod completions;
 mod memory;

@@ -1,4 +1,4 @@
-//! What is posted to be received into.
+//! Posts of receives.
 
 use crate::AsyncEventKind;
 use crate::sim::state::{NetworkState, Origin, Posted, SpanId, Usage};

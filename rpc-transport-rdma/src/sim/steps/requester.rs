@@ -12,7 +12,7 @@ use crate::sim::state::{
 };
 use crate::sys::provider::{RawCompletion, RawOperation};
 
-/// What a device may leave in memory that it is about to write to.
+/// Byte that a device may leave in memory that it is about to write.
 const RUBBISH: u8 = 0xdb;
 
 impl NetworkState {
@@ -36,7 +36,7 @@ impl NetworkState {
             let Some(path) = queue_pair.path().filter(|_| !queue_pair.wire.is_paused) else {
                 return;
             };
-            let reads_max = usize::from(path.agreement.reads_max);
+            let reads_max = usize::from(path.agreement.reads_out);
             let Some(request) = queue_pair.requests.get(queue_pair.issued) else { return };
             match (request.outcome, request.operation) {
                 (Some(Err(_)), _) => return,
@@ -105,7 +105,7 @@ impl NetworkState {
         }
     }
 
-    /// How much later something arrives of which a part is sent again.
+    /// Returns the delay of a message of which a part is retransmitted.
     fn retransmission(&mut self) -> Nanos {
         if !self.roll(self.faults.retransmission) {
             return 0;
@@ -179,7 +179,7 @@ impl NetworkState {
         }
     }
 
-    /// What of a READ's bytes is written at all.
+    /// Returns the part of a READ's bytes that is written at all.
     fn shorten(&mut self, bytes: Box<[u8]>) -> Box<[u8]> {
         if bytes.is_empty() || !self.roll(self.faults.short_read) {
             return bytes;
@@ -189,7 +189,7 @@ impl NetworkState {
         bytes[..len].into()
     }
 
-    /// Whether a transfer of these bytes ends in the middle.
+    /// Returns true if a transfer of these bytes ends in the middle.
     pub(crate) fn cuts(&mut self, bytes: &[u8]) -> bool {
         let is_cut = bytes.len() > 1 && self.roll(self.faults.cut_transfer);
         self.counters.cut_transfers += u64::from(is_cut);

@@ -1,15 +1,23 @@
 //! The receiving half of a simulated queue pair: what a request does when it arrives.
 
 use crate::AsyncEventKind;
+use crate::sim::SimGid;
 use crate::sim::state::{
-    Answer, Entry, Event, HeldReceive, LateWrite, NetworkState, Origin, Packet, Posted, opcode,
-    rnr_timer, status,
+    Answer, Entry, Event, HeldReceive, LateWrite, NetworkState, Origin, Packet, Posted,
+    QueuePairState, opcode, rnr_timer, status,
 };
 use crate::sim::violation::SimViolation;
-use crate::sys::provider::{Gid, RawCompletion, RawOperation, RawSegment, RemoteKey, RemoteMemory};
+use crate::sys::provider::{RawCompletion, RawOperation, RawSegment, RemoteKey, RemoteMemory};
 
-/// What a device may leave in memory that it is about to write to.
+/// Byte that a device may leave in memory that it is about to write.
 const RUBBISH: u8 = 0xdb;
+
+/// A direction of a path, as its requester sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Out,
+    In,
+}
 
 impl NetworkState {
     /// A request reaches the peer, if that is there.
@@ -34,16 +42,18 @@ impl NetworkState {
     fn peer_of(&self, id: u32) -> Option<u32> {
         let here = self.queue_pairs.get(&id)?;
         let path = here.path()?;
-        let ours = self.gid_of(here.device, path.gid_index)?;
-        let is_there = |device: usize, gid| {
-            self.carries(device) && self.devices[device].config.gids.contains(&gid)
-        };
+        let ours = self.gid_of(here)?;
         let found = self.queue_pairs.iter().find(|(_, there)| {
             there.number == path.remote.queue_pair_number
-                && is_there(there.device, path.remote.gid)
+                && self.carries(there.device)
+                && self.gid_of(there).is_some_and(|theirs| {
+                    theirs.gid == path.remote.gid
+                        && self.paths.carry(ours.gid, ours.interface, theirs.gid)
+                        && self.paths.carry(theirs.gid, theirs.interface, ours.gid)
+                })
                 && there.path().is_some_and(|back| {
                     back.remote.queue_pair_number == here.number
-                        && back.remote.gid == ours
+                        && back.remote.gid == ours.gid
                         && back.remote.packet_sequence_number == path.packet_sequence_number
                         && path.remote.packet_sequence_number == back.packet_sequence_number
                 })
@@ -51,8 +61,23 @@ impl NetworkState {
         found.map(|(id, _)| *id)
     }
 
-    fn gid_of(&self, device: usize, index: u8) -> Option<Gid> {
-        self.devices[device].config.gids.get(usize::from(index)).copied()
+    /// The entry of its port's table that a queue pair sends by.
+    fn gid_of(&self, queue_pair: &QueuePairState) -> Option<SimGid> {
+        let path = queue_pair.path()?;
+        self.devices[queue_pair.device].config.gid_at(path.port, path.gid_index).copied()
+    }
+
+    /// Returns true if a path carries so many bytes from a queue pair, in its packets, or to it.
+    fn fits(&self, id: u32, len: u64, direction: Direction) -> bool {
+        let Some(queue_pair) = self.queue_pairs.get(&id) else { return false };
+        let (Some(path), Some(ours)) = (queue_pair.path(), self.gid_of(queue_pair)) else {
+            return false;
+        };
+        let (ours, theirs, mtu) = (ours.gid, path.remote.gid, path.agreement.mtu);
+        match direction {
+            Direction::Out => self.paths.fits(ours, theirs, mtu, len),
+            Direction::In => self.paths.fits(theirs, ours, mtu, len),
+        }
     }
 
     /// Executes a request unless it was executed before; `None` when it comes too early.
@@ -62,6 +87,13 @@ impl NetworkState {
         let mut requests = requests.filter(|it| it.sequence == Some(packet.sequence));
         let request = requests.next()?;
         let (operation, len) = (request.operation, request.segment.map_or(0, |it| it.len));
+        let direction = match operation {
+            RawOperation::Read(_) => Direction::In,
+            _ => Direction::Out,
+        };
+        if !self.fits(packet.queue_pair, len.into(), direction) {
+            return None;
+        }
         let expected = self.queue_pairs.get(&peer)?.expected;
         let ahead = packet.sequence.wrapping_sub(expected);
         let is_repeated = ahead > u32::MAX / 2;
@@ -85,7 +117,10 @@ impl NetworkState {
     }
 
     fn execute_read(&mut self, peer: u32, memory: RemoteMemory, len: u32) -> Answer {
-        if let Some(bytes) = self.read_for_peer(peer, memory, len.into()) {
+        let path = self.queue_pairs.get(&peer).and_then(QueuePairState::path);
+        let serves = path.is_some_and(|path| path.serves_reads);
+        let bytes = self.read_for_peer(peer, memory, len.into()).filter(|_| serves);
+        if let Some(bytes) = bytes {
             self.counters.reads += 1;
             return Answer::Done(Some(bytes));
         }

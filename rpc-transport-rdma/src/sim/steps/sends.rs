@@ -1,4 +1,4 @@
-//! What is posted to a simulated queue pair, and how that ends.
+//! Posts to a simulated queue pair, and their ends.
 
 use crate::AsyncEventKind;
 use crate::sim::state::{Event, NetworkState, Origin, Phase, Request, SpanId, Usage, status};
@@ -51,7 +51,7 @@ impl NetworkState {
         result
     }
 
-    /// Where a post ends early by chance, and why.
+    /// Returns the position at which a post ends early by chance, and the error.
     fn refused_part(&mut self, id: u32, count: usize) -> Option<(usize, i32)> {
         let queue_pair = self.queue_pairs.get(&id).filter(|state| !state.is_error())?;
         // A device never reports an empty queue as full.
@@ -101,7 +101,7 @@ impl NetworkState {
         Ok(())
     }
 
-    /// Whether a request may use the memory that it names.
+    /// Checks that a request may use the memory that it names.
     fn check(&mut self, context: u32, send: &RawSend, segment: RawSegment) -> Result<(), u32> {
         let (address, len) = (segment.address, segment.len);
         let Some(access) = self.region_of(context, segment).map(|region| region.access) else {

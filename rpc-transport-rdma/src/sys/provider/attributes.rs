@@ -28,6 +28,8 @@ pub struct DeviceAttributes {
     pub reads_in_max: u8,
     /// Most READs that one queue pair may have outstanding at its peer.
     pub reads_out_max: u8,
+    /// Most READs that peers may have outstanding at all queue pairs of the device together.
+    pub responder_reads_max: u32,
 }
 
 /// The state of a port.
@@ -78,4 +80,13 @@ pub struct GidEntry {
     pub gid: Gid,
     /// Kind of the entry.
     pub kind: GidKind,
+    /// Index of the network interface that the entry belongs to, if the system says so.
+    pub interface: Option<u32>,
+}
+
+impl GidEntry {
+    /// Returns true if the entry is known to be of a network interface that is known.
+    pub(crate) fn belongs_to(&self, interface: Option<u32>) -> bool {
+        interface.is_some() && self.interface == interface
+    }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::sys::provider::{
-    AsyncEvent, DeviceAttributes, Gid, GidEntry, LinkLayer, PortAttributes, Provider, RawDevice,
-    ReceiveDrain, VerbsError,
+    AsyncEvent, DeviceAttributes, Gid, GidEntry, LinkLayer, LockedMemory, PortAttributes, Provider,
+    RawDevice, ReceiveDrain, VerbsError,
 };
 
 /// An open device. Clones share it; it closes when everything made from it is gone.
@@ -59,6 +59,12 @@ impl Device {
     #[must_use]
     pub fn receive_drain(&self) -> ReceiveDrain {
         self.raw.quirks().receive_drain
+    }
+
+    /// Memory that the process has locked, and may lock, if queues of the device count toward the
+    /// limit.
+    pub(crate) fn lockable_queue_memory(&self) -> Option<LockedMemory> {
+        self.raw.lockable_queue_memory()
     }
 
     /// Asks for the attributes of a port; ports count from 1.

@@ -16,10 +16,12 @@
 //!
 //! The other way is deliberately not taken: `RDMAV_ALLOW_DISASSOC_DESTROY` would have libibverbs
 //! free its own structures too, and forbids taking events while anything is destroyed, which other
-//! tasks do. Here these structures stay allocated, a few KiB for each object, so that an event
-//! which names one names memory that is there.
+//! tasks do. Here these structures stay allocated, so that an event which names one names memory
+//! that is there. On mlx5 their queues stay with them, 12 MiB for a full lane of the default size.
 
 use std::io;
+
+use super::locked_memory::LockedMemory;
 
 /// Why a verbs object could not be made, changed or asked.
 #[derive(Debug, thiserror::Error)]
@@ -34,18 +36,22 @@ pub enum VerbsError {
         #[source]
         source: io::Error,
     },
-    /// Memory could not be pinned.
+    /// Memory could not be locked for the device, or the device is out of something.
     #[error(
-        "cannot register {len} bytes: out of lockable memory; RLIMIT_MEMLOCK is {}; raise it with \
-         `ulimit -l unlimited`, LimitMEMLOCK=infinity in a systemd unit or a memlock line in \
-         /etc/security/limits.conf, or configure smaller pools",
-        describe_limit(*limit_bytes)
+        "cannot {operation}, which takes {need} bytes: {}",
+        describe_shortage(*need, *locked, *limit_bytes, *device_max)
     )]
     MemoryLock {
-        /// Length of the registration that failed.
-        len: usize,
+        /// The attempted operation, as a verb phrase.
+        operation: &'static str,
+        /// Bytes that it would have locked; for queues of hardware other than mlx5 an estimate.
+        need: u64,
+        /// Bytes that the process had locked at that moment.
+        locked: u64,
         /// The limit at that moment; `None` when there is none.
         limit_bytes: Option<u64>,
+        /// The number of such objects that the device has for all processes, if it is known.
+        device_max: Option<u32>,
     },
     /// There is no device of this name.
     #[error("no RDMA device named {name:?}; found: {found:?}")]
@@ -103,21 +109,73 @@ impl VerbsError {
         Self::System { operation, source }
     }
 
-    /// A failed registration: `ENOMEM` is the limit on locked memory, everything else is as it is.
+    /// Memory that cannot be locked: `need` bytes in addition to what is. `device_max` is the
+    /// number of such objects that the device has.
     #[must_use]
-    pub fn registration(source: io::Error, len: usize, limit_bytes: Option<u64>) -> Self {
+    pub fn out_of_memory(
+        operation: &'static str,
+        need: u64,
+        memory: LockedMemory,
+        device_max: Option<u32>,
+    ) -> Self {
+        let LockedMemory { locked, limit: limit_bytes } = memory;
+        Self::MemoryLock { operation, need, locked, limit_bytes, device_max }
+    }
+
+    /// A failed operation that locks `need` bytes: `ENOMEM` is told with all that may be short,
+    /// and everything else as it is.
+    #[cfg(feature = "ibverbs")]
+    pub(crate) fn locking(
+        operation: &'static str,
+        source: io::Error,
+        need: u64,
+        device_max: Option<u32>,
+    ) -> Self {
         match source.raw_os_error() {
-            Some(libc::ENOMEM) => Self::MemoryLock { len, limit_bytes },
-            _ => Self::system("register memory", source),
+            Some(libc::ENOMEM) => {
+                Self::out_of_memory(operation, need, LockedMemory::of_process(), device_max)
+            }
+            _ => Self::system(operation, source),
         }
+    }
+
+    /// Returns true if the limit on locked memory is what stands in the way.
+    #[must_use]
+    pub fn is_over_lock_limit(&self) -> bool {
+        let Self::MemoryLock { need, locked, limit_bytes, .. } = self else { return false };
+        limit_bytes.is_some_and(|limit| locked.saturating_add(*need) > limit)
     }
 }
 
-fn describe_limit(limit_bytes: Option<u64>) -> String {
-    match limit_bytes {
-        Some(bytes) => format!("{bytes} bytes (`ulimit -l` shows {})", bytes / 1024),
-        None => "unlimited, so the device or the machine is out of memory".to_owned(),
+/// Ways to raise the limit on locked memory.
+pub(crate) const RAISE_LOCK_LIMIT: &str = "raise it with `ulimit -l unlimited`, \
+     LimitMEMLOCK=infinity in a systemd unit or a memlock line in /etc/security/limits.conf";
+
+fn describe_shortage(
+    need: u64,
+    locked: u64,
+    limit_bytes: Option<u64>,
+    device_max: Option<u32>,
+) -> String {
+    let device = device_max.map(|max| format!(", which has {max} of them for all processes"));
+    let device = device.unwrap_or_default();
+    let Some(limit) = limit_bytes else {
+        return format!(
+            "out of memory; RLIMIT_MEMLOCK is unlimited, so the machine is out of it or the \
+             device{device}"
+        );
+    };
+    let shown = limit / 1024;
+    if locked.saturating_add(need) > limit {
+        return format!(
+            "out of lockable memory; RLIMIT_MEMLOCK is {limit} bytes (`ulimit -l` shows {shown}), \
+             of which {locked} are locked; {RAISE_LOCK_LIMIT}, or configure smaller pools"
+        );
     }
+    format!(
+        "out of memory; RLIMIT_MEMLOCK leaves room ({limit} bytes, of which {locked} are locked), \
+         so the machine is out of it or the device{device}"
+    )
 }
 
 /// Returns true if an object is gone although destroying it failed with `error`. `ask` is a
@@ -139,16 +197,39 @@ mod tests {
 
     #[test]
     fn out_of_lockable_memory_names_the_limit_and_how_to_raise_it() {
-        let enomem = io::Error::from_raw_os_error(libc::ENOMEM);
-        let text = VerbsError::registration(enomem, 1 << 20, Some(8 << 20)).to_string();
-        for part in ["1048576", "RLIMIT_MEMLOCK is 8388608", "shows 8192", "ulimit -l unlimited"] {
+        let memory = LockedMemory { locked: 8 << 20, limit: Some(8 << 20) };
+        let error = VerbsError::out_of_memory("register memory", 1 << 20, memory, None);
+        let text = error.to_string();
+        for part in [
+            "cannot register memory, which takes 1048576 bytes",
+            "RLIMIT_MEMLOCK is 8388608",
+            "shows 8192",
+            "of which 8388608 are locked",
+            "ulimit -l unlimited",
+            "LimitMEMLOCK=infinity",
+        ] {
             assert!(text.contains(part), "{part:?} is not in {text:?}");
+        }
+        assert!(error.is_over_lock_limit());
+    }
+
+    #[test]
+    fn a_device_that_is_out_of_something_is_not_taken_for_the_limit() {
+        for limit in [Some(8 << 20), None] {
+            let memory = LockedMemory { locked: 1 << 20, limit };
+            let error =
+                VerbsError::out_of_memory("create a queue pair", 32 << 10, memory, Some(65_536));
+            let text = error.to_string();
+            assert!(text.contains("RLIMIT_MEMLOCK") && text.contains("has 65536"), "{text}");
+            assert!(!text.contains("raise it") && !error.is_over_lock_limit(), "{text}");
         }
     }
 
     #[test]
-    fn other_registration_errors_keep_their_source() {
-        let error = VerbsError::registration(io::Error::from_raw_os_error(libc::EINVAL), 1, None);
+    #[cfg(feature = "ibverbs")]
+    fn other_errors_keep_their_source() {
+        let source = io::Error::from_raw_os_error(libc::EINVAL);
+        let error = VerbsError::locking("register memory", source, 1, None);
         assert!(matches!(error, VerbsError::System { operation: "register memory", .. }));
     }
 

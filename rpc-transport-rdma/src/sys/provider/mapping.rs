@@ -6,9 +6,6 @@
 use std::io;
 use std::ptr::NonNull;
 
-#[cfg(feature = "ibverbs")]
-use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
-
 use crate::sys::provider::pages;
 use crate::sys::provider::pages::PageKind;
 
@@ -93,13 +90,6 @@ pub enum Access {
     Sink,
     /// Our own receives write to it, or it is only sent from; no peer can reach it.
     Eager,
-}
-
-/// The present soft limit in bytes; `None` when there is none or it cannot be asked.
-#[cfg(feature = "ibverbs")]
-pub(crate) fn lock_limit_bytes() -> Option<u64> {
-    let (soft, _hard) = getrlimit(Resource::RLIMIT_MEMLOCK).ok()?;
-    (soft != RLIM_INFINITY).then_some(soft)
 }
 
 #[cfg(test)]

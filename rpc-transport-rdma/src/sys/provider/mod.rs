@@ -21,10 +21,14 @@ mod device;
 mod error;
 #[cfg(feature = "ibverbs")]
 mod ibverbs;
+#[forbid(unsafe_code)]
+mod locked_memory;
 mod mapping;
 mod pages;
 #[forbid(unsafe_code)]
 mod path;
+#[forbid(unsafe_code)]
+pub(crate) mod queue_memory;
 #[forbid(unsafe_code)]
 mod quirks;
 mod raw;
@@ -35,11 +39,13 @@ pub use attributes::{DeviceAttributes, DeviceInfo, GidEntry, GidKind, PortAttrib
 pub use completion::{Completion, CompletionError, RawCompletion, WorkStatus};
 pub(crate) use device::LocalAddress;
 pub use device::{Device, Port};
+pub(crate) use error::RAISE_LOCK_LIMIT;
 pub use error::VerbsError;
 #[cfg(any(feature = "ibverbs", feature = "sim"))]
 pub(crate) use error::is_gone;
 #[cfg(feature = "ibverbs")]
 pub use ibverbs::Ibverbs;
+pub use locked_memory::LockedMemory;
 pub use mapping::{Access, Mapping};
 pub use pages::PageKind;
 pub(crate) use pages::page_len;

@@ -17,8 +17,10 @@ pub(crate) const NUMBER_24_MAX: u32 = 0x00ff_ffff;
 pub struct Agreement {
     /// The path MTU.
     pub mtu: Mtu,
-    /// READs that may be outstanding in each direction.
-    pub reads_max: u8,
+    /// READs that the peer may have outstanding here.
+    pub reads_in: u8,
+    /// READs that may be outstanding at the peer.
+    pub reads_out: u8,
 }
 
 /// Everything that a provider needs to connect a queue pair.
@@ -34,6 +36,8 @@ pub struct PathAttributes {
     pub remote: Endpoint,
     /// The agreed parameters.
     pub agreement: Agreement,
+    /// True if the peer may read memory of this end through the queue pair.
+    pub serves_reads: bool,
     /// Timeouts and retries.
     pub options: ConnectOptions,
 }
@@ -106,10 +110,10 @@ impl Endpoint {
             return invalid("number of READs", 0);
         }
         self.check_addresses(remote)?;
-        Ok(Agreement {
-            mtu: self.mtu.min(remote.mtu),
-            reads_max: self.reads_max.min(remote.reads_max),
-        })
+        // Each end says one number, which holds both ways.
+        let reads_max = self.reads_max.min(remote.reads_max);
+        let mtu = self.mtu.min(remote.mtu);
+        Ok(Agreement { mtu, reads_in: reads_max, reads_out: reads_max })
     }
 
     /// Checks that a path can join the two: by LIDs within one InfiniBand subnet, or by the
@@ -159,7 +163,7 @@ mod tests {
     fn both_ends_agree_on_the_smaller_values() {
         let remote = Endpoint { mtu: Mtu::B1024, reads_max: 4, ..endpoint() };
         let agreement = endpoint().agree(&remote).unwrap();
-        assert_eq!(agreement, Agreement { mtu: Mtu::B1024, reads_max: 4 });
+        assert_eq!(agreement, Agreement { mtu: Mtu::B1024, reads_in: 4, reads_out: 4 });
         assert_eq!(remote.agree(&endpoint()).unwrap(), agreement);
     }
 

@@ -12,6 +12,9 @@ pub struct Quirks {
     pub window_defect: Option<&'static str>,
     /// True if windows are known to do what they should, so that no check at run time is needed.
     pub has_known_windows: bool,
+    /// True if its queues are memory of the process, which counts as locked. Drivers of hardware
+    /// allocate them in user space.
+    pub queues_are_locked: bool,
     /// The receive slots of a queue pair that dies.
     pub receive_drain: ReceiveDrain,
 }
@@ -22,6 +25,7 @@ impl Quirks {
         read_defect: None,
         window_defect: None,
         has_known_windows: false,
+        queues_are_locked: true,
         receive_drain: ReceiveDrain::SPECIFIED,
     };
 }

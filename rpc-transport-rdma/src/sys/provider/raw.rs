@@ -10,14 +10,15 @@
 
 use std::any::Any;
 use std::fmt::Debug;
+use std::net::IpAddr;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::AsyncEventKind;
 use crate::sys::provider::{
-    Access, DeviceAttributes, DeviceInfo, GidEntry, Mapping, PathAttributes, PortAttributes,
-    Quirks, RawCompletion, RemoteKey, RemoteMemory, VerbsError,
+    Access, DeviceAttributes, DeviceInfo, GidEntry, LockedMemory, Mapping, PathAttributes,
+    PortAttributes, Quirks, RawCompletion, RemoteKey, RemoteMemory, VerbsError,
 };
 
 /// A source of RDMA devices.
@@ -39,6 +40,10 @@ pub unsafe trait Provider: Debug + Send + Sync {
     ///
     /// [`VerbsError::NoSuchDevice`], or what the system said.
     fn open(&self, name: &str) -> Result<Arc<dyn RawDevice>, VerbsError>;
+
+    /// Returns the index of the network interface that packets from one address to another leave
+    /// by, or `None` where that is not known.
+    fn interface_to(&self, local: IpAddr, peer: IpAddr) -> Option<u32>;
 }
 
 /// An open device with one protection domain. Everything made from it keeps it open.
@@ -65,6 +70,10 @@ pub unsafe trait RawDevice: Any + Debug + Send + Sync {
     ///
     /// What the system said.
     fn port(&self, number: u8) -> Result<PortAttributes, VerbsError>;
+
+    /// Memory that the process has locked, and may lock, if queues of the device count toward the
+    /// limit.
+    fn lockable_queue_memory(&self) -> Option<LockedMemory>;
 
     /// Reads the valid entries of the GID tables of all ports.
     ///

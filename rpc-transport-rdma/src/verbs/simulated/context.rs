@@ -1,11 +1,12 @@
 //! The provider of simulated devices, and an open one.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::sim::fabric::{Fabric, Waiter};
 use crate::sim::state::{ContextState, DeviceState, NetworkState, failed};
-use crate::sim::{SimDeviceConfig, SimNetwork};
+use crate::sim::{SimDeviceConfig, SimNetwork, SimQueueMemory};
 use crate::sys::provider::{DeviceInfo, Provider, Quirks, RawDevice, VerbsError, is_gone};
 
 /// An opening of a device; objects made from it keep it.
@@ -33,6 +34,7 @@ impl SimContext {
             read_defect: config.read_defect.clone(),
             window_defect: is_played.then_some(window_defect),
             has_known_windows: is_played,
+            queues_are_locked: config.queue_memory != SimQueueMemory::Kernel,
             receive_drain: config.receive_drain,
         };
         Arc::new_cyclic(|this| Self {
@@ -140,6 +142,10 @@ unsafe impl Provider for SimProvider {
             Ok((id, config))
         })?;
         Ok(SimContext::new(Arc::clone(&self.fabric), id, config))
+    }
+
+    fn interface_to(&self, _local: IpAddr, peer: IpAddr) -> Option<u32> {
+        self.fabric.enter(|state| state.paths.routes.get(&peer).copied())
     }
 }
 

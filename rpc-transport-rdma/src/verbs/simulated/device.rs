@@ -4,11 +4,12 @@ use std::any::Any;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::sim::state::failed;
+use crate::sim::state::{NetworkState, failed};
+use crate::sim::{SimGid, SimQuery, SimQueueMemory};
 use crate::sys::provider::{
-    Access, AsyncEvent, DeviceAttributes, GidEntry, GidKind, LinkLayer, Mapping, PortAttributes,
-    PortState, QueuePairRequest, Quirks, RawCompletionQueue, RawDevice, RawMemoryRegion,
-    RawMemoryWindow, RawQueuePair, RawSharedReceiveQueue, VerbsError,
+    Access, AsyncEvent, DeviceAttributes, GidEntry, LinkLayer, LockedMemory, Mapping,
+    PortAttributes, PortState, QueuePairRequest, Quirks, RawCompletionQueue, RawDevice,
+    RawMemoryRegion, RawMemoryWindow, RawQueuePair, RawSharedReceiveQueue, VerbsError,
 };
 use crate::verbs::simulated::context::SimContext;
 use crate::verbs::simulated::memory::{SimRegion, SimWindow};
@@ -17,6 +18,24 @@ use crate::verbs::simulated::queues::{SimCompletionQueue, SimReceiveQueue};
 
 /// The state of a port that is down, `IBV_PORT_DOWN`.
 const PORT_DOWN: u32 = 1;
+
+impl SimContext {
+    /// Asks the network for something, unless such queries fail.
+    fn query<R>(
+        &self,
+        operation: &'static str,
+        query: SimQuery,
+        answer: impl FnOnce(&mut NetworkState, usize) -> R,
+    ) -> Result<R, VerbsError> {
+        self.enter(operation, |state| {
+            let device = self.device(state);
+            match state.devices[device].failing_queries.get(&query) {
+                Some(errno) => Err(failed(operation, *errno)),
+                None => Ok(answer(state, device)),
+            }
+        })
+    }
+}
 
 // SAFETY: V6: a message takes the receive at the front of its queue, whatever its quirks say.
 // V9: memory is written only on behalf of posted receives and READs whose completion has
@@ -35,26 +54,39 @@ unsafe impl RawDevice for SimContext {
     }
 
     fn port(&self, number: u8) -> Result<PortAttributes, VerbsError> {
-        if number != 1 {
-            return Err(failed("query a port", libc::EINVAL));
-        }
-        let is_up = self.enter("query a port", |state| Ok(state.carries(self.device(state))))?;
+        let is_up = self
+            .query("query a port", SimQuery::Port(number), |state, device| state.carries(device))?;
+        let port = usize::from(number).checked_sub(1).and_then(|at| self.config.ports.get(at));
+        let port = port.ok_or_else(|| failed("query a port", libc::EINVAL))?;
         Ok(PortAttributes {
             state: if is_up { PortState::Active } else { PortState::Inactive(PORT_DOWN) },
-            active_mtu: self.config.mtu,
+            active_mtu: port.mtu,
             message_len_max: self.config.message_len_max,
             lid: 0,
             link_layer: LinkLayer::Ethernet,
         })
     }
 
+    fn lockable_queue_memory(&self) -> Option<LockedMemory> {
+        let counts = self.config.queue_memory != SimQueueMemory::Kernel;
+        counts.then(|| self.fabric.enter(|state| state.locked_memory(self.device(state))))
+    }
+
     fn gid_table(&self) -> Result<Vec<GidEntry>, VerbsError> {
-        let entry = |(index, gid)| GidEntry { port: 1, index, gid, kind: GidKind::RoceV2 };
-        let gids = self.fabric.enter(|state| {
-            let device = self.device(state);
-            state.devices[device].config.gids.clone()
-        });
-        Ok((0..).zip(gids).map(entry).collect())
+        let operation = "read the GID table";
+        let ports = self.query(operation, SimQuery::GidTable, |state, device| {
+            state.devices[device].config.ports.clone()
+        })?;
+        let numbered = (1..).zip(&ports);
+        let entries = numbered.flat_map(|(port, of)| of.gids.iter().map(move |gid| (port, gid)));
+        let entry = |(port, gid): (u8, &SimGid)| GidEntry {
+            port,
+            index: gid.index,
+            gid: gid.gid,
+            kind: gid.kind,
+            interface: (gid.interface != 0).then_some(gid.interface),
+        };
+        Ok(entries.map(entry).collect())
     }
 
     fn poll_async_event(&self, context: &mut Context<'_>) -> Poll<Result<AsyncEvent, VerbsError>> {

@@ -30,14 +30,12 @@ impl SimRegion {
         let len = mapping.len();
         let (id, local_key, remote_key, gate) = context.enter("register memory", |state| {
             let device = context.device(state);
-            let of_device = state.regions.values().filter(|region| region.device == device);
-            let registered: u64 = of_device.map(|region| region.memory.len()).sum();
-            let limit = state.faults.memory_lock_bytes;
-            let is_over = limit.is_some_and(|limit| registered + len as u64 > limit);
+            let memory = state.locked_memory(device);
+            let is_over = memory.limit.is_some_and(|limit| memory.locked + len as u64 > limit);
             if is_over || state.roll(state.faults.refused_registration) {
                 state.counters.refused_registrations += 1;
-                let source = std::io::Error::from_raw_os_error(libc::ENOMEM);
-                return Err(VerbsError::registration(source, len, limit));
+                let operation = "register memory";
+                return Err(VerbsError::out_of_memory(operation, len as u64, memory, None));
             }
             if let Some(script) = state.script(device) {
                 script.registrations += 1;
@@ -119,7 +117,8 @@ impl SimWindow {
                 true => id << 8 | 0xfe,
                 false => state.next_key(id),
             };
-            state.windows.insert(id, WindowState { context: context.id, key, bound: None });
+            let window = WindowState { context: context.id, key, first_key: None, bound: None };
+            state.windows.insert(id, window);
             Ok((id, RemoteKey(key)))
         })?;
         Ok(Self { context, id, key })

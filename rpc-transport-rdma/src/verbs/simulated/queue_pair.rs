@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::sim::state::{Phase, QueuePairState, Wire, failed};
+use crate::sys::provider::queue_memory::queue_pair_len;
 use crate::sys::provider::{
     PartialPost, PathAttributes, QueuePairRequest, RawCompletionQueue, RawQueuePair, RawSend,
     RawSharedReceiveQueue, VerbsError,
@@ -37,12 +38,14 @@ impl SimQueuePair {
             if of_device.count() >= limits.queue_pairs_max as usize {
                 return Err(failed(operation, libc::ENOMEM));
             }
-            let is_within = request.port == 1
+            let is_within = (1..=limits.port_count).contains(&request.port)
                 && (request.inline_max <= config.inline_max || is_scripted)
                 && (1..=limits.send_depth_max).contains(&request.send_depth);
             if !is_within {
                 return Err(failed(operation, libc::EINVAL));
             }
+            let len = queue_pair_len(request.send_depth, inline_max);
+            let locked = state.lock_queue(device, operation, len)?;
             let (id, number) = (state.next_id(), state.next_number(device));
             let queue_pair = QueuePairState {
                 number,
@@ -52,6 +55,7 @@ impl SimQueuePair {
                 receive_queue,
                 depth: request.send_depth,
                 inline_max,
+                locked,
                 phase: Phase::Initial,
                 requests: VecDeque::new(),
                 issued: 0,
@@ -92,8 +96,15 @@ unsafe impl RawQueuePair for SimQueuePair {
         let operation = "connect a queue pair";
         self.context.enter(operation, |state| {
             let device = self.context.device(state);
-            let gids = &state.devices[device].config.gids;
-            let has_gid = gids.len() > usize::from(path.gid_index) && path.port == 1;
+            let config = &state.devices[device].config;
+            let has_gid = config.gid_at(path.port, path.gid_index).is_some();
+            let reads_max = u64::from(config.attributes.responder_reads_max);
+            let same_device = state.queue_pairs.values().filter(|it| it.device == device);
+            let paths = same_device.filter_map(QueuePairState::path);
+            let reads: u64 = paths.map(|path| u64::from(path.agreement.reads_in)).sum();
+            if reads + u64::from(path.agreement.reads_in) > reads_max {
+                return Err(failed(operation, libc::ENOMEM));
+            }
             let queue_pair = state.queue_pairs.get_mut(&self.id);
             let queue_pair = queue_pair.filter(|it| matches!(it.phase, Phase::Initial) && has_gid);
             let queue_pair = queue_pair.ok_or_else(|| failed(operation, libc::EINVAL))?;

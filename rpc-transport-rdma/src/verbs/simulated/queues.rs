@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use crate::sim::fabric::Waiter;
 use crate::sim::state::{CompletionQueueState, NetworkState, Origin, ReceiveQueueState, failed};
+use crate::sys::provider::queue_memory::{completion_queue_len, shared_receive_queue_len};
 use crate::sys::provider::{
     PartialPost, RawCompletion, RawCompletionQueue, RawReceive, RawSharedReceiveQueue, VerbsError,
 };
@@ -28,8 +29,9 @@ impl SimCompletionQueue {
             if capacity == 0 || capacity > max {
                 return Err(failed(operation, libc::EINVAL));
             }
+            let locked = state.lock_queue(device, operation, completion_queue_len(capacity))?;
             let id = state.next_id();
-            let queue = CompletionQueueState::new(context.id, device, capacity);
+            let queue = CompletionQueueState::new(context.id, device, capacity, locked);
             state.completion_queues.insert(id, queue);
             Ok(id)
         })?;
@@ -98,8 +100,9 @@ impl SimReceiveQueue {
             if depth > state.devices[device].config.attributes.shared_receives_max {
                 return Err(failed(operation, libc::EINVAL));
             }
+            let locked = state.lock_queue(device, operation, shared_receive_queue_len(depth))?;
             let id = state.next_id();
-            let queue = ReceiveQueueState::new(context.id, depth);
+            let queue = ReceiveQueueState::new(context.id, device, depth, locked);
             state.receive_queues.insert(id, queue);
             Ok(id)
         })?;

@@ -1,5 +1,7 @@
 //! Tests of the simulated device by itself: windows, and what it notices of misuse.
 
+mod paths;
+
 use std::sync::Arc;
 
 use crate::AsyncEventKind;
@@ -17,6 +19,7 @@ const SLOT_LEN: u32 = 256;
 const DEPTH: u32 = 8;
 const FLUSHED: u32 = 5;
 const REMOTE_ACCESS: u32 = 10;
+const AGREEMENT: Agreement = Agreement { mtu: Mtu::B4096, reads_in: 4, reads_out: 4 };
 
 /// One end of a connection, held by its raw objects.
 struct End {
@@ -50,13 +53,19 @@ struct Rig {
 impl End {
     fn new(network: &SimNetwork, host: u8) -> Self {
         let (name, address) = (format!("sim{host}"), [10, 0, 0, host].into());
-        network.add_device(&name, &[address]);
+        Self::with(network, SimDeviceConfig::new(&name, &[address]))
+    }
+
+    /// An end at the first address of a device's first port.
+    fn with(network: &SimNetwork, config: SimDeviceConfig) -> Self {
+        let (name, gid) = (config.name.clone(), config.ports[0].gids[0].gid);
+        network.add_device_with(config);
         let device = Device::open(&network.provider(), &name).unwrap();
         let memory = Arc::new(Region::new(&device, 4096, Access::Eager).unwrap());
         let completions = device.raw().create_completion_queue(64).unwrap();
         let receives = device.raw().create_shared_receive_queue(DEPTH, memory.clone()).unwrap();
         let queue_pair = queue_pair(&device, &completions, &receives);
-        Self { device, completions, receives, memory, queue_pair, gid: Gid::from_ip(address) }
+        Self { device, completions, receives, memory, queue_pair, gid }
     }
 
     fn region(&self, access: Access) -> Registered {
@@ -141,7 +150,8 @@ fn connect(ends: [(&mut dyn RawQueuePair, Gid); 2]) {
             gid_index: 0,
             packet_sequence_number: endpoints[index].packet_sequence_number,
             remote: endpoints[1 - index],
-            agreement: Agreement { mtu: Mtu::B4096, reads_max: 4 },
+            agreement: AGREEMENT,
+            serves_reads: true,
             options: ConnectOptions::default(),
         };
         queue_pair.connect(&path).unwrap();
@@ -153,11 +163,16 @@ impl Rig {
     fn new() -> Self {
         let network = SimNetwork::new(11);
         network.set_latency(std::time::Duration::ZERO..=std::time::Duration::ZERO);
-        let mut ends = [End::new(&network, 1), End::new(&network, 2)];
-        let [first, second] = &mut ends;
+        let ends = [End::new(&network, 1), End::new(&network, 2)];
+        let mut rig = Self { network, ends };
+        rig.connect();
+        rig
+    }
+
+    fn connect(&mut self) {
+        let [first, second] = &mut self.ends;
         let (here, there) = (first.gid, second.gid);
         connect([(&mut *first.queue_pair, here), (&mut *second.queue_pair, there)]);
-        Self { network, ends }
     }
 
     /// The first end reads from the second; gives the status of its completion.

@@ -33,7 +33,7 @@ fn check_names(status: &Status, setting: &str, whose: &str) -> Result<(), Failur
     check(text.contains(setting) && text.contains(whose), "the limit's name in", text)
 }
 
-pub(super) async fn a_request_over_the_servers_limit_is_refused_before_it_is_sent(
+pub(super) async fn a_request_over_the_servers_limit_is_never_sent(
     harness: &Harness,
 ) -> Result<(), Failure> {
     let mut server = harness.serve_under(SMALL).await?;

@@ -74,7 +74,7 @@ list! {
         a_limit_of_one_byte_takes_empty_messages
     }
     unread {
-        a_stream_that_is_not_read_is_produced_as_far_as_its_windows_go
+        an_unread_stream_is_produced_within_its_windows
     }
     interop_calls {
         interop_empty_unary
@@ -134,7 +134,7 @@ list! {
     }
     limits {
         large_messages_beyond_what_is_received_at_a_time_wait
-        a_request_over_the_servers_limit_is_refused_before_it_is_sent
+        a_request_over_the_servers_limit_is_never_sent
         a_response_over_the_clients_limit_is_refused
         the_limits_of_a_stub_hold_for_its_calls_alone
         the_limits_of_a_service_hold_for_every_kind_of_call
@@ -156,7 +156,7 @@ list! {
     shutdown {
         shutdown_finishes_what_is_in_flight
         shutdown_delivers_a_large_answer_whole
-        shutdown_delivers_a_large_answer_to_a_client_that_goes_on_calling
+        shutdown_delivers_a_large_answer_despite_new_calls
     }
     handover {
         shutting_down_under_load_loses_no_call

@@ -69,7 +69,7 @@ pub(super) async fn shutdown_delivers_a_large_answer_whole(
 }
 
 /// Requests that the server reads no more must not take the last answer with them.
-pub(super) async fn shutdown_delivers_a_large_answer_to_a_client_that_goes_on_calling(
+pub(super) async fn shutdown_delivers_a_large_answer_despite_new_calls(
     harness: &Harness,
 ) -> Result<(), Failure> {
     let mut server = harness.serve().await?;

@@ -1,7 +1,7 @@
 //! tonic's counterpart of each behaviour: the same, a different one, or none.
 //!
-//! The behaviour itself asserts a difference, and `docs/differences-from-tonic.md` explains it
-//! under the same name.
+//! The behaviour itself asserts a difference, and the book (`differences-from-tonic.md`) explains
+//! it under the same name.
 
 /// tonic's counterpart of a behaviour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,7 +95,8 @@ mod tests {
 
     #[test]
     fn every_difference_is_told_in_the_documentation() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/differences-from-tonic.md");
+        let path =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/book/src/differences-from-tonic.md");
         let text = std::fs::read_to_string(path).unwrap();
         for (behaviour, difference) in DIFFERENT {
             assert!(text.contains(&format!("## `{difference}`")), "{difference}");

@@ -1,7 +1,7 @@
 //! The client and the server under test, and the caller's view of the pair.
 //!
 //! Differences from farcall's own stub and server come from tonic's generated code or from HTTP/2.
-//! `docs/differences-from-tonic.md` and `docs/grpc.md` explain them.
+//! The book (`differences-from-tonic.md`, `grpc.md`) explains them.
 
 use farcall::Code;
 

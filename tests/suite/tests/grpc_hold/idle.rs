@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 
 use crate::service::{framed, outcome, serve, until, within};
 
-/// As many connections for their memory as 10,000 are for 256 MiB.
+/// The number of connections is to their memory limit like 10,000 to 256 MiB.
 #[tokio::test]
 async fn idle_connections_count_what_they_hold() {
     const MAX: u64 = 32 << 20;

@@ -38,7 +38,7 @@ const MISTAKES: [Mistake; 5] = [
     Mistake { right: ADDRESS, wrong: "7000", said: TEXT },
     // In edition 2024 a type that cannot be told is `!`.
     Mistake { right: ADDRESS, wrong: "\"127.0.0.1:0\".parse()?", said: TEXT },
-    // The trait is tonic's; docs/moving-from-tonic.md explains what rustc says.
+    // The trait is tonic's; docs/book/src/moving-from-tonic.md explains what rustc says.
     Mistake {
         right: "GreeterStub::new(channel.clone())",
         wrong: "proto::greeter_client::GreeterClient::new(channel.clone())",

@@ -10,7 +10,7 @@ use farcall_testkit::process::bounded::{self, command_line};
 use serde::Deserialize;
 use xtask::cargo;
 
-/// Reading the workspace, packing nine crates, unpacking one: seconds each on a busy machine.
+/// Reading the workspace, packing ten crates, unpacking one: seconds each on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Downloading what a workspace locks, on a new machine.

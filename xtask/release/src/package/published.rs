@@ -12,7 +12,7 @@ use super::packed::{self, FETCH_LIMIT, Packed};
 use super::user::{BUILD_LIMIT, CALL_LIMIT, UserCrate};
 
 /// The document that shows the program.
-const DOCUMENT: &str = "docs/published-services.md";
+const DOCUMENT: &str = "docs/book/src/published-services.md";
 
 /// The name of the program.
 const PROGRAM: &str = "published";

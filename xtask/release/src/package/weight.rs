@@ -16,7 +16,7 @@ use super::user::{self, BUILD_LIMIT, Change, UserCrate};
 use xtask::check::{Cost, Meter};
 
 /// The document that shows tonic's hello world.
-const BESIDE: &str = "docs/dependencies.md";
+const BESIDE: &str = "docs/book/src/dependencies.md";
 
 /// Listing a tree of some hundred crates.
 const TREE_LIMIT: Duration = Duration::from_secs(60);

@@ -7,6 +7,7 @@ mod budget;
 mod cancel;
 mod delivery;
 mod driver;
+mod load;
 mod memory_windows;
 pub(super) mod oob;
 mod post;

@@ -14,6 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::sys::abi::{self, Verbs, ibv_comp_channel, ibv_cq, ibv_wc};
 use crate::sys::provider::ibverbs::context::{Context, set_non_blocking};
 use crate::sys::provider::ibverbs::readiness::{Readiness, Taken};
+use crate::sys::provider::queue_memory::completion_queue_len;
 use crate::sys::provider::{RawCompletion, RawCompletionQueue, RemoteKey, VerbsError};
 use crate::sys::{check_errno, check_pointer};
 
@@ -86,8 +87,10 @@ impl IbvCompletionQueue {
             let (open, channel) = (context.pointer().as_ptr(), channel.pointer.as_ptr());
             context.verbs().ibv_create_cq(open, entries, null_mut(), channel, 0)
         };
-        let pointer = check_pointer(pointer)
-            .map_err(|error| VerbsError::system("create a completion queue", error))?;
+        let pointer = check_pointer(pointer).map_err(|error| {
+            let need = completion_queue_len(capacity);
+            VerbsError::locking("create a completion queue", error, need, None)
+        })?;
         // SAFETY: V1: just created.
         let granted = unsafe { pointer.as_ref() }.cqe;
         Ok(Self {
@@ -153,8 +156,7 @@ impl IbvCompletionQueue {
             self.verbs().ibv_poll_cq(self.pointer.as_ptr(), entries, batch.as_mut_ptr().cast())
         };
         let Ok(count) = usize::try_from(count) else {
-            let error = io::Error::from_raw_os_error(count.saturating_abs());
-            return Err(VerbsError::system("poll a completion queue", error));
+            return Err(poll_failed(count));
         };
         let count = count.min(asked);
         for (entry, raw) in batch.iter().zip(out.iter_mut()).take(count) {
@@ -222,6 +224,13 @@ unsafe impl RawCompletionQueue for IbvCompletionQueue {
 /// which a reliable connection does not use.
 const INVALIDATED: u32 = abi::IBV_WC_WITH_INV | abi::IBV_WC_IP_CSUM_OK;
 
+/// The error of a failed poll. A provider returns a number of its own that is no error number:
+/// libmlx5 and libmlx4 have -2 for a queue that is broken.
+fn poll_failed(code: i32) -> VerbsError {
+    let error = io::Error::other(format!("libibverbs returned {code}"));
+    VerbsError::system("poll a completion queue", error)
+}
+
 fn completion(entry: &ibv_wc) -> RawCompletion {
     // SAFETY: S2: both halves of the union are 32 plain bits.
     let key = unsafe { entry.imm_data_invalidated_rkey_union.invalidated_rkey };
@@ -251,5 +260,20 @@ impl Drop for IbvCompletionQueue {
                 target: "farcall::rdma", %error, "cannot destroy a completion queue"
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+
+    use super::*;
+
+    #[test]
+    fn a_failed_poll_is_not_taken_for_an_error_number() {
+        let error = poll_failed(-2);
+        let cause = error.source().map(ToString::to_string);
+        assert_eq!(error.to_string(), "cannot poll a completion queue");
+        assert_eq!(cause.as_deref(), Some("libibverbs returned -2"));
     }
 }

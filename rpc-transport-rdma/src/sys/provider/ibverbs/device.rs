@@ -11,8 +11,8 @@ use crate::sys::provider::ibverbs::memory::{IbvMemoryRegion, IbvMemoryWindow};
 use crate::sys::provider::ibverbs::queue_pair::IbvQueuePair;
 use crate::sys::provider::ibverbs::shared_receive_queue::IbvSharedReceiveQueue;
 use crate::sys::provider::{
-    Access, AsyncEvent, DeviceAttributes, Gid, GidEntry, GidKind, LinkLayer, Mapping, Mtu,
-    PortAttributes, PortState, QueuePairRequest, Quirks, RawCompletionQueue, RawDevice,
+    Access, AsyncEvent, DeviceAttributes, Gid, GidEntry, GidKind, LinkLayer, LockedMemory, Mapping,
+    Mtu, PortAttributes, PortState, QueuePairRequest, Quirks, RawCompletionQueue, RawDevice,
     RawMemoryRegion, RawMemoryWindow, RawQueuePair, RawSharedReceiveQueue, VerbsError,
 };
 use crate::sys::{EventSubject, RawGidEntry, abi};
@@ -49,6 +49,7 @@ impl IbvDevice {
             windows_max: count(raw.max_mw),
             reads_in_max: reads(raw.max_qp_rd_atom),
             reads_out_max: reads(raw.max_qp_init_rd_atom),
+            responder_reads_max: count(raw.max_res_rd_atom),
         };
         Ok(Self {
             domain: ProtectionDomain::new(context)?,
@@ -84,6 +85,10 @@ unsafe impl RawDevice for IbvDevice {
         // SAFETY: V1: the context is open.
         let raw = unsafe { sys::query_port(context.verbs(), context.pointer(), number) };
         raw.map(|raw| port_attributes(&raw)).map_err(|e| VerbsError::system("query the port", e))
+    }
+
+    fn lockable_queue_memory(&self) -> Option<LockedMemory> {
+        self.quirks.queues_are_locked.then(LockedMemory::to_size_by)
     }
 
     fn gid_table(&self) -> Result<Vec<GidEntry>, VerbsError> {
@@ -142,7 +147,8 @@ unsafe impl RawDevice for IbvDevice {
         &self,
         request: &QueuePairRequest<'_>,
     ) -> Result<Box<dyn RawQueuePair>, VerbsError> {
-        Ok(Box::new(IbvQueuePair::new(&self.domain, request)?))
+        let device_max = self.attributes.queue_pairs_max;
+        Ok(Box::new(IbvQueuePair::new(&self.domain, request, device_max)?))
     }
 }
 
@@ -180,5 +186,6 @@ fn gid_entry(raw: &RawGidEntry) -> Option<GidEntry> {
             2 => GidKind::RoceV2,
             other => GidKind::Unknown(other),
         },
+        interface: (raw.ndev_ifindex != 0).then_some(raw.ndev_ifindex),
     })
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use crate::sys::abi::{IBV_MW_TYPE_2, ibv_mr, ibv_mw};
 use crate::sys::provider::ibverbs::context::ProtectionDomain;
-use crate::sys::provider::mapping::lock_limit_bytes;
 use crate::sys::provider::{
     Access, LocalKey, Mapping, ObjectHandle, RawMemoryRegion, RawMemoryWindow, RemoteKey,
     VerbsError,
@@ -48,7 +47,7 @@ impl IbvMemoryRegion {
             verbs.ibv_reg_mr(domain.pointer().as_ptr(), base, len, flags.cast_signed())
         };
         let pointer = check_pointer(pointer)
-            .map_err(|error| VerbsError::registration(error, len, lock_limit_bytes()))?;
+            .map_err(|error| VerbsError::locking("register memory", error, len as u64, None))?;
         // SAFETY: V1: just registered.
         let region = unsafe { pointer.as_ref() };
         Ok(Self {
@@ -118,7 +117,7 @@ impl IbvMemoryWindow {
         // SAFETY: V1: the domain is allocated, and its context is open.
         let pointer = unsafe { verbs.ibv_alloc_mw(domain.pointer().as_ptr(), IBV_MW_TYPE_2) };
         let pointer = check_pointer(pointer)
-            .map_err(|error| VerbsError::system("allocate a memory window", error))?;
+            .map_err(|error| VerbsError::locking("allocate a memory window", error, 0, None))?;
         // SAFETY: V1: just allocated.
         let key = RemoteKey(unsafe { pointer.as_ref() }.rkey);
         Ok(Self { pointer, key, domain: ManuallyDrop::new(Arc::clone(domain)) })

@@ -15,6 +15,7 @@ mod queue_pair;
 mod readiness;
 #[forbid(unsafe_code)]
 mod removal;
+mod route;
 mod shared_receive_queue;
 
 pub use provider::Ibverbs;

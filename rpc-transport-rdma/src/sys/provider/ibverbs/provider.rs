@@ -2,6 +2,7 @@
 
 use std::ffi::CStr;
 use std::io;
+use std::net::IpAddr;
 use std::ptr::NonNull;
 use std::sync::{Arc, Once};
 
@@ -9,6 +10,7 @@ use crate::sys::abi::{self, Verbs, ibv_device};
 use crate::sys::check_errno;
 use crate::sys::provider::ibverbs::context::Context;
 use crate::sys::provider::ibverbs::device::IbvDevice;
+use crate::sys::provider::ibverbs::route::interface_to;
 use crate::sys::provider::{DeviceInfo, Provider, Quirks, RawDevice, VerbsError};
 
 /// The system's RDMA devices, through libibverbs.
@@ -61,6 +63,10 @@ unsafe impl Provider for Ibverbs {
         // SAFETY: the device is of a list that is not freed yet.
         let context = unsafe { Context::open(list.verbs, device) }?;
         Ok(Arc::new(IbvDevice::new(context, name.to_owned(), self.quirks_of)?))
+    }
+
+    fn interface_to(&self, local: IpAddr, peer: IpAddr) -> Option<u32> {
+        interface_to(local, peer)
     }
 }
 

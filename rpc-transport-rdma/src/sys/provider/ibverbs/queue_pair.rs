@@ -15,6 +15,7 @@ use crate::sys::abi::{
 use crate::sys::provider::ibverbs::completion_queue::IbvCompletionQueue;
 use crate::sys::provider::ibverbs::context::ProtectionDomain;
 use crate::sys::provider::ibverbs::shared_receive_queue::{IbvSharedReceiveQueue, scatter_entry};
+use crate::sys::provider::queue_memory::queue_pair_len;
 use crate::sys::provider::{
     LinkLayer, Mtu, PartialPost, PathAttributes, QueuePairRequest, RawBind, RawOperation,
     RawQueuePair, RawSend, VerbsError,
@@ -29,6 +30,25 @@ pub(crate) struct IbvQueuePair {
     segments: Vec<ibv_sge>,
     /// Dropped only after the queue pair was destroyed.
     parents: ManuallyDrop<Parents>,
+}
+
+/// A length for messages that are sent inline, for devices that refuse the wanted one: a frame with
+/// an empty body, or a control message.
+const INLINE_LEN_SMALL: u32 = 60;
+
+/// Makes something with the most bytes inline that a device can: which length that is, is known
+/// only by trying. A device says `EINVAL` to a length that it cannot. Other errors have reasons of
+/// their own, and with less they would only come later.
+fn try_inline<T>(wanted: u32, mut make: impl FnMut(u32) -> io::Result<T>) -> io::Result<T> {
+    let smaller = [INLINE_LEN_SMALL, 0].into_iter().filter(|len| *len < wanted);
+    let mut made = make(wanted);
+    for len in smaller {
+        match &made {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => made = make(len),
+            _ => break,
+        }
+    }
+    made
 }
 
 /// The objects that must outlive a queue pair, kept only for that.
@@ -48,18 +68,19 @@ impl IbvQueuePair {
     pub(crate) fn new(
         domain: &Arc<ProtectionDomain>,
         request: &QueuePairRequest<'_>,
+        device_max: u32,
     ) -> Result<Self, VerbsError> {
         let completion_queue = IbvCompletionQueue::of(request.completion_queue, domain.context())?;
         let shared_receive_queue = IbvSharedReceiveQueue::of(request.shared_receive_queue, domain)?;
         let domain = Arc::clone(domain);
         let parents = Parents { shared_receive_queue, completion_queue, domain };
-        // Which length a device can send inline is known only by trying.
-        let with_inline = create(&parents, request.send_depth, request.inline_max);
-        let (pointer, inline_max) = match with_inline {
-            Err(_) if request.inline_max > 0 => create(&parents, request.send_depth, 0),
-            result => result,
-        }
-        .map_err(|error| VerbsError::system("create a queue pair", error))?;
+        let created = try_inline(request.inline_max, |inline_max| {
+            create(&parents, request.send_depth, inline_max)
+        });
+        let (pointer, inline_max) = created.map_err(|error| {
+            let need = queue_pair_len(request.send_depth, request.inline_max);
+            VerbsError::locking("create a queue pair", error, need, Some(device_max))
+        })?;
         // SAFETY: V1: just created.
         let number = unsafe { pointer.as_ref() }.qp_num;
         let mut queue_pair = Self {
@@ -288,7 +309,8 @@ pub(crate) fn to_ready_to_receive(path: &PathAttributes) -> Transition {
     attributes.path_mtu = mtu_number(path.agreement.mtu);
     attributes.dest_qp_num = path.remote.queue_pair_number;
     attributes.rq_psn = path.remote.packet_sequence_number;
-    attributes.max_dest_rd_atomic = path.agreement.reads_max;
+    attributes.max_dest_rd_atomic = path.agreement.reads_in;
+    attributes.qp_access_flags = if path.serves_reads { abi::IBV_ACCESS_REMOTE_READ } else { 0 };
     attributes.min_rnr_timer = path.options.rnr_timer;
     attributes.ah_attr.port_num = path.port;
     match path.remote.link_layer {
@@ -307,6 +329,7 @@ pub(crate) fn to_ready_to_receive(path: &PathAttributes) -> Transition {
         .with(abi::IBV_QP_DEST_QPN)
         .with(abi::IBV_QP_RQ_PSN)
         .with(abi::IBV_QP_MAX_DEST_RD_ATOMIC)
+        .with(abi::IBV_QP_ACCESS_FLAGS)
         .with(abi::IBV_QP_MIN_RNR_TIMER)
 }
 
@@ -315,7 +338,7 @@ pub(crate) fn to_ready_to_send(path: &PathAttributes) -> Transition {
     let mut transition = Transition::to(abi::IBV_QPS_RTS);
     let attributes = &mut transition.attributes;
     attributes.sq_psn = path.packet_sequence_number;
-    attributes.max_rd_atomic = path.agreement.reads_max;
+    attributes.max_rd_atomic = path.agreement.reads_out;
     attributes.timeout = path.options.timeout;
     attributes.retry_cnt = path.options.retry_count;
     attributes.rnr_retry = path.options.rnr_retry;
@@ -363,7 +386,8 @@ mod tests {
             gid_index: 3,
             packet_sequence_number: 6,
             remote,
-            agreement: Agreement { mtu: Mtu::B1024, reads_max: 4 },
+            agreement: Agreement { mtu: Mtu::B1024, reads_in: 4, reads_out: 3 },
+            serves_reads: true,
             options: ConnectOptions::default().with_traffic_class(104),
         }
     }
@@ -396,9 +420,36 @@ mod tests {
         assert_eq!((receive.dest_qp_num, receive.rq_psn, receive.max_dest_rd_atomic), (17, 5, 4));
         assert_eq!(receive.path_mtu, abi::IBV_MTU_1024);
         let send = to_ready_to_send(&path).attributes;
-        assert_eq!((send.sq_psn, send.max_rd_atomic), (6, 4));
+        assert_eq!((send.sq_psn, send.max_rd_atomic), (6, 3));
+        assert_eq!(receive.qp_access_flags, abi::IBV_ACCESS_REMOTE_READ);
+        let closed = PathAttributes { serves_reads: false, ..path };
+        assert_eq!(to_ready_to_receive(&closed).attributes.qp_access_flags, 0);
         let init = to_init(path.port);
         assert_eq!(init.attributes.qp_access_flags, abi::IBV_ACCESS_REMOTE_READ);
         assert_eq!(init.attributes.port_num, 2);
+    }
+
+    /// The lengths that are tried on a device that takes `max` bytes, or fails with `errno`.
+    fn tried(wanted: u32, max: u32, errno: i32) -> (Vec<u32>, Result<u32, Option<i32>>) {
+        let mut tried = Vec::new();
+        let made = try_inline(wanted, |len| {
+            tried.push(len);
+            if len <= max { Ok(len) } else { Err(io::Error::from_raw_os_error(errno)) }
+        });
+        (tried, made.map_err(|error| error.raw_os_error()))
+    }
+
+    #[test]
+    fn less_is_sent_inline_where_a_device_refuses_the_length() {
+        assert_eq!(tried(124, 512, libc::EINVAL), (vec![124], Ok(124)));
+        assert_eq!(tried(124, 96, libc::EINVAL), (vec![124, 60], Ok(60)));
+        assert_eq!(tried(124, 16, libc::EINVAL), (vec![124, 60, 0], Ok(0)));
+        assert_eq!(tried(40, 16, libc::EINVAL), (vec![40, 0], Ok(0)));
+        assert_eq!(tried(0, 0, libc::EINVAL), (vec![0], Ok(0)));
+    }
+
+    #[test]
+    fn a_device_without_memory_is_not_asked_again() {
+        assert_eq!(tried(124, 16, libc::ENOMEM), (vec![124], Err(Some(libc::ENOMEM))));
     }
 }

@@ -10,6 +10,7 @@ use crate::sys::abi::{
     IBV_SRQ_LIMIT, Verbs, ibv_recv_wr, ibv_sge, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
 };
 use crate::sys::provider::ibverbs::context::ProtectionDomain;
+use crate::sys::provider::queue_memory::shared_receive_queue_len;
 use crate::sys::provider::{
     PartialPost, RawReceive, RawSegment, RawSharedReceiveQueue, VerbsError,
 };
@@ -49,8 +50,10 @@ impl IbvSharedReceiveQueue {
         let verbs = domain.context().verbs();
         // SAFETY: V1: the domain is allocated; the attributes are live.
         let pointer = unsafe { verbs.ibv_create_srq(domain.pointer().as_ptr(), attributes) };
-        let pointer = check_pointer(pointer)
-            .map_err(|error| VerbsError::system("create a shared receive queue", error))?;
+        let pointer = check_pointer(pointer).map_err(|error| {
+            let need = shared_receive_queue_len(depth);
+            VerbsError::locking("create a shared receive queue", error, need, None)
+        })?;
         let kept = ManuallyDrop::new((memory, Arc::clone(domain)));
         Ok(Self { pointer, scratch: Mutex::default(), kept })
     }

@@ -21,7 +21,7 @@ const BEGUN_PIECE: usize = 1000;
 /// The metadata of a frame: just below the default limit of 16 KiB.
 const BLOCK_LEN: usize = 16_000;
 
-/// Below the default window of 256 messages.
+/// Below the widest window of messages.
 const MESSAGES_EACH: u64 = 250;
 
 /// Just below the distance at which the earliest version refused a frame.

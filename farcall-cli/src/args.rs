@@ -1,0 +1,387 @@
+//! The command line: global flags, commands, and the parsers of their values.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use farcall::metadata::{
+    AsciiMetadataKey, AsciiMetadataValue, BinaryMetadataKey, BinaryMetadataValue, MetadataMap,
+};
+
+/// Text below the help of the whole command.
+const AFTER_HELP: &str = "\
+Targets:
+  auto://host:port     RDMA when both sides can, otherwise TCP
+  rdma://host:port     RDMA, or a failure that has the reason
+  tcp://host:port      TCP, with TLS if --ca, --cert or --server-name is given
+  unix:///path         a Unix socket; unix://@name for an abstract one
+  grpc://host:port     a gRPC server over HTTP/2; grpcs:// with TLS
+  dns:///name:port     all servers of a DNS name; etcd:// and xds:// ask a registry
+  tcp://a:1,b:2        a list of servers
+  host:port            auto://host:port; with --plaintext grpc://host:port
+  @name                the target `name` of ./farcall.toml or of --config
+
+grpcurl's command lines work: `farcall -plaintext host:50051 list`. In that order of words a bare
+host:port is grpcs://, and with -plaintext grpc://.
+
+Exit codes: 0 success, 1 usage, 2 no connection, 64 + the gRPC code of a call that fails.
+
+Bounds: messages --max-message-len (4 MiB), schemas of a server 8 MiB and 2,000 files, lists of
+10,000 services, 128 levels of nested messages. Control characters of a server print as escapes.";
+
+/// Inspects, calls and checks services of farcall and gRPC.
+#[derive(Debug, Parser)]
+#[command(name = "farcall", version, after_help = AFTER_HELP, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Flags of every command.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Connection and output")]
+pub(crate) struct Global {
+    /// Certificate authorities to trust, PEM. Default: those of the operating system
+    #[arg(long, visible_alias = "cacert", global = true, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+    /// Client certificate, PEM. Needs --key
+    #[arg(long, global = true, value_name = "FILE", requires = "key")]
+    pub(crate) cert: Option<PathBuf>,
+    /// Private key of --cert, PEM
+    #[arg(long, global = true, value_name = "FILE", requires = "cert")]
+    pub(crate) key: Option<PathBuf>,
+    /// Name in the server's certificate. Default: the target's host
+    #[arg(long, visible_aliases = ["servername", "authority"], global = true, value_name = "NAME")]
+    pub(crate) server_name: Option<String>,
+    /// Makes a bare host:port a gRPC server without TLS
+    #[arg(long, global = true)]
+    pub(crate) plaintext: bool,
+    /// Fails: farcall verifies every certificate. Use --ca with the server's own
+    #[arg(long, global = true, hide = true)]
+    pub(crate) insecure: bool,
+    /// Set by the translation of grpcurl's order of words.
+    #[arg(long, global = true, hide = true)]
+    pub(crate) grpcurl_order: bool,
+    /// Metadata to send, repeatable. The value of a `-bin` key is base64
+    #[arg(
+        short = 'H', long = "header", visible_alias = "rpc-header", alias = "reflect-header",
+        global = true, value_name = "KEY: VALUE", value_parser = header
+    )]
+    pub(crate) headers: Vec<Header>,
+    /// Bound on the connection and on each call: `500ms`, `2s`, or seconds
+    #[arg(
+        long, visible_alias = "max-time", global = true, value_name = "TIME",
+        value_parser = duration
+    )]
+    pub(crate) timeout: Option<Duration>,
+    /// Bound on the connection alone
+    #[arg(long, global = true, value_name = "TIME", value_parser = duration)]
+    pub(crate) connect_timeout: Option<Duration>,
+    /// Largest message to accept, in bytes. Default: the target's, else 4 MiB
+    #[arg(
+        long, visible_alias = "max-msg-sz", global = true, value_name = "BYTES",
+        value_parser = clap::value_parser!(u64).range(1..=1 << 30)
+    )]
+    pub(crate) max_message_len: Option<u64>,
+    /// Output for people or for programs
+    #[arg(long, global = true, value_enum, default_value = "text")]
+    pub(crate) format: Format,
+    /// Adds path, endpoint, metadata and times, on the standard error
+    #[arg(short, long, visible_alias = "vv", global = true, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// Colors of the output
+    #[arg(long, global = true, value_enum, default_value = "auto")]
+    pub(crate) color: Color,
+    /// Settings file of @name targets
+    #[arg(long, global = true, value_name = "FILE", default_value = "farcall.toml")]
+    pub(crate) config: PathBuf,
+}
+
+/// The form of the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Lines for people; messages as indented JSON.
+    Text,
+    /// One JSON value a line.
+    Json,
+}
+
+/// The rule for colors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    /// Colors on a terminal, unless NO_COLOR is set.
+    Auto,
+    /// Colors always.
+    Always,
+    /// No colors.
+    Never,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Connects, shows the path and its reason, and measures round trips
+    Ping(PingArgs),
+    /// Lists services, or the methods of one
+    List(SymbolArgs),
+    /// Shows services, methods, messages and enums as protobuf
+    Describe(SymbolArgs),
+    /// Calls a method with JSON messages
+    Call(CallArgs),
+    /// Checks path and latency as a monitoring plugin: exit 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN
+    Check(CheckArgs),
+    /// Measures a unary method: in a closed loop, or at a rate
+    Bench(BenchArgs),
+    /// Checks a settings file, or prints all settings
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Prints completions for a shell
+    Completions(CompletionsArgs),
+    /// Prints the manual page of farcall, or of a command
+    Man(ManArgs),
+}
+
+/// Arguments of `ping`.
+#[derive(Debug, Args)]
+pub(crate) struct PingArgs {
+    /// Server to ping
+    pub(crate) target: String,
+    /// Round trips to measure
+    #[arg(short = 'c', long, default_value_t = 8, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) count: u32,
+}
+
+/// Arguments of `list` and `describe`.
+#[derive(Debug, Args)]
+pub(crate) struct SymbolArgs {
+    /// Target, then a service, method, message or enum. No target is needed with schema files
+    #[arg(value_names = ["TARGET", "SYMBOL"], num_args = 0..=2)]
+    pub(crate) target_and_symbol: Vec<String>,
+    /// Adds a message with every field, as JSON to fill in (describe)
+    #[arg(long)]
+    pub(crate) msg_template: bool,
+    #[command(flatten)]
+    pub(crate) schema: SchemaArgs,
+}
+
+/// Arguments of `call`.
+#[derive(Debug, Args)]
+pub(crate) struct CallArgs {
+    /// Server to call
+    pub(crate) target: String,
+    /// Method, as pkg.Service/Method or pkg.Service.Method
+    pub(crate) method: String,
+    /// Requests as JSON, one or several behind each other. `@` reads the standard input
+    #[arg(short = 'd', long = "data", value_name = "JSON")]
+    pub(crate) data: Option<String>,
+    /// Shows fields that have their default value, too
+    #[arg(long)]
+    pub(crate) emit_defaults: bool,
+    /// Skips fields of the JSON that the message does not have
+    #[arg(long)]
+    pub(crate) allow_unknown_fields: bool,
+    #[command(flatten)]
+    pub(crate) schema: SchemaArgs,
+}
+
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// Server or servers to check
+    pub(crate) target: String,
+    /// WARNING above this latency, repeatable: connect, min, p50, p99 or max
+    #[arg(long, value_name = "METRIC=TIME", value_parser = threshold)]
+    pub(crate) warn: Vec<Threshold>,
+    /// CRITICAL above this latency, repeatable
+    #[arg(long, value_name = "METRIC=TIME", value_parser = threshold)]
+    pub(crate) crit: Vec<Threshold>,
+    /// CRITICAL if calls to a server take another path
+    #[arg(long, value_name = "PATH", value_parser = ["rdma", "tcp", "unix", "grpc"])]
+    pub(crate) require: Option<String>,
+    /// Round trips to measure
+    #[arg(short = 'c', long, default_value_t = 8, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) count: u32,
+}
+
+/// Arguments of `bench`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    #[command(flatten)]
+    pub(crate) call: CallArgs,
+    /// Calls in flight, at most
+    #[arg(short = 'c', long, default_value_t = 50, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) concurrency: u32,
+    /// Duration of the run
+    #[arg(short = 'z', long, default_value = "10s", value_name = "TIME", value_parser = duration)]
+    pub(crate) duration: Duration,
+    /// Calls that end the run before its duration
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) calls: Option<u64>,
+    /// Calls a second, as 50k: an open loop, which counts the wait for a free caller
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    pub(crate) rate: Option<f64>,
+    /// Writes the report as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Writes the report as HTML, with plots
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+}
+
+/// Commands of `config`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Checks --config FILE and the FARCALL__ variables; names the line and column of each mistake
+    Check,
+    /// Prints a settings file with every setting and its default
+    Reference,
+}
+
+/// Arguments of `completions`.
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// Shell to print completions for
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Arguments of `man`.
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
+    /// Command to print the page of
+    pub(crate) command: Option<String>,
+}
+
+/// A latency of `check` with a limit.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Threshold {
+    pub(crate) metric: Metric,
+    pub(crate) limit: Duration,
+}
+
+/// A latency that `check` measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Metric {
+    /// Time to connect.
+    Connect,
+    /// Fastest round trip.
+    Min,
+    /// Median round trip.
+    P50,
+    /// 99th percentile of round trips.
+    P99,
+    /// Slowest round trip.
+    Max,
+}
+
+impl Metric {
+    /// Returns the name in thresholds and performance data.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Min => "min",
+            Self::P50 => "p50",
+            Self::P99 => "p99",
+            Self::Max => "max",
+        }
+    }
+}
+
+/// Sources of the schema. Without one the server is asked by reflection.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Schema (default: the server's reflection)")]
+pub(crate) struct SchemaArgs {
+    /// File of an encoded FileDescriptorSet, repeatable
+    #[arg(long, value_name = "FILE", conflicts_with = "proto")]
+    pub(crate) protoset: Vec<PathBuf>,
+    /// `.proto` file, repeatable
+    #[arg(long, value_name = "FILE")]
+    pub(crate) proto: Vec<PathBuf>,
+    /// Folder of imports, repeatable. Default: the working directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) import_path: Vec<PathBuf>,
+}
+
+/// An entry of a request's metadata.
+#[derive(Debug, Clone)]
+pub(crate) enum Header {
+    Ascii(AsciiMetadataKey, AsciiMetadataValue),
+    Binary(BinaryMetadataKey, BinaryMetadataValue),
+}
+
+impl Global {
+    /// Returns a request with the metadata and the timeout of the flags.
+    pub(crate) fn request<T>(&self, message: T) -> farcall::Request<T> {
+        let mut request = farcall::Request::new(message);
+        self.add_headers(request.metadata_mut());
+        if let Some(timeout) = self.timeout {
+            request.set_timeout(timeout);
+        }
+        request
+    }
+
+    fn add_headers(&self, metadata: &mut MetadataMap) {
+        for header in &self.headers {
+            match header {
+                Header::Ascii(key, value) => drop(metadata.append(key.clone(), value.clone())),
+                Header::Binary(key, value) => drop(metadata.append_bin(key.clone(), value.clone())),
+            }
+        }
+    }
+}
+
+/// Reads `key: value`.
+fn header(text: &str) -> Result<Header, String> {
+    use base64::Engine as _;
+    let (key, value) = text.split_once(':').ok_or("write it as `key: value`")?;
+    let (key, value) = (key.trim().to_ascii_lowercase(), value.trim());
+    let invalid_key = |_| format!("`{key}` is no metadata key");
+    if key.ends_with("-bin") {
+        let name = BinaryMetadataKey::from_bytes(key.as_bytes()).map_err(invalid_key)?;
+        let engine = base64::engine::general_purpose::STANDARD;
+        let bytes = engine.decode(value).map_err(|error| format!("`{key}`: base64: {error}"))?;
+        return Ok(Header::Binary(name, BinaryMetadataValue::from_bytes(&bytes)));
+    }
+    let name = AsciiMetadataKey::from_bytes(key.as_bytes()).map_err(invalid_key)?;
+    let value =
+        value.parse().map_err(|_| format!("the value of `{key}` is not printable ASCII"))?;
+    Ok(Header::Ascii(name, value))
+}
+
+/// Reads `500ms`, `2s`, or a number of seconds.
+fn duration(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok();
+    let parsed = match seconds {
+        Some(seconds) => Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string()),
+        None => humantime::parse_duration(text).map_err(|error| error.to_string()),
+    }?;
+    let range = Duration::from_millis(1)..=Duration::from_secs(365 * 24 * 3600);
+    range.contains(&parsed).then_some(parsed).ok_or_else(|| "it is not in 1 ms to 365 days".into())
+}
+
+/// Reads `p99=2ms`.
+fn threshold(text: &str) -> Result<Threshold, String> {
+    let (name, limit) = text.split_once('=').ok_or("write it as p99=2ms")?;
+    let metric = Metric::value_variants().iter().find(|metric| metric.name() == name);
+    let metric =
+        *metric.ok_or_else(|| format!("`{name}` is none of connect, min, p50, p99, max"))?;
+    let limit = humantime::parse_duration(limit).map_err(|error| error.to_string())?;
+    Ok(Threshold { metric, limit })
+}
+
+/// Reads `50000`, `50k` or `1.5M`.
+fn rate(text: &str) -> Result<f64, String> {
+    let (number, factor) = match text.as_bytes() {
+        [number @ .., b'k'] => (number, 1e3),
+        [number @ .., b'M'] => (number, 1e6),
+        number => (number, 1.0),
+    };
+    let number = text.get(..number.len()).and_then(|number| number.parse::<f64>().ok());
+    let rate = number.ok_or("write it as 500, 50k or 1.5M")? * factor;
+    let is_possible = (0.01..=1e7).contains(&rate);
+    is_possible.then_some(rate).ok_or_else(|| "it is not in 0.01 to 10M a second".into())
+}

@@ -1,0 +1,75 @@
+//! The command `farcall`: asks, calls and measures services of farcall and gRPC.
+#![forbid(unsafe_code)]
+
+mod args;
+mod bench;
+mod call;
+mod check;
+mod config;
+mod describe;
+mod failure;
+mod grpcurl;
+mod guard;
+mod list;
+mod manual;
+mod message;
+mod method;
+mod output;
+mod ping;
+mod reflection;
+mod requests;
+mod schema;
+mod target;
+
+use clap::Parser as _;
+
+use crate::args::{Cli, Command};
+use crate::failure::{Failure, exit_code_of_clap};
+use crate::output::Output;
+
+fn main() {
+    guard::silence_caught_panics();
+    let line = grpcurl::translate(std::env::args_os().collect());
+    let code = match Cli::try_parse_from(&line) {
+        Ok(cli) => run(cli),
+        Err(error) => {
+            // The terminal may be gone; the exit code still says what happened.
+            let _ = error.print();
+            exit_code_of_clap(&error, line.get(1).is_some_and(|name| name == "check"))
+        }
+    };
+    // A thread may wait for the standard input, which a return from `main` would wait for, too.
+    std::process::exit(code.into());
+}
+
+/// Runs the command, shows its failure, and returns its exit code.
+fn run(cli: Cli) -> u8 {
+    let output = Output::new(&cli.global);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let result = match runtime {
+        Ok(runtime) => runtime.block_on(execute(cli, &output)),
+        Err(error) => Err(Failure::usage(format!("cannot start the runtime: {error}"))),
+    };
+    match result {
+        Ok(code) => code,
+        Err(failure) => {
+            output.failure(&failure);
+            failure.exit_code()
+        }
+    }
+}
+
+async fn execute(cli: Cli, output: &Output) -> Result<u8, Failure> {
+    let global = &cli.global;
+    match cli.command {
+        Command::Ping(args) => ping::run(global, &args, output).await.map(|()| 0),
+        Command::List(args) => list::run(global, &args, output).await.map(|()| 0),
+        Command::Describe(args) => describe::run(global, &args, output).await.map(|()| 0),
+        Command::Call(args) => call::run(global, &args, output).await.map(|()| 0),
+        Command::Bench(args) => bench::run(global, &args, output).await.map(|()| 0),
+        Command::Check(args) => check::run(global, &args, output).await,
+        Command::Config(command) => config::run(global, &command, output).map(|()| 0),
+        Command::Completions(args) => manual::completions(&args, output).map(|()| 0),
+        Command::Man(args) => manual::page(&args, output).map(|()| 0),
+    }
+}

@@ -1,0 +1,140 @@
+//! Targets: addresses and names of a settings file, and the channels to them.
+
+use std::time::{Duration, Instant};
+
+use farcall::balance::{Connectivity, EndpointStatus};
+use farcall::tls::{ClientTls, ClientTlsConfig};
+use farcall::{Address, Channel, ChannelBuilder, Path, Settings};
+
+use crate::args::Global;
+use crate::failure::Failure;
+
+/// Bound on a connection if the flags set none.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Interval between looks at the servers of a channel.
+const SETTLE_INTERVAL: Duration = Duration::from_millis(5);
+
+/// A connected channel, and how long connecting took.
+pub(crate) struct Connected {
+    pub(crate) channel: Channel,
+    pub(crate) took: Duration,
+}
+
+/// Connects to `target` with the settings of the flags.
+pub(crate) async fn connect(global: &Global, target: &str) -> Result<Connected, Failure> {
+    let builder = builder(global, target)?;
+    let limit = connect_limit(global);
+    let start = Instant::now();
+    let channel = match tokio::time::timeout(limit, builder.connect()).await {
+        Ok(connected) => connected.map_err(|error| Failure::connect(error.to_string()))?,
+        Err(_) => {
+            let limit = humantime::format_duration(limit);
+            return Err(Failure::connect(format!("cannot connect to {target} within {limit}")));
+        }
+    };
+    Ok(Connected { channel, took: start.elapsed() })
+}
+
+/// Returns the bound on a connection.
+pub(crate) fn connect_limit(global: &Global) -> Duration {
+    global.connect_timeout.or(global.timeout).unwrap_or(CONNECT_TIMEOUT)
+}
+
+fn builder(global: &Global, target: &str) -> Result<ChannelBuilder, Failure> {
+    if global.insecure {
+        let message = "farcall verifies every certificate: there is no --insecure. Trust the \
+                       server's own certificate by --ca FILE, or use --plaintext without TLS";
+        return Err(Failure::usage(message));
+    }
+    let builder = match target.strip_prefix('@') {
+        Some(name) => named(global, name)?,
+        None => addressed(global, target)?,
+    };
+    let builder = match tls(global, &builder)? {
+        Some(tls) => builder.tls(&tls),
+        None => builder,
+    };
+    Ok(match global.max_message_len {
+        Some(len) => builder.max_message_len(len),
+        None => builder,
+    })
+}
+
+/// Returns the target of that name in the settings file.
+fn named(global: &Global, name: &str) -> Result<ChannelBuilder, Failure> {
+    let builder = settings(global)?.channel_builder(name);
+    builder.map_err(|error| Failure::usage(error.to_string()))
+}
+
+/// Reads the settings file.
+pub(crate) fn settings(global: &Global) -> Result<Settings, Failure> {
+    let settings = Settings::load(&global.config);
+    let settings = settings.map_err(|error| Failure::usage(error.to_string()))?;
+    Ok(settings.with_scheme(farcall_etcd::scheme()).with_scheme(farcall_xds::scheme()))
+}
+
+fn addressed(global: &Global, target: &str) -> Result<ChannelBuilder, Failure> {
+    let text = match target.contains("://") || target.starts_with("unix") {
+        true => target.to_owned(),
+        false if global.plaintext => format!("grpc://{target}"),
+        false if global.grpcurl_order => format!("grpcs://{target}"),
+        false => format!("auto://{target}"),
+    };
+    let builder = Channel::builder(text).map_err(|error| Failure::usage(error.to_string()))?;
+    if global.plaintext && matches!(builder.address(), Address::Grpcs(_)) {
+        return Err(Failure::usage(format!("--plaintext contradicts {target}, which has TLS")));
+    }
+    Ok(builder.scheme(farcall_etcd::scheme()).scheme(farcall_xds::scheme()))
+}
+
+/// Returns the TLS of the flags, or of a `grpcs://` address that has none yet.
+fn tls(global: &Global, builder: &ChannelBuilder) -> Result<Option<ClientTls>, Failure> {
+    let address = builder.address();
+    let needs_tls = matches!(address, Address::Grpcs(_)) && builder.tls_handle().is_none();
+    let has_flags = global.ca.is_some() || global.cert.is_some() || global.server_name.is_some();
+    if !has_flags && !needs_tls {
+        return Ok(None);
+    }
+    if matches!(address, Address::Grpc(_)) {
+        // As grpcurl does, whose `-authority` is of use without TLS, too.
+        let message = "--ca and --cert are for TLS, which grpc:// and --plaintext do not have";
+        let has_files = global.ca.is_some() || global.cert.is_some();
+        return if has_files { Err(Failure::usage(message)) } else { Ok(None) };
+    }
+    let mut config = ClientTlsConfig::default();
+    if let Some(ca) = &global.ca {
+        config = config.with_ca(ca.as_path());
+    }
+    if let (Some(cert), Some(key)) = (&global.cert, &global.key) {
+        config = config.with_cert(cert.as_path(), key.as_path());
+    }
+    if let Some(name) = &global.server_name {
+        config = config.with_server_name(name);
+    }
+    ClientTls::new(config).map(Some).map_err(|error| Failure::usage(error.to_string()))
+}
+
+/// Returns why calls take `path`, in a few words.
+pub(crate) fn reason(path: &Path) -> String {
+    match path {
+        Path::Upgraded { .. } => "both sides offered RDMA".into(),
+        Path::Direct { transport } => format!("the address asks for {transport}"),
+        path => path.reason().unwrap_or("not connected").to_owned(),
+    }
+}
+
+/// Waits until every server has been connected to, or has failed, for at most `limit`.
+pub(crate) async fn settled(channel: &Channel, limit: Duration) -> Vec<EndpointStatus> {
+    let deadline = Instant::now() + limit;
+    loop {
+        let servers = channel.endpoints();
+        let is_connecting =
+            servers.iter().any(|server| server.connectivity == Connectivity::Connecting);
+        if !is_connecting || Instant::now() >= deadline {
+            return servers;
+        }
+        // A channel tells of its best server alone.
+        tokio::time::sleep(SETTLE_INTERVAL).await;
+    }
+}

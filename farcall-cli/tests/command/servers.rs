@@ -1,0 +1,91 @@
+//! Servers for the command to talk to.
+
+use farcall::tls::{Pem, ServerTls, ServerTlsConfig};
+use farcall::{Server, ServerBuilder};
+use farcall_probe::Probe;
+use farcall_probe::proto::probe_rpc::ProbeService;
+use farcall_probe::proto::probe_server::ProbeServer;
+use farcall_testkit::certificates::{Authority, Wanted};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+use tonic::transport::server::TcpIncoming;
+use tonic_reflection::pb::v1 as reflection;
+
+/// A server that ends with the test.
+pub(crate) struct Running {
+    /// Its address, as the command takes it.
+    pub(crate) address: String,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    /// Returns the host and port of the address.
+    pub(crate) fn authority(&self) -> &str {
+        self.address.split_once("://").map_or(&self.address, |(_, authority)| authority)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Serves at `address`.
+pub(crate) async fn serve(builder: ServerBuilder, address: &str) -> Running {
+    let listener = builder.bind(address).await.unwrap_or_else(|error| panic!("{error}"));
+    let address = listener.local_address().to_string();
+    Running { address, task: tokio::spawn(async move { drop(listener.serve().await) }) }
+}
+
+/// A farcall server with the probe's service, health and reflection.
+pub(crate) fn complete() -> ServerBuilder {
+    let (_, health) = tonic_health::server::health_reporter();
+    let described = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(farcall_probe::DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()
+        .unwrap_or_else(|error| panic!("{error}"));
+    bare()
+        .add_grpc_service(health, tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .add_grpc_service(described, reflection::FILE_DESCRIPTOR_SET)
+}
+
+/// A farcall server with the probe's service alone.
+pub(crate) fn bare() -> ServerBuilder {
+    Server::builder().add_service(ProbeService::new(Probe::new().0))
+}
+
+/// [`complete`] at a free TCP port.
+pub(crate) async fn over_tcp() -> Running {
+    serve(complete(), "tcp://127.0.0.1:0").await
+}
+
+/// A server of tonic with the probe's service, and with reflection in its old version alone.
+pub(crate) async fn tonic() -> Running {
+    let described = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(farcall_probe::DESCRIPTOR_SET)
+        .build_v1alpha()
+        .unwrap_or_else(|error| panic!("{error}"));
+    let any = ([127, 0, 0, 1], 0).into();
+    let incoming = TcpIncoming::bind(any).unwrap_or_else(|error| panic!("{error}"));
+    let address = incoming.local_addr().unwrap_or_else(|error| panic!("{error}"));
+    let server = tonic::transport::Server::builder()
+        .add_service(ProbeServer::new(Probe::new().0))
+        .add_service(described);
+    let task = tokio::spawn(async move { drop(server.serve_with_incoming(incoming).await) });
+    Running { address: format!("grpc://{address}"), task }
+}
+
+/// An authority in a file, and TLS of a server that it vouches for.
+pub(crate) fn certificates(folder: &TempDir) -> (String, ServerTls) {
+    let made = || -> Result<_, Box<dyn std::error::Error>> {
+        let authority = Authority::new("command's authority")?;
+        let leaf = authority.issue(Wanted::named("localhost"))?;
+        let path = folder.path().join("ca.pem");
+        std::fs::write(&path, authority.pem())?;
+        let config = ServerTlsConfig::new(Pem::bytes(leaf.cert), Pem::bytes(leaf.key));
+        Ok((path.display().to_string(), ServerTls::new(config)?))
+    };
+    made().unwrap_or_else(|error| panic!("{error}"))
+}

@@ -1,0 +1,85 @@
+//! The declarations of the metrics of RDMA devices. Those of a lane's counts follow from the counts.
+
+use rpc_core::metrics::{Metric, MetricUnit};
+use rpc_transport_rdma::{CancellationStats, LaneActivity};
+
+use super::declare;
+
+const LANE: &[&str] = &["device", "lane"];
+const DEVICE: &[&str] = &["device"];
+
+declare! { RDMA {
+    LANE_CONNECTIONS = gauge "farcall.rdma.lane.connections", Count, LANE,
+        "Connections of a lane.",
+        "Are connections spread over the lanes?";
+    LANE_UNPROVEN = gauge "farcall.rdma.lane.unproven", Count, LANE,
+        "Connections of a lane that clients have begun and not proven yet.",
+        "Do clients begin connections and leave them?";
+    LANE_SLOTS = gauge "farcall.rdma.lane.receive_slots", Count, LANE,
+        "Receive slots of a lane.",
+        "How many messages can a lane be sent at a time?";
+    LANE_PROMISED = gauge "farcall.rdma.lane.promised_slots", Count, LANE,
+        "Receive slots that peers have credits for.",
+        "Is a lane short of slots, so that peers wait for credits?";
+    LANE_MISSING = gauge "farcall.rdma.lane.missing_slots", Count, LANE,
+        "Receive slots that may be lost with queue pairs that died.",
+        "Does a lane lose slots? At a tenth it takes no new connections.";
+    LANE_SEND_SLOTS = gauge "farcall.rdma.lane.send_slots_in_use", Count, LANE,
+        "Send slots that hold a message.",
+        "Does the device take what is posted?";
+    LANE_LEASES = gauge "farcall.rdma.lane.leases", Count, LANE,
+        "Received large messages that the application holds.",
+        "Does the application keep received messages for too long?";
+    LANE_LEASES_OVERDUE = counter "farcall.rdma.lane.leases.overdue", Count, LANE,
+        "Received large messages that the application held beyond `rdma.lease_warn_after`.",
+        "Does the application keep received messages for too long?";
+    DEVICE_READ = gauge "farcall.rdma.reads_in_flight", Bytes, DEVICE,
+        "Bytes of READs that devices of peers have not answered.",
+        "Do large messages wait for the network or for peers?";
+    DEVICE_SOURCE = gauge "farcall.rdma.source_bytes", Bytes, DEVICE,
+        "Bytes of large messages that peers have not read yet.",
+        "Do peers read what they are offered?";
+    DEVICE_SINK = gauge "farcall.rdma.sink_bytes", Bytes, DEVICE,
+        "Bytes of received large messages, until the application lets go of them.",
+        "How much memory do received messages bind?";
+    DEVICE_REGISTERED = gauge "farcall.rdma.registered_bytes", Bytes, DEVICE,
+        "Bytes that are registered for large messages, in use or not.",
+        "How near is the memlock limit?";
+    DEVICE_HUGE = gauge "farcall.rdma.huge_page_bytes", Bytes, DEVICE,
+        "Registered bytes that lie in huge pages.",
+        "Are huge pages in use?";
+    DEVICE_OPEN = gauge "farcall.rdma.device.open", Count, DEVICE,
+        "1 while the device is in use, and 0 afterwards.",
+        "Is the device there?";
+    DEVICE_EVENTS = counter "farcall.rdma.device.events", Count, &["device", "event"],
+        "Events of a device, by their kind.",
+        "Did a port go down, or a queue break?";
+} }
+
+/// The question that counts of a lane's work answer.
+const ACTIVITY: &str = "What does a lane do, and what does it wait for?";
+
+/// The question that counts of cancelled messages answer.
+const CANCELLED: &str = "What becomes of large messages whose calls are given up?";
+
+/// Returns the metric of a count of a lane.
+fn count(name: &'static str, description: &'static str, question: &'static str) -> Metric {
+    Metric::counter(name, MetricUnit::Count, LANE, description.trim_start(), question)
+}
+
+/// Returns the metrics of a lane's counts, with their values.
+pub(in crate::metrics) fn counts(
+    activity: &LaneActivity,
+    cancellations: &CancellationStats,
+) -> impl Iterator<Item = (Metric, u64)> + use<> {
+    let lane_count =
+        |question| move |(name, description, value)| (count(name, description, question), value);
+    let activity = activity.metrics().into_iter().map(lane_count(ACTIVITY));
+    activity.chain(cancellations.metrics().into_iter().map(lane_count(CANCELLED)))
+}
+
+/// Returns all metrics of RDMA.
+pub(super) fn all() -> impl Iterator<Item = Metric> {
+    let counts = counts(&LaneActivity::default(), &CancellationStats::default());
+    RDMA.iter().copied().chain(counts.map(|(metric, _)| metric))
+}

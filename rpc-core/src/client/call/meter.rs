@@ -1,0 +1,173 @@
+//! The metrics of one call: of its attempts, one after another, and of all of it.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+use tonic::{Code, Status};
+
+use crate::client::connection::{Answer, Started};
+use crate::metrics::ClientMeter;
+use crate::stream::{RecvStream, SendStream};
+
+/// The metrics of a call at one server. What it has begun is counted when it is dropped: as
+/// `CANCELLED`, unless it was said otherwise.
+#[derive(Debug)]
+pub(in crate::client) struct CallMeter {
+    meter: ClientMeter,
+    /// Time at which the call began. Absent if a level above counts it.
+    call: Option<Instant>,
+    /// Time at which the present attempt began.
+    attempt: Option<Instant>,
+    /// Set once the attempt counts.
+    is_started: bool,
+    sent: u64,
+    received: u64,
+    code: Code,
+    streams: Option<Box<Streams>>,
+}
+
+/// The streams of an attempt, which know what they have carried.
+#[derive(Debug)]
+struct Streams {
+    send: Option<Arc<SendStream>>,
+    recv: Option<Arc<RecvStream>>,
+}
+
+/// The metrics of a call of a channel, on its way to its servers.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::client) struct MeteredCall {
+    meter: ClientMeter,
+    /// Set if a level above counts the whole of it.
+    is_attempt: bool,
+}
+
+impl MeteredCall {
+    /// Returns the metrics of a call that goes to one server.
+    pub(in crate::client) fn whole(meter: ClientMeter) -> Self {
+        Self { meter, is_attempt: false }
+    }
+
+    /// Begins to count the whole call here, and the attempts at it where they are made.
+    pub(in crate::client) fn split(&mut self) -> CallMeter {
+        let call = self.meter.is_on().then(Instant::now);
+        self.is_attempt = true;
+        let mut this = CallMeter::new(self.meter);
+        this.call = call;
+        this
+    }
+
+    /// Begins to count at the server that the call goes to. `began` is its beginning, where that is
+    /// known.
+    #[inline]
+    pub(in crate::client) fn begin(self, began: Option<Instant>) -> CallMeter {
+        let mut this = CallMeter::new(self.meter);
+        if self.meter.is_on() {
+            let began = began.unwrap_or_else(Instant::now);
+            this.call = (!self.is_attempt).then_some(began);
+            this.attempt = Some(began);
+        }
+        this
+    }
+}
+
+impl CallMeter {
+    fn new(meter: ClientMeter) -> Self {
+        let (sent, received, code) = (0, 0, Code::Cancelled);
+        let (call, attempt, is_started, streams) = (None, None, false, None);
+        Self { meter, call, attempt, is_started, sent, received, code, streams }
+    }
+
+    /// Returns true if anything is counted.
+    pub(in crate::client) fn is_on(&self) -> bool {
+        self.meter.is_on()
+    }
+
+    /// Counts an attempt that begins; `sent` is called for the length of its request.
+    #[inline]
+    pub(in crate::client) fn start_attempt(&mut self, sent: impl FnOnce() -> usize) {
+        if self.meter.is_on() {
+            // The first begins with the call.
+            self.attempt.get_or_insert_with(Instant::now);
+            self.is_started = true;
+            self.meter.attempt_started();
+            (self.sent, self.received) = (sent() as u64, 0);
+        }
+    }
+
+    /// Counts the bytes of the streams of a call that was started.
+    #[inline]
+    pub(in crate::client) fn follow(&mut self, started: &Started) {
+        if !self.meter.is_on() {
+            return;
+        }
+        let recv = match &started.answer {
+            Answer::Stream(recv) => Some(Arc::clone(recv)),
+            Answer::Reply(_) => None,
+        };
+        let send = started.send_stream.clone();
+        let has_streams = send.is_some() || recv.is_some();
+        self.streams = has_streams.then(|| Box::new(Streams { send, recv }));
+    }
+
+    /// Counts bytes of a response.
+    #[inline]
+    pub(in crate::client) fn receive(&mut self, len: usize) {
+        self.received += len as u64;
+    }
+
+    /// Sets the code that counts when this is dropped.
+    pub(in crate::client) fn set_code(&mut self, code: Code) {
+        self.code = code;
+    }
+
+    /// Counts an attempt that has failed; another one may follow.
+    pub(in crate::client) fn fail_attempt(&mut self, status: &Status) {
+        if self.meter.is_on() {
+            self.code = status.code();
+            self.end_attempt(Instant::now());
+            self.code = Code::Cancelled;
+        }
+    }
+
+    /// Counts what is over with the first answer.
+    #[inline]
+    pub(in crate::client) fn finish<T>(&mut self, result: &Result<T, Status>) {
+        self.code = result.as_ref().err().map_or(Code::Ok, Status::code);
+        self.end();
+    }
+
+    /// Moves what goes on with a stream of responses.
+    pub(in crate::client) fn take(&mut self) -> Self {
+        std::mem::replace(self, Self::new(ClientMeter::default()))
+    }
+
+    #[inline]
+    fn end(&mut self) {
+        if self.attempt.is_some() || self.call.is_some() {
+            let now = Instant::now();
+            self.end_attempt(now);
+            if let Some(began) = self.call.take() {
+                self.meter.call_ended(self.code, now - began);
+            }
+        }
+    }
+
+    fn end_attempt(&mut self, now: Instant) {
+        let Some(began) = self.attempt.take() else { return };
+        if !std::mem::take(&mut self.is_started) {
+            return;
+        }
+        let (mut sent, mut received) = (self.sent, self.received);
+        if let Some(Streams { send, recv }) = self.streams.take().as_deref() {
+            sent += send.as_ref().map_or(0, |send| u64::from(send.sent_bytes()));
+            received += recv.as_ref().map_or(0, |recv| u64::from(recv.received_bytes()));
+        }
+        self.meter.attempt_ended(self.code, now - began, sent, received);
+    }
+}
+
+impl Drop for CallMeter {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

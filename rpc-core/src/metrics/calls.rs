@@ -1,0 +1,187 @@
+//! The handles of methods, and the metrics of a server's calls.
+
+use std::fmt;
+use std::ptr;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use metrics::{Counter, Histogram};
+use tonic::Code;
+
+use super::list::{SERVER_DURATION, SERVER_RECEIVED, SERVER_SENT, SERVER_STARTED};
+use super::metric::is_enabled;
+use crate::MethodDescriptor;
+use crate::call::log::NameOf;
+
+/// The label of methods that no descriptor describes.
+pub(super) const OTHER: &str = "other";
+
+/// Number of status codes.
+const CODE_COUNT: usize = 17;
+
+/// Places of a table before its next part.
+const SLOT_COUNT: usize = 32;
+
+/// The label of a method: its path without the first slash.
+pub(super) fn label(method: Option<&'static MethodDescriptor>) -> &'static str {
+    method.map_or(OTHER, |method| method.path.trim_start_matches('/'))
+}
+
+/// Values by the address of a method's descriptor. Nothing is ever removed, so that a look needs no
+/// lock. Two descriptors in the same place are in two parts.
+pub(super) struct ByMethod<M> {
+    slots: [OnceLock<(&'static MethodDescriptor, M)>; SLOT_COUNT],
+    more: OnceLock<Box<Self>>,
+    other: OnceLock<M>,
+}
+
+impl<M> ByMethod<M> {
+    pub(super) const fn new() -> Self {
+        Self {
+            slots: [const { OnceLock::new() }; SLOT_COUNT],
+            more: OnceLock::new(),
+            other: OnceLock::new(),
+        }
+    }
+
+    /// Returns the value of a method, which `make` makes at the first time.
+    pub(super) fn get(
+        &self,
+        method: Option<&'static MethodDescriptor>,
+        make: impl Fn(&'static str) -> M,
+    ) -> &M {
+        let Some(method) = method else { return self.other.get_or_init(|| make(OTHER)) };
+        // The descriptors of a service lie side by side.
+        let number = ptr::from_ref(method).addr() / size_of::<MethodDescriptor>();
+        let mut table = self;
+        loop {
+            let slot = &table.slots[number % SLOT_COUNT];
+            let (found, value) = slot.get_or_init(|| (method, make(label(Some(method)))));
+            if ptr::eq(*found, method) {
+                return value;
+            }
+            table = table.more.get_or_init(|| Box::new(Self::new()));
+        }
+    }
+}
+
+/// Values by status code, each made when the first call ends with its code.
+pub(super) struct ByCode<H>([OnceLock<Box<H>>; CODE_COUNT]);
+
+impl<H> ByCode<H> {
+    pub(super) const fn new() -> Self {
+        Self([const { OnceLock::new() }; CODE_COUNT])
+    }
+
+    /// Returns the value of a code, which `make` makes of the code's name at the first time.
+    pub(super) fn get(&self, code: Code, make: impl Fn(&str) -> H) -> &H {
+        let slot = &self.0[(code as usize).min(CODE_COUNT - 1)];
+        slot.get_or_init(|| Box::new(make(&NameOf(code).to_string())))
+    }
+}
+
+/// The handles of one method, for all servers of the process.
+struct ServerMethod {
+    label: &'static str,
+    started: Counter,
+    ends: ByCode<ServerEnds>,
+}
+
+/// The handles of calls that end with one code.
+struct ServerEnds {
+    duration: Histogram,
+    sent: Histogram,
+    received: Histogram,
+}
+
+static SERVER: ByMethod<ServerMethod> = ByMethod::new();
+
+/// The metrics of a call on the server; of none where nothing is counted.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ServerMeter(Option<&'static ServerMethod>);
+
+impl ServerMeter {
+    /// Returns the metrics of a call of `method`.
+    #[inline]
+    pub(crate) fn new(method: impl FnOnce() -> Option<&'static MethodDescriptor>) -> Self {
+        if is_enabled() { Self::enabled(method()) } else { Self(None) }
+    }
+
+    fn enabled(method: Option<&'static MethodDescriptor>) -> Self {
+        Self(Some(SERVER.get(method, |label| ServerMethod {
+            label,
+            started: SERVER_STARTED.counter_with(&[label]),
+            ends: ByCode::new(),
+        })))
+    }
+
+    /// Returns true if calls are counted.
+    pub(crate) fn is_on(self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Counts a call that has arrived.
+    pub(crate) fn started(self) {
+        if let Some(method) = self.0 {
+            method.started.increment(1);
+        }
+    }
+
+    /// Counts a call that has ended.
+    #[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^53")]
+    pub(crate) fn ended(self, code: Code, took: Duration, sent: u64, received: u64) {
+        let Some(method) = self.0 else { return };
+        let ends = method.ends.get(code, |code| {
+            let labels = [method.label, code];
+            ServerEnds {
+                duration: SERVER_DURATION.histogram_with(&labels),
+                sent: SERVER_SENT.histogram_with(&labels),
+                received: SERVER_RECEIVED.histogram_with(&labels),
+            }
+        });
+        ends.duration.record(took.as_secs_f64());
+        ends.sent.record(sent as f64);
+        ends.received.record(received as f64);
+    }
+}
+
+impl fmt::Debug for ServerMeter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ServerMeter").field(&self.0.map(|method| method.label)).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::{CallKind, Detach, Idempotency};
+
+    const METHOD: MethodDescriptor = MethodDescriptor {
+        path: "/t.T/M",
+        kind: CallKind::Unary,
+        idempotency: Idempotency::Unknown,
+        detach: Detach::NONE,
+    };
+
+    static METHODS: [MethodDescriptor; 100] = [METHOD; 100];
+
+    #[test]
+    fn each_method_has_one_value_that_is_made_once() {
+        let (table, made) = (ByMethod::new(), Cell::new(0));
+        let make = |_: &str| {
+            made.set(made.get() + 1);
+            made.get()
+        };
+        let first: Vec<i32> = METHODS.iter().map(|it| *table.get(Some(it), make)).collect();
+        let again: Vec<i32> = METHODS.iter().map(|it| *table.get(Some(it), make)).collect();
+        assert_eq!((first, made.get()), (again, 100));
+        assert_eq!([*table.get(None, make), *table.get(None, make)], [101, 101]);
+    }
+
+    #[test]
+    fn label_is_the_path_without_its_slash() {
+        assert_eq!((label(Some(&METHODS[0])), label(None)), ("t.T/M", "other"));
+    }
+}

@@ -1,0 +1,142 @@
+//! The memory that a lane locks, and a lane's size where the process may lock little. Pure.
+//!
+//! The queues of hardware are memory of the process that counts as locked, like what is registered
+//! (`sys::provider::queue_memory`). The default lane with all its connections takes 18 MiB on mlx5,
+//! and Debian lets a process lock 8.
+
+use crate::RdmaConfig;
+use crate::proto::connection::{CONTROL_SLOT_LEN, CONTROL_SLOTS};
+use crate::verbs::queue_memory::{
+    completion_queue_len, pages, queue_pair_len, shared_receive_queue_len,
+};
+use crate::verbs::{LockedMemory, QueuePairConfig};
+
+/// Eighths of what can be locked that lanes take. Large frames have the rest.
+const LANES_EIGHTHS: u64 = 5;
+
+/// A lean connection: requests in flight, READs, and queue pairs for them.
+const LEAN_SEND_DEPTH: u32 = 50;
+const LEAN_READS: u8 = 4;
+const LEAN_READ_QUEUE_PAIRS: u8 = 1;
+
+/// The smallest lane. With a limit below what that takes, the device's refusal names the limit.
+const MIN_SLOTS: u16 = 16;
+const MIN_SEND_SLOTS: u32 = 4;
+
+/// Send slots begin at multiples of a cache line.
+const SEND_SLOT_UNIT: u64 = 64;
+
+/// Bytes that all lanes of a device may lock; `None` without a limit.
+pub(super) fn lanes_budget(memory: LockedMemory) -> Option<u64> {
+    memory.free().map(|free| free / 8 * LANES_EIGHTHS)
+}
+
+/// The settings of a lane cut so that it locks at most `budget` bytes with all its connections, if
+/// they have to be cut: lean connections first, and then fewer of them and fewer slots in turn.
+pub(super) fn fit(config: &RdmaConfig, budget: u64) -> Option<RdmaConfig> {
+    if lane_len(config) <= budget {
+        return None;
+    }
+    let mut fitted = RdmaConfig {
+        send_depth: config.send_depth.min(LEAN_SEND_DEPTH),
+        max_reads: config.max_reads.min(LEAN_READS),
+        read_queue_pairs: config.read_queue_pairs.min(LEAN_READ_QUEUE_PAIRS),
+        ..config.clone()
+    };
+    for cut in 0_u32.. {
+        let is_least = fitted.max_connections <= 1
+            && fitted.receive_slots <= MIN_SLOTS
+            && fitted.send_slots <= MIN_SEND_SLOTS;
+        if is_least || lane_len(&fitted) <= budget {
+            break;
+        }
+        if cut.is_multiple_of(2) {
+            fitted.max_connections = (fitted.max_connections / 2).max(1);
+        } else {
+            let (receives, sends) = (fitted.receive_slots, fitted.send_slots);
+            fitted.receive_slots = (receives / 2).max(MIN_SLOTS).min(receives);
+            fitted.send_slots = (sends / 2).max(MIN_SEND_SLOTS).min(sends);
+        }
+    }
+    Some(fitted)
+}
+
+/// Bytes that a lane locks when it has all its connections.
+fn lane_len(config: &RdmaConfig) -> u64 {
+    let slot_len = u64::from(config.slot_len);
+    let slots = pages(u64::from(config.receive_slots) * slot_len)
+        + pages(u64::from(config.send_slots) * slot_len.next_multiple_of(SEND_SLOT_UNIT));
+    let queues = completion_queue_len(config.completions_of_lane())
+        + shared_receive_queue_len(config.receive_slots.into());
+    slots + queues + u64::from(config.max_connections) * connection_len(config)
+}
+
+/// Bytes that a connection locks: its queue pairs with the drain WR of each, and control slots.
+fn connection_len(config: &RdmaConfig) -> u64 {
+    let inline_max = QueuePairConfig::default().inline_max;
+    let messages = queue_pair_len(config.send_depth.saturating_add(1), inline_max);
+    let reads = queue_pair_len(u32::from(config.reads_of_queue_pair()) + 1, 0);
+    let control = pages(u64::from(CONTROL_SLOTS) * CONTROL_SLOT_LEN as u64);
+    messages + u64::from(config.read_queue_pairs) * reads + control
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_connection_takes_44_kib_and_a_lean_one_24() {
+        assert_eq!(connection_len(&RdmaConfig::default()), 44 << 10);
+        let lean = fit(&RdmaConfig::default(), 5 * MIB).unwrap();
+        assert_eq!(connection_len(&lean), 24 << 10);
+    }
+
+    #[test]
+    fn a_lane_under_eight_mib_has_64_lean_connections() {
+        let memory = LockedMemory { locked: 0, limit: Some(8 * MIB) };
+        let budget = lanes_budget(memory).unwrap();
+        let fitted = fit(&RdmaConfig::default(), budget).unwrap();
+        let sizes = (fitted.receive_slots, fitted.send_slots, fitted.max_connections);
+        assert_eq!(sizes, (512, 128, 64));
+        let lean = (fitted.send_depth, fitted.max_reads, fitted.read_queue_pairs);
+        assert_eq!(lean, (50, 4, 1));
+        assert_eq!(completion_queue_len(fitted.completions_of_lane()), MIB / 2);
+        assert!(lane_len(&fitted) + 3 * MIB <= 8 * MIB, "{}", lane_len(&fitted));
+    }
+
+    #[test]
+    fn a_lane_that_fits_is_left_as_it_is() {
+        let config = RdmaConfig::default();
+        assert_eq!(lane_len(&config).div_ceil(MIB), 19);
+        assert_eq!(fit(&config, 19 * MIB), None);
+        assert_eq!(lanes_budget(LockedMemory::default()), None);
+    }
+
+    proptest! {
+        #[test]
+        #[cfg_attr(miri, ignore = "hundreds of cases, and it keeps those that fail in a file")]
+        fn a_lane_fits_its_budget_or_is_the_smallest(
+            budget in 0_u64..64 * MIB,
+            receive_slots in 3_u16..,
+            send_slots in 1_u32..5000,
+            max_connections in 1_u32..5000,
+            read_queue_pairs in 0_u8..=8,
+        ) {
+            let config = RdmaConfig {
+                receive_slots, send_slots, max_connections, read_queue_pairs,
+                ..RdmaConfig::default()
+            };
+            let fitted = fit(&config, budget).unwrap_or_else(|| config.clone());
+            let is_least = fitted.max_connections == 1
+                && fitted.receive_slots <= MIN_SLOTS
+                && fitted.send_slots <= MIN_SEND_SLOTS;
+            prop_assert!(lane_len(&fitted) <= budget || is_least);
+            prop_assert!(lane_len(&fitted) <= lane_len(&config));
+            prop_assert_eq!(fitted.check(), Ok(()));
+        }
+    }
+}
