@@ -23,9 +23,9 @@ fn channel() -> anyhow::Result<Channel> {
 
 /// The consequence for a program that keeps count of what it has ordered.
 fn outcome(status: &Status) -> &'static str {
-    if NotExecuted::is_said_by(status) {
+    if NotExecuted::matches(status) {
         "no handler has seen the call: repeat it"
-    } else if MayHaveExecuted::is_said_by(status) {
+    } else if MayHaveExecuted::matches(status) {
         "the call may have taken effect: look before you repeat it"
     } else {
         "a handler's answer, or a limit"
