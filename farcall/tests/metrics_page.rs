@@ -29,7 +29,10 @@ fn table() -> String {
 #[test]
 fn page_lists_every_metric_as_it_is_declared() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE);
-    let Ok(page) = std::fs::read_to_string(&path) else { return };
+    if !path.ancestors().any(|folder| folder.ends_with("docs") && folder.exists()) {
+        return;
+    }
+    let page = std::fs::read_to_string(&path).expect("the book has the page");
     let [begin, end] = MARKS;
     let (before, rest) = page.split_once(begin).expect("the page has the first mark");
     let (listed, after) = rest.split_once(end).expect("the page has the last mark");

@@ -17,8 +17,8 @@ use crate::{Channel, Path, Server};
 /// Shows what servers, channels and devices say of themselves as metrics.
 ///
 /// The facade has no callback for an exporter that is about to render. So the program calls
-/// [`observe`](Self::observe) before it renders, or lets [`run`](Self::run) do it every few seconds.
-/// Calls and connections pay nothing for it.
+/// [`observe`](Self::observe) before it renders, or lets [`run`](Self::run) do it every few
+/// seconds. Calls and connections pay nothing for it.
 ///
 /// It keeps the servers and channels that it is given, until it is dropped.
 #[derive(Debug, Default)]

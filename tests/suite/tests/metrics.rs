@@ -252,13 +252,13 @@ async fn no_label_comes_from_a_peer_or_a_path() {
     let other = [("grpc_method", "other"), ("grpc_status", "UNIMPLEMENTED")];
     becomes("grpc_server_call_duration_seconds_count", &other, 3.0).await;
     let target = ("grpc_target", grpc.as_str());
-    let of_client = [other[0], target];
-    assert_eq!(sum("grpc_client_attempt_started_total", &of_client), 3.0);
+    let other_calls = [other[0], target];
+    assert_eq!(sum("grpc_client_attempt_started_total", &other_calls), 3.0);
     assert!(!EXPORTER.render().contains("vil"), "{}", EXPORTER.render());
 
     // A method that the server has, by its path alone.
     call("/farcall.suite.Probe/Produce").await.unwrap();
     let produce = ("grpc_method", "farcall.suite.Probe/Produce");
     becomes("grpc_server_call_duration_seconds_count", &[produce], 1.0).await;
-    assert_eq!(sum("grpc_client_attempt_started_total", &of_client), 4.0);
+    assert_eq!(sum("grpc_client_attempt_started_total", &other_calls), 4.0);
 }

@@ -1,4 +1,5 @@
-//! The declarations of the metrics of RDMA devices. Those of a lane's counts follow from the counts.
+//! The declarations of the metrics of RDMA devices. Those of a lane's counts follow from the
+//! counts.
 
 use rpc_core::metrics::{Metric, MetricUnit};
 use rpc_transport_rdma::{CancellationStats, LaneActivity};
@@ -31,7 +32,7 @@ declare! { RDMA {
         "Received large messages that the application holds.",
         "Does the application keep received messages for too long?";
     LANE_LEASES_OVERDUE = counter "farcall.rdma.lane.leases.overdue", Count, LANE,
-        "Received large messages that the application held beyond `rdma.lease_warn_after`.",
+        "Received large messages that the application held for so long that the log warned of it.",
         "Does the application keep received messages for too long?";
     DEVICE_READ = gauge "farcall.rdma.reads_in_flight", Bytes, DEVICE,
         "Bytes of READs that devices of peers have not answered.",
