@@ -1,5 +1,5 @@
-//! Protocol violations of a peer, each of which closes the connection, and text that a peer has sent
-//! and that people read here: in logs, errors and statuses.
+//! Protocol violations of a peer, each of which closes the connection, and a peer's text in logs,
+//! errors and statuses.
 //!
 //! A peer that can put a line break into a log line forges log lines, one that can put an escape
 //! sequence there rewrites the terminal of the operator who reads them, and one that can put 500 KB

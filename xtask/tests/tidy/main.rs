@@ -14,7 +14,6 @@ mod machine_paths;
 mod manifests;
 mod named_files;
 mod named_keys;
-mod names;
 mod pure_modules;
 mod readable_errors;
 mod readme_excerpts;
@@ -126,11 +125,6 @@ fn sentences_name_their_actor() {
 #[test]
 fn doc_comments_begin_with_their_subject() {
     check_sources(doc_comments::check);
-}
-
-#[test]
-fn functions_and_bindings_have_names_that_say_something() {
-    check_sources(names::check);
 }
 
 #[test]

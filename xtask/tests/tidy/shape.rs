@@ -13,6 +13,8 @@ const FILE_LINES_MAX: usize = 500;
 /// Code lines of a function's body.
 const FUNCTION_LINES_MAX: usize = 70;
 const LINE_WIDTH_MAX: usize = 100;
+/// Characters of a function's name. A test's name is also a filter.
+const NAME_LEN_MAX: usize = 60;
 
 /// Names of files and folders that collect what has no name of its own.
 const EMPTY_NAMES: &[&str] =
@@ -91,9 +93,15 @@ impl Functions<'_> {
         // The lines of the braces are the signature's.
         let inside = self.code.get(open..close.saturating_sub(1)).unwrap_or_default();
         let count = inside.iter().filter(|is_code| **is_code).count();
+        let line = name.span().start().line;
         if count > FUNCTION_LINES_MAX {
             let what = format!("{name} has {count} lines, at most {FUNCTION_LINES_MAX}");
-            self.faults.push(Fault::new(self.path, name.span().start().line, what));
+            self.faults.push(Fault::new(self.path, line, what));
+        }
+        let len = name.to_string().chars().count();
+        if len > NAME_LEN_MAX {
+            let what = format!("{name} has {len} characters, at most {NAME_LEN_MAX}");
+            self.faults.push(Fault::new(self.path, line, what));
         }
     }
 }
@@ -133,6 +141,13 @@ mod tests {
     fn a_file_must_say_what_it_holds() {
         assert_eq!(whats("a.rs", "// Calls.\n").len(), 1);
         assert_eq!(whats("a.rs", "").len(), 1);
+    }
+
+    #[test]
+    fn long_names_of_functions_are_found() {
+        let [long, short] = [61, 60].map(|len| "a".repeat(len));
+        let text = format!("//! A.\n\nfn {long}() {{}}\nfn {short}() {{}}\n");
+        assert_eq!(whats("a.rs", &text), [format!("a.rs:3: {long} has 61 characters, at most 60")]);
     }
 
     #[test]

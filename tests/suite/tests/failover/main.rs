@@ -173,11 +173,11 @@ async fn no_call_waits_for_an_attempt() {
 #[tokio::test(start_paused = true)]
 async fn a_channel_may_replay_so_many_calls() {
     let mut rig = Rig::start("failover-budget", prefer).await;
-    let tags: Vec<u64> = (0..=REPLAYS_MAX as u64).collect();
+    let tags: Vec<u64> = (0..=u64::from(REPLAYS_MAX)).collect();
     let calls: Vec<_> = tags.iter().map(|tag| rig.wait(*tag)).collect();
     rig.served.entered(&tags).await;
     rig.detour.cut();
-    rig.served.watch.open(2 * REPLAYS_MAX);
+    rig.served.watch.open(2 * REPLAYS_MAX as usize);
     let mut failures = Vec::new();
     for call in calls {
         failures.extend(end(call).await.err());

@@ -26,10 +26,10 @@ pub(crate) const BACKOFF: Backoff = Backoff::PATH;
 pub(crate) const DELAY: Duration = Duration::from_millis(200);
 
 /// Calls that one channel makes once more at a time, at most.
-pub(crate) const REPLAYS_MAX: usize = 1024;
+pub(crate) const REPLAYS_MAX: u32 = 1024;
 
 /// More calls on a connection than are made once more.
-const LIMITS: Limits = Limits::new().with_max_calls(2 * REPLAYS_MAX as u32);
+const LIMITS: Limits = Limits::new().with_max_calls(2 * REPLAYS_MAX);
 
 type Call = JoinHandle<Result<Response<EchoReply>, Status>>;
 
