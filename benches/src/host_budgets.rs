@@ -125,7 +125,8 @@ const BUDGETS: &[Budget] = &[
         work: Work::Unary { in_flight: 1 },
         metrics: Metrics::On,
         kernel_calls_max: 4.05,
-        instructions: 16_900.0,
+        // Without LTO, it took 9.3 % more than `unary-1`: 20,005 and 18,309. The goal is 3 %.
+        instructions: 17_430.0,
     },
 ];
 

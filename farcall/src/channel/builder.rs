@@ -326,7 +326,6 @@ impl ChannelBuilder {
 
     /// None in this build.
     #[cfg(not(feature = "metrics"))]
-    #[expect(clippy::unused_self, reason = "as with metrics")]
     fn meters(&self) -> ChannelMeters {
         ChannelMeters::default()
     }

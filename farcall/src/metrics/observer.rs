@@ -1,6 +1,8 @@
 //! The observer, which shows as metrics what farcall counts anyway.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
+#[cfg(feature = "tls")]
+use std::time::SystemTime;
 
 use rpc_core::metrics::{FallbackKind, ended_connections};
 use rpc_core::settings::{check_timeout, expect_valid};

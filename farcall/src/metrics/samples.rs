@@ -23,6 +23,7 @@ impl Samples {
     }
 
     /// Adds a count of things.
+    #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
     pub(super) fn add_len(&mut self, metric: Metric, labels: &[&str], len: usize) {
         self.add(metric, labels, len as u64);
     }
