@@ -35,6 +35,7 @@ mod connect_info;
 pub mod grpc;
 #[cfg(feature = "metrics")]
 pub mod metrics;
+pub mod protocol;
 #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
 pub mod rdma;
 #[cfg(not(all(target_os = "linux", any(feature = "rdma", feature = "sim"))))]

@@ -29,13 +29,10 @@
 //! lost shows as what it does to a message, which comes later, or in part before its queue pairs
 //! die. It says nothing about speed.
 
-#[doc(hidden)]
-pub use rpc_transport_rdma::sim::{SimCensus, SimCounters};
 pub use rpc_transport_rdma::sim::{
-    SimDevice, SimDeviceConfig, SimFaults, SimGid, SimHold, SimLoss, SimNetwork, SimPort, SimQuery,
-    SimQueueMemory, SimReach, SimViolation,
+    SimCensus, SimCounters, SimDevice, SimDeviceConfig, SimFaults, SimGid, SimHold, SimLoss,
+    SimNetwork, SimPort, SimQuery, SimQueueMemory, SimReach, SimViolation,
 };
-#[doc(hidden)]
 pub use rpc_transport_rdma::verbs::{
     DeviceAttributes, Gid, GidKind, LastReceive, Leftover, Mtu, ReceiveDrain, ReceiveOrder,
 };

@@ -4,7 +4,7 @@
 //! [`ServiceConfig`] says what applies to a method, [`crate::policy::retry`] decides, and
 //! [`PolicyAttempts`] makes the attempts through the channel, which picks an endpoint for each and
 //! repeats by itself what no handler has seen. All levels that make a call again share one
-//! [`SharedAttempts`], and ask it.
+//! `SharedAttempts`, and ask it.
 
 mod config;
 mod machine;
@@ -62,7 +62,7 @@ impl PolicyAttempts {
     /// # Errors
     ///
     /// With the status of the last attempt. It is marked with
-    /// [`MayHaveExecuted`](crate::MayHaveExecuted) if one of them may have been executed and the
+    /// [`MayHaveExecuted`] if one of them may have been executed and the
     /// last one was not.
     ///
     /// # Cancel safety
