@@ -174,6 +174,7 @@ impl Limits {
     /// use farcall::Limits;
     ///
     /// let limits = Limits::new().with_max_calls(100).with_max_message_len(64 << 10);
+    /// let limits = limits.with_max_stream_bytes(256 << 10).with_max_stream_messages(256);
     /// assert!(limits.max_connection_bytes() < 512 << 20);
     /// ```
     #[must_use]

@@ -35,8 +35,7 @@ tokio::task_local! {
 /// # Examples
 ///
 /// ```
-/// use farcall::server::CallContext;
-/// use farcall::{Code, Status};
+/// use farcall::{CallContext, Code, Status};
 ///
 /// async fn search() -> Result<u64, Status> {
 ///     let call = CallContext::current().ok_or_else(|| Status::internal("not in a handler"))?;

@@ -189,8 +189,8 @@ impl<S: Service, F: Interceptor + Send + 'static> Service for InterceptedService
 /// ```
 /// use std::time::Duration;
 ///
-/// use farcall::server::{Service, layered};
-/// use farcall::Server;
+/// use farcall::server::layered;
+/// use farcall::{Server, Service};
 /// use tower::ServiceBuilder;
 ///
 /// fn serve(lookups: impl Service, reports: impl Service) -> Server {
@@ -230,9 +230,9 @@ where
 /// ```
 /// use std::time::Duration;
 ///
-/// use farcall::Server;
 /// use farcall::layer::UnknownMethod;
-/// use farcall::server::{Service, layered_methods};
+/// use farcall::server::layered_methods;
+/// use farcall::{Server, Service};
 /// use tower::timeout::TimeoutLayer;
 ///
 /// fn serve(greeter: impl Service) -> Result<Server, UnknownMethod> {

@@ -35,7 +35,7 @@ pub(in crate::server) fn gateway(
         Box::new(far),
         ServerSetup {
             limits,
-            peer_limits: accepted,
+            peer_limits: accepted.announced_by_client(),
             compression: Negotiated::default(),
             addresses: addresses.clone(),
             fallback: None,

@@ -3,27 +3,11 @@
 use super::*;
 use crate::sys::provider::QueueIdentity;
 
-/// Polls in which as much comes out as a completion queue of the device holds, several times.
-const POLLS: u64 = 4 * 10_000 / 32;
-
 /// Lets the lane find completions with every poll, however many it takes.
 fn flood(rig: &Rig) {
     let identity = QueueIdentity::new(4000).unwrap();
     let work_id = identity.work_id(WorkKind::Send, 0).to_u64();
     rig.sim.flood(RawCompletion { work_id, ..RawCompletion::default() });
-}
-
-/// Lets the lane work until something holds, or it has polled so often.
-async fn within_polls(rig: &Rig, mut holds: impl FnMut() -> bool) {
-    let polls = || rig.upgrade.lanes()[0].activity.polls;
-    let end = polls() + POLLS;
-    while polls() < end {
-        if holds() {
-            return;
-        }
-        tokio::task::yield_now().await;
-    }
-    panic!("it has not happened within {POLLS} polls");
 }
 
 #[tokio::test]
@@ -33,7 +17,7 @@ async fn a_drained_connection_ends_while_the_lane_is_busy() {
     flood(&rig);
     end.connection().fail(CloseReason::Local);
     end.flush();
-    within_polls(&rig, || recorder.closed().is_some()).await;
+    until("the end of the connection", || recorder.closed().is_some()).await;
     assert_eq!(rig.upgrade.lanes()[0].missing_slots, 0);
 }
 
@@ -46,8 +30,9 @@ async fn a_busy_lane_frees_the_entries_of_dead_queue_pairs() {
     flood(&rig);
     gone.connection().fail(CloseReason::Local);
     gone.flush();
-    within_polls(&rig, || recorder.closed().is_some()).await;
-    within_polls(&rig, || rig.upgrade.lanes()[0].claimed_entries == claimed).await;
+    until("the end of the connection", || recorder.closed().is_some()).await;
+    let is_free = || rig.upgrade.lanes()[0].claimed_entries == claimed;
+    until("the entries of the dead", is_free).await;
 }
 
 #[tokio::test]
