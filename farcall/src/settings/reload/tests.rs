@@ -49,7 +49,8 @@ fn keys() -> Vec<String> {
             keys.push(format!("{table}.{key}"));
         }
     }
-    assert!(keys.len() > 100, "{keys:?}");
+    // There are fewer without TLS.
+    assert!(keys.len() > 80, "{keys:?}");
     keys
 }
 

@@ -3,8 +3,10 @@
 use super::packed::Packed;
 
 /// Files that every package has.
-const REQUIRED: &[&str] =
-    &["Cargo.toml", "LICENSE-APACHE", "LICENSE-MIT", "README.md", "src/lib.rs"];
+const REQUIRED: &[&str] = &["Cargo.toml", "LICENSE-APACHE", "LICENSE-MIT", "README.md"];
+
+/// Roots of a crate, of which a package has one: a library's or a program's.
+const ROOTS: &[&str] = &["src/lib.rs", "src/main.rs"];
 
 /// Files that cargo adds.
 const BY_CARGO: &[&str] = &[".cargo_vcs_info.json", "Cargo.lock", "Cargo.toml.orig"];
@@ -22,6 +24,9 @@ pub(super) fn faults(package: &Packed) -> Vec<String> {
     let has = |file: &str| files.iter().any(|present| present == file);
     let missing = REQUIRED.iter().filter(|file| !has(file));
     let mut faults: Vec<_> = missing.map(|file| format!("{name} has no {file}")).collect();
+    if !ROOTS.iter().any(|root| has(root)) {
+        faults.push(format!("{name} has no {}", ROOTS.join(" or ")));
+    }
     let surplus = files.iter().filter(|file| !belongs(file));
     faults.extend(surplus.map(|file| format!("{name} has {file}, which no user needs")));
     if *packed_len > PACKED_LEN_MAX {
@@ -50,19 +55,23 @@ mod tests {
 
     #[test]
     fn a_package_with_what_it_needs_is_right() {
-        let files = [REQUIRED, BY_CARGO, &["src/wire/mod.rs", "tests/golden.rs"]].concat();
-        assert!(faults(&package(&files, 1000)).is_empty());
+        for root in ROOTS {
+            let files = [REQUIRED, BY_CARGO, &[*root, "src/wire/mod.rs", "tests/golden.rs"]];
+            assert!(faults(&package(&files.concat(), 1000)).is_empty());
+        }
     }
 
     #[test]
     fn what_is_missing_or_too_much_is_named() {
-        let files = [&REQUIRED[..3], &REQUIRED[4..], &["corpus/1", "target"]].concat();
+        let files = [&REQUIRED[..3], &["corpus/1", "target"]].concat();
         let expected = [
             "a has no README.md",
+            "a has no src/lib.rs or src/main.rs",
             "a has corpus/1, which no user needs",
             "a has target, which no user needs",
         ];
         assert_eq!(faults(&package(&files, 1000)), expected);
-        assert_eq!(faults(&package(REQUIRED, PACKED_LEN_MAX + 1)).len(), 1);
+        let long = [REQUIRED, &ROOTS[..1]].concat();
+        assert_eq!(faults(&package(&long, PACKED_LEN_MAX + 1)).len(), 1);
     }
 }
