@@ -1,5 +1,6 @@
 //! A report with causes (`anyhow`'s `{:#}`) says nothing twice: no error's text has that of its
-//! source in it, except for errors of connecting. And what a `main` that returns an error prints, its `Debug`, is that report.
+//! source in it, except for errors of connecting. And the `Debug` of an error, which a `main` that
+//! returns it prints, is that report.
 #![allow(clippy::unwrap_used, reason = "a failed test is how these tests report")]
 
 #[path = "messages/service.rs"]
