@@ -90,7 +90,7 @@ impl Output {
 
 /// Returns true if `character` could change more of a terminal than its own cell: control
 /// characters, marks of direction, and characters without a width.
-fn is_unsafe(character: char) -> bool {
+fn must_escape(character: char) -> bool {
     character.is_control()
         || matches!(character,
             '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
@@ -98,18 +98,18 @@ fn is_unsafe(character: char) -> bool {
             | '\u{e0000}'..='\u{e007f}')
 }
 
-/// Writes unsafe characters of a line as `\n` or `\u{1b}`.
+/// Writes the dangerous characters of a line as `\n` or `\u{1b}`.
 pub(crate) fn escape(text: &str) -> Cow<'_, str> {
-    replaced(text, is_unsafe, |character, escaped| {
+    replaced(text, must_escape, |character, escaped| {
         escaped.extend(character.escape_default());
     })
 }
 
-/// Writes unsafe characters of a JSON text as `\u001b`. The newlines between its values stay:
-/// those inside of strings are escaped already.
+/// Writes the dangerous characters of a JSON text as `\u001b`. The newlines between its values
+/// stay: those inside of strings are escaped already.
 fn escape_json(text: &str) -> Cow<'_, str> {
-    let is_unsafe = |character| character != '\n' && is_unsafe(character);
-    replaced(text, is_unsafe, |character, escaped| {
+    let must_escape = |character| character != '\n' && must_escape(character);
+    replaced(text, must_escape, |character, escaped| {
         for unit in character.encode_utf16(&mut [0; 2]) {
             let _ = write!(escaped, "\\u{unit:04x}");
         }
@@ -118,15 +118,15 @@ fn escape_json(text: &str) -> Cow<'_, str> {
 
 fn replaced(
     text: &str,
-    is_unsafe: impl Fn(char) -> bool,
+    must_escape: impl Fn(char) -> bool,
     write: impl Fn(char, &mut String),
 ) -> Cow<'_, str> {
-    if !text.contains(&is_unsafe) {
+    if !text.contains(&must_escape) {
         return text.into();
     }
     let mut escaped = String::with_capacity(text.len() + 16);
     for character in text.chars() {
-        match is_unsafe(character) {
+        match must_escape(character) {
             true => write(character, &mut escaped),
             false => escaped.push(character),
         }
@@ -179,8 +179,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn escaped_text_has_no_unsafe_character(text in any::<String>()) {
-            prop_assert!(!escape(&text).chars().any(is_unsafe));
+        fn escaped_text_has_no_dangerous_character(text in any::<String>()) {
+            prop_assert!(!escape(&text).chars().any(must_escape));
         }
 
         #[test]
@@ -188,7 +188,7 @@ mod tests {
             let value = serde_json::json!({ key: [text] });
             for written in [value.to_string(), serde_json::to_string_pretty(&value).unwrap()] {
                 let escaped = escape_json(&written);
-                let is_clean = !escaped.chars().any(|it| it != '\n' && is_unsafe(it));
+                let is_clean = !escaped.chars().any(|it| it != '\n' && must_escape(it));
                 prop_assert!(is_clean);
                 let read: serde_json::Value = serde_json::from_str(&escaped).unwrap();
                 prop_assert_eq!(&read, &value);

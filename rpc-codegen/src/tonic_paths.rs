@@ -22,7 +22,7 @@ impl TonicPaths {
 
     /// Returns the module with the generated code of `package`; `None` if this run generates it.
     ///
-    /// As with `extern_path`, the longest matching path wins, and packages below it are modules
+    /// The longest matching path wins, like in `extern_path`, and packages below it are modules
     /// below its module.
     pub(crate) fn module(&self, package: &str) -> Option<TokenStream> {
         let full_name = format!(".{package}");

@@ -48,8 +48,8 @@ impl Samples {
                     metric.gauge_with(&labels(&series)).set(value);
                     shown.insert(series, metric);
                 }
-                // A connection that is closing is among the open ones no more, and not among those
-                // that have ended yet. The count does not go back meanwhile.
+                // While a connection closes, the server counts it neither as open nor as ended. The
+                // counter keeps its value meanwhile.
                 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "sums")]
                 MetricKind::Counter => {
                     metric.counter_with(&labels(&series)).absolute(value as u64);

@@ -55,7 +55,7 @@ impl<T> Assembler<T> {
     ///
     /// # Errors
     ///
-    /// When the number was taken already, or is further ahead than that.
+    /// Returns an error if the number was taken already, or is further ahead than that.
     pub fn insert(&mut self, seq: u64, item: T, before_max: u64) -> Result<(), ProtocolError> {
         let ahead = seq.checked_sub(self.next).filter(|ahead| *ahead <= before_max);
         let is_front = seq == self.next;

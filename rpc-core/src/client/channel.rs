@@ -436,7 +436,7 @@ impl fmt::Debug for Credentials {
 ///
 /// # Errors
 ///
-/// When no attempt can succeed any more.
+/// Returns an error if no attempt can succeed any more.
 async fn connect(manager: Arc<ConnectionManager>) -> Result<(), Arc<ConnectError>> {
     loop {
         // Before the attempt, so that no connection made after it is missed.
@@ -473,7 +473,7 @@ impl tower::Service<ClientCall> for Channel {
     ///
     /// # Errors
     ///
-    /// When the channel cannot connect any more, in this process and with this configuration.
+    /// Returns an error if the channel can never connect in this process with this configuration.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
         self.poll_connected(cx)
     }

@@ -76,7 +76,7 @@ pub trait Connect: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// When none can be made.
+    /// Returns an error if no connection can be made.
     ///
     /// # Cancel safety
     ///

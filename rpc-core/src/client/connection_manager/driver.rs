@@ -106,7 +106,7 @@ impl Driver {
     ///
     /// # Errors
     ///
-    /// When it cannot be made.
+    /// Returns an error if the connection cannot be made.
     ///
     /// # Cancel safety
     ///
@@ -380,7 +380,7 @@ impl ManagerTask {
     ///
     /// # Errors
     ///
-    /// When it cannot be made.
+    /// Returns an error if the connection cannot be made.
     ///
     /// # Cancel safety
     ///
@@ -422,7 +422,7 @@ impl Drop for ManagerTask {
         let Some(mut driver) = self.driver.take() else { return };
         let Some(parked) = self.parked.upgrade() else { return };
         let mut place = parked.lock();
-        // Under this lock: a caller that is told so asks again, and has to find the driver.
+        // Under this lock: a caller that sees the result asks again, and must find the driver.
         driver.abandon();
         *place = Some(driver);
     }

@@ -116,7 +116,8 @@ impl ConnectionManager {
     ///
     /// # Errors
     ///
-    /// When none can be made, or none is tried yet because the last attempt failed.
+    /// Returns an error if no connection can be made, or if the backoff after a failure is not
+    /// over.
     ///
     /// # Cancel safety
     ///
@@ -189,7 +190,7 @@ impl ConnectionManager {
     ///
     /// # Errors
     ///
-    /// When it cannot be made.
+    /// Returns an error if the connection cannot be made.
     ///
     /// # Cancel safety
     ///
