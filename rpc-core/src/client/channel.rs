@@ -25,7 +25,7 @@ use super::{
     Call, CallRules, Caller, ClientCall, ClientReply, Connect, Intercepted, LayeredChannel, Path,
 };
 use crate::balance::{Connectivity, EndpointStatus};
-use crate::client::call::meter::MeteredCall;
+use crate::client::call::MeteredCall;
 use crate::client::connection_manager::ConnectionManager;
 use crate::connect::{ConnectError, ConnectionInfo};
 use crate::layer::record_transport;

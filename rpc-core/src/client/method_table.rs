@@ -143,7 +143,7 @@ impl ConfiguredNames {
 mod tests {
     use super::*;
     use crate::client::attempts::MethodConfig;
-    use crate::limits::captured_log::CapturedLog;
+    use crate::limits::log::captured::CapturedLog;
     use crate::{Detach, MethodDescriptor};
 
     fn table(paths: &[&str]) -> Arc<MethodTable> {

@@ -9,8 +9,8 @@ use tonic::Status;
 
 use super::{Phase, ServerSession};
 use crate::call::refusal;
-use crate::limits::peer_key::PeerKey;
 use crate::limits::quota::Charge;
+use crate::limits::quota::PeerKey;
 use crate::server::call::context::TimeLimit;
 use crate::server::call::record::CallRecord;
 use crate::server::call::reply::ReplySink as _;

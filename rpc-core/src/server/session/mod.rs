@@ -30,7 +30,7 @@ use crate::calls::server::{Calls, Kept, Start};
 use crate::connect::ConnectionInfo;
 use crate::limits::log::LogLimit;
 use crate::limits::memory::MemoryCharge;
-use crate::limits::peer_key::PeerKey;
+use crate::limits::quota::PeerKey;
 use crate::limits::shared::LimitShare;
 use crate::payload::buffer::Buffers;
 use crate::policy::keepalive::Traffic;
