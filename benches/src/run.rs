@@ -2,8 +2,7 @@
 
 use anyhow::{Result, bail};
 
-use super::bench::{Bench, commit, machine};
-use super::options::Options;
+use crate::driver::{Bench, Options, commit, machine};
 use crate::figures::{Figure, Goal, Group, Results, Table};
 use crate::{rdma, scale, tcp};
 

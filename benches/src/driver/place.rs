@@ -8,13 +8,13 @@ use clap::Args;
 pub struct Place {
     /// The RDMA device of clients.
     #[arg(long, value_name = "DEVICE", default_value = "rxe0")]
-    pub(super) client_device: String,
+    pub(crate) client_device: String,
     /// The RDMA device of servers.
     #[arg(long, value_name = "DEVICE", default_value = "rxe1")]
-    pub(super) server_device: String,
+    pub(crate) server_device: String,
     /// The address of the servers' device.
     #[arg(long, value_name = "ADDRESS", default_value = "10.0.1.1")]
-    pub(super) server_address: String,
+    pub(crate) server_address: String,
 }
 
 impl Place {
