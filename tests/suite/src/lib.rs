@@ -11,13 +11,16 @@
 
 pub mod attack;
 mod behaviours;
+mod certificates;
 mod conductor;
 pub mod control_plane;
+mod failure;
 pub mod faults;
 mod harness;
 mod interop;
 mod payload;
 pub mod raw_peer;
+mod runner;
 pub mod scenario;
 mod shared_settings;
 pub mod soak;
@@ -31,14 +34,14 @@ pub mod interop_proto {
 /// The `FileDescriptorSet` of gRPC's own files.
 pub const INTEROP_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/interop.bin"));
 
-pub use behaviours::{Behaviour, behaviours};
+pub use behaviours::{Behaviour, behaviours, ping_pong};
+pub use failure::{Cause, Failure};
 pub use farcall_probe::watch::{Event, Watch};
 pub use farcall_probe::{Probe, entries, proto, small_calls};
-pub use harness::failure::{Cause, Failure};
 pub use harness::one_server::OneServer;
-pub use harness::runner::{run, run_all};
 pub use harness::running::Running;
 pub use harness::{Harness, Path};
-pub use interop::{interop_servers, ping_pong};
+pub use interop::interop_servers;
 pub use payload::payload;
+pub use runner::{run, run_all};
 pub use shared_settings::SharedSettings;

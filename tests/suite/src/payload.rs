@@ -4,7 +4,7 @@ use farcall::Status;
 pub use farcall_testkit::calls::payload;
 use farcall_testkit::calls::same_bytes;
 
-use crate::harness::failure::{Cause, Failure};
+use crate::failure::{Cause, Failure};
 
 /// Checks every byte; a failure names the first that differs instead of showing all.
 #[track_caller]

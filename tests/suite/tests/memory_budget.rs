@@ -9,7 +9,7 @@ use farcall_suite::Probe;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub, SERVICE};
 use farcall_suite::proto::{EchoReply, EchoRequest, ProduceRequest};
 use farcall_suite::raw_peer::{RawPeer, frame, hello_with, record};
-use farcall_suite::soak::resident_kib;
+use farcall_testkit::counters::resident_kib;
 use prost::Message;
 use rpc_core::calls::window::{Counts, SendWindow, Window};
 use rpc_core::wire::{FrameHeader, FrameKind};

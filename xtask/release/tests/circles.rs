@@ -6,11 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Folders that still import each other, by crate. A list only gets shorter.
-const FOLDERS_LEFT: &[(&str, &[&str])] = &[
-    ("benches", &["driver/", "rdma/", "scale/", "tcp/"]),
-    ("farcall", &["address/", "resolve/"]),
-    ("tests/suite", &["behaviours/", "faults/", "harness/", "interop/", "payload/", "soak/"]),
-];
+const FOLDERS_LEFT: &[(&str, &[&str])] = &[("farcall", &["address/", "resolve/"])];
 
 /// Prints of `measure --circles` for this workspace.
 fn measured() -> String {

@@ -9,7 +9,7 @@ use futures::stream;
 
 use super::echo::echo;
 use crate::OneServer as _;
-use crate::harness::failure::check_eq;
+use crate::failure::check_eq;
 use crate::harness::running::Running;
 use crate::payload::{check_payload, payload};
 use crate::proto::probe_rpc::ProbeStub;

@@ -6,7 +6,7 @@ use farcall::Channel;
 use futures::FutureExt;
 
 use super::echo::echo;
-use crate::harness::failure::check_eq;
+use crate::failure::check_eq;
 use crate::harness::running::Running;
 use crate::payload::{check_payload, payload};
 use crate::proto::probe_rpc::ProbeStub;

@@ -6,7 +6,7 @@ use futures::future::try_join_all;
 use futures::stream::{FuturesUnordered, StreamExt};
 
 use super::echo::echo;
-use crate::harness::failure::check_eq;
+use crate::failure::check_eq;
 use crate::payload::{check_payload, payload};
 use crate::proto::{ParkRequest, ProduceRequest};
 use crate::{Failure, Harness};

@@ -3,7 +3,7 @@
 use futures::future::try_join_all;
 
 use super::echo::echo;
-use crate::harness::failure::{check, check_eq};
+use crate::failure::{check, check_eq};
 use crate::harness::running::Running;
 use crate::proto::ParkRequest;
 use crate::{Failure, Harness};

@@ -7,7 +7,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use super::SOON;
 use crate::OneServer as _;
-use crate::harness::failure::{Cause, check, check_eq};
+use crate::failure::{Cause, check, check_eq};
 use crate::harness::running::Running;
 use crate::proto::EchoRequest;
 use crate::proto::relay_rpc::RelayStub;

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::SOON;
 use super::echo::echo;
-use crate::harness::failure::{check, check_eq, refused};
+use crate::failure::{check, check_eq, refused};
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{ParkRequest, RemainingRequest};
 use crate::{Failure, Harness};

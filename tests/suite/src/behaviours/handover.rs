@@ -15,7 +15,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::echo::echo;
 use crate::OneServer as _;
-use crate::harness::failure::{check, check_eq, refused};
+use crate::failure::{check, check_eq, refused};
 use crate::harness::place::{Place, connect};
 use crate::payload::{check_payload, payload};
 use crate::proto::probe_rpc::{ProbeService, ProbeStub};

@@ -6,7 +6,7 @@ use farcall::{Channel, Code, Deadline, Request, Server, Status};
 use tokio::sync::mpsc;
 
 use super::SOON;
-use crate::harness::failure::{Cause, check, check_eq, refused};
+use crate::failure::{Cause, check, check_eq, refused};
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::relay_rpc::RelayStub;
 use crate::proto::{EchoRequest, ParkRequest, RemainingRequest};

@@ -10,7 +10,7 @@ use futures::stream;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::harness::failure::{check, check_eq};
+use crate::failure::{check, check_eq};
 use crate::harness::stack::TrailersSeen;
 use crate::interop::{ECHO_INITIAL, ECHO_TRAILING};
 use crate::interop_proto::{

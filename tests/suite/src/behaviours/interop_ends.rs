@@ -7,8 +7,8 @@ use futures::{StreamExt, stream};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::calls::{output_request, read, zeros};
-use crate::harness::failure::{check, check_eq, refused};
+use super::interop_calls::{output_request, read, zeros};
+use crate::failure::{check, check_eq, refused};
 use crate::harness::stack::OnDrop;
 use crate::interop::{DUPLEX_TAG, INPUT_TAG};
 use crate::interop_proto::{

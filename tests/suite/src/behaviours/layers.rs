@@ -14,7 +14,7 @@ use tower::util::MapRequestLayer;
 
 use super::SOON;
 use super::interceptors::{ADDED, REFUSE, check_every_kind, no};
-use crate::harness::failure::{check, check_eq, refused};
+use crate::failure::{check, check_eq, refused};
 use crate::harness::running::Running;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{DownloadRequest, EchoRequest, ParkRequest, ProduceRequest};

@@ -4,10 +4,9 @@ use futures::future::BoxFuture;
 
 use super::{
     blocking, cancel, concurrency, connections, context, deadline, echo, handover, inherited,
-    interceptors, layers, limits, liveness, max_calls, metadata, panic, replay, restart, shutdown,
-    status, streams, unimplemented, unread,
+    interceptors, interop_calls, interop_ends, layers, limits, liveness, max_calls, metadata,
+    panic, replay, restart, shutdown, status, streams, unimplemented, unread,
 };
-use crate::interop::{calls as interop_calls, ends as interop_ends};
 use crate::{Failure, Harness};
 
 /// Something that farcall does over every transport.

@@ -6,7 +6,7 @@ use farcall::{Code, Keepalive, NotExecuted};
 
 use super::echo::echo;
 use crate::OneServer as _;
-use crate::harness::failure::{check, check_eq, refused};
+use crate::failure::{check, check_eq, refused};
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{EchoRequest, ParkRequest, ProduceRequest};
 use crate::{Failure, Harness};

@@ -7,7 +7,7 @@ use futures::future::try_join_all;
 use tokio::task::JoinHandle;
 
 use super::echo::echo;
-use crate::harness::failure::{check, check_eq};
+use crate::failure::{check, check_eq};
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{EchoReply, ParkRequest};
 use crate::{Failure, Harness};

@@ -3,7 +3,7 @@
 use farcall::Code;
 
 use super::echo::echo;
-use crate::harness::failure::{check_eq, refused};
+use crate::failure::{check_eq, refused};
 use crate::proto::{EchoRequest, ParkRequest};
 use crate::{Failure, Harness};
 use farcall_probe::watch::Event;

@@ -3,7 +3,7 @@
 use farcall::{Code, MayHaveExecuted, NotExecuted, Response, Server};
 
 use super::handover::{Serving, Shared};
-use crate::harness::failure::{check, check_eq, refused};
+use crate::failure::{check, check_eq, refused};
 use crate::harness::place::connect;
 use crate::payload::check_payload;
 use crate::proto::probe_rpc::{ProbeService, ProbeStub};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use farcall::{Code, Status};
 
 use super::echo::echo;
-use crate::harness::failure::{check, check_eq, refused};
+use crate::failure::{check, check_eq, refused};
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{EchoRequest, ParkRequest};
 use crate::{Failure, Harness};

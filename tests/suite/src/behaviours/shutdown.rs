@@ -4,7 +4,7 @@ use farcall::{Code, Response, Status};
 use tokio::task::JoinHandle;
 
 use super::echo::echo;
-use crate::harness::failure::{check_eq, refused};
+use crate::failure::{check_eq, refused};
 use crate::harness::running::Running;
 use crate::payload::{check_payload, payload};
 use crate::proto::probe_rpc::ProbeStub;

@@ -8,7 +8,7 @@ use farcall::{Code, Status};
 use prost::Message;
 use tonic_types::{ErrorDetails, StatusExt};
 
-use crate::harness::failure::{check_eq, refused};
+use crate::failure::{check_eq, refused};
 use crate::proto::{EchoReply, FailRequest};
 use crate::{Failure, Harness};
 use farcall_probe::entries::{entries, sample, sorted};

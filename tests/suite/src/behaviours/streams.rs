@@ -7,8 +7,8 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::SOON;
 use super::echo::echo;
+use crate::failure::{check, check_eq, refused};
 use crate::harness::either::EitherProbe;
-use crate::harness::failure::{check, check_eq, refused};
 use crate::harness::served::Served;
 use crate::payload::{check_payload, payload};
 use crate::proto::probe_rpc::ProbeStub;

@@ -1,15 +1,9 @@
 //! The parts that differ between transports: the address, and the patience.
 
-pub(crate) mod certificates;
-pub(crate) mod counterpart;
 pub(crate) mod either;
-pub(crate) mod failure;
 pub(crate) mod http_channel;
-
 pub(crate) mod one_server;
 pub(crate) mod place;
-pub(crate) mod report;
-pub(crate) mod runner;
 pub(crate) mod running;
 pub(crate) mod served;
 pub(crate) mod stack;
@@ -23,7 +17,7 @@ use farcall::rdma::RkeyScope;
 use farcall::sim::{SimCensus, SimNetwork};
 use farcall::{Compression, Limits, Rdma, RdmaConfig};
 
-use crate::harness::failure::{Cause, check_eq};
+use crate::failure::{Cause, check_eq};
 use crate::{Failure, SharedSettings};
 
 /// Large enough for the largest payload that the suite sends, 64 MiB, and its fields.

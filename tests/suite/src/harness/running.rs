@@ -8,8 +8,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::OneServer as _;
+use crate::failure::Cause;
 use crate::harness::Rules;
-use crate::harness::failure::Cause;
 use crate::harness::place::{Place, connect};
 use crate::interop::Interop;
 use crate::interop_proto::test_service_rpc::TestServiceService;

@@ -8,8 +8,8 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::transport::{Endpoint, Server};
 
+use crate::failure::Cause;
 use crate::harness::either::{EitherProbe, EitherTest, EitherUnimplemented};
-use crate::harness::failure::Cause;
 use crate::harness::http_channel::{HttpChannel, over_farcall, over_http2};
 use crate::harness::stack::Stack;
 use crate::interop::Interop;

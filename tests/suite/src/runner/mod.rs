@@ -1,5 +1,8 @@
 //! Runs every behaviour over one path as a test of its own, with cargo's usual filters.
 
+mod counterpart;
+mod report;
+
 use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -7,11 +10,11 @@ use std::time::Duration;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use crate::harness::counterpart::{Counterpart, counterpart};
-use crate::harness::failure::Cause;
-use crate::harness::report::{Outcome, Report};
+use crate::failure::Cause;
 use crate::harness::stack::Stack;
 use crate::{Behaviour, Failure, Harness, Path, behaviours};
+use counterpart::{Counterpart, counterpart};
+use report::{Outcome, Report};
 
 /// Time in which the tasks of a finished behaviour must end. Nothing on a simulated device may be
 /// left then, and on a busy host freeing memory has taken seconds.

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::io;
 
-use super::memory::resident_kib;
+use farcall_testkit::counters::resident_kib;
+
 use crate::faults::Resources;
 use crate::harness::Path;
 

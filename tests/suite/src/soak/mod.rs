@@ -12,11 +12,9 @@ mod call;
 mod churn;
 mod flatness;
 mod holdings;
-pub(crate) mod memory;
 mod run;
 mod tally;
 
 pub use churn::{Churn, ChurnPlan, churn};
-pub use memory::resident_kib;
 pub use run::{Plan, Report, soak};
 pub use tally::{Ended, Tally};

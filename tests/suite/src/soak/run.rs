@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use farcall_testkit::calls::PayloadSource;
+use farcall_testkit::counters::resident_kib;
 use futures::future::try_join_all;
 
 use super::call::{Caller, LEN_MAX};
-use super::memory::resident_kib;
 use super::tally::Tally;
 use crate::OneServer as _;
-use crate::harness::failure::check;
+use crate::failure::check;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::{Failure, Harness};
 

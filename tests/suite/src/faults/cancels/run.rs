@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use farcall::rdma::LaneInfo;
 use farcall::{Channel, Rdma, Status};
 use farcall_testkit::calls::PayloadSource;
+use farcall_testkit::counters::{ProcessStatus, resident_kib};
 use futures::future::try_join_all;
 use tokio::task::JoinHandle;
 
@@ -23,7 +24,6 @@ use crate::faults::config::{rdma, settings};
 use crate::faults::device::{Resources, queue_pairs};
 use crate::faults::lab::Lab;
 use crate::proto::probe_rpc::ProbeStub;
-use crate::soak::memory::{resident_kib, resident_kib_of};
 
 /// The calls are made in so many parts, with a look at the memory between them.
 const PARTS: u64 = 10;
@@ -223,7 +223,7 @@ fn calls(
         }
         let count = plan.calls * part / PARTS - plan.calls * (part - 1) / PARTS;
         victims = handle.block_on(share(victims, count, &mut tally))?;
-        let server_kib = resident_kib_of(lab.server()?.id())?;
+        let server_kib = ProcessStatus::of(lab.server()?.id())?.resident_kib()?;
         let registered = Resources::read()?;
         let now = Memory { client_kib: resident_kib()?, server_kib, registered };
         println!(
