@@ -1,6 +1,6 @@
 //! `cargo xtask faults`: the fault matrix, from a bare machine to its table.
 //!
-//! The rows and their rules are `farcall-faults`', in `tests/suite`; here it is built, and run in
+//! The rows and their rules are `farcall-faults`', in `tests/rig`; here it is built, and run in
 //! one virtual machine, or in two for the rows that take two hosts. Never on this host, whatever
 //! devices it has: the rows cut links and remove devices.
 
@@ -44,8 +44,8 @@ pub(crate) const QUICK: &[RdmaProgram] =
 
 const fn program(arguments: &'static [&'static str], limit_seconds: u64) -> RdmaProgram {
     RdmaProgram {
-        package: "farcall-suite",
-        target: Target::Bin { name: "farcall-faults", test: "unix" },
+        package: "farcall-rig",
+        target: Target::Bin { name: "farcall-faults", test: "soak" },
         arguments,
         limit_seconds,
     }

@@ -125,8 +125,12 @@ where
 }
 
 /// Checks that something holds; `found` says what was found instead.
+///
+/// # Errors
+///
+/// Returns an error at the place of the call if it does not hold.
 #[track_caller]
-pub(crate) fn check(holds: bool, what: &str, found: impl fmt::Debug) -> Result<(), Failure> {
+pub fn check(holds: bool, what: &str, found: impl fmt::Debug) -> Result<(), Failure> {
     if holds {
         return Ok(());
     }

@@ -9,21 +9,16 @@
 //! socket is not a behaviour: [`raw_peer`] is for tests of that.
 #![forbid(unsafe_code)]
 
-pub mod attack;
 mod behaviours;
 mod certificates;
-mod conductor;
 pub mod control_plane;
 mod failure;
-pub mod faults;
 mod harness;
 mod interop;
 mod payload;
 pub mod raw_peer;
 mod runner;
-pub mod scenario;
 mod shared_settings;
-pub mod soak;
 
 /// Code generated from gRPC's own `.proto` files for interoperability tests.
 #[allow(missing_docs, rustdoc::all, clippy::all, reason = "generated from others' comments")]
@@ -35,12 +30,12 @@ pub mod interop_proto {
 pub const INTEROP_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/interop.bin"));
 
 pub use behaviours::{Behaviour, behaviours, ping_pong};
-pub use failure::{Cause, Failure};
+pub use failure::{Cause, Failure, check};
 pub use farcall_probe::watch::{Event, Watch};
 pub use farcall_probe::{Probe, entries, proto, small_calls};
 pub use harness::one_server::OneServer;
 pub use harness::running::Running;
-pub use harness::{Harness, Path};
+pub use harness::{Harness, Path, Rules};
 pub use interop::interop_servers;
 pub use payload::payload;
 pub use runner::{run, run_all};

@@ -139,10 +139,11 @@ impl fmt::Display for Path {
 
 /// The rules of one side of a connection.
 #[derive(Debug, Clone)]
-pub(crate) struct Rules {
-    pub(crate) settings: SharedSettings,
+pub struct Rules {
+    /// Settings of its connections.
+    pub settings: SharedSettings,
     /// A side's own, so that two sides share nothing that two hosts would not.
-    pub(crate) rdma: Rdma,
+    pub rdma: Rdma,
 }
 
 /// Starts servers of the suite's service on the path under test.
@@ -192,12 +193,14 @@ impl Harness {
     }
 
     /// The bound on one behaviour, and on each wait in it.
-    pub(crate) fn limit(&self) -> Duration {
+    #[must_use]
+    pub fn limit(&self) -> Duration {
         self.limit
     }
 
     /// The rules of one side, unless a behaviour is about them, with RDMA devices of its own.
-    pub(crate) fn rules(&self) -> Rules {
+    #[must_use]
+    pub fn rules(&self) -> Rules {
         let settings = SharedSettings::new(|settings| {
             settings.limits = Self::limits();
             if let Some(patience) = self.patience {
@@ -237,7 +240,15 @@ impl Harness {
     }
 
     /// Waits for something that is announced.
-    pub(crate) async fn within<T>(
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if it takes longer than the bound.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelled, it drops the future.
+    pub async fn within<T>(
         &self,
         what: &'static str,
         future: impl Future<Output = T>,

@@ -1,0 +1,51 @@
+//! New connections while there is no RDMA to be had: over TCP, with the reason.
+
+use std::time::Duration;
+
+use super::FaultError;
+use super::call::{Caller, End, Kind};
+use super::column::Column;
+use super::lab::Lab;
+use super::load::channel;
+use farcall_suite::OneServer as _;
+use farcall_suite::proto::probe_rpc::ProbeStub;
+
+/// Text that the reason must contain.
+const REASON: &str = "rdma: ";
+
+/// The bound on a connection and a call of each kind.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Checks that a new connection under `auto://` serves calls of every kind over TCP and says why,
+/// and that one under `rdma://` fails with the reason.
+pub(super) fn check(lab: &Lab) -> Result<(), FaultError> {
+    let unexpected = |text: String| FaultError::Unexpected { role: "new connection", line: text };
+    let handle = lab.runtime.handle();
+    let checked = async {
+        let auto = channel(Column::Auto, &lab.authority)?;
+        for kind in Kind::ALL {
+            let (end, said) = Caller::new(ProbeStub::new(auto.clone()), kind, 7).call().await;
+            if end != End::Answered {
+                return Err(unexpected(format!("auto, {kind}: {end:?}, {said:?}")));
+            }
+        }
+        let fallback = auto.info().and_then(|info| info.fallback).unwrap_or_default();
+        if !fallback.contains(REASON) {
+            return Err(unexpected(format!(
+                "auto: `{fallback}` instead of a reason like `{REASON}`"
+            )));
+        }
+        let rdma = channel(Column::Rdma, &lab.authority)?;
+        let (end, said) = Caller::new(ProbeStub::new(rdma), Kind::UnarySmall, 7).call().await;
+        let said = said.unwrap_or_default();
+        if !matches!(end, End::NotExecuted(_)) || !said.contains(REASON) {
+            return Err(unexpected(format!("rdma: {end:?}, `{said}`")));
+        }
+        Ok(())
+    };
+    let bounded = async { tokio::time::timeout(LIMIT, checked).await };
+    handle.block_on(bounded).map_err(|_| FaultError::Hung {
+        what: "a call of each kind over a new connection".to_owned(),
+        seconds: LIMIT.as_secs(),
+    })?
+}
