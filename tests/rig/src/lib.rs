@@ -9,8 +9,29 @@
 #![forbid(unsafe_code)]
 
 pub mod attack;
+mod calls;
 mod conductor;
+mod error;
+mod failures;
 pub mod faults;
-mod payload;
+mod matrix;
 pub mod scenario;
 pub mod soak;
+
+use std::fmt;
+use std::process::ExitCode;
+
+pub use error::RigError;
+pub use matrix::Selection;
+
+/// Ends a program: successful if everything held. Prints why it could not be shown, if so.
+pub fn exit_code(program: &str, held: Result<bool, impl fmt::Display>) -> ExitCode {
+    match held {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{program}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -5,12 +5,14 @@ use std::time::{Duration, Instant};
 use farcall::Channel;
 use tokio::runtime::Handle;
 
-use super::AttackError;
-use super::control::{answer_until_end, line, log_to_stderr, misunderstood};
+use super::control::{answer_until_end, log_to_stderr};
 use super::exposure::{Exposed, Exposure};
 use super::message::{CUT, EXPOSE};
 use super::serve::short_keepalive;
 use super::tally::{Group, SharedTally};
+use crate::RigError;
+use crate::conductor::message::line;
+use crate::conductor::role::misunderstood;
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 use farcall_suite::{Failure, SharedSettings, payload};
@@ -54,7 +56,7 @@ pub struct CallPlan {
 /// # Errors
 ///
 /// When the first connections cannot be made, and when it is asked something that it does not know.
-pub fn call(runtime: &Handle, plan: &CallPlan) -> Result<(), AttackError> {
+pub fn call(runtime: &Handle, plan: &CallPlan) -> Result<(), RigError> {
     log_to_stderr();
     let settings = short_keepalive(plan.keepalive_ms);
     let address = format!("tcp://{}", plan.authority);

@@ -2,16 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-use super::AttackError;
 use super::hostile::{Assault, Trap};
 use super::judge::{Memory, Observed};
 use super::log_text::LogFindings;
 use super::measure::{self, Usage, usage};
-use super::message::{CUT, Deeds, EXPOSE, REPORT, Standing, Summary, ask};
+use super::message::{CUT, Deeds, EXPOSE, Standing, Summary};
 use super::row::{Row, Rules, Scene};
 use super::scale::Scale;
-use crate::conductor::process::{Process, ProcessLog};
+use crate::RigError;
+use crate::conductor::message::{REPORT, ask};
+use crate::conductor::process::Process;
 use crate::conductor::watchdog::Watchdog;
+use farcall_testkit::process::ProcessLog;
 
 /// Time that a client needs for its first calls.
 const WARM_UP: Duration = Duration::from_millis(300);
@@ -74,7 +76,7 @@ enum Victim {
 /// # Errors
 ///
 /// When one of its processes cannot be started, ends, or says nothing.
-pub(super) fn show(row: &Row, scale: Scale, watchdog: &Watchdog) -> Result<Observed, AttackError> {
+pub(super) fn show(row: &Row, scale: Scale, watchdog: &Watchdog) -> Result<Observed, RigError> {
     watchdog.enter("starting the processes");
     let mut stage = Stage::set(row.scene, scale)?;
     let period = Duration::from_millis(scale.pick(500, 3000));
@@ -131,7 +133,7 @@ pub(super) fn show(row: &Row, scale: Scale, watchdog: &Watchdog) -> Result<Obser
 
 impl Stage {
     /// Starts the processes, the hostile client excepted.
-    fn set(scene: Scene, scale: Scale) -> Result<Self, AttackError> {
+    fn set(scene: Scene, scale: Scale) -> Result<Self, RigError> {
         let block = scale.pick(BLOCK_MS.0, BLOCK_MS.1).to_string();
         let mut serve = vec!["serve", "--block-ms", &block];
         let mut call = vec!["call"];
@@ -178,7 +180,7 @@ impl Stage {
     }
 
     /// Begins the attack.
-    fn attack(&mut self, scene: Scene, scale: Scale) -> Result<(), AttackError> {
+    fn attack(&mut self, scene: Scene, scale: Scale) -> Result<(), RigError> {
         match scene {
             Scene::Server(assault, _) => {
                 let arguments = ["assault", &assault.name(), &self.authority, scale.name()];
@@ -192,7 +194,7 @@ impl Stage {
 
     /// Waits until everything has been sent, and as long as the attack is to go on then; says why
     /// if it is cut short.
-    fn wait_for_attack(&mut self, hold: Duration) -> Result<Option<String>, AttackError> {
+    fn wait_for_attack(&mut self, hold: Duration) -> Result<Option<String>, RigError> {
         let began = Instant::now();
         let mut sent = None;
         loop {
@@ -211,14 +213,14 @@ impl Stage {
     }
 
     /// Returns the deeds of the hostile peer. Without one there are none, and they are done.
-    fn deeds(&mut self) -> Result<Deeds, AttackError> {
+    fn deeds(&mut self) -> Result<Deeds, RigError> {
         match &mut self.hostile {
             Some(hostile) => ask("hostile peer", hostile, REPORT),
             None => Ok(Deeds { is_done: true, ..Deeds::default() }),
         }
     }
 
-    fn cut(&mut self) -> Result<Summary, AttackError> {
+    fn cut(&mut self) -> Result<Summary, RigError> {
         ask("honest client", &mut self.client, CUT)
     }
 
@@ -229,7 +231,7 @@ impl Stage {
         }
     }
 
-    fn usage(&self) -> Result<Usage, AttackError> {
+    fn usage(&self) -> Result<Usage, RigError> {
         usage(self.victim_id())
     }
 }

@@ -6,33 +6,11 @@ use super::conduct::show;
 use super::judge::judge;
 use super::row::{Quick, Row};
 use super::rows::ROWS;
+use super::scale::Scale;
 use super::table::{Heading, LEGEND, Line};
-use super::{AttackError, Scale};
+use crate::RigError;
 use crate::conductor::watchdog::Watchdog;
-
-/// The rows to show, and their scale.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Selection {
-    /// Their names; all when there are none, or all that the short form has.
-    pub rows: Vec<String>,
-    /// Scale of each.
-    pub scale: Scale,
-}
-
-impl Selection {
-    fn check(&self) -> Result<(), AttackError> {
-        let wrong = self.rows.iter().find(|name| ROWS.iter().all(|row| row.name != **name));
-        wrong.map_or(Ok(()), |name| Err(AttackError::NoSuchRow(name.clone())))
-    }
-
-    fn has(&self, row: &Row) -> bool {
-        if self.rows.is_empty() {
-            self.scale == Scale::Full || row.quick == Quick::Shown
-        } else {
-            self.rows.iter().any(|name| name == row.name)
-        }
-    }
-}
+use crate::matrix::{Matrix, Selection, Verdict};
 
 /// Names the rows.
 pub fn list() {
@@ -50,39 +28,37 @@ pub fn list() {
 /// # Errors
 ///
 /// When a row is asked for that does not exist. A row that cannot be run has failed.
-pub fn matrix(selection: &Selection) -> Result<bool, AttackError> {
-    selection.check()?;
-    let watchdog = Watchdog::start();
-    let (mut held, mut failed) = (0, Vec::new());
-    let started = Instant::now();
+pub fn matrix(selection: &Selection) -> Result<bool, RigError> {
+    selection.check(ROWS.iter().map(|row| row.name))?;
+    let scale = if selection.is_quick { Scale::Quick } else { Scale::Full };
+    let mut matrix = Matrix::start();
     println!("{Heading}");
-    for row in ROWS.iter().filter(|row| selection.has(row)) {
-        watchdog.enter_row(row.name);
-        let began = Instant::now();
-        let complaints = match show(row, selection.scale, &watchdog) {
-            Ok(observed) => {
-                let complaints = judge(row, selection.scale, &observed);
-                let took = began.elapsed();
-                let line =
-                    Line { name: row.name, observed: &observed, complaints: &complaints, took };
-                println!("{line}");
-                complaints
-            }
-            Err(error) => {
-                println!("{:<22} FAILED\n    {error}", row.name);
-                vec![error.to_string()]
-            }
-        };
-        if complaints.is_empty() {
-            held += 1;
-        } else {
-            failed.push(row.name);
+    for row in ROWS.iter().filter(|row| is_chosen(selection, row)) {
+        matrix.add(row.name, |watchdog| show_row(row, scale, watchdog));
+    }
+    print!("\n{LEGEND}\n\n{matrix}");
+    Ok(matrix.holds())
+}
+
+fn is_chosen(selection: &Selection, row: &Row) -> bool {
+    selection.has(row.name, row.quick == Quick::Shown)
+}
+
+fn show_row(row: &Row, scale: Scale, watchdog: &Watchdog) -> Verdict {
+    let began = Instant::now();
+    match show(row, scale, watchdog) {
+        Ok(observed) => {
+            let complaints = judge(row, scale, &observed);
+            let (name, took) = (row.name, began.elapsed());
+            let line = Line { name, observed: &observed, complaints: &complaints, took };
+            println!("{line}");
+            Verdict::on(&complaints)
+        }
+        Err(error) => {
+            println!("{:<22} FAILED\n    {error}", row.name);
+            Verdict::Broken(1)
         }
     }
-    println!("\n{LEGEND}\n");
-    let seconds = started.elapsed().as_secs();
-    println!("{held} held, {} failed in {seconds} s: {}", failed.len(), failed.join(", "));
-    Ok(held > 0 && failed.is_empty())
 }
 
 #[cfg(test)]
@@ -90,21 +66,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique_and_a_wrong_one_is_refused() {
+    fn names_of_rows_are_unique() {
         for (index, row) in ROWS.iter().enumerate() {
             assert!(ROWS[..index].iter().all(|other| other.name != row.name), "{}", row.name);
         }
-        let selection = Selection { rows: vec!["no-such".into()], scale: Scale::Full };
-        assert!(selection.check().unwrap_err().to_string().contains("no-such"));
+        let selection = Selection { rows: vec!["no-such".into()], is_quick: false };
+        assert!(matrix(&selection).unwrap_err().to_string().contains("no-such"));
     }
 
     #[test]
     fn the_short_form_has_rows_and_a_name_chooses_any() {
-        let quick = Selection { rows: Vec::new(), scale: Scale::Quick };
-        assert!(ROWS.iter().any(|row| quick.has(row)));
+        let quick = Selection { rows: Vec::new(), is_quick: true };
+        assert!(ROWS.iter().any(|row| is_chosen(&quick, row)));
         for row in ROWS {
-            let named = Selection { rows: vec![row.name.to_owned()], scale: Scale::Quick };
-            assert_eq!(ROWS.iter().filter(|row| named.has(row)).count(), 1);
+            let named = Selection { rows: vec![row.name.to_owned()], is_quick: true };
+            assert_eq!(ROWS.iter().filter(|row| is_chosen(&named, row)).count(), 1);
         }
     }
 }

@@ -1,11 +1,11 @@
 //! The kernel's figures of a victim: memory, processor time, and failed connections.
 
-use std::fs;
 use std::time::Duration;
+use std::{fs, io};
 
 use farcall_testkit::counters::{ProcessStatus, ProtocolTable, protocol_counter};
 
-use super::AttackError;
+use crate::RigError;
 
 /// The unit of processor time in `/proc/PID/stat`: a hundredth of a second on every architecture
 /// that Linux runs on today (`USER_HZ`).
@@ -23,26 +23,26 @@ pub(super) struct Usage {
 }
 
 /// Looks at a process.
-pub(super) fn usage(process: u32) -> Result<Usage, AttackError> {
+pub(super) fn usage(process: u32) -> Result<Usage, RigError> {
     let status = ProcessStatus::of(process)?;
     let stat_file = format!("/proc/{process}/stat");
     let stat = fs::read_to_string(&stat_file)?;
-    let no_time = AttackError::Missing { file: stat_file, what: "processor time" };
+    let no_time = || io::Error::other(format!("{stat_file} has no processor time"));
     Ok(Usage {
         resident_kib: status.resident_kib()?,
         peak_kib: status.peak_kib()?,
-        cpu: ticks(&stat).map(|ticks| TICK * ticks).ok_or(no_time)?,
+        cpu: ticks(&stat).map(|ticks| TICK * ticks).ok_or_else(no_time)?,
     })
 }
 
 /// Makes a process's peak what it has now.
-pub(super) fn reset_peak(process: u32) -> Result<(), AttackError> {
+pub(super) fn reset_peak(process: u32) -> Result<(), RigError> {
     Ok(fs::write(format!("/proc/{process}/clear_refs"), "5")?)
 }
 
 /// Returns the number of this host's failed connections so far, to any address: the kernel counts
 /// no finer where no socket listens. Those of other programs count, too, and bounds allow for them.
-pub(super) fn failed_connections() -> Result<u64, AttackError> {
+pub(super) fn failed_connections() -> Result<u64, RigError> {
     Ok(protocol_counter(ProtocolTable::Snmp, "Tcp", "AttemptFails")?)
 }
 

@@ -1,19 +1,12 @@
-//! Messages from the processes of a row to its conductor: one JSON value a line.
+//! The messages of a row's processes to its conductor.
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-
-use super::AttackError;
-use crate::conductor::process::Process;
 
 /// Asks an honest client for what has happened since it was asked last.
 pub(super) const CUT: &str = "cut";
 
 /// Tells a client to begin with what exposes it to a hostile server.
 pub(super) const EXPOSE: &str = "expose";
-
-/// Asks a server or a hostile peer for its counts.
-pub(super) const REPORT: &str = "report";
 
 /// An honest client's summary of a period.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -56,33 +49,4 @@ pub(super) struct Deeds {
     pub(super) sent: u64,
     /// Set when it has sent everything.
     pub(super) is_done: bool,
-}
-
-/// Reads what a process said.
-pub(super) fn read<T: DeserializeOwned>(role: &'static str, line: &str) -> Result<T, AttackError> {
-    let text = |_| AttackError::Unexpected { role, line: line.to_owned() };
-    serde_json::from_str(line).map_err(text)
-}
-
-/// Asks a process for its message.
-pub(super) fn ask<T: DeserializeOwned>(
-    role: &'static str,
-    process: &mut Process,
-    text: &str,
-) -> Result<T, AttackError> {
-    read(role, &process.ask(text)?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_message_goes_through_its_line() {
-        let deeds = Deeds { opened: 3, closed: 2, sent: 1 << 40, is_done: true };
-        let line = serde_json::to_string(&deeds).unwrap();
-        assert_eq!(read::<Deeds>("hostile peer", &line).unwrap(), deeds);
-        let error = read::<Deeds>("hostile peer", "hello").unwrap_err().to_string();
-        assert_eq!(error, "the hostile peer said `hello`");
-    }
 }

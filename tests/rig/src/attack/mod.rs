@@ -12,7 +12,7 @@
 mod call;
 mod conduct;
 mod control;
-mod error;
+
 mod exposure;
 mod hostile;
 mod judge;
@@ -28,9 +28,9 @@ mod table;
 mod tally;
 
 pub use call::{CallPlan, call};
-pub use error::AttackError;
+
 pub use exposure::Exposure;
 pub use hostile::{Assault, Trap, assault, trap};
-pub use matrix::{Selection, list, matrix};
+pub use matrix::{list, matrix};
 pub use scale::Scale;
 pub use serve::{ServePlan, serve};

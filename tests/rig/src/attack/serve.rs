@@ -6,9 +6,11 @@ use farcall::ServerBuilder;
 use farcall::{Keepalive, Server};
 use tokio::runtime::Handle;
 
-use super::AttackError;
-use super::control::{answer_until_end, line, log_to_stderr, misunderstood};
-use super::message::{REPORT, Standing};
+use super::control::{answer_until_end, log_to_stderr};
+use super::message::Standing;
+use crate::RigError;
+use crate::conductor::message::{REPORT, line};
+use crate::conductor::role::misunderstood;
 use farcall_probe::relay::relay;
 use farcall_suite::proto::probe_rpc::ProbeService;
 use farcall_suite::{Failure, Probe, SharedSettings};
@@ -44,7 +46,7 @@ pub(super) fn short_keepalive(interval_ms: Option<u64>) -> SharedSettings {
 /// # Errors
 ///
 /// When it cannot listen, and when it is asked something that it does not know.
-pub fn serve(runtime: &Handle, plan: &ServePlan) -> Result<(), AttackError> {
+pub fn serve(runtime: &Handle, plan: &ServePlan) -> Result<(), RigError> {
     log_to_stderr();
     let (probe, _watch) = Probe::new();
     let block = Duration::from_millis(plan.block_ms);

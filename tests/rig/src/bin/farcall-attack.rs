@@ -6,9 +6,8 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use farcall_rig::attack::{
-    self, Assault, AttackError, CallPlan, Scale, Selection, ServePlan, Trap,
-};
+use farcall_rig::attack::{self, Assault, CallPlan, Scale, ServePlan, Trap};
+use farcall_rig::{RigError, Selection, exit_code};
 
 #[derive(Parser)]
 #[command(about = "Attacks farcall's server and client over TCP, and shows what honest peers see")]
@@ -49,27 +48,19 @@ enum Role {
 }
 
 fn main() -> ExitCode {
-    match run(Options::parse().role) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("farcall-attack: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code("farcall-attack", run(Options::parse().role))
 }
 
 /// The threads of each process: some are left where a handler blocks one.
 const THREADS: usize = 4;
 
-fn run(role: Role) -> Result<bool, AttackError> {
+fn run(role: Role) -> Result<bool, RigError> {
     let runtime =
         || tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
     match role {
         Role::List => attack::list(),
         Role::Run { row, quick } => {
-            let scale = if quick { Scale::Quick } else { Scale::Full };
-            return attack::matrix(&Selection { rows: row, scale });
+            return attack::matrix(&Selection { rows: row, is_quick: quick });
         }
         Role::Serve(plan) => attack::serve(runtime()?.handle(), &plan)?,
         Role::Call(plan) => attack::call(runtime()?.handle(), &plan)?,

@@ -5,7 +5,8 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use farcall_rig::faults::{self, CancelPlan, FaultError, Selection};
+use farcall_rig::faults::{self, CancelPlan};
+use farcall_rig::{RigError, Selection, exit_code};
 
 #[derive(Parser)]
 #[command(about = "Breaks links, devices and processes, and shows what calls see of it")]
@@ -60,24 +61,19 @@ enum Role {
 }
 
 fn main() -> ExitCode {
-    match run(Options::parse().role) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("farcall-faults: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code("farcall-faults", run(Options::parse().role))
 }
 
-fn run(role: Role) -> Result<bool, FaultError> {
+fn run(role: Role) -> Result<bool, RigError> {
     let runtime =
         || tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     match role {
         Role::List => faults::list(),
-        Role::Matrix { row, quick } => return faults::matrix(&Selection { rows: row, quick }),
+        Role::Matrix { row, quick } => {
+            return faults::matrix(&Selection { rows: row, is_quick: quick });
+        }
         Role::TwoHosts { row } => {
-            return faults::two_hosts(&Selection { rows: row, quick: false });
+            return faults::two_hosts(&Selection { rows: row, is_quick: false });
         }
         Role::Cancels { calls, connections, seed } => {
             return faults::cancels(&CancelPlan { calls, connections, seed });

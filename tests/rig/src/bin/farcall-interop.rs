@@ -17,19 +17,14 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::try_join_all;
 
+use farcall_rig::exit_code;
 use farcall_suite::{Failure, Harness, behaviours, ping_pong};
 
 /// The bound on a case.
 const CASE_LIMIT: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("farcall-interop: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code("farcall-interop", run().map(|()| true))
 }
 
 fn run() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {

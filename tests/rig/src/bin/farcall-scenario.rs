@@ -5,7 +5,8 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use farcall_rig::scenario::{self, Scenario, ScenarioError, ServePlan};
+use farcall_rig::scenario::{self, Scenario, ServePlan};
+use farcall_rig::{RigError, exit_code};
 
 #[derive(Parser)]
 #[command(about = "Restarts, kills and slows servers under load, and shows what clients see")]
@@ -30,24 +31,20 @@ enum Role {
 }
 
 fn main() -> ExitCode {
-    match run(Options::parse().role) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("farcall-scenario: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code("farcall-scenario", run(Options::parse().role))
 }
 
-fn run(role: Role) -> Result<bool, ScenarioError> {
+fn run(role: Role) -> Result<bool, RigError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    match role {
+    Ok(match role {
         Role::Run { short: true, .. } => scenario::run(runtime.handle(), &Scenario::SHORT),
         Role::Run { scenario, .. } if scenario.is_empty() => {
             scenario::run(runtime.handle(), &Scenario::ALL)
         }
         Role::Run { scenario, .. } => scenario::run(runtime.handle(), &scenario),
-        Role::Serve(plan) => scenario::serve(runtime.handle(), &plan).map(|()| true),
-    }
+        Role::Serve(plan) => {
+            scenario::serve(runtime.handle(), &plan)?;
+            true
+        }
+    })
 }

@@ -3,17 +3,15 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use farcall_testkit::process;
-pub(crate) use farcall_testkit::process::{ProcessError, ProcessLog, Signal, kill_all};
+use farcall_testkit::process::{self, ProcessError, ProcessLog, Signal};
+
+use super::role::SHUTDOWN;
 
 /// Maximum time for a process to start, and to answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
 /// Maximum time for a process to end. A server drains for a few seconds.
 const END_LIMIT: Duration = Duration::from_secs(30);
-
-/// By which a server is told to end in order.
-pub(crate) const SHUTDOWN: &str = "shutdown";
 
 /// A running process. It ends when its standard input does, and so with us. Dropped, it is killed.
 #[derive(Debug)]

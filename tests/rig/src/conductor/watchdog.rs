@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::conductor::process::kill_all;
+use farcall_testkit::process::kill_all;
 
 /// The status of a program that hung.
-pub const HUNG_EXIT_CODE: i32 = 3;
+const HUNG_EXIT_CODE: i32 = 3;
 
 /// Longer than any wait within a step of a row.
 const STEP_LIMIT: Duration = Duration::from_secs(120);

@@ -3,14 +3,12 @@
 use std::fmt;
 
 use bytes::Bytes;
-use farcall::{Code, NotExecuted, Status};
-use farcall_testkit::calls::{Difference, PayloadSource, same_bytes};
-use futures::stream;
-
-use farcall_probe::streams::Digest;
+use farcall::{Code, NotExecuted};
+use farcall_suite::proto::ProduceRequest;
 use farcall_suite::proto::probe_rpc::ProbeStub;
-use farcall_suite::proto::{DownloadRequest, EchoRequest, ProduceRequest, UploadReply};
-use farcall_testkit::calls::payload;
+use farcall_testkit::calls::PayloadSource;
+
+use crate::calls::{CallFailure, CheckedCalls};
 
 /// The longest message of a stream; the usual ones are small.
 const STREAMED_MAX: usize = 32 << 10;
@@ -75,9 +73,14 @@ pub(super) enum End {
 }
 
 impl End {
-    fn of(status: &Status) -> Self {
-        let code = status.code() as i32;
-        if NotExecuted::matches(status) { Self::NotExecuted(code) } else { Self::Failed(code) }
+    fn of(failure: &CallFailure) -> Self {
+        match failure {
+            CallFailure::WrongAnswer(_) => Self::WrongBytes,
+            CallFailure::Status(status) if NotExecuted::matches(status) => {
+                Self::NotExecuted(status.code() as i32)
+            }
+            CallFailure::Status(status) => Self::Failed(status.code() as i32),
+        }
     }
 
     /// The status's code, if it is one.
@@ -89,149 +92,53 @@ impl End {
     }
 }
 
-/// Characters of a value that are shown.
-const SHOWN_MAX: usize = 100;
-
-/// A difference between an answer and the expected one.
-struct WrongBytes(String);
-
-/// A failure of a call.
-enum Wrong {
-    Status(Status),
-    Bytes(String),
-}
-
-impl From<Status> for Wrong {
-    fn from(status: Status) -> Self {
-        Self::Status(status)
-    }
-}
-
-impl From<WrongBytes> for Wrong {
-    fn from(WrongBytes(text): WrongBytes) -> Self {
-        Self::Bytes(text)
-    }
-}
-
-impl From<Difference> for Wrong {
-    fn from(difference: Difference) -> Self {
-        Self::Bytes(difference.to_string())
-    }
-}
-
 /// A caller of one kind of call.
 #[derive(Debug, Clone)]
 pub(super) struct Caller {
-    stub: ProbeStub,
+    calls: CheckedCalls,
     kind: Kind,
     payloads: PayloadSource,
 }
 
 impl Caller {
     pub(super) fn new(stub: ProbeStub, kind: Kind, seed: u64) -> Self {
-        Self { stub, kind, payloads: PayloadSource::new(seed, 2 * LARGE) }
+        let calls = CheckedCalls::new(stub);
+        Self { calls, kind, payloads: PayloadSource::new(seed, 2 * LARGE) }
     }
 
-    /// Makes one call; a failure comes with its words.
+    /// Makes one call; a failure comes with its message.
     pub(super) async fn call(&mut self) -> (End, Option<String>) {
         let result = match self.kind {
-            Kind::UnarySmall => self.unary_small().await,
-            Kind::UnaryUp => self.unary_up().await,
-            Kind::UnaryDown => self.unary_down().await,
-            Kind::ClientStream => self.client_stream().await,
-            Kind::ServerStream => self.server_stream().await,
-            Kind::Bidi => self.bidi().await,
+            Kind::UnarySmall => self.calls.clone().echo(self.payload(SMALL_MAX)).await,
+            Kind::UnaryUp => self.calls.clone().digest(self.payloads.cut(LARGE)).await,
+            Kind::UnaryDown => self.calls.clone().produce(self.wanted(LARGE)).await,
+            Kind::ClientStream => self.calls.clone().upload(self.stream()).await,
+            Kind::ServerStream => {
+                let lens: Vec<_> = self.stream().iter().map(Bytes::len).collect();
+                let wanted = lens.into_iter().map(|len| self.wanted(len)).collect();
+                self.calls.clone().download(wanted).await
+            }
+            Kind::Bidi => self.calls.clone().chat(self.stream()).await,
         };
         match result {
             Ok(()) => (End::Answered, None),
-            Err(Wrong::Bytes(text)) => (End::WrongBytes, Some(format!("A wrong answer: {text}"))),
-            Err(Wrong::Status(status)) => {
-                (End::of(&status), Some(format!("{:?}: {}", status.code(), status.message())))
-            }
+            Err(failure) => (End::of(&failure), Some(failure.to_string())),
         }
     }
 
-    async fn unary_small(&mut self) -> Result<(), Wrong> {
-        let sent = self.message(SMALL_MAX);
-        let reply = self.stub.echo(sent.clone()).await?.into_inner();
-        Ok(same_bytes(&reply.payload, &sent.payload)?)
-    }
-
-    async fn unary_up(&mut self) -> Result<(), Wrong> {
-        let payload = self.payloads.cut(LARGE);
-        let expected = digest([&payload]);
-        let request = EchoRequest { payload, ..Default::default() };
-        let reply = self.stub.digest(request).await?.into_inner();
-        Ok(same(&reply, &expected)?)
-    }
-
-    async fn unary_down(&mut self) -> Result<(), Wrong> {
-        let seed = self.payloads.random.u64(..);
-        let request = ProduceRequest { seed, len: LARGE as u64 };
-        let reply = self.stub.produce(request).await?.into_inner();
-        Ok(same_bytes(&reply.payload, &payload(seed, LARGE))?)
-    }
-
-    async fn client_stream(&mut self) -> Result<(), Wrong> {
-        let messages = self.messages();
-        let expected = digest(messages.iter().map(|message| &message.payload));
-        let reply = self.stub.upload(stream::iter(messages)).await?.into_inner();
-        Ok(same(&reply, &expected)?)
-    }
-
-    async fn server_stream(&mut self) -> Result<(), Wrong> {
-        let mut messages = Vec::new();
-        for message in self.messages() {
-            let (seed, len) = (self.payloads.random.u64(..), message.payload.len() as u64);
-            messages.push(ProduceRequest { seed, len });
-        }
-        let request = DownloadRequest { messages: messages.clone(), ..Default::default() };
-        let mut replies = self.stub.download(request).await?.into_inner();
-        for ProduceRequest { seed, len } in messages {
-            let reply = replies.message().await?.ok_or_else(too_few)?;
-            let len = usize::try_from(len).unwrap_or(usize::MAX);
-            same_bytes(&reply.payload, &payload(seed, len))?;
-        }
-        Ok(same(&replies.message().await?.map(|reply| reply.payload), &None)?)
-    }
-
-    async fn bidi(&mut self) -> Result<(), Wrong> {
-        let messages = self.messages();
-        let mut replies = self.stub.chat(stream::iter(messages.clone())).await?.into_inner();
-        for message in messages {
-            let reply = replies.message().await?.ok_or_else(too_few)?;
-            same_bytes(&reply.payload, &message.payload)?;
-        }
-        Ok(same(&replies.message().await?.map(|reply| reply.payload), &None)?)
-    }
-
-    /// The messages of a stream: small ones, and one of any length.
-    fn messages(&mut self) -> Vec<EchoRequest> {
+    /// The payloads of a stream: small ones, and one of any length.
+    fn stream(&mut self) -> Vec<Bytes> {
         let long = self.payloads.random.usize(0..MESSAGES);
         let len_max = |index| if index == long { STREAMED_MAX } else { SMALL_MAX };
-        (0..MESSAGES).map(|index| self.message(len_max(index))).collect()
+        (0..MESSAGES).map(|index| self.payload(len_max(index))).collect()
     }
 
-    fn message(&mut self, len_max: usize) -> EchoRequest {
+    fn payload(&mut self, len_max: usize) -> Bytes {
         let len = self.payloads.random.usize(1..=len_max);
-        EchoRequest { payload: self.payloads.cut(len), ..Default::default() }
+        self.payloads.cut(len)
     }
-}
 
-fn digest<'a>(payloads: impl IntoIterator<Item = &'a Bytes>) -> UploadReply {
-    let mut digest = Digest::default();
-    payloads.into_iter().for_each(|payload| digest.add(payload));
-    digest.into_reply()
-}
-
-fn same<T: PartialEq + fmt::Debug>(found: &T, expected: &T) -> Result<(), WrongBytes> {
-    if found == expected {
-        return Ok(());
+    fn wanted(&mut self, len: usize) -> ProduceRequest {
+        ProduceRequest { seed: self.payloads.random.u64(..), len: len as u64 }
     }
-    let shown = |value: &T| format!("{value:?}").chars().take(SHOWN_MAX).collect::<String>();
-    Err(WrongBytes(format!("{} instead of {}", shown(found), shown(expected))))
-}
-
-fn too_few() -> WrongBytes {
-    WrongBytes("the stream of answers ended early".into())
 }

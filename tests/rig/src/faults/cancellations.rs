@@ -3,9 +3,10 @@
 use std::fmt;
 
 use farcall::rdma::LaneInfo;
+use serde::{Deserialize, Serialize};
 
 /// The sums over lanes. What each means says `CancellationStats` of the RDMA crate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Cancellations {
     pub(super) withdrawn: u64,
     pub(super) not_started: u64,
@@ -28,16 +29,6 @@ impl Cancellations {
             sum.pulls_stopped += counted.pulls_stopped;
         }
         sum
-    }
-
-    pub(super) fn to_counts(self) -> [u64; 6] {
-        let Self { withdrawn, not_started, stopped, completed, overdue, pulls_stopped } = self;
-        [withdrawn, not_started, stopped, completed, overdue, pulls_stopped]
-    }
-
-    pub(super) fn from_counts(counts: [u64; 6]) -> Self {
-        let [withdrawn, not_started, stopped, completed, overdue, pulls_stopped] = counts;
-        Self { withdrawn, not_started, stopped, completed, overdue, pulls_stopped }
     }
 }
 

@@ -2,10 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::FaultError;
 use super::call::Kind;
 use super::column::Column;
-use super::command::until;
 use super::counters::{Counter, Counters};
 use super::device::Resources;
 use super::lab::Lab;
@@ -13,6 +11,8 @@ use super::load::Load;
 use super::rows::Plan;
 use super::rule::{self, Line};
 use super::sample::Times;
+use crate::RigError;
+use crate::conductor::wait::until;
 use crate::conductor::watchdog::Watchdog;
 
 /// The bound on making a fault: a device may take two minutes to be removed.
@@ -39,7 +39,7 @@ pub(super) struct Shown {
 /// # Errors
 ///
 /// When it could not be made or lifted, or something around it hung.
-pub(super) fn show(plan: &Plan, lab: &mut Lab, watchdog: &Watchdog) -> Result<Shown, FaultError> {
+pub(super) fn show(plan: &Plan, lab: &mut Lab, watchdog: &Watchdog) -> Result<Shown, RigError> {
     watchdog.enter("starting the server");
     let resources = Resources::read()?;
     lab.start_server()?;
@@ -99,7 +99,7 @@ fn away(load: &Load) -> Vec<String> {
 }
 
 /// Returns the counts since `before`. Required counts get a little more time.
-fn counted(evidence: &[(Counter, u64)], before: &Counters) -> Result<Counters, FaultError> {
+fn counted(evidence: &[(Counter, u64)], before: &Counters) -> Result<Counters, RigError> {
     const LIMIT: Duration = Duration::from_secs(10);
     let started = Instant::now();
     loop {
@@ -140,7 +140,7 @@ fn left_over(
     lab: &mut Lab,
     before: &Resources,
     remarks: &mut Vec<String>,
-) -> Result<Vec<String>, FaultError> {
+) -> Result<Vec<String>, RigError> {
     const LIMIT: Duration = Duration::from_secs(20);
     let mut complaints = Vec::new();
     let mut last = lab.report()?;

@@ -7,8 +7,8 @@ use farcall_testkit::counters::ProtocolTable::{Netstat, Snmp};
 use farcall_testkit::counters::{device_counter, protocol_counter};
 use serde_json::Value;
 
-use super::FaultError;
-use super::command::run;
+use crate::RigError;
+use crate::conductor::command::run;
 
 /// Something that is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,7 +46,7 @@ impl Counter {
         Self::TcpTwice,
     ];
 
-    fn read(self) -> Result<u64, FaultError> {
+    fn read(self) -> Result<u64, RigError> {
         Ok(match self {
             Self::Lost => emulated("drops")?,
             Self::Emulated => emulated("packets")?,
@@ -82,7 +82,7 @@ impl fmt::Display for Counter {
 pub(super) struct Counters(BTreeMap<Counter, u64>);
 
 impl Counters {
-    pub(super) fn read() -> Result<Self, FaultError> {
+    pub(super) fn read() -> Result<Self, RigError> {
         let read = |counter: Counter| counter.read().map(|value| (counter, value));
         Counter::ALL.into_iter().map(read).collect::<Result<_, _>>().map(Self)
     }
@@ -111,10 +111,10 @@ impl fmt::Display for Counters {
 }
 
 /// The sum over all network emulators.
-fn emulated(field: &str) -> Result<u64, FaultError> {
+fn emulated(field: &str) -> Result<u64, RigError> {
     let shown = run(&["tc", "-s", "-j", "qdisc", "show"])?;
     let queues: Vec<Value> = serde_json::from_str(&shown)
-        .map_err(|_| FaultError::Unexpected { role: "program tc", line: shown })?;
+        .map_err(|_| RigError::Unexpected { role: "program tc", line: shown })?;
     let emulators = queues.iter().filter(|queue| queue["kind"] == "netem");
     Ok(emulators.filter_map(|queue| queue[field].as_u64()).sum())
 }

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::FaultError;
-use super::command::{LIMIT, Started, run, until};
+use crate::RigError;
+use crate::conductor::command::{LIMIT, Started, run};
+use crate::conductor::wait::until;
 
 /// Maximum time until everything of a process is freed. A lane waits for nothing longer than the
 /// minute of `rdma.release_timeout`.
@@ -17,7 +18,7 @@ pub(crate) struct Resources(Vec<(&'static str, u64)>);
 
 impl Resources {
     /// Reads the kernel's current counts.
-    pub(crate) fn read() -> Result<Self, FaultError> {
+    pub(crate) fn read() -> Result<Self, RigError> {
         let devices: Vec<Value> = json(&["rdma", "-j", "resource", "show"])?;
         let sum = |kind: &'static str| {
             (kind, devices.iter().filter_map(|device| device[kind].as_u64()).sum())
@@ -47,16 +48,16 @@ impl Resources {
     }
 
     /// Waits until there is no more than at the moment of `self`.
-    pub(super) fn until_back(&self) -> Result<Duration, FaultError> {
+    pub(super) fn until_back(&self) -> Result<Duration, RigError> {
         let mut now = Self::read()?;
         let waited = until("the freeing of everything on the RDMA devices", FREE_LIMIT, || {
             now = Self::read()?;
             Ok(now == *self)
         });
         waited.map_err(|error| match error {
-            FaultError::Hung { seconds, .. } => {
+            RigError::Late { seconds, .. } => {
                 let what = format!("the freeing of RDMA resources: {now} instead of {self}");
-                FaultError::Hung { what, seconds }
+                RigError::Late { what, seconds }
             }
             other => other,
         })
@@ -71,7 +72,7 @@ impl std::fmt::Display for Resources {
 }
 
 /// The numbers of all queue pairs, device by device: one that was made anew has another.
-pub(super) fn queue_pairs() -> Result<Vec<(String, u64)>, FaultError> {
+pub(super) fn queue_pairs() -> Result<Vec<(String, u64)>, RigError> {
     let shown: Vec<Value> = json(&["rdma", "-j", "resource", "show", "qp"])?;
     let pair = |it: &Value| Some((it["ifname"].as_str()?.to_owned(), it["lqpn"].as_u64()?));
     let mut pairs: Vec<_> = shown.iter().filter_map(pair).collect();
@@ -79,10 +80,10 @@ pub(super) fn queue_pairs() -> Result<Vec<(String, u64)>, FaultError> {
     Ok(pairs)
 }
 
-fn json(arguments: &[&str]) -> Result<Vec<Value>, FaultError> {
+fn json(arguments: &[&str]) -> Result<Vec<Value>, RigError> {
     let shown = run(arguments)?;
     serde_json::from_str(&shown)
-        .map_err(|_| FaultError::Unexpected { role: "program rdma", line: shown })
+        .map_err(|_| RigError::Unexpected { role: "program rdma", line: shown })
 }
 
 /// A device that is made in software on a network interface.
@@ -94,17 +95,16 @@ pub(super) struct Device {
 
 impl Device {
     /// The device on an interface.
-    pub(super) fn on(interface: &str) -> Result<Self, FaultError> {
+    pub(super) fn on(interface: &str) -> Result<Self, RigError> {
         let links: Vec<Value> = json(&["rdma", "-j", "link", "show"])?;
         let link = links.iter().find(|link| link["netdev"] == interface);
         let name = link.and_then(|link| link["ifname"].as_str()).map(str::to_owned);
-        let name =
-            name.ok_or_else(|| FaultError::Missing(format!("RDMA device on {interface}")))?;
+        let name = name.ok_or_else(|| RigError::Missing(format!("RDMA device on {interface}")))?;
         Ok(Self { name, interface: interface.to_owned() })
     }
 
     /// Begins to remove it: it is out of the list of devices at once, and gone with its last user.
-    pub(super) fn remove(&self) -> Result<Started, FaultError> {
+    pub(super) fn remove(&self) -> Result<Started, RigError> {
         let removal = Started::new(&["rdma", "link", "delete", &self.name])?;
         until("the end of the device's place in the list", LIMIT, || {
             let links: Vec<Value> = json(&["rdma", "-j", "link", "show"])?;
@@ -113,7 +113,7 @@ impl Device {
         Ok(removal)
     }
 
-    pub(super) fn add(&self) -> Result<(), FaultError> {
+    pub(super) fn add(&self) -> Result<(), RigError> {
         let text = ["rdma", "link", "add", &self.name, "type", "rxe", "netdev", &self.interface];
         run(&text).map(drop)
     }

@@ -6,10 +6,12 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::FaultError;
-use super::command::until;
 use super::link::Link;
+use crate::RigError;
+use crate::conductor::message::REPORT;
 use crate::conductor::process::Process;
+use crate::conductor::role::misunderstood;
+use crate::conductor::wait::until;
 
 /// The variable that names the folder.
 const FOLDER_VARIABLE: &str = "FARCALL_VM_SHARE";
@@ -34,9 +36,9 @@ struct Folder {
 }
 
 impl Folder {
-    fn find() -> Result<Self, FaultError> {
+    fn find() -> Result<Self, RigError> {
         let path = std::env::var_os(FOLDER_VARIABLE)
-            .ok_or_else(|| FaultError::Missing(format!("{FOLDER_VARIABLE} in its environment")))?;
+            .ok_or_else(|| RigError::Missing(format!("{FOLDER_VARIABLE} in its environment")))?;
         Ok(Self { path: path.into(), turn: 0 })
     }
 
@@ -51,7 +53,7 @@ impl Folder {
         fs::rename(draft, file)
     }
 
-    fn read(&self, kind: &str, limit: Duration) -> Result<String, FaultError> {
+    fn read(&self, kind: &str, limit: Duration) -> Result<String, RigError> {
         let file = self.file(kind);
         until("a word of the other machine", limit, || Ok(file.exists()))?;
         Ok(fs::read_to_string(&file)?)
@@ -65,19 +67,19 @@ pub(super) struct FarHost {
 }
 
 impl FarHost {
-    pub(super) fn find() -> Result<Self, FaultError> {
+    pub(super) fn find() -> Result<Self, RigError> {
         Ok(Self { folder: Folder::find()? })
     }
 
     /// Runs a command there and returns the answer.
-    pub(super) fn ask(&mut self, text: &str) -> Result<String, FaultError> {
+    pub(super) fn ask(&mut self, text: &str) -> Result<String, RigError> {
         self.folder.turn += 1;
         self.folder.write("ask", text)?;
         let answer = self.folder.read("answer", ANSWER_LIMIT)?;
         match answer.strip_prefix(FAILED) {
             None => Ok(answer),
             Some(text) => {
-                Err(FaultError::Unexpected { role: "other machine", line: text.to_owned() })
+                Err(RigError::Unexpected { role: "other machine", line: text.to_owned() })
             }
         }
     }
@@ -92,16 +94,16 @@ impl Drop for FarHost {
 }
 
 /// The other machine's role: does what it is asked until it is told to quit.
-pub(super) fn obey(authority: &str, link: &Link) -> Result<(), FaultError> {
+pub(super) fn obey(authority: &str, link: &Link) -> Result<(), RigError> {
     let mut folder = Folder::find()?;
     let mut obedient = Obedient { authority: authority.to_owned(), link, server: None };
     loop {
         folder.turn += 1;
-        let asked = folder.read("ask", ASK_LIMIT)?;
-        if asked == QUIT {
+        let command = folder.read("ask", ASK_LIMIT)?;
+        if command == QUIT {
             return Ok(());
         }
-        let answer = obedient.act(&asked).unwrap_or_else(|error| format!("{FAILED}{error}"));
+        let answer = obedient.act(&command).unwrap_or_else(|error| format!("{FAILED}{error}"));
         folder.write("answer", &answer)?;
     }
 }
@@ -113,23 +115,20 @@ struct Obedient<'a> {
 }
 
 impl Obedient<'_> {
-    fn act(&mut self, text: &str) -> Result<String, FaultError> {
-        let no_server = FaultError::Ended { role: "server" };
+    fn act(&mut self, text: &str) -> Result<String, RigError> {
+        let no_server = RigError::Ended { role: "server" };
         match text {
             "start" => {
                 let (process, authority) = Process::start("server", &["serve", &self.authority])?;
                 (self.server, self.authority) = (Some(process), authority);
                 return Ok(self.authority.clone());
             }
-            "report" => return Ok(self.server.as_mut().ok_or(no_server)?.ask("report")?),
+            REPORT => return Ok(self.server.as_mut().ok_or(no_server)?.ask(REPORT)?),
             "kill" => self.server.take().ok_or(no_server)?.kill()?,
             "end" => self.server.take().ok_or(no_server)?.end()?,
             "down" => self.link.down()?,
             "up" => self.link.up()?,
-            other => {
-                let text = other.to_owned();
-                return Err(FaultError::Unexpected { role: "conductor", line: text });
-            }
+            other => return Err(misunderstood(other)),
         }
         Ok(String::new())
     }
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn words_go_through_the_folder_in_their_turn() {
+    fn messages_go_through_the_folder_in_their_turn() {
         let path = std::env::temp_dir().join(format!("farcall-far-host-{}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
         let mut far = FarHost { folder: folder(&path) };

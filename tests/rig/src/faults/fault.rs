@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::FaultError;
-use super::command::until;
 use super::device::queue_pairs;
 use super::lab::Lab;
 use super::newcomer;
+use crate::RigError;
 use crate::conductor::process::Process;
+use crate::conductor::wait::until;
 
 /// Maximum time to remove a device. The kernel waits for its users, and Soft-RoCE up to 50 s for a
 /// queue pair with a packet in flight.
@@ -61,7 +61,7 @@ pub(super) enum Broken {
 
 impl Fault {
     /// Prepares the machine for the fault.
-    pub(super) fn prepare(self, lab: &mut Lab) -> Result<(), FaultError> {
+    pub(super) fn prepare(self, lab: &mut Lab) -> Result<(), RigError> {
         if self == Self::KillClient {
             let authority = lab.authority.clone();
             let (process, _calling) = Process::start("client", &["call", &authority])?;
@@ -71,7 +71,7 @@ impl Fault {
     }
 
     /// Breaks it.
-    pub(super) fn make(self, lab: &mut Lab) -> Result<Broken, FaultError> {
+    pub(super) fn make(self, lab: &mut Lab) -> Result<Broken, RigError> {
         Ok(match self {
             Self::Nothing => Broken::Nothing,
             Self::KillServer => {
@@ -128,7 +128,7 @@ impl Fault {
 
 impl Broken {
     /// Mends it, and says what was found in passing.
-    pub(super) fn mend(self, lab: &mut Lab) -> Result<Vec<String>, FaultError> {
+    pub(super) fn mend(self, lab: &mut Lab) -> Result<Vec<String>, RigError> {
         let mut remarks = Vec::new();
         match self {
             Self::Nothing => {}

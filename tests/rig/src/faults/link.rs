@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use super::FaultError;
-use super::command::run;
+use crate::RigError;
+use crate::conductor::command::run;
 
 /// UDP by its number: its name stands in `/etc/protocols`, which a bare Debian does not have.
 const UDP: &str = "17";
@@ -18,13 +18,13 @@ pub(super) struct Link {
 
 impl Link {
     /// The interface that has an address.
-    pub(super) fn of(address: IpAddr) -> Result<Self, FaultError> {
+    pub(super) fn of(address: IpAddr) -> Result<Self, RigError> {
         let shown = run(&["ip", "-o", "address", "show"])?;
         let word = format!(" {address}/");
         let line = shown.lines().find(|line| line.contains(&word));
         let interface = line.and_then(|line| line.split_whitespace().nth(1));
         let interface =
-            interface.ok_or_else(|| FaultError::Missing(format!("interface with {address}")))?;
+            interface.ok_or_else(|| RigError::Missing(format!("interface with {address}")))?;
         let routes = run(&["ip", "-4", "route", "show", "table", "all", "dev", interface])?;
         let is_ours = |line: &&str| !line.starts_with("local") && !line.starts_with("broadcast");
         let routes = routes.lines().filter(is_ours).map(|line| line.trim().to_owned()).collect();
@@ -37,12 +37,12 @@ impl Link {
 
     /// Takes it down. Where both ends of a cable are in one machine, the other end must not be
     /// found on another way meanwhile.
-    pub(super) fn down(&self) -> Result<(), FaultError> {
+    pub(super) fn down(&self) -> Result<(), RigError> {
         self.detours("add")?;
         run(&["ip", "link", "set", &self.interface, "down"]).map(drop)
     }
 
-    pub(super) fn up(&self) -> Result<(), FaultError> {
+    pub(super) fn up(&self) -> Result<(), RigError> {
         run(&["ip", "link", "set", &self.interface, "up"])?;
         for route in &self.routes {
             let pieces = route.split_whitespace().chain(["dev", &self.interface]);
@@ -54,7 +54,7 @@ impl Link {
     }
 
     /// Adds or deletes what stops packets in the tables of our routes when those are gone.
-    fn detours(&self, verb: &str) -> Result<(), FaultError> {
+    fn detours(&self, verb: &str) -> Result<(), RigError> {
         for (target, table) in self.routes.iter().filter_map(|route| target_and_table(route)) {
             let stop = ["ip", "-4", "route", verb, "unreachable", target, "table", table];
             run(&stop.into_iter().chain(["metric", "4000"]).collect::<Vec<_>>())?;
@@ -63,25 +63,25 @@ impl Link {
     }
 
     /// Does to every packet that leaves by it what netem's words say.
-    pub(super) fn emulate(&self, netem: &str) -> Result<(), FaultError> {
+    pub(super) fn emulate(&self, netem: &str) -> Result<(), RigError> {
         let pieces = ["tc", "qdisc", "replace", "dev", &self.interface, "root", "netem"];
         run(&pieces.into_iter().chain(netem.split(' ')).collect::<Vec<_>>()).map(drop)
     }
 
-    pub(super) fn emulate_nothing(&self) -> Result<(), FaultError> {
+    pub(super) fn emulate_nothing(&self) -> Result<(), RigError> {
         run(&["tc", "qdisc", "del", "dev", &self.interface, "root"]).map(drop)
     }
 
     /// Throws away, without a word, what comes in for an RDMA device: UDP to RoCE's port.
-    pub(super) fn drop_rdma(&self) -> Result<(), FaultError> {
+    pub(super) fn drop_rdma(&self) -> Result<(), RigError> {
         self.rdma_rule("add")
     }
 
-    pub(super) fn let_rdma_in(&self) -> Result<(), FaultError> {
+    pub(super) fn let_rdma_in(&self) -> Result<(), RigError> {
         self.rdma_rule("del")
     }
 
-    fn rdma_rule(&self, verb: &str) -> Result<(), FaultError> {
+    fn rdma_rule(&self, verb: &str) -> Result<(), RigError> {
         let rule = ["pref", "0", "iif", &self.interface, "ipproto", UDP, "dport", "4791"];
         let text = ["ip", "rule", verb].into_iter().chain(rule).chain(["blackhole"]);
         run(&text.collect::<Vec<_>>()).map(drop)

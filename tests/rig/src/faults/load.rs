@@ -3,7 +3,6 @@
 //! Calls have no deadline: that they end is the transport's doing. What does not end within
 //! [`CALL_LIMIT`] is given up, and counts as endless.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,20 +11,18 @@ use farcall::{Address, Channel, ChannelBuilder, ConnectionInfo};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-use super::FaultError;
 use super::call::{Caller, End, Kind};
 use super::column::Column;
-use super::command::until;
 use super::config::{rdma, settings};
 use super::sample::Sample;
+use crate::RigError;
+use crate::conductor::wait::until;
+use crate::failures::Failures;
 use farcall_suite::OneServer as _;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 
 /// Beyond what any row allows.
 const CALL_LIMIT: Duration = Duration::from_secs(45);
-
-/// Maximum number of distinct failures to print.
-const WORDS_MAX: usize = 12;
 
 /// After a failure the next call waits, as a sensible client would.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -48,8 +45,7 @@ pub(super) struct Load {
 struct Seen {
     stop: AtomicBool,
     samples: Mutex<Vec<Sample>>,
-    /// Every way in which calls failed, in words, once.
-    words: Mutex<BTreeSet<String>>,
+    failures: Failures,
 }
 
 impl Load {
@@ -58,7 +54,7 @@ impl Load {
         runtime: &Handle,
         authority: &str,
         columns: &[Column],
-    ) -> Result<Self, FaultError> {
+    ) -> Result<Self, RigError> {
         let _entered = runtime.enter();
         let mut load = Self { lanes: Vec::new(), seen: Arc::default(), workers: Vec::new() };
         for &column in columns {
@@ -75,7 +71,7 @@ impl Load {
     }
 
     /// Waits for the first answers of every kind.
-    pub(super) fn until_answered(&self) -> Result<Duration, FaultError> {
+    pub(super) fn until_answered(&self) -> Result<Duration, RigError> {
         let answered = until("answers to calls of every kind", FIRST_LIMIT, || {
             let samples = self.seen.samples();
             let answers = |column: Column, kind: Kind| {
@@ -96,14 +92,9 @@ impl Load {
         self.seen.samples().clone()
     }
 
-    /// In which words calls failed, mostly.
+    /// Returns the messages of calls that failed.
     pub(super) fn failures(&self) -> Vec<String> {
-        let pieces = self.seen.words.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut shown: Vec<_> = pieces.iter().take(WORDS_MAX).cloned().collect();
-        if pieces.len() > WORDS_MAX {
-            shown.push(format!("and in {} other ways", pieces.len() - WORDS_MAX));
-        }
-        shown
+        self.seen.failures.shown()
     }
 
     /// Returns the connection info of a column.
@@ -118,7 +109,7 @@ impl Load {
     }
 
     /// Lets the calls in flight end, and starts no more.
-    pub(super) fn stop(&mut self) -> Result<(), FaultError> {
+    pub(super) fn stop(&mut self) -> Result<(), RigError> {
         self.seen.stop.store(true, Ordering::Relaxed);
         // A worker gives up a call that does not end, and so ends itself.
         let limit = CALL_LIMIT + Duration::from_secs(10);
@@ -143,11 +134,11 @@ impl Seen {
 }
 
 /// A channel that connects at its first call, with devices of its own.
-pub(super) fn channel(column: Column, authority: &str) -> Result<Channel, FaultError> {
+pub(super) fn channel(column: Column, authority: &str) -> Result<Channel, RigError> {
     let address = format!("{}://{authority}", column.scheme());
     let address: Address = address
         .parse()
-        .map_err(|_| FaultError::Unexpected { role: "server", line: authority.to_owned() })?;
+        .map_err(|_| RigError::Unexpected { role: "server", line: authority.to_owned() })?;
     let builder = settings().channel(ChannelBuilder::new(address)).rdma(&rdma(authority));
     Ok(builder.connect_lazy())
 }
@@ -159,8 +150,7 @@ async fn work(mut caller: Caller, column: Column, kind: Kind, seen: Arc<Seen>) {
         let (end, text) = ended.unwrap_or((End::Endless, None));
         seen.samples().push(Sample { column, kind, began, ended: Instant::now(), end });
         if let Some(text) = text {
-            let mut all = seen.words.lock().unwrap_or_else(PoisonError::into_inner);
-            all.insert(format!("{column}: {}", without_ports(&text)));
+            seen.failures.add(format!("{column}: {}", without_ports(&text)));
         }
         if end != End::Answered {
             tokio::time::sleep(PAUSE).await;
@@ -168,7 +158,7 @@ async fn work(mut caller: Caller, column: Column, kind: Kind, seen: Arc<Seen>) {
     }
 }
 
-/// The same words whatever port a connection had.
+/// The message without the ports of its connections.
 fn without_ports(fields: &str) -> String {
     let mut pieces = fields.split(':');
     let mut shown = pieces.next().unwrap_or_default().to_owned();
@@ -187,7 +177,7 @@ fn without_ports(fields: &str) -> String {
 /// # Errors
 ///
 /// When they are not.
-pub fn run_for_ever(runtime: &Handle, authority: &str) -> Result<(), FaultError> {
+pub fn run_for_ever(runtime: &Handle, authority: &str) -> Result<(), RigError> {
     let load = Load::start(runtime, authority, &[Column::Rdma])?;
     load.until_answered()?;
     println!("calling");

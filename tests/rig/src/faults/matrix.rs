@@ -1,38 +1,12 @@
 //! The rows, one after the other.
 
-use std::time::{Duration, Instant};
-
-use super::FaultError;
 use super::conduct::show;
 use super::far_host::is_first;
 use super::lab::{Lab, be_far_host};
 use super::rows::{ROWS, Row, Scene};
-use super::table::{Block, Matrix, Verdict};
-use crate::conductor::watchdog::Watchdog;
-
-/// The rows to show.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Selection {
-    /// Only these; all when there are none.
-    pub rows: Vec<String>,
-    /// Only the short ones.
-    pub quick: bool,
-}
-
-impl Selection {
-    fn has(&self, row: &Row) -> bool {
-        let is_named = self.rows.is_empty() || self.rows.iter().any(|name| name == row.name);
-        is_named && (row.is_quick || !self.quick)
-    }
-
-    fn check(&self) -> Result<(), FaultError> {
-        let is_there = |name: &&String| ROWS.iter().any(|row| row.name == **name);
-        match self.rows.iter().find(|name| !is_there(name)) {
-            Some(name) => Err(FaultError::NoSuchRow(name.clone())),
-            None => Ok(()),
-        }
-    }
-}
+use super::table::Block;
+use crate::RigError;
+use crate::matrix::{Matrix, Selection, Verdict};
 
 /// Prints the rows: name, machines it takes, and what happens.
 pub fn list() {
@@ -51,65 +25,73 @@ pub fn list() {
 /// # Errors
 ///
 /// When the machine is not the virtual one, or has not what it takes.
-pub fn matrix(selection: &Selection) -> Result<bool, FaultError> {
-    selection.check()?;
-    show_all(&mut Lab::on_one_host()?, |row| match row.scene {
-        _ if !selection.has(row) => None,
+pub fn matrix(selection: &Selection) -> Result<bool, RigError> {
+    check(selection)?;
+    Ok(show_all(&mut Lab::on_one_host()?, |row| match row.scene {
+        _ if !is_chosen(selection, row) => None,
         Scene::TwoHosts(_) => None,
         scene => Some(scene),
-    })
+    }))
 }
 
-/// The same for the rows of two machines: the first one serves and does what it is told, the second
-/// one shows the rows. Which of them this is, the virtual machine says.
+/// Shows the rows of two machines: the first one serves and does what it is told, the second one
+/// shows the rows. Which of them this is, the virtual machine says.
 ///
 /// # Errors
 ///
 /// As [`matrix`].
-pub fn two_hosts(selection: &Selection) -> Result<bool, FaultError> {
-    selection.check()?;
+pub fn two_hosts(selection: &Selection) -> Result<bool, RigError> {
+    check(selection)?;
     if is_first() {
         return be_far_host().map(|()| true);
     }
-    show_all(&mut Lab::on_two_hosts()?, |row| match row.scene {
-        Scene::TwoHosts(plan) if selection.has(row) => Some(Scene::Here(plan)),
+    Ok(show_all(&mut Lab::on_two_hosts()?, |row| match row.scene {
+        Scene::TwoHosts(plan) if is_chosen(selection, row) => Some(Scene::Here(plan)),
         _ => None,
-    })
+    }))
 }
 
-fn show_all(lab: &mut Lab, scene: impl Fn(&Row) -> Option<Scene>) -> Result<bool, FaultError> {
-    let watchdog = Watchdog::start();
-    let mut matrix = Matrix::default();
+fn check(selection: &Selection) -> Result<(), RigError> {
+    selection.check(ROWS.iter().map(|row| row.name))
+}
+
+fn is_chosen(selection: &Selection, row: &Row) -> bool {
+    selection.has(row.name, row.is_quick)
+}
+
+fn show_all(lab: &mut Lab, scene: impl Fn(&Row) -> Option<Scene>) -> bool {
+    let mut matrix = Matrix::start();
     let scenes = ROWS.iter().filter_map(|row| Some((row, scene(row)?)));
     for (row, scene) in scenes {
         println!("== {}: {}", row.name, row.what);
-        watchdog.enter_row(row.name);
-        let started = Instant::now();
-        let shown = match scene {
-            Scene::Here(plan) | Scene::TwoHosts(plan) => show(&plan, lab, &watchdog),
-            Scene::Impossible(reason) => {
-                println!("  cannot be shown here: {reason}\n");
-                matrix.add(row.name, Duration::ZERO, Verdict::Impossible);
-                continue;
+        let mut is_lifted = true;
+        matrix.add(row.name, |watchdog| {
+            let shown = match scene {
+                Scene::Here(plan) | Scene::TwoHosts(plan) => show(&plan, lab, watchdog),
+                Scene::Impossible(reason) => {
+                    println!("  cannot be shown here: {reason}\n");
+                    return Verdict::Impossible;
+                }
+            };
+            match shown {
+                Ok(shown) => {
+                    println!("{}", Block(&shown));
+                    Verdict::on(&shown.complaints)
+                }
+                Err(error) => {
+                    println!("  FAILED: {error}");
+                    is_lifted = false;
+                    Verdict::Broken(1)
+                }
             }
-        };
-        let Ok(shown) = shown.inspect_err(|error| println!("  FAILED: {error}")) else {
-            matrix.add(row.name, started.elapsed(), Verdict::Broken(1));
+        });
+        if !is_lifted {
             println!("\nthe rows after it are not shown, since the fault may still be there");
             break;
-        };
-        println!("{}", Block(&shown));
-        matrix.add(row.name, started.elapsed(), verdict(&shown.complaints));
+        }
     }
     print!("{matrix}");
-    Ok(matrix.holds())
-}
-
-fn verdict(complaints: &[String]) -> Verdict {
-    match complaints.len() {
-        0 => Verdict::Held,
-        count => Verdict::Broken(count),
-    }
+    matrix.holds()
 }
 
 #[cfg(test)]
@@ -117,18 +99,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique_and_a_wrong_one_is_refused() {
+    fn names_of_rows_are_unique() {
         for (index, row) in ROWS.iter().enumerate() {
             assert!(ROWS[..index].iter().all(|other| other.name != row.name), "{}", row.name);
         }
-        let selection = Selection { rows: vec!["no-such".into()], quick: false };
-        assert!(selection.check().unwrap_err().to_string().contains("no-such"));
+        let selection = Selection { rows: vec!["no-such".into()], is_quick: false };
+        assert!(check(&selection).unwrap_err().to_string().contains("no-such"));
     }
 
     #[test]
     fn the_short_form_has_rows_and_not_all() {
-        let quick = Selection { quick: true, ..Default::default() };
-        let count = ROWS.iter().filter(|row| quick.has(row)).count();
+        let quick = Selection { is_quick: true, ..Default::default() };
+        let count = ROWS.iter().filter(|row| is_chosen(&quick, row)).count();
         assert!(count > 0 && count < ROWS.len());
     }
 
@@ -136,7 +118,7 @@ mod tests {
     fn nothing_is_broken_outside_of_the_virtual_machine() {
         if std::env::var_os("FARCALL_VM_HOST").is_none() {
             let refused = matrix(&Selection::default()).unwrap_err();
-            assert!(matches!(refused, FaultError::NotInMachine), "{refused}");
+            assert!(matches!(refused, RigError::NotInMachine), "{refused}");
         }
     }
 }

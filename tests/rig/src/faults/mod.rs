@@ -14,12 +14,12 @@ mod call;
 mod cancellations;
 mod cancels;
 mod column;
-mod command;
+
 mod conduct;
 mod config;
 mod counters;
 mod device;
-mod error;
+
 mod far_host;
 mod fault;
 mod lab;
@@ -33,10 +33,9 @@ mod sample;
 mod serve;
 mod table;
 
-pub use crate::conductor::watchdog::HUNG_EXIT_CODE;
 pub use cancels::{CancelPlan, cancels};
 pub(crate) use device::Resources;
-pub use error::FaultError;
+
 pub use load::run_for_ever;
-pub use matrix::{Selection, list, matrix, two_hosts};
+pub use matrix::{list, matrix, two_hosts};
 pub use serve::serve;

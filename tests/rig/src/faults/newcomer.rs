@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::FaultError;
 use super::call::{Caller, End, Kind};
 use super::column::Column;
 use super::lab::Lab;
 use super::load::channel;
+use crate::RigError;
 use farcall_suite::OneServer as _;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 
@@ -18,8 +18,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 /// Checks that a new connection under `auto://` serves calls of every kind over TCP and says why,
 /// and that one under `rdma://` fails with the reason.
-pub(super) fn check(lab: &Lab) -> Result<(), FaultError> {
-    let unexpected = |text: String| FaultError::Unexpected { role: "new connection", line: text };
+pub(super) fn check(lab: &Lab) -> Result<(), RigError> {
+    let unexpected = |text: String| RigError::Unexpected { role: "new connection", line: text };
     let handle = lab.runtime.handle();
     let checked = async {
         let auto = channel(Column::Auto, &lab.authority)?;
@@ -44,8 +44,6 @@ pub(super) fn check(lab: &Lab) -> Result<(), FaultError> {
         Ok(())
     };
     let bounded = async { tokio::time::timeout(LIMIT, checked).await };
-    handle.block_on(bounded).map_err(|_| FaultError::Hung {
-        what: "a call of each kind over a new connection".to_owned(),
-        seconds: LIMIT.as_secs(),
-    })?
+    let late = |_| RigError::late("a call of each kind over a new connection", LIMIT);
+    handle.block_on(bounded).map_err(late)?
 }

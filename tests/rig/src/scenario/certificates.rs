@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use farcall::tls::Pem;
 use farcall_testkit::certificates::{Authority, CertificateError, Leaf, Wanted};
 
-use super::ScenarioError;
+use crate::RigError;
 
 /// The files of a server: its certificate, its key, and the authority of its clients.
 pub(super) const CERT: &str = "cert.pem";
@@ -30,7 +30,7 @@ pub(super) fn pems(leaf: &Leaf) -> (Pem, Pem) {
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
-    pub(super) fn new(name: &str) -> Result<Self, ScenarioError> {
+    pub(super) fn new(name: &str) -> Result<Self, RigError> {
         let name = format!("farcall-scenario-{name}-certs-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path)?;
@@ -42,13 +42,13 @@ impl Folder {
     }
 
     /// Writes the server's certificate and key.
-    pub(super) fn set_leaf(&self, leaf: &Leaf) -> Result<(), ScenarioError> {
+    pub(super) fn set_leaf(&self, leaf: &Leaf) -> Result<(), RigError> {
         std::fs::write(self.0.join(CERT), &leaf.cert)?;
         Ok(std::fs::write(self.0.join(KEY), &leaf.key)?)
     }
 
     /// Writes the authorities of clients.
-    pub(super) fn set_ca(&self, pem: &str) -> Result<(), ScenarioError> {
+    pub(super) fn set_ca(&self, pem: &str) -> Result<(), RigError> {
         Ok(std::fs::write(self.0.join(CA), pem)?)
     }
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::ScenarioError;
+use crate::RigError;
 use crate::conductor::process::Process;
 use farcall_suite::control_plane::{ControlPlane, Health, Service, ServiceEndpoint};
 
@@ -46,7 +46,7 @@ impl Cluster {
         ledger: &Path,
         delays_ms: [u64; SERVERS],
         directory: Directory,
-    ) -> Result<Self, ScenarioError> {
+    ) -> Result<Self, RigError> {
         let ledger = ledger.display().to_string();
         let servers = Vec::from([const { None }; SERVERS]);
         let known = [None; SERVERS];
@@ -59,7 +59,7 @@ impl Cluster {
 
     /// Starts a server that is not there. The first one takes a port, and the
     /// others that one; servers that register need none in common.
-    pub(super) fn start_one(&mut self, index: usize, delay_ms: u64) -> Result<(), ScenarioError> {
+    pub(super) fn start_one(&mut self, index: usize, delay_ms: u64) -> Result<(), RigError> {
         let address = format!("tcp://{}:{}", host(index), self.port);
         let delay = delay_ms.to_string();
         let mut arguments = vec!["serve", &address, &self.ledger, "--delay-ms", &delay];
@@ -89,7 +89,7 @@ impl Cluster {
     }
 
     /// Lets a server end in order, as a deployment does.
-    pub(super) fn shut_down(&mut self, index: usize) -> Result<(), ScenarioError> {
+    pub(super) fn shut_down(&mut self, index: usize) -> Result<(), RigError> {
         if let Some(known) = &mut self.known[index] {
             known.health = Health::Draining;
         }
@@ -101,7 +101,7 @@ impl Cluster {
     }
 
     /// Kills a server in the middle of its work. A control plane knows nothing of it.
-    pub(super) fn kill(&mut self, index: usize) -> Result<(), ScenarioError> {
+    pub(super) fn kill(&mut self, index: usize) -> Result<(), RigError> {
         Ok(self.servers[index].take().map_or(Ok(()), Process::kill)?)
     }
 

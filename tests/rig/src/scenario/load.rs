@@ -1,23 +1,25 @@
 //! Calls of both kinds, one after the other in several tasks, until they are told to stop.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::error::Error as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farcall::{Channel, MayHaveExecuted, NotExecuted, Status};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-use super::ScenarioError;
 use super::ledger::{enter, look};
+use crate::RigError;
+use crate::conductor::wait;
+use crate::failures::Failures;
 
 /// Tasks that call.
 const CALLERS: u64 = 16;
 
-/// Interval at which this process checks for events.
-const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+/// Maximum time for everything that is waited for.
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 /// The end of a call that enters a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,8 +41,7 @@ struct Seen {
     looks: AtomicUsize,
     lost_looks: AtomicUsize,
     entries: Mutex<HashMap<u64, Entered>>,
-    /// In which words calls failed, each once.
-    words: Mutex<BTreeSet<String>>,
+    failures: Failures,
 }
 
 /// The calls.
@@ -95,21 +96,21 @@ impl Load {
     }
 
     /// Waits for so many more calls of both kinds.
-    pub(super) fn go_on(&self, calls: u64) -> Result<(), ScenarioError> {
+    pub(super) fn go_on(&self, calls: u64) -> Result<(), RigError> {
         let before = self.seen.numbers.load(Relaxed);
         until("calls go on", || self.seen.numbers.load(Relaxed) >= before + calls)
     }
 
     /// Lets the calls in flight end, and tells what came of all.
-    pub(super) fn stop(self) -> Result<Counts, ScenarioError> {
+    pub(super) fn stop(self) -> Result<Counts, RigError> {
         self.seen.stop.store(true, Relaxed);
         until("the calls in flight end", || self.callers.iter().all(JoinHandle::is_finished))?;
         Ok(self.counts())
     }
 
-    /// In which words calls failed.
+    /// Returns the messages of calls that failed.
     pub(super) fn failures(&self) -> Vec<String> {
-        lock(&self.seen.words).iter().cloned().collect()
+        self.seen.failures.shown()
     }
 }
 
@@ -128,7 +129,7 @@ async fn work(channel: Channel, seen: Arc<Seen>) {
             ended.err()
         };
         if let Some(status) = failed {
-            lock(&seen.words).insert(format!("{:?}: {}", status.code(), status.message()));
+            seen.failures.add(format!("{:?}: {}", status.code(), status.message()));
         }
     }
 }
@@ -146,16 +147,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits until something is so.
-pub(super) fn until(what: &str, is_so: impl Fn() -> bool) -> Result<(), ScenarioError> {
-    const LIMIT: Duration = Duration::from_secs(60);
-    let began = Instant::now();
-    while !is_so() {
-        if began.elapsed() > LIMIT {
-            let what = format!("\"{what}\"");
-            return Err(ScenarioError::Late { what, seconds: LIMIT.as_secs() });
-        }
-        std::thread::sleep(LOOK_INTERVAL);
-    }
-    Ok(())
+/// Waits until something holds.
+pub(super) fn until(what: &str, holds: impl Fn() -> bool) -> Result<(), RigError> {
+    wait::until(&format!("\"{what}\""), WAIT_LIMIT, || Ok(holds())).map(drop)
 }

@@ -7,7 +7,7 @@
 
 mod certificates;
 mod cluster;
-mod error;
+
 mod ledger;
 mod load;
 mod names;
@@ -22,10 +22,9 @@ use std::time::Duration;
 use clap::ValueEnum;
 use tokio::runtime::Handle;
 
-pub use error::ScenarioError;
 pub use serve::{ServePlan, serve};
 
-use crate::conductor::watchdog::Watchdog;
+use crate::matrix::{Matrix, Verdict};
 
 /// Maximum time of any scenario. The longest takes a few seconds.
 const SCENARIO_LIMIT: Duration = Duration::from_secs(240);
@@ -70,32 +69,32 @@ impl Shown {
     }
 }
 
-/// Shows scenarios one after the other, and tells whether all hold.
-///
-/// # Errors
-///
-/// When one cannot be shown.
-pub fn run(runtime: &Handle, scenarios: &[Scenario]) -> Result<bool, ScenarioError> {
-    let watchdog = Watchdog::start();
-    let mut broken = 0;
+/// Shows scenarios one after the other. Returns true if all hold; one that cannot be shown does not.
+pub fn run(runtime: &Handle, scenarios: &[Scenario]) -> bool {
+    let mut matrix = Matrix::start();
     for scenario in scenarios {
         let name = scenario.to_possible_value().map_or_else(String::new, |it| it.get_name().into());
         println!("== {name}");
-        watchdog.enter_row(&name);
-        watchdog.enter_for("the scenario", SCENARIO_LIMIT);
-        let shown = match scenario {
-            Scenario::Rolling => rolling::show(runtime),
-            Scenario::Tls => tls::show(runtime),
-            Scenario::Skew => skew::show(runtime),
-        }?;
-        let verdict = if shown.complaints.is_empty() { "holds" } else { "DOES NOT HOLD" };
-        let without = match shown.left_out.join(", ") {
-            none if none.is_empty() => none,
-            some => format!(", without {some}"),
-        };
-        println!("{name}: {verdict}{without}\n");
-        broken += usize::from(!shown.complaints.is_empty());
+        matrix.add(&name, |watchdog| {
+            watchdog.enter_for("the scenario", SCENARIO_LIMIT);
+            let shown = match scenario {
+                Scenario::Rolling => rolling::show(runtime),
+                Scenario::Tls => tls::show(runtime),
+                Scenario::Skew => skew::show(runtime),
+            };
+            match shown {
+                Ok(shown) => {
+                    shown.left_out.iter().for_each(|part| println!("  shown without {part}"));
+                    Verdict::on(&shown.complaints)
+                }
+                Err(error) => {
+                    println!("  FAILED: {error}");
+                    Verdict::Broken(1)
+                }
+            }
+        });
+        println!();
     }
-    println!("{} scenarios, {broken} broken", scenarios.len());
-    Ok(broken == 0)
+    print!("{matrix}");
+    matrix.holds()
 }

@@ -5,8 +5,8 @@ use std::net::Ipv4Addr;
 use farcall::resolve::{Dns, DnsName, Scheme};
 use farcall_testkit::name_server::{Zone, address};
 
-use super::ScenarioError;
 use super::cluster::{NETWORK, SERVERS};
+use crate::RigError;
 
 /// The name of all servers.
 const NAME: &str = "ledger.test.";
@@ -15,7 +15,7 @@ const NAME: &str = "ledger.test.";
 const TTL: u32 = 1;
 
 /// The servers by name, at `port`. The name server lives as long as its runtime.
-pub(super) async fn servers_by_name(port: u16) -> Result<Dns, ScenarioError> {
+pub(super) async fn servers_by_name(port: u16) -> Result<Dns, RigError> {
     let zone = Zone::default();
     let records = hosts().map(|ip| address(NAME, ip, TTL)).collect::<Result<_, _>>();
     zone.set(records.map_err(std::io::Error::other)?);

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use farcall_testkit::process;
 
-use super::ScenarioError;
+use crate::RigError;
 
 /// Names etcd's program.
 const PROGRAM_VARIABLE: &str = "FARCALL_ETCD";
@@ -31,7 +31,7 @@ struct Folder(PathBuf);
 impl Registry {
     /// Starts the program that [`PROGRAM_VARIABLE`] names, on ports that were free just now; `None`
     /// where it names none.
-    pub(super) fn start() -> Result<Option<Self>, ScenarioError> {
+    pub(super) fn start() -> Result<Option<Self>, RigError> {
         let Some(program) = std::env::var_os(PROGRAM_VARIABLE) else { return Ok(None) };
         let folder = format!("farcall-scenario-etcd-{}", std::process::id());
         let folder = Folder(std::env::temp_dir().join(folder));
@@ -60,7 +60,7 @@ impl Drop for Folder {
 }
 
 /// Two ports of loopback that nothing listens at.
-fn free_ports() -> Result<[u16; 2], ScenarioError> {
+fn free_ports() -> Result<[u16; 2], RigError> {
     let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     let [one, other] = [listen()?, listen()?];
     Ok([one.local_addr()?.port(), other.local_addr()?.port()])

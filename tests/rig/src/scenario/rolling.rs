@@ -12,12 +12,13 @@ use farcall::Channel;
 use farcall::balance::Connectivity;
 use tokio::runtime::Handle;
 
+use super::Shown;
 use super::cluster::{Cluster, Directory, SERVERS, SERVICE};
 use super::ledger::LedgerFile;
 use super::load::{Counts, Entered, Load, until};
 use super::names::servers_by_name;
 use super::registry::{PREFIX, Registry, TTL_SECONDS};
-use super::{ScenarioError, Shown};
+use crate::RigError;
 use farcall_suite::Failure;
 use farcall_suite::control_plane::ControlPlane;
 
@@ -33,7 +34,7 @@ enum Found {
     ByControlPlane(Arc<ControlPlane>),
 }
 
-pub(super) fn show(runtime: &Handle) -> Result<Shown, ScenarioError> {
+pub(super) fn show(runtime: &Handle) -> Result<Shown, RigError> {
     let mut shown = Shown::default();
     for found in [Found::ByAddresses, Found::ByName] {
         show_found(runtime, &found, &mut shown)?;
@@ -54,7 +55,7 @@ pub(super) fn show(runtime: &Handle) -> Result<Shown, ScenarioError> {
     Ok(shown)
 }
 
-fn show_found(runtime: &Handle, found: &Found, shown: &mut Shown) -> Result<(), ScenarioError> {
+fn show_found(runtime: &Handle, found: &Found, shown: &mut Shown) -> Result<(), RigError> {
     let file = LedgerFile::new("rolling")?;
     let mut cluster = Cluster::start(file.path(), [0; SERVERS], found.directory())?;
     let channel = runtime.block_on(channel(&cluster, found))?;
@@ -103,7 +104,7 @@ impl Found {
     }
 }
 
-async fn channel(cluster: &Cluster, found: &Found) -> Result<Channel, ScenarioError> {
+async fn channel(cluster: &Cluster, found: &Found) -> Result<Channel, RigError> {
     let address = match found {
         Found::ByAddresses => cluster.addresses(),
         // The resolver has its own.
@@ -125,7 +126,7 @@ async fn channel(cluster: &Cluster, found: &Found) -> Result<Channel, ScenarioEr
 }
 
 /// Waits until all servers are connected.
-fn all_ready(channel: &Channel) -> Result<(), ScenarioError> {
+fn all_ready(channel: &Channel) -> Result<(), RigError> {
     until("all four servers are connected", || {
         let endpoints = channel.endpoints();
         let ready =

@@ -1,6 +1,5 @@
 //! The server's role: a process that serves a ledger until it is told to shut down, or killed.
 
-use std::io::BufRead as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,13 +8,12 @@ use farcall::tls::{ServerTls, ServerTlsConfig};
 use farcall::{Channel, Server};
 use farcall_etcd::EtcdRegistration;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 
-use super::ScenarioError;
 use super::certificates::{CA, CERT, KEY};
 use super::ledger::Ledger;
 use super::registry::{PREFIX, TTL_SECONDS};
-use crate::conductor::process::SHUTDOWN;
+use crate::RigError;
+use crate::conductor::role::{Farewell, Serving, answer_lines, misunderstood};
 use farcall_suite::Failure;
 
 /// By which a server is told to read its certificates again.
@@ -50,7 +48,7 @@ pub struct ServePlan {
 
 impl ServePlan {
     /// Registers the server that listens at `local`.
-    async fn register(&self, local: String) -> Result<Option<EtcdRegistration>, ScenarioError> {
+    async fn register(&self, local: String) -> Result<Option<EtcdRegistration>, RigError> {
         let Some(etcd) = &self.etcd else { return Ok(None) };
         let builder = Channel::builder(etcd.as_str()).map_err(Failure::from)?;
         // etcd may still be starting.
@@ -60,7 +58,7 @@ impl ServePlan {
         Ok(Some(entry.map_err(Failure::from)?))
     }
 
-    fn tls(&self) -> Result<Option<ServerTls>, ScenarioError> {
+    fn tls(&self) -> Result<Option<ServerTls>, RigError> {
         let Some(folder) = &self.tls else { return Ok(None) };
         let config = ServerTlsConfig::new(folder.join(CERT), folder.join(KEY));
         let config = if self.mutual { config.with_client_ca(folder.join(CA)) } else { config };
@@ -74,7 +72,7 @@ impl ServePlan {
 /// # Errors
 ///
 /// When it cannot listen there.
-pub fn serve(runtime: &Handle, plan: &ServePlan) -> Result<(), ScenarioError> {
+pub fn serve(runtime: &Handle, plan: &ServePlan) -> Result<(), RigError> {
     let tls = plan.tls()?;
     let ledger = Ledger::open(&plan.ledger, Duration::from_millis(plan.delay_ms))?;
     let mut builder = Server::builder().add_service(ledger).drain_timeout(DRAIN_TIMEOUT);
@@ -85,27 +83,19 @@ pub fn serve(runtime: &Handle, plan: &ServePlan) -> Result<(), ScenarioError> {
     let local = listener.local_address().to_string();
     let entry = runtime.block_on(plan.register(local.clone()))?;
     println!("{local}");
-    let (shutdown, told) = oneshot::channel::<()>();
-    let serving =
-        runtime.spawn(listener.serve().with_graceful_shutdown(async { drop(told.await) }));
-    for line in std::io::stdin().lock().lines() {
-        match (line?.as_str(), &tls) {
-            (RELOAD, Some(tls)) => match tls.reload() {
-                Ok(()) => println!("{RELOADED}"),
-                Err(error) => println!("{error}"),
-            },
-            (SHUTDOWN, _) => {
-                // First, so that no new client comes.
-                if let Some(entry) = entry {
-                    // It goes by itself where etcd is away.
-                    let _ = runtime.block_on(entry.withdraw());
-                }
-                drop(shutdown);
-                let served = runtime.block_on(serving).map_err(Failure::from)?;
-                return Ok(served.map_err(Failure::from)?);
-            }
-            (other, _) => println!("what is `{other}`?"),
+    let serving = Serving::start(runtime, listener);
+    let farewell = answer_lines(|text| match (text, &tls) {
+        (RELOAD, Some(tls)) => {
+            Ok(tls.reload().map_or_else(|error| error.to_string(), |()| RELOADED.to_owned()))
         }
+        (other, _) => Err(misunderstood(other)),
+    })?;
+    // First, so that no new client comes.
+    if farewell == Farewell::Shutdown
+        && let Some(entry) = entry
+    {
+        // It goes by itself where etcd is away.
+        let _ = runtime.block_on(entry.withdraw());
     }
-    Ok(())
+    serving.end(runtime, farewell)
 }

@@ -11,9 +11,10 @@ use farcall::balance::{BalanceConfig, Policy};
 use futures::future::join_all;
 use tokio::runtime::Handle;
 
+use super::Shown;
 use super::cluster::{Cluster, Directory, SERVERS};
 use super::ledger::{LedgerFile, look};
-use super::{ScenarioError, Shown};
+use crate::RigError;
 use farcall_suite::Failure;
 
 /// Duration of a call at a server, in milliseconds.
@@ -29,7 +30,7 @@ const WARM_UP_EACH: usize = 50;
 /// By how much the slow server may lengthen the slowest hundredth.
 const RATIO_MAX: f64 = 1.3;
 
-pub(super) fn show(runtime: &Handle) -> Result<Shown, ScenarioError> {
+pub(super) fn show(runtime: &Handle) -> Result<Shown, RigError> {
     let mut shown = Shown::default();
     let file = LedgerFile::new("skew")?;
     let mut delays = [DELAY_MS; SERVERS];
@@ -55,7 +56,7 @@ pub(super) fn show(runtime: &Handle) -> Result<Shown, ScenarioError> {
 }
 
 /// Returns the 99th percentile of the calls' durations.
-async fn p99(cluster: &Cluster, policy: Policy) -> Result<Duration, ScenarioError> {
+async fn p99(cluster: &Cluster, policy: Policy) -> Result<Duration, RigError> {
     let addresses = cluster.addresses();
     let builder = Channel::builder(addresses.as_str()).map_err(Failure::from)?;
     let channel = builder.balance(BalanceConfig::default().with_policy(policy)).connect_lazy();

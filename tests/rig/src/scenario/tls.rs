@@ -6,11 +6,12 @@ use farcall::tls::{ClientTls, ClientTlsConfig, Pem};
 use farcall_testkit::certificates::{Authority, Leaf};
 use tokio::runtime::Handle;
 
+use super::Shown;
 use super::certificates::{Folder, issue, pems};
 use super::ledger::{LedgerFile, look};
 use super::load::Load;
 use super::serve::{RELOAD, RELOADED};
-use super::{ScenarioError, Shown};
+use crate::RigError;
 use crate::conductor::process::Process;
 use farcall_suite::Failure;
 
@@ -41,14 +42,14 @@ struct Row<'a> {
     expected: Option<&'static str>,
 }
 
-pub(super) fn show(runtime: &Handle) -> Result<Shown, ScenarioError> {
+pub(super) fn show(runtime: &Handle) -> Result<Shown, RigError> {
     let mut shown = Shown::default();
     show_rows(runtime, &mut shown)?;
     rotate(runtime, &mut shown)?;
     Ok(shown)
 }
 
-fn show_rows(runtime: &Handle, shown: &mut Shown) -> Result<(), ScenarioError> {
+fn show_rows(runtime: &Handle, shown: &mut Shown) -> Result<(), RigError> {
     let (ours, others) = (Authority::new("ours")?, Authority::new("others")?);
     let right = issue(&ours, HOST, YEAR)?;
     let (expired, misnamed) = (issue(&ours, HOST, PAST_YEAR)?, issue(&ours, "a.example", YEAR)?);
@@ -116,7 +117,7 @@ fn trusting(authority: &Authority) -> ClientTlsConfig {
     ClientTlsConfig::default().with_ca(Pem::bytes(authority.pem()))
 }
 
-fn show_row(runtime: &Handle, row: &Row<'_>, shown: &mut Shown) -> Result<(), ScenarioError> {
+fn show_row(runtime: &Handle, row: &Row<'_>, shown: &mut Shown) -> Result<(), RigError> {
     let folder = Folder::new("tls")?;
     let ledger = LedgerFile::new("tls")?;
     let (server, address) = start(&folder, &ledger, &row.server)?;
@@ -138,7 +139,7 @@ fn start(
     folder: &Folder,
     ledger: &LedgerFile,
     server: &Server<'_>,
-) -> Result<(Process, String), ScenarioError> {
+) -> Result<(Process, String), RigError> {
     let address = format!("tcp://{HOST}:0");
     let (files, ledger) =
         (folder.path().display().to_string(), ledger.path().display().to_string());
@@ -172,12 +173,12 @@ async fn call(address: &str, tls: Option<&ClientTls>) -> Result<(), String> {
 }
 
 /// A change of files.
-type Step<'a> = &'a dyn Fn() -> Result<(), ScenarioError>;
+type Step<'a> = &'a dyn Fn() -> Result<(), RigError>;
 
 /// Replaces a server's certificate, and then the authority, in steps of which none refuses anyone:
 /// all trust both, the server shows the new one, none trusts the old one. A client connects in each
 /// step, and the calls of one that was there before go on.
-fn rotate(runtime: &Handle, shown: &mut Shown) -> Result<(), ScenarioError> {
+fn rotate(runtime: &Handle, shown: &mut Shown) -> Result<(), RigError> {
     let (old, new) = (Authority::new("old")?, Authority::new("new")?);
     let (folder, ledger) = (Folder::new("rotation")?, LedgerFile::new("rotation")?);
     let leaf = issue(&old, HOST, YEAR)?;

@@ -3,15 +3,16 @@
 
 use std::time::Duration;
 
-use farcall::{Code, Deadline, Request, Status};
+use bytes::Bytes;
+use farcall::{Code, Deadline, Status};
+use farcall_suite::proto::ProduceRequest;
+use farcall_suite::proto::probe_rpc::ProbeStub;
 use farcall_testkit::calls::PayloadSource;
-use futures::{FutureExt, stream};
+use futures::FutureExt as _;
 use tokio::time::Instant;
 
 use super::tally::{Ended, KINDS};
-use crate::payload::same_payload;
-use farcall_suite::proto::probe_rpc::ProbeStub;
-use farcall_suite::proto::{DownloadRequest, EchoRequest, ProduceRequest};
+use crate::calls::{CallFailure, CheckedCalls};
 
 /// The longest message.
 pub(super) const LEN_MAX: usize = 2 << 20;
@@ -45,11 +46,12 @@ impl Caller {
         let timeout_us = self.payloads.random.u64(0..DEADLINE_MAX_US);
         let deadline = (self.payloads.random.u8(0..10) == 0)
             .then(|| Deadline(Instant::now() + Duration::from_micros(timeout_us)));
+        let calls = CheckedCalls { stub: self.stub.clone(), deadline };
         let call = match kind {
-            0 => self.unary(deadline).boxed(),
-            1 => self.download(deadline).boxed(),
-            2 => self.upload(deadline).boxed(),
-            _ => self.chat(deadline).boxed(),
+            0 => calls.echo(self.payload(LEN_MAX)).boxed(),
+            1 => calls.download(self.wanted()).boxed(),
+            2 => calls.upload(self.stream()).boxed(),
+            _ => calls.chat(self.stream()).boxed(),
         };
         let cancel_us = self.payloads.random.u64(0..CANCEL_MAX_US);
         let answered = match self.payloads.random.u8(0..10) {
@@ -60,86 +62,31 @@ impl Caller {
         match answered {
             None => Ok((kind, Ended::Cancelled)),
             Some(Ok(())) => Ok((kind, Ended::Answered)),
-            Some(Err(status)) if deadline.is_some() && is_timeout(&status) => {
+            Some(Err(CallFailure::Status(status))) if deadline.is_some() && is_timeout(&status) => {
                 Ok((kind, Ended::TimedOut))
             }
-            Some(Err(status)) => Err(status),
+            Some(Err(failure)) => Err(failure.into()),
         }
     }
 
-    fn unary(
-        &mut self,
-        deadline: Option<Deadline>,
-    ) -> impl Future<Output = Result<(), Status>> + Send + use<> {
-        let (stub, sent) = (self.stub.clone(), self.message(LEN_MAX));
-        async move {
-            let reply = stub.echo(request(sent.clone(), deadline)).await?.into_inner();
-            same_payload("the echo", &reply.payload, &sent.payload)
-        }
-    }
-
-    fn download(
-        &mut self,
-        deadline: Option<Deadline>,
-    ) -> impl Future<Output = Result<(), Status>> + Send + use<> {
-        let stub = self.stub.clone();
+    fn wanted(&mut self) -> Vec<ProduceRequest> {
         let count = self.payloads.random.usize(0..MESSAGES_MAX);
-        let wanted: Vec<_> = (0..count)
+        (0..count)
             .map(|_| ProduceRequest {
                 seed: self.payloads.random.u64(..),
                 len: self.len(LEN_MAX) as u64,
             })
-            .collect();
-        async move {
-            let lens: Vec<_> = wanted.iter().map(|wanted| wanted.len).collect();
-            let wanted = DownloadRequest { messages: wanted, ..Default::default() };
-            let mut replies = stub.download(request(wanted, deadline)).await?.into_inner();
-            for len in lens {
-                let reply = replies.message().await?.unwrap_or_default();
-                same("the length of a message", &(reply.payload.len() as u64), &len)?;
-            }
-            same("what follows the last message", &replies.message().await?, &None)
-        }
-    }
-
-    fn upload(
-        &mut self,
-        deadline: Option<Deadline>,
-    ) -> impl Future<Output = Result<(), Status>> + Send + use<> {
-        let (stub, messages) = (self.stub.clone(), self.messages());
-        async move {
-            let count = messages.len() as u64;
-            let bytes: usize = messages.iter().map(|message| message.payload.len()).sum();
-            let reply = stub.upload(request(stream::iter(messages), deadline)).await?.into_inner();
-            same("what the server read", &(reply.count, reply.bytes), &(count, bytes as u64))
-        }
-    }
-
-    fn chat(
-        &mut self,
-        deadline: Option<Deadline>,
-    ) -> impl Future<Output = Result<(), Status>> + Send + use<> {
-        let (stub, messages) = (self.stub.clone(), self.messages());
-        async move {
-            let sent = stream::iter(messages.clone());
-            let mut replies = stub.chat(request(sent, deadline)).await?.into_inner();
-            for message in messages {
-                let reply = replies.message().await?.unwrap_or_default();
-                same_payload("an answer", &reply.payload, &message.payload)?;
-            }
-            same("what follows the last answer", &replies.message().await?, &None)
-        }
-    }
-
-    fn messages(&mut self) -> Vec<EchoRequest> {
-        (0..self.payloads.random.usize(0..MESSAGES_MAX))
-            .map(|_| self.message(LEN_MAX / 4))
             .collect()
     }
 
-    fn message(&mut self, len_max: usize) -> EchoRequest {
+    fn stream(&mut self) -> Vec<Bytes> {
+        let count = self.payloads.random.usize(0..MESSAGES_MAX);
+        (0..count).map(|_| self.payload(LEN_MAX / 4)).collect()
+    }
+
+    fn payload(&mut self, len_max: usize) -> Bytes {
         let len = self.len(len_max);
-        EchoRequest { payload: self.payloads.cut(len), ..Default::default() }
+        self.payloads.cut(len)
     }
 
     /// Mostly a few bytes, often up to [`USUAL_LEN_MAX`], rarely up to `len_max`.
@@ -152,21 +99,6 @@ impl Caller {
     }
 }
 
-fn request<T>(message: T, deadline: Option<Deadline>) -> Request<T> {
-    let mut request = Request::new(message);
-    if let Some(deadline) = deadline {
-        request.extensions_mut().insert(deadline);
-    }
-    request
-}
-
 fn is_timeout(status: &Status) -> bool {
     status.code() == Code::DeadlineExceeded
-}
-
-fn same<T: PartialEq>(what: &str, found: &T, expected: &T) -> Result<(), Status> {
-    if found == expected {
-        return Ok(());
-    }
-    Err(Status::data_loss(format!("{what} is not what it had to be")))
 }

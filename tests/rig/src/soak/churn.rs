@@ -64,7 +64,7 @@ pub struct Churn {
     pub connections: u64,
     /// Of those, how many were let go of amid their calls.
     pub abandoned: u64,
-    /// Connections that could not be made, and calls that ended as nothing explains, in words.
+    /// Connections that could not be made, and calls that ended as nothing explains, as messages.
     pub failures: Vec<String>,
     /// A look after each round.
     pub looks: Vec<Holdings>,
@@ -151,7 +151,7 @@ async fn look(
             // The first time, what is there is what was closed last: it has a moment to go.
             tokio::time::sleep(LOOK_INTERVAL).await;
             let next = Holdings::read(harness.path())?;
-            let settled = before.as_ref().unwrap_or(&now).of_connections() == next.of_connections();
+            let settled = before.as_ref().unwrap_or(&now).without_memory() == next.without_memory();
             now = next;
             if settled {
                 return Ok::<_, Failure>(());
@@ -229,13 +229,13 @@ async fn call(mut caller: Caller, count: u64, limit: Duration) -> (Tally, Option
     for _ in 0..count {
         match tokio::time::timeout(limit, caller.call()).await {
             Ok(Ok((kind, ended))) => tally.add(kind, ended),
-            Ok(Err(status)) => return (tally, Some(words(&status))),
+            Ok(Err(status)) => return (tally, Some(failure(&status))),
             Err(_) => return (tally, Some(format!("a call did not end within {limit:?}"))),
         }
     }
     (tally, None)
 }
 
-fn words(status: &Status) -> String {
+fn failure(status: &Status) -> String {
     format!("a call ended with {:?}: {}", status.code(), status.message())
 }

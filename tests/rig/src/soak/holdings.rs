@@ -33,7 +33,7 @@ impl Holdings {
 
     /// Returns the resources that come and go with connections, which must be the same whenever
     /// there are none.
-    pub(super) fn of_connections(&self) -> (u64, &[(&'static str, u64)]) {
+    pub(super) fn without_memory(&self) -> (u64, &[(&'static str, u64)]) {
         (self.descriptors, &self.on_devices)
     }
 }

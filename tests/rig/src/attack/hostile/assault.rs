@@ -9,9 +9,11 @@ use tokio::runtime::Handle;
 use super::orders::{Orders, SENDING_LIMIT};
 use super::peer::Record;
 use super::{answers, floods, http2_clients, openings, streams};
-use crate::attack::control::{answer_until_end, line, misunderstood};
-use crate::attack::message::REPORT;
-use crate::attack::{AttackError, Scale};
+use crate::RigError;
+use crate::attack::Scale;
+use crate::attack::control::answer_until_end;
+use crate::conductor::message::{REPORT, line};
+use crate::conductor::role::misunderstood;
 
 /// The behavior of hostile clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -80,7 +82,7 @@ pub fn assault(
     kind: Assault,
     victim: SocketAddr,
     scale: Scale,
-) -> Result<(), AttackError> {
+) -> Result<(), RigError> {
     let record = Arc::<Record>::default();
     let orders = Orders { victim, scale, record: Arc::clone(&record) };
     runtime.spawn(async move {

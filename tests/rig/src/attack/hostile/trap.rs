@@ -15,10 +15,12 @@ use super::frames::{self, answering, messages};
 use super::http2_servers::{self, Manner};
 use super::names::{self, Answers};
 use super::peer::{Peer, Reading, Record};
-use crate::attack::control::{answer_until_end, line, misunderstood};
+use crate::RigError;
+use crate::attack::control::answer_until_end;
 use crate::attack::log_text::FORGED;
-use crate::attack::message::REPORT;
-use crate::attack::{AttackError, Exposure, Scale};
+use crate::attack::{Exposure, Scale};
+use crate::conductor::message::{REPORT, line};
+use crate::conductor::role::misunderstood;
 
 /// Frames that are sent at a time.
 const BATCH: u64 = 1000;
@@ -101,7 +103,7 @@ enum Protocol {
 /// # Errors
 ///
 /// When it cannot listen, and when it is asked something that it does not know.
-pub fn trap(runtime: &Handle, kind: Trap, scale: Scale) -> Result<(), AttackError> {
+pub fn trap(runtime: &Handle, kind: Trap, scale: Scale) -> Result<(), RigError> {
     let record = Arc::<Record>::default();
     let address = match kind.protocol() {
         Protocol::Dns => {

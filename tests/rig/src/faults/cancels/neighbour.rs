@@ -7,8 +7,7 @@ use std::time::Duration;
 use farcall::Status;
 use farcall_testkit::calls::PayloadSource;
 
-use crate::payload::same_payload;
-use farcall_suite::proto::EchoRequest;
+use crate::calls::CheckedCalls;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 
 /// The longest payload: it takes a READ too, and all neighbours' together are shorter than
@@ -33,12 +32,11 @@ impl Neighbour {
         while !self.stop.load(Ordering::Relaxed) {
             let len = self.payloads.random.usize(1..=LEN_MAX);
             let payload = self.payloads.cut(len);
-            let request = EchoRequest { payload: payload.clone(), ..Default::default() };
-            let answered = tokio::time::timeout(LIMIT, self.stub.echo(request)).await;
-            let reply = answered.map_err(|_| {
+            let call = CheckedCalls::new(self.stub.clone()).echo(payload);
+            let answered = tokio::time::timeout(LIMIT, call).await;
+            answered.map_err(|_| {
                 Status::deadline_exceeded(format!("a neighbour's call took over {LIMIT:?}"))
             })??;
-            same_payload("a neighbour's answer", &reply.into_inner().payload, &payload)?;
             calls += 1;
         }
         Ok(calls)

@@ -14,10 +14,10 @@ use tokio::task::JoinHandle;
 use super::neighbour::Neighbour;
 use super::tally::{Moment, Tally};
 use super::victim::{LEN_MAX, Victim};
+use crate::RigError;
+use crate::conductor::wait::until;
 use crate::conductor::watchdog::Watchdog;
-use crate::faults::FaultError;
 use crate::faults::cancellations::Cancellations;
-use crate::faults::command::until;
 use crate::faults::config::{rdma, settings};
 use crate::faults::device::{Resources, queue_pairs};
 use crate::faults::lab::Lab;
@@ -103,7 +103,7 @@ struct Memory {
 /// # Errors
 ///
 /// When the machine is not the virtual one, or something around the calls hung.
-pub fn cancels(plan: &CancelPlan) -> Result<bool, FaultError> {
+pub fn cancels(plan: &CancelPlan) -> Result<bool, RigError> {
     let watchdog = Watchdog::start();
     watchdog.enter_row("cancels");
     let mut lab = Lab::on_one_host()?;
@@ -132,7 +132,7 @@ fn lines_and_calls(
     plan: &CancelPlan,
     lab: &mut Lab,
     watchdog: &Watchdog,
-) -> Result<Vec<String>, FaultError> {
+) -> Result<Vec<String>, RigError> {
     watchdog.enter("connecting");
     let lines = connect(plan, lab)?;
     let (pairs, resources) = (queue_pairs()?, Resources::read()?);
@@ -171,7 +171,7 @@ fn ends(channel: &Channel) -> Option<String> {
     channel.info().map(|info| format!("{} {}", info.transport, info.addresses))
 }
 
-fn connect(plan: &CancelPlan, lab: &Lab) -> Result<Vec<Line>, FaultError> {
+fn connect(plan: &CancelPlan, lab: &Lab) -> Result<Vec<Line>, RigError> {
     let address = format!("rdma://{}", lab.authority);
     let connecting = (0..plan.connections).map(|_| async {
         let builder = settings().channel(Channel::builder(&address)?);
@@ -186,10 +186,10 @@ fn connect(plan: &CancelPlan, lab: &Lab) -> Result<Vec<Line>, FaultError> {
 enum CallsError {
     /// A call ended as none may.
     Status(Status),
-    Fault(FaultError),
+    Fault(RigError),
 }
 
-impl<T: Into<FaultError>> From<T> for CallsError {
+impl<T: Into<RigError>> From<T> for CallsError {
     fn from(error: T) -> Self {
         Self::Fault(error.into())
     }
@@ -260,7 +260,7 @@ async fn share(
     let mut victims = Vec::new();
     for ended in tokio::time::timeout(PART_LIMIT, try_join_all(tasks))
         .await
-        .map_err(|_| hung("a part of the calls", PART_LIMIT))?
+        .map_err(|_| RigError::late("a part of the calls", PART_LIMIT))?
         .map_err(Failure::from)?
     {
         let (victim, result) = ended;
@@ -274,16 +274,12 @@ async fn last_calls(neighbours: Vec<JoinHandle<Result<u64, Status>>>) -> Result<
     let mut made = 0;
     for calls in tokio::time::timeout(IDLE_LIMIT, try_join_all(neighbours))
         .await
-        .map_err(|_| hung("the neighbours' last calls", IDLE_LIMIT))?
+        .map_err(|_| RigError::late("the neighbours' last calls", IDLE_LIMIT))?
         .map_err(Failure::from)?
     {
         made += calls.map_err(CallsError::Status)?;
     }
     Ok(made)
-}
-
-fn hung(what: &str, limit: Duration) -> FaultError {
-    FaultError::Hung { what: what.to_owned(), seconds: limit.as_secs() }
 }
 
 /// Names the moments that were hit too rarely to show anything.
@@ -301,7 +297,7 @@ fn too_few(tally: &Tally, plan: &CancelPlan) -> Vec<String> {
 }
 
 /// Returns everything that pools and tables on either side still hold.
-fn left_over(lab: &mut Lab, lines: &[Line]) -> Result<Vec<String>, FaultError> {
+fn left_over(lab: &mut Lab, lines: &[Line]) -> Result<Vec<String>, RigError> {
     let mut report = lab.report()?;
     let idle = until("idle pools", IDLE_LIMIT, || {
         report = lab.report()?;

@@ -7,14 +7,12 @@ use farcall::rdma::LaneInfo;
 use farcall::{Rdma, Status};
 use farcall_testkit::calls::PayloadSource;
 use futures::future::{Either, select};
-use futures::{FutureExt, poll};
+use futures::{FutureExt as _, TryFutureExt as _, poll};
 
 use super::tally::{LEN_MIN, Moment, Tally};
-use crate::payload::same_payload;
-use farcall_probe::streams::Digest;
+use crate::calls::CheckedCalls;
+use farcall_suite::proto::ProduceRequest;
 use farcall_suite::proto::probe_rpc::ProbeStub;
-use farcall_suite::proto::{EchoRequest, ProduceRequest};
-use farcall_testkit::calls::payload;
 
 /// The longest payload.
 pub(super) const LEN_MAX: usize = 1 << 20;
@@ -126,31 +124,15 @@ impl Victim {
         &mut self,
         direction: Direction,
     ) -> impl Future<Output = Result<(), Status>> + Send + use<> {
-        let (stub, seed) = (self.stub.clone(), self.payloads.random.u64(..));
+        let (calls, seed) = (CheckedCalls::new(self.stub.clone()), self.payloads.random.u64(..));
         let len = self.payloads.random.usize(LEN_MIN..=LEN_MAX);
         let sent = self.payloads.cut(len);
-        let request = EchoRequest { payload: sent.clone(), ..Default::default() };
-        match direction {
-            Direction::Up => async move {
-                let reply = stub.digest(request).await?.into_inner();
-                let mut digest = Digest::default();
-                digest.add(&sent);
-                let is_same = reply == digest.into_reply();
-                is_same.then_some(()).ok_or_else(|| Status::data_loss("the server got wrong bytes"))
-            }
-            .boxed(),
-            Direction::Down => async move {
-                let request = ProduceRequest { seed, len: len as u64 };
-                let reply = stub.produce(request).await?.into_inner();
-                same_payload("the answer", &reply.payload, &payload(seed, len))
-            }
-            .boxed(),
-            Direction::Both => async move {
-                let reply = stub.echo(request).await?.into_inner();
-                same_payload("the echo", &reply.payload, &sent)
-            }
-            .boxed(),
-        }
+        let call = match direction {
+            Direction::Up => calls.digest(sent).boxed(),
+            Direction::Down => calls.produce(ProduceRequest { seed, len: len as u64 }).boxed(),
+            Direction::Both => calls.echo(sent).boxed(),
+        };
+        call.map_err(Status::from)
     }
 }
 

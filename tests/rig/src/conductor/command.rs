@@ -1,34 +1,31 @@
 //! Programs that make faults and lift them, each within a bound on its time.
 
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farcall_testkit::process::Group;
 use farcall_testkit::process::bounded::Running;
 
-use super::FaultError;
+use crate::RigError;
 
 /// Maximum time of a program that only talks to the kernel. On an emulated processor of a busy host
 /// one has taken more than 10 s.
-pub(super) const LIMIT: Duration = Duration::from_secs(60);
-
-/// Between two looks at a process.
-const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs a program to its success and gives its output.
-pub(super) fn run(arguments: &[&str]) -> Result<String, FaultError> {
+pub(crate) fn run(arguments: &[&str]) -> Result<String, RigError> {
     Started::new(arguments)?.wait(LIMIT)
 }
 
 /// A program that was started. Dropped, it is killed, which does not end one that waits in the
 /// kernel.
 #[derive(Debug)]
-pub(super) struct Started(Running);
+pub(crate) struct Started(Running);
 
 impl Started {
-    pub(super) fn new(pieces: &[&str]) -> Result<Self, FaultError> {
+    pub(crate) fn new(pieces: &[&str]) -> Result<Self, RigError> {
         let [program, arguments @ ..] = pieces else {
-            return Err(FaultError::Missing("program without a name".to_owned()));
+            return Err(RigError::Missing("program without a name".to_owned()));
         };
         let mut command = Command::new(program);
         command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -36,25 +33,9 @@ impl Started {
     }
 
     /// Waits for its success, and gives its output.
-    pub(super) fn wait(self, limit: Duration) -> Result<String, FaultError> {
+    pub(crate) fn wait(self, limit: Duration) -> Result<String, RigError> {
         Ok(String::from_utf8_lossy(&self.0.output(limit)?).into_owned())
     }
-}
-
-/// Waits for a condition that nothing announces, and says after what time it held.
-pub(super) fn until(
-    what: &str,
-    limit: Duration,
-    mut holds: impl FnMut() -> Result<bool, FaultError>,
-) -> Result<Duration, FaultError> {
-    let started = Instant::now();
-    while !holds()? {
-        if started.elapsed() > limit {
-            return Err(FaultError::Hung { what: what.to_owned(), seconds: limit.as_secs() });
-        }
-        std::thread::sleep(LOOK_INTERVAL);
-    }
-    Ok(started.elapsed())
 }
 
 #[cfg(test)]
