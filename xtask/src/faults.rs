@@ -108,7 +108,7 @@ fn jobs_here(chosen: &[&Row], program: &Job, options: &FaultsOptions) -> Vec<Job
     let (alone, matrix): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.name == CANCELS);
     let mut jobs = Vec::new();
     if !matrix.is_empty() {
-        jobs.push(Job { arguments: words("matrix", &matrix), ..program.clone() });
+        jobs.push(Job { arguments: row_arguments("matrix", &matrix), ..program.clone() });
     }
     if !alone.is_empty() {
         let count = options.cancels;
@@ -121,7 +121,7 @@ fn jobs_here(chosen: &[&Row], program: &Job, options: &FaultsOptions) -> Vec<Job
 
 fn two_hosts(chosen: &[&Row], program: &Path, options: &FaultsOptions) -> Result<()> {
     let rows: Vec<&Row> = chosen.iter().copied().filter(|row| row.hosts == 2).collect();
-    let text = words("two-hosts", &rows).into_iter().map(OsString::from);
+    let text = row_arguments("two-hosts", &rows).into_iter().map(OsString::from);
     let command = [program.as_os_str().to_owned()].into_iter().chain(text).collect();
     let limit = BOOT_LIMIT + TWO_HOSTS_LIMIT;
     let mut machines = VmOptions::for_command(command, options.kernel, limit);
@@ -134,7 +134,7 @@ fn two_hosts(chosen: &[&Row], program: &Path, options: &FaultsOptions) -> Result
 }
 
 /// The arguments that show these rows.
-fn words(command: &str, rows: &[&Row]) -> Vec<String> {
+fn row_arguments(command: &str, rows: &[&Row]) -> Vec<String> {
     let names = rows.iter().flat_map(|row| ["--row".to_owned(), row.name.clone()]);
     [command.to_owned()].into_iter().chain(names).collect()
 }
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(jobs[1].limit_seconds, 3 * CANCELS_SECONDS);
         let second = rows.chosen(&["b".to_owned()]).unwrap();
         assert!(jobs_here(&second, &job(), &options(1)).is_empty());
-        assert_eq!(words("two-hosts", &second).join(" "), "two-hosts --row b");
+        assert_eq!(row_arguments("two-hosts", &second).join(" "), "two-hosts --row b");
     }
 
     #[test]

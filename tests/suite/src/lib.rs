@@ -31,7 +31,7 @@ pub const INTEROP_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR")
 
 pub use behaviours::{Behaviour, behaviours, ping_pong};
 pub use failure::{Cause, Failure, check};
-pub use farcall_probe::watch::{Event, Watch};
+pub use farcall_probe::watch::{Watch, WatchEvent};
 pub use farcall_probe::{Probe, entries, proto, small_calls};
 pub use harness::one_server::OneServer;
 pub use harness::running::Running;

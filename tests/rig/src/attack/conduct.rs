@@ -54,7 +54,7 @@ fn hold(scene: Scene, scale: Scale) -> Duration {
 }
 
 /// The processes of a row.
-struct Stage {
+struct RowProcesses {
     server: Process,
     client: Process,
     hostile: Option<Process>,
@@ -78,7 +78,7 @@ enum Victim {
 /// When one of its processes cannot be started, ends, or says nothing.
 pub(super) fn show(row: &Row, scale: Scale, watchdog: &Watchdog) -> Result<Observed, RigError> {
     watchdog.enter("starting the processes");
-    let mut stage = Stage::set(row.scene, scale)?;
+    let mut stage = RowProcesses::set(row.scene, scale)?;
     let period = Duration::from_millis(scale.pick(500, 3000));
     watchdog.enter("the time before the attack");
     std::thread::sleep(WARM_UP);
@@ -131,7 +131,7 @@ pub(super) fn show(row: &Row, scale: Scale, watchdog: &Watchdog) -> Result<Obser
     })
 }
 
-impl Stage {
+impl RowProcesses {
     /// Starts the processes, the hostile client excepted.
     fn set(scene: Scene, scale: Scale) -> Result<Self, RigError> {
         let block = scale.pick(BLOCK_MS.0, BLOCK_MS.1).to_string();

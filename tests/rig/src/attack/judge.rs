@@ -87,7 +87,7 @@ fn honest_calls(observed: &Observed) -> Vec<String> {
     ];
     for (when, summary) in periods {
         let Summary { calls, errors, newcomers, newcomer_errors, .. } = *summary;
-        let text = summary.first_error.as_deref().unwrap_or("no words");
+        let text = summary.first_error.as_deref().unwrap_or("no message");
         if errors > 0 {
             complaints
                 .push(format!("{errors} of {} honest calls failed {when}: {text}", calls + errors));

@@ -16,11 +16,11 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// Looks after the steps of the rows.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
-    step: Arc<Mutex<Step>>,
+    step: Arc<Mutex<WatchedStep>>,
 }
 
 #[derive(Debug)]
-struct Step {
+struct WatchedStep {
     row: String,
     name: &'static str,
     since: Instant,
@@ -30,7 +30,7 @@ struct Step {
 impl Watchdog {
     /// Starts watching.
     pub(crate) fn start() -> Self {
-        let step = Step {
+        let step = WatchedStep {
             row: String::new(),
             name: "the beginning",
             since: Instant::now(),
@@ -43,7 +43,7 @@ impl Watchdog {
                 std::thread::sleep(LOOK_INTERVAL);
                 let step = lock(&watched);
                 if step.since.elapsed() > step.limit {
-                    let Step { row, name, limit, .. } = &*step;
+                    let WatchedStep { row, name, limit, .. } = &*step;
                     println!("HUNG: {row}: {name} has not ended within {limit:?}");
                     // No destructor runs: the processes would live on if one of them hangs, too.
                     kill_all();
@@ -73,6 +73,6 @@ impl Watchdog {
     }
 }
 
-fn lock(step: &Mutex<Step>) -> MutexGuard<'_, Step> {
+fn lock(step: &Mutex<WatchedStep>) -> MutexGuard<'_, WatchedStep> {
     step.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -59,7 +59,7 @@ impl fmt::Display for Kind {
 
 /// The end of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum End {
+pub(super) enum CallEnd {
     /// With the right answer.
     Answered,
     /// With an answer whose bytes are not the right ones.
@@ -72,7 +72,7 @@ pub(super) enum End {
     Endless,
 }
 
-impl End {
+impl CallEnd {
     fn of(failure: &CallFailure) -> Self {
         match failure {
             CallFailure::WrongAnswer(_) => Self::WrongBytes,
@@ -107,7 +107,7 @@ impl Caller {
     }
 
     /// Makes one call; a failure comes with its message.
-    pub(super) async fn call(&mut self) -> (End, Option<String>) {
+    pub(super) async fn call(&mut self) -> (CallEnd, Option<String>) {
         let result = match self.kind {
             Kind::UnarySmall => self.calls.clone().echo(self.payload(SMALL_MAX)).await,
             Kind::UnaryUp => self.calls.clone().digest(self.payloads.cut(LARGE)).await,
@@ -121,8 +121,8 @@ impl Caller {
             Kind::Bidi => self.calls.clone().chat(self.stream()).await,
         };
         match result {
-            Ok(()) => (End::Answered, None),
-            Err(failure) => (End::of(&failure), Some(failure.to_string())),
+            Ok(()) => (CallEnd::Answered, None),
+            Err(failure) => (CallEnd::of(&failure), Some(failure.to_string())),
         }
     }
 

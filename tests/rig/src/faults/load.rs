@@ -11,7 +11,7 @@ use farcall::{Address, Channel, ChannelBuilder, ConnectionInfo};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-use super::call::{Caller, End, Kind};
+use super::call::{CallEnd, Caller, Kind};
 use super::column::Column;
 use super::config::{rdma, settings};
 use super::sample::Sample;
@@ -76,7 +76,7 @@ impl Load {
             let samples = self.seen.samples();
             let answers = |column: Column, kind: Kind| {
                 let mine = |sample: &&Sample| {
-                    (sample.column, sample.kind, sample.end) == (column, kind, End::Answered)
+                    (sample.column, sample.kind, sample.end) == (column, kind, CallEnd::Answered)
                 };
                 samples.iter().filter(mine).count()
             };
@@ -147,12 +147,12 @@ async fn work(mut caller: Caller, column: Column, kind: Kind, seen: Arc<Seen>) {
     while !seen.stop.load(Ordering::Relaxed) {
         let began = Instant::now();
         let ended = tokio::time::timeout(CALL_LIMIT, caller.call()).await;
-        let (end, text) = ended.unwrap_or((End::Endless, None));
+        let (end, text) = ended.unwrap_or((CallEnd::Endless, None));
         seen.samples().push(Sample { column, kind, began, ended: Instant::now(), end });
         if let Some(text) = text {
             seen.failures.add(format!("{column}: {}", without_ports(&text)));
         }
-        if end != End::Answered {
+        if end != CallEnd::Answered {
             tokio::time::sleep(PAUSE).await;
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::call::{Caller, End, Kind};
+use super::call::{CallEnd, Caller, Kind};
 use super::column::Column;
 use super::lab::Lab;
 use super::load::channel;
@@ -25,7 +25,7 @@ pub(super) fn check(lab: &Lab) -> Result<(), RigError> {
         let auto = channel(Column::Auto, &lab.authority)?;
         for kind in Kind::ALL {
             let (end, said) = Caller::new(ProbeStub::new(auto.clone()), kind, 7).call().await;
-            if end != End::Answered {
+            if end != CallEnd::Answered {
                 return Err(unexpected(format!("auto, {kind}: {end:?}, {said:?}")));
             }
         }
@@ -38,7 +38,7 @@ pub(super) fn check(lab: &Lab) -> Result<(), RigError> {
         let rdma = channel(Column::Rdma, &lab.authority)?;
         let (end, said) = Caller::new(ProbeStub::new(rdma), Kind::UnarySmall, 7).call().await;
         let said = said.unwrap_or_default();
-        if !matches!(end, End::NotExecuted(_)) || !said.contains(REASON) {
+        if !matches!(end, CallEnd::NotExecuted(_)) || !said.contains(REASON) {
             return Err(unexpected(format!("rdma: {end:?}, `{said}`")));
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use farcall::Code;
 
-use super::call::{End, Kind};
+use super::call::{CallEnd, Kind};
 use super::column::Column;
 use super::sample::{Sample, Times};
 
@@ -58,17 +58,17 @@ pub(super) struct Line {
 pub(super) fn line(samples: &[Sample], column: Column, kind: Kind, times: Times) -> Line {
     let mut line = Line::default();
     for sample in samples.iter().filter(|it| it.column == column && it.kind == kind) {
-        if sample.ended < times.broken && sample.end == End::Answered {
+        if sample.ended < times.broken && sample.end == CallEnd::Answered {
             continue;
         }
         line.longest = line.longest.max(sample.ended - sample.began);
         match sample.end {
-            End::Answered => line.answered += 1,
-            End::WrongBytes => line.wrong += 1,
-            End::Endless => line.endless += 1,
-            End::NotExecuted(code) | End::Failed(code) => {
+            CallEnd::Answered => line.answered += 1,
+            CallEnd::WrongBytes => line.wrong += 1,
+            CallEnd::Endless => line.endless += 1,
+            CallEnd::NotExecuted(code) | CallEnd::Failed(code) => {
                 *line.failed.entry(code).or_default() += 1;
-                line.unseen += u64::from(matches!(sample.end, End::NotExecuted(_)));
+                line.unseen += u64::from(matches!(sample.end, CallEnd::NotExecuted(_)));
             }
         }
     }
@@ -85,7 +85,7 @@ fn first_success(
     since: Instant,
 ) -> Option<Duration> {
     let is_one = |it: &&Sample| {
-        (it.column, it.kind, it.end) == (column, kind, End::Answered) && it.began >= since
+        (it.column, it.kind, it.end) == (column, kind, CallEnd::Answered) && it.began >= since
     };
     samples.iter().filter(is_one).map(|it| it.ended - since).min()
 }
@@ -159,7 +159,8 @@ fn failures(
             ""
         } else if code != Code::Unavailable {
             ", which is not UNAVAILABLE"
-        } else if rule.fails == Fails::MustUnseen && !matches!(sample.end, End::NotExecuted(_)) {
+        } else if rule.fails == Fails::MustUnseen && !matches!(sample.end, CallEnd::NotExecuted(_))
+        {
             " without saying that no handler has seen it"
         } else if sample.began > until {
             " when calls had to succeed again"
@@ -193,13 +194,13 @@ mod tests {
         fn new() -> Self {
             let mut scene = Self { start: Instant::now(), samples: Vec::new() };
             for kind in Kind::ALL {
-                scene.add(kind, 5, 6, End::Answered);
-                scene.add(kind, 20, 21, End::Answered);
+                scene.add(kind, 5, 6, CallEnd::Answered);
+                scene.add(kind, 20, 21, CallEnd::Answered);
             }
             scene
         }
 
-        fn add(&mut self, kind: Kind, began: u32, ended: u32, end: End) {
+        fn add(&mut self, kind: Kind, began: u32, ended: u32, end: CallEnd) {
             let (began, ended) = (self.start + began * SECOND, self.start + ended * SECOND);
             self.samples.push(Sample { column: Column::Tcp, kind, began, ended, end });
         }
@@ -221,11 +222,11 @@ mod tests {
     #[test]
     fn unavailable_is_fine_only_while_the_fault_explains_it() {
         let mut scene = Scene::new();
-        scene.add(Kind::Bidi, 12, 13, End::Failed(UNAVAILABLE));
+        scene.add(Kind::Bidi, 12, 13, CallEnd::Failed(UNAVAILABLE));
         assert_eq!(scene.complaints(&rule(Fails::Must)), [""; 0]);
         assert_eq!(scene.complaints(&rule(Fails::Never)).len(), 1);
         assert_eq!(scene.complaints(&rule(Fails::MustUnseen)).len(), 1);
-        scene.add(Kind::Bidi, 23, 24, End::Failed(UNAVAILABLE));
+        scene.add(Kind::Bidi, 23, 24, CallEnd::Failed(UNAVAILABLE));
         let late = scene.complaints(&rule(Fails::May));
         assert!(late[0].contains("when calls had to succeed again"), "{late:?}");
     }
@@ -233,14 +234,14 @@ mod tests {
     #[test]
     fn failures_before_the_fault_are_never_fine() {
         let mut scene = Scene::new();
-        scene.add(Kind::Bidi, 7, 8, End::Failed(UNAVAILABLE));
+        scene.add(Kind::Bidi, 7, 8, CallEnd::Failed(UNAVAILABLE));
         let early = scene.complaints(&rule(Fails::May));
         assert!(early[0].contains("before the fault"), "{early:?}");
     }
 
     #[test]
     fn other_codes_wrong_bytes_and_calls_without_end_are_never_fine() {
-        for end in [End::Failed(Code::Internal as i32), End::WrongBytes, End::Endless] {
+        for end in [CallEnd::Failed(Code::Internal as i32), CallEnd::WrongBytes, CallEnd::Endless] {
             let mut scene = Scene::new();
             scene.add(Kind::UnaryUp, 12, 13, end);
             assert_eq!(scene.complaints(&rule(Fails::May)).len(), 1, "{end:?}");
@@ -250,7 +251,7 @@ mod tests {
     #[test]
     fn a_late_answer_is_a_failure() {
         let mut scene = Scene::new();
-        scene.add(Kind::UnaryUp, 12, 16, End::Answered);
+        scene.add(Kind::UnaryUp, 12, 16, CallEnd::Answered);
         let long = scene.complaints(&rule(Fails::May));
         assert!(long[0].contains("took"), "{long:?}");
     }
@@ -260,9 +261,9 @@ mod tests {
         let mut scene = Scene::new();
         scene.samples.retain(|it| it.kind != Kind::Bidi || it.ended < scene.start + 10 * SECOND);
         assert_eq!(scene.complaints(&rule(Fails::May)).len(), 1);
-        scene.add(Kind::Bidi, 22, 23, End::Answered);
+        scene.add(Kind::Bidi, 22, 23, CallEnd::Answered);
         assert_eq!(scene.complaints(&rule(Fails::May)).len(), 1);
-        scene.add(Kind::Bidi, 20, 22, End::Answered);
+        scene.add(Kind::Bidi, 20, 22, CallEnd::Answered);
         assert_eq!(scene.complaints(&rule(Fails::May)), [""; 0]);
     }
 
@@ -272,10 +273,10 @@ mod tests {
         let goes_on = Rule { goes_on: Some(2 * SECOND), ..rule(Fails::May) };
         assert_eq!(scene.complaints(&goes_on).len(), Kind::ALL.len());
         for kind in Kind::ALL {
-            scene.add(kind, 11, 12, End::Answered);
+            scene.add(kind, 11, 12, CallEnd::Answered);
         }
         assert_eq!(scene.complaints(&goes_on), [""; 0]);
-        scene.add(Kind::Bidi, 14, 15, End::Failed(UNAVAILABLE));
+        scene.add(Kind::Bidi, 14, 15, CallEnd::Failed(UNAVAILABLE));
         assert_eq!(scene.complaints(&goes_on).len(), 1);
     }
 }

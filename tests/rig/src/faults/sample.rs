@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::call::{End, Kind};
+use super::call::{CallEnd, Kind};
 use super::column::Column;
 
 /// A call that has ended, or has not within the bound on everything.
@@ -12,7 +12,7 @@ pub(super) struct Sample {
     pub(super) kind: Kind,
     pub(super) began: Instant,
     pub(super) ended: Instant,
-    pub(super) end: End,
+    pub(super) end: CallEnd,
 }
 
 /// The time span of the fault.

@@ -70,8 +70,8 @@ async fn p99(cluster: &Cluster, policy: Policy) -> Result<Duration, RigError> {
         Ok::<_, farcall::Status>(times.split_off(WARM_UP_EACH))
     };
     let mut times = Vec::new();
-    for of_caller in join_all((0..CALLERS).map(caller)).await {
-        times.extend(of_caller.map_err(Failure::from)?);
+    for caller_times in join_all((0..CALLERS).map(caller)).await {
+        times.extend(caller_times.map_err(Failure::from)?);
     }
     times.sort_unstable();
     Ok(times[times.len() * 99 / 100])

@@ -38,7 +38,7 @@ struct Row<'a> {
     name: &'static str,
     server: Server<'a>,
     client: Option<ClientTlsConfig>,
-    /// Words of the error; none where the call succeeds.
+    /// A part of the error's message; none where the call succeeds.
     expected: Option<&'static str>,
 }
 
@@ -122,14 +122,14 @@ fn show_row(runtime: &Handle, row: &Row<'_>, shown: &mut Shown) -> Result<(), Ri
     let ledger = LedgerFile::new("tls")?;
     let (server, address) = start(&folder, &ledger, &row.server)?;
     let client = row.client.clone().map(ClientTls::new).transpose()?;
-    let told = runtime.block_on(call(&address, client.as_ref()));
+    let called = runtime.block_on(call(&address, client.as_ref()));
     let name = row.name;
-    match (&told, row.expected) {
+    match (&called, row.expected) {
         (Ok(()), None) => println!("  {name:<32} the call is answered"),
         (Err(text), Some(expected)) if text.contains(expected) => {
             println!("  {name:<32} {}", text.replace(&address, "tcp://127.0.0.1:<port>"));
         }
-        _ => shown.expect(false, || format!("{name}: {told:?} instead of {:?}", row.expected)),
+        _ => shown.expect(false, || format!("{name}: {called:?} instead of {:?}", row.expected)),
     }
     Ok(server.end()?)
 }
@@ -161,7 +161,7 @@ fn start(
     Ok((process, line))
 }
 
-/// Connects and makes a call; the words of what fails.
+/// Connects and makes a call; the message of what fails.
 async fn call(address: &str, tls: Option<&ClientTls>) -> Result<(), String> {
     let builder = Channel::builder(address).map_err(|error| error.to_string())?;
     let builder = match tls {
@@ -173,7 +173,7 @@ async fn call(address: &str, tls: Option<&ClientTls>) -> Result<(), String> {
 }
 
 /// A change of files.
-type Step<'a> = &'a dyn Fn() -> Result<(), RigError>;
+type FileChange<'a> = &'a dyn Fn() -> Result<(), RigError>;
 
 /// Replaces a server's certificate, and then the authority, in steps of which none refuses anyone:
 /// all trust both, the server shows the new one, none trusts the old one. A client connects in each
@@ -189,7 +189,7 @@ fn rotate(runtime: &Handle, shown: &mut Shown) -> Result<(), RigError> {
     let builder = Channel::builder(address.as_str()).map_err(Failure::from)?.tls(&client);
     let channel = runtime.block_on(builder.connect()).map_err(Failure::from)?;
     let load = Load::start(runtime, &channel);
-    let steps: [(&str, Step<'_>); 4] = [
+    let steps: [(&str, FileChange<'_>); 4] = [
         ("another certificate", &|| folder.set_leaf(&issue(&old, HOST, YEAR)?)),
         ("clients trust both", &|| Ok(std::fs::write(&trusted, old.pem() + &new.pem())?)),
         ("the new authority's", &|| folder.set_leaf(&issue(&new, HOST, YEAR)?)),
@@ -197,8 +197,8 @@ fn rotate(runtime: &Handle, shown: &mut Shown) -> Result<(), RigError> {
     ];
     for (name, step) in steps {
         step()?;
-        let told = server.ask(RELOAD)?;
-        shown.expect(told == RELOADED, || format!("{name}: the server said {told}"));
+        let answer = server.ask(RELOAD)?;
+        shown.expect(answer == RELOADED, || format!("{name}: the server said {answer}"));
         client.reload()?;
         let connected = runtime.block_on(call(&address, Some(&client)));
         shown.expect(connected.is_ok(), || format!("{name}: {connected:?}"));

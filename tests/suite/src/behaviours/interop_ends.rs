@@ -15,7 +15,7 @@ use crate::interop_proto::{
     EchoStatus, Empty, SimpleRequest, StreamingInputCallRequest, StreamingOutputCallRequest,
 };
 use crate::{Failure, Harness};
-use farcall_probe::watch::Event;
+use farcall_probe::watch::WatchEvent;
 
 /// Blanks and line ends at both ends and inside, percent signs, characters within and beyond the
 /// basic multilingual plane.
@@ -82,14 +82,14 @@ pub(crate) async fn interop_cancel_after_begin(harness: &Harness) -> Result<(), 
     // The stream is neither ended nor fed: nothing but the cancel can end the call.
     let requests = stream::pending::<StreamingInputCallRequest>();
     let call = tokio::spawn(async move { given_up.streaming_input_call(requests).await });
-    check_eq("the handler", &server.event().await?, &Event::Entered(INPUT_TAG))?;
+    check_eq("the handler", &server.event().await?, &WatchEvent::Entered(INPUT_TAG))?;
     call.abort();
     let ended = call.await;
     check(ended.is_err(), "the call given up", &ended)?;
     let expected = match server.stack().tells_cancel_from_end() {
-        true => Event::Dropped(INPUT_TAG),
+        true => WatchEvent::Dropped(INPUT_TAG),
         // To tonic's handler, a stream that was cancelled is one that has ended.
-        false => Event::Answered(INPUT_TAG),
+        false => WatchEvent::Answered(INPUT_TAG),
     };
     check_eq("the handler of a call given up", &server.event().await?, &expected)?;
     // One whose requests do end comes to its answer on either.
@@ -97,8 +97,8 @@ pub(crate) async fn interop_cancel_after_begin(harness: &Harness) -> Result<(), 
         stream::iter([StreamingInputCallRequest { payload: zeros(7), ..Default::default() }]);
     let reply = client.streaming_input_call(requests).await?.into_inner();
     check_eq("the sum", &reply.aggregated_payload_size, &7)?;
-    check_eq("the handler", &server.event().await?, &Event::Entered(INPUT_TAG))?;
-    check_eq("the handler", &server.event().await?, &Event::Answered(INPUT_TAG))
+    check_eq("the handler", &server.event().await?, &WatchEvent::Entered(INPUT_TAG))?;
+    check_eq("the handler", &server.event().await?, &WatchEvent::Answered(INPUT_TAG))
 }
 
 pub(crate) async fn interop_cancel_after_first_response(harness: &Harness) -> Result<(), Failure> {
@@ -110,7 +110,7 @@ pub(crate) async fn interop_cancel_after_first_response(harness: &Harness) -> Re
     let requests = ReceiverStream::new(requests);
     let mut answers = client.full_duplex_call(requests).await?.into_inner();
     read(&mut answers, 31_415).await?;
-    check_eq("the handler", &server.event().await?, &Event::Entered(DUPLEX_TAG))?;
+    check_eq("the handler", &server.event().await?, &WatchEvent::Entered(DUPLEX_TAG))?;
     drop(answers);
     match server.stack().on_drop() {
         OnDrop::LivesOn => {
@@ -119,15 +119,19 @@ pub(crate) async fn interop_cancel_after_first_response(harness: &Harness) -> Re
             check(early.is_err(), "an event of the stream given up", early)?;
             drop(sender);
             let left = server.event().await?;
-            check(left != Event::Entered(DUPLEX_TAG), "the stream given up", left)?;
+            check(left != WatchEvent::Entered(DUPLEX_TAG), "the stream given up", left)?;
         }
         OnDrop::CancelsAsEnd => {
             let left = server.event().await?;
-            check(left != Event::Entered(DUPLEX_TAG), "the stream given up", left)?;
+            check(left != WatchEvent::Entered(DUPLEX_TAG), "the stream given up", left)?;
             sender.closed().await;
         }
         OnDrop::Cancels => {
-            check_eq("the stream given up", &server.event().await?, &Event::Dropped(DUPLEX_TAG))?;
+            check_eq(
+                "the stream given up",
+                &server.event().await?,
+                &WatchEvent::Dropped(DUPLEX_TAG),
+            )?;
             // Its requests are no longer read either.
             sender.closed().await;
         }

@@ -47,7 +47,7 @@ list! {
         trailing_metadata_follows_a_success
     }
     status {
-        a_status_arrives_with_words_details_and_metadata
+        a_status_arrives_with_message_details_and_metadata
         rich_error_details_survive
         every_code_survives
         a_message_that_does_not_decode_is_an_internal_error

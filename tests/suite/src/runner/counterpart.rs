@@ -23,7 +23,7 @@ const SAME: &[&str] = &[
     "calls_in_flight_are_answered_in_any_order",
     "small_calls_pass_while_large_ones_are_on_their_way",
     "metadata_crosses_both_ways",
-    "a_status_arrives_with_words_details_and_metadata",
+    "a_status_arrives_with_message_details_and_metadata",
     "rich_error_details_survive",
     "every_code_survives",
     "many_small_messages_come_in_order",

@@ -14,7 +14,7 @@ use crate::failure::Cause;
 use crate::harness::stack::Stack;
 use crate::{Behaviour, Failure, Harness, Path, behaviours};
 use counterpart::{Counterpart, counterpart};
-use report::{Outcome, Report};
+use report::{BehaviourOutcome, Report};
 
 /// Time in which the tasks of a finished behaviour must end. Nothing on a simulated device may be
 /// left then, and on a busy host freeing memory has taken seconds.
@@ -66,18 +66,20 @@ fn add_trials(
         };
         let difference = match counterpart {
             Counterpart::Absent(reason) => {
-                add(behaviour.name, Outcome::Absent(reason))?;
+                add(behaviour.name, BehaviourOutcome::Absent(reason))?;
                 continue;
             }
             Counterpart::Different(difference) => Some(difference),
             Counterpart::Same => None,
         };
-        add(behaviour.name, Outcome::Planned)?;
+        add(behaviour.name, BehaviourOutcome::Planned)?;
         let (path, report, column) = (path.clone(), report.cloned(), column.clone());
         let name = format!("{path}::{}", behaviour.name);
         trials.push(Trial::test(name, move || {
             let shown = show(behaviour, path, limit);
-            let outcome = shown.as_ref().map_or(Outcome::Failed, |()| Outcome::Passed(difference));
+            let outcome = shown
+                .as_ref()
+                .map_or(BehaviourOutcome::Failed, |()| BehaviourOutcome::Passed(difference));
             if let Some(report) = report {
                 report.add(&column, behaviour.name, outcome)?;
             }

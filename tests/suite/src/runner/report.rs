@@ -16,7 +16,7 @@ const VARIABLE: &str = "FARCALL_SUITE_REPORT";
 
 /// The result of a behaviour.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Outcome {
+pub(crate) enum BehaviourOutcome {
     /// It is going to be tried.
     Planned,
     /// It was shown; perhaps as the difference of that name.
@@ -52,12 +52,17 @@ impl Report {
     /// # Errors
     ///
     /// When it cannot be written.
-    pub(crate) fn add(&self, column: &str, behaviour: &str, outcome: Outcome) -> io::Result<()> {
+    pub(crate) fn add(
+        &self,
+        column: &str,
+        behaviour: &str,
+        outcome: BehaviourOutcome,
+    ) -> io::Result<()> {
         let (outcome, note) = match outcome {
-            Outcome::Planned => ("planned", None),
-            Outcome::Passed(difference) => ("passed", difference),
-            Outcome::Failed => ("failed", None),
-            Outcome::Absent(reason) => ("absent", Some(reason)),
+            BehaviourOutcome::Planned => ("planned", None),
+            BehaviourOutcome::Passed(difference) => ("passed", difference),
+            BehaviourOutcome::Failed => ("failed", None),
+            BehaviourOutcome::Absent(reason) => ("absent", Some(reason)),
         };
         let line =
             json!({ "column": column, "behaviour": behaviour, "outcome": outcome, "note": note });
@@ -75,8 +80,8 @@ mod tests {
     fn lines_are_json() {
         let path = std::env::temp_dir().join(format!("farcall-report-{}", std::process::id()));
         let report = Report::create(&path).unwrap();
-        report.add("tcp", "a", Outcome::Planned).unwrap();
-        report.add("tcp", "a", Outcome::Passed(Some("other"))).unwrap();
+        report.add("tcp", "a", BehaviourOutcome::Planned).unwrap();
+        report.add("tcp", "a", BehaviourOutcome::Passed(Some("other"))).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         let values: Vec<serde_json::Value> =
