@@ -34,9 +34,8 @@ pub(crate) const WORKSPACE: &[&str] =
 /// The features that are off by default, each with its package.
 const FEATURES: &str = "farcall/compression,farcall/dns,farcall/grpc,farcall/metrics,farcall/sim,\
      farcall/testing,farcall/tls-platform-verifier,farcall/tonic-connect-info,\
-     farcall-suite/processes,rpc-transport-rdma/fuzzing,rpc-transport-rdma/sim,\
-     rpc-transport-tcp/fuzzing,rpc-codegen-real-input/sample-client,\
-     rpc-codegen-real-input/sample-server";
+     rpc-transport-rdma/fuzzing,rpc-transport-rdma/sim,rpc-transport-tcp/fuzzing,\
+     rpc-codegen-real-input/sample-client,rpc-codegen-real-input/sample-server";
 
 /// The first cargo that packs crates which depend on each other before any is published.
 const PACKING_MIN: (u32, u32) = (1, 90);
