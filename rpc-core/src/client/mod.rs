@@ -30,7 +30,7 @@ pub use connection::{
     ClientSetup, Connection, EncodedBody, EncodedCall, EncodedCalls, EncodedReply, Established,
     Outgoing, Reply, SessionCalls, Started,
 };
-pub use connection_manager::{Path, PathCounts};
+pub use connection_manager::Path;
 pub use layered::{Intercepted, LayeredChannel};
 pub use method_table::{ConfiguredNames, MethodTable};
 pub(crate) use session::Session;

@@ -77,12 +77,6 @@ impl Backoff {
         .with_multiplier(2.0)
         .with_jitter(1.0 / 3.0);
 
-    /// The default delays of connections.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self::DEFAULTS
-    }
-
     /// Checks that the values are in their ranges.
     ///
     /// # Errors
@@ -174,7 +168,7 @@ mod tests {
 
     #[test]
     fn values_out_of_range_are_named_with_their_range() {
-        let (new, zero) = (Backoff::new, Duration::ZERO);
+        let (new, zero) = (Backoff::default, Duration::ZERO);
         let multiplier = "a finite number, at least 1, since delays do not shrink";
         let jitter = "from 0 to 1, since it is the part";
         let table = [

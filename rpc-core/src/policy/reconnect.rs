@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn delays_count_from_the_beginning_of_an_attempt() {
-        let (start, rules) = (Instant::now(), Backoff::new());
+        let (start, rules) = (Instant::now(), Backoff::default());
         let mut reconnect = Reconnect::new(rules, 1);
         assert_eq!(reconnect.backing_off(start), None);
         reconnect.handle_failed(start, start + SECOND / 2, "no route".into());
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_useful_connection_is_replaced_at_once_and_begins_anew() {
-        let (start, rules) = (Instant::now(), Backoff::new());
+        let (start, rules) = (Instant::now(), Backoff::default());
         let answering = lifespan(start - rules.initial_delay, 1);
         for useful in [answering, lifespan(start - rules.healthy_after, 0)] {
             let mut reconnect = Reconnect::new(rules, 1);
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn connections_of_no_use_count_as_failures_after_the_first() {
         let start = Instant::now();
-        let mut reconnect = Reconnect::new(Backoff::new(), 1);
+        let mut reconnect = Reconnect::new(Backoff::default(), 1);
         let useless = lifespan(start, 0);
         reconnect.handle_lost(useless, start, "closed".into());
         assert_eq!(wait(&reconnect, start), Duration::ZERO);
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn news_of_the_server_resets_the_delays() {
         let start = Instant::now();
-        let mut reconnect = Reconnect::new(Backoff::new(), 1);
+        let mut reconnect = Reconnect::new(Backoff::default(), 1);
         for _ in 0..20 {
             reconnect.handle_failed(start, start, "no route".into());
         }
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn ten_young_connections_that_answered_are_replaced_at_once() {
         let start = Instant::now();
-        let mut reconnect = Reconnect::new(Backoff::new(), 1);
+        let mut reconnect = Reconnect::new(Backoff::default(), 1);
         for _ in 0..ANSWERED_SPARED_MAX {
             reconnect.handle_lost(lifespan(start, 1), start, "closed".into());
             assert_eq!(wait(&reconnect, start), Duration::ZERO);
@@ -238,7 +238,7 @@ mod tests {
     /// The attempts of eager callers in so many seconds, whose outcomes are these over and over.
     fn attempts(outcomes: &[(Outcome, u64)], seconds: u32, seed: u64) -> u32 {
         let start = Instant::now();
-        let mut reconnect = Reconnect::new(Backoff::new(), seed);
+        let mut reconnect = Reconnect::new(Backoff::default(), seed);
         let (mut now, mut attempts) = (start, 0);
         for (outcome, ms) in outcomes.iter().cycle() {
             if now - start > seconds * SECOND {
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn chance_makes_delays_shorter_and_longer() {
-        let (start, rules) = (Instant::now(), Backoff::new().with_jitter(0.5));
+        let (start, rules) = (Instant::now(), Backoff::default().with_jitter(0.5));
         let delays: Vec<_> = (0..200)
             .map(|seed| {
                 let mut reconnect = Reconnect::new(rules, seed);
@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn the_last_failure_is_known_until_a_connection_ends_in_order() {
         let start = Instant::now();
-        let mut reconnect = Reconnect::new(Backoff::new(), 1);
+        let mut reconnect = Reconnect::new(Backoff::default(), 1);
         assert_eq!(reconnect.failure(), None);
         reconnect.handle_failed(start, start, "no route".into());
         assert_eq!(reconnect.failure(), Some(&"no route".into()));
