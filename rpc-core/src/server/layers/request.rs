@@ -8,7 +8,7 @@ use tonic::{Extensions, Status};
 
 use super::response::{Capture, ServerResponse};
 use crate::call::metadata::MetadataNames;
-use crate::layer::{Described, RequestHead};
+use crate::layer::{Described, RequestHead, Side};
 use crate::server::call::context::Head;
 use crate::server::{PeerInfo, ServerCall, Service};
 use crate::{Deadline, Method, MethodDescriptor};
@@ -124,8 +124,8 @@ impl Described for ServerRequest {
         Method::Static(Self::method(self))
     }
 
-    fn transport(&self) -> Option<&'static str> {
-        Some(PeerInfo::current()?.transport)
+    fn side(&self) -> Side {
+        Side::Server
     }
 }
 
