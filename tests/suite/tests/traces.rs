@@ -154,8 +154,8 @@ async fn a_trace_spans_three_hops_as_a_collector_receives_it() {
     let first = serve("tcp://127.0.0.1:0", &rdma, Hop(Some(next))).await;
 
     let endpoint = first.replace("tcp://", "http://");
-    let client = tonic::transport::Endpoint::from_shared(endpoint).unwrap().connect();
-    let mut client = HealthClient::new(client.await.unwrap());
+    let endpoint = tonic::transport::Endpoint::from_shared(endpoint).unwrap();
+    let mut client = HealthClient::new(endpoint.connect().await.unwrap());
     let mut check = async |service: &str, flags: &str| {
         let mut request = Request::new(HealthCheckRequest { service: service.to_owned() });
         let parent = format!("00-{TRACE}-{CALLER}-{flags}");
