@@ -88,7 +88,7 @@ pub mod overlays {
     pub use crate::limits::connection::LimitsOverlay;
     pub use crate::policy::backoff::BackoffOverlay;
     pub use crate::policy::keepalive::KeepaliveOverlay;
-    pub use crate::policy::retry_config::RetryRateOverlay;
+    pub use crate::policy::retry_config::RetryBudgetOverlay;
     pub use crate::server::ServerOverlay;
     pub use crate::server::method_compression::{MethodCompressionOverlay, MethodOverlay};
 }

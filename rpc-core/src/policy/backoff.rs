@@ -203,12 +203,6 @@ impl Backoff {
         .with_multiplier(2.0)
         .with_jitter(1.0 / 3.0);
 
-    /// The default delays of connections.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self::DEFAULTS
-    }
-
     /// Checks that the values are in their ranges.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ fn wait(reconnect: &Reconnect, now: Instant) -> Duration {
 
 #[test]
 fn delays_count_from_the_beginning_of_an_attempt() {
-    let (start, rules) = (Instant::now(), Backoff::new());
+    let (start, rules) = (Instant::now(), Backoff::default());
     let mut reconnect = Reconnect::new(rules, 1);
     assert_eq!(reconnect.backing_off(start), None);
     reconnect.handle_failed(start, start + SECOND / 2, "no route".into());
@@ -31,7 +31,7 @@ fn delays_count_from_the_beginning_of_an_attempt() {
 
 #[test]
 fn a_useful_connection_is_replaced_at_once_and_begins_anew() {
-    let (start, rules) = (Instant::now(), Backoff::new());
+    let (start, rules) = (Instant::now(), Backoff::default());
     let answering = lifespan(start - rules.initial_delay, 1);
     for useful in [answering, lifespan(start - rules.healthy_after, 0)] {
         let mut reconnect = Reconnect::new(rules, 1);
@@ -49,7 +49,7 @@ fn a_useful_connection_is_replaced_at_once_and_begins_anew() {
 #[test]
 fn connections_of_no_use_count_as_failures_after_the_first() {
     let start = Instant::now();
-    let mut reconnect = Reconnect::new(Backoff::new(), 1);
+    let mut reconnect = Reconnect::new(Backoff::default(), 1);
     let useless = lifespan(start, 0);
     reconnect.handle_lost(useless, start, "closed".into());
     assert_eq!(wait(&reconnect, start), Duration::ZERO);
@@ -65,7 +65,7 @@ fn connections_of_no_use_count_as_failures_after_the_first() {
 #[test]
 fn news_of_the_server_resets_the_delays() {
     let start = Instant::now();
-    let mut reconnect = Reconnect::new(Backoff::new(), 1);
+    let mut reconnect = Reconnect::new(Backoff::default(), 1);
     for _ in 0..20 {
         reconnect.handle_failed(start, start, "no route".into());
     }
@@ -79,7 +79,7 @@ fn news_of_the_server_resets_the_delays() {
 #[test]
 fn ten_young_connections_that_answered_are_replaced_at_once() {
     let start = Instant::now();
-    let mut reconnect = Reconnect::new(Backoff::new(), 1);
+    let mut reconnect = Reconnect::new(Backoff::default(), 1);
     for _ in 0..ANSWERED_SPARED_MAX {
         reconnect.handle_lost(lifespan(start, 1), start, "closed".into());
         assert_eq!(wait(&reconnect, start), Duration::ZERO);
@@ -106,7 +106,7 @@ fn outcome(answered_within: u64) -> impl Strategy<Value = (Outcome, u64)> {
 /// The attempts of eager callers in so many seconds, whose outcomes are these over and over.
 fn attempts(outcomes: &[(Outcome, u64)], seconds: u32, seed: u64) -> u32 {
     let start = Instant::now();
-    let mut reconnect = Reconnect::new(Backoff::new(), seed);
+    let mut reconnect = Reconnect::new(Backoff::default(), seed);
     let (mut now, mut attempts) = (start, 0);
     for (outcome, ms) in outcomes.iter().cycle() {
         if now - start > seconds * SECOND {
@@ -132,7 +132,7 @@ fn attempts(outcomes: &[(Outcome, u64)], seconds: u32, seed: u64) -> u32 {
 
 #[test]
 fn chance_makes_delays_shorter_and_longer() {
-    let (start, rules) = (Instant::now(), Backoff::new().with_jitter(0.5));
+    let (start, rules) = (Instant::now(), Backoff::default().with_jitter(0.5));
     let delays: Vec<_> = (0..200)
         .map(|seed| {
             let mut reconnect = Reconnect::new(rules, seed);
@@ -148,7 +148,7 @@ fn chance_makes_delays_shorter_and_longer() {
 #[test]
 fn the_last_failure_is_known_until_a_connection_ends_in_order() {
     let start = Instant::now();
-    let mut reconnect = Reconnect::new(Backoff::new(), 1);
+    let mut reconnect = Reconnect::new(Backoff::default(), 1);
     assert_eq!(reconnect.failure(), None);
     reconnect.handle_failed(start, start, "no route".into());
     assert_eq!(reconnect.failure(), Some(&"no route".into()));
@@ -184,7 +184,7 @@ proptest! {
 
 #[test]
 fn values_out_of_range_are_named_with_their_range() {
-    let (new, zero) = (Backoff::new, Duration::ZERO);
+    let (new, zero) = (Backoff::default, Duration::ZERO);
     let multiplier = "a finite number, at least 1, since delays do not shrink";
     let jitter = "from 0 to 1, since it is the part";
     let table = [

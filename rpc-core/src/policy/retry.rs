@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use tonic::Code;
 
-use super::retry_config::{Codes, HedgingPolicy, RetryPolicy, RetryThrottling};
+use super::retry_config::{Codes, HedgingPolicy, RetryPolicy, Throttling};
 use crate::policy::backoff::{Curve, Delays};
 
 /// The key of a status's metadata. Its value is how many milliseconds to wait, or a negative
@@ -241,7 +241,7 @@ pub struct Tokens {
 impl Tokens {
     /// All of them.
     #[must_use]
-    pub fn new(rules: RetryThrottling) -> Self {
+    pub fn new(rules: Throttling) -> Self {
         let max = rules.max_tokens.min(1000) * TOKEN;
         // A float that is out of range becomes the nearest integer, and NaN becomes 0.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]

@@ -42,7 +42,7 @@ fn is_about(delay: Option<Duration>, ms: f64) -> bool {
 
 #[test]
 fn delays_grow_up_to_the_longest_and_attempts_end() {
-    let policy = RetryPolicy::new().with_max_attempts(5).with_max_backoff(300 * MS);
+    let policy = RetryPolicy::default().with_max_attempts(5).with_max_backoff(300 * MS);
     let mut retries = Retries::new(policy, 7);
     for (previous, ms) in [(1, 100.0), (2, 200.0), (3, 300.0), (4, 300.0)] {
         assert!(is_about(retries.failed(&unsaid(Code::Unavailable)), ms));
@@ -53,7 +53,7 @@ fn delays_grow_up_to_the_longest_and_attempts_end() {
 
 #[test]
 fn a_pushback_is_kept_to_and_the_next_delay_is_the_first() {
-    let policy = RetryPolicy::new().with_max_attempts(5);
+    let policy = RetryPolicy::default().with_max_attempts(5);
     let mut retries = Retries::new(policy, 7);
     assert!(is_about(retries.failed(&unsaid(Code::Unavailable)), 100.0));
     let pushed = Failure { pushback: Pushback::After(7 * MS), ..unsaid(Code::Unavailable) };
@@ -85,7 +85,7 @@ proptest! {
         seed: u64,
     ) {
         let codes: Codes = codes.into_iter().map(Code::from_i32).collect();
-        let policy = RetryPolicy::new().with_max_attempts(max_attempts);
+        let policy = RetryPolicy::default().with_max_attempts(max_attempts);
         let mut retries = Retries::new(RetryPolicy { retryable_codes: codes, ..policy }, seed);
         let mut made = 1;
         for failure in failures {
@@ -116,7 +116,7 @@ proptest! {
 #[test]
 fn hedges_follow_by_delay_and_the_last_failure_counts() {
     let start = Instant::now();
-    let policy = HedgingPolicy::new().with_max_attempts(3).with_hedging_delay(10 * MS);
+    let policy = HedgingPolicy::default().with_max_attempts(3).with_hedging_delay(10 * MS);
     let mut hedges = Hedges::new(policy, start);
     assert_eq!(hedges.next_deadline(), Some(start));
     assert_eq!(hedges.sent(start), 0);
@@ -136,7 +136,7 @@ fn hedges_follow_by_delay_and_the_last_failure_counts() {
 #[test]
 fn a_fatal_code_ends_the_call_and_a_server_may_delay_or_stop_it() {
     let start = Instant::now();
-    let policy = HedgingPolicy::new().with_max_attempts(4).with_hedging_delay(10 * MS);
+    let policy = HedgingPolicy::default().with_max_attempts(4).with_hedging_delay(10 * MS);
     let hedges = || {
         let mut hedges = Hedges::new(policy, start);
         hedges.sent(start);
@@ -185,7 +185,7 @@ proptest! {
         steps in prop::collection::vec(step(), 0..40),
     ) {
         let now = Instant::now();
-        let policy = HedgingPolicy::new()
+        let policy = HedgingPolicy::default()
             .with_max_attempts(max_attempts)
             .with_non_fatal_codes([Code::Unavailable, Code::Aborted, Code::Internal]);
         let mut hedges = Hedges::new(policy, now);
@@ -219,7 +219,7 @@ proptest! {
 
 #[test]
 fn half_of_the_tokens_are_the_threshold() {
-    let tokens = Tokens::new(RetryThrottling::new(4, 0.5));
+    let tokens = Tokens::new(Throttling { max_tokens: 4, token_ratio: 0.5 });
     tokens.failed();
     assert!(tokens.allow());
     tokens.failed();
@@ -230,7 +230,7 @@ fn half_of_the_tokens_are_the_threshold() {
 
 #[test]
 fn decimal_places_beyond_the_third_are_cut_off() {
-    let tokens = Tokens::new(RetryThrottling::new(2, 0.5466));
+    let tokens = Tokens::new(Throttling { max_tokens: 2, token_ratio: 0.5466 });
     assert_eq!(tokens.gain, 546);
 }
 
@@ -241,7 +241,7 @@ proptest! {
         ratio in 0.001..1000.0f64,
         steps in prop::collection::vec(any::<bool>(), 0..3000),
     ) {
-        let tokens = Tokens::new(RetryThrottling::new(max, ratio));
+        let tokens = Tokens::new(Throttling { max_tokens: max, token_ratio: ratio });
         let (mut left, top) = (f64::from(max), f64::from(max));
         let ratio = (ratio * 1000.0).floor() / 1000.0;
         for is_success in steps {

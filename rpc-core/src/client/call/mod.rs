@@ -27,7 +27,7 @@ use super::EncodedCall;
 use crate::call::metadata::MetadataNames;
 use crate::call::options::CallOptions;
 use crate::deadline::{grpc_timeout, take_grpc_timeout};
-use crate::layer::{Described, RequestHead};
+use crate::layer::{Described, RequestHead, Side};
 use crate::{Deadline, Method, Readiness};
 
 pub(super) use body::{Body, RequestStream, Sent};
@@ -293,6 +293,10 @@ impl DerefMut for ClientCall {
 impl Described for ClientCall {
     fn method(&self) -> Method {
         self.0.method.clone()
+    }
+
+    fn side(&self) -> Side {
+        Side::Client
     }
 }
 

@@ -20,7 +20,7 @@ use tower::{BoxError, Layer, Service as _, ServiceExt};
 
 use self::response::Body;
 use crate::call::metadata::MetadataNames;
-use crate::layer::{Described, RequestHead, UnknownMethod, into_status, method_indices};
+use crate::layer::{Described, RequestHead, Side, UnknownMethod, into_status, method_indices};
 use crate::server::call::context::{CallScope, Head};
 use crate::server::call::handling::Handling;
 use crate::server::call::reply::Responder;
@@ -449,8 +449,8 @@ impl Described for ServerRequest {
         Method::Static(Self::method(self))
     }
 
-    fn transport(&self) -> Option<&'static str> {
-        Some(PeerInfo::current()?.transport)
+    fn side(&self) -> Side {
+        Side::Server
     }
 }
 
