@@ -9,10 +9,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::call_stats::CallStats;
 use super::layers::handle;
+use super::operators::Operators;
 use super::peer::Authorization;
 use super::{HandlerFuture, PeerExtensions, ServerCall, ServerSettings, ServerStack, Service};
 use crate::call::log::CallLog;
+use crate::transport::Addresses;
 use crate::wire::hello;
 use crate::{MethodDescriptor, ServiceDescriptor};
 
@@ -25,6 +28,10 @@ pub(crate) struct Router {
     services: Vec<Arc<dyn Service>>,
     /// For each method id, the service's and the method's index.
     routes: Vec<(usize, usize)>,
+    /// Number of methods that every client sees.
+    pub(super) open_count: usize,
+    /// The service for operators, the last of all.
+    pub(super) operators: Option<Operators>,
     /// The layers around all of them, where there are any.
     pub(super) stack: Option<ServerStack>,
     /// Connection details in every request's extensions.
@@ -41,7 +48,23 @@ impl Router {
         let index = self.services.len();
         let methods = 0..service.descriptor().methods.len();
         self.routes.extend(methods.map(|method| (index, method)));
+        self.open_count = self.routes.len();
         self.services.push(service);
+    }
+
+    /// Adds the service for operators, after all others, and counts calls from now on.
+    pub(super) fn add_for_operators(&mut self, service: Arc<dyn Service>, sees_loopback: bool) {
+        let (open_count, descriptor) = (self.open_count, service.descriptor());
+        self.add(service);
+        self.open_count = open_count;
+        let stats = CallStats::new(self.methods());
+        self.operators = Some(Operators { service: descriptor, sees_loopback, stats });
+        self.rules.is_counted = true;
+    }
+
+    /// The counts of calls, if they are counted.
+    pub(super) fn stats(&self) -> Option<&CallStats> {
+        Some(&self.operators.as_ref()?.stats)
     }
 
     /// The services, in the order in which they were added.
@@ -79,6 +102,19 @@ impl Router {
         Some((&self.services[service], method))
     }
 
+    /// The service of a method id that a client at `addresses` calls, and the method's index in it.
+    #[inline]
+    pub(super) fn route_for(
+        &self,
+        id: u16,
+        addresses: &Addresses,
+    ) -> Option<(&Arc<dyn Service>, usize)> {
+        if usize::from(id) >= self.open_count && !self.admits(addresses) {
+            return None;
+        }
+        self.route(id)
+    }
+
     /// Runs a call of the service, under the layers where there are any.
     // Inlined, because as a function it would move each call once more.
     #[inline]
@@ -109,11 +145,14 @@ pub(super) struct CallRules {
     /// In nanoseconds; 0 where unary calls have no timeout.
     unary_timeout: AtomicU64,
     log: AtomicU8,
+    /// True if every call is counted.
+    is_counted: bool,
 }
 
 impl Default for CallRules {
     fn default() -> Self {
-        let rules = Self { unary_timeout: AtomicU64::new(0), log: AtomicU8::new(0) };
+        let (unary_timeout, log) = (AtomicU64::new(0), AtomicU8::new(0));
+        let rules = Self { unary_timeout, log, is_counted: false };
         rules.set_log(CallLog::default());
         rules
     }
@@ -129,7 +168,7 @@ impl CallRules {
     pub(super) fn set(&self, settings: &ServerSettings) {
         self.set_unary_timeout(settings.unary_timeout);
         let (failures, access) = (settings.log_failed_calls, settings.access_log);
-        self.set_log(CallLog { failures, access });
+        self.set_log(CallLog { failures, access, is_counted: false });
     }
 
     fn set_unary_timeout(&self, timeout: Option<Duration>) {
@@ -140,10 +179,11 @@ impl CallRules {
 
     pub(super) fn log(&self) -> CallLog {
         let bits = self.log.load(Ordering::Relaxed);
-        CallLog { failures: bits & FAILURES != 0, access: bits & ACCESS != 0 }
+        let (failures, access) = (bits & FAILURES != 0, bits & ACCESS != 0);
+        CallLog { failures, access, is_counted: self.is_counted }
     }
 
-    fn set_log(&self, CallLog { failures, access }: CallLog) {
+    fn set_log(&self, CallLog { failures, access, .. }: CallLog) {
         let bits = if failures { FAILURES } else { 0 } | if access { ACCESS } else { 0 };
         self.log.store(bits, Ordering::Relaxed);
     }
@@ -163,8 +203,9 @@ mod tests {
             assert_eq!(rules.unary_timeout(), timeout);
         }
         for (failures, access) in [(false, false), (false, true), (true, false), (true, true)] {
-            rules.set_log(CallLog { failures, access });
-            assert_eq!(rules.log(), CallLog { failures, access });
+            let log = CallLog { failures, access, is_counted: false };
+            rules.set_log(log);
+            assert_eq!(rules.log(), log);
         }
     }
 }
