@@ -247,13 +247,13 @@ impl Server {
     /// Returns the counts of calls by method; `None` without a service for operators.
     #[must_use]
     pub fn method_calls(&self) -> Option<Vec<MethodCalls>> {
-        self.shared.router.stats().map(CallStats::methods)
+        self.shared.router.rules.stats.as_ref().map(CallStats::methods)
     }
 
     /// Returns the calls that failed last, the newest first; none without a service for operators.
     #[must_use]
     pub fn failed_calls(&self) -> Vec<FailedCallInfo> {
-        self.shared.router.stats().map(CallStats::failed).unwrap_or_default()
+        self.shared.router.rules.stats.as_ref().map(CallStats::failed).unwrap_or_default()
     }
 
     /// Returns every open connection with its age and its part of the server's memory.

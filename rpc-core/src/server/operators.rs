@@ -6,7 +6,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::call_stats::CallStats;
 use super::router::Router;
 use crate::transport::Addresses;
 use crate::{MethodDescriptor, ServiceDescriptor};
@@ -17,7 +16,6 @@ pub(super) struct Operators {
     pub(super) service: &'static ServiceDescriptor,
     /// True if clients at the host's loopback addresses see it.
     pub(super) sees_loopback: bool,
-    pub(super) stats: CallStats,
 }
 
 /// The methods that a client sees: all, or those that are not for operators.
