@@ -12,7 +12,7 @@ use super::api::{
     FailedCall, Lane, Method, PathCount, Reload, SERVICE, Setting, Snapshot,
 };
 use super::{AdminState, ServerView};
-use crate::balance::{Connectivity, EndpointStatus, Standing};
+use crate::balance::{Connectivity, EndpointStatus};
 use crate::server::settings::{ServerOverlay, ServerSettings};
 use crate::{CallKind, ConnectionInfo};
 
@@ -67,6 +67,10 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
 /// Returns the resident memory of the process, where the system tells it.
 fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
@@ -110,7 +114,7 @@ fn listed(mut connections: Vec<OpenConnectionInfo>, max: u32) -> Vec<Connection>
 }
 
 fn connection(open: OpenConnectionInfo) -> Connection {
-    let OpenConnectionInfo { info, age, started, memory_held, is_sending } = open;
+    let OpenConnectionInfo { info, age, started, memory_held, is_sending, credits } = open;
     let addresses = &info.addresses;
     let peer = match addresses.peer {
         Some(peer) if addresses.unix.is_none() => peer.to_string(),
@@ -128,7 +132,7 @@ fn connection(open: OpenConnectionInfo) -> Connection {
         is_sending,
         sent_bytes: info.stats.sent_bytes,
         received_bytes: info.stats.received_bytes,
-        credits: None,
+        credits: credits.map(u64::from),
     }
 }
 
@@ -159,7 +163,7 @@ fn failed_call(call: FailedCallInfo) -> FailedCall {
         transport: call.transport.to_owned(),
         code: call.code.into(),
         message: call.message,
-        took_us: u64::try_from(call.took.as_micros()).unwrap_or(u64::MAX),
+        took_us: micros(call.took),
     }
 }
 
@@ -201,11 +205,11 @@ fn endpoint(status: EndpointStatus) -> Endpoint {
     Endpoint {
         address: status.endpoint.address.to_string(),
         connectivity: connectivity.to_owned(),
-        is_ejected: matches!(status.standing, Standing::Ejected { .. }),
+        is_ejected: status.ejected_until.is_some(),
         path: status.path.to_string(),
         in_flight: status.in_flight,
-        failovers: status.path_counts.failovers,
-        latency_us: 0,
+        failovers: status.failovers,
+        latency_us: status.latency.map_or(0, micros),
     }
 }
 

@@ -102,6 +102,8 @@ pub struct OpenConnectionInfo {
     pub memory_held: u64,
     /// True if something waits to be sent.
     pub is_sending: bool,
+    /// Messages that the client lets the server send now, over RDMA.
+    pub credits: Option<u32>,
 }
 
 impl Connections {
@@ -121,6 +123,7 @@ impl Connections {
             started: open.connection.calls().started,
             memory_held: open.memory.held(),
             is_sending: open.connection.flows().sending.is_waiting,
+            credits: open.connection.credits(),
         };
         self.lock().iter().map(describe).collect()
     }

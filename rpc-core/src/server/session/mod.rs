@@ -209,6 +209,10 @@ impl ServerConnection for ServerSession {
         self.core().transport.flows()
     }
 
+    fn credits(&self) -> Option<u32> {
+        self.core().transport.credits()
+    }
+
     fn calls(&self) -> CallCounts {
         let state = self.state();
         CallCounts { started: state.started_count, in_flight: state.calls.in_flight_count() }
