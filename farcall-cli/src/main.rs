@@ -21,6 +21,7 @@ mod requests;
 mod schema;
 mod source;
 mod target;
+mod top;
 
 use clap::Parser as _;
 
@@ -69,6 +70,7 @@ async fn execute(cli: Cli, output: &Output) -> Result<u8, Failure> {
         Command::Call(args) => call::run(global, &args, output).await.map(|()| 0),
         Command::Bench(args) => bench::run(global, &args, output).await.map(|()| 0),
         Command::Check(args) => check::run(global, &args, output).await,
+        Command::Top(args) => top::run(global, &args, output).await.map(|()| 0),
         Command::Config(command) => config::run(global, &command, output).map(|()| 0),
         Command::Completions(args) => manual::completions(&args, output).map(|()| 0),
         Command::Man(args) => manual::page(&args, output).map(|()| 0),

@@ -11,3 +11,4 @@ mod program;
 mod schemas;
 mod servers;
 mod targets;
+mod tops;
