@@ -36,7 +36,7 @@ use crate::verbs::Ibverbs;
 use crate::verbs::{Device, Port, Provider, QueuePair, QueuePairConfig, VerbsError};
 use crate::worker::set::WorkerSet;
 use crate::worker::{Place, Worker, WorkerShared};
-use crate::{DeviceStatus, LaneInfo, RdmaConfig, RkeyScope};
+use crate::{DeviceStatus, DeviceSurvey, LaneInfo, RdmaConfig, RkeyScope, SurveyError};
 
 /// Maximum time of a probe's answer. With the default timeout and retries a queue pair gives up
 /// after about half a second, or twice that on a device that stretches its timeouts.
@@ -104,6 +104,15 @@ impl RdmaUpgrade {
     #[must_use]
     pub fn devices(&self) -> Vec<DeviceStatus> {
         self.devices.status()
+    }
+
+    /// Surveys all devices of the host. It may block.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the devices cannot be listed.
+    pub fn survey(&self) -> Result<Vec<DeviceSurvey>, SurveyError> {
+        self.devices.survey()
     }
 
     fn port(&self, local: Option<IpAddr>, peer: Option<IpAddr>) -> Result<Port, Declined> {
