@@ -133,7 +133,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// When the listener can never accept again.
+    /// Returns `io::Error` if the listener can never accept again.
     ///
     /// # Cancel safety
     ///
@@ -149,7 +149,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// When the listener can never accept again.
+    /// Returns `io::Error` if the listener can never accept again.
     ///
     /// # Cancel safety
     ///
