@@ -126,7 +126,7 @@ impl Deadline {
 
     /// Runs `future` for a call with that deadline, whatever the task around it inherits: with the
     /// in-process transport that may be the caller's own.
-    pub(crate) fn of_call<F: Future>(
+    pub(crate) fn scope_call<F: Future>(
         deadline: Option<Self>,
         future: F,
     ) -> impl Future<Output = F::Output> + use<F> {
@@ -203,14 +203,14 @@ mod tests {
 
     #[test]
     fn a_length_of_time_is_rounded_to_what_a_reader_can_use() {
-        for (nanos, words) in [
+        for (nanos, text) in [
             (0, "0ns"),
             (999, "999ns"),
             (1_500_499, "1.5ms"),
             (1_999_970_000, "2s"),
             (61_234_567_890, "61.235s"),
         ] {
-            assert_eq!(format!("{:?}", rounded(Duration::from_nanos(nanos))), words);
+            assert_eq!(format!("{:?}", rounded(Duration::from_nanos(nanos))), text);
         }
     }
 

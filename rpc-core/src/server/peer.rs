@@ -202,8 +202,8 @@ fn decide(rules: &dyn Authorize, peer: &PeerInfo, method: &MethodDescriptor) -> 
         return Ok(());
     }
     let Some(identity) = peer.identity() else {
-        let words = format!("{path} is for clients with a certificate, and this one has none");
-        return Err(Status::unauthenticated(words));
+        let message = format!("{path} is for clients with a certificate, and this one has none");
+        return Err(Status::unauthenticated(message));
     };
     if rules.allows(identity, path) {
         return Ok(());

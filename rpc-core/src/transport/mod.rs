@@ -60,8 +60,8 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// When the transport is closed, can never have that much memory, or the frame was withdrawn;
-    /// the frame is not sent.
+    /// Returns `TransportError` if the transport is closed, can never have that much memory, or the
+    /// frame was withdrawn; the frame is not sent.
     fn try_send(&self, frame: OutFrame<'_>) -> Result<bool, TransportError>;
 
     /// Sends a frame once there is memory for it.
@@ -80,7 +80,7 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// When the transport is closed; the frame is not sent.
+    /// Returns `TransportError` if the transport is closed; the frame is not sent.
     fn send_control(&self, header: [u8; HEADER_LEN]) -> Result<(), TransportError>;
 
     /// Sets the peer's `max_receiving_bytes`, before the transport is started. Large frames beyond
@@ -157,7 +157,7 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// When the peer violates the protocol: the transport closes the link.
+    /// Returns `ProtocolError` if the peer violates the protocol: the transport closes the link.
     fn handle_announced(
         &self,
         prefix: &[u8; HEADER_LEN],
@@ -168,8 +168,8 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// When the peer violates the protocol: the transport closes the link. Never after `handoff`
-    /// was released.
+    /// Returns `ProtocolError` if the peer violates the protocol: the transport closes the link.
+    /// Never after `handoff` was released.
     fn handle_frame(
         &self,
         frame: Bytes,
@@ -181,7 +181,7 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// When the peer violates the protocol: the transport closes the link.
+    /// Returns `ProtocolError` if the peer violates the protocol: the transport closes the link.
     fn handle_withheld(
         &self,
         prefix: &[u8; HEADER_LEN],

@@ -135,7 +135,7 @@ impl Session {
     fn responses(&self) -> RecvStream {
         let limits = &self.core.settled.limits;
         let first = limits.first_response_window();
-        let share = || MemoryShare::of_budget(limits.max_receiving_bytes);
+        let share = || MemoryShare::whole(limits.max_receiving_bytes);
         let memory = WindowMemory::beyond(self.windows.get_or_init(share), first);
         RecvStream::responses(ReceiveWindow::widening(first, limits.window()), memory)
     }

@@ -129,7 +129,7 @@ impl Responder {
             let message = response.get_ref();
             // Before the first function of prost's that walks through the message.
             let checked = refusal::check_nesting("response", message, detacher);
-            let limit = limits.of_service_responses();
+            let limit = limits.service_responses();
             let checked = checked.and_then(|()| limit.check_len_of(|| message.encoded_len()));
             if let Err(status) = checked {
                 return self.fail(status);
@@ -226,9 +226,9 @@ impl Responder {
             // is what people read, and details go before it does.
             self.shortened(&outcome, &refused).unwrap_or_else(|| {
                 let code = outcome.result.as_ref().err().map_or(refused.code(), Status::code);
-                let words = format!("(status left out: {})", refused.message());
+                let message = format!("(status left out: {})", refused.message());
                 let metadata = MetadataMap::new();
-                let brief = Outcome { metadata, result: Err(Status::new(code, words)) };
+                let brief = Outcome { metadata, result: Err(Status::new(code, message)) };
                 self.answer(Some(&brief), None).unwrap_or(Answer::bare(code as u16, seq))
             })
         });

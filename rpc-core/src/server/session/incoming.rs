@@ -276,7 +276,7 @@ impl ServerSession {
                 handoff.release();
                 let descriptor = &service.descriptor().methods[method];
                 let unary_timeout = self.router.rules.unary_timeout();
-                let limit = TimeLimit::of_call(header.argument, kind, unary_timeout);
+                let limit = TimeLimit::new(header.argument, kind, unary_timeout);
                 let running = CallScope::new(descriptor, limit, Arc::clone(&self.peer));
                 let limits = MessageLimits::NONE;
                 let head = Head::Encoded { block, peer: self.router.peer_extensions };
