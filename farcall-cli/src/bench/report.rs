@@ -103,7 +103,7 @@ impl Report {
             server: server.endpoint.address.to_string(),
             transport: server.path.transport(),
             reason: target::reason(&server.path),
-            failovers: server.path_counts.failovers,
+            failovers: server.failovers,
         });
         Self {
             target: args.target.clone(),

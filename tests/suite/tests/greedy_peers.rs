@@ -118,7 +118,7 @@ async fn a_peer_that_reads_no_answers_holds_no_permits() -> Result<(), Failure> 
     const CALLS: usize = MAX_CALLS as usize;
     let mut rig = Rig::start(Limits::default(), |builder| builder.max_calls(MAX_CALLS)).await;
     let honest = rig.honest().await?;
-    let limits = Limits::new().with_max_receiving_bytes(1);
+    let limits = Limits::default().with_max_receiving_bytes(1);
     let mut greedy = rig.greeted(&limits).await?;
     // This answer is on its way for ever, and those of the others wait behind it.
     greedy.send(&parks(0..1, 4_000_000)).await?;
@@ -151,7 +151,7 @@ async fn one_address_gets_half_of_the_running_calls() -> Result<(), Failure> {
     const MAX_CALLS: u32 = 64;
     const CALLS: usize = MAX_CALLS as usize;
     let (log, _capturing) = Log::capture();
-    let limits = Limits::new().with_max_calls(8);
+    let limits = Limits::default().with_max_calls(8);
     let mut rig = Rig::start(limits, |builder| builder.max_calls(MAX_CALLS)).await;
     let honest = rig.honest().await?;
     let mut greedy = Vec::new();
@@ -207,7 +207,7 @@ async fn one_address_leaves_connections_to_others() -> Result<(), Failure> {
 async fn the_share_of_an_address_can_be_set() -> Result<(), Failure> {
     const MAX_CALLS: u32 = 64;
     const CALLS: usize = MAX_CALLS as usize;
-    let limits = Limits::new().with_max_calls(8);
+    let limits = Limits::default().with_max_calls(8);
     for (per_peer, expected_count) in [(MAX_CALLS, CALLS), (3, 3)] {
         let rules =
             |builder: ServerBuilder| builder.max_calls(MAX_CALLS).max_calls_per_peer(per_peer);

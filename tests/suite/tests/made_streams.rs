@@ -28,7 +28,7 @@ const PIPE_LEN: usize = 10_000;
 const LARGE: usize = 8 << 20;
 
 fn limits() -> Limits {
-    Limits::new().with_max_message_len(16 << 20)
+    Limits::default().with_max_message_len(16 << 20)
 }
 
 /// A server at one end of pipes, and a stub at the other end of them.

@@ -231,7 +231,7 @@ async fn unread_streams_are_bounded_over_all_connections() -> Result<(), Failure
     let mut established = Chat::start(&honest).await?;
     established.check().await?;
     let before_kib = resident_kib()?;
-    let deaf = Limits::new().with_max_stream_messages(1).with_max_stream_bytes(1);
+    let deaf = Limits::default().with_max_stream_messages(1).with_max_stream_bytes(1);
     let streams = |limits: &Limits| {
         (0..STREAMS).flat_map(|call| filled_stream(call, limits)).collect::<Vec<_>>()
     };
@@ -274,7 +274,7 @@ async fn fill_widened(rig: &Rig) -> Result<(RawPeer, u32), Failure> {
     let server = rig.address.trim_start_matches("tcp://").parse()?;
     let mut peer = RawPeer::new(socket.connect(server).await?);
     // The echoes have room, so that the handler reads on.
-    let limits = Limits::new().with_max_stream_messages(1 << 16).with_max_stream_bytes(1 << 30);
+    let limits = Limits::default().with_max_stream_messages(1 << 16).with_max_stream_bytes(1 << 30);
     peer.send(&hello_with(&limits, Vec::new())).await?;
     let announced = within("the server's Hello", peer.read_hello()).await?.limits();
     let window =

@@ -85,7 +85,7 @@ struct TooLong {
 
 /// A server that takes half of that, and its client.
 async fn connected_with_too_long() -> Result<(Running, RawPeer, TooLong), Failure> {
-    let limits = farcall::Limits::new().with_max_message_len(100_000);
+    let limits = farcall::Limits::default().with_max_message_len(100_000);
     let server = Harness::new(Path::Tcp, LIMIT).serve_under(limits).await?;
     let mut client = RawPeer::connect(server.address()).await?;
     client.greet().await?;
@@ -112,7 +112,7 @@ async fn a_message_over_the_limit_is_answered_and_thrown_away() -> Result<(), Fa
 /// no longer than a frame of short messages may be.
 #[tokio::test]
 async fn messages_over_the_limit_that_share_a_frame_fail_their_stream() -> Result<(), Failure> {
-    let limits = farcall::Limits::new().with_max_message_len(1_024);
+    let limits = farcall::Limits::default().with_max_message_len(1_024);
     let server = Harness::new(Path::Tcp, LIMIT).serve_under(limits).await?;
     let mut client = RawPeer::connect(server.address()).await?;
     client.greet().await?;

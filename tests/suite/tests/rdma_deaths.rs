@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use farcall::rdma::LaneInfo;
-use farcall::sim::{SimCensus, SimDeviceConfig, SimFaults, SimNetwork};
+use farcall::sim::{SimFaults, SimNetwork};
 use farcall::{Keepalive, RdmaConfig, Server};
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
@@ -20,6 +20,7 @@ use rpc_core::connect::{Candidate, Declined, PendingOffer, Upgrade, UpgradePolic
 use rpc_core::inproc::{InprocConnector, InprocListener};
 use rpc_core::transport::Addresses;
 use rpc_transport_rdma::RdmaUpgrade;
+use rpc_transport_rdma::sim::{SimCensus, SimDeviceConfig, lab};
 use rpc_transport_rdma::verbs::{ReceiveDrain, ReceiveOrder};
 
 /// Connections that die: twice what a lane has slots.
@@ -118,7 +119,7 @@ impl Scene {
         network.panic_on_violation();
         let mut device = SimDeviceConfig::new("sim0", &[[127, 0, 0, 1].into()]);
         device.receive_drain = drain;
-        network.add_device_with(device);
+        lab::add_device(&network, device);
         let mut faults = SimFaults::default();
         change(&mut faults);
         network.set_faults(faults.clone());
@@ -180,7 +181,7 @@ fn run<T>(scene: impl FnOnce() -> Scene, test: impl AsyncFnOnce(&Scene) -> T) ->
     });
     drop(runtime);
     assert_eq!(network.violations(), []);
-    assert_eq!(network.census(), SimCensus::default(), "something is left on the device");
+    assert_eq!(lab::census(&network), SimCensus::default(), "something is left on the device");
     result
 }
 

@@ -12,6 +12,7 @@ use farcall_suite::OneServer as _;
 use farcall_suite::Probe;
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
+use rpc_transport_rdma::sim::lab;
 
 fn network() -> SimNetwork {
     let network = SimNetwork::new(1);
@@ -47,14 +48,14 @@ async fn both_sides_of_a_process_share_one_opening_of_the_device() {
     let (_one, _other) = (connect(&address, &rdma).await, connect(&address, &rdma).await);
     // Two connections with two ends each, on one lane of one device.
     assert_eq!(connections(&rdma), [4]);
-    assert_eq!(network.census().contexts, 1);
+    assert_eq!(lab::census(&network).contexts, 1);
     // The server gives the same handle back.
     assert_eq!(connections(server.rdma()), [4]);
     // A handle of its own opens the device once more.
     let own = Rdma::simulated(&network, RdmaConfig::default());
     let _third = connect(&address, &own).await;
     assert_eq!((connections(&rdma), connections(&own)), (vec![5], vec![1]));
-    assert_eq!(network.census().contexts, 2);
+    assert_eq!(lab::census(&network).contexts, 2);
 }
 
 #[tokio::test]
@@ -87,7 +88,7 @@ async fn contexts_opened_over(scheme: &str) -> u64 {
             stub.echo(EchoRequest::default()).await.unwrap();
         }
     }
-    client_network.census().contexts as u64
+    lab::census(&client_network).contexts as u64
 }
 
 #[tokio::test]

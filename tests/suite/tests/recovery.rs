@@ -11,13 +11,14 @@ use farcall::client::unary;
 use farcall::codegen::{HandlerFuture, ServerCall};
 use farcall::layer::TraceLayer;
 use farcall::rdma::{AsyncEventKind, CompletionError, DeviceEvent, WorkStatus};
-use farcall::sim::{SimDevice, SimDeviceConfig, SimFaults, SimNetwork};
+use farcall::sim::{SimDevice, SimFaults, SimNetwork};
 use farcall::{
     Backoff, CallKind, Channel, CloseReason, Detach, Idempotency, MayHaveExecuted,
     MethodDescriptor, Path, Rdma, RdmaConfig, Request, Response, Server, Service,
     ServiceDescriptor, Status,
 };
 use farcall_suite::OneServer as _;
+use rpc_transport_rdma::sim::{SimDeviceConfig, lab};
 use tokio::task::JoinHandle;
 use tracing_subscriber::fmt::format::FmtSpan;
 
@@ -205,7 +206,7 @@ async fn a_device_that_has_queue_pairs_again_is_used() {
     // Both ends of one connection, with a queue for READs each.
     config.attributes.queue_pairs_max = 4;
     let network = SimNetwork::new(11);
-    drop(network.add_device_with(config));
+    drop(lab::add_device(&network, config));
     let client = RdmaConfig::default().with_read_queue_pairs(1);
     let rig = Rig::with(network, client.clone(), client);
     let (address, serving) = rig.serve("auto://127.0.0.1:0").await;
@@ -262,7 +263,7 @@ async fn reads_that_are_not_trusted_are_not_tried_again() {
     let network = SimNetwork::new(11);
     let mut config = SimDeviceConfig::new("sim0", &[HERE]);
     config.read_defect = Some("they end short".to_owned());
-    drop(network.add_device_with(config));
+    drop(lab::add_device(&network, config));
     let rig = Rig::with(network, RdmaConfig::default(), RdmaConfig::default());
     let (address, serving) = rig.serve("auto://127.0.0.1:0").await;
     let channel = rig.channel(&address);

@@ -254,7 +254,7 @@ pub(super) async fn each_message_of_a_stream_is_held_to_the_limit(
     harness: &Harness,
 ) -> Result<(), Failure> {
     for max in [1_024, 20_000, 33_000] {
-        let limits = Limits::new().with_max_message_len(max as u64);
+        let limits = Limits::default().with_max_message_len(max as u64);
         // What a payload of that length is encoded to is longer by its key and its length.
         let (fits, over) = (max - 10, max + 1);
         let server = harness.serve_under(limits).await?;
@@ -281,7 +281,7 @@ pub(super) async fn each_message_of_a_stream_is_held_to_the_limit(
 pub(super) async fn a_limit_of_one_byte_takes_empty_messages(
     harness: &Harness,
 ) -> Result<(), Failure> {
-    let limits = Limits::new().with_max_message_len(1);
+    let limits = Limits::default().with_max_message_len(1);
     let server = harness.serve_under(limits).await?;
     let stub = ProbeStub::new(server.channel().await?);
     stub.upload(stream::iter(vec![EchoRequest::default(); 3])).await?;

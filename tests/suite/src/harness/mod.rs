@@ -14,8 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use farcall::rdma::RkeyScope;
-use farcall::sim::{SimCensus, SimNetwork};
+use farcall::sim::SimNetwork;
 use farcall::{Compression, Limits, Rdma, RdmaConfig};
+use rpc_transport_rdma::sim::{SimCensus, lab};
 
 use crate::failure::{Cause, check_eq};
 use crate::{Failure, SharedSettings};
@@ -231,12 +232,12 @@ impl Harness {
     pub fn check_device(&self) -> Result<(), Failure> {
         let Some(network) = &self.network else { return Ok(()) };
         check_eq("misuse of the device", &network.violations(), &Vec::new())?;
-        check_eq("what is left on the device", &network.census(), &SimCensus::default())
+        check_eq("what is left on the device", &lab::census(&network), &SimCensus::default())
     }
 
     /// The limits of both sides, unless a behaviour is about them.
     pub(crate) fn limits() -> Limits {
-        Limits::new().with_max_message_len(MESSAGE_LEN_MAX)
+        Limits::default().with_max_message_len(MESSAGE_LEN_MAX)
     }
 
     /// Waits for something that is announced.

@@ -98,7 +98,7 @@ fn services() -> ServerBuilder {
     let interop = Interop::beside(&probe);
     let (_reporter, health) = tonic_health::server::health_reporter();
     let builder = Server::builder()
-        .limits(Limits::new().with_max_message_len(MESSAGE_LEN_MAX))
+        .limits(Limits::default().with_max_message_len(MESSAGE_LEN_MAX))
         .add_service(TestServiceService::new(interop))
         .add_service(ProbeService::new(probe))
         .add_service(HandlersService::new(Handlers::new(watch)))

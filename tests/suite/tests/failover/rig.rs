@@ -29,7 +29,7 @@ pub(crate) const DELAY: Duration = Duration::from_millis(200);
 pub(crate) const REPLAYS_MAX: u32 = 1024;
 
 /// More calls on a connection than are made once more.
-const LIMITS: Limits = Limits::new().with_max_calls(2 * REPLAYS_MAX);
+const LIMITS: Limits = Limits::DEFAULTS.with_max_calls(2 * REPLAYS_MAX);
 
 type Call = JoinHandle<Result<Response<EchoReply>, Status>>;
 

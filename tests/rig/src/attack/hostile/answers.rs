@@ -49,8 +49,9 @@ pub(super) async fn unread(orders: &Orders) {
 
 /// Few calls with the largest answers, each a few bytes to ask for.
 pub(super) async fn queued(orders: &Orders) {
-    let limits =
-        Limits::new().with_max_message_len(2 * LARGE_ANSWER_LEN).with_max_receiving_bytes(u64::MAX);
+    let limits = Limits::default()
+        .with_max_message_len(2 * LARGE_ANSWER_LEN)
+        .with_max_receiving_bytes(u64::MAX);
     let hello = hello_with(&limits, Vec::new());
     let connections = (0..orders.scale.pick(10, 25)).map(|_| async {
         let Ok(peer) = orders.greeted(&hello, Reading::Nothing).await else { return };
@@ -65,7 +66,7 @@ pub(super) async fn queued(orders: &Orders) {
 
 /// One connection after the other, each with more answers than a small budget has room for.
 pub(super) async fn slow(orders: &Orders) {
-    let hello = hello_with(&Limits::new().with_max_receiving_bytes(u64::MAX), Vec::new());
+    let hello = hello_with(&Limits::default().with_max_receiving_bytes(u64::MAX), Vec::new());
     let lens = SLOW_ANSWERS.into_iter().flat_map(|(count, len)| (0..count).map(move |_| len));
     let requests: Vec<u8> = (0..).zip(lens).flat_map(|(call, len)| produce(call, len)).collect();
     for _ in 0..orders.scale.pick(14, 64) {

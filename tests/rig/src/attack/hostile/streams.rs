@@ -47,7 +47,7 @@ pub(super) enum Target {
 /// A Hello with a window of one message, which this side never opens: a handler that answers each
 /// message soon reads none.
 fn narrow_hello() -> Vec<u8> {
-    let limits = farcall::Limits::new().with_max_stream_messages(1);
+    let limits = farcall::Limits::default().with_max_stream_messages(1);
     hello_with(&limits, Vec::new())
 }
 
