@@ -1,5 +1,6 @@
 //! The command line: global flags, commands, and the parsers of their values.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -136,6 +137,8 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Shows what servers are doing, once a second: calls, latency, paths, memory, failures
     Top(TopArgs),
+    /// Names what keeps this host off RDMA, with the command that fixes it: exit 1 if RDMA cannot work
+    Doctor(DoctorArgs),
     /// Checks a settings file, or prints all settings
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -207,6 +210,17 @@ pub(crate) struct CheckArgs {
     #[arg(short = 'c', long, default_value_t = 8, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) count: u32,
+}
+
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Server to test the path to, step by step
+    #[arg(long, value_name = "TARGET")]
+    pub(crate) peer: Option<String>,
+    /// Local address that clients use. Default: all of this host, or the one on the way to --peer
+    #[arg(long, value_name = "IP")]
+    pub(crate) address: Option<IpAddr>,
 }
 
 /// Arguments of `bench`.

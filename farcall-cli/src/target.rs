@@ -68,7 +68,8 @@ pub(crate) fn connect_limit(global: &Global) -> Duration {
     global.connect_timeout.or(global.timeout).unwrap_or(CONNECT_TIMEOUT)
 }
 
-fn builder(global: &Global, target: &str) -> Result<ChannelBuilder, Failure> {
+/// Returns the builder of a channel to `target`, with the settings of the flags.
+pub(crate) fn builder(global: &Global, target: &str) -> Result<ChannelBuilder, Failure> {
     if global.insecure {
         let message = "farcall verifies every certificate: there is no --insecure. Trust the \
                        server's own certificate by --ca FILE, or use --plaintext without TLS";
