@@ -12,8 +12,8 @@ use crate::servers;
 
 #[tokio::test]
 async fn top_prints_a_row_for_each_server() {
-    let [one, other] =
-        [0, 1].map(|_| servers::serve(servers::bare().admin(Admin::loopback()), "tcp://127.0.0.1:0"));
+    let [one, other] = [0, 1]
+        .map(|_| servers::serve(servers::bare().admin(Admin::loopback()), "tcp://127.0.0.1:0"));
     let (one, other) = (one.await, other.await);
     let line = format!("top {} {} --count 2 --interval 20ms", one.address, other.address);
     let printed = farcall(&line).await.succeeded();
@@ -110,7 +110,8 @@ async fn messages_are_those_of_the_proto_file() {
     });
     assert_eq!(fields.collect::<Vec<_>>(), written.collect::<Vec<_>>());
     // A snapshot of a server decodes without an unknown field.
-    let server = servers::serve(servers::bare().admin(Admin::loopback()), "tcp://127.0.0.1:0").await;
+    let server =
+        servers::serve(servers::bare().admin(Admin::loopback()), "tcp://127.0.0.1:0").await;
     let channel = farcall::Channel::connect(&server.address).await.unwrap();
     let request = Request::new(SnapshotRequest::default());
     let answer = farcall::client::unary(&channel, &SERVICE.methods[0], request).await.unwrap();

@@ -86,7 +86,8 @@ async fn snapshot_has_connections_methods_and_failed_calls() {
     for _ in 0..3 {
         within(stub.echo(EchoRequest::default())).await.unwrap();
     }
-    let fail = FailRequest { code: 5, message: "no such item\u{1b}[2J".into(), ..Default::default() };
+    let fail =
+        FailRequest { code: 5, message: "no such item\u{1b}[2J".into(), ..Default::default() };
     within(stub.fail(fail)).await.unwrap_err();
     let snapshot = snapshot(&channel).await.unwrap();
     let [connection] = &snapshot.connections[..] else { panic!("{:?}", snapshot.connections) };
