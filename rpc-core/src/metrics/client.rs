@@ -8,7 +8,7 @@ use std::time::Duration;
 use metrics::{Counter, Histogram};
 use tonic::Code;
 
-use super::calls::{ByCode, ByMethod, OTHER};
+use super::calls::{ByCode, ByMethod, OTHER, bytes, seconds};
 use super::list::{
     ATTEMPT_DURATION, ATTEMPT_RECEIVED, ATTEMPT_SENT, ATTEMPT_STARTED, CALL_DURATION,
 };
@@ -28,6 +28,16 @@ struct ClientMethod {
     label: &'static str,
     started: Counter,
     ends: ByCode<ClientEnds>,
+}
+
+/// The numbers of an attempt that has ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AttemptEnd {
+    pub(crate) took: Duration,
+    /// Bytes of the request messages.
+    pub(crate) sent: u64,
+    /// Bytes of the response messages.
+    pub(crate) received: u64,
 }
 
 /// The handles of calls that end with one code.
@@ -132,20 +142,18 @@ impl ClientMeter {
         }
     }
 
-    /// Counts an attempt that has ended.
-    #[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^53")]
-    pub(crate) fn attempt_ended(self, code: Code, took: Duration, sent: u64, received: u64) {
+    /// Counts the end of an attempt, of a call, or of both.
+    #[inline]
+    pub(crate) fn ended(self, code: Code, attempt: Option<AttemptEnd>, call: Option<Duration>) {
         let Some(method) = self.0 else { return };
         let ends = method.ends(code);
-        ends.attempt_duration.record(took.as_secs_f64());
-        ends.sent.record(sent as f64);
-        ends.received.record(received as f64);
-    }
-
-    /// Counts a call that has ended.
-    pub(crate) fn call_ended(self, code: Code, took: Duration) {
-        if let Some(method) = self.0 {
-            method.ends(code).call_duration.record(took.as_secs_f64());
+        if let Some(AttemptEnd { took, sent, received }) = attempt {
+            ends.attempt_duration.record(seconds(took));
+            ends.sent.record(bytes(sent));
+            ends.received.record(bytes(received));
+        }
+        if let Some(took) = call {
+            ends.call_duration.record(seconds(took));
         }
     }
 }

@@ -30,7 +30,7 @@ pub(crate) use calls::ServerMeter;
 #[cfg(feature = "metrics")]
 pub use client::ChannelMeters;
 #[cfg(feature = "metrics")]
-pub(crate) use client::ClientMeter;
+pub(crate) use client::{AttemptEnd, ClientMeter};
 #[cfg(feature = "metrics")]
 pub use events::{EndedConnections, ended_connections};
 #[cfg(feature = "metrics")]

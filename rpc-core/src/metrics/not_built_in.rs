@@ -32,6 +32,10 @@ impl ServerMeter {
         Self(())
     }
 
+    pub(crate) fn is_counting() -> bool {
+        false
+    }
+
     pub(crate) fn is_on(self) -> bool {
         false
     }

@@ -152,7 +152,7 @@ impl ServerSession {
             log: self.router.rules.log(),
             limit: &self.log,
             addresses: &self.core.settled.addresses,
-            transport: self.core.transport.name(),
+            transport: &*self.core.transport,
         }
     }
 

@@ -140,8 +140,9 @@ impl<'a> Response<'a> {
             }
         };
         // Behind the answer, which does not wait for a subscriber.
-        if let Some((record, messages)) = record.take().zip(messages) {
-            record.log_answer(session.lines(), answer, messages);
+        if let (Some(ended), Some(messages)) = (&*record, messages) {
+            ended.log_answer(session.lines(), answer, messages);
+            *record = None;
         }
     }
 }
