@@ -79,6 +79,10 @@ impl Handler for Session {
         }
     }
 
+    fn runs_user_code(&self) -> bool {
+        false
+    }
+
     fn handle_withheld(
         &self,
         prefix: &[u8; HEADER_LEN],
