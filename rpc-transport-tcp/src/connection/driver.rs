@@ -94,9 +94,6 @@ impl<S: Socket> Driver<S> {
 
     async fn run_to_end(self: Box<Self>, mut ending: Ending<S>) {
         let (shared, handler) = (Arc::clone(&self.shared), Arc::clone(&self.handler));
-        // If a handler blocks the previous task, that task may still be the first in line for a
-        // notification. It would then hold the notification for as long as the handler blocks.
-        shared.driver_wakeup.notify_one();
         // Biased: a close wins over bytes that are ready to be read.
         let ended = tokio::select! {
             biased;
