@@ -177,6 +177,12 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
         handoff: &mut Handoff,
     ) -> Result<(), ProtocolError>;
 
+    /// Returns true if [`handle_frame`](Self::handle_frame) may run user code, for which it releases
+    /// the handoff. A transport may keep its driver from handlers that never do.
+    fn runs_user_code(&self) -> bool {
+        true
+    }
+
     /// Records that an admitted frame, of which `prefix` are the first bytes, will not come.
     ///
     /// # Errors

@@ -17,7 +17,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Request, Response, Status, Streaming};
 
 use self::context::{CallScope, Head};
-use self::handling::{Handling, RespondingHandler};
+use self::handling::{Handling, RespondingHandler, answer_unary};
 use self::record::CallStreams;
 use self::reply::Responder;
 use crate::call::metadata::merge;
@@ -94,7 +94,7 @@ impl ServerCall {
             Ok(request) => request,
             Err(status) => return Box::pin(responder.fail(status)),
         };
-        answer_message(responder, running, limits, move || handler(request))
+        answer_unary(responder, running, limits, move || handler(request))
     }
 
     /// Runs the handler of a method with one request and a stream of responses.
