@@ -256,6 +256,7 @@ fn check_ports(devices: &[Device], names: &[PortName]) -> Result<(), DeviceError
 mod tests {
     use super::*;
     use crate::device::found_port::gid_in_hardware_address;
+    use crate::verbs::Partition;
     use crate::verbs::{GidKind, LinkLayer, PortAttributes};
 
     fn can_serve(port: &FoundPort, names: &[PortName], gid_index: Option<u8>) -> bool {
@@ -283,6 +284,9 @@ mod tests {
                 message_len_max: 1 << 23,
                 lid: 0,
                 link_layer,
+                traffic_class: 0,
+                partition: Partition::DEFAULT,
+                needs_global_route: false,
             },
             gids: (0..).zip(gids).map(entry).collect(),
         }

@@ -20,6 +20,11 @@ pub struct Endpoint {
     pub reads_max: u8,
     /// Link layer of the port.
     pub link_layer: LinkLayer,
+    /// Key of the InfiniBand partition that it sends in; `None` on Ethernet, and if the peer does
+    /// not say.
+    pub partition_key: Option<u16>,
+    /// True if its packets must have a global header, whatever the link layer.
+    pub needs_global_route: bool,
 }
 
 /// A port's global identifier, in network byte order.

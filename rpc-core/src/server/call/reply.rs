@@ -138,7 +138,7 @@ impl Responder {
         let len_max = self.calls.core.settled.peer_limits.max_message_len;
         if len >= DETACH_LEN_MIN
             || len as u64 > len_max
-            || !limits.of_service_responses().allows(len)
+            || !limits.service_responses().allows(len)
             || is_due(self.compress_from, || len)
         {
             return false;

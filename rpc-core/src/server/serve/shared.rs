@@ -336,6 +336,7 @@ mod tests {
                 is_without_device: false,
                 compression: crate::Negotiated::default(),
                 calls_in_flight: 0,
+                path: None,
                 stats: TransportStats::default(),
             }
         }

@@ -6,8 +6,9 @@ use rpc_core::wire::{HEADER_LEN, ProtocolError};
 
 use super::tests::oob::Stream;
 use super::*;
+use crate::PortChoice;
 use crate::sim::{SimDeviceConfig, SimFaults, SimNetwork};
-use crate::verbs::Mtu;
+use crate::verbs::{GidKind, LinkLayer};
 
 /// Longer than a slot.
 const LARGE_LEN: usize = 100_000;
@@ -91,6 +92,14 @@ impl Cluster {
         });
         let [client, servers @ ..] = upgrades;
         Self { network, client, servers: servers.into() }
+    }
+
+    /// The traffic classes of all queue pairs, in the order of their making.
+    fn classes(&self) -> Vec<u8> {
+        self.network.fabric().enter(|state| {
+            let paths = state.queue_pairs.values().filter_map(|it| it.path());
+            paths.map(|path| path.traffic_class).collect()
+        })
     }
 
     fn narrow(&self, from: u8, to: u8) {
@@ -276,5 +285,78 @@ async fn a_proof_that_is_not_due_costs_its_connection() {
             bad.say(MessageKind::Proof { transfer: 1 }, &body[..len]);
         };
         super::tests::costs_its_connection(offend, "proof of an RDMA path").await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_without_a_class_has_its_clients() {
+    for (client, server, expected) in [
+        (None, None, [106, 106]),
+        (Some(8), None, [8, 8]),
+        (None, Some(16), [106, 16]),
+        (Some(8), Some(16), [8, 16]),
+    ] {
+        let of_hardware = |host, device: &mut SimDeviceConfig| {
+            device.ports[0].traffic_class = if host == 1 { 106 } else { 0 };
+        };
+        let mut cluster = Cluster::with(&RdmaConfig::default(), of_hardware);
+        cluster.client.config.connect.traffic_class = client;
+        cluster.servers[0].config.connect.traffic_class = server;
+        let joined = cluster.connect(2).await.unwrap();
+        let paths = joined.transports.each_ref().map(|it| it.path().unwrap());
+        let [ours, theirs] = expected;
+        assert_eq!(paths.map(|path| path.traffic_class), expected);
+        assert_eq!(paths.map(|path| path.peer_traffic_class), [Some(theirs), Some(ours)]);
+        // Those of READs have it, too.
+        assert_eq!(cluster.classes(), [[ours; 3], [theirs; 3]].concat());
+    }
+}
+
+fn infiniband(host: u8, device: &mut SimDeviceConfig) {
+    let port = &mut device.ports[0];
+    (port.link_layer, port.lid) = (LinkLayer::InfiniBand, host.into());
+    port.gids[0].kind = GidKind::InfiniBand;
+}
+
+fn nearest() -> RdmaConfig {
+    RdmaConfig { port_choice: PortChoice::Nearest, ..RdmaConfig::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn both_ends_send_a_global_header_if_one_needs_it() {
+    for needing in [1, 2, 3] {
+        let cluster = Cluster::with(&nearest(), |host, device| {
+            infiniband(host, device);
+            device.ports[0].needs_global_route = host == needing;
+        });
+        let joined = cluster.connect(2).await.unwrap();
+        assert!(joined.exchange(LARGE_LEN).await, "{needing}");
+        let paths = |state: &mut crate::sim::state::NetworkState| {
+            let paths = state.queue_pairs.values().filter_map(|it| it.path());
+            paths.map(|path| path.is_global).collect::<Vec<_>>()
+        };
+        assert_eq!(cluster.network.fabric().enter(paths), [needing < 3; 6]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn partitions_decide_about_a_path_before_it_is_made() {
+    for (here, there, expected) in [
+        (vec![0x7fff, 0x8005], vec![0x8005], None),
+        (vec![0x8005], vec![0x0005], None),
+        (vec![0x0005], vec![0x0005], Some("0x0005 here, 0x0005 at the peer")),
+        (vec![0x8005], vec![0x8006], Some("the partitions do not match")),
+    ] {
+        let cluster = Cluster::with(&nearest(), |host, device| {
+            infiniband(host, device);
+            let keys = if host == 1 { &here } else { &there };
+            device.ports[0].partition_keys.clone_from(keys);
+        });
+        let reason = cluster.connect(2).await.err();
+        let is_expected = match (&reason, expected) {
+            (Some(reason), Some(text)) => reason.contains(text),
+            (reason, text) => reason.is_none() && text.is_none(),
+        };
+        assert!(is_expected, "{here:x?} {there:x?}: {reason:?}");
     }
 }

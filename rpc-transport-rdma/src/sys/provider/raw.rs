@@ -152,6 +152,8 @@ pub unsafe trait RawDevice: Any + Debug + Send + Sync {
 pub struct QueuePairRequest<'a> {
     /// The port it will use.
     pub port: u8,
+    /// Position of its partition in the port's table.
+    pub partition_index: u16,
     /// Completion queue of its sends and receives.
     pub completion_queue: &'a Arc<dyn RawCompletionQueue>,
     /// Source of its receives.

@@ -204,7 +204,8 @@ fn transport(end: &End) -> RdmaTransport {
     let (stream, _peer) = tokio::io::duplex(1);
     let worker = Arc::clone(&end.joined.worker);
     let bootstrap = Box::new(super::oob::Stream(stream));
-    RdmaTransport::new(Arc::clone(end.connection()), bootstrap, worker)
+    let info = rpc_core::transport::PathInfo::new(1024, 0);
+    RdmaTransport::new(Arc::clone(end.connection()), bootstrap, worker, info)
 }
 
 #[tokio::test]
