@@ -23,6 +23,7 @@ mod requests;
 mod schema;
 mod source;
 mod target;
+mod top;
 
 use clap::Parser as _;
 
@@ -71,6 +72,7 @@ async fn execute(cli: Cli, output: &Output) -> Result<u8, Failure> {
         Command::Call(args) => call::run(global, &args, output).await.map(|()| 0),
         Command::Bench(args) => bench::run(global, &args, output).await.map(|()| 0),
         Command::Check(args) => check::run(global, &args, output).await,
+        Command::Top(args) => top::run(global, &args, output).await.map(|()| 0),
         #[cfg(target_os = "linux")]
         Command::Doctor(args) => doctor::run(global, &args, output).await,
         #[cfg(not(target_os = "linux"))]

@@ -13,3 +13,4 @@ mod program;
 mod schemas;
 mod servers;
 mod targets;
+mod tops;

@@ -103,7 +103,7 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// When no connection can be made.
+    /// Returns `ConnectError` if no connection can be made.
     ///
     /// # Cancel safety
     ///

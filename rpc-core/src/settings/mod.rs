@@ -142,7 +142,7 @@ pub fn ensure(
 ///
 /// # Errors
 ///
-/// When it is shorter or longer.
+/// Returns `InvalidSetting` if it is shorter or longer.
 pub fn check_timeout(name: &'static str, timeout: Duration) -> Result<(), InvalidSetting> {
     check(name, &timeout, MIN_TIMEOUT..=MAX_DURATION, NO_TIME)
 }
@@ -151,7 +151,7 @@ pub fn check_timeout(name: &'static str, timeout: Duration) -> Result<(), Invali
 ///
 /// # Errors
 ///
-/// When it is longer.
+/// Returns `InvalidSetting` if it is longer.
 pub fn check_period(name: &'static str, period: Duration) -> Result<(), InvalidSetting> {
     check(name, &period, ..=MAX_DURATION, COMPUTED)
 }

@@ -106,7 +106,7 @@ impl<'a> Call<'a> {
     pub(super) fn time_limit(&self) -> Option<CallDeadline> {
         let own = grpc_timeout(&self.parts.metadata).map(|timeout| (timeout, SetBy::Request));
         let timeout = own.or_else(|| self.stub_timeout());
-        CallDeadline::of_call(self.parts.limit, timeout, self.parts.extensions.get().copied(), None)
+        CallDeadline::resolve(self.parts.limit, timeout, self.parts.extensions.get().copied(), None)
     }
 
     /// Brings the call's deadline nearer; one that is further away changes nothing.
@@ -124,7 +124,7 @@ impl<'a> Call<'a> {
         let explicit = self.parts.extensions.get().copied();
         let own = take_grpc_timeout(&mut self.parts.metadata).map(|own| (own, SetBy::Request));
         let timeout = own.or_else(|| self.default_timeout(rules));
-        self.parts.limit = CallDeadline::of_call(self.parts.limit, timeout, explicit, None);
+        self.parts.limit = CallDeadline::resolve(self.parts.limit, timeout, explicit, None);
         self.parts.is_settled = true;
     }
 

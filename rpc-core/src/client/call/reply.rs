@@ -94,7 +94,7 @@ impl ClientReply {
     }
 
     /// An answer that is one message, or the status that came instead.
-    pub(in crate::client) fn of_message(
+    pub(in crate::client) fn from_message(
         reply: Reply,
         limit: MessageLimit,
         log: Option<EndLog>,
@@ -112,7 +112,7 @@ impl ClientReply {
     }
 
     /// An answer that is a stream.
-    pub(in crate::client) fn of_stream(
+    pub(in crate::client) fn from_stream(
         metadata: MetadataMap,
         stream: MessageBody<StreamGuard>,
     ) -> Self {

@@ -223,7 +223,7 @@ where
 ///
 /// # Errors
 ///
-/// When the service has no method of such a name.
+/// Returns `UnknownMethod` if the service has no method of such a name.
 ///
 /// # Examples
 ///
