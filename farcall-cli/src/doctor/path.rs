@@ -15,7 +15,7 @@ const CAUSES: [(&str, Cause); 12] = [
     ("no RDMA port is active", Cause::PortDown),
     ("no active RDMA port", Cause::NoGid),
     ("Soft-RoCE on Linux", Cause::ShortReads),
-    ("READ", Cause::MaxRdAtomic),
+    ("number of READs", Cause::MaxRdAtomic),
 ];
 
 fn cause(reason: &str) -> Option<Cause> {
