@@ -40,7 +40,7 @@ fn methods(pool: &prost_reflect::DescriptorPool, service: &str) -> Result<Vec<St
         Symbol::Service(service) => {
             Ok(service.methods().map(|method| method.full_name().to_owned()).collect())
         }
-        _ => Err(Failure::usage(format!("{service} is no service"))),
+        _ => Err(Failure::usage(format!("{service} is not a service"))),
     }
 }
 
@@ -60,7 +60,7 @@ impl SymbolArgs {
     /// Returns the target, which a schema without files comes from.
     pub(crate) fn required<'a>(&self, target: Option<&'a str>) -> Result<&'a str, Failure> {
         target.ok_or_else(|| {
-            Failure::usage("name a target, as auto://host:port, or give --proto or --protoset")
+            Failure::usage("give a target, such as auto://host:port, or --proto or --protoset")
         })
     }
 }

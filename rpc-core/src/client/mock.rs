@@ -175,7 +175,10 @@ impl MockChannel {
         state.scripts.get(method.path()).cloned().ok_or_else(|| {
             let scripted: Vec<_> = state.scripts.keys().collect();
             let path = method.path();
-            Status::unimplemented(format!("the mock has no script for {path}, but {scripted:?}"))
+            Status::unimplemented(format!(
+                "the mock has no script for {path}, only for \
+                                           {scripted:?}"
+            ))
         })
     }
 }
@@ -221,7 +224,7 @@ impl Script {
             let (metadata, extensions, message) = request.into_parts();
             let Ok(message) = message.downcast() else {
                 let expected = type_name::<In>();
-                let words = format!("the script takes {expected}, and the call has another type");
+                let words = format!("the script takes {expected}, but the call has another type");
                 return futures::future::ready(Err(Status::internal(words))).boxed();
             };
             let request = Request::from_parts(metadata, extensions, *message);
@@ -239,7 +242,7 @@ impl Script {
         response: TypeName,
     ) -> Result<ClientReply, Status> {
         if kind != self.kind {
-            let words = format!("the script is of kind {:?}, and the call is {kind:?}", self.kind);
+            let words = format!("the script is of kind {:?}, but the call is {kind:?}", self.kind);
             return Err(Status::internal(words));
         }
         let reply = (self.answer)(request).await?;

@@ -210,7 +210,7 @@ pub enum ConnectFault {
     #[error("the attempt to connect panicked")]
     Panicked,
     /// The runtime that was to connect has ended.
-    #[error("the runtime that was to connect has ended")]
+    #[error("the tokio runtime of the attempt has ended")]
     RuntimeEnded,
     /// The address cannot be used as given.
     #[error("cannot connect to {address}: {reason}")]

@@ -11,7 +11,7 @@ use fastrand::Rng;
 use crate::settings::{InvalidSetting, MAX_DELAY, MIN_TIMEOUT, Whole, define_settings, ensure};
 
 /// The reason for the shortest first delay.
-const A_PAUSE: &str = "attempts would follow one another without a pause";
+const A_PAUSE: &str = "attempts would follow each other without a pause";
 
 /// The reason for the shortest time after which a connection counts as a success.
 const A_LIFE: &str = "a connection that ends at once would be replaced without a pause";
@@ -54,7 +54,7 @@ define_settings! {
         ///
         /// From 0 to 1; 0.2 by default.
         jitter, with_jitter: f64 as Plain = 0.2, CodeOnly,
-            0.0..=1.0, "it is the part of a delay that chance adds or takes away";
+            0.0..=1.0, "it is the random part of a delay";
         /// Time after which a connection counts as a success, so that the next failure is a first
         /// one. A connection over which a call was answered may also end after `initial_delay`.
         ///
@@ -176,7 +176,7 @@ mod tests {
     fn values_out_of_range_are_named_with_their_range() {
         let (new, zero) = (Backoff::new, Duration::ZERO);
         let multiplier = "a finite number, at least 1, since delays do not shrink";
-        let jitter = "from 0 to 1, since it is the part";
+        let jitter = "from 0 to 1, since it is the random part";
         let table = [
             (new().with_initial_delay(zero), "initial_delay is 0ns: from 1 ms to a day".into()),
             (new().with_max_delay(SECOND / 2), "max_delay is 500ms: from the initial".into()),

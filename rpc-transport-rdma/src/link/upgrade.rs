@@ -129,7 +129,7 @@ impl RdmaUpgrade {
     fn first_worker(&self, port: &Port) -> Result<Worker, Declined> {
         let rkey_scope = self.config.rkey_scope.on(port).map_err(|error| {
             let (name, text) = (port.device.name(), declined(&error).reason);
-            excluded(format!("rdma.rkey_scope is window, and for {name} {text}"))
+            excluded(format!("rdma.rkey_scope is window, but for {name} {text}"))
         })?;
         let config = RdmaConfig { rkey_scope, ..self.config.clone() };
         Worker::start(&port.device, &config).map_err(|error| declined(&error))
@@ -391,7 +391,7 @@ impl PendingOffer for PendingEnd {
 impl Candidate for ConnectedEnd {
     fn bind(&mut self, binding: PathBinding) -> Result<(), Declined> {
         let is_bound = self.connection.as_ref().is_some_and(|connection| connection.bind(binding));
-        let text = "a probe has come before the path could be bound to the TLS session";
+        let text = "a probe arrived before the path could be bound to the TLS session";
         is_bound.then_some(()).ok_or_else(|| Declined::new(text))
     }
 

@@ -85,10 +85,10 @@ fn environment() -> Result<PathBuf> {
     }
     eprintln!("xtask: installing {} of PyPI into {}", PACKAGES.join(", "), venv.display());
     bounded::run(Command::new("python3").args(["-m", "venv"]).arg(&venv), INSTALL_LIMIT)
-        .context("python3 makes no virtual environment (Debian: python3-venv)")?;
+        .context("python3 cannot create a virtual environment (Debian: python3-venv)")?;
     let mut pip = Command::new(&python);
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(PACKAGES);
-    bounded::run(&mut pip, INSTALL_LIMIT).context("PyPI's packages cannot be installed")?;
+    bounded::run(&mut pip, INSTALL_LIMIT).context("cannot install PyPI's packages")?;
     Ok(python)
 }
 

@@ -68,7 +68,7 @@ impl ReplySink for ServerSession {
     fn log_given_up(&self, record: CallRecord) {
         let words = match self.state().phase {
             Phase::Closed => "the connection ended before the call",
-            Phase::Open | Phase::Draining => "the client has given up the call",
+            Phase::Open | Phase::Draining => "the client cancelled the call",
         };
         record.log_unanswered(self.lines(), Code::Cancelled, words);
     }
