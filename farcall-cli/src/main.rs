@@ -19,6 +19,7 @@ mod ping;
 mod reflection;
 mod requests;
 mod schema;
+mod source;
 mod target;
 
 use clap::Parser as _;

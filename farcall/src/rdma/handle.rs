@@ -251,6 +251,8 @@ mod tests {
     #[cfg(feature = "sim")]
     #[tokio::test]
     async fn one_opening_serves_all_and_closes_with_the_last_user() {
+        use rpc_transport_rdma::sim::lab;
+
         use crate::{Channel, Server};
 
         let network = crate::sim::SimNetwork::new(1);
@@ -275,14 +277,14 @@ mod tests {
                 let channel = Channel::builder(address).unwrap().rdma(&handle());
                 channels.push(channel.connect().await.unwrap());
             }
-            assert_eq!(network.census().contexts, 1);
+            assert_eq!(lab::census(&network).contexts, 1);
             drop(channels);
             for served in served {
                 served.abort();
                 let _ = served.await;
             }
             let closed = async {
-                while network.census().contexts > 0 {
+                while lab::census(&network).contexts > 0 {
                     tokio::task::yield_now().await;
                 }
             };

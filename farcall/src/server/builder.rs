@@ -169,7 +169,7 @@ impl ServerBuilder {
     #[must_use]
     #[track_caller]
     pub fn max_message_len(mut self, bytes: u64) -> Self {
-        expect_valid(Limits::new().with_max_message_len(bytes).check());
+        expect_valid(Limits::default().with_max_message_len(bytes).check());
         self.layers.code.base.limits.max_message_len = Some(bytes);
         self
     }

@@ -103,7 +103,7 @@ pub(super) enum ServeFault {
     },
     /// RDMA is impossible here, and the address requires it.
     #[error(
-        "cannot listen on {address}: RDMA is required and not possible: {reason}; to serve clients \
+        "cannot listen on {address}: RDMA is required but not possible: {reason}; to serve clients \
          over TCP, listen at auto://, or set rdma_required to false"
     )]
     NoRdma {

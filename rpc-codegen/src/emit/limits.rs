@@ -20,7 +20,9 @@ pub(super) fn setters(side: &Side) -> TokenStream {
     let Side { field, name, takes: (taken, ours), sends: (sent, peers) } = side;
     let field = Ident::new(field, Span::call_site());
     let decoding = [
-        format!(" Limits the length of each {taken} message that this {name} accepts, in bytes. The"),
+        format!(
+            " Limits the length of each {taken} message that this {name} accepts, in bytes. The"
+        ),
         format!(" {ours}'s own limit, 4 MiB by default, also applies."),
     ];
     let encoding = [

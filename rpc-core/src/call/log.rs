@@ -170,7 +170,7 @@ impl fmt::Display for NameOf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::captured_log::CapturedLog;
+    use crate::limits::log::captured::CapturedLog;
 
     fn fail(limit: &LogLimit, code: Code, message: &str) {
         let (peer, took) = (&"tcp://a:1" as &dyn fmt::Display, Duration::from_micros(1500));

@@ -185,7 +185,7 @@ pub enum ConnectFault {
         timeout: Duration,
     },
     /// The address requires an upgrade that did not come about.
-    #[error("cannot connect to {address}: {upgrade} is required and not possible: {reason}")]
+    #[error("cannot connect to {address}: {upgrade} is required but not possible: {reason}")]
     UpgradeRequired {
         /// The peer.
         address: String,

@@ -24,7 +24,7 @@ fn failover(while_broken: WhileBroken) -> Failover<u32> {
         WhileBroken::Wait => FirstAttempt::AtOnce,
     };
     let breaker = Breaker::new(Backoff::PATH, first, 1);
-    Failover::new(while_broken, breaker, Reconnect::new(Backoff::new(), 1))
+    Failover::new(while_broken, breaker, Reconnect::new(Backoff::default(), 1))
 }
 
 fn loss(is_upgraded: bool, answered_count: u64, cause: Cause) -> Loss {
@@ -190,7 +190,7 @@ fn a_connection_below_has_the_path_tried_again() {
     failover.ask(now);
     failover.handle_made(2, UPGRADED, now);
     // It has lasted: a second loss at once would delay the next attempt.
-    let now = now + Backoff::new().initial_delay;
+    let now = now + Backoff::default().initial_delay;
     failover.handle_lost(loss(true, 1, Cause::SentAway), now);
     assert_eq!(failover.ask(now), Ask::Begin(Wanted::Best));
     failover.handle_made(3, fallback, now);

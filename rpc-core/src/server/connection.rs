@@ -9,7 +9,7 @@ use super::router::Router;
 use crate::connect::{ConnectionInfo, Fallback};
 use crate::limits::log::LogLimit;
 use crate::limits::memory::MemoryShare;
-use crate::limits::peer_key::PeerKey;
+use crate::limits::quota::PeerKey;
 use crate::limits::shared::LimitShare;
 use crate::policy::keepalive::Traffic;
 use crate::policy::lifetime::CallCounts;

@@ -110,8 +110,7 @@ macro_rules! define_settings {
         }
 
         impl $name {
-            /// The defaults.
-            #[doc(hidden)]
+            /// The defaults, also for constants.
             pub const DEFAULTS: Self = Self {
                 $($key: $default,)*
                 $($(

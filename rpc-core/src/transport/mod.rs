@@ -381,7 +381,7 @@ pub enum CloseReason {
     Peer,
     /// The peer violated the protocol.
     #[error(transparent)]
-    Protocol(#[from] ProtocolError),
+    Protocol(Reason),
     /// The peer did not answer a ping, and sent nothing else either.
     #[error("the peer is silent: nothing came in within {timeout:?} of a ping (keepalive.timeout)")]
     Silent {
@@ -406,6 +406,12 @@ pub enum CloseReason {
     /// The link failed. The source is the error behind it, if there is one.
     #[error(transparent)]
     Failed(Reason),
+}
+
+impl From<ProtocolError> for CloseReason {
+    fn from(error: ProtocolError) -> Self {
+        Self::Protocol(error.to_string().into())
+    }
 }
 
 /// The text alone: it has those of the causes.

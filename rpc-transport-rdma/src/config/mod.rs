@@ -279,7 +279,7 @@ impl fmt::Display for RkeyScope {
 
 /// A word that names no scope.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no scope of keys: it is `auto`, `window` or `region`")]
+#[error("`{0}` is not a scope of keys: use `auto`, `window` or `region`")]
 pub struct UnknownRkeyScope(String);
 
 rpc_core::readable_debug!(UnknownRkeyScope);

@@ -10,8 +10,8 @@ use futures::future::BoxFuture;
 use rpc_core::connect::{
     Bootstrap, Candidate, Declined, Obstacle, PathBinding, PendingOffer, Upgrade,
 };
-use rpc_core::peer_key::PeerKey;
 use rpc_core::quota::Charge;
+use rpc_core::quota::PeerKey;
 use rpc_core::transport::{Addresses, CloseReason, Counters, Transport};
 
 use crate::connection::buffers::State;

@@ -9,7 +9,7 @@ use crate::setup::Purpose;
 
 /// One step of `cargo xtask test`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Step {
+pub enum CheckStep {
     /// Formatting.
     Fmt,
     /// Licences, banned crates and sources.
@@ -61,7 +61,7 @@ pub enum Step {
     VmBudgets,
 }
 
-impl Step {
+impl CheckStep {
     /// Returns what must be set up first. The places with RDMA devices have needs of their own.
     pub(super) fn purposes(self) -> &'static [Purpose] {
         match self {
@@ -195,7 +195,7 @@ impl Step {
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for CheckStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let value = self.to_possible_value();
         f.pad(value.as_ref().map_or("", |value| value.get_name()))
@@ -208,10 +208,10 @@ mod tests {
 
     #[test]
     fn every_step_has_a_name_and_a_description() {
-        for &step in Step::value_variants() {
+        for &step in CheckStep::value_variants() {
             assert!(!step.to_string().is_empty());
             assert!(!step.description().is_empty(), "{step}");
         }
-        assert_eq!(Step::BuildVm.to_string(), "build-vm");
+        assert_eq!(CheckStep::BuildVm.to_string(), "build-vm");
     }
 }

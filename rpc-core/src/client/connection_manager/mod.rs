@@ -28,12 +28,12 @@ use crate::balance::Connectivity;
 use crate::client::{ClientConfig, Connect, Established};
 use crate::connect::{ConnectError, ConnectFault, ConnectionInfo, UpgradePolicy};
 use crate::limits::log::LogLimit;
-use crate::policy::breaker::{Breaker, FirstAttempt};
+use crate::policy::backoff::Reconnect;
+use crate::policy::breaker::{Breaker, FirstAttempt, PathCounts};
 use crate::policy::failover::{Failover, WhileBroken};
-use crate::policy::reconnect::Reconnect;
-use crate::policy::retry_budget::{ReplayLimits, RetryBudget};
+use crate::policy::retry::{ReplayLimits, RetryBudget};
 
-pub use crate::policy::breaker::{Path, PathCounts};
+pub use crate::policy::breaker::Path;
 
 /// Interval between two checks of an open connection. A server that sends its clients away leaves
 /// it open, with the calls in flight, and wakes nothing.

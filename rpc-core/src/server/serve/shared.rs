@@ -19,7 +19,7 @@ use crate::limits::log::LogLimit;
 use crate::limits::memory::{
     Holding, MemoryHolder, MemoryShare, Pressure, Relief, Usage, memory_limit, memory_max,
 };
-use crate::limits::peer_key::PeerKey;
+use crate::limits::quota::PeerKey;
 use crate::limits::shared::SharedLimit;
 use crate::metrics::connection_opened;
 use crate::server::router::Router;

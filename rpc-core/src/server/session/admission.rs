@@ -7,13 +7,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tonic::Status;
 
-use super::{Phase, ServerSession};
+use super::ServerSession;
+use super::in_flight::Phase;
 use crate::call::refusal;
-use crate::limits::peer_key::PeerKey;
 use crate::limits::quota::Charge;
+use crate::limits::quota::PeerKey;
 use crate::server::call::context::TimeLimit;
 use crate::server::call::record::CallRecord;
-use crate::server::call::reply::ReplySink as _;
 use crate::{CallKind, Deadline, MethodDescriptor};
 
 /// Admits calls of another protocol before their message is read.
@@ -45,7 +45,7 @@ impl EarlyPermit {
     /// Ends with the status that the call is answered with, since its message came too late.
     pub fn fail(mut self, status: &Status) {
         if let Some(record) = self.record.take() {
-            record.log_unanswered(self.session.lines(), status.code(), status.message());
+            record.log_unanswered(self.session.in_flight.lines(), status.code(), status.message());
         }
     }
 }
@@ -53,7 +53,7 @@ impl EarlyPermit {
 impl Drop for EarlyPermit {
     fn drop(&mut self) {
         if let Some(record) = self.record.take() {
-            self.session.log_given_up(record);
+            self.session.in_flight.log_given_up(record);
         }
     }
 }
@@ -92,7 +92,7 @@ impl Admission {
         if session.state().phase != Phase::Open {
             return Err(refusal::going_away());
         }
-        session.core.memory.check(0)?;
+        session.core().memory.check(0)?;
         session.authorize(method)?;
         session.calls.try_take(1)
     }
@@ -102,7 +102,7 @@ impl Admission {
     pub fn log_refusal(&self, method: Option<&'static MethodDescriptor>, status: &Status) {
         let session = &*self.session;
         if let Some(record) = CallRecord::begin_early(session.router.rules.log(), method, None) {
-            record.log_unanswered(session.lines(), status.code(), status.message());
+            record.log_unanswered(session.in_flight.lines(), status.code(), status.message());
         }
     }
 
