@@ -49,17 +49,17 @@ impl PeerGid {
         match self {
             Self::Address(Some(address)) if gid == Gid::from_ip(address) => Ok(()),
             Self::Address(Some(address)) => Err(Declined::new(format!(
-                "the peer is at {}, but claims an RDMA port at {gid} \
+                "the peer is at {}, but its RDMA port is said to be at {gid} \
                  (rdma.port_choice is address)",
                 address.to_canonical()
             ))),
             Self::Address(None) => Err(Declined::new(format!(
-                "the peer claims an RDMA port at {gid}, but its connection has no IP address to \
-                 compare with"
+                "the peer's RDMA port is said to be at {gid}, but the connection has no IP address to \
+                 compare that with"
             ))),
             Self::AnyHost if is_of_one_host(gid.to_ip()) => Ok(()),
             Self::AnyHost => Err(Declined::new(format!(
-                "the peer claims an RDMA port at {gid}, which is no host's address"
+                "the peer's RDMA port is said to be at {gid}, which is no host's address"
             ))),
         }
     }

@@ -111,6 +111,7 @@ impl CallsInFlight {
             limit: &self.log,
             addresses: &self.core.settled.addresses,
             transport: self.core.transport.name(),
+            stats: self.rules.stats.as_ref(),
         }
     }
 

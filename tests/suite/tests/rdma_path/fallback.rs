@@ -126,7 +126,7 @@ pub(crate) fn wrong_queue_pair(rig: &Rig) -> Result<(), Failure> {
 
 pub(crate) fn wrong_address(rig: &Rig) -> Result<(), Failure> {
     // Another host's address is no reason to send packets there.
-    let text = "but claims an RDMA port at ";
+    let text = "but its RDMA port is said to be at ";
     rig.run(unproven(rig, |blob| blob.gid = UNUSED_GID.to_vec(), text))
 }
 
