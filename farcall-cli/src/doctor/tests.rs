@@ -369,8 +369,8 @@ fn other_forms_of_a_cause_are_named_too() {
         (
             Cause::Nat,
             vec![path::of_peer(
-                "rdma: the server: the peer is at 10.0.0.9, and its RDMA port is said to be at 10.1.0.9 \
-                 (rdma.port_choice is address)",
+                "rdma: the server: the peer is at 10.0.0.9, but its RDMA port is said to be at \
+                 10.1.0.9 (rdma.port_choice is address)",
                 "h",
             )],
         ),

@@ -54,8 +54,8 @@ impl PeerGid {
                 address.to_canonical()
             ))),
             Self::Address(None) => Err(Declined::new(format!(
-                "the peer's RDMA port is said to be at {gid}, but the connection has no IP address to \
-                 compare that with"
+                "the peer's RDMA port is said to be at {gid}, but the connection has no IP address \
+                 to compare that with"
             ))),
             Self::AnyHost if is_of_one_host(gid.to_ip()) => Ok(()),
             Self::AnyHost => Err(Declined::new(format!(
