@@ -144,7 +144,7 @@ impl ConnParams {
         if raw.version != VERSION {
             let version = raw.version;
             return Err(incompatible(format!(
-                "the peer's RDMA path has version {version}, ours {VERSION}"
+                "the peer's RDMA path has version {version}; this side speaks {VERSION}"
             )));
         }
         let invalid =
@@ -197,7 +197,7 @@ impl ConnParams {
         }
         let numbers: HashSet<u32> = ends().map(|end| end.queue_pair_number).collect();
         if numbers.len() != ends().count() {
-            return Err(incompatible("the peer has one queue pair for two purposes"));
+            return Err(incompatible("the peer uses one queue pair for two purposes"));
         }
         if self.grant == 0 {
             return Err(incompatible("the peer grants no message at all"));

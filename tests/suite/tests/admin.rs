@@ -461,7 +461,11 @@ async fn zz_serve_for_a_picture() {
                 let _ = stub.echo(EchoRequest::default()).await;
             }
         }
-        let fail = FailRequest { code: 8, message: "no room <b>for</b> this".into(), ..Default::default() };
+        let fail = FailRequest {
+            code: 8,
+            message: "no room <b>for</b> this".into(),
+            ..Default::default()
+        };
         if turn % 20 == 0 {
             let _ = stubs[0].fail(fail).await;
         }
