@@ -103,7 +103,7 @@ impl CallContext {
         self.cancellation.cancelled()
     }
 
-    pub(in crate::server) fn with_current<T>(look: impl FnOnce(&CallScope) -> T) -> Option<T> {
+    fn with_current<T>(look: impl FnOnce(&CallScope) -> T) -> Option<T> {
         CURRENT.try_with(look).ok()
     }
 }
