@@ -153,7 +153,7 @@ mod tests {
                 self.check_each()
             }
 
-            fn odd() -> Self {
+            pub(super) fn odd() -> Self {
                 Self { least: 3, is_odd: true, ..Self::DEFAULTS }
             }
 
