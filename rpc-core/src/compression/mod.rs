@@ -262,7 +262,7 @@ mod not_built_in {
     use crate::payload::encode::Encode;
 
     /// Sends every message as it is.
-    async fn deflate(_: &dyn Encode) -> Option<Bytes> {
+    pub(crate) async fn deflate(_: &dyn Encode) -> Option<Bytes> {
         None
     }
 
