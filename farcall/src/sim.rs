@@ -34,5 +34,6 @@ pub use rpc_transport_rdma::sim::{
     SimNetwork, SimPort, SimQuery, SimQueueMemory, SimReach, SimViolation,
 };
 pub use rpc_transport_rdma::verbs::{
-    DeviceAttributes, Gid, GidKind, LastReceive, Leftover, Mtu, ReceiveDrain, ReceiveOrder,
+    DeviceAttributes, Gid, GidKind, LastReceive, Leftover, LinkLayer, Mtu, ReceiveDrain,
+    ReceiveOrder,
 };
