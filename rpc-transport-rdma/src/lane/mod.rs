@@ -148,7 +148,7 @@ impl<C> WorkerShared<C> {
     ///
     /// # Errors
     ///
-    /// In words, when there are no slots left to promise or the worker has ended.
+    /// Returns a description if there are no slots left to promise, or the worker has ended.
     pub(crate) fn take_place(self: &Arc<Self>) -> Result<(Place<C>, HeldQuota), String> {
         if self.is_dead() {
             return Err(self.table().end_words());
@@ -181,7 +181,7 @@ impl<C> WorkerShared<C> {
     ///
     /// # Errors
     ///
-    /// In words, when the client's address has its share of them.
+    /// Returns a description if the client's address has its share of them.
     pub(crate) fn take_unproven(&self, peer: PeerKey) -> Result<Charge<PeerKey>, String> {
         let (taken, free) = self.shares.quota().places();
         self.unproven.try_take(peer, taken.into(), free.into()).map_err(|OverShare { held }| {
@@ -197,7 +197,7 @@ impl<C> WorkerShared<C> {
     ///
     /// # Errors
     ///
-    /// In words, when the worker has ended, since no task would handle them.
+    /// Returns a description if the worker has ended, since no task would handle them.
     pub(crate) fn register(
         &self,
         mut place: Place<C>,

@@ -386,7 +386,7 @@ impl LocalEnd {
             0 => ReadLimits::one_queue(agreement.reads_out),
             queues => ReadLimits {
                 queues,
-                of_queue: reads_of_queue.into(),
+                per_queue: reads_of_queue.into(),
                 total: config.max_reads.into(),
             },
         };
@@ -458,7 +458,7 @@ impl Upgrade for RdmaUpgrade {
         let (mut ports, mut distrusted) = (Vec::new(), None);
         for (device, port) in usable {
             match quirks::check(&device, &self.config) {
-                Ok(()) => ports.push(port.words()),
+                Ok(()) => ports.push(port.describe()),
                 Err(declined) => distrusted = Some(declined),
             }
         }

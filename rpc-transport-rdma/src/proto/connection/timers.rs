@@ -74,7 +74,7 @@ impl<B: Buffers> ConnectionState<B> {
     ///
     /// # Errors
     ///
-    /// Why the connection has to end.
+    /// Returns the [`CloseReason`] if the connection has to end.
     pub(super) fn handle_timeout(&mut self, look: Look) -> Result<(), CloseReason> {
         // Each is armed for later, or gone, when it has been handled.
         // Collected first: a handler may arm its own timer again.

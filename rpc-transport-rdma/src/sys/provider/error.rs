@@ -62,20 +62,20 @@ pub enum VerbsError {
         found: Vec<String>,
     },
     /// Something is more than a device or a format allows.
-    #[error("{what} of {asked} exceeds the limit of {max}")]
+    #[error("{what} of {wanted} exceeds the limit of {max}")]
     LimitExceeded {
         /// The resource that was requested.
         what: &'static str,
         /// The requested amount.
-        asked: u64,
+        wanted: u64,
         /// The limit.
         max: u64,
     },
     /// The completion queue has no room for the completions that a new queue could produce.
-    #[error("the completion queue has {free} of {capacity} entries left, but {asked} are needed")]
+    #[error("the completion queue has {free} of {capacity} entries left, but {wanted} are needed")]
     CompletionQueueFull {
         /// Entries needed.
-        asked: u32,
+        wanted: u32,
         /// Entries left.
         free: u32,
         /// Entries in all.
