@@ -21,7 +21,7 @@ use prost::encoding::{WireType, encode_key, encode_varint};
 
 /// Shorter fields are encoded with their message: copying as much takes about 10 us, and a field
 /// apart costs a look-up and a larger offer.
-const DETACH_LEN_MIN: usize = 64 << 10;
+pub(crate) const DETACH_LEN_MIN: usize = 64 << 10;
 
 /// Maximum number of messages around the innermost one of a message: prost's recursion limit,
 /// beyond which receivers do not decode. An entry of a map counts as a message.
@@ -123,6 +123,30 @@ impl<M: Message> Encode for Split<M> {
             encode_key(*number, WireType::LengthDelimited, &mut out);
             encode_varint(bytes.len() as u64, &mut out);
         }
+    }
+}
+
+/// A message that stays where it lies, and travels as prost writes it.
+#[derive(Debug)]
+pub(crate) struct Lent<'a, M> {
+    message: &'a M,
+    /// The length of the encoding in bytes.
+    len: usize,
+}
+
+impl<'a, M: Message> Lent<'a, M> {
+    pub(crate) fn new(message: &'a M) -> Self {
+        Self { message, len: message.encoded_len() }
+    }
+}
+
+impl<M: Message> Encode for Lent<'_, M> {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn encode_head(&self, mut out: &mut [u8]) {
+        self.message.encode_raw(&mut out);
     }
 }
 

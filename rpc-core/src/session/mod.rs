@@ -211,6 +211,7 @@ impl SessionCore {
                 .is_some_and(|it| it.is_without_device),
             compression: self.settled.compression,
             calls_in_flight,
+            path: self.transport.path(),
             stats: self.transport.stats(),
         }
     }

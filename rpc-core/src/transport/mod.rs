@@ -37,6 +37,30 @@ pub(crate) use addresses::UCred;
 pub use addresses::{Addresses, Identity, TlsInfo};
 pub use frames::{OutFrame, Withdrawn, WriteHead};
 
+/// The parameters of an upgraded path that both ends of a network care about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PathInfo {
+    /// Bytes of payload in a packet.
+    pub mtu: u32,
+    /// Traffic class of the packets that this side sends. On InfiniBand within a subnet, packets
+    /// carry none.
+    pub traffic_class: u8,
+    /// Traffic class of the peer's packets; `None` if the peer does not say.
+    pub peer_traffic_class: Option<u8>,
+    /// Service level of the packets that this side sends.
+    pub service_level: u8,
+}
+
+impl PathInfo {
+    /// A path whose peer says nothing of its own class.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn new(mtu: u32, traffic_class: u8) -> Self {
+        Self { mtu, traffic_class, peer_traffic_class: None, service_level: 0 }
+    }
+}
+
 /// One link to one peer, as the runtime sees it. Methods may be called from any task.
 ///
 /// Frames of less than about a slot keep their order; a large frame may be overtaken.
@@ -125,6 +149,17 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// Returns the number of messages that the peer lets this side send now. `None` for transports
+    /// without credits.
+    fn credits(&self) -> Option<u32> {
+        None
+    }
+
+    /// Returns the parameters of its path. By default there are none.
+    fn path(&self) -> Option<PathInfo> {
+        None
+    }
+
     /// Returns the transport's counts so far.
     fn stats(&self) -> TransportStats;
 
@@ -170,6 +205,12 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
         delivery: Delivery,
         handoff: &mut Handoff,
     ) -> Result<(), ProtocolError>;
+
+    /// Returns true if [`handle_frame`](Self::handle_frame) may run user code, for which it releases
+    /// the handoff. A transport may keep its driver from handlers that never do.
+    fn runs_user_code(&self) -> bool {
+        true
+    }
 
     /// Records that an admitted frame, of which `prefix` are the first bytes, will not come.
     ///

@@ -89,6 +89,8 @@ mod tests {
             mtu: Mtu::B4096,
             reads_max: 16,
             link_layer: LinkLayer::Ethernet,
+            partition_key: None,
+            needs_global_route: false,
         }
     }
 

@@ -32,6 +32,28 @@ pub(crate) struct ConnParams {
     /// Queue pairs for READs alone, beside the one of `endpoint`. Empty from a peer that does not
     /// know of them.
     pub(crate) read_ends: Vec<Endpoint>,
+    /// Traffic class of this end's packets; `None` if the peer does not say.
+    pub(crate) traffic_class: Option<u8>,
+    /// Parts of the protocol that this end knows beyond the first version's.
+    pub(crate) capabilities: Capabilities,
+}
+
+/// Parts of the protocol that both ends must know before either uses them. Unknown bits are kept
+/// for the comparison alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Capabilities(pub(crate) u32);
+
+impl Capabilities {
+    /// The path is proven by messages that fill a slot and by READs.
+    pub(crate) const FULL_PROOF: Self = Self(1);
+
+    /// Those of this version.
+    pub(crate) const OURS: Self = Self::FULL_PROOF;
+
+    /// Returns true if both ends have them.
+    pub(crate) fn have(self, peer: Self, wanted: Self) -> bool {
+        self.0 & peer.0 & wanted.0 == wanted.0
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -62,6 +84,15 @@ struct RawBlob {
     has_memory_windows: bool,
     #[prost(message, repeated, tag = "13")]
     read_ends: Vec<RawReadEnd>,
+    #[prost(uint32, optional, tag = "17")]
+    traffic_class: Option<u32>,
+    #[prost(uint32, tag = "18")]
+    capabilities: u32,
+    /// 0 on Ethernet: no partition has that key.
+    #[prost(uint32, tag = "19")]
+    partition_key: u32,
+    #[prost(bool, tag = "20")]
+    needs_global_route: bool,
 }
 
 /// The parameters in which a READ queue pair differs from the one that carries messages.
@@ -97,6 +128,10 @@ impl ConnParams {
             slot_len: self.slot_len,
             has_memory_windows: self.has_memory_windows,
             read_ends: self.read_ends.iter().map(RawReadEnd::of).collect(),
+            traffic_class: self.traffic_class.map(u32::from),
+            capabilities: self.capabilities.0,
+            partition_key: endpoint.partition_key.unwrap_or(0).into(),
+            needs_global_route: endpoint.needs_global_route,
         };
         raw.encode_to_vec()
     }
@@ -115,6 +150,8 @@ impl ConnParams {
         let invalid =
             |field: &str| incompatible(format!("the peer's blob has an impossible {field}"));
         let mtu = u16::try_from(raw.mtu).ok().and_then(Mtu::from_bytes);
+        let partition_key =
+            u16::try_from(raw.partition_key).map_err(|_| invalid("partition key"))?;
         let endpoint = Endpoint {
             queue_pair_number: raw.queue_pair_number,
             packet_sequence_number: raw.packet_sequence_number,
@@ -123,7 +160,11 @@ impl ConnParams {
             mtu: mtu.ok_or_else(|| invalid("MTU"))?,
             reads_max: u8::try_from(raw.reads_max).map_err(|_| invalid("number of READs"))?,
             link_layer: if raw.is_infiniband { LinkLayer::InfiniBand } else { LinkLayer::Ethernet },
+            partition_key: Some(partition_key).filter(|key| *key != 0),
+            needs_global_route: raw.needs_global_route,
         };
+        let traffic_class = raw.traffic_class.map(u8::try_from).transpose();
+        let traffic_class = traffic_class.map_err(|_| invalid("traffic class"))?;
         if raw.read_ends.len() > READ_QUEUE_PAIRS_MAX {
             return Err(invalid("number of queue pairs for READs"));
         }
@@ -136,6 +177,8 @@ impl ConnParams {
             grant: raw.grant,
             slot_len: raw.slot_len,
             has_memory_windows: raw.has_memory_windows,
+            traffic_class,
+            capabilities: Capabilities(raw.capabilities),
         })
     }
 
@@ -204,6 +247,8 @@ mod tests {
             mtu: Mtu::B2048,
             reads_max: 4,
             link_layer: LinkLayer::InfiniBand,
+            partition_key: Some(0x8001),
+            needs_global_route: true,
         };
         let read_ends = vec![Endpoint { queue_pair_number: 18, ..endpoint }];
         let conn_params = ConnParams {
@@ -213,6 +258,8 @@ mod tests {
             slot_len: 4352,
             has_memory_windows: true,
             read_ends,
+            traffic_class: Some(106),
+            capabilities: Capabilities(u32::MAX),
         };
         assert_eq!(ConnParams::decode(&conn_params.encode()), Ok(conn_params));
     }
@@ -226,6 +273,8 @@ mod tests {
             mtu: Mtu::B1024,
             reads_max: 4,
             link_layer: LinkLayer::Ethernet,
+            partition_key: None,
+            needs_global_route: false,
         }
     }
 
@@ -238,6 +287,8 @@ mod tests {
             slot_len: 4352,
             has_memory_windows: false,
             read_ends: vec![end(18), end(19)],
+            traffic_class: None,
+            capabilities: Capabilities::default(),
         };
         assert_eq!(good().check(&end(20), 1000), Ok(1000));
         assert_eq!(good().check(&end(20), 8000), Ok(4352));
@@ -287,6 +338,8 @@ mod tests {
             mtu: Mtu::B4096,
             reads_max: 16,
             link_layer: LinkLayer::Ethernet,
+            partition_key: None,
+            needs_global_route: false,
         };
         let [first, second] = [18, 19].map(|number| Endpoint {
             queue_pair_number: number,
@@ -302,10 +355,21 @@ mod tests {
             slot_len: 4352,
             has_memory_windows: true,
             read_ends,
+            traffic_class: Some(106),
+            capabilities: Capabilities(u32::MAX),
         };
         assert_eq!(ConnParams::decode(&conn_params.encode()), Ok(conn_params));
         let other = RawBlob { version: 1, ..RawBlob::default() }.encode_to_vec();
         assert!(ConnParams::decode(&other).unwrap_err().reason.contains("version 1"));
+    }
+
+    #[test]
+    fn a_class_or_partition_that_cannot_be_is_declined() {
+        let raw = RawBlob { version: VERSION, gid: vec![0; 16], mtu: 1024, ..RawBlob::default() };
+        let declined = |raw: RawBlob| ConnParams::decode(&raw.encode_to_vec()).unwrap_err().reason;
+        let class = RawBlob { traffic_class: Some(256), ..raw.clone() };
+        assert!(declined(class).contains("traffic class"));
+        assert!(declined(RawBlob { partition_key: 1 << 16, ..raw }).contains("partition key"));
     }
 
     proptest! {

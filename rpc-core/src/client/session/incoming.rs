@@ -79,6 +79,10 @@ impl Handler for Session {
         }
     }
 
+    fn runs_user_code(&self) -> bool {
+        false
+    }
+
     fn handle_withheld(
         &self,
         prefix: &[u8; HEADER_LEN],
@@ -96,11 +100,10 @@ impl Handler for Session {
             target: "farcall::path",
             transport = self.core.transport.name(), %addresses, %reason, "closed",
         );
-        let (calls, was_sent_away) = {
-            let mut state = self.state();
+        let (calls, was_sent_away) = self.leave_open(|state| {
             let was_sent_away = state.phase.close(reason.clone());
             (state.calls.close(), was_sent_away)
-        };
+        });
         self.permits.close();
         self.ended.cancel();
         for InFlight { route, .. } in calls {
@@ -125,11 +128,10 @@ impl State {
 impl Session {
     /// Starts no more calls here, and closes when those in flight have ended.
     fn handle_go_away(&self) {
-        let is_done = {
-            let mut state = self.state();
+        let is_done = self.leave_open(|state| {
             state.phase.drain(Draining::SentAway);
             state.is_done()
-        };
+        });
         // Callers that wait for a permit start their calls on another connection.
         self.permits.close();
         self.leave_if(is_done);

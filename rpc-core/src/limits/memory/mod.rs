@@ -154,6 +154,11 @@ impl MemoryShare {
         (held > 0).then(|| Holding { number, holder, held, flows: flows() })
     }
 
+    /// Bytes that the connection holds; 0 without a budget.
+    pub(crate) fn held(&self) -> u64 {
+        self.share.as_ref().map_or(0, |share| share.held.load(Ordering::Relaxed))
+    }
+
     /// The connection's number, where there is a budget.
     pub(crate) fn number(&self) -> Option<u64> {
         self.share.as_ref().map(|share| share.number)

@@ -7,7 +7,7 @@ pub(in crate::server) mod record;
 pub(in crate::server) mod reply;
 
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -17,7 +17,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Request, Response, Status, Streaming};
 
 use self::context::{CallScope, Head};
-use self::handling::{Handling, RespondingHandler};
+use self::handling::{Handling, RespondingHandler, answer_unary};
 use self::record::CallStreams;
 use self::reply::Responder;
 use crate::call::metadata::merge;
@@ -32,9 +32,7 @@ use crate::wire::{FrameKind, metadata};
 use crate::{Deadline, LateTrailers, ServiceDescriptor, Trailers};
 
 pub use context::{CallContext, buffer};
-
-/// The future of a call's handler, answer included.
-pub type HandlerFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub use handling::HandlerFuture;
 
 /// A service that a `Server` can serve; generated for each service of a `.proto`.
 #[diagnostic::on_unimplemented(
@@ -94,7 +92,7 @@ impl ServerCall {
             Ok(request) => request,
             Err(status) => return Box::pin(responder.fail(status)),
         };
-        answer_message(responder, running, limits, move || handler(request))
+        answer_unary(responder, running, limits, move || handler(request))
     }
 
     /// Runs the handler of a method with one request and a stream of responses.

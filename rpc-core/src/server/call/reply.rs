@@ -20,8 +20,7 @@ use crate::compression::{Deflated, is_due};
 use crate::limits::memory::MemoryCharge;
 use crate::limits::quota::Charge;
 use crate::limits::quota::PeerKey;
-use crate::payload::encode::Detacher;
-use crate::payload::encode::{Encode, Split};
+use crate::payload::encode::{DETACH_LEN_MIN, Detacher, Encode, Lent, Split};
 use crate::server::call::record::{Answer, CallRecord};
 use crate::server::layers::{Capture, ServerResponse};
 use crate::server::session::in_flight::CallsInFlight;
@@ -116,6 +115,37 @@ impl Responder {
         other.capture = self.capture.clone();
         other.compress_from = self.compress_from;
         other
+    }
+
+    /// Answers with the message that a handler returned, from where it lies, if nothing has to be
+    /// done with it or waited for. Returns false if [`reply`](Self::reply) has to.
+    pub(in crate::server) fn try_reply<M: Message + 'static>(
+        &mut self,
+        response: &Response<M>,
+        detacher: Option<Detacher>,
+        limits: MessageLimits,
+    ) -> bool {
+        let is_bare = self.capture.is_none()
+            && response.metadata().is_empty()
+            && response.extensions().get::<Trailers>().is_none();
+        // Before the first function of prost's that walks through the message.
+        let nests_too_deep = |it: Detacher| it.nests_too_deep(response.get_ref());
+        if !is_bare || detacher.is_some_and(nests_too_deep) {
+            return false;
+        }
+        let message = Lent::new(response.get_ref());
+        let len = message.len();
+        let len_max = self.calls.core.settled.peer_limits.max_message_len;
+        if len >= DETACH_LEN_MIN
+            || len as u64 > len_max
+            || !limits.service_responses().allows(len)
+            || is_due(self.compress_from, || len)
+        {
+            return false;
+        }
+        self.release_permit();
+        let answer = Answer { message: Some(&message), ..Answer::bare(0, 0) };
+        self.try_send(&answer)
     }
 
     /// Answers with what a handler returned.

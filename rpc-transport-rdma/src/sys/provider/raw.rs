@@ -44,6 +44,9 @@ pub unsafe trait Provider: Debug + Send + Sync {
     /// Returns the index of the network interface that packets from one address to another leave
     /// by, or `None` where that is not known.
     fn interface_to(&self, local: IpAddr, peer: IpAddr) -> Option<u32>;
+
+    /// Returns the MTU of a network interface in bytes, or `None` where that is not known.
+    fn interface_mtu(&self, interface: u32) -> Option<u32>;
 }
 
 /// An open device with one protection domain. Everything made from it keeps it open.
@@ -149,6 +152,8 @@ pub unsafe trait RawDevice: Any + Debug + Send + Sync {
 pub struct QueuePairRequest<'a> {
     /// The port it will use.
     pub port: u8,
+    /// Position of its partition in the port's table.
+    pub partition_index: u16,
     /// Completion queue of its sends and receives.
     pub completion_queue: &'a Arc<dyn RawCompletionQueue>,
     /// Source of its receives.

@@ -1,8 +1,9 @@
 //! Frames of cancelled calls on one connection.
 
-use rpc_core::transport::{OutFrame, TransportError, Withdrawn, WriteHead};
+use rpc_core::transport::{OutFrame, Transport, TransportError, Withdrawn, WriteHead};
 
 use super::*;
+use crate::link::transport::RdmaTransport;
 
 /// The messages of header length that this end has posted: what it says beside frames and offers.
 fn short_messages(end: &End) -> usize {
@@ -203,7 +204,8 @@ fn transport(end: &End) -> RdmaTransport {
     let (stream, _peer) = tokio::io::duplex(1);
     let worker = Arc::clone(&end.joined.worker);
     let bootstrap = Box::new(super::oob::Stream(stream));
-    RdmaTransport::new(Arc::clone(end.connection()), bootstrap, worker)
+    let info = rpc_core::transport::PathInfo::new(1024, 0);
+    RdmaTransport::new(Arc::clone(end.connection()), bootstrap, worker, info)
 }
 
 #[tokio::test]
