@@ -264,6 +264,7 @@ impl Connection for Scripted {
             is_without_device: false,
             compression: crate::Negotiated::default(),
             calls_in_flight: 0,
+            path: None,
             stats: TransportStats::default(),
         }
     }

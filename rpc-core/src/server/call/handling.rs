@@ -21,9 +21,11 @@ use tonic::{Response, Status};
 use crate::Deadline;
 use crate::call::options::MessageLimits;
 use crate::payload::encode::Detacher;
-use crate::server::HandlerFuture;
 use crate::server::call::context::{CallScope, CancelOnDrop, Entered, Scoped, time_exceeded};
 use crate::server::call::reply::{PendingReply, Responder};
+
+/// The future of a call's handler, answer included.
+pub type HandlerFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Runs a handler, and answers its call with the message, or the status, that it returns. The
 /// handler is called and polled here. The returned future does the rest, and is polled next.

@@ -7,7 +7,7 @@ pub(in crate::server) mod record;
 pub(in crate::server) mod reply;
 
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -32,9 +32,7 @@ use crate::wire::{FrameKind, metadata};
 use crate::{Deadline, LateTrailers, ServiceDescriptor, Trailers};
 
 pub use context::{CallContext, buffer};
-
-/// The future of a call's handler, answer included.
-pub type HandlerFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub use handling::HandlerFuture;
 
 /// A service that a `Server` can serve; generated for each service of a `.proto`.
 #[diagnostic::on_unimplemented(

@@ -6,6 +6,7 @@
 
 mod response;
 
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -451,6 +452,10 @@ impl Described for ServerRequest {
 
     fn side(&self) -> Side {
         Side::Server
+    }
+
+    fn peer(&self) -> Option<(&'static str, Option<SocketAddr>)> {
+        PeerInfo::current().map(|peer| (peer.transport, peer.addresses.peer))
     }
 }
 
