@@ -159,7 +159,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// When the listener can never accept again.
+    /// Returns `io::Error` if the listener can never accept again.
     ///
     /// # Cancel safety
     ///
@@ -175,7 +175,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// When the listener can never accept again.
+    /// Returns `io::Error` if the listener can never accept again.
     ///
     /// # Cancel safety
     ///

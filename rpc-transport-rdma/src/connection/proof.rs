@@ -39,6 +39,7 @@ impl Connection {
                 () = this.ending.cancelled() => return,
                 outgoing = this.proof() => outgoing,
             };
+            // Not an end: the other side waits for PROOF_TIMEOUT, and the reason is in the log here.
             match outgoing {
                 // A connection that has ended meanwhile drops it.
                 Ok(outgoing) => drop(this.send(outgoing)),
@@ -97,13 +98,13 @@ fn is_proof(frame: &[u8], head_len: usize, count: usize) -> Option<bool> {
 /// Bytes that look random, of which no two packets are equal (xorshift64).
 fn pattern(seed: u64) -> impl Iterator<Item = u8> {
     let mut state = seed | 1;
-    let words = std::iter::repeat_with(move || {
+    let values = std::iter::repeat_with(move || {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
         state.to_le_bytes()
     });
-    words.flatten()
+    values.flatten()
 }
 
 #[cfg(test)]

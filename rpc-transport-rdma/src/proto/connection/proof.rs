@@ -109,6 +109,7 @@ impl<B: Buffers> ConnectionState<B> {
 
     /// Goes on after the answer to our probe.
     pub(super) fn handle_answered(&mut self) {
+        // A peer of an earlier version takes kind 10 for a violation.
         if !self.rules.proves_fully {
             self.proof.stage = ProofStage::Done;
             self.actions.push_back(Action::Proven);
@@ -143,6 +144,7 @@ impl<B: Buffers> ConnectionState<B> {
         }
         // What a peer says is long would take memory of that length.
         let len = offer.segments[0].len;
+        // Each is READ on a queue pair of its own, and compared with the same bytes.
         let is_even = offer.segments.iter().all(|segment| segment.len == len);
         if !is_even || len > PROOF_READ_LEN_MAX || offer.head.len() < PROOF_HEAD_LEN {
             return invalid("length of the proof of an RDMA path", offer.frame_len());
@@ -173,6 +175,8 @@ impl<B: Buffers> ConnectionState<B> {
         theirs.is_checked = is_good;
         let transfer = theirs.transfer;
         if is_good {
+            // Released before our own part goes out: the release takes the only credit there may be,
+            // and the proof needs none.
             self.push_release(transfer, AtsStatus::Read);
             self.offer_proof();
             self.end_proof();
@@ -197,12 +201,14 @@ impl<B: Buffers> ConnectionState<B> {
         transfer: u32,
         outcome: AtsStatus,
     ) -> Result<(), CloseReason> {
+        // Any other release is of a frame.
         if self.proof.ours != Some(transfer) || self.proof.is_released {
             return Ok(());
         }
         let (stage, message) = match outcome {
             AtsStatus::Read => {
                 self.proof.is_released = true;
+                // The peer's part may have come first where messages and completions are told of apart.
                 if self.proof.theirs.is_none() {
                     self.proof.stage = ProofStage::PeerMessage;
                 }
@@ -217,6 +223,7 @@ impl<B: Buffers> ConnectionState<B> {
     }
 
     fn end_proof(&mut self) {
+        // Both halves in either order; the server ends here, too, and nothing waits for it.
         let is_checked = self.proof.theirs.as_ref().is_some_and(|theirs| theirs.is_checked);
         if is_checked && self.proof.is_released && self.proof.stage != ProofStage::Done {
             self.proof.stage = ProofStage::Done;
