@@ -292,6 +292,24 @@ mod tests {
         }
     }
 
+    #[test]
+    fn waiting_handler_is_polled_once_without_a_waker() {
+        let mut polls = 0;
+        let handler = std::future::poll_fn(|_| {
+            polls += 1;
+            Poll::<Result<(), Status>>::Pending
+        });
+        {
+            let mut handling = pin!(Handling::waiting(None, handler, CancelOnDrop::new()));
+            let mut context = Context::from_waker(Waker::noop());
+            // The first of these was made before it waited.
+            for _ in 0..3 {
+                assert!(handling.as_mut().poll(&mut context).is_pending());
+            }
+        }
+        assert_eq!(polls, 2);
+    }
+
     #[tokio::test]
     async fn a_panic_is_an_answer() {
         let panics = || async { panic!("on purpose") };
