@@ -12,6 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
 
+use futures::future::BoxFuture;
 use pin_project_lite::pin_project;
 use prost::Message;
 use tokio::task::unconstrained;
@@ -21,7 +22,6 @@ use tonic::{Response, Status};
 use crate::Deadline;
 use crate::call::options::MessageLimits;
 use crate::payload::encode::Detacher;
-use crate::server::HandlerFuture;
 use crate::server::call::context::{CallScope, CancelOnDrop, Entered, Scoped, time_exceeded};
 use crate::server::call::reply::{PendingReply, Responder};
 
@@ -32,7 +32,7 @@ pub(in crate::server) fn answer_unary<M, F>(
     running: CallScope,
     limits: MessageLimits,
     handler: impl FnOnce() -> F,
-) -> HandlerFuture
+) -> BoxFuture<'static, ()>
 where
     M: Message + 'static,
     F: Future<Output = Result<Response<M>, Status>> + Send + 'static,
