@@ -36,15 +36,43 @@ pub(crate) async fn connect(global: &Global, target: &str) -> Result<Connected, 
     Ok(Connected { channel, took: start.elapsed() })
 }
 
+/// Connects to every server of `target`. Returns the address of each, and a channel to it alone.
+pub(crate) async fn servers(
+    global: &Global,
+    target: &str,
+) -> Result<Vec<(String, Channel)>, Failure> {
+    let tls = builder(global, target)?.tls_handle().cloned();
+    let Connected { channel, .. } = connect(global, target).await?;
+    let endpoints = settled(&channel, connect_limit(global)).await;
+    let addresses: Vec<_> = endpoints.iter().map(|it| it.endpoint.address.to_string()).collect();
+    let [_, _, ..] = addresses.as_slice() else {
+        let address = addresses.into_iter().next().unwrap_or_else(|| target.to_owned());
+        return Ok(vec![(address, channel)]);
+    };
+    let mut servers = Vec::new();
+    for address in addresses {
+        let builder = addressed(global, &address)?;
+        let builder = match (&tls, global.max_message_len) {
+            (Some(tls), Some(len)) => builder.tls(tls).max_message_len(len),
+            (Some(tls), None) => builder.tls(tls),
+            (None, Some(len)) => builder.max_message_len(len),
+            (None, None) => builder,
+        };
+        servers.push((address, builder.connect_lazy()));
+    }
+    Ok(servers)
+}
+
 /// Returns the bound on a connection.
 pub(crate) fn connect_limit(global: &Global) -> Duration {
     global.connect_timeout.or(global.timeout).unwrap_or(CONNECT_TIMEOUT)
 }
 
-fn builder(global: &Global, target: &str) -> Result<ChannelBuilder, Failure> {
+/// Returns the builder of a channel to `target`, with the settings of the flags.
+pub(crate) fn builder(global: &Global, target: &str) -> Result<ChannelBuilder, Failure> {
     if global.insecure {
         let message = "farcall verifies every certificate: there is no --insecure. Trust the \
-                       server's own certificate by --ca FILE, or use --plaintext without TLS";
+                       server's own certificate with --ca FILE, or use --plaintext without TLS";
         return Err(Failure::usage(message));
     }
     let builder = match target.strip_prefix('@') {
@@ -83,7 +111,7 @@ fn addressed(global: &Global, target: &str) -> Result<ChannelBuilder, Failure> {
     };
     let builder = Channel::builder(text).map_err(|error| Failure::usage(error.to_string()))?;
     if global.plaintext && matches!(builder.address(), Address::Grpcs(_)) {
-        return Err(Failure::usage(format!("--plaintext contradicts {target}, which has TLS")));
+        return Err(Failure::usage(format!("--plaintext conflicts with {target}, which uses TLS")));
     }
     Ok(builder.scheme(farcall_etcd::scheme()).scheme(farcall_xds::scheme()))
 }
@@ -98,7 +126,7 @@ fn tls(global: &Global, builder: &ChannelBuilder) -> Result<Option<ClientTls>, F
     }
     if matches!(address, Address::Grpc(_)) {
         // As grpcurl does, whose `-authority` is of use without TLS, too.
-        let message = "--ca and --cert are for TLS, which grpc:// and --plaintext do not have";
+        let message = "--ca and --cert need TLS: use grpcs://, not grpc:// or --plaintext";
         let has_files = global.ca.is_some() || global.cert.is_some();
         return if has_files { Err(Failure::usage(message)) } else { Ok(None) };
     }

@@ -73,7 +73,7 @@ pub use rpc_core::codegen::{Detached, Detacher};
 pub use rpc_core::connect::{ConnectError, ConnectErrorKind, ConnectionInfo};
 pub use rpc_core::policy::progress::Stalled;
 pub use rpc_core::server::{CallContext, PeerExtensions, PeerInfo};
-pub use rpc_core::transport::{Addresses, CloseReason, Identity, TransportStats};
+pub use rpc_core::transport::{Addresses, CloseReason, Identity, PathInfo, TransportStats};
 pub use rpc_core::{
     Backoff, Buffer, CallKind, Caller, Code, Compression, Deadline, Detach, Extensions,
     Idempotency, InvalidSetting, Keepalive, Limits, MayHaveExecuted, Method, MethodCompression,

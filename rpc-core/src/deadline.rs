@@ -251,14 +251,14 @@ mod tests {
 
     #[test]
     fn a_length_of_time_is_rounded_to_what_a_reader_can_use() {
-        for (nanos, words) in [
+        for (nanos, text) in [
             (0, "0ns"),
             (999, "999ns"),
             (1_500_499, "1.5ms"),
             (1_999_970_000, "2s"),
             (61_234_567_890, "61.235s"),
         ] {
-            assert_eq!(format!("{:?}", rounded(Duration::from_nanos(nanos))), words);
+            assert_eq!(format!("{:?}", rounded(Duration::from_nanos(nanos))), text);
         }
     }
 

@@ -12,6 +12,7 @@ mod budgets;
 pub mod cargo;
 pub mod check;
 mod demo;
+mod deploy;
 mod faults;
 pub mod interop;
 pub mod interrupt;

@@ -9,6 +9,9 @@ use rpc_core::connect::{self, Bootstrap, Declined};
 use rpc_core::server::{Listen, Offers, OtherProtocol};
 use rpc_transport_tcp::{ProxyNetworks, SocketAccess};
 
+use super::admin::AdminState;
+#[cfg(feature = "grpc")]
+use super::admin::pages;
 use super::error::ServeFault;
 use super::offer::Offer;
 use super::socket::{Socket, SocketListener};
@@ -123,7 +126,7 @@ impl Listener {
 
     pub(super) async fn run(self, shutdown: BoxFuture<'static, ()>) -> Result<(), ServeError> {
         let (server, address) = (self.server.clone(), self.address.clone());
-        let served = server.core.serve_until(self.into_incoming(), shutdown).await;
+        let served = server.serve_until(self.into_incoming(), shutdown).await;
         served.map_err(|reason| ServeFault::Accept { address, reason }.into())
     }
 
@@ -132,8 +135,8 @@ impl Listener {
     #[doc(hidden)]
     #[must_use]
     pub fn into_incoming(self) -> Incoming {
-        let Self { server: Server { settings, tls, .. }, address, socket, offer, is_announced } =
-            self;
+        let Self { server, address, socket, offer, is_announced } = self;
+        let Server { settings, tls, admin, .. } = server;
         let mut offers = Offers::default();
         offers.upgrades.extend(offer.as_ref().map(|offer| Arc::clone(&offer.upgrade)));
         match offer {
@@ -143,7 +146,7 @@ impl Listener {
         }
         // No client of gRPC comes from inside the process.
         if !matches!(socket, Socket::Inproc(_)) {
-            offers.protocols = protocols(&settings);
+            offers.protocols = protocols(&settings, admin.as_ref());
         }
         let socket = match socket {
             Socket::Tcp(listener) => {
@@ -164,34 +167,38 @@ fn checked<T>(setting: Result<T, InvalidSetting>) -> T {
 
 /// Returns the protocols beside farcall's own.
 #[cfg(feature = "grpc")]
-fn protocols(settings: &ServerSettings) -> Vec<Arc<dyn OtherProtocol>> {
+fn protocols(
+    settings: &ServerSettings,
+    admin: Option<&Arc<AdminState>>,
+) -> Vec<Arc<dyn OtherProtocol>> {
     use rpc_transport_grpc::{GrpcPort, Http1Port, WebOrigins};
 
     if !settings.grpc_clients {
         return Vec::new();
     }
     let origins = checked(WebOrigins::new(&settings.grpc_web_origins));
-    let (port, http1) = (GrpcPort::default(), Http1Port::default());
-    vec![Arc::new(port.with_web_origins(&origins)), Arc::new(http1.with_web_origins(&origins))]
+    let port = GrpcPort::default().with_web_origins(&origins).with_pages(pages(admin));
+    let http1 = Http1Port::default().with_web_origins(&origins).with_pages(pages(admin));
+    vec![Arc::new(port), Arc::new(http1)]
 }
 
 #[cfg(not(feature = "grpc"))]
-fn protocols(_: &ServerSettings) -> Vec<Arc<dyn OtherProtocol>> {
+fn protocols(_: &ServerSettings, _: Option<&Arc<AdminState>>) -> Vec<Arc<dyn OtherProtocol>> {
     Vec::new()
 }
 
 /// The reason why connections that do not come over TCP cannot have a proxy's header.
 pub(super) const PROXIES_WITHOUT_TCP: &str =
-    "proxy_protocol is for TCP, and connections there have no address: leave it out";
+    "proxy_protocol needs TCP, and connections there have no address: remove it";
 
 /// Returns the reason why connections cannot be encrypted as required.
 pub(super) fn refusal(is_tcp: bool, has_tls: bool, is_required: bool) -> Option<&'static str> {
     match has_tls {
         true if !is_tcp => {
-            Some("TLS is for TCP, and connections there do not leave the host: leave `tls` out")
+            Some("connections there do not leave the host and have no TLS: remove `tls`")
         }
         false if is_tcp && is_required => {
-            Some("require_encryption is set, and the server has no `tls`")
+            Some("require_encryption is set, but the server has no `tls`")
         }
         _ => None,
     }

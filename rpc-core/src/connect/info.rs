@@ -8,7 +8,7 @@ use std::fmt;
 
 use super::{Declined, Obstacle};
 use crate::Negotiated;
-use crate::transport::{Addresses, TransportStats};
+use crate::transport::{Addresses, PathInfo, TransportStats};
 use crate::wire::PeerText;
 
 /// Maximum length of the joined text. Only the first reason may exceed it: it has at most a name
@@ -40,6 +40,8 @@ pub struct ConnectionInfo {
     pub compression: Negotiated,
     /// The calls in flight on it at this moment.
     pub calls_in_flight: usize,
+    /// Parameters of the path over RDMA; `None` over other transports.
+    pub path: Option<PathInfo>,
     /// Counts of its transport.
     pub stats: TransportStats,
 }
@@ -64,6 +66,7 @@ impl ConnectionInfo {
             is_without_device: false,
             compression: Negotiated::default(),
             calls_in_flight,
+            path: None,
             stats,
         }
     }

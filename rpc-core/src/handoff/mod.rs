@@ -76,7 +76,7 @@ impl Handoff {
     /// For a deliverer that is the task of the call itself: user code that blocks holds up that
     /// call alone.
     #[must_use]
-    pub(crate) fn of_caller() -> Self {
+    pub(crate) fn callers_own() -> Self {
         Self::with(None, State::CallersOwn, false)
     }
 

@@ -76,6 +76,12 @@ pub trait ServerConnection: fmt::Debug + Send + Sync {
     /// Returns the bytes that wait in either direction, and the bytes that have moved.
     fn flows(&self) -> Flows;
 
+    /// Returns the number of messages that the client lets this side send now, where the transport
+    /// has credits.
+    fn credits(&self) -> Option<u32> {
+        None
+    }
+
     /// Returns the numbers of started calls and of calls in flight.
     fn calls(&self) -> CallCounts;
 

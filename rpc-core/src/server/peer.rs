@@ -176,12 +176,22 @@ impl Authorization {
         Self(Some(Arc::new(rules)))
     }
 
+    /// The rules, if there are any.
+    pub(super) fn rules(&self) -> Option<&dyn Authorize> {
+        self.0.as_deref()
+    }
+
     /// Checks that `peer` may call `method`.
     pub(super) fn check(&self, peer: &PeerInfo, method: &MethodDescriptor) -> Result<(), Status> {
         let Some(rules) = &self.0 else { return Ok(()) };
         // A panic ends its own call, as a handler's does, and not the connection.
         let decided = catch_unwind(AssertUnwindSafe(|| decide(&**rules, peer, method)));
-        decided.unwrap_or_else(|_| Err(Status::internal("the server's authorization panicked")))
+        decided.unwrap_or_else(|_| {
+            Err(Status::internal(
+                "the server's authorize function \
+                                                         panicked",
+            ))
+        })
     }
 }
 
@@ -197,8 +207,8 @@ fn decide(rules: &dyn Authorize, peer: &PeerInfo, method: &MethodDescriptor) -> 
         return Ok(());
     }
     let Some(identity) = peer.identity() else {
-        let words = format!("{path} is for clients with a certificate, and this one has none");
-        return Err(Status::unauthenticated(words));
+        let message = format!("{path} requires a client certificate, and this client has none");
+        return Err(Status::unauthenticated(message));
     };
     if rules.allows(identity, path) {
         return Ok(());

@@ -5,10 +5,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::call_stats::CallStats;
 use super::layers::handle;
+use super::operators::Operators;
 use super::peer::Authorization;
 use super::settings::CallRules;
 use super::{HandlerFuture, PeerExtensions, ServerCall, ServerStack, Service};
+use crate::transport::Addresses;
 use crate::wire::hello;
 use crate::{MethodDescriptor, ServiceDescriptor};
 
@@ -18,6 +21,10 @@ pub(crate) struct Router {
     services: Vec<Arc<dyn Service>>,
     /// For each method id, the service's and the method's index.
     routes: Vec<(usize, usize)>,
+    /// Number of methods that every client sees.
+    pub(super) open_count: usize,
+    /// The service for operators, the last of all.
+    pub(super) operators: Option<Operators>,
     /// The layers around all of them, where there are any.
     pub(super) stack: Option<ServerStack>,
     /// Connection details in every request's extensions.
@@ -34,7 +41,17 @@ impl Router {
         let index = self.services.len();
         let methods = 0..service.descriptor().methods.len();
         self.routes.extend(methods.map(|method| (index, method)));
+        self.open_count = self.routes.len();
         self.services.push(service);
+    }
+
+    /// Adds the service for operators, after all others, and counts calls from now on.
+    pub(super) fn add_for_operators(&mut self, service: Arc<dyn Service>, sees_loopback: bool) {
+        let (open_count, descriptor) = (self.open_count, service.descriptor());
+        self.add(service);
+        self.open_count = open_count;
+        self.operators = Some(Operators { service: descriptor, sees_loopback });
+        self.rules = Arc::new(CallRules::counting(CallStats::new(self.methods())));
     }
 
     /// The services, in the order in which they were added.
@@ -70,6 +87,19 @@ impl Router {
     pub(crate) fn route(&self, id: u16) -> Option<(&Arc<dyn Service>, usize)> {
         let (service, method) = *self.routes.get(usize::from(id))?;
         Some((&self.services[service], method))
+    }
+
+    /// The service of a method id that a client at `addresses` calls, and the method's index in it.
+    #[inline]
+    pub(super) fn route_for(
+        &self,
+        id: u16,
+        addresses: &Addresses,
+    ) -> Option<(&Arc<dyn Service>, usize)> {
+        if usize::from(id) >= self.open_count && !self.admits(addresses) {
+            return None;
+        }
+        self.route(id)
     }
 
     /// Runs a call of the service, under the layers where there are any.

@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::call_stats::CallStats;
 use crate::InvalidSetting;
 use crate::call::log::CallLog;
 use crate::policy::lifetime::LifetimeRules;
@@ -211,17 +212,25 @@ pub(super) struct CallRules {
     /// In nanoseconds; 0 where unary calls have no timeout.
     unary_timeout: AtomicU64,
     log: AtomicU8,
+    /// The counts for operators, if every call is counted.
+    pub(super) stats: Option<CallStats>,
 }
 
 impl Default for CallRules {
     fn default() -> Self {
-        let rules = Self { unary_timeout: AtomicU64::new(0), log: AtomicU8::new(0) };
+        let (unary_timeout, log) = (AtomicU64::new(0), AtomicU8::new(0));
+        let rules = Self { unary_timeout, log, stats: None };
         rules.set_log(CallLog::default());
         rules
     }
 }
 
 impl CallRules {
+    /// Returns rules by which every call is counted.
+    pub(super) fn counting(stats: CallStats) -> Self {
+        Self { stats: Some(stats), ..Self::default() }
+    }
+
     pub(super) fn unary_timeout(&self) -> Option<Duration> {
         let nanos = self.unary_timeout.load(Ordering::Relaxed);
         (nanos > 0).then(|| Duration::from_nanos(nanos))
@@ -231,7 +240,7 @@ impl CallRules {
     pub(super) fn set(&self, settings: &ServerSettings) {
         self.set_unary_timeout(settings.unary_timeout);
         let (failures, access) = (settings.log_failed_calls, settings.access_log);
-        self.set_log(CallLog { failures, access });
+        self.set_log(CallLog { failures, access, is_counted: false });
     }
 
     fn set_unary_timeout(&self, timeout: Option<Duration>) {
@@ -242,10 +251,11 @@ impl CallRules {
 
     pub(super) fn log(&self) -> CallLog {
         let bits = self.log.load(Ordering::Relaxed);
-        CallLog { failures: bits & FAILURES != 0, access: bits & ACCESS != 0 }
+        let (failures, access) = (bits & FAILURES != 0, bits & ACCESS != 0);
+        CallLog { failures, access, is_counted: self.stats.is_some() }
     }
 
-    fn set_log(&self, CallLog { failures, access }: CallLog) {
+    fn set_log(&self, CallLog { failures, access, .. }: CallLog) {
         let bits = if failures { FAILURES } else { 0 } | if access { ACCESS } else { 0 };
         self.log.store(bits, Ordering::Relaxed);
     }
@@ -270,8 +280,9 @@ mod tests {
             assert_eq!(rules.unary_timeout(), timeout);
         }
         for (failures, access) in [(false, false), (false, true), (true, false), (true, true)] {
-            rules.set_log(CallLog { failures, access });
-            assert_eq!(rules.log(), CallLog { failures, access });
+            let log = CallLog { failures, access, is_counted: false };
+            rules.set_log(log);
+            assert_eq!(rules.log(), log);
         }
     }
 }

@@ -169,7 +169,7 @@ impl SessionCore {
     ///
     /// # Errors
     ///
-    /// When the peer sends too many.
+    /// Returns `ProtocolError` if the peer sends too many.
     pub(crate) fn handle_ping(&self, ping: &FrameHeader) -> Result<(), ProtocolError> {
         let (now, traffic) = (Instant::now().into_std(), self.traffic());
         let is_answered = {
@@ -211,6 +211,7 @@ impl SessionCore {
                 .is_some_and(|it| it.is_without_device),
             compression: self.settled.compression,
             calls_in_flight,
+            path: self.transport.path(),
             stats: self.transport.stats(),
         }
     }

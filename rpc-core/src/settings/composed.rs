@@ -69,8 +69,9 @@ impl<T: Table> Table for Named<T> {
         }
     }
 
-    fn written(&self, _: &str) -> Option<String> {
-        None
+    fn written(&self, key: &str) -> Option<String> {
+        let (name, key) = key.rsplit_once('.')?;
+        self.0.get(name)?.written(key)
     }
 }
 

@@ -29,6 +29,7 @@ use super::flow::Flowing;
 use super::http2::{Http2, Http2Error, Leaving};
 use super::linger::linger;
 use super::noted_wakes::NotedWakes;
+use super::pages::Pages;
 use super::service::PortService;
 use super::stream::CountedStream;
 use crate::over::Early;
@@ -79,7 +80,12 @@ struct Serving {
 }
 
 impl PortConnection {
-    pub(super) fn new(gateway: Gateway, http: Http, cross_origin: &Arc<CrossOrigin>) -> Arc<Self> {
+    pub(super) fn new(
+        gateway: Gateway,
+        http: Http,
+        cross_origin: &Arc<CrossOrigin>,
+        pages: Option<Arc<dyn Pages>>,
+    ) -> Arc<Self> {
         let Gateway {
             stream,
             channel,
@@ -104,6 +110,7 @@ impl PortConnection {
             body_timeout: handshake_timeout,
             draining,
             cross_origin: Arc::clone(cross_origin),
+            pages,
         };
         let (opening_timeout, addresses) = (handshake_timeout, stream.addresses());
         let serving = Serving { http, service, limits, opening_timeout, log, addresses };
@@ -179,7 +186,7 @@ impl Serving {
         // hyper enforces the time limit on the request head, so `late` never fires.
         if let Some(Err(error)) = drive(connection, pending(), ends, &flowing, leave).await {
             tracing::debug!(
-                target: "farcall::server", %error, "a connection over HTTP has ended"
+                target: "farcall::server", %error, "an HTTP connection ended"
             );
         }
         is_silent
@@ -218,11 +225,11 @@ fn log_end(log: &LogLimit, addresses: &Addresses, flowing: &Flowing, error: &Htt
         let (name, limit) = flowing.limit().unzip();
         limited_log!(
             target: "farcall::server",
-            log, WARN, "closed a connection over HTTP/2", %addresses, %error, name, limit
+            log, WARN, "closed an HTTP/2 connection", %addresses, %error, name, limit
         );
     } else {
         tracing::debug!(
-            target: "farcall::server", %addresses, %error, "a connection over HTTP has ended"
+            target: "farcall::server", %addresses, %error, "an HTTP connection ended"
         );
     }
 }

@@ -7,11 +7,12 @@ pub(crate) mod batching;
 pub(crate) mod buffers;
 pub(crate) mod live;
 mod posting;
+pub(crate) mod proof;
 pub(crate) mod queue_pairs;
 mod rndv_get;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rpc_core::Reason;
 use rpc_core::connect::PathBinding;
@@ -25,10 +26,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::connection::buffers::{Action, Arrival, Event, Outgoing, State};
 use crate::connection::live::{Live, Obeyed, clock};
+use crate::connection::proof::ProofPlan;
 use crate::lane::{Command, WorkerShared};
 use crate::memory::PoolShare;
 use crate::proto::clock::Clock;
-use crate::proto::connection::Look;
+use crate::proto::connection::{Look, ProofStage};
 use crate::quota::semaphore::PeerShare;
 use crate::sys::provider::LocalAddress;
 use crate::verbs::{Completion, ReceiveError, RemoteKey, WorkKind};
@@ -55,7 +57,10 @@ pub(crate) struct Connection {
     pub(crate) frames: Arc<Semaphore>,
     /// The longest frame that travels whole.
     pub(crate) frame_len_max: usize,
-    /// Set when the peer answered our probe.
+    proof_plan: ProofPlan,
+    /// What the path had not carried when the connection ended.
+    last_stage: OnceLock<ProofStage>,
+    /// Set when the path is proven.
     pub(crate) proven: CancellationToken,
     /// Set when the connection has begun to end, so that no transfer waits for memory any more.
     pub(crate) ending: CancellationToken,
@@ -92,6 +97,8 @@ impl Connection {
             counters: limits.counters,
             frames: Arc::new(Semaphore::new(SLOTS_MAX)),
             frame_len_max: limits.frame_len_max,
+            proof_plan: limits.proof_plan,
+            last_stage: OnceLock::new(),
             proven: CancellationToken::new(),
             ending: CancellationToken::new(),
             ended: CancellationToken::new(),
@@ -131,7 +138,8 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// When the connection ends: before the change, which is not made then, or by it.
+    /// Returns [`TransportError::Closed`] if the connection ends: before the change, which is not
+    /// made then, or by it.
     pub(crate) fn with_live<R>(
         self: &Arc<Self>,
         change: impl FnOnce(&mut Live, &mut Clock) -> R,
@@ -144,6 +152,7 @@ impl Connection {
                 return Err(TransportError::Closed { reason: reason.clone() });
             }
         };
+        // The change is not made on an end that halts: it would queue what never goes out.
         let value = if live.state.is_halting() {
             None
         } else {
@@ -154,6 +163,8 @@ impl Connection {
             Some(value)
         };
         let ended = live.state.end_reason().cloned();
+        // Taken under the lock and carried out without it: they take it again, or run code of the
+        // application.
         let actions = std::mem::take(&mut live.after);
         drop(life);
         self.carry_out(actions);
@@ -184,6 +195,7 @@ impl Connection {
         self.worker.note_woken();
         for action in actions {
             match action {
+                Action::OfferProof => self.offer_proof(),
                 Action::Proven => self.proven.cancel(),
                 Action::Free(memory) => drop(memory),
                 Action::TakeTurn { len } => self.take_turn(len),
@@ -238,6 +250,7 @@ impl Connection {
         let actions = {
             let mut life = self.life();
             let Life::Alive(live) = &mut *life else { return };
+            // A timer of an earlier connection with this tag must not disarm ours.
             live.armed.take_if(|armed| *armed == at);
             live.state.handle(Event::Timeout(look), &mut clock);
             let obeyed = live.transmit(&mut clock);
@@ -264,6 +277,7 @@ impl Connection {
         }
         self.worker.note_woken();
         self.ending.cancel();
+        // Senders that wait for a permit learn of the end by this, and never get one.
         self.frames.close();
         self.arm(live);
         // Queue pairs that had nothing in flight are drained at once, or cannot be halted.
@@ -304,6 +318,7 @@ impl Connection {
 
     /// Begins to deliver to `handler`; what came before is delivered by the worker's task.
     pub(crate) fn start(self: &Arc<Self>, handler: Arc<dyn Handler>) {
+        // Before the life is looked at: an end between the two finds the handler and tells it.
         *self.handler_slot() = Some(handler);
         let ended = match &*self.life() {
             Life::Ended(reason) => Some(reason.clone()),
@@ -320,6 +335,7 @@ impl Connection {
     /// Tells the handler, if there is one, that it is over. The handler is told once, by the caller
     /// that takes it out of its slot.
     fn tell_end(&self, reason: CloseReason) {
+        // Taken out first: a handler that drops the transport comes back here.
         let handler = self.handler_slot().take();
         if let Some(handler) = handler {
             handler.handle_closed(reason);
@@ -387,6 +403,7 @@ impl Connection {
         let Life::Alive(live) = &mut *life else { return None };
         live.state.handle(Event::Message { bytes: message, taken_key }, &mut clock);
         let arrival = live.state.poll_delivery();
+        // Only these wake a caller that may send at once; see `batching`.
         if matches!(arrival, Some(Arrival::Small(_))) {
             live.batching.count_frame();
         }
@@ -429,8 +446,13 @@ impl Connection {
     /// Hands out what has arrived. User code that it starts may block, for which the handler
     /// releases `handoff`. For the worker's task.
     pub(crate) fn deliver(self: &Arc<Self>, arrival: Arrival, handoff: &mut Handoff) {
+        if let Arrival::Proof { sink, head_len, count } = arrival {
+            return self.check_proof(sink, head_len, count);
+        }
         let Some(handler) = self.handler() else { return };
         let result = match arrival {
+            // Checked above: it comes before there is a handler.
+            Arrival::Proof { .. } => Ok(()),
             Arrival::Small(frame) => handler.handle_frame(frame, Delivery::Whole, handoff),
             Arrival::Large(sink) => {
                 // The last READ that filled it gave it back, and the state has no other handle.
@@ -468,13 +490,17 @@ impl Connection {
             let mut life = self.life();
             let reason = match &*life {
                 Life::Ended(_) => return false,
-                Life::Alive(live) => live.end_reason(),
+                Life::Alive(live) => {
+                    let _ = self.last_stage.set(live.state.proof_stage());
+                    live.end_reason()
+                }
             };
             match std::mem::replace(&mut *life, Life::Ended(reason.clone())) {
                 Life::Alive(live) => (live, reason),
                 Life::Ended(_) => return false,
             }
         };
+        // The tag may be another connection's as soon as this one is out of the table.
         if let Some(at) = live.armed {
             self.worker.timers.disarm(at, self.tag);
         }
@@ -498,6 +524,7 @@ pub(crate) struct ConnectionLimits {
     /// Peer whose share of the worker's memory it takes.
     pub(crate) peer: PeerKey,
     pub(crate) frame_len_max: usize,
+    pub(crate) proof_plan: ProofPlan,
     /// Counters of the connection.
     pub(crate) counters: Arc<Counters>,
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rpc_core::wire::HEADER_LEN;
 
-use super::conn_params::ConnParams;
+use super::conn_params::{Capabilities, ConnParams};
 use super::wire::{
     AtsStatus, Grant, MESSAGE_HEADER_LEN, MessageHeader, MessageKind, RTS_LEN_MAX, Rts, RtsSegment,
 };
@@ -42,6 +42,7 @@ fn headers() -> Vec<(&'static str, MessageHeader)> {
         ("RNDV_CANCEL", header(MessageKind::Cancel { transfer }, false)),
         ("reclaim", header(MessageKind::Reclaim { keep: transfer }, false)),
         ("return", header(MessageKind::Return { returned: transfer }, false)),
+        ("proof", header(MessageKind::Proof { transfer }, false)),
     ]
 }
 
@@ -68,6 +69,8 @@ fn conn_params() -> ConnParams {
         mtu: Mtu::B4096,
         reads_max: 16,
         link_layer: LinkLayer::InfiniBand,
+        partition_key: None,
+        needs_global_route: false,
     };
     let read_end = Endpoint { queue_pair_number: 0x0007_0809, reads_max: 8, ..endpoint };
     ConnParams {
@@ -77,6 +80,25 @@ fn conn_params() -> ConnParams {
         slot_len: 1004,
         has_memory_windows: true,
         read_ends: vec![read_end],
+        traffic_class: None,
+        capabilities: Capabilities(0),
+    }
+}
+
+/// The parameters of a peer that knows more.
+fn capable_conn_params() -> ConnParams {
+    let params = conn_params();
+    let partition_key = Some(0x8182);
+    ConnParams {
+        endpoint: Endpoint { partition_key, needs_global_route: true, ..params.endpoint },
+        read_ends: params
+            .read_ends
+            .iter()
+            .map(|end| Endpoint { partition_key, needs_global_route: true, ..*end })
+            .collect(),
+        traffic_class: Some(106),
+        capabilities: Capabilities(0x0102_0304),
+        ..params
     }
 }
 
@@ -88,6 +110,7 @@ fn encoded() -> BTreeMap<&'static str, Vec<u8>> {
     let len = rts().write(&mut body);
     encoded.insert("body of an RTS", body[..len].to_vec());
     encoded.insert("connection parameters", conn_params().encode());
+    encoded.insert("connection parameters, capabilities", capable_conn_params().encode());
     encoded
 }
 
@@ -95,6 +118,9 @@ fn check_decoded(name: &str, bytes: &[u8]) {
     match name {
         "body of an RTS" => assert_eq!(Rts::parse(bytes), Ok(rts())),
         "connection parameters" => assert_eq!(ConnParams::decode(bytes), Ok(conn_params())),
+        "connection parameters, capabilities" => {
+            assert_eq!(ConnParams::decode(bytes), Ok(capable_conn_params()));
+        }
         _ => {
             let header = headers().into_iter().find(|(header, _)| *header == name).unwrap().1;
             assert_eq!(MessageHeader::parse(bytes), Ok((header, &[][..])), "{name}");

@@ -5,12 +5,12 @@
 //! | offset | size | field |
 //! |--:|--:|---|
 //! | 0 | 1 | kind: 1 frame, 2 offer, 3 release, 4 grant, 5 probe, 6 probe answer, 7 cancel |
-//! | | | 8 reclaim, 9 return; 128 more when the sender has more to send than credit |
+//! | | | 8 reclaim, 9 return, 10 proof; 128 more when the sender has more to send than credit |
 //! | 1 | 1 | outcome of a release: 0 read, 1 refused, 2 stopped; else zero |
-//! | 2 | 2 | how many grants, probes and answers came in, modulo 2^16 |
+//! | 2 | 2 | how many grants, probes, answers and proofs came in, modulo 2^16 |
 //! | 4 | 4 | epoch: the incarnation of the connection, chosen at random by the receiver |
 //! | 8 | 4 | grant: how many messages the sender of this may be sent in all, modulo 2^32 |
-//! | 12 | 4 | transfer of an offer, a release or a cancel; else zero |
+//! | 12 | 4 | transfer of an offer, a release, a cancel or a proof; else zero |
 //! | | | of a reclaim the credits to keep, of a return those given back so far, modulo 2^32 |
 //!
 //! A probe and its answer carry 32 bytes of proof behind the header where the path is bound to a
@@ -19,7 +19,8 @@
 //! A frame follows its header. After the header of an offer come `frame_len: u64`,
 //! `segment_count: u32`, `head_len: u32`, for each segment `address: u64, len: u64, rkey: u32` and
 //! four zero bytes, and then the first `head_len` bytes of the frame: its header at least. The
-//! segments are what follows the head. Pure values: nothing is sent here.
+//! segments are what follows the head. A proof is an offer whose head fills the rest of the slot: 32
+//! bytes of zeros, a seed of 8 bytes, and zeros. Pure values: nothing is sent here.
 
 use bytes::{Buf as _, BufMut as _};
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
@@ -31,10 +32,10 @@ use crate::proto::remote_memory::{RemoteKey, RemoteMemory};
 pub(crate) const MESSAGE_HEADER_LEN: usize = 16;
 
 /// The length of an offer before its segments.
-const RTS_LEN: usize = 16;
+pub(crate) const RTS_LEN: usize = 16;
 
 /// The length of a segment in an offer.
-const SEGMENT_LEN: usize = 24;
+pub(crate) const SEGMENT_LEN: usize = 24;
 
 /// The bytes of a segment that are zero.
 const SEGMENT_ZERO_LEN: usize = 4;
@@ -104,12 +105,14 @@ pub(crate) enum MessageKind {
     Reclaim { keep: u32 },
     /// Gives credits back, `returned` in all since the path began. It takes one itself.
     Return { returned: u32 },
+    /// Proves the path: an offer that fills its slot, of memory to READ once on each queue pair.
+    Proof { transfer: u32 },
 }
 
 impl MessageKind {
     /// Returns true if it takes a slot of the reserve and no credit.
     pub(crate) fn is_reserved(self) -> bool {
-        matches!(self, Self::Grant | Self::Probe | Self::ProbeAnswer)
+        matches!(self, Self::Grant | Self::Probe | Self::ProbeAnswer | Self::Proof { .. })
     }
 }
 
@@ -138,6 +141,7 @@ impl MessageHeader {
             MessageKind::Cancel { transfer } => (7, 0, transfer),
             MessageKind::Reclaim { keep } => (8, 0, keep),
             MessageKind::Return { returned } => (9, 0, returned),
+            MessageKind::Proof { transfer } => (10, 0, transfer),
         };
         let kind = if self.grant.wants_more { kind | WANTS_MORE } else { kind };
         let mut bytes = [0; MESSAGE_HEADER_LEN];
@@ -153,6 +157,7 @@ impl MessageHeader {
 
     /// Reads the header, and gives what follows it.
     pub(crate) fn parse(message: &[u8]) -> Result<(Self, &[u8]), ProtocolError> {
+        // One check of the length, after which nothing here can panic, whatever the peer sent.
         let (mut raw, rest) = message
             .split_at_checked(MESSAGE_HEADER_LEN)
             .ok_or_else(|| truncated("RDMA message", message.len(), MESSAGE_HEADER_LEN))?;
@@ -170,6 +175,7 @@ impl MessageHeader {
             (7, 0) => MessageKind::Cancel { transfer },
             (8, 0) => MessageKind::Reclaim { keep: transfer },
             (9, 0) => MessageKind::Return { returned: transfer },
+            (10, 0) => MessageKind::Proof { transfer },
             (kind, outcome) => {
                 let value = u64::from(kind) | u64::from(outcome) << 8;
                 return Err(ProtocolError::Invalid { what: "kind of an RDMA message", value });
@@ -240,6 +246,7 @@ impl Rts {
         let (mut raw, rest) = body.split_at_checked(RTS_LEN).ok_or_else(|| cut(RTS_LEN))?;
         let frame_len = raw.get_u64_le();
         let (count, head_len) = (raw.get_u32_le() as usize, raw.get_u32_le() as usize);
+        // Before the count is multiplied or allocated by.
         if count == 0 || count > SEGMENTS_MAX {
             let value = count as u64;
             return Err(ProtocolError::Invalid { what: "segment count of an offer", value });
@@ -247,6 +254,8 @@ impl Rts {
         let segments_len = count * SEGMENT_LEN;
         let (raw_segments, head) =
             rest.split_at_checked(segments_len).ok_or_else(|| cut(RTS_LEN + segments_len))?;
+        // The head is all that is left, to the byte: what follows it would be a second truth about
+        // the frame's length.
         if head_len < HEADER_LEN || head_len != head.len() {
             let value = head_len as u64;
             return Err(ProtocolError::Invalid { what: "length of an offer's head", value });
@@ -254,6 +263,7 @@ impl Rts {
         let segments: Vec<_> =
             raw_segments.chunks_exact(SEGMENT_LEN).map(RtsSegment::from_bytes).collect();
         let mut lens = segments.iter().map(|segment| segment.len);
+        // Segments are a peer's numbers, and their sum may overflow.
         let sum = lens.try_fold(head_len as u64, u64::checked_add);
         if sum != Some(frame_len) || segments.iter().any(|segment| segment.len == 0) {
             let what = "length of an offer's segments";
@@ -299,6 +309,7 @@ mod tests {
             MessageKind::ProbeAnswer,
             MessageKind::Reclaim { keep: 3 },
             MessageKind::Return { returned: u32::MAX },
+            MessageKind::Proof { transfer: 7 },
         ] {
             for wants_more in [false, true] {
                 let grant = Grant { count: 2, control_seen: 3, wants_more };

@@ -32,6 +32,9 @@ pub enum CheckStep {
     Attack,
     /// Python's gRPC client against the port of a farcall server, where PyPI has its packages.
     Interop,
+    /// The manifests of `deploy/` against Kubernetes' schemas, where PyPI has those, and the unit
+    /// against systemd.
+    Deploy,
     /// Servers that are restarted and killed under load, and TLS settings that are wrong, with real
     /// processes on loopback.
     Scenario,
@@ -54,6 +57,9 @@ pub enum CheckStep {
     VmDemo,
     /// The short rows of the fault matrix, in the virtual machine.
     VmFaults,
+    /// The causes that keep a host off RDMA, put into the virtual machine: `farcall doctor` names
+    /// each, with its fix.
+    VmDoctor,
     /// Counts a call's system calls and instructions in an optimised build.
     Budgets,
     /// The instructions that calls over RDMA take against their budgets, and what greedy clients
@@ -72,6 +78,7 @@ impl CheckStep {
             | Self::Package
             | Self::Attack
             | Self::Interop
+            | Self::Deploy
             | Self::Scenario
             | Self::BuildMeasured
             | Self::BuildVm => &[Purpose::Build],
@@ -82,9 +89,12 @@ impl CheckStep {
             Self::Linked => &[Purpose::Checks, Purpose::Build, Purpose::Headers, Purpose::Linked],
             // The tests of xtask pack an initramfs; those of the RDMA crate compile C.
             Self::Unit => &[Purpose::Build, Purpose::Headers, Purpose::Vm],
-            Self::VmVerbs | Self::VmSuite | Self::VmDemo | Self::VmFaults | Self::VmBudgets => {
-                &[Purpose::Build, Purpose::Vm]
-            }
+            Self::VmVerbs
+            | Self::VmSuite
+            | Self::VmDemo
+            | Self::VmFaults
+            | Self::VmDoctor
+            | Self::VmBudgets => &[Purpose::Build, Purpose::Vm],
         }
     }
 
@@ -97,6 +107,7 @@ impl CheckStep {
                 | Self::VmSuite
                 | Self::VmDemo
                 | Self::VmFaults
+                | Self::VmDoctor
                 | Self::VmBudgets
         )
     }
@@ -113,6 +124,7 @@ impl CheckStep {
                 | Self::VmSuite
                 | Self::VmDemo
                 | Self::VmFaults
+                | Self::VmDoctor
         )
     }
 
@@ -148,6 +160,7 @@ impl CheckStep {
             Self::Package
             | Self::Attack
             | Self::Interop
+            | Self::Deploy
             | Self::Scenario
             | Self::Budgets
             | Self::BuildMeasured
@@ -156,6 +169,7 @@ impl CheckStep {
             | Self::VmSuite
             | Self::VmDemo
             | Self::VmFaults
+            | Self::VmDoctor
             | Self::VmBudgets => crate::rdma_programs::BUILD_LIMIT.as_secs(),
         })
     }
@@ -164,7 +178,7 @@ impl CheckStep {
     /// of a few seconds have none.
     pub(super) fn record(self) -> Option<Duration> {
         let seconds = match self {
-            Self::Fmt | Self::Deny | Self::Miri => return None,
+            Self::Fmt | Self::Deny | Self::Miri | Self::Deploy => return None,
             Self::Clippy => 330,
             Self::Doc => 190,
             Self::Linked => 200,
@@ -183,6 +197,7 @@ impl CheckStep {
             Self::VmSuite => 390,
             Self::VmDemo => 110,
             Self::VmFaults => 150,
+            Self::VmDoctor => 60,
             Self::VmBudgets => 115,
         };
         Some(Duration::from_secs(seconds))

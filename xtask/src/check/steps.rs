@@ -18,6 +18,7 @@ use crate::bench;
 use crate::book;
 use crate::budgets;
 use crate::cargo::{self, WORKSPACE};
+use crate::deploy;
 use crate::faults;
 use crate::interop;
 use crate::interrupt;
@@ -124,6 +125,7 @@ impl Runner {
                 Some(()) => StepOutcome::Passed(None),
                 None => StepOutcome::Skipped("no Python, or no PyPI with grpcio".into()),
             }),
+            CheckStep::Deploy => deploy::check().map(StepOutcome::Passed),
             CheckStep::Budgets => budgets::run_on_host().map(|()| StepOutcome::Passed(None)),
             CheckStep::Sim => self.without_libibverbs(step),
             CheckStep::Miri => miri(step),
@@ -145,11 +147,8 @@ impl Runner {
             CheckStep::VmVerbs => self.on_devices("verbs", rdma_programs::VERBS),
             CheckStep::VmSuite => self.on_devices("suite", rdma_programs::SUITE),
             CheckStep::VmDemo => self.on_devices("demo", rdma_programs::DEMO),
-            CheckStep::VmFaults => {
-                let jobs = self.jobs("faults", faults::QUICK)?.to_vec();
-                self.machine.run(&jobs)?;
-                Ok(StepOutcome::Passed(None))
-            }
+            CheckStep::VmFaults => self.in_machine("faults", faults::QUICK),
+            CheckStep::VmDoctor => self.in_machine("doctor", rdma_programs::DOCTOR),
             CheckStep::VmBudgets => self.budgets(),
         }
     }
@@ -289,6 +288,7 @@ impl Runner {
             ("suite", rdma_programs::SUITE),
             ("demo", rdma_programs::DEMO),
             ("faults", faults::QUICK),
+            ("doctor", rdma_programs::DOCTOR),
         ];
         let mut count = 0;
         for (name, programs) in tables {
@@ -305,6 +305,13 @@ impl Runner {
         }
         let jobs = self.jobs(name, programs)?.to_vec();
         self.place.run(&jobs)?;
+        Ok(StepOutcome::Passed(None))
+    }
+
+    /// Runs programs in the virtual machine, whatever devices this host has.
+    fn in_machine(&mut self, name: &'static str, programs: &[RdmaProgram]) -> Result<StepOutcome> {
+        let jobs = self.jobs(name, programs)?.to_vec();
+        self.machine.run(&jobs)?;
         Ok(StepOutcome::Passed(None))
     }
 
@@ -413,12 +420,12 @@ fn windows_refusal(step: CheckStep) -> Result<()> {
     command.args(["--quiet", "--message-format", "short"]);
     println!("{} (has to fail)", command_line(&command));
     let Err(error) = bounded::tool_output(&mut command, step.limit()) else {
-        bail!("farcall compiles for Windows, which it is to refuse");
+        bail!("farcall compiles for Windows, but must refuse to");
     };
     let error = error.to_string();
     let count = error.matches("error: ").count() + error.matches("error[").count();
     if count != 2 || !error.contains(REFUSAL) || !error.contains("error: could not compile") {
-        bail!("farcall for Windows is to fail with {REFUSAL:?} alone: {error}");
+        bail!("farcall for Windows must fail with {REFUSAL:?} alone: {error}");
     }
     Ok(())
 }

@@ -23,6 +23,7 @@ use farcall_testkit::process::bounded;
 
 use crate::release;
 use crate::setup::{self, Purpose};
+pub(crate) use python::environment_with;
 pub use server::{Server, folder};
 
 /// The bound on the browser's columns, with the installation of Chromium.
@@ -66,7 +67,7 @@ impl Column {
     ///
     /// Returns an error if the client broke off, or had no case.
     pub fn parse(name: &str, text: &str) -> Result<Self> {
-        ensure!(text.ends_with("done\n"), "{name}: the client did not come to its end: {text}");
+        ensure!(text.ends_with("done\n"), "{name}: the client did not finish: {text}");
         let mut column = Self { name: name.to_owned(), ..Self::default() };
         for line in text.lines() {
             if line.strip_prefix("ok ").is_some() {
@@ -76,7 +77,7 @@ impl Column {
             }
         }
         let count = column.passed + column.failed.len();
-        ensure!(count > 0, "{name}: the client had no case: {text}");
+        ensure!(count > 0, "{name}: the client ran no case: {text}");
         Ok(column)
     }
 }

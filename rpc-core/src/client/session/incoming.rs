@@ -173,8 +173,8 @@ impl Session {
         let refused = self.core.check(header);
         let (block, message) = take_apart(header, frame);
         if let Some(recv_stream) = recv_stream {
-            let words = "the server answers with one message where a stream is needed";
-            let fits = if message.is_empty() { Ok(()) } else { Err(Status::internal(words)) };
+            let text = "the server sent one message, but the method returns a stream";
+            let fits = if message.is_empty() { Ok(()) } else { Err(Status::internal(text)) };
             if let Err(status) = refused.and(fits) {
                 self.end(header, status);
                 return Ok(());
@@ -218,8 +218,8 @@ impl Session {
         };
         let Some(recv_stream) = recv_stream else {
             // The two sides have different editions of the `.proto`, which is this call's affair.
-            let words = "the server answers with a stream where one message is needed";
-            self.end(header, Status::internal(words));
+            let text = "the server sent a stream, but the method returns one message";
+            self.end(header, Status::internal(text));
             return Ok(());
         };
         let (block, messages) = match self.core.take_stream_apart(header, frame) {

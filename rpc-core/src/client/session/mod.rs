@@ -35,7 +35,7 @@ use crate::{BufferSource, Method};
 pub(crate) struct Session {
     core: SessionCore,
     methods: Arc<MethodTable>,
-    pub(super) permits: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     /// The budget of the windows of responses, from the first stream on.
     windows: OnceLock<MemoryShare>,
     /// The server's address as the user wrote it.
@@ -139,7 +139,7 @@ impl Session {
     fn responses(&self) -> RecvStream {
         let limits = &self.core.settled.limits;
         let first = limits.first_response_window();
-        let share = || MemoryShare::of_budget(limits.max_receiving_bytes);
+        let share = || MemoryShare::whole(limits.max_receiving_bytes);
         let memory = WindowMemory::beyond(self.windows.get_or_init(share), first);
         RecvStream::responses(ReceiveWindow::widening(first, limits.window()), memory)
     }
@@ -183,7 +183,7 @@ impl Session {
 
     /// Closes a connection whose work is done. It is this side that closes, because only this side
     /// knows of requests on their way.
-    pub(super) fn leave_if(&self, is_done: bool) {
+    fn leave_if(&self, is_done: bool) {
         if is_done {
             self.core.transport.close();
         }

@@ -288,7 +288,7 @@ impl TimeLimit {
     /// The limit of a call that has arrived now, from the microseconds that the client allows it,
     /// of which 0 stands for no limit, and from the server's timeout for unary calls. The clock is
     /// read only where there is one of them.
-    pub(in crate::server) fn of_call(
+    pub(in crate::server) fn new(
         client_us: u64,
         kind: CallKind,
         unary_timeout: Option<Duration>,
@@ -305,7 +305,7 @@ impl TimeLimit {
     }
 
     /// The limit of a unary call whose message has not come; of any other kind the client's.
-    pub(in crate::server) fn of_early(
+    pub(in crate::server) fn early(
         client: Option<(Deadline, Duration)>,
         kind: CallKind,
         unary_timeout: Option<Duration>,
@@ -491,21 +491,21 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_earlier_limit_of_a_unary_call_counts() {
         let at = |count| Deadline::after(Instant::now(), count * SECOND);
-        let of = |client_us| TimeLimit::of_call(client_us, CallKind::Unary, Some(2 * SECOND));
+        let of = |client_us| TimeLimit::new(client_us, CallKind::Unary, Some(2 * SECOND));
         assert_eq!(of(0), TimeLimit::UnaryTimeout(at(2), 2 * SECOND));
         assert_eq!(of(SECOND_US), TimeLimit::Client(at(1), SECOND));
         assert_eq!(of(3 * SECOND_US), TimeLimit::UnaryTimeout(at(2), 2 * SECOND));
-        let words = "the call did not end within 2s (the server's unary_timeout)";
-        assert_eq!(of(0).exceeded().message(), words);
-        let words = "the call did not end within 1s (the client's deadline)";
-        assert_eq!(of(SECOND_US).exceeded().message(), words);
+        let message = "the call did not end within 2s (the server's unary_timeout)";
+        assert_eq!(of(0).exceeded().message(), message);
+        let message = "the call did not end within 1s (the client's deadline)";
+        assert_eq!(of(SECOND_US).exceeded().message(), message);
     }
 
     #[tokio::test(start_paused = true)]
     async fn streams_have_the_clients_deadline_only() {
         let client = TimeLimit::Client(Deadline::after(Instant::now(), 3 * SECOND), 3 * SECOND);
         for kind in [CallKind::ClientStreaming, CallKind::ServerStreaming, CallKind::Streaming] {
-            let of = |client_us| TimeLimit::of_call(client_us, kind, Some(SECOND));
+            let of = |client_us| TimeLimit::new(client_us, kind, Some(SECOND));
             assert_eq!((of(0), of(3 * SECOND_US)), (TimeLimit::None, client));
         }
     }

@@ -39,8 +39,9 @@ pub type HandlerFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// A service that a `Server` can serve; generated for each service of a `.proto`.
 #[diagnostic::on_unimplemented(
     message = "farcall cannot serve `{Self}` as it is",
-    label = "this is no service that rpc-codegen has generated",
-    note = "wrap what implements tonic's trait: `greeter_rpc::GreeterService::new(implementation)`",
+    label = "this is not a service that rpc-codegen generated",
+    note = "wrap the implementation of tonic's trait: \
+            `greeter_rpc::GreeterService::new(implementation)`",
     note = "tonic's `GreeterServer` is for tonic's server; `from_arc` shares the implementation"
 )]
 pub trait Service: Send + Sync + 'static {
@@ -71,10 +72,10 @@ impl ServerCall {
     #[inline]
     pub fn limit(&mut self, limits: MessageLimits) {
         self.limits = limits;
-        if let (Some(from), Some(of_call)) =
+        if let (Some(from), Some(compress_from)) =
             (limits.compress_from(), &mut self.responder.compress_from)
         {
-            *of_call = from;
+            *compress_from = from;
         }
     }
 
@@ -162,7 +163,7 @@ impl ServerCall {
         go_on: Box<dyn FnOnce(Self) -> HandlerFuture + Send>,
     ) -> HandlerFuture {
         Box::pin(async move {
-            let (limit, method) = (self.limits.of_service_requests(), self.running.method().into());
+            let (limit, method) = (self.limits.service_requests(), self.running.method().into());
             let io = self.responder.io();
             let message = std::mem::take(&mut self.message);
             let result = inflated(&*io, message, Receiving { limit, method }).await;
@@ -194,10 +195,13 @@ impl ServerCall {
         M: Message + Default + 'static,
     {
         let Some(recv_stream) = self.streams.recv_stream.clone() else {
-            return Err(Status::internal("the client sent one message where a stream is needed"));
+            return Err(Status::internal(
+                "the client sent one message, but the method takes a \
+                                         stream",
+            ));
         };
         let (metadata, extensions) = self.take_head()?;
-        let (limit, method) = (self.limits.of_service_requests(), self.running.method().into());
+        let (limit, method) = (self.limits.service_requests(), self.running.method().into());
         let (io, receiving) = (self.responder.io(), Receiving { limit, method });
         let messages = request_streaming(recv_stream, io, self.responder.id, receiving);
         Ok(Request::from_parts(metadata, extensions, messages))
@@ -311,9 +315,9 @@ fn decode<Req: Message + Default>(
     (running, limits): (&CallScope, MessageLimits),
 ) -> Result<Request<Req>, Status> {
     if streams.recv_stream.is_some() {
-        return Err(Status::internal("the client sent a stream where one message is needed"));
+        return Err(Status::internal("the client sent a stream, but the method takes one message"));
     }
-    limits.of_service_requests().check(message.len())?;
+    limits.service_requests().check(message.len())?;
     let (metadata, extensions) = head.decode(running)?;
     let message = Req::decode(message).map_err(|error| refusal::undecodable("request", &error))?;
     Ok(Request::from_parts(metadata, extensions, message))

@@ -138,7 +138,7 @@ impl Responder {
         let len_max = self.calls.core.settled.peer_limits.max_message_len;
         if len >= DETACH_LEN_MIN
             || len as u64 > len_max
-            || !limits.of_service_responses().allows(len)
+            || !limits.service_responses().allows(len)
             || is_due(self.compress_from, || len)
         {
             return false;
@@ -159,7 +159,7 @@ impl Responder {
             let message = response.get_ref();
             // Before the first function of prost's that walks through the message.
             let checked = refusal::check_nesting("response", message, detacher);
-            let limit = limits.of_service_responses();
+            let limit = limits.service_responses();
             let checked = checked.and_then(|()| limit.check_len_of(|| message.encoded_len()));
             if let Err(status) = checked {
                 return self.fail(status);
@@ -230,8 +230,7 @@ impl Responder {
 
     /// The session as what streams need of it.
     pub(in crate::server) fn io(&self) -> Arc<dyn SessionIo> {
-        let calls = Arc::clone(&self.calls);
-        calls
+        Arc::<CallsInFlight>::clone(&self.calls)
     }
 
     /// Answers with a status alone.
@@ -256,9 +255,9 @@ impl Responder {
             // is what people read, and details go before it does.
             self.shortened(&outcome, &refused).unwrap_or_else(|| {
                 let code = outcome.result.as_ref().err().map_or(refused.code(), Status::code);
-                let words = format!("(status left out: {})", refused.message());
+                let message = format!("(status left out: {})", refused.message());
                 let metadata = MetadataMap::new();
-                let brief = Outcome { metadata, result: Err(Status::new(code, words)) };
+                let brief = Outcome { metadata, result: Err(Status::new(code, message)) };
                 self.answer(Some(&brief), None).unwrap_or(Answer::bare(code as u16, seq))
             })
         });

@@ -108,6 +108,7 @@ impl ServerConnection for Slow {
             is_without_device: false,
             compression: crate::Negotiated::default(),
             calls_in_flight: 0,
+            path: None,
             stats: TransportStats::default(),
         }
     }

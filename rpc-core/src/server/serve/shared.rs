@@ -86,6 +86,24 @@ pub(in crate::server) struct Connections {
 struct OpenConnection {
     connection: Arc<dyn ServerConnection>,
     memory: MemoryShare,
+    since: Instant,
+}
+
+/// An open connection, for operators.
+#[derive(Debug, Clone)]
+pub struct OpenConnectionInfo {
+    /// State of the connection.
+    pub info: ConnectionInfo,
+    /// Time since its handshake.
+    pub age: Duration,
+    /// Number of calls since then.
+    pub started: u64,
+    /// Bytes that it counts in the server's memory budget.
+    pub memory_held: u64,
+    /// True if something waits to be sent.
+    pub is_sending: bool,
+    /// Messages that the client lets the server send now, over RDMA.
+    pub credits: Option<u32>,
 }
 
 impl Connections {
@@ -98,6 +116,18 @@ impl Connections {
         self.lock().iter().map(|(_, open)| open.connection.info()).collect()
     }
 
+    pub(in crate::server) fn open_infos(&self) -> Vec<OpenConnectionInfo> {
+        let describe = |(_, open): (usize, &OpenConnection)| OpenConnectionInfo {
+            info: open.connection.info(),
+            age: open.since.elapsed(),
+            started: open.connection.calls().started,
+            memory_held: open.memory.held(),
+            is_sending: open.connection.flows().sending.is_waiting,
+            credits: open.connection.credits(),
+        };
+        self.lock().iter().map(describe).collect()
+    }
+
     /// The connections that hold memory.
     pub(super) fn holdings(&self) -> Vec<Holding> {
         let open = self.lock();
@@ -106,7 +136,7 @@ impl Connections {
     }
 
     /// The connections whose memory has one of these numbers.
-    pub(super) fn with_numbers(&self, numbers: &[u64]) -> Vec<Arc<dyn ServerConnection>> {
+    fn with_numbers(&self, numbers: &[u64]) -> Vec<Arc<dyn ServerConnection>> {
         if numbers.is_empty() {
             return Vec::new();
         }
@@ -134,7 +164,8 @@ impl<'a> Registered<'a> {
         connection: Arc<dyn ServerConnection>,
         memory: MemoryShare,
     ) -> Self {
-        let open = OpenConnection { connection: Arc::clone(&connection), memory };
+        let since = Instant::now();
+        let open = OpenConnection { connection: Arc::clone(&connection), memory, since };
         let key = connections.lock().insert(open);
         let this = Self { connections, key, connection };
         connection_opened("server", &this.connection.info());
@@ -305,6 +336,7 @@ mod tests {
                 is_without_device: false,
                 compression: crate::Negotiated::default(),
                 calls_in_flight: 0,
+                path: None,
                 stats: TransportStats::default(),
             }
         }

@@ -97,6 +97,20 @@ impl Admission {
         session.calls.try_take(1)
     }
 
+    /// Returns true if `method` is for operators alone.
+    #[must_use]
+    pub fn is_for_operators(&self, method: &MethodDescriptor) -> bool {
+        self.session.router.is_for_operators(method)
+    }
+
+    /// Returns true if the client is an operator. One at a loopback address is none unless
+    /// `names_own_host`: a browser there also speaks for pages of other sites.
+    pub fn admits_operator(&self, names_own_host: impl FnOnce() -> bool) -> bool {
+        let addresses = &self.session.peer.addresses;
+        let is_named = || addresses.peer.is_none() || addresses.tls.is_some() || names_own_host();
+        self.session.router.admits(addresses) && is_named()
+    }
+
     /// Logs a call that was refused before its message was read. It has no `method` where the
     /// server has none of its name.
     pub fn log_refusal(&self, method: Option<&'static MethodDescriptor>, status: &Status) {
@@ -112,7 +126,7 @@ impl Admission {
     pub fn time_limit(&self, kind: CallKind, timeout: Option<Duration>) -> EarlyLimit {
         let client = timeout.map(|timeout| Deadline::after(Instant::now(), timeout));
         let own = self.session.router.rules.unary_timeout();
-        EarlyLimit(TimeLimit::of_early(client.zip(timeout), kind, own))
+        EarlyLimit(TimeLimit::early(client.zip(timeout), kind, own))
     }
 }
 

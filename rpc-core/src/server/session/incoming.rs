@@ -277,7 +277,7 @@ impl ServerSession {
                 // Decoding, interceptors and the handler run from here on. The tables are complete.
                 handoff.release();
                 let unary_timeout = self.router.rules.unary_timeout();
-                let limit = TimeLimit::of_call(header.argument, kind, unary_timeout);
+                let limit = TimeLimit::new(header.argument, kind, unary_timeout);
                 let running = CallScope::new(descriptor, limit, Arc::clone(&self.peer));
                 let limits = MessageLimits::NONE;
                 let head = Head::Encoded { block, peer: self.router.peer_extensions };

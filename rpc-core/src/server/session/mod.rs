@@ -103,6 +103,11 @@ impl ServerSession {
     /// Returns the status of a call that they refuse.
     fn authorize(&self, method: &MethodDescriptor) -> Result<(), Status> {
         let checked = self.router.authorization.check(&self.peer, method);
+        // Those for operators were checked when the call was routed.
+        let checked = checked.or_else(|status| match self.router.is_for_operators(method) {
+            true => Ok(()),
+            false => Err(status),
+        });
         checked.inspect_err(|status| {
             let addresses = &self.peer.addresses;
             limited_log!(
@@ -116,7 +121,7 @@ impl ServerSession {
     /// Returns the log record of a request's call, if it has one.
     pub(super) fn record(&self, header: &FrameHeader) -> Option<CallRecord> {
         CallRecord::begin(self.router.rules.log(), header, || {
-            let (service, method) = self.router.route(header.selector)?;
+            let (service, method) = self.route_method(header)?;
             Some(&service.descriptor().methods[method])
         })
     }
@@ -204,6 +209,10 @@ impl ServerConnection for ServerSession {
         self.core().transport.flows()
     }
 
+    fn credits(&self) -> Option<u32> {
+        self.core().transport.credits()
+    }
+
     fn calls(&self) -> CallCounts {
         let state = self.state();
         CallCounts { started: state.started_count, in_flight: state.calls.in_flight_count() }
@@ -264,19 +273,24 @@ impl ServerSession {
         Ok(route)
     }
 
+    /// Returns the method that a request names, if its client sees it.
+    fn route_method(&self, header: &FrameHeader) -> Option<(&Arc<dyn Service>, usize)> {
+        self.router.route_for(header.selector, &self.peer.addresses)
+    }
+
     /// Returns the method that a request names, if it takes requests of that shape.
     fn route(&self, header: &FrameHeader) -> Result<Route<'_>, Status> {
-        let Some((service, method)) = self.router.route(header.selector) else {
+        let Some((service, method)) = self.route_method(header) else {
             return Err(Status::unimplemented("no such method"));
         };
         let kind = service.descriptor().methods[method].kind;
         // The two sides have different editions of the `.proto`, which is this call's affair.
         match (header.is_streaming, kind.has_request_stream()) {
             (true, false) => {
-                Err(Status::internal("the client sent a stream where one message is needed"))
+                Err(Status::internal("the client sent a stream, but the method takes one message"))
             }
             (false, true) => {
-                Err(Status::internal("the client sent one message where a stream is needed"))
+                Err(Status::internal("the client sent one message, but the method takes a stream"))
             }
             (true, true) | (false, false) => Ok(Route { service, method, kind }),
         }

@@ -17,6 +17,7 @@
 //! |---|---|
 //! | a message of the peer | `message` |
 //! | what goes out | `transmit` |
+//! | the proof of the path | `proof` |
 //! | what the device says | here, `handle_device` |
 //! | keys of what is offered | `transmit` |
 //! | what is fetched | `fetch` |
@@ -28,6 +29,7 @@ mod deadlines;
 mod event;
 mod fetch;
 mod message;
+mod proof;
 #[cfg(test)]
 mod tests;
 pub(crate) mod timers;
@@ -55,6 +57,8 @@ pub(crate) use deadlines::{Timeouts, memory_timeout};
 pub(crate) use event::{
     Action, Arrival, Buffers, Event, Look, MemoryWindowOf, Outgoing, Payload, Transmit,
 };
+use proof::PathProof;
+pub(crate) use proof::{PROOF_HEAD_LEN, ProofStage};
 
 /// The length of a control slot: a header, and a frame that is a header alone.
 pub(crate) const CONTROL_SLOT_LEN: usize = MESSAGE_HEADER_LEN + HEADER_LEN;
@@ -98,6 +102,8 @@ pub(crate) struct Rules {
     pub(crate) send_depth: usize,
     /// Set if READs use that queue pair, too.
     pub(crate) reads_with_messages: bool,
+    /// Set if both ends prove the path by more than a probe.
+    pub(crate) proves_fully: bool,
     pub(crate) timeouts: Timeouts,
 }
 
@@ -121,6 +127,7 @@ pub(crate) struct ConnectionState<B: Buffers> {
     is_proven: bool,
     /// Set when a probe of the peer has arrived.
     is_probed: bool,
+    proof: PathProof,
     /// Proof that the probes of both sides carry, where the path is bound to a TLS session.
     binding: Option<PathBinding>,
     rules: Rules,
@@ -158,6 +165,7 @@ impl<B: Buffers> ConnectionState<B> {
             phase: Phase::Proving(Vec::new()),
             is_proven: false,
             is_probed: false,
+            proof: PathProof::new(),
             binding: None,
             rules,
             flow,
@@ -185,13 +193,12 @@ impl<B: Buffers> ConnectionState<B> {
     pub(crate) fn handle(&mut self, event: Event<'_, B>, clock: &mut Clock) {
         let handled = match event {
             Event::Fail(reason) => Err(reason),
-            Event::Message { bytes, taken_key } => {
-                self.handle_message(bytes, taken_key).map_err(CloseReason::from)
-            }
+            Event::Message { bytes, taken_key } => self.handle_message(bytes, taken_key, clock),
             Event::MemoryWindow(window) => self.handle_memory_window(window),
             Event::Timeout(look) => self.handle_timeout(look),
             Event::SentControl(_)
             | Event::Sent
+            | Event::Unsent
             | Event::Read { .. }
             | Event::Unposted { .. }
             | Event::Bound(_)
@@ -200,12 +207,15 @@ impl<B: Buffers> ConnectionState<B> {
                 self.handle_device(event, clock);
                 Ok(())
             }
+            // Requests to a connection that ends. Dropping one may free memory of the application,
+            // which the owner does with its lock released.
             event if self.is_halting() => {
                 drop(event);
                 Ok(())
             }
             event => self.handle_request(event, clock),
         };
+        // One place ends a connection, so that the first reason is the one that is told.
         if let Err(reason) = handled {
             self.halt(reason, clock.now());
         }
@@ -214,7 +224,11 @@ impl<B: Buffers> ConnectionState<B> {
     /// Takes what the device says, which gives back what it had whatever the phase is.
     fn handle_device(&mut self, event: Event<'_, B>, clock: &mut Clock) {
         match event {
-            Event::Sent => self.in_flight -= 1,
+            Event::Sent => {
+                self.in_flight -= 1;
+                self.proof.handle_sent();
+            }
+            Event::Unsent => self.in_flight -= 1,
             Event::SentControl(slot) => {
                 self.in_flight -= 1;
                 self.control_slots.push(slot);
@@ -248,6 +262,7 @@ impl<B: Buffers> ConnectionState<B> {
             Event::Memory { transfer, sink } => drop(self.rndv_get.begin(transfer, sink)),
             Event::NoMemory { transfer, why } => self.withhold(transfer, why),
             Event::Turn(turn) => self.read_throttle.grant(turn),
+            Event::ProofChecked { is_good } => self.handle_proof_checked(is_good)?,
             _ => {}
         }
         Ok(())
@@ -257,8 +272,10 @@ impl<B: Buffers> ConnectionState<B> {
     ///
     /// # Errors
     ///
-    /// The frame, when nothing new is taken any more. Dropping it may run code of the application.
+    /// Returns the frame if nothing new is taken any more. Dropping it may run code of the
+    /// application.
     pub(crate) fn send(&mut self, outgoing: Outgoing<B>) -> Result<(), Outgoing<B>> {
+        // Given back and not dropped: the owner holds its lock, and the frame may be a loan.
         if !self.is_open() {
             return Err(outgoing);
         }
@@ -296,6 +313,7 @@ impl<B: Buffers> ConnectionState<B> {
     /// Requires TLS channel binding on probes. Returns false if an unbound probe was already seen.
     #[must_use]
     pub(crate) fn bind(&mut self, binding: PathBinding) -> bool {
+        // Set although it may be too late: a path that fails this check must answer no probe either.
         self.binding = Some(binding);
         !self.is_probed && !self.is_proven
     }
@@ -310,6 +328,11 @@ impl<B: Buffers> ConnectionState<B> {
         self.outgoing.len()
     }
 
+    /// Returns the number of messages that the peer lets this side send now.
+    pub(crate) fn credits(&self) -> u32 {
+        self.flow.credits()
+    }
+
     /// Returns true if every accepted frame has been sent, and released if it was offered.
     pub(crate) fn is_flushed(&self) -> bool {
         self.outgoing.is_empty() && self.offered.is_empty()
@@ -318,6 +341,7 @@ impl<B: Buffers> ConnectionState<B> {
     /// Returns true if everything that was accepted has been sent and released. Must be called when
     /// nothing is left to send: a key that has to be invalidated is in flight then.
     fn is_idle(&self) -> bool {
+        // Cheap conditions first; the READs of a transfer are in flight or about to be.
         self.is_flushed()
             && self.control.is_empty()
             && self.rndv_get.transfer_count() == 0
@@ -337,15 +361,20 @@ impl<B: Buffers> ConnectionState<B> {
             return;
         }
         self.phase = Phase::Halting(reason);
+        // Before the frees below: while a queue pair works, what was offered can be read.
         self.actions.push_back(Action::Halt);
         self.arm_drain(now);
+        // Never to be sent. A release among them frees nothing here, and the peer learns of the end
+        // by the queue pair or the byte stream.
         self.control.clear();
         for outgoing in self.outgoing.drain(..) {
             if let Outgoing::Rts { payload, .. } = outgoing {
                 self.actions.push_back(Action::Free(payload));
             }
         }
+        // READs in flight own their sinks, which come back with their completions.
         self.rndv_get.clear();
+        // A turn that is kept would count against this peer's other connections.
         self.read_throttle.pass();
     }
 
@@ -362,6 +391,7 @@ impl<B: Buffers> ConnectionState<B> {
         let offered = std::mem::take(&mut self.offered);
         let count = offered.len() + windows.exposed_count();
         self.flow.activity().offers_leaked.add(count as u64);
+        // The device may still answer READs of it: freed, it would show the peer another's bytes.
         std::mem::forget((offered, windows));
         count
     }
