@@ -296,6 +296,41 @@ mod tests {
         assert_eq!(Deadline::current(), None);
     }
 
+    /// Notes the deadline that it is dropped under.
+    struct Dropped<'a>(&'a Cell<Option<Deadline>>);
+
+    impl Drop for Dropped<'_> {
+        fn drop(&mut self) {
+            self.0.set(Deadline::current());
+        }
+    }
+
+    #[tokio::test]
+    async fn future_is_dropped_under_the_deadline_of_its_scope() {
+        let (seen, deadline) = (Cell::new(None), Deadline(Instant::now()));
+        let dropped = Dropped(&seen);
+        let mut waiting = Box::pin(Deadline::scope(Some(deadline), async move {
+            let _dropped = dropped;
+            std::future::pending::<()>().await;
+        }));
+        assert!(futures::poll!(&mut waiting).is_pending());
+        assert_eq!(Deadline::current(), None);
+        drop(waiting);
+        assert_eq!((seen.get(), Deadline::current()), (Some(deadline), None));
+    }
+
+    #[test]
+    fn panic_gives_the_outer_deadline_back() {
+        let deadline = Deadline(Instant::now());
+        let panicked = std::panic::catch_unwind(|| {
+            let _inherited = Inherited::enter(Some(deadline));
+            // As `panic!`, without a backtrace among the output of the tests.
+            std::panic::resume_unwind(Box::new("on purpose"));
+        });
+        assert!(panicked.is_err());
+        assert_eq!(Deadline::current(), None);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn what_remains_never_goes_below_zero() {
         let deadline = Deadline::after(Instant::now(), Duration::from_secs(1));
