@@ -21,7 +21,7 @@ use prost::encoding::{WireType, encode_key, encode_varint};
 
 /// Shorter fields are encoded with their message: copying as much takes about 10 us, and a field
 /// apart costs a look-up and a larger offer.
-const DETACH_LEN_MIN: usize = 64 << 10;
+pub(crate) const DETACH_LEN_MIN: usize = 64 << 10;
 
 /// Maximum number of messages around the innermost one of a message: prost's recursion limit,
 /// beyond which receivers do not decode. An entry of a map counts as a message.
