@@ -33,7 +33,7 @@ fn resolver(address: &CustomAddress) -> Result<Etcd, AddressError> {
         Ok(builder) if matches!(builder.address(), Address::Grpc(_)) => {
             // Short, because the resolver's own delays come on top: servers are known within
             // seconds of etcd's return.
-            let backoff = Backoff::new().with_max_delay(Duration::from_secs(5));
+            let backoff = Backoff::default().with_max_delay(Duration::from_secs(5));
             builder.connect_backoff(backoff).connect_lazy()
         }
         Ok(_) => return Err(error("etcd is at one host and port".to_owned())),

@@ -3,9 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use farcall::retry::{
-    Codes, HedgingPolicy, MethodConfig, RetryBudget, RetryPolicy, RetryThrottling,
-};
+use farcall::retry::{Codes, HedgingPolicy, MethodConfig, RetryBudget, RetryPolicy};
 use farcall::{Code, InvalidSetting};
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -74,7 +72,7 @@ pub(crate) fn read(text: &str) -> Result<ServiceConfig> {
         }
     }
     if let Some(throttling) = fields.get("retryThrottling") {
-        config.retry_budget = Some(RetryBudget::Tokens(throttling.throttling()?));
+        config.retry_budget = Some(throttling.throttling()?);
     }
     Ok(config)
 }
@@ -200,7 +198,7 @@ impl<'a> At<'a> {
     }
 
     fn method_config(&self) -> Result<MethodConfig> {
-        let (fields, mut config) = (self.object()?, MethodConfig::new());
+        let (fields, mut config) = (self.object()?, MethodConfig::default());
         if let Some(at) = fields.get("timeout") {
             config = config.with_timeout(at.duration()?);
             at.checked((), config.check())?;
@@ -234,7 +232,7 @@ impl<'a> At<'a> {
 
     fn retry_policy(&self) -> Result<RetryPolicy> {
         let fields = self.object()?;
-        let policy = RetryPolicy::new()
+        let policy = RetryPolicy::default()
             .with_max_attempts(self.max_attempts()?)
             .with_initial_backoff(fields.required("initialBackoff")?.duration()?)
             .with_max_backoff(fields.required("maxBackoff")?.duration()?)
@@ -247,19 +245,19 @@ impl<'a> At<'a> {
         let fields = self.object()?;
         let delay = fields.get("hedgingDelay").map_or(Ok(Duration::ZERO), |at| at.duration())?;
         let codes = fields.get("nonFatalStatusCodes").map_or(Ok(Codes::NONE), |at| at.codes())?;
-        let policy = HedgingPolicy::new()
+        let policy = HedgingPolicy::default()
             .with_max_attempts(self.max_attempts()?)
             .with_hedging_delay(delay)
             .with_non_fatal_codes(codes);
         self.checked(policy, policy.check())
     }
 
-    fn throttling(&self) -> Result<RetryThrottling> {
+    fn throttling(&self) -> Result<RetryBudget> {
         let fields = self.object()?;
         let tokens = fields.required("maxTokens")?.integer()?;
         let ratio = fields.required("tokenRatio")?.number()?;
         let tokens = u32::try_from(tokens).unwrap_or(u32::MAX);
-        let throttling = RetryThrottling::new(tokens, ratio);
+        let throttling = RetryBudget::throttling(tokens, ratio);
         self.checked(throttling, throttling.check())
     }
 }
@@ -315,24 +313,24 @@ mod tests {
         )
         .unwrap();
         let ms = Duration::from_millis;
-        let hedging = HedgingPolicy::new()
+        let hedging = HedgingPolicy::default()
             .with_max_attempts(5)
             .with_hedging_delay(ms(10))
             .with_non_fatal_codes([Code::Unavailable, Code::Aborted]);
-        let hedged = MethodConfig::new()
+        let hedged = MethodConfig::default()
             .with_timeout(ms(1500))
             .with_wait_for_ready(true)
             .with_max_request_len(1024)
             .with_max_response_len(2048)
             .with_hedging(hedging);
-        let retries = RetryPolicy::new().with_max_attempts(4).with_backoff_multiplier(1.5);
+        let retries = RetryPolicy::default().with_max_attempts(4).with_backoff_multiplier(1.5);
         let expected = [
             ("/shop.Cart/Get", hedged.clone()),
             ("*", hedged),
-            ("shop.Cart", MethodConfig::new().with_retry(retries)),
+            ("shop.Cart", MethodConfig::default().with_retry(retries)),
         ];
         assert_eq!(config.methods, expected.map(|(name, config)| (name.to_owned(), config)));
-        let budget = RetryBudget::Tokens(RetryThrottling::new(10, 0.1));
+        let budget = RetryBudget::throttling(10, 0.1);
         assert_eq!(config.retry_budget, Some(budget));
         let channel = farcall::Channel::builder("tcp://127.0.0.1:1").unwrap();
         drop(config.apply(channel));

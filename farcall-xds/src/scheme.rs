@@ -99,7 +99,7 @@ impl Resolve for Failed {
 /// Returns a builder for a channel to a control plane. Its backoff is short, because the resolver's
 /// own delays come on top: servers are known within seconds of the control plane's return.
 fn builder(address: Address) -> ChannelBuilder {
-    let backoff = Backoff::new().with_max_delay(Duration::from_secs(5));
+    let backoff = Backoff::default().with_max_delay(Duration::from_secs(5));
     ChannelBuilder::new(address).connect_backoff(backoff)
 }
 

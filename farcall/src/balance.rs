@@ -13,14 +13,13 @@
 //! use farcall::balance::{BalanceConfig, Policy};
 //!
 //! let channel = farcall::Channel::builder("auto://10.0.0.1:7000,10.0.0.2:7000")?
-//!     .balance(BalanceConfig::new().with_policy(Policy::RoundRobin))
+//!     .balance(BalanceConfig::default().with_policy(Policy::RoundRobin))
 //!     .connect_lazy();
 //! # Ok(())
 //! # }
 //! ```
 
 pub use rpc_core::balance::{
-    BalanceConfig, Connectivity, Endpoint, EndpointId, EndpointStatus, OutlierDetection, Policy,
-    SlowStart, Standing,
+    BalanceConfig, Connectivity, Endpoint, EndpointStatus, OutlierDetection, Policy,
 };
 pub use rpc_core::client::endpoints::HashKey;

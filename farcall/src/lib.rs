@@ -35,7 +35,8 @@ mod connect_info;
 pub mod grpc;
 #[cfg(feature = "metrics")]
 pub mod metrics;
-pub mod protocol;
+#[cfg(feature = "otel")]
+pub mod otel;
 #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
 pub mod rdma;
 #[cfg(not(all(target_os = "linux", any(feature = "rdma", feature = "sim"))))]
@@ -67,7 +68,7 @@ pub use server::serve::Serve;
 #[cfg(feature = "settings")]
 pub use settings::{Reload, Reloader, SettingChange, Settings, SettingsError, TakesEffect};
 
-pub use rpc_core::client::{ChannelSettings, DynCaller, Path, PathCounts, mock};
+pub use rpc_core::client::{ChannelSettings, DynCaller, Path, mock};
 pub use rpc_core::codegen::{Detached, Detacher};
 pub use rpc_core::connect::{ConnectError, ConnectErrorKind, ConnectionInfo};
 pub use rpc_core::policy::progress::Stalled;

@@ -19,9 +19,9 @@
 //! use farcall::Code;
 //! use farcall::retry::{MethodConfig, RetryPolicy};
 //!
-//! let policy = RetryPolicy::new().with_retryable_codes([Code::Unavailable, Code::Aborted]);
+//! let policy = RetryPolicy::default().with_retryable_codes([Code::Unavailable, Code::Aborted]);
 //! let channel = farcall::Channel::builder("auto://shop:7000")?
-//!     .method("shop.Catalog", MethodConfig::new().with_retry(policy))
+//!     .method("shop.Catalog", MethodConfig::default().with_retry(policy))
 //!     .connect_lazy();
 //! # Ok(())
 //! # }
@@ -30,6 +30,4 @@
 //! The crate `farcall-service-config` reads gRPC's service config, which is JSON.
 
 pub use rpc_core::client::attempts::MethodConfig;
-pub use rpc_core::policy::retry_config::{
-    Codes, HedgingPolicy, RetryBudget, RetryPolicy, RetryRate, RetryThrottling,
-};
+pub use rpc_core::policy::retry_config::{Codes, HedgingPolicy, RetryBudget, RetryPolicy};

@@ -29,11 +29,4 @@
 //! lost shows as what it does to a message, which comes later, or in part before its queue pairs
 //! die. It says nothing about speed.
 
-pub use rpc_transport_rdma::sim::{
-    SimCensus, SimCounters, SimDevice, SimDeviceConfig, SimFaults, SimGid, SimHold, SimLoss,
-    SimNetwork, SimPort, SimQuery, SimQueueMemory, SimReach, SimViolation,
-};
-pub use rpc_transport_rdma::verbs::{
-    DeviceAttributes, Gid, GidKind, LastReceive, Leftover, LinkLayer, Mtu, ReceiveDrain,
-    ReceiveOrder,
-};
+pub use rpc_transport_rdma::sim::{SimCounters, SimDevice, SimFaults, SimNetwork, SimViolation};

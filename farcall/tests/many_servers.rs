@@ -80,7 +80,7 @@ fn list(servers: &[Running]) -> String {
 
 fn channel(address: &str, policy: Policy) -> Channel {
     let builder = Channel::builder(address).expect("it is a list");
-    builder.balance(BalanceConfig::new().with_policy(policy)).connect_lazy()
+    builder.balance(BalanceConfig::default().with_policy(policy)).connect_lazy()
 }
 
 async fn ask(channel: &Channel, request: Request<()>) -> Result<u64, Status> {
@@ -215,7 +215,7 @@ async fn deadly(replays: bool) -> (usize, Status) {
     }
     let addresses: Vec<_> = servers.iter().flatten().map(|it| it.address.clone()).collect();
     let builder = Channel::builder(addresses.join(",")).expect("it is a list");
-    let balance = BalanceConfig::new().with_policy(Policy::RoundRobin);
+    let balance = BalanceConfig::default().with_policy(Policy::RoundRobin);
     let channel = builder.balance(balance).replay_idempotent(replays).connect_lazy();
     let call = tokio::spawn(async move { ask(&channel, Request::new(())).await });
     let killing = async {
@@ -306,14 +306,14 @@ async fn a_server_has_as_many_connections_as_the_settings_say() {
     let listener = listener.expect("a port of loopback");
     let (server, address) = (listener.server().clone(), listener.local_address().to_string());
     tokio::spawn(listener.serve());
-    let config = BalanceConfig::new().with_policy(Policy::RoundRobin).with_connections(3);
+    let config = BalanceConfig::default().with_policy(Policy::RoundRobin).with_connections(3);
     let builder = Channel::builder(address.as_str()).expect("it is an address").balance(config);
     let channel = builder.connect().await.expect("it is there");
     all_connected(&channel, 3).await;
     let shares = shares(&channel, 30).await;
     assert_eq!(shares.into_values().collect::<Vec<_>>(), [10, 10, 10]);
     assert_eq!(server.connections().len(), 3);
-    let connections: Vec<_> = channel.endpoints().iter().map(|it| it.id.connection()).collect();
+    let connections: Vec<_> = channel.endpoints().iter().map(|it| it.connection).collect();
     assert_eq!(connections, [0, 1, 2]);
 }
 
@@ -366,7 +366,7 @@ async fn a_server_that_says_that_it_does_not_serve_gets_no_calls() {
         addresses.push(listener.local_address().to_string());
         tokio::spawn(async move { drop(listener.serve().await) });
     }
-    let config = BalanceConfig::new().with_policy(Policy::RoundRobin);
+    let config = BalanceConfig::default().with_policy(Policy::RoundRobin);
     let config = config.with_health_check("t.Who".to_owned());
     let connect = |address: &str| {
         let builder = Channel::builder(address).expect("it is a list");
@@ -408,7 +408,7 @@ async fn silent_endpoint_of_a_list_does_not_hide_a_live_one() {
         [Policy::LeastLoaded, Policy::RoundRobin, Policy::PickFirst, Policy::ConsistentHash];
     for policy in policies {
         let builder = Channel::builder(format!("{silent},{}", live.address)).expect("a list");
-        let builder = builder.balance(BalanceConfig::new().with_policy(policy));
+        let builder = builder.balance(BalanceConfig::default().with_policy(policy));
         let channel = builder.handshake_timeout(Duration::from_secs(3600)).connect_lazy();
         for key in 0..20 {
             let mut request = Request::new(());

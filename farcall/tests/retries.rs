@@ -71,11 +71,11 @@ async fn server(failures: u32, permits: usize) -> (Arc<Flaky>, String) {
 /// A policy whose own delays would take longer than the test may.
 fn patient() -> RetryPolicy {
     let hour = Duration::from_secs(3600);
-    RetryPolicy::new().with_initial_backoff(hour).with_max_backoff(hour)
+    RetryPolicy::default().with_initial_backoff(hour).with_max_backoff(hour)
 }
 
 fn retrying(address: &str, policy: RetryPolicy) -> ChannelBuilder {
-    let config = MethodConfig::new().with_retry(policy);
+    let config = MethodConfig::default().with_retry(policy);
     Channel::builder(address).expect("it is an address").method("*", config)
 }
 
@@ -101,7 +101,7 @@ async fn a_server_that_asks_for_another_attempt_gets_it_and_knows() {
 #[tokio::test]
 async fn the_next_attempt_goes_to_another_server() {
     let ((failing, first), (healthy, second)) = (server(u32::MAX, 1).await, server(0, 1).await);
-    let balance = BalanceConfig::new().with_policy(Policy::RoundRobin);
+    let balance = BalanceConfig::default().with_policy(Policy::RoundRobin);
     let builder = retrying(&format!("{first},{second}"), patient().with_max_attempts(2));
     let channel = builder.balance(balance).connect_lazy();
     // Whichever is first, one of two attempts finds the one that answers.
@@ -116,10 +116,10 @@ async fn the_next_attempt_goes_to_another_server() {
 #[tokio::test]
 async fn a_server_that_does_not_answer_is_hedged_by_another_one() {
     let ((stuck, first), (healthy, second)) = (server(0, 0).await, server(0, 8).await);
-    let policy = HedgingPolicy::new().with_hedging_delay(Duration::from_millis(1));
-    let config = MethodConfig::new().with_hedging(policy.with_max_attempts(2));
+    let policy = HedgingPolicy::default().with_hedging_delay(Duration::from_millis(1));
+    let config = MethodConfig::default().with_hedging(policy.with_max_attempts(2));
     let builder = Channel::builder(format!("{first},{second}")).unwrap().method("t.Flaky", config);
-    let balance = BalanceConfig::new().with_policy(Policy::RoundRobin);
+    let balance = BalanceConfig::default().with_policy(Policy::RoundRobin);
     let channel = builder.balance(balance).connect().await.unwrap();
     for _ in 0..8 {
         get(&channel).await.unwrap();
@@ -131,7 +131,7 @@ async fn a_server_that_does_not_answer_is_hedged_by_another_one() {
 #[tokio::test]
 async fn a_timeout_of_the_service_config_is_named() {
     let (_stuck, address) = server(0, 0).await;
-    let config = MethodConfig::new().with_timeout(Duration::from_millis(20));
+    let config = MethodConfig::default().with_timeout(Duration::from_millis(20));
     let channel = Channel::builder(address).unwrap().method("t.Flaky/Get", config).connect_lazy();
     let status = get(&channel).await.unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded);
@@ -142,5 +142,5 @@ async fn a_timeout_of_the_service_config_is_named() {
 #[test]
 #[should_panic(expected = "retry.max_attempts is 1: from 2 to 5")]
 fn a_policy_out_of_its_range_panics_where_it_is_set() {
-    let _ = retrying("tcp://127.0.0.1:1", RetryPolicy::new().with_max_attempts(1));
+    let _ = retrying("tcp://127.0.0.1:1", RetryPolicy::default().with_max_attempts(1));
 }

@@ -28,7 +28,7 @@ const TURNS: usize = 12;
 const LARGE_LEN: usize = 256;
 
 /// Both sides' limits, small so that scripts meet them.
-const NARROW: Limits = Limits::new()
+const NARROW: Limits = Limits::DEFAULTS
     .with_max_message_len(8 << 10)
     .with_max_metadata_len(256)
     .with_max_calls(8)
@@ -38,7 +38,7 @@ const NARROW: Limits = Limits::new()
 
 /// Limits with windows that are wide for the memory that a call has otherwise, so that what a
 /// window does not count shows.
-const WIDE: Limits = Limits::new()
+const WIDE: Limits = Limits::DEFAULTS
     .with_max_message_len(2 << 10)
     .with_max_metadata_len(1 << 10)
     .with_max_calls(2)

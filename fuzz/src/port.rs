@@ -126,7 +126,7 @@ fn check_answer(said: &[u8], answered: &[u8]) {
 }
 
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
-    let hello = hello::encode(&Hello::new(&Limits::new())).expect("a short Hello encodes");
+    let hello = hello::encode(&Hello::new(&Limits::default())).expect("a short Hello encodes");
     let call = grpc_call();
     let message = [0, 0, 0, 0, 0];
     let opening = call[..33].to_vec();

@@ -53,7 +53,7 @@ pub use readable::Reason;
 pub use server::{MethodCompression, Server, Service, buffer};
 pub use settings::InvalidSetting;
 // What transports build on.
-pub use limits::{memory, peer_key, quota};
+pub use limits::{memory, quota};
 pub use payload::pool;
 pub use transport::byte_budget;
 
@@ -88,7 +88,7 @@ pub mod overlays {
     pub use crate::limits::connection::LimitsOverlay;
     pub use crate::policy::backoff::BackoffOverlay;
     pub use crate::policy::keepalive::KeepaliveOverlay;
-    pub use crate::policy::retry_config::RetryRateOverlay;
+    pub use crate::policy::retry_config::RetryBudgetOverlay;
     pub use crate::server::ServerOverlay;
     pub use crate::server::method_compression::{MethodCompressionOverlay, MethodOverlay};
 }

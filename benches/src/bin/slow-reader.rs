@@ -87,7 +87,7 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
 }
 
 fn limits() -> Limits {
-    Limits::new().with_max_message_len(65 << 20).with_max_receiving_bytes(1 << 30)
+    Limits::default().with_max_message_len(65 << 20).with_max_receiving_bytes(1 << 30)
 }
 
 async fn compare(stub: &BenchStub<Channel>, neighbour: Neighbour, options: &Options) -> Result<()> {

@@ -56,7 +56,7 @@ impl FarcallOptions {
 
 /// Room for the largest messages.
 fn limits() -> Limits {
-    Limits::new().with_max_message_len(65 << 20).with_max_receiving_bytes(1 << 30)
+    Limits::default().with_max_message_len(65 << 20).with_max_receiving_bytes(1 << 30)
 }
 
 /// farcall as a subject.

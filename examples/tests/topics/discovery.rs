@@ -87,7 +87,7 @@ async fn a_channel_balances_by_call() -> anyhow::Result<()> {
         tokio::spawn(listener.serve());
     }
     let address = format!("tcp://{}", servers.join(","));
-    let balance = BalanceConfig::new().with_policy(Policy::RoundRobin).with_connections(2);
+    let balance = BalanceConfig::default().with_policy(Policy::RoundRobin).with_connections(2);
     let channel = Channel::builder(address)?.balance(balance).connect().await?;
     for _ in 0..4 {
         GreeterStub::new(channel.clone()).say_hello(hello("each")).await?;

@@ -9,13 +9,13 @@ use farcall_examples::hello::greeter_rpc::GreeterStub;
 use super::hello;
 
 fn channel() -> anyhow::Result<Channel> {
-    let retry = RetryPolicy::new()
+    let retry = RetryPolicy::default()
         .with_max_attempts(4)
         .with_retryable_codes([Code::Unavailable, Code::Aborted]);
-    let hedging = HedgingPolicy::new().with_hedging_delay(Duration::from_millis(20));
-    let get = MethodConfig::new().with_idempotent(true).with_hedging(hedging);
+    let hedging = HedgingPolicy::default().with_hedging_delay(Duration::from_millis(20));
+    let get = MethodConfig::default().with_idempotent(true).with_hedging(hedging);
     let channel = Channel::builder("auto://127.0.0.1:1,127.0.0.2:1")?
-        .method("*", MethodConfig::new().with_timeout(Duration::from_secs(2)).with_retry(retry))
+        .method("*", MethodConfig::default().with_timeout(Duration::from_secs(2)).with_retry(retry))
         .method("/shop.Catalog/Get", get)
         .connect_lazy();
     Ok(channel)

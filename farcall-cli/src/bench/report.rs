@@ -40,7 +40,7 @@ pub(crate) struct Report {
 /// Failed calls of a code.
 #[derive(Debug, Serialize)]
 pub(crate) struct ErrorCount {
-    pub(crate) code: &'static str,
+    pub(crate) code: String,
     pub(crate) count: u64,
 }
 
@@ -103,7 +103,7 @@ impl Report {
             server: server.endpoint.address.to_string(),
             transport: server.path.transport(),
             reason: target::reason(&server.path),
-            failovers: server.path_counts.failovers,
+            failovers: server.failovers,
         });
         Self {
             target: args.target.clone(),

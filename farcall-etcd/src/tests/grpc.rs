@@ -107,7 +107,7 @@ async fn grpc_servers_under_a_prefix_share_calls() {
         let address = format!("{scheme}{}", serve(Who(number)).await);
         fake.put(&format!("/shop/{number}"), &address, 0);
     }
-    let policy = BalanceConfig::new().with_policy(Policy::RoundRobin);
+    let policy = BalanceConfig::default().with_policy(Policy::RoundRobin);
     let channel = Channel::builder("grpc://unused:1").expect("an address").balance(policy);
     let resolver = Etcd::new(etcd.channel(), "/shop", Scheme::Grpc);
     let channel = channel.connect_with_resolver(resolver);

@@ -140,7 +140,7 @@ impl ChannelBuilder {
     /// Panics if `bytes` is 0.
     #[track_caller]
     pub fn max_message_len(mut self, bytes: u64) -> Self {
-        expect_valid(Limits::new().with_max_message_len(bytes).check());
+        expect_valid(Limits::default().with_max_message_len(bytes).check());
         self.layers.code.limits.max_message_len = Some(bytes);
         self
     }

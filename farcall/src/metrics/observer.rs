@@ -11,7 +11,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::list;
 use super::samples::{Samples, Shown};
-use crate::balance::{EndpointStatus, Standing};
+use crate::balance::EndpointStatus;
 #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
 use crate::rdma::Rdma;
 use crate::{Channel, Path, Server};
@@ -156,16 +156,16 @@ fn add_channel(samples: &mut Samples, channel: &Channel) {
     let target = channel.metrics_target();
     let (mut open_breakers, mut ejected) = (0, 0);
     for status in channel.endpoints() {
-        let EndpointStatus { path, path_counts, standing, in_flight, info, .. } = &status;
+        let EndpointStatus { path, in_flight, info, .. } = &status;
         let fallback = info.as_ref().map_or(FallbackKind::None, FallbackKind::new);
         let transport = path.transport().unwrap_or("none");
         let labels = [target, state(path), transport, fallback.label()];
         samples.add(list::CLIENT_CONNECTIONS, &labels, 1);
         samples.add(list::CLIENT_CALLS, &[target], (*in_flight).into());
-        samples.add(list::CLIENT_FAILOVERS, &[target], path_counts.failovers);
-        samples.add(list::CLIENT_FAILBACKS, &[target], path_counts.failbacks);
+        samples.add(list::CLIENT_FAILOVERS, &[target], status.failovers);
+        samples.add(list::CLIENT_FAILBACKS, &[target], status.failbacks);
         open_breakers += u64::from(is_tried_later(path));
-        ejected += u64::from(matches!(standing, Standing::Ejected { .. }));
+        ejected += u64::from(status.ejected_until.is_some());
         if let Some(info) = info {
             add_stats(samples, "client", info.transport, &info.stats);
         }

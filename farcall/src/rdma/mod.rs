@@ -21,7 +21,8 @@ pub(crate) use self::refusal::NOT_BUILT_IN;
 pub(crate) use self::refusal::Refusal;
 #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
 pub use rpc_transport_rdma::{
-    AsyncEventKind, CancellationStats, ConnectOptions, DeviceEvent, DeviceStatus, LaneActivity,
-    LaneInfo, LeaseStats, PortChoice, RkeyScope, UnknownRkeyScope,
+    AsyncEventKind, CancellationStats, ConnectOptions, DeviceEvent, DeviceStatus, DeviceSurvey,
+    LaneActivity, LaneInfo, LeaseStats, PortChoice, PortSurvey, RkeyScope, SurveyError,
+    UnknownRkeyScope,
     verbs::{CompletionError, WorkStatus},
 };

@@ -1,5 +1,6 @@
 //! Serving: from services to an address.
 
+mod admin;
 pub(crate) mod builder;
 pub(crate) mod error;
 mod incoming;
@@ -9,6 +10,12 @@ pub(crate) mod serve;
 pub(crate) mod settings;
 mod socket;
 
+pub use admin::Admin;
+use admin::AdminState;
+#[cfg(feature = "settings")]
+pub(crate) use admin::SettingsView;
+#[doc(hidden)]
+pub use admin::api as admin_api;
 pub(crate) use builder::ServerBuilder;
 #[cfg(feature = "settings")]
 pub(crate) use builder::{LiveServer, Origin};
@@ -27,7 +34,10 @@ pub(crate) use serve::Serve;
 pub use settings::{ProxyProtocol, ServerSettings};
 pub use socket::SocketListener;
 
+use std::io;
 use std::sync::Arc;
+
+use rpc_core::server::Listen;
 
 use crate::rdma::Rdma;
 use crate::tls::ServerTls;
@@ -45,6 +55,7 @@ pub struct Server {
     settings: Arc<ServerSettings>,
     rdma: Rdma,
     tls: Option<ServerTls>,
+    admin: Option<Arc<AdminState>>,
     /// A setting that names a method or a service that the server does not have. The server cannot
     /// serve then.
     not_served: Option<String>,
@@ -146,9 +157,23 @@ impl Server {
         Serve::new(|shutdown| async move {
             server.check_methods()?;
             let incoming = incoming.into_incoming(&server)?;
-            let served = server.core.serve_until(incoming, shutdown).await;
+            let served = server.serve_until(incoming, shutdown).await;
             served.map_err(|reason| ServeFault::Incoming { reason }.into())
         })
+    }
+
+    /// Serves a listener, and samples the server for operators meanwhile.
+    async fn serve_until(
+        &self,
+        listener: impl Listen,
+        shutdown: impl Future<Output = ()> + Send,
+    ) -> io::Result<()> {
+        let serving = self.core.serve_until(listener, shutdown);
+        let Some(admin) = &self.admin else { return serving.await };
+        tokio::select! {
+            served = serving => served,
+            never = admin.watch() => match never {},
+        }
     }
 
     fn check_methods(&self) -> Result<(), ServeError> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rpc_core::InvalidSetting;
 use rpc_core::client::attempts::ServiceConfig;
-use rpc_core::overlays::{RetryRateOverlay, compressed_from};
+use rpc_core::overlays::{RetryBudgetOverlay, compressed_from};
 use rpc_core::policy::retry_config::{AS_A_LOAD, ATTEMPTS};
 use rpc_core::settings::{
     COMPUTED, Checked, NO_TIME, Named, PERIOD, SERVED, Settings as _, TIMEOUT, define_overlay,
@@ -12,10 +12,10 @@ use rpc_core::settings::{
 
 use super::invalid::{Conflicts, Invalid, set};
 use super::value::CodeName;
-use crate::retry::{Codes, HedgingPolicy, MethodConfig, RetryBudget, RetryPolicy, RetryRate};
+use crate::retry::{Codes, HedgingPolicy, MethodConfig, RetryBudget, RetryPolicy};
 
-const RETRY: RetryPolicy = RetryPolicy::new();
-const HEDGING: HedgingPolicy = HedgingPolicy::new();
+const RETRY: RetryPolicy = RetryPolicy::DEFAULTS;
+const HEDGING: HedgingPolicy = HedgingPolicy::DEFAULTS;
 
 define_overlay! {
     /// Calls that failed are made again, if their method is idempotent or no handler has seen them.
@@ -132,7 +132,7 @@ impl MethodTable {
     /// Makes the rules for the method or service of that name.
     fn config(&self, name: &str, all: &mut Conflicts) -> MethodConfig {
         let len = |it: Option<u64>| it.map(|it| usize::try_from(it).unwrap_or(usize::MAX));
-        let config = MethodConfig::new();
+        let config = MethodConfig::default();
         set! { config,
             self.timeout.flatten() => with_timeout;
             self.wait_for_ready => with_wait_for_ready;
@@ -152,10 +152,10 @@ impl MethodTable {
 /// The service config of a target.
 pub(super) fn service_config(
     methods: &Named<MethodTable>,
-    budget: &RetryRateOverlay,
+    budget: &RetryBudgetOverlay,
     conflicts: &mut Conflicts,
 ) -> ServiceConfig {
-    let mut all = ServiceConfig::new().with_budget(RetryBudget::Rate(RetryRate::resolve(budget)));
+    let mut all = ServiceConfig::new().with_budget(RetryBudget::resolve(budget));
     for (name, table) in &methods.0 {
         let config = table.config(name, conflicts);
         match MethodConfig::check_name(name) {

@@ -1,6 +1,6 @@
 //! The tables of the file, key by key, where no type of the program declares them.
 
-use rpc_core::overlays::{ChannelSettingsOverlay, RetryRateOverlay};
+use rpc_core::overlays::{ChannelSettingsOverlay, RetryBudgetOverlay};
 use rpc_core::settings::{Named, define_overlay};
 
 use super::methods::MethodTable;
@@ -65,7 +65,7 @@ define_overlay! {
     } tables {
         tls: TargetTlsTable = "tls", Live;
         methods: Named<MethodTable> = "methods.\"/shop.Catalog/Get\"", Live;
-        retry_budget: RetryRateOverlay = "retry_budget", Live;
+        retry_budget: RetryBudgetOverlay = "retry_budget", Live;
     } flat {
         settings: ChannelSettingsOverlay;
     }

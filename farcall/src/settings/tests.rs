@@ -10,7 +10,7 @@ use super::error::SettingsFault;
 use super::*;
 use crate::balance::Policy;
 use crate::resolve::{CustomScheme, StaticEndpoints};
-use crate::retry::{HedgingPolicy, MethodConfig, RetryBudget, RetryPolicy, RetryRate};
+use crate::retry::{HedgingPolicy, MethodConfig, RetryBudget, RetryPolicy};
 use crate::{Address, AddressError, Path as CallPath};
 
 fn read(text: &str, environment: &[(&str, &str)]) -> Result<Settings, SettingsError> {
@@ -339,18 +339,18 @@ hedging = { max_attempts = 3, hedging_delay = "20ms" }
 "#;
     let builder = read(text, &[]).unwrap().channel_builder("inventory").unwrap();
     let codes = [crate::Code::Unavailable, crate::Code::Aborted];
-    let retries = RetryPolicy::new().with_max_attempts(4).with_retryable_codes(codes);
+    let retries = RetryPolicy::default().with_max_attempts(4).with_retryable_codes(codes);
     let ms = Duration::from_millis;
-    let hedging = HedgingPolicy::new().with_max_attempts(3).with_hedging_delay(ms(20));
-    let get = MethodConfig::new().with_idempotent(true).with_max_response_len(1 << 20);
+    let hedging = HedgingPolicy::default().with_max_attempts(3).with_hedging_delay(ms(20));
+    let get = MethodConfig::default().with_idempotent(true).with_max_response_len(1 << 20);
     let expected = ServiceConfig::new()
-        .with_method("*", MethodConfig::new().with_timeout(ms(2000)).with_retry(retries))
+        .with_method("*", MethodConfig::default().with_timeout(ms(2000)).with_retry(retries))
         .with_method("/shop.Cart/Get", get.with_hedging(hedging))
-        .with_budget(RetryBudget::Rate(RetryRate::new().with_min_per_second(3)));
+        .with_budget(RetryBudget::default().with_min_per_second(3));
     assert_eq!(builder.service_config(), &expected);
     let balance = builder.settings().balance;
     assert_eq!(balance.policy, Policy::RoundRobin);
-    assert_eq!(balance.slow_start.window, ms(5000));
+    assert_eq!(balance.slow_start, Some(ms(5000)));
     assert_eq!(balance.outlier_detection.threshold, None);
 }
 

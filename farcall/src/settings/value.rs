@@ -36,7 +36,7 @@ macro_rules! text {
                     Raw::Text(text) => {
                         text.parse().map_err(|error| Mismatch::from(format!("{error}")))
                     }
-                    _ => Err(Mismatch::of_type(raw, $expected)),
+                    _ => Err(Mismatch::wrong_type(raw, $expected)),
                 }
             }
         }

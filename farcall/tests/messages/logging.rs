@@ -250,7 +250,7 @@ async fn names(told: &mut Told, log: &Log) {
     {
         log.clear();
         let builder = Channel::builder(address).unwrap();
-        let set = |builder: ChannelBuilder, name| builder.method(name, MethodConfig::new());
+        let set = |builder: ChannelBuilder, name| builder.method(name, MethodConfig::default());
         let channel = names.into_iter().fold(builder, set).connect().await.unwrap();
         let line = log.line(&["farcall::settings", "Ecko"]).await;
         told.say(&format!("an unknown method in `methods` of a target of {cause}"), line);

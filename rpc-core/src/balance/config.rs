@@ -2,11 +2,7 @@
 
 use std::time::Duration;
 
-use crate::settings::format::{Format as _, OrOff};
-use crate::settings::{
-    Checked, InvalidSetting, Mismatch, NO_TIME, Raw, TIMEOUT, Units, Value, check_period,
-    define_settings,
-};
+use crate::settings::{COMPUTED, InvalidSetting, MAX_DURATION, NO_TIME, TIMEOUT, define_settings};
 
 /// The reason for the range of percentages.
 const A_PERCENTAGE: &str = "it is a percentage";
@@ -72,8 +68,11 @@ define_settings! {
         /// serving.
         health_check: Option<String> as OrOff = None, Start, .., "";
         /// Time that a server that has just come takes to have its whole share.
-        slow_start, with_slow_start: SlowStart as Plain = SlowStart::new(Duration::ZERO), Start,
-            Checked(SlowStart::check), "";
+        ///
+        /// `None` by default; at most a year. The rise is linear, from a tenth to the whole: caches
+        /// and connection pools of a server that has just started are cold. Applies to
+        /// [`Policy::LeastLoaded`] and [`Policy::RoundRobin`].
+        slow_start: Option<Duration> as OrOff = None, Start, ..=MAX_DURATION, COMPUTED;
     } groups {
         /// Ejection of servers that fail.
         outlier_detection, with_outlier_detection: OutlierDetection, OutlierDetectionOverlay, Live;
@@ -81,16 +80,17 @@ define_settings! {
 }
 
 impl BalanceConfig {
-    /// The default settings.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Sets [`health_check`](Self::health_check).
     #[must_use]
     pub fn with_health_check(mut self, service: impl Into<Option<String>>) -> Self {
         self.health_check = service.into();
+        self
+    }
+
+    /// Sets [`slow_start`](Self::slow_start).
+    #[must_use]
+    pub fn with_slow_start(mut self, time: impl Into<Option<Duration>>) -> Self {
+        self.slow_start = time.into();
         self
     }
 
@@ -161,12 +161,6 @@ define_settings! {
 }
 
 impl OutlierDetection {
-    /// The default rules.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self::DEFAULTS
-    }
-
     /// Rules that eject nothing.
     #[must_use]
     pub const fn off() -> Self {
@@ -188,81 +182,38 @@ impl OutlierDetection {
     }
 }
 
-/// The rise of an endpoint's share after it has become ready: linear, from a part to the whole.
-/// Caches and connection pools of a server that has just started are cold.
-///
-/// Applies to [`Policy::LeastLoaded`] and [`Policy::RoundRobin`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct SlowStart {
-    /// Length of the rise. Zero, the default, switches it off. At most a year.
-    pub window: Duration,
-}
-
-impl SlowStart {
-    /// The part of its share that an endpoint has at the start: a tenth, as Envoy's
-    /// `min_weight_percent`. With none at all it would never warm up.
-    pub(super) const FIRST_PART: f32 = 0.1;
-
-    /// A slow start of `window`.
-    #[must_use]
-    pub const fn new(window: Duration) -> Self {
-        Self { window }
-    }
-
-    /// Checks that the value is in its range.
-    ///
-    /// # Errors
-    ///
-    /// When it is not.
-    pub fn check(&self) -> Result<(), InvalidSetting> {
-        check_period("balance.slow_start.window", self.window)
-    }
-}
-
-#[doc(hidden)]
-impl Value for SlowStart {
-    fn read(raw: &Raw<'_>, units: &Units) -> Result<Self, Mismatch> {
-        let window: Option<Duration> = OrOff::read(raw, units)?;
-        Ok(Self::new(window.unwrap_or_default()))
-    }
-
-    fn write(&self) -> String {
-        let window = Some(self.window).filter(|window| !window.is_zero());
-        OrOff::write(&window).unwrap_or_default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn values_out_of_range_are_named_with_their_range() {
-        let rules = OutlierDetection::new();
+        let rules = OutlierDetection::default();
         let table = [
             (
-                BalanceConfig::new().with_connections(0),
+                BalanceConfig::default().with_connections(0),
                 "balance.connections is 0: from 1 to 64, since each has buffers of its own",
             ),
             (
-                BalanceConfig::new().with_latency_decay(Duration::ZERO),
+                BalanceConfig::default().with_latency_decay(Duration::ZERO),
                 "balance.latency_decay is 0ns: from 1 ms to 365 days",
             ),
             (
-                BalanceConfig::new().with_slow_start(SlowStart::new(Duration::MAX)),
+                BalanceConfig::default().with_slow_start(Duration::MAX),
                 "balance.slow_start is 18446744073709551615",
             ),
             (
-                BalanceConfig::new().with_outlier_detection(rules.with_max_ejection_percent(101)),
+                BalanceConfig::default()
+                    .with_outlier_detection(rules.with_max_ejection_percent(101)),
                 "balance.outlier_detection.max_ejection_percent is 101: from 0 to 100",
             ),
             (
-                BalanceConfig::new().with_outlier_detection(rules.with_interval(Duration::ZERO)),
+                BalanceConfig::default()
+                    .with_outlier_detection(rules.with_interval(Duration::ZERO)),
                 "balance.outlier_detection.interval is 0ns: from 1 ms",
             ),
             (
-                BalanceConfig::new().with_outlier_detection(rules.with_threshold(Some(200))),
+                BalanceConfig::default().with_outlier_detection(rules.with_threshold(Some(200))),
                 "balance.outlier_detection.threshold is 200: from 0 to 100",
             ),
         ];
@@ -270,14 +221,14 @@ mod tests {
             let error = config.check().expect_err("a value is out of range").to_string();
             assert!(error.starts_with(message), "{error}");
         }
-        assert_eq!(BalanceConfig::new().check(), Ok(()));
+        assert_eq!(BalanceConfig::default().check(), Ok(()));
         assert_eq!(OutlierDetection::off().check(), Ok(()));
         assert!(!OutlierDetection::off().is_on());
     }
     #[test]
     fn each_setter_sets_its_own_value_and_leaves_the_others() {
         let seconds = Duration::from_secs;
-        let rules = OutlierDetection::new()
+        let rules = OutlierDetection::default()
             .with_consecutive_failures(4)
             .with_threshold(Some(1))
             .with_minimum_hosts(2)
@@ -297,10 +248,10 @@ mod tests {
             max_ejection_percent: 8,
         };
         assert_eq!(rules, expected);
-        let config = BalanceConfig::new()
+        let config = BalanceConfig::default()
             .with_policy(Policy::RoundRobin)
             .with_outlier_detection(rules)
-            .with_slow_start(SlowStart::new(seconds(9)))
+            .with_slow_start(seconds(9))
             .with_prefer_upgraded(true)
             .with_latency_decay(seconds(10))
             .with_connections(11)
@@ -308,7 +259,7 @@ mod tests {
         let expected = BalanceConfig {
             policy: Policy::RoundRobin,
             outlier_detection: expected,
-            slow_start: SlowStart { window: seconds(9) },
+            slow_start: Some(seconds(9)),
             prefer_upgraded: true,
             latency_decay: seconds(10),
             connections: 11,
@@ -323,16 +274,17 @@ mod tests {
         assert!(!off.is_on());
         assert!(off.with_consecutive_failures(1).is_on());
         assert!(off.with_threshold(Some(85)).is_on());
-        assert!(OutlierDetection::new().is_on());
+        assert!(OutlierDetection::default().is_on());
     }
 
     #[test]
     fn the_ends_of_the_ranges_are_in_them() {
         let rules =
-            OutlierDetection::new().with_max_ejection_percent(100).with_threshold(Some(100));
+            OutlierDetection::default().with_max_ejection_percent(100).with_threshold(Some(100));
         for connections in [1, MAX_CONNECTIONS] {
-            let config =
-                BalanceConfig::new().with_connections(connections).with_outlier_detection(rules);
+            let config = BalanceConfig::default()
+                .with_connections(connections)
+                .with_outlier_detection(rules);
             assert_eq!(config.check(), Ok(()));
         }
     }

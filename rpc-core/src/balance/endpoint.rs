@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::config::OutlierDetection;
 use crate::connect::ConnectionInfo;
-use crate::policy::breaker::{Path, PathCounts};
+use crate::policy::breaker::Path;
 
 // Of `core`, which has addresses and no sockets: nothing here connects.
 use core::net::SocketAddr;
@@ -62,12 +62,6 @@ pub struct EndpointId {
 }
 
 impl EndpointId {
-    /// Returns the number of the connection among the endpoint's, from 0 on.
-    #[must_use]
-    pub fn connection(self) -> u16 {
-        self.connection
-    }
-
     /// Returns true if both are connections of one endpoint.
     #[must_use]
     pub fn is_of_same_endpoint(self, other: Self) -> bool {
@@ -93,8 +87,7 @@ pub enum Connectivity {
 
 impl Connectivity {
     /// The state of a channel with endpoints in these states: the best of them, as gRPC has it.
-    #[must_use]
-    pub fn best_of(states: impl IntoIterator<Item = Self>) -> Self {
+    pub(super) fn best_of(states: impl IntoIterator<Item = Self>) -> Self {
         let rank = |state: &Self| match state {
             Self::Ready { is_upgraded: true } => 4,
             Self::Ready { is_upgraded: false } => 3,
@@ -106,38 +99,34 @@ impl Connectivity {
     }
 }
 
-/// The standing of an endpoint in outlier detection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
-    /// It takes its share.
-    Healthy,
-    /// It has failed too often, and is left out while any other endpoint lives.
-    Ejected {
-        /// The time of its return. The return happens at the first timer after that.
-        until: Instant,
-    },
-}
-
 /// The status of one endpoint, or of one of its connections if it has several.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct EndpointStatus {
     /// The endpoint.
     pub endpoint: Endpoint,
-    /// Its name in this channel, and that of the connection.
-    pub id: EndpointId,
+    /// Number of the connection among the endpoint's, from 0 on.
+    pub connection: u16,
+    /// Its name in the roster.
+    pub(crate) id: EndpointId,
     /// Connectivity of its connection.
     pub connectivity: Connectivity,
-    /// Standing in outlier detection.
-    pub standing: Standing,
+    /// Time of its return after failures: no call goes to it before while another endpoint lives.
+    /// The return happens at the first timer after that. `None` for one that has its share.
+    pub ejected_until: Option<Instant>,
     /// True if it gets calls although it is ejected, because no other endpoint lives.
     pub is_last_resort: bool,
     /// Calls in flight.
     pub in_flight: u32,
+    /// Average latency as of the last answer, by which the balancer weighs it. `None` before the
+    /// first, and where calls have no other endpoint.
+    pub latency: Option<Duration>,
     /// The path that its calls take, and why not a better one.
     pub path: Path,
-    /// Counts of failures and returns of its upgraded path (RDMA).
-    pub path_counts: PathCounts,
+    /// Upgraded connections that ended by a failure of their path.
+    pub failovers: u64,
+    /// Connections that took over from a fallback.
+    pub failbacks: u64,
     /// The current connection: its transport, addresses and counters. `None` without one.
     pub info: Option<ConnectionInfo>,
 }
@@ -147,13 +136,16 @@ impl EndpointStatus {
     pub(crate) fn single(endpoint: Endpoint, connectivity: Connectivity) -> Self {
         Self {
             endpoint,
+            connection: 0,
             id: EndpointId { endpoint: 0, connection: 0 },
             connectivity,
-            standing: Standing::Healthy,
+            ejected_until: None,
             is_last_resort: false,
             in_flight: 0,
+            latency: None,
             path: Path::Disconnected { reason: None, retry_in: None },
-            path_counts: PathCounts::default(),
+            failovers: 0,
+            failbacks: 0,
             info: None,
         }
     }
@@ -162,7 +154,8 @@ impl EndpointStatus {
 /// The ejections of one endpoint.
 #[derive(Debug, Clone)]
 pub(super) struct Ejection {
-    standing: Standing,
+    /// The end of the one under way.
+    until: Option<Instant>,
     /// Ejections in a row, less the intervals that passed in health since.
     multiplier: u32,
 }
@@ -170,15 +163,15 @@ pub(super) struct Ejection {
 impl Ejection {
     /// An endpoint that was never ejected.
     pub(super) fn new() -> Self {
-        Self { standing: Standing::Healthy, multiplier: 0 }
+        Self { until: None, multiplier: 0 }
     }
 
-    pub(super) fn standing(&self) -> Standing {
-        self.standing
+    pub(super) fn until(&self) -> Option<Instant> {
+        self.until
     }
 
     pub(super) fn is_ejected(&self) -> bool {
-        matches!(self.standing, Standing::Ejected { .. })
+        self.until.is_some()
     }
 
     /// Leaves the endpoint out from now on. One that is out already stays out for as long as it
@@ -191,21 +184,21 @@ impl Ejection {
         let longest = rules.max_ejection_time.max(rules.base_ejection_time);
         let time = rules.base_ejection_time.checked_mul(self.multiplier);
         let time: Duration = time.unwrap_or(longest).min(longest);
-        self.standing = Standing::Ejected { until: now + time };
+        self.until = Some(now + time);
     }
 
     /// The interval is over; true when the endpoint returns.
     pub(super) fn handle_interval(&mut self, now: Instant) -> bool {
-        match self.standing {
-            Standing::Healthy => {
+        match self.until {
+            None => {
                 self.multiplier = self.multiplier.saturating_sub(1);
                 false
             }
-            Standing::Ejected { until } if now >= until => {
-                self.standing = Standing::Healthy;
+            Some(until) if now >= until => {
+                self.until = None;
                 true
             }
-            Standing::Ejected { .. } => false,
+            Some(_) => false,
         }
     }
 }
@@ -214,15 +207,12 @@ impl Ejection {
 mod tests {
     use super::*;
 
-    const RULES: OutlierDetection = OutlierDetection::new()
+    const RULES: OutlierDetection = OutlierDetection::DEFAULTS
         .with_base_ejection_time(Duration::from_secs(30))
         .with_max_ejection_time(Duration::from_secs(100));
 
     fn left(ejection: &Ejection, now: Instant) -> Option<u64> {
-        match ejection.standing() {
-            Standing::Ejected { until } => Some((until - now).as_secs()),
-            Standing::Healthy => None,
-        }
+        Some((ejection.until()? - now).as_secs())
     }
 
     #[test]

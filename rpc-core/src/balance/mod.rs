@@ -30,10 +30,10 @@ mod roster_tests;
 #[cfg(test)]
 mod schedule_tests;
 
-pub use config::{BalanceConfig, OutlierDetection, Policy, SlowStart};
+pub use config::{BalanceConfig, OutlierDetection, Policy};
 #[doc(hidden)]
 pub use config::{BalanceOverlay, OutlierDetectionOverlay};
-pub use endpoint::{Connectivity, Endpoint, EndpointId, EndpointStatus, Standing};
+pub use endpoint::{Connectivity, Endpoint, EndpointId, EndpointStatus};
 pub use load::{CallEnd, Load, Suspicion};
 pub use picker::{Candidate, Pick, Picker};
 pub use roster::{Changes, Roster};

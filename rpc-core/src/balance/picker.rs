@@ -6,11 +6,15 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::config::{Policy, SlowStart};
+use super::config::Policy;
 use super::endpoint::EndpointId;
 use super::load::Load;
+
+/// The part of its share that an endpoint has at the start of its rise: a tenth, as Envoy's
+/// `min_weight_percent`. With none at all it would never warm up.
+const FIRST_PART: f32 = 0.1;
 
 /// The longest schedule of a round robin. Greater sums of weights are scaled down to it, by which
 /// no endpoint loses its turn.
@@ -84,7 +88,8 @@ enum Choice {
 pub struct Picker<T> {
     tier: Tier<T>,
     choice: Choice,
-    slow_start: SlowStart,
+    /// Length of the rise of a new endpoint's share; zero without one.
+    slow_start: Duration,
 }
 
 impl<T> Picker<T> {
@@ -93,7 +98,7 @@ impl<T> Picker<T> {
     pub(super) fn new(
         tier: Tier<T>,
         policy: Policy,
-        slow_start: SlowStart,
+        slow_start: Duration,
         (ring, ids): (&Arc<Ring>, &[EndpointId]),
         turn: usize,
     ) -> Self {
@@ -270,12 +275,11 @@ impl<T> Picker<T> {
 
     /// The part of its share that a candidate has in its slow start, from a tenth to 1.
     fn part(&self, candidate: &Candidate<T>, now: Instant) -> f32 {
-        let window = self.slow_start.window;
         let age = now.saturating_duration_since(candidate.ready_since);
-        if age >= window {
+        if age >= self.slow_start {
             return 1.0;
         }
-        (age.as_secs_f32() / window.as_secs_f32()).max(SlowStart::FIRST_PART)
+        (age.as_secs_f32() / self.slow_start.as_secs_f32()).max(FIRST_PART)
     }
 }
 

@@ -1,7 +1,6 @@
 //! Picks among tiers, weights and kinds of load, and the keys of a ring.
 
 use std::collections::HashSet;
-use std::time::Duration;
 
 use super::*;
 
@@ -50,7 +49,7 @@ fn picker(policy: Policy, endpoints: &[(u16, Instant)]) -> Picker<usize> {
     };
     let candidates = endpoints.iter().enumerate().map(candidate).collect();
     let ring = Arc::default();
-    Picker::new(Tier::Healthy(candidates), policy, SlowStart::new(WINDOW), (&ring, &[]), 0)
+    Picker::new(Tier::Healthy(candidates), policy, WINDOW, (&ring, &[]), 0)
 }
 
 fn load(picker: &Picker<usize>, index: usize) -> &Load {

@@ -60,7 +60,7 @@ impl<T: Clone> Roster<T> {
     /// clients do not begin with the same server.
     #[must_use]
     pub fn new(config: BalanceConfig, seed: u64, now: Instant) -> Self {
-        let (ring, slow_start) = (Arc::new(Ring::default()), config.slow_start);
+        let (ring, slow_start) = (Arc::new(Ring::default()), config.slow_start.unwrap_or_default());
         let picker = Picker::new(Tier::Failed, config.policy, slow_start, (&ring, &[]), 0);
         Self {
             interval_ends: now + config.outlier_detection.interval,
@@ -246,10 +246,12 @@ impl<T: Clone> Roster<T> {
     #[must_use]
     pub fn status(&self) -> Vec<EndpointStatus> {
         let status = |member: &Member<T>| EndpointStatus {
+            connection: member.id.connection,
             id: member.id,
-            standing: member.ejection.standing(),
+            ejected_until: member.ejection.until(),
             is_last_resort: self.picker.is_last_resort() && self.picker.is_candidate(member.id),
             in_flight: member.load.in_flight(),
+            latency: member.load.latency(),
             // Its subchannel knows the rest.
             ..EndpointStatus::single(member.endpoint.clone(), member.connectivity)
         };
@@ -303,7 +305,7 @@ impl<T: Clone> Roster<T> {
         let picker = Picker::new(
             self.tier(),
             self.config.policy,
-            self.config.slow_start,
+            self.config.slow_start.unwrap_or_default(),
             (&self.ring, &ids),
             self.random.usize(..1 << 32),
         );

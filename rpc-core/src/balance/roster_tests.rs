@@ -13,7 +13,7 @@ const INTERVAL: Duration = Duration::from_secs(10);
 /// Rules that eject an endpoint that has failed more than half of four calls or more, while there
 /// are calls to two endpoints.
 fn rules() -> OutlierDetection {
-    let rules = OutlierDetection::new().with_consecutive_failures(0).with_interval(INTERVAL);
+    let rules = OutlierDetection::default().with_consecutive_failures(0).with_interval(INTERVAL);
     rules.with_threshold(Some(50)).with_minimum_hosts(2).with_request_volume(4)
 }
 
@@ -59,7 +59,7 @@ impl Connected {
     /// The endpoints that are ejected, by their places in the list.
     fn ejected(&self) -> Vec<usize> {
         let status = self.roster.status();
-        let is_out = |index: &usize| status[*index].standing != Standing::Healthy;
+        let is_out = |index: &usize| status[*index].ejected_until.is_some();
         (0..status.len()).filter(is_out).collect()
     }
 
@@ -106,10 +106,10 @@ fn list(count: usize) -> Vec<Endpoint> {
 #[test]
 fn a_listed_endpoint_keeps_its_own_id() {
     let now = Instant::now();
-    let mut roster = Roster::new(BalanceConfig::new().with_connections(2), 7, now);
+    let mut roster = Roster::new(BalanceConfig::default().with_connections(2), 7, now);
     let mut set = |list: Vec<Endpoint>| roster.set_endpoints(list, now, |id, _| id);
     let first = set(list(2));
-    let connections: Vec<_> = first.added.iter().map(|id| id.connection()).collect();
+    let connections: Vec<_> = first.added.iter().map(|id| id.connection).collect();
     assert_eq!((connections, first.removed), (vec![0, 1, 0, 1], vec![]));
     let mut two = set(list(1));
     two.removed.sort_unstable();
@@ -124,7 +124,7 @@ fn a_listed_endpoint_keeps_its_own_id() {
 
 #[test]
 fn an_address_that_stays_takes_the_weight_of_the_new_list() {
-    let mut connected = Connected::new(BalanceConfig::new().with_policy(Policy::RoundRobin), 2);
+    let mut connected = Connected::new(BalanceConfig::default().with_policy(Policy::RoundRobin), 2);
     let weights = [3, 1].into_iter();
     let heavier = list(2).into_iter().zip(weights).map(|(it, weight)| it.with_weight(weight));
     let changes = connected.roster.set_endpoints(heavier, connected.now, |id, _| id);
@@ -139,7 +139,7 @@ fn an_address_that_stays_takes_the_weight_of_the_new_list() {
 
 #[test]
 fn a_key_has_one_endpoint_while_that_lives() {
-    let config = BalanceConfig::new().with_policy(Policy::ConsistentHash);
+    let config = BalanceConfig::default().with_policy(Policy::ConsistentHash);
     let mut connected = Connected::new(config, 5);
     let owners = |connected: &Connected| -> Vec<EndpointId> {
         let picker = connected.roster.picker();
@@ -161,7 +161,7 @@ fn a_key_has_one_endpoint_while_that_lives() {
 #[test]
 fn failures_in_a_row_eject_at_once_and_answers_between_do_not() {
     let rules = rules().with_consecutive_failures(3);
-    let mut connected = Connected::new(BalanceConfig::new().with_outlier_detection(rules), 4);
+    let mut connected = Connected::new(BalanceConfig::default().with_outlier_detection(rules), 4);
     connected.call(0, 2, 3);
     connected.call(0, 2, 2);
     assert_eq!(connected.ejected(), [0_usize; 0]);
@@ -174,7 +174,8 @@ fn no_more_than_their_share_of_the_endpoints_is_ejected() {
     let rules = rules().with_consecutive_failures(1);
     for (percent, ejected_max) in [(0, 0), (25, 1), (26, 2), (50, 2), (100, 4)] {
         let rules = rules.with_max_ejection_percent(percent);
-        let mut connected = Connected::new(BalanceConfig::new().with_outlier_detection(rules), 4);
+        let mut connected =
+            Connected::new(BalanceConfig::default().with_outlier_detection(rules), 4);
         (0..4).for_each(|index| connected.call(index, 1, 1));
         assert_eq!(connected.ejected().len(), ejected_max, "{percent} %");
     }
@@ -183,7 +184,7 @@ fn no_more_than_their_share_of_the_endpoints_is_ejected() {
 #[test]
 fn a_row_of_failures_begins_anew_at_an_ejection_and_at_a_return() {
     let rules = rules().with_consecutive_failures(2).with_max_ejection_percent(50);
-    let mut connected = Connected::new(BalanceConfig::new().with_outlier_detection(rules), 2);
+    let mut connected = Connected::new(BalanceConfig::default().with_outlier_detection(rules), 2);
     let all_return = |connected: &mut Connected| {
         let have_returned = (0..100).any(|_| {
             connected.pass_interval();
@@ -211,7 +212,7 @@ fn a_row_of_failures_begins_anew_at_an_ejection_and_at_a_return() {
 
 #[test]
 fn failures_beyond_the_threshold_eject_at_the_interval() {
-    let config = BalanceConfig::new().with_outlier_detection(rules());
+    let config = BalanceConfig::default().with_outlier_detection(rules());
     let mut connected = Connected::new(config.clone(), 4);
     connected.call(0, 3, 4);
     connected.call(1, 2, 4);
@@ -235,7 +236,7 @@ fn failures_beyond_the_threshold_eject_at_the_interval() {
 
 #[test]
 fn the_timer_is_due_each_interval_while_a_rule_is_on() {
-    let mut connected = Connected::new(BalanceConfig::new().with_outlier_detection(rules()), 2);
+    let mut connected = Connected::new(BalanceConfig::default().with_outlier_detection(rules()), 2);
     let begin = connected.now;
     for interval in 1..4 {
         assert_eq!(connected.roster.next_deadline(), Some(begin + interval * INTERVAL));
@@ -243,7 +244,7 @@ fn the_timer_is_due_each_interval_while_a_rule_is_on() {
     }
     connected.roster.set_endpoints([], connected.now, |id, _| id);
     assert_eq!(connected.roster.next_deadline(), None, "there is nothing to eject");
-    let off = BalanceConfig::new().with_outlier_detection(OutlierDetection::off());
+    let off = BalanceConfig::default().with_outlier_detection(OutlierDetection::off());
     let mut connected = Connected::new(off, 2);
     assert_eq!(connected.roster.next_deadline(), None);
     connected.call(0, 4, 4);
@@ -254,9 +255,7 @@ fn the_timer_is_due_each_interval_while_a_rule_is_on() {
 #[test]
 fn slow_start_begins_with_the_connection_not_its_upgrade() {
     let window = Duration::from_secs(100);
-    let config = BalanceConfig::new()
-        .with_policy(Policy::RoundRobin)
-        .with_slow_start(SlowStart::new(window));
+    let config = BalanceConfig::default().with_policy(Policy::RoundRobin).with_slow_start(window);
     let mut connected = Connected::new(config, 2);
     connected.now += window;
     let of_second = |connected: &Connected| {
@@ -278,7 +277,7 @@ fn slow_start_begins_with_the_connection_not_its_upgrade() {
 #[test]
 fn upgraded_endpoints_are_preferred_unless_ejected() {
     let rules = rules().with_consecutive_failures(1);
-    let config = BalanceConfig::new().with_outlier_detection(rules);
+    let config = BalanceConfig::default().with_outlier_detection(rules);
     for is_preferred in [false, true] {
         let mut connected = Connected::new(config.clone().with_prefer_upgraded(is_preferred), 3);
         connected.set(1, UPGRADED);
@@ -292,7 +291,7 @@ fn upgraded_endpoints_are_preferred_unless_ejected() {
 #[test]
 fn ejected_endpoints_are_picked_when_no_other_can_come() {
     let rules = rules().with_consecutive_failures(1).with_max_ejection_percent(100);
-    let mut connected = Connected::new(BalanceConfig::new().with_outlier_detection(rules), 3);
+    let mut connected = Connected::new(BalanceConfig::default().with_outlier_detection(rules), 3);
     connected.call(0, 1, 1);
     connected.set(1, Connectivity::TransientFailure);
     connected.set(2, Connectivity::Connecting);
@@ -315,7 +314,7 @@ fn ejected_endpoints_are_picked_when_no_other_can_come() {
 fn endpoints_without_a_connection_are_wanted_by_policy() {
     for (policy, wanted_at_first) in [(Policy::LeastLoaded, 3), (Policy::PickFirst, 1)] {
         let now = Instant::now();
-        let mut roster = Roster::new(BalanceConfig::new().with_policy(policy), 7, now);
+        let mut roster = Roster::new(BalanceConfig::default().with_policy(policy), 7, now);
         let ids = roster.set_endpoints(list(3), now, |id, _| id).added;
         assert_eq!(
             (roster.wanted(), roster.first_ready()),

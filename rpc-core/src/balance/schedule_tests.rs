@@ -21,18 +21,18 @@ struct World {
 impl World {
     fn new(seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
-        let rules = OutlierDetection::new()
+        let rules = OutlierDetection::default()
             .with_consecutive_failures(random.u32(0..4))
             .with_threshold(random.bool().then_some(85))
             .with_request_volume(3)
             .with_minimum_hosts(2)
             .with_max_ejection_percent([0, 10, 50, 100][random.usize(..4)]);
-        let config = BalanceConfig::new()
+        let config = BalanceConfig::default()
             .with_policy(POLICIES[random.usize(..4)])
             .with_outlier_detection(rules)
             .with_prefer_upgraded(random.bool())
             .with_connections(random.u16(1..4))
-            .with_slow_start(SlowStart::new(Duration::from_secs(random.u64(0..3) * 10)));
+            .with_slow_start(Duration::from_secs(random.u64(0..3) * 10));
         let now = Instant::now();
         let roster = Roster::new(config, random.u64(..), now);
         Self { roster, random, now, calls: Vec::new(), rules }
@@ -96,7 +96,7 @@ impl World {
         let picker = self.roster.picker();
         let status = self.roster.status();
         let is_ready = |it: &&EndpointStatus| matches!(it.connectivity, Connectivity::Ready { .. });
-        let is_healthy = |it: &&EndpointStatus| it.standing == Standing::Healthy;
+        let is_healthy = |it: &&EndpointStatus| it.ejected_until.is_none();
         match picker.pick(self.random.u64(..), key, &tried, self.now) {
             Pick::Endpoint { candidate, is_last_resort } => {
                 let of = status.iter().find(|it| it.id == candidate.id);
@@ -151,7 +151,7 @@ impl World {
     /// Checks the invariants that hold after every step.
     fn check(&self) {
         let status = self.roster.status();
-        let ejected = status.iter().filter(|it| it.standing != Standing::Healthy).count();
+        let ejected = status.iter().filter(|it| it.ejected_until.is_some()).count();
         if self.rules.max_ejection_percent == 0 || !self.rules.is_on() {
             assert_eq!(ejected, 0);
         }
@@ -171,7 +171,7 @@ impl World {
             self.roster.handle_timer(self.now);
         }
         let status = self.roster.status();
-        assert!(status.iter().all(|it| it.standing == Standing::Healthy), "{status:?}");
+        assert!(status.iter().all(|it| it.ejected_until.is_none()), "{status:?}");
         for it in &status {
             let ready = Connectivity::Ready { is_upgraded: false };
             self.roster.set_connectivity(it.id, ready, self.now);
@@ -227,7 +227,7 @@ fn what_a_pick_costs() {
     for policy in POLICIES {
         for count in [3, 30, 300] {
             let now = Instant::now();
-            let mut roster = Roster::new(BalanceConfig::new().with_policy(policy), 7, now);
+            let mut roster = Roster::new(BalanceConfig::default().with_policy(policy), 7, now);
             let list = (0..count).map(|number| Endpoint::new(format!("tcp://10.0.0.{number}:1")));
             roster.set_endpoints(list, now, |id, _| id);
             for it in roster.status() {

@@ -39,11 +39,13 @@ pub(crate) struct CallLog {
     pub(crate) failures: bool,
     /// All of them.
     pub(crate) access: bool,
+    /// True if each call is counted for operators.
+    pub(crate) is_counted: bool,
 }
 
 impl Default for CallLog {
     fn default() -> Self {
-        Self { failures: true, access: false }
+        Self { failures: true, access: false, is_counted: false }
     }
 }
 
@@ -52,6 +54,7 @@ impl CallLog {
     /// however it ends.
     pub(crate) fn begin(self) -> Option<Instant> {
         let least = match self {
+            Self { is_counted: true, .. } => return Some(Instant::now()),
             Self { failures: true, .. } => LevelFilter::WARN,
             Self { access: true, .. } => LevelFilter::INFO,
             Self { .. } => return None,
@@ -100,7 +103,7 @@ impl FailedCall<'_> {
     }
 
     /// Writes a line that asks for no action of an operator.
-    fn log_as_answer(&self, words: &'static str) {
+    fn log_as_answer(&self, event: &'static str) {
         if !tracing::enabled!(target: "farcall::call", Level::DEBUG) {
             return;
         }
@@ -109,7 +112,7 @@ impl FailedCall<'_> {
         let (code, took, error) = (NameOf(code), rounded(took), PeerText::new(message));
         tracing::debug!(
             target: "farcall::call",
-            method, %peer, transport, %code, ?took, %error, "{words}"
+            method, %peer, transport, %code, ?took, %error, "{event}"
         );
     }
 }
@@ -170,7 +173,7 @@ impl fmt::Display for NameOf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::captured_log::CapturedLog;
+    use crate::limits::log::captured::CapturedLog;
 
     fn fail(limit: &LogLimit, code: Code, message: &str) {
         let (peer, took) = (&"tcp://a:1" as &dyn fmt::Display, Duration::from_micros(1500));
@@ -184,9 +187,9 @@ mod tests {
         fail(&limit, Code::Unavailable, "gone\nFORGED");
         fail(&limit, Code::NotFound, "no such key");
         let lines = log.take_lines();
-        let words = "farcall::call: a call failed method=\"/t.T/M\" peer=tcp://a:1 transport=tcp \
+        let event = "farcall::call: a call failed method=\"/t.T/M\" peer=tcp://a:1 transport=tcp \
                      code=UNAVAILABLE took=1.5ms error=gone\\nFORGED";
-        assert!(lines[0].contains("WARN") && lines[0].ends_with(words), "{lines:#?}");
+        assert!(lines[0].contains("WARN") && lines[0].ends_with(event), "{lines:#?}");
         assert!(lines[1].contains("DEBUG") && lines[1].contains("code=NOT_FOUND"), "{lines:#?}");
         assert_eq!(lines.len(), 2);
     }

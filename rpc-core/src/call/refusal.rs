@@ -300,7 +300,7 @@ pub(crate) fn withheld(reason: Withheld) -> Status {
     match reason {
         Withheld::Expired => deadline_exceeded(),
         Withheld::GivenUp => Status::cancelled("the sender took a large message back"),
-        Withheld::NoMemory(words) => Status::resource_exhausted(words),
+        Withheld::NoMemory(reason) => Status::resource_exhausted(reason),
     }
 }
 

@@ -185,7 +185,8 @@ impl Offers {
 ///
 /// # Errors
 ///
-/// When the handshake fails or takes too long, and when a required upgrade is not possible.
+/// Returns `ConnectError` if the handshake fails or takes too long, or if a required upgrade is not
+/// possible.
 ///
 /// # Cancel safety
 ///

@@ -87,7 +87,7 @@ impl Outgoing<'_> {
     /// Checks the request's message against the limit of the stub.
     pub(super) fn check_message(&self) -> Result<(), Status> {
         let Some(message) = self.message else { return Ok(()) };
-        self.limits.of_requests().check_len_of(|| message.len())
+        self.limits.requests().check_len_of(|| message.len())
     }
 }
 

@@ -143,7 +143,7 @@ impl ConfiguredNames {
 mod tests {
     use super::*;
     use crate::client::attempts::MethodConfig;
-    use crate::limits::captured_log::CapturedLog;
+    use crate::limits::log::captured::CapturedLog;
     use crate::{Detach, MethodDescriptor};
 
     fn table(paths: &[&str]) -> Arc<MethodTable> {
@@ -153,10 +153,10 @@ mod tests {
 
     fn config(methods: &[&str], services: &[&str]) -> ServiceConfig {
         let config = methods.iter().fold(ServiceConfig::new(), |config, &name| {
-            config.with_method(name, MethodConfig::new())
+            config.with_method(name, MethodConfig::default())
         });
-        let config = config.with_method("*", MethodConfig::new());
-        services.iter().fold(config, |it, &name| it.with_method(name, MethodConfig::new()))
+        let config = config.with_method("*", MethodConfig::default());
+        services.iter().fold(config, |it, &name| it.with_method(name, MethodConfig::default()))
     }
 
     #[test]

@@ -90,7 +90,7 @@ macro_rules! channel_settings {
                 keepalive: $crate::Keepalive, $crate::overlays::KeepaliveOverlay, Start;
                 /// Delays before the channel connects again to a server that cannot be reached, or
                 /// whose connections are of no use; gRPC's by default.
-                connect_backoff: $crate::Backoff = $crate::Backoff::new(),
+                connect_backoff: $crate::Backoff = $crate::Backoff::DEFAULTS,
                     $crate::overlays::BackoffOverlay, Start;
                 /// Delays before an RDMA path that has failed is tried again.
                 path_backoff: $crate::Backoff = $crate::Backoff::PATH,

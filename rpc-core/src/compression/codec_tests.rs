@@ -85,9 +85,9 @@ fn a_message_has_exactly_the_length_that_it_says() {
     assert_eq!(inflated(&short, 100_001), "it is shorter than it says");
     let most = short.len() * RATIO_MAX;
     assert_eq!(inflated(&short, most), "it is shorter than it says");
-    let words = "no deflate as short as this can have the length that it says";
-    assert_eq!(inflated(&short, most + 1), words);
-    assert_eq!(inflated(&[], usize::MAX), words);
+    let message = "no deflate as short as this can have the length that it says";
+    assert_eq!(inflated(&short, most + 1), message);
+    assert_eq!(inflated(&[], usize::MAX), message);
     assert_eq!(inflated(&[&short[..], b"x"].concat(), 100_000), "something follows its end");
     for len in 97..short.len() {
         assert_eq!(inflated(&short[..len], 100_000), "it is cut short", "{len}");

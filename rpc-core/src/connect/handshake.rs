@@ -177,8 +177,8 @@ pub fn handshake_failed(address: &str, error: HandshakeError) -> ConnectError {
     let address = address.to_owned();
     match error {
         HandshakeError::Silent => {
-            let words = "the server closed the connection without a word";
-            let reason = std::io::Error::new(std::io::ErrorKind::UnexpectedEof, words);
+            let message = "the server closed the connection without a word";
+            let reason = std::io::Error::new(std::io::ErrorKind::UnexpectedEof, message);
             ConnectError::from(ConnectFault::Handshake { address, reason })
         }
         HandshakeError::Tls { reason } => ConnectError::from(ConnectFault::Tls { address, reason }),
@@ -259,7 +259,7 @@ mod tests {
         ) {
             let total: usize = lens.iter().sum();
             let mut stream = Pieces { lens, arrived: 0 };
-            let share = MemoryShare::of_budget(1 << 30);
+            let share = MemoryShare::whole(1 << 30);
             let mut charge = share.take(0);
             let read = read_body(&mut stream, len, &mut charge).now_or_never();
             let read = read.expect("nothing is waited for");

@@ -87,7 +87,7 @@ pub trait Candidate: Send {
     ///
     /// # Errors
     ///
-    /// When a probe has come already, which an honest client cannot have sent.
+    /// Returns `Declined` if a probe has come already, which an honest client cannot have sent.
     fn bind(&mut self, binding: PathBinding) -> Result<(), Declined>;
 
     /// Proves the path from the client's end, with a message each way. The server's end answers

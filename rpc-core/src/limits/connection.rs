@@ -61,7 +61,7 @@ define_settings! {
     /// ```
     /// use farcall::Limits;
     ///
-    /// const LIMITS: Limits = Limits::new().with_max_message_len(64 << 20).with_max_calls(100);
+    /// const LIMITS: Limits = Limits::DEFAULTS.with_max_message_len(64 << 20).with_max_calls(100);
     /// assert_eq!(LIMITS.check(), Ok(()));
     /// let error = LIMITS.with_max_calls(0).check().unwrap_err();
     /// assert!(error.to_string().starts_with("limits.max_calls is 0: at least 1"));
@@ -119,12 +119,6 @@ define_settings! {
 }
 
 impl Limits {
-    /// The default limits.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self::DEFAULTS
-    }
-
     /// Checks that calls can be made under these limits.
     ///
     /// # Errors
@@ -173,7 +167,7 @@ impl Limits {
     /// ```
     /// use farcall::Limits;
     ///
-    /// let limits = Limits::new().with_max_calls(100).with_max_message_len(64 << 10);
+    /// let limits = Limits::default().with_max_calls(100).with_max_message_len(64 << 10);
     /// let limits = limits.with_max_stream_bytes(256 << 10).with_max_stream_messages(256);
     /// assert!(limits.max_connection_bytes() < 512 << 20);
     /// ```
@@ -282,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_limit_out_of_its_range_is_named_with_the_range() {
-        let new = Limits::new;
+        let new = Limits::default;
         let table = [
             (new().with_max_message_len(0), "max_message_len is 0: at least 1, since only empty"),
             (new().with_max_metadata_len(255), "max_metadata_len is 255: at least 256, since the"),
@@ -317,7 +311,7 @@ mod tests {
             max_stream_messages: 65_536,
             max_stream_bytes: 1 << 30,
         };
-        for limits in [least, Limits::new(), most] {
+        for limits in [least, Limits::default(), most] {
             assert_eq!(limits.check(), Ok(()));
         }
     }

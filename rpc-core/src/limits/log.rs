@@ -79,7 +79,7 @@ impl LeftOut {
 impl LogLimit {
     /// The limit of lines about what all servers and channels of the process share, as a device.
     #[must_use]
-    pub fn of_process() -> &'static Self {
+    pub fn process_wide() -> &'static Self {
         static OF_PROCESS: LazyLock<LogLimit> = LazyLock::new(|| {
             let limit = LogLimit::default();
             limit.shared.state().timing = Timing::Lines;
@@ -213,7 +213,7 @@ fn now() -> Instant {
 macro_rules! limited_log {
     (target: $target:literal, of_process, $($line:tt)+) => {
         $crate::limited_log!(
-            target: $target, $crate::limits::log::LogLimit::of_process(), $($line)+
+            target: $target, $crate::limits::log::LogLimit::process_wide(), $($line)+
         )
     };
     (target: $target:literal, $limit:expr, $level:ident, $line:literal, $($fields:tt)+) => {
@@ -230,11 +230,78 @@ macro_rules! limited_log {
 }
 
 #[cfg(test)]
+pub(crate) mod captured {
+    //! Captures the log of a test, for tests that count lines.
+    //!
+    //! One subscriber for the whole process hands each line to the log of the thread that said it. A
+    //! subscriber for each test would not do: whether a subscriber listens to a line is remembered for
+    //! the whole process, so that a test which begins or ends would make another's lines unheard.
+
+    use std::cell::RefCell;
+    use std::io;
+    use std::marker::PhantomData;
+    use std::sync::Once;
+
+    use tracing::level_filters::LevelFilter;
+
+    thread_local! {
+        static CURRENT: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
+    }
+
+    /// Captures what this thread logs while it lives. On a current-thread runtime that is everything.
+    pub(crate) struct CapturedLog(PhantomData<*const ()>);
+
+    impl CapturedLog {
+        /// Begins.
+        pub(crate) fn start() -> Self {
+            static LISTENING: Once = Once::new();
+            LISTENING.call_once(|| {
+                let subscriber = tracing_subscriber::fmt()
+                    .with_max_level(LevelFilter::TRACE)
+                    .with_ansi(false)
+                    .with_writer(|| ThreadWriter)
+                    .finish();
+                tracing::subscriber::set_global_default(subscriber).expect("there is no other");
+            });
+            CURRENT.set(Some(Vec::new()));
+            Self(PhantomData)
+        }
+
+        /// The lines so far, which then are forgotten.
+        pub(crate) fn take_lines(&self) -> Vec<String> {
+            let bytes = CURRENT.replace(Some(Vec::new())).unwrap_or_default();
+            String::from_utf8_lossy(&bytes).lines().map(str::to_owned).collect()
+        }
+    }
+
+    impl Drop for CapturedLog {
+        fn drop(&mut self) {
+            CURRENT.set(None);
+        }
+    }
+
+    /// Writes to the log of the thread it is used on, or nowhere.
+    struct ThreadWriter;
+
+    impl io::Write for ThreadWriter {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            CURRENT
+                .with_borrow_mut(|log| log.iter_mut().for_each(|log| log.extend_from_slice(bytes)));
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::limits::captured_log::CapturedLog;
+    use crate::limits::log::captured::CapturedLog;
     use crate::policy::line_limit::{BURST, INTERVAL};
 
     const EXCESS: u64 = 990;
@@ -246,8 +313,8 @@ mod tests {
     }
 
     fn is_count(line: &str) -> bool {
-        let words = ["lines were left out", "line=\"a flood\"", "left_out=990"];
-        words.iter().all(|words| line.contains(words))
+        let parts = ["lines were left out", "line=\"a flood\"", "left_out=990"];
+        parts.iter().all(|part| line.contains(part))
     }
 
     #[tokio::test(start_paused = true)]
@@ -303,7 +370,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_process_limit_reports_counts_with_other_lines() {
-        let (log, limit) = (CapturedLog::start(), LogLimit::of_process());
+        let (log, limit) = (CapturedLog::start(), LogLimit::process_wide());
         flood(limit);
         assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
         tokio::time::sleep(INTERVAL).await;

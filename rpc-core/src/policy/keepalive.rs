@@ -227,7 +227,7 @@ impl PingLimiter {
     ///
     /// # Errors
     ///
-    /// When there are too many.
+    /// Returns `ProtocolError` if there are too many.
     pub fn handle_ping(&mut self, now: Instant, traffic: Traffic) -> Result<bool, ProtocolError> {
         let passed = now.saturating_duration_since(self.at);
         self.at = now;

@@ -68,22 +68,19 @@ pub struct RetryPolicy {
 
 impl Default for RetryPolicy {
     fn default() -> Self {
-        Self::new()
+        Self::DEFAULTS
     }
 }
 
 impl RetryPolicy {
     /// The default policy.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self {
-            max_attempts: 3,
-            initial_backoff: Duration::from_millis(100),
-            max_backoff: Duration::from_secs(1),
-            backoff_multiplier: 2.0,
-            retryable_codes: Codes::NONE.with(Code::Unavailable),
-        }
-    }
+    pub const DEFAULTS: Self = Self {
+        max_attempts: 3,
+        initial_backoff: Duration::from_millis(100),
+        max_backoff: Duration::from_secs(1),
+        backoff_multiplier: 2.0,
+        retryable_codes: Codes::NONE.with(Code::Unavailable),
+    };
 
     /// Sets [`max_attempts`](Self::max_attempts).
     #[must_use]
@@ -174,20 +171,17 @@ pub struct HedgingPolicy {
 
 impl Default for HedgingPolicy {
     fn default() -> Self {
-        Self::new()
+        Self::DEFAULTS
     }
 }
 
 impl HedgingPolicy {
     /// The default policy.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self {
-            max_attempts: 2,
-            hedging_delay: Duration::from_millis(100),
-            non_fatal_codes: Codes::NONE.with(Code::Unavailable),
-        }
-    }
+    pub const DEFAULTS: Self = Self {
+        max_attempts: 2,
+        hedging_delay: Duration::from_millis(100),
+        non_fatal_codes: Codes::NONE.with(Code::Unavailable),
+    };
 
     /// Sets [`max_attempts`](Self::max_attempts).
     #[must_use]
@@ -227,41 +221,12 @@ impl HedgingPolicy {
     }
 }
 
-/// The budget of a channel's attempts beside the first ones.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum RetryBudget {
-    /// A share of the calls of the last seconds.
-    Rate(RetryRate),
-    /// Tokens that failures take and successes bring: gRPC's retry throttling.
-    Tokens(RetryThrottling),
-}
-
-impl Default for RetryBudget {
-    fn default() -> Self {
-        Self::Rate(RetryRate::new())
-    }
-}
-
-impl RetryBudget {
-    /// Checks that the values are in their ranges.
-    ///
-    /// # Errors
-    ///
-    /// The first that is not.
-    pub fn check(&self) -> Result<(), InvalidSetting> {
-        match self {
-            Self::Rate(rate) => rate.check(),
-            Self::Tokens(throttling) => throttling.check(),
-        }
-    }
-}
-
 define_settings! {
     /// Attempts beside the first ones that the calls of a target may have.
     ///
     /// A budget by time: a share of the calls of the last seconds, and some more a second in any
-    /// case.
-    RetryRate, RetryRateOverlay, "retry_budget", [const], derive(Copy, PartialEq) {
+    /// case. [`throttling`](Self::throttling) is another rule.
+    RetryBudget, RetryBudgetOverlay, "retry_budget", [const], derive(Copy, PartialEq) {
         /// For each call under a policy.
         ///
         /// 0.2 by default, Finagle's value; from 0 to 10.
@@ -275,51 +240,50 @@ define_settings! {
         /// 10 s by default, Finagle's value; from 1 s to 60 s.
         period, with_period: Duration as Plain = Duration::from_secs(10), CodeOnly,
             Duration::from_secs(1)..=Duration::from_secs(60), "";
+    } private {
+        /// gRPC's rule, in place of the others.
+        tokens: Option<Throttling> = None;
     }
 }
 
-impl RetryRate {
-    /// The default budget.
+impl RetryBudget {
+    /// gRPC's retry throttling: a failure takes a token, a success brings `token_ratio` of one, and
+    /// there are no repetitions while no more than half of `max_tokens` are left.
+    ///
+    /// `max_tokens` are from 1 to 1,000. The ratio is above 0 and at most 1,000; decimal places
+    /// beyond the third are cut off.
     #[must_use]
-    pub const fn new() -> Self {
-        Self::DEFAULTS
+    pub const fn throttling(max_tokens: u32, token_ratio: f64) -> Self {
+        Self { tokens: Some(Throttling { max_tokens, token_ratio }), ..Self::DEFAULTS }
+    }
+
+    /// Returns the rule of gRPC, if it is that one.
+    pub(crate) fn tokens(&self) -> Option<Throttling> {
+        self.tokens
     }
 
     /// Checks that the values are in their ranges.
     ///
     /// # Errors
     ///
-    /// The first that is not.
+    /// Returns the first that is not.
     pub fn check(&self) -> Result<(), InvalidSetting> {
-        self.check_each()
+        self.check_each()?;
+        self.tokens.map_or(Ok(()), |tokens| tokens.check())
     }
 }
 
-/// gRPC's retry throttling: a failure takes a token, a success brings a part of one, and there are
-/// no repetitions while no more than half of the tokens are left.
+/// The numbers of [`RetryBudget::throttling`].
 #[derive(Debug, Clone, Copy, PartialEq)]
-#[non_exhaustive]
-pub struct RetryThrottling {
-    /// Tokens at the beginning, and at most. From 1 to 1,000.
-    pub max_tokens: u32,
-    /// Tokens that a success brings. Above 0, at most 1,000. Decimal places beyond the third are
-    /// cut off.
-    pub token_ratio: f64,
+pub struct Throttling {
+    /// Tokens at the beginning, and at most.
+    pub(crate) max_tokens: u32,
+    /// Tokens that a success brings.
+    pub(crate) token_ratio: f64,
 }
 
-impl RetryThrottling {
-    /// Makes a budget of so many tokens, with the gain of a success.
-    #[must_use]
-    pub const fn new(max_tokens: u32, token_ratio: f64) -> Self {
-        Self { max_tokens, token_ratio }
-    }
-
-    /// Checks that the values are in their ranges.
-    ///
-    /// # Errors
-    ///
-    /// The first that is not.
-    pub fn check(&self) -> Result<(), InvalidSetting> {
+impl Throttling {
+    fn check(&self) -> Result<(), InvalidSetting> {
         let (tokens, ratio) = (self.max_tokens, self.token_ratio);
         ensure(
             (1..=1000).contains(&tokens),

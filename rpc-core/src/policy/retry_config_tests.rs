@@ -4,9 +4,9 @@ use super::*;
 
 #[test]
 fn values_out_of_range_are_named() {
-    let retry = RetryPolicy::new;
-    let hedging = HedgingPolicy::new;
-    let rate = RetryRate::new;
+    let retry = RetryPolicy::default;
+    let hedging = HedgingPolicy::default;
+    let rate = RetryBudget::default;
     let long = Duration::from_secs(366 * 24 * 3600);
     let named = [
         retry().with_max_attempts(1).check(),
@@ -27,10 +27,10 @@ fn values_out_of_range_are_named() {
         rate().with_min_per_second(1_000_001).check(),
         rate().with_period(Duration::from_millis(999)).check(),
         rate().with_period(Duration::from_secs(61)).check(),
-        RetryThrottling::new(0, 0.1).check(),
-        RetryThrottling::new(1001, 0.1).check(),
-        RetryThrottling::new(10, 0.0).check(),
-        RetryThrottling::new(10, f64::NAN).check(),
+        RetryBudget::throttling(0, 0.1).check(),
+        RetryBudget::throttling(1001, 0.1).check(),
+        RetryBudget::throttling(10, 0.0).check(),
+        RetryBudget::throttling(10, f64::NAN).check(),
     ];
     let names = named.map(|checked| checked.unwrap_err().name().to_owned());
     let expected = [
@@ -62,7 +62,8 @@ fn values_out_of_range_are_named() {
 
 #[test]
 fn the_ends_of_each_range_are_in_it() {
-    let (retry, hedging, rate) = (RetryPolicy::new(), HedgingPolicy::new(), RetryRate::new());
+    let (retry, hedging, rate) =
+        (RetryPolicy::default(), HedgingPolicy::default(), RetryBudget::default());
     let ms = Duration::from_millis(1);
     let checked = [
         retry.with_max_attempts(2).check(),
@@ -71,8 +72,8 @@ fn the_ends_of_each_range_are_in_it() {
         hedging.with_hedging_delay(Duration::ZERO).with_non_fatal_codes([]).check(),
         rate.with_ratio(0.0).with_min_per_second(0).check(),
         rate.with_ratio(10.0).with_period(Duration::from_secs(60)).check(),
-        RetryThrottling::new(1, 0.001).check(),
-        RetryThrottling::new(1000, 1000.0).check(),
+        RetryBudget::throttling(1, 0.001).check(),
+        RetryBudget::throttling(1000, 1000.0).check(),
         RetryBudget::default().check(),
     ];
     for checked in checked {

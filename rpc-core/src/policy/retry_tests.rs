@@ -1,4 +1,4 @@
-//! Attempts one after another and side by side, and the tokens that stop both.
+//! Attempts one after another and side by side, the tokens that stop both, and the retry budget.
 
 use proptest::prelude::*;
 use tonic::Code;
@@ -42,7 +42,7 @@ fn is_about(delay: Option<Duration>, ms: f64) -> bool {
 
 #[test]
 fn delays_grow_up_to_the_longest_and_attempts_end() {
-    let policy = RetryPolicy::new().with_max_attempts(5).with_max_backoff(300 * MS);
+    let policy = RetryPolicy::default().with_max_attempts(5).with_max_backoff(300 * MS);
     let mut retries = Retries::new(policy, 7);
     for (previous, ms) in [(1, 100.0), (2, 200.0), (3, 300.0), (4, 300.0)] {
         assert!(is_about(retries.failed(&unsaid(Code::Unavailable)), ms));
@@ -53,7 +53,7 @@ fn delays_grow_up_to_the_longest_and_attempts_end() {
 
 #[test]
 fn a_pushback_is_kept_to_and_the_next_delay_is_the_first() {
-    let policy = RetryPolicy::new().with_max_attempts(5);
+    let policy = RetryPolicy::default().with_max_attempts(5);
     let mut retries = Retries::new(policy, 7);
     assert!(is_about(retries.failed(&unsaid(Code::Unavailable)), 100.0));
     let pushed = Failure { pushback: Pushback::After(7 * MS), ..unsaid(Code::Unavailable) };
@@ -85,7 +85,7 @@ proptest! {
         seed: u64,
     ) {
         let codes: Codes = codes.into_iter().map(Code::from_i32).collect();
-        let policy = RetryPolicy::new().with_max_attempts(max_attempts);
+        let policy = RetryPolicy::default().with_max_attempts(max_attempts);
         let mut retries = Retries::new(RetryPolicy { retryable_codes: codes, ..policy }, seed);
         let mut made = 1;
         for failure in failures {
@@ -116,7 +116,7 @@ proptest! {
 #[test]
 fn hedges_follow_by_delay_and_the_last_failure_counts() {
     let start = Instant::now();
-    let policy = HedgingPolicy::new().with_max_attempts(3).with_hedging_delay(10 * MS);
+    let policy = HedgingPolicy::default().with_max_attempts(3).with_hedging_delay(10 * MS);
     let mut hedges = Hedges::new(policy, start);
     assert_eq!(hedges.next_deadline(), Some(start));
     assert_eq!(hedges.sent(start), 0);
@@ -136,7 +136,7 @@ fn hedges_follow_by_delay_and_the_last_failure_counts() {
 #[test]
 fn a_fatal_code_ends_the_call_and_a_server_may_delay_or_stop_it() {
     let start = Instant::now();
-    let policy = HedgingPolicy::new().with_max_attempts(4).with_hedging_delay(10 * MS);
+    let policy = HedgingPolicy::default().with_max_attempts(4).with_hedging_delay(10 * MS);
     let hedges = || {
         let mut hedges = Hedges::new(policy, start);
         hedges.sent(start);
@@ -185,7 +185,7 @@ proptest! {
         steps in prop::collection::vec(step(), 0..40),
     ) {
         let now = Instant::now();
-        let policy = HedgingPolicy::new()
+        let policy = HedgingPolicy::default()
             .with_max_attempts(max_attempts)
             .with_non_fatal_codes([Code::Unavailable, Code::Aborted, Code::Internal]);
         let mut hedges = Hedges::new(policy, now);
@@ -219,7 +219,7 @@ proptest! {
 
 #[test]
 fn half_of_the_tokens_are_the_threshold() {
-    let tokens = Tokens::new(RetryThrottling::new(4, 0.5));
+    let tokens = Tokens::new(Throttling { max_tokens: 4, token_ratio: 0.5 });
     tokens.failed();
     assert!(tokens.allow());
     tokens.failed();
@@ -230,7 +230,7 @@ fn half_of_the_tokens_are_the_threshold() {
 
 #[test]
 fn decimal_places_beyond_the_third_are_cut_off() {
-    let tokens = Tokens::new(RetryThrottling::new(2, 0.5466));
+    let tokens = Tokens::new(Throttling { max_tokens: 2, token_ratio: 0.5466 });
     assert_eq!(tokens.gain, 546);
 }
 
@@ -241,7 +241,7 @@ proptest! {
         ratio in 0.001..1000.0f64,
         steps in prop::collection::vec(any::<bool>(), 0..3000),
     ) {
-        let tokens = Tokens::new(RetryThrottling::new(max, ratio));
+        let tokens = Tokens::new(Throttling { max_tokens: max, token_ratio: ratio });
         let (mut left, top) = (f64::from(max), f64::from(max));
         let ratio = (ratio * 1000.0).floor() / 1000.0;
         for is_success in steps {
@@ -252,6 +252,70 @@ proptest! {
             if (left - top / 2.0).abs() > 1e-3 {
                 prop_assert_eq!(tokens.allow(), left > top / 2.0);
             }
+        }
+    }
+}
+
+#[test]
+fn a_burst_is_refilled_by_the_second() {
+    let now = Instant::now();
+    let mut budget = RetryBudget::new(ReplayLimits { max_burst: 2, per_second: 10 }, now);
+    assert!(budget.take(now) && budget.take(now) && !budget.take(now));
+    let later = now + Duration::from_millis(100);
+    assert!(budget.take(later) && !budget.take(later));
+    let much_later = now + Duration::from_secs(100);
+    assert!(budget.take(much_later) && budget.take(much_later) && !budget.take(much_later));
+}
+
+#[test]
+fn none_are_none() {
+    let now = Instant::now();
+    let mut budget = RetryBudget::new(ReplayLimits { max_burst: 0, per_second: 1000 }, now);
+    assert!(!budget.take(now + Duration::from_secs(10)));
+    let mut budget = RetryBudget::new(ReplayLimits { max_burst: 1, per_second: 0 }, now);
+    assert!(budget.take(now) && !budget.take(now + Duration::from_secs(1000)));
+}
+
+#[test]
+fn a_bucket_in_use_has_its_burst_and_what_time_gave() {
+    let (start, ms) = (Instant::now(), Duration::from_millis(1));
+    let mut budget = RetryBudget::new(ReplayLimits { max_burst: 8, per_second: 10 }, start);
+    let mut taken = 0;
+    // Two at a time, for one that comes back; half of an interval is not lost either.
+    for step in 0..40 {
+        let now = start + step * 150 * ms;
+        taken += u32::from(budget.take(now)) + u32::from(budget.take(now));
+    }
+    assert_eq!(taken, 8 + 39 * 150 / 100);
+}
+
+#[test]
+fn time_beyond_a_full_bucket_is_not_saved() {
+    let (start, ms) = (Instant::now(), Duration::from_millis(1));
+    let mut budget = RetryBudget::new(ReplayLimits { max_burst: 2, per_second: 10 }, start);
+    assert!(budget.take(start) && budget.take(start));
+    let full = start + 250 * ms;
+    assert!(budget.take(full) && budget.take(full) && !budget.take(full));
+    assert!(!budget.take(full + 50 * ms));
+    assert!(budget.take(full + 100 * ms));
+}
+
+proptest! {
+    #[test]
+    fn never_more_than_the_burst_and_what_time_gave(
+        max_burst in 0..20u32,
+        per_second in any::<u32>(),
+        waits in prop::collection::vec(0..300u64, 0..200),
+    ) {
+        let start = Instant::now();
+        let per_second = per_second % 1000;
+        let mut budget = RetryBudget::new(ReplayLimits { max_burst, per_second }, start);
+        let (mut now, mut taken) = (start, 0);
+        for ms in waits {
+            now += Duration::from_millis(ms);
+            taken += u64::from(budget.take(now));
+            let most = (now - start).as_millis() * u128::from(per_second) / 999 + 1;
+            prop_assert!(u128::from(taken) <= u128::from(max_burst) + most);
         }
     }
 }

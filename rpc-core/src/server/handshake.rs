@@ -12,7 +12,7 @@ use crate::connect::info::{Failures, Fallback};
 use crate::connect::upgrade::{self, End, PathBinding};
 use crate::connect::{Alpn, Bootstrap, Candidate, Declined, Obstacle, Replayed, Upgrade};
 use crate::memory::{MemoryCharge, MemoryShare};
-use crate::server::OtherProtocol;
+use crate::server::{MethodAccess, OtherProtocol};
 use crate::settings::MIN_MEMORY;
 use crate::transport::{Addresses, TlsInfo, Transport};
 use crate::wire::hello::{self, Declined as DeclinedOffer, Hello, Offer, PREFIX_LEN, Verdict};
@@ -48,6 +48,8 @@ pub struct ServerHandshake {
     pub methods: Vec<String>,
     /// Description of each method, as [`crate::wire::hello`] encodes it.
     pub method_kinds: bytes::Bytes,
+    /// The methods that a client sees.
+    pub access: MethodAccess,
     /// The upgraded paths that clients may ask for.
     pub upgrades: Vec<Arc<dyn Upgrade>>,
     /// The other protocols that clients may speak.
@@ -136,10 +138,11 @@ pub async fn accept(
     };
     check_agreed(bootstrap.addresses().tls.as_deref(), Alpn::FARCALL)?;
     let mut answer = Hello::new(&server.limits.announced_by_server());
-    answer.methods.clone_from(&server.methods);
-    answer.method_kinds.clone_from(&server.method_kinds);
-    answer.encodings = bootstrap.accepted_encodings(server.compression);
     let addresses = bootstrap.addresses();
+    let visible = server.access.visible(&addresses, server.methods.len());
+    answer.methods = server.methods[..visible].to_vec();
+    answer.method_kinds = server.method_kinds.slice(..visible.min(server.method_kinds.len()));
+    answer.encodings = bootstrap.accepted_encodings(server.compression);
     let mut failures = Failures::default();
     if let Some(reason) = hello.fallback() {
         // The client knows whether that can pass, and tries by itself.
@@ -195,7 +198,8 @@ pub async fn accept(
 ///
 /// # Errors
 ///
-/// When there is no such header, or it cannot be read, and when `memory` has no room.
+/// Returns `HandshakeError` if there is no such header, or it cannot be read, or if `memory` has no
+/// room.
 pub(crate) async fn identify(
     bootstrap: &mut dyn Bootstrap,
     memory: &MemoryShare,
@@ -254,9 +258,12 @@ async fn read_verdict(
 /// Declines an offer, and tells the client.
 fn decline(name: &str, declined: &Declined, answer: &mut Hello, failures: &mut Failures) {
     let is_final = !declined.obstacle.can_pass();
-    let told = DeclinedOffer::new(name, &declined.reason).with_final(is_final);
-    failures.add_known(&format!("{}: {}", told.name(), told.reason()), declined.obstacle);
-    answer.declined.push(told);
+    let declined_offer = DeclinedOffer::new(name, &declined.reason).with_final(is_final);
+    failures.add_known(
+        &format!("{}: {}", declined_offer.name(), declined_offer.reason()),
+        declined.obstacle,
+    );
+    answer.declined.push(declined_offer);
 }
 
 /// Accepts the first offer that can be had, and says in `answer` why those before it cannot. Of
@@ -273,8 +280,8 @@ async fn choose(
         let is_repeated = hello.offers[..index].iter().any(|before| before.name == offer.name);
         let declined = match known {
             None => {
-                let words = "not offered at the address where it listens";
-                Declined::with(Obstacle::Excluded, words)
+                let reason = "not offered at the address where it listens";
+                Declined::with(Obstacle::Excluded, reason)
             }
             Some(_) if is_repeated => {
                 Declined::with(Obstacle::Incompatible, "it was offered before")

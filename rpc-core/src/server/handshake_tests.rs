@@ -144,6 +144,7 @@ impl Dear {
             limits: Limits::default(),
             methods: vec!["/a.B/C".into()],
             method_kinds: bytes::Bytes::new(),
+            access: MethodAccess::default(),
             protocols: Vec::new(),
             upgrades: vec![Arc::new(self.clone())],
         };
@@ -177,7 +178,7 @@ async fn many_offers_cost_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_each_name_one_offer_is_prepared() {
+async fn one_offer_of_each_name_is_prepared() {
     let dear = Dear::default();
     let names = ["cheap", "dear", "dear", "cheap", "dear", "a name that is far too long for one"];
     let (accepted, answer) = dear.answer(&[offers(names, b"")]).await;
@@ -215,8 +216,8 @@ async fn a_client_that_does_not_say_whether_the_path_is_good_loses_it() {
 
 #[tokio::test(start_paused = true)]
 async fn the_words_of_a_client_are_one_short_line() {
-    let words = "it said\n2026-01-01 INFO all is well\x1b[1A".repeat(50);
-    let failed = hello::encode(&Verdict::failed(&words)).unwrap();
+    let reason = "it said\n2026-01-01 INFO all is well\x1b[1A".repeat(50);
+    let failed = hello::encode(&Verdict::failed(&reason)).unwrap();
     let dear = Dear::default();
     let (accepted, _) = dear.answer(&[offers(["dear"], b"queue pair"), failed]).await;
     let fallback = accepted.expect("the bootstrap is left").fallback.expect("a reason").reason;

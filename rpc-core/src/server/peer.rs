@@ -176,6 +176,11 @@ impl Authorization {
         Self(Some(Arc::new(rules)))
     }
 
+    /// The rules, if there are any.
+    pub(super) fn rules(&self) -> Option<&dyn Authorize> {
+        self.0.as_deref()
+    }
+
     /// Checks that `peer` may call `method`.
     pub(super) fn check(&self, peer: &PeerInfo, method: &MethodDescriptor) -> Result<(), Status> {
         let Some(rules) = &self.0 else { return Ok(()) };
@@ -197,8 +202,8 @@ fn decide(rules: &dyn Authorize, peer: &PeerInfo, method: &MethodDescriptor) -> 
         return Ok(());
     }
     let Some(identity) = peer.identity() else {
-        let words = format!("{path} is for clients with a certificate, and this one has none");
-        return Err(Status::unauthenticated(words));
+        let message = format!("{path} is for clients with a certificate, and this one has none");
+        return Err(Status::unauthenticated(message));
     };
     if rules.allows(identity, path) {
         return Ok(());

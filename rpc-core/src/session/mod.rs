@@ -169,7 +169,7 @@ impl SessionCore {
     ///
     /// # Errors
     ///
-    /// When the peer sends too many.
+    /// Returns `ProtocolError` if the peer sends too many.
     pub(crate) fn handle_ping(&self, ping: &FrameHeader) -> Result<(), ProtocolError> {
         let (now, traffic) = (Instant::now().into_std(), self.traffic());
         let is_answered = {

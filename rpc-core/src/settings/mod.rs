@@ -16,7 +16,6 @@
 mod composed;
 mod define;
 pub mod format;
-mod layers;
 pub mod range;
 mod setters;
 #[cfg(unix)]
@@ -31,9 +30,8 @@ use std::time::Duration;
 use thiserror::Error;
 
 pub use crate::{builder_setters, define_overlay, define_settings};
-pub use composed::Named;
+pub use composed::{Layers, Named, Settings};
 pub use format::{Mismatch, Raw, Units, Value};
-pub use layers::{Layers, Settings};
 pub use range::{Checked, Whole, check};
 #[cfg(unix)]
 pub use small_file::read_small_file;
@@ -144,7 +142,7 @@ pub fn ensure(
 ///
 /// # Errors
 ///
-/// When it is shorter or longer.
+/// Returns `InvalidSetting` if it is shorter or longer.
 pub fn check_timeout(name: &'static str, timeout: Duration) -> Result<(), InvalidSetting> {
     check(name, &timeout, MIN_TIMEOUT..=MAX_DURATION, NO_TIME)
 }
@@ -153,7 +151,7 @@ pub fn check_timeout(name: &'static str, timeout: Duration) -> Result<(), Invali
 ///
 /// # Errors
 ///
-/// When it is longer.
+/// Returns `InvalidSetting` if it is longer.
 pub fn check_period(name: &'static str, period: Duration) -> Result<(), InvalidSetting> {
     check(name, &period, ..=MAX_DURATION, COMPUTED)
 }

@@ -30,13 +30,13 @@ pub(crate) struct Direction {
 impl Direction {
     /// From a client.
     pub(crate) fn requests(detach: Detach, limits: MessageLimits) -> Self {
-        let (limit, detacher) = (limits.of_requests(), detach.request);
+        let (limit, detacher) = (limits.requests(), detach.request);
         Self { what: "request", whose: "server's", limit, detacher, compress_from: None }
     }
 
     /// From a server.
     pub(crate) fn responses(detach: Detach, limits: MessageLimits) -> Self {
-        let (limit, detacher) = (limits.of_service_responses(), detach.response);
+        let (limit, detacher) = (limits.service_responses(), detach.response);
         Self { what: "response", whose: "client's", limit, detacher, compress_from: None }
     }
 

@@ -84,8 +84,8 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// When the transport is closed, can never have that much memory, or the frame was withdrawn;
-    /// the frame is not sent.
+    /// Returns `TransportError` if the transport is closed, can never have that much memory, or the
+    /// frame was withdrawn; the frame is not sent.
     fn try_send(&self, frame: OutFrame<'_>) -> Result<bool, TransportError>;
 
     /// Sends a frame once there is memory for it.
@@ -104,7 +104,7 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// When the transport is closed; the frame is not sent.
+    /// Returns `TransportError` if the transport is closed; the frame is not sent.
     fn send_control(&self, header: [u8; HEADER_LEN]) -> Result<(), TransportError>;
 
     /// Sets the peer's `max_receiving_bytes`, before the transport is started. Large frames beyond
@@ -149,6 +149,12 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// Returns the number of messages that the peer lets this side send now. `None` for transports
+    /// without credits.
+    fn credits(&self) -> Option<u32> {
+        None
+    }
+
     /// Returns the parameters of its path. By default there are none.
     fn path(&self) -> Option<PathInfo> {
         None
@@ -180,7 +186,7 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// When the peer violates the protocol: the transport closes the link.
+    /// Returns `ProtocolError` if the peer violates the protocol: the transport closes the link.
     fn handle_announced(
         &self,
         prefix: &[u8; HEADER_LEN],
@@ -191,8 +197,8 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// When the peer violates the protocol: the transport closes the link. Never after `handoff`
-    /// was released.
+    /// Returns `ProtocolError` if the peer violates the protocol: the transport closes the link.
+    /// Never after `handoff` was released.
     fn handle_frame(
         &self,
         frame: Bytes,
@@ -200,11 +206,17 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
         handoff: &mut Handoff,
     ) -> Result<(), ProtocolError>;
 
+    /// Returns true if [`handle_frame`](Self::handle_frame) may run user code, for which it releases
+    /// the handoff. A transport may keep its driver from handlers that never do.
+    fn runs_user_code(&self) -> bool {
+        true
+    }
+
     /// Records that an admitted frame, of which `prefix` are the first bytes, will not come.
     ///
     /// # Errors
     ///
-    /// When the peer violates the protocol: the transport closes the link.
+    /// Returns `ProtocolError` if the peer violates the protocol: the transport closes the link.
     fn handle_withheld(
         &self,
         prefix: &[u8; HEADER_LEN],
@@ -410,7 +422,7 @@ pub enum CloseReason {
     Peer,
     /// The peer violated the protocol.
     #[error(transparent)]
-    Protocol(#[from] ProtocolError),
+    Protocol(Reason),
     /// The peer did not answer a ping, and sent nothing else either.
     #[error("the peer is silent: nothing came in within {timeout:?} of a ping (keepalive.timeout)")]
     Silent {
@@ -435,6 +447,12 @@ pub enum CloseReason {
     /// The link failed. The source is the error behind it, if there is one.
     #[error(transparent)]
     Failed(Reason),
+}
+
+impl From<ProtocolError> for CloseReason {
+    fn from(error: ProtocolError) -> Self {
+        Self::Protocol(error.to_string().into())
+    }
 }
 
 /// The text alone: it has those of the causes.

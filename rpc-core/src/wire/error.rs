@@ -73,7 +73,7 @@ impl Spoken {
 
     /// The protocol, in words that say what to do about it where farcall was expected.
     #[must_use]
-    pub fn words(self) -> &'static str {
+    pub fn describe(self) -> &'static str {
         match self {
             Self::Farcall => "this is farcall without TLS",
             Self::Tls => "this is TLS, which one side has and the other has not: set `tls` on both",
@@ -302,7 +302,7 @@ impl fmt::Debug for PeerText {
 /// Describes a peer by its first bytes.
 fn first_words(found: &[u8]) -> Cow<'static, str> {
     match Spoken::of(found) {
-        Some(spoken) => spoken.words().into(),
+        Some(spoken) => spoken.describe().into(),
         None => format!("its first bytes are {found:02x?}").into(),
     }
 }
@@ -335,10 +335,10 @@ mod tests {
 
     #[test]
     fn a_foreign_peer_is_described_by_its_first_bytes() {
-        let words = |found: &[u8]| ProtocolError::Magic { found: found.to_vec() }.to_string();
-        assert_eq!(words(b"GET /"), "the peer does not speak farcall: this is HTTP/1.1");
+        let message = |found: &[u8]| ProtocolError::Magic { found: found.to_vec() }.to_string();
+        assert_eq!(message(b"GET /"), "the peer does not speak farcall: this is HTTP/1.1");
         let unknown = "the peer does not speak farcall: its first bytes are [07, ff]";
-        assert_eq!(words(&[7, 255]), unknown);
+        assert_eq!(message(&[7, 255]), unknown);
     }
 
     #[test]

@@ -175,8 +175,8 @@ impl FrameHeader {
     ///
     /// # Errors
     ///
-    /// When there are fewer than [`HEADER_LEN`] bytes, when kind or flags mean nothing, and when
-    /// the frame has a part that its kind does not have, or lacks one that it needs.
+    /// Returns `ProtocolError` if there are fewer than [`HEADER_LEN`] bytes, if kind or flags mean
+    /// nothing, or if the frame has a part that its kind does not have, or lacks one that it needs.
     pub fn parse(frame: &[u8]) -> Result<Self, ProtocolError> {
         let mut raw: &[u8] = frame.first_chunk::<HEADER_LEN>().ok_or(ProtocolError::Truncated {
             what: "frame header",
@@ -262,7 +262,7 @@ impl FrameHeader {
     ///
     /// # Errors
     ///
-    /// When they do not.
+    /// Returns `ProtocolError` if they do not.
     pub fn check_len(&self, len: u64) -> Result<(), ProtocolError> {
         match self.frame_len() {
             needed if needed > len => Err(ProtocolError::Truncated { what: "frame", len, needed }),

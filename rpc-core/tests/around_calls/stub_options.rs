@@ -36,7 +36,7 @@ fn over(limit: &str) -> String {
 
 /// A channel whose service config retries, and whose timeout is one step.
 fn retrying(serving: &Serving) -> Channel {
-    let method = MethodConfig::new().with_retry(RetryPolicy::new());
+    let method = MethodConfig::default().with_retry(RetryPolicy::default());
     let policies = PolicyAttempts::new(ServiceConfig::new().with_method("*", method));
     let rules = TargetRules { calls: IMPATIENT, policies: Some(Arc::new(policies)) };
     let connector = InprocConnector::new(serving.name(), ClientConfig::default());

@@ -172,7 +172,7 @@ fn describe(foreign: &Foreign) -> String {
         Foreign::Bytes(first) if is_go_away(first) => "the server takes no connection (GOAWAY): a \
                                                        port with TLS is at grpcs://"
             .to_owned(),
-        Foreign::Bytes(first) => match Spoken::of(first).map(Spoken::words) {
+        Foreign::Bytes(first) => match Spoken::of(first).map(Spoken::describe) {
             Some(words) => format!("the server does not speak HTTP/2: {words}"),
             None => format!("the server does not speak HTTP/2: its first bytes are {first:02x?}"),
         },

@@ -9,8 +9,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rpc_core::peer_key::PeerKey;
 use rpc_core::quota::Charge;
+use rpc_core::quota::PeerKey;
 use rpc_core::transport::{OutFrame, Withdrawn};
 use rpc_core::wire::{FrameHeader, HEADER_LEN};
 use tokio::sync::OwnedSemaphorePermit;

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use rpc_core::Reason;
 use rpc_core::connect::PathBinding;
 use rpc_core::handoff::Handoff;
-use rpc_core::peer_key::PeerKey;
+use rpc_core::quota::PeerKey;
 use rpc_core::transport::{CloseReason, Counters, Delivery, Handler, TransportError};
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
 use tokio::sync::{Notify, Semaphore};

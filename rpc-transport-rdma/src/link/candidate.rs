@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use rpc_core::connect::{Bootstrap, Candidate, Declined, Obstacle, PathBinding};
-use rpc_core::peer_key::PeerKey;
 use rpc_core::quota::Charge;
+use rpc_core::quota::PeerKey;
 use rpc_core::transport::{CloseReason, PathInfo, Transport};
 use tokio::time::Instant;
 

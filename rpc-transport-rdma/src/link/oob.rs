@@ -49,7 +49,7 @@ async fn watch_until_end(mut bootstrap: Box<dyn Bootstrap>, watching: Watching) 
             }
             Ok(_) => {
                 let what = "bytes on the bootstrap beside an RDMA path";
-                CloseReason::Protocol(ProtocolError::Invalid { what, value: byte[0].into() })
+                ProtocolError::Invalid { what, value: byte[0].into() }.into()
             }
             Err(error) => {
                 let message = format!("the bootstrap failed: {error}");

@@ -243,6 +243,10 @@ impl Transport for RdmaTransport {
         Some(Arc::<WorkerShared>::clone(&self.connection.worker))
     }
 
+    fn credits(&self) -> Option<u32> {
+        self.connection.look(State::credits)
+    }
+
     fn path(&self) -> Option<PathInfo> {
         Some(self.info)
     }

@@ -7,8 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rpc_core::connect::{Candidate, Declined, Obstacle, PendingOffer, Upgrade};
-use rpc_core::peer_key::PeerKey;
-use rpc_core::quota::Charge;
+use rpc_core::quota::{Charge, PeerKey};
 use rpc_core::transport::{Addresses, CloseReason, Counters, PathInfo};
 use tokio::time::Instant;
 
@@ -36,7 +35,9 @@ use crate::verbs::Ibverbs;
 use crate::verbs::{Device, Mtu, Port, Provider, QueuePair, QueuePairConfig, VerbsError};
 use crate::worker::set::WorkerSet;
 use crate::worker::{Place, Worker, WorkerShared};
-use crate::{ConnectOptions, DeviceStatus, LaneInfo, RdmaConfig, RkeyScope};
+use crate::{
+    ConnectOptions, DeviceStatus, DeviceSurvey, LaneInfo, RdmaConfig, RkeyScope, SurveyError,
+};
 
 /// Maximum wait of a handshake for entries of the completion queue that a poll of the worker's task
 /// frees. The handshake wakes that task, which then lags by a few slices of the scheduler at most.
@@ -101,6 +102,15 @@ impl RdmaUpgrade {
     #[must_use]
     pub fn devices(&self) -> Vec<DeviceStatus> {
         self.devices.status()
+    }
+
+    /// Surveys all devices of the host. It may block.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the devices cannot be listed.
+    pub fn survey(&self) -> Result<Vec<DeviceSurvey>, SurveyError> {
+        self.devices.survey()
     }
 
     fn port(&self, local: Option<IpAddr>, peer: Option<IpAddr>) -> Result<Port, Declined> {

@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::fabric::Fabric;
-use super::hold::SimHold;
-use super::port::SimQuery;
 use super::state::{Event, NetworkState, nanos};
 use crate::AsyncEventKind;
 
@@ -14,16 +12,6 @@ use crate::AsyncEventKind;
 pub struct SimDevice {
     fabric: Arc<Fabric>,
     index: usize,
-}
-
-/// The fate of work in flight when a device is lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SimLoss {
-    /// It is flushed.
-    Flushed,
-    /// Nothing is heard of it; only destroying its queue pair ends it.
-    Silent,
 }
 
 impl SimDevice {
@@ -58,8 +46,13 @@ impl SimDevice {
     }
 
     /// Takes the device away for good: posts and registrations fail with `EIO`, no search finds it,
-    /// and each opening of it gets an event.
-    pub fn lose(&self, loss: SimLoss) {
+    /// and each opening of it gets an event. Work in flight is flushed.
+    pub fn lose(&self) {
+        self.lose_with(NetworkState::fail);
+    }
+
+    /// Takes the device away, and ends each queue pair by `end`.
+    pub(crate) fn lose_with(&self, end: fn(&mut NetworkState, u32)) {
         self.enter(|state, index| {
             state.devices[index].is_lost = true;
             for context in state.contexts.values_mut().filter(|context| context.device == index) {
@@ -67,10 +60,7 @@ impl SimDevice {
             }
             state.raise_for_all(index, AsyncEventKind::DeviceFatal);
             for queue_pair in queue_pairs(state, index) {
-                match loss {
-                    SimLoss::Flushed => state.fail(queue_pair),
-                    SimLoss::Silent => state.silence(queue_pair),
-                }
+                end(state, queue_pair);
             }
         });
     }
@@ -90,44 +80,10 @@ impl SimDevice {
         });
     }
 
-    /// Breaks all its completion queues, each with an event, and the queue pairs that complete
-    /// into them: polling them is an error from here on.
-    pub fn break_completion_queues(&self) {
-        self.enter(|state, index| {
-            let queues = state.completion_queues.iter();
-            let queues = queues.filter(|(_, queue)| queue.device == index);
-            let queues: Vec<u32> = queues.map(|(id, _)| *id).collect();
-            queues.into_iter().for_each(|id| state.break_completion_queue(id));
-        });
-    }
-
     /// Lets its answers to READs leave that much later than the network needs, as those of a slow
     /// host do. A requester whose timeout is shorter takes them for lost.
     pub fn delay_reads(&self, delay: Duration) {
         self.enter(|state, index| state.devices[index].read_delay = nanos(delay));
-    }
-
-    /// Lets the next `count` destructions of its queue pairs fail.
-    pub fn fail_destructions(&self, count: u32) {
-        self.enter(|state, index| state.devices[index].failing_destructions = count);
-    }
-
-    /// Lets queries of a kind fail with an error number, from here on, while the device stays open
-    /// and carries traffic. `None` lets them work again.
-    pub fn fail_queries(&self, query: SimQuery, errno: Option<i32>) {
-        self.enter(|state, index| {
-            let failing = &mut state.devices[index].failing_queries;
-            match errno {
-                Some(errno) => failing.insert(query, errno),
-                None => failing.remove(&query),
-            }
-        });
-    }
-
-    /// Lets registrations from here on take until what is given is dropped.
-    #[must_use]
-    pub fn hold_registrations(&self) -> SimHold {
-        SimHold::new(self.enter(|state, index| Arc::clone(&state.devices[index].gate)))
     }
 
     pub(crate) fn enter<R>(&self, change: impl FnOnce(&mut NetworkState, usize) -> R) -> R {

@@ -47,6 +47,7 @@ impl Gate {
 }
 
 impl SimHold {
+    #[cfg(test)]
     pub(crate) fn new(gate: Arc<Gate>) -> Self {
         gate.state().hold_count += 1;
         Self { gate }

@@ -53,6 +53,7 @@ mod device_config;
 pub(crate) mod fabric;
 mod faults;
 mod hold;
+pub mod lab;
 mod network;
 mod port;
 mod reach;
@@ -61,7 +62,7 @@ mod steps;
 mod violation;
 
 pub use counters::{SimCensus, SimCounters};
-pub use device::{SimDevice, SimLoss};
+pub use device::SimDevice;
 pub use device_config::{SimDeviceConfig, SimQueueMemory};
 pub use faults::SimFaults;
 pub use hold::SimHold;

@@ -11,11 +11,9 @@ use super::device::SimDevice;
 use super::fabric::Fabric;
 use super::faults::SimFaults;
 use super::port::SimGid;
-use super::reach::SimReach;
 use super::state::{DeviceState, Script};
 use super::violation::SimViolation;
 use crate::sim::device_config::SimDeviceConfig;
-use crate::sys::provider::Mtu;
 
 /// A network of simulated devices. Clones are the same network.
 #[derive(Debug, Clone)]
@@ -49,12 +47,8 @@ impl SimNetwork {
         self.add_device_with(SimDeviceConfig::new(name, addresses))
     }
 
-    /// Adds a device.
-    ///
-    /// # Panics
-    ///
-    /// As [`SimNetwork::add_device`].
-    pub fn add_device_with(&self, mut config: SimDeviceConfig) -> SimDevice {
+    /// Adds a device of a configuration.
+    pub(crate) fn add_device_with(&self, mut config: SimDeviceConfig) -> SimDevice {
         let port_count = u8::try_from(config.ports.len()).ok().filter(|it| (1..=8).contains(it));
         config.attributes.port_count = port_count.expect("a device has 1 to 8 ports");
         let index = self.fabric.enter(|state| {
@@ -98,23 +92,6 @@ impl SimNetwork {
         self.fabric.enter(|state| state.latency = latency);
     }
 
-    /// Joins these pairs of addresses from here on, and no others.
-    pub fn set_reach(&self, reach: SimReach) {
-        self.fabric.enter(|state| state.paths.reach = reach);
-    }
-
-    /// Makes packets to an address leave by this network interface, from here on: by the GIDs of
-    /// other interfaces they get lost. Programs that ask for the route get this answer.
-    pub fn route_to(&self, address: IpAddr, interface: u32) {
-        self.fabric.enter(|state| state.paths.routes.insert(address, interface));
-    }
-
-    /// Makes this the MTU of the path from one address to another, from here on. Messages and
-    /// answers to READs get lost that have a longer packet.
-    pub fn set_path_mtu(&self, from: IpAddr, to: IpAddr, mtu: Mtu) {
-        self.fabric.enter(|state| state.paths.mtus.insert((from, to), mtu));
-    }
-
     /// Lets every violation from here on panic in the call that commits it, instead of being
     /// listed only.
     pub fn panic_on_violation(&self) {
@@ -134,8 +111,7 @@ impl SimNetwork {
     }
 
     /// Returns the counts of existing objects.
-    #[must_use]
-    pub fn census(&self) -> SimCensus {
+    pub(crate) fn census(&self) -> SimCensus {
         self.fabric.enter(|state| state.census())
     }
 }

@@ -10,6 +10,7 @@ use crate::sim::SimDevice;
 use crate::sim::SimDeviceConfig;
 use crate::sim::SimNetwork;
 use crate::sim::SimPort;
+use crate::sim::lab;
 use crate::sim::state::{NetworkState, Posted, Script};
 use crate::sys::provider::{
     AsyncEvent, Device, DeviceAttributes, Gid, PartialPost, Port, RawCompletion, RawSegment,
@@ -138,7 +139,7 @@ impl ScriptedDevice {
 
     /// Fails all destructions of queue pairs from here on.
     pub(crate) fn fail_destroying(&self) {
-        self.device.fail_destructions(u32::MAX);
+        lab::fail_destructions(&self.device, u32::MAX);
     }
 
     pub(crate) fn destroyed(&self) -> usize {

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rpc_transport_rdma::memory::Sink;
-use rpc_transport_rdma::sim::{SimFaults, SimLoss, SimNetwork};
+use rpc_transport_rdma::sim::{SimDevice, SimFaults, SimNetwork, lab};
 use rpc_transport_rdma::verbs::{
     AsyncEventKind, ConnectOptions, Port, PostError, Work, WorkStatus,
 };
@@ -187,14 +187,18 @@ async fn a_seed_repeats_its_run_exactly() {
     assert_ne!(first, second, "another seed is another run");
 }
 
+/// The fates of work in flight when a device is lost.
+const LOSSES: [(&str, fn(&SimDevice)); 2] =
+    [("flushed", SimDevice::lose), ("silent", lab::lose_silently)];
+
 #[tokio::test(start_paused = true)]
 async fn a_lost_device_returns_all_work_or_none_until_destroyed() {
-    for loss in [SimLoss::Flushed, SimLoss::Silent] {
+    for (loss, lose) in LOSSES {
         let (network, devices, ports) = simulated(5);
         let mut ends = connected(&ports);
         ends[1].reposts = false;
         send(&mut ends[0], 10);
-        devices[0].lose(loss);
+        lose(&devices[0]);
         for _ in 0..100 {
             ends.iter_mut().for_each(|end| drop(end.completions.poll(&mut Vec::new())));
             tokio::time::sleep(STEP).await;
@@ -206,9 +210,9 @@ async fn a_lost_device_returns_all_work_or_none_until_destroyed() {
         drop(batch);
         let slots = Arc::clone(&ends[0].slots);
         drop(ends);
-        assert_eq!(slots.available(), slots.count() as usize, "{loss:?}");
+        assert_eq!(slots.available(), slots.count() as usize, "{loss}");
         drop((slots, ports));
-        assert_eq!(network.census(), Default::default(), "{loss:?}");
+        assert_eq!(lab::census(&network), Default::default(), "{loss}");
     }
 }
 
@@ -245,9 +249,12 @@ async fn a_dead_queue_pairs_receives_return_as_its_driver_does() {
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!((ends[1].drive(), events(&ports[1])), (0, vec![last]));
     assert_eq!(network.counters().lost_receives, 1);
-    let before = network.census().requests;
+    let before = lab::census(&network).requests;
     drop(ends.into_iter().next_back().map(|end| end.queue_pair));
-    assert!(network.census().requests < before, "destroyed, the device has the slot no longer");
+    assert!(
+        lab::census(&network).requests < before,
+        "destroyed, the device has the slot no longer"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -273,7 +280,7 @@ async fn a_driver_may_throw_out_the_completions_of_what_it_destroys() {
 /// A firmware reset, say: the kernel has freed everything, and no verb destroys anything.
 #[tokio::test(start_paused = true)]
 async fn a_device_that_was_torn_away_leaves_nothing_registered() {
-    for loss in [SimLoss::Flushed, SimLoss::Silent] {
+    for (loss, lose) in LOSSES {
         let (network, devices, ports) = simulated(11);
         let mut faults = SimFaults::default();
         faults.destroy_fails_after_loss = true;
@@ -281,12 +288,12 @@ async fn a_device_that_was_torn_away_leaves_nothing_registered() {
         let mut ends = connected(&ports);
         send(&mut ends[0], 4);
         let slots = Arc::clone(&ends[0].slots);
-        assert!(network.census().registered_bytes > 0);
-        devices.iter().for_each(|device| device.lose(loss));
+        assert!(lab::census(&network).registered_bytes > 0);
+        devices.iter().for_each(lose);
         drop(ends);
-        assert_eq!(slots.available(), slots.count() as usize, "{loss:?}");
+        assert_eq!(slots.available(), slots.count() as usize, "{loss}");
         drop((slots, ports));
-        assert_eq!(network.census(), Default::default(), "{loss:?}");
+        assert_eq!(lab::census(&network), Default::default(), "{loss}");
     }
 }
 
@@ -294,7 +301,7 @@ async fn a_device_that_was_torn_away_leaves_nothing_registered() {
 async fn a_broken_completion_queue_is_an_error_to_poll() {
     let (_network, devices, ports) = simulated(6);
     let mut ends = connected(&ports);
-    devices[0].break_completion_queues();
+    lab::break_completion_queues(&devices[0]);
     assert!(ends[0].completions.poll(&mut Vec::new()).is_err());
     let seen = events(&ports[0]);
     assert!(seen.contains(&AsyncEventKind::CompletionQueueError), "{seen:?}");
@@ -307,10 +314,10 @@ async fn a_queue_pair_that_cannot_be_destroyed_keeps_its_memory() {
     let mut ends = connected(&ports);
     send(&mut ends[0], 4);
     let slots = Arc::clone(&ends[0].slots);
-    devices[0].fail_destructions(1);
+    lab::fail_destructions(&devices[0], 1);
     drop(ends);
     assert_eq!(slots.available(), slots.count() as usize - 4);
-    assert_eq!(network.census().queue_pairs, 1);
+    assert_eq!(lab::census(&network).queue_pairs, 1);
 }
 
 /// The last and the sum of what 50 messages take, which are sent one after the other.

@@ -35,6 +35,7 @@ impl<R: Into<CloseReason>> From<R> for Ended {
 pub(crate) struct Driver<S> {
     shared: Arc<Shared<S>>,
     handler: Arc<dyn Handler>,
+    runs_user_code: bool,
     runtime: Handle,
     pub(crate) decoder: Decoder,
 }
@@ -69,7 +70,13 @@ impl<S: Socket> Driver<S> {
     /// Creates a driver for a task of the current runtime.
     pub(crate) fn new(shared: Arc<Shared<S>>, handler: Arc<dyn Handler>) -> Box<Self> {
         let decoder = Decoder::new(shared.pool.clone());
-        Box::new(Self { shared, handler, runtime: Handle::current(), decoder })
+        let runs_user_code = handler.runs_user_code();
+        Box::new(Self { shared, handler, runs_user_code, runtime: Handle::current(), decoder })
+    }
+
+    /// Returns true if a delivery may run user code, which may block it.
+    pub(crate) fn runs_user_code(&self) -> bool {
+        self.runs_user_code
     }
 
     /// Returns true if other threads may run the tasks that a delivery wakes.
@@ -87,9 +94,6 @@ impl<S: Socket> Driver<S> {
 
     async fn run_to_end(self: Box<Self>, mut ending: Ending<S>) {
         let (shared, handler) = (Arc::clone(&self.shared), Arc::clone(&self.handler));
-        // If a handler blocks the previous task, that task may still be the first in line for a
-        // notification. It would then hold the notification for as long as the handler blocks.
-        shared.driver_wakeup.notify_one();
         // Biased: a close wins over bytes that are ready to be read.
         let ended = tokio::select! {
             biased;

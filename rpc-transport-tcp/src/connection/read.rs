@@ -174,7 +174,14 @@ impl<S: Socket> Shared<S> {
                 }
                 Event::Frame { frame, delivery } => {
                     received.count(delivery);
-                    let mut handoff = Handoff::new(driver, *has_woken || S::WAKES);
+                    let had_woken = *has_woken || S::WAKES;
+                    if !driver.runs_user_code() {
+                        let mut handoff = Handoff::without_driver(had_woken);
+                        handler.handle_frame(frame, delivery, &mut handoff)?;
+                        *has_woken = handoff.has_woken();
+                        continue;
+                    }
+                    let mut handoff = Handoff::new(driver, had_woken);
                     let result = handler.handle_frame(frame, delivery, &mut handoff);
                     *has_woken = handoff.has_woken();
                     let Some(returned) = handoff.into_driver() else {

@@ -116,7 +116,9 @@ pub(super) fn describe_first_bytes(role: Role, first: &[u8]) -> String {
             "the client speaks gRPC over HTTP/2 without TLS, and this server requires TLS"
                 .to_owned()
         }
-        (_, Some(spoken)) => format!("the {} does not speak TLS: {}", role.peer(), spoken.words()),
+        (_, Some(spoken)) => {
+            format!("the {} does not speak TLS: {}", role.peer(), spoken.describe())
+        }
         (_, None) => {
             format!("the {} does not speak TLS: its first bytes are {first:02x?}", role.peer())
         }

@@ -72,7 +72,7 @@ impl Serving {
         service: impl FnOnce(ProbeService<Probe>) -> ProbeService<Probe>,
     ) -> Result<Self, Failure> {
         let service = service(ProbeService::new(Probe::new().0));
-        let limits = Limits::new().with_max_message_len(MAX_MESSAGE_LEN);
+        let limits = Limits::default().with_max_message_len(MAX_MESSAGE_LEN);
         let builder = Server::builder().add_service(service).limits(limits);
         let listener = builder.compression(compression).bind(address).await?;
         let (server, address) = (listener.server().clone(), listener.local_address().to_string());
@@ -81,7 +81,7 @@ impl Serving {
     }
 
     async fn channel(&self, compression: Compression) -> Result<Channel, Failure> {
-        let limits = Limits::new().with_max_message_len(MAX_MESSAGE_LEN);
+        let limits = Limits::default().with_max_message_len(MAX_MESSAGE_LEN);
         let builder = Channel::builder(&self.address)?.limits(limits).compression(compression);
         Ok(builder.connect().await?)
     }
@@ -172,15 +172,15 @@ async fn a_server_has_lengths_by_method_and_by_service() -> Result<(), Failure> 
         let service = ProbeService::new(Probe::new().0);
         Server::builder().add_service(service).compression(compression)
     };
-    let (of_service, path) = ("farcall.suite.Probe", "/farcall.suite.Probe/Echo");
+    let (service_name, path) = ("farcall.suite.Probe", "/farcall.suite.Probe/Echo");
     let none = MethodCompression::new();
     for (compression, by_method, is_echo_short, is_chat_short) in [
         (Compression::ACCEPT, none.clone().with_method(path, 1000), true, false),
         (Compression::ON, none.clone().with_method(path, 20_000), false, true),
-        (Compression::ON, none.clone().with_service(of_service, u32::MAX), false, false),
+        (Compression::ON, none.clone().with_service(service_name, u32::MAX), false, false),
         (
             Compression::ACCEPT,
-            none.with_service(of_service, 1000).with_method(path, u32::MAX),
+            none.with_service(service_name, 1000).with_method(path, u32::MAX),
             false,
             true,
         ),
@@ -420,7 +420,7 @@ async fn a_frame_that_was_not_agreed_on_costs_its_connection() -> Result<(), Fai
 
 #[tokio::test]
 async fn inflated_messages_count_in_the_memory_budget() -> Result<(), Failure> {
-    let limits = Limits::new().with_max_message_len(64 << 20);
+    let limits = Limits::default().with_max_message_len(64 << 20);
     let builder = Server::builder().add_service(ProbeService::new(Probe::new().0));
     let builder = builder.limits(limits).max_memory(8 << 20).compression(Compression::ACCEPT);
     let listener = builder.bind("tcp://127.0.0.1:0").await?;

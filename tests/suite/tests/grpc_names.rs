@@ -133,10 +133,11 @@ async fn three(first: u8, identity: Option<&Identity>) -> [Running; 3] {
 }
 
 fn builder(address: &str) -> ChannelBuilder {
-    let balance =
-        BalanceConfig::new().with_policy(Policy::RoundRobin).with_health_check(SERVICE.to_owned());
-    let retries = RetryPolicy::new().with_retryable_codes([Code::Unavailable]);
-    let method = MethodConfig::new().with_retry(retries).with_idempotent(true);
+    let balance = BalanceConfig::default()
+        .with_policy(Policy::RoundRobin)
+        .with_health_check(SERVICE.to_owned());
+    let retries = RetryPolicy::default().with_retryable_codes([Code::Unavailable]);
+    let method = MethodConfig::default().with_retry(retries).with_idempotent(true);
     let builder = Channel::builder(address).expect("an address");
     builder.balance(balance).method(SERVICE, method).scheme(farcall_xds::scheme())
 }

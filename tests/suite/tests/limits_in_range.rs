@@ -42,7 +42,7 @@ fn limits() -> impl Strategy<Value = Limits> {
         within((1, 1 << 30), 1..10_000u32),
     )
         .prop_map(|(message, metadata, calls, receiving, stream_messages, stream_bytes)| {
-            Limits::new()
+            Limits::default()
                 .with_max_message_len(message)
                 .with_max_metadata_len(metadata)
                 .with_max_calls(calls)

@@ -66,7 +66,7 @@ impl Rig {
     /// A connection from 127.0.0.`host` that has asked for large answers and reads none, once the
     /// server has read what it asks for.
     async fn slow(&self, host: u8) -> Result<RawPeer, Failure> {
-        let limits = Limits::new().with_max_receiving_bytes(u64::MAX);
+        let limits = Limits::default().with_max_receiving_bytes(u64::MAX);
         let mut peer = self.silent(host).await?;
         peer.send(&hello_with(&limits, Vec::new())).await?;
         within("the server's Hello", peer.read_hello()).await?;
@@ -86,10 +86,10 @@ impl Rig {
 
     fn read_bytes(&self, host: u8) -> u64 {
         let infos = self.server.connections().into_iter();
-        let of_host = infos.filter(|info| {
+        let host_infos = infos.filter(|info| {
             info.addresses.peer.is_some_and(|peer| peer.ip() == IpAddr::from([127, 0, 0, host]))
         });
-        of_host.map(|info| info.stats.received_bytes).sum()
+        host_infos.map(|info| info.stats.received_bytes).sum()
     }
 }
 

@@ -213,14 +213,14 @@ async fn call_that_its_caller_drops_is_cancelled_on_both_sides() {
 #[tokio::test]
 async fn retried_call_is_one_call_of_several_attempts() {
     let address = serve("tcp://127.0.0.1:0", probe()).await;
-    let policy = RetryPolicy::new()
+    let policy = RetryPolicy::default()
         .with_max_attempts(3)
         .with_initial_backoff(Duration::from_millis(1))
         .with_retryable_codes([Code::Unavailable]);
     // Over two connections, so that endpoints are picked.
     let addresses = format!("{address},{}", address.replace("tcp://", ""));
     let builder = Channel::builder(addresses.as_str()).unwrap();
-    let config = MethodConfig::new().with_retry(policy).with_idempotent(true);
+    let config = MethodConfig::default().with_retry(policy).with_idempotent(true);
     let channel = builder.method("*", config).connect_lazy();
     let failure = FailRequest { code: Code::Unavailable as i32, ..Default::default() };
     let failed = ProbeStub::new(channel).fail(failure).await.unwrap_err();

@@ -6,7 +6,7 @@ use farcall::Server;
 use farcall_suite::proto::probe_rpc::SERVICE;
 use farcall_suite::proto::{EchoReply, EchoRequest, ParkRequest};
 use farcall_suite::raw_peer::{RawFrame, RawPeer, frame, record};
-use farcall_suite::{Event, Failure, Harness, Path, Running};
+use farcall_suite::{Failure, Harness, Path, Running, WatchEvent};
 use prost::Message;
 use rpc_core::wire::outcome::Outcome;
 use rpc_core::wire::{FrameHeader, FrameKind, HEADER_LEN};
@@ -69,11 +69,11 @@ async fn the_server_ends_a_call_at_its_deadline_without_being_asked() -> Result<
     header.argument = 1_000_000;
     request[..HEADER_LEN].copy_from_slice(&header.to_bytes());
     client.send(&record(WHOLE, 0, &request)).await?;
-    assert_eq!(server.event().await?, Event::Entered(3));
+    assert_eq!(server.event().await?, WatchEvent::Entered(3));
     let answer = answer(&mut client).await?;
     assert_eq!(answer.header.call, 7);
     assert_eq!(status(&answer).code(), Code::DeadlineExceeded);
-    assert_eq!(server.event().await?, Event::Dropped(3));
+    assert_eq!(server.event().await?, WatchEvent::Dropped(3));
     check_echo(&mut client, 8).await
 }
 
@@ -85,7 +85,7 @@ struct TooLong {
 
 /// A server that takes half of that, and its client.
 async fn connected_with_too_long() -> Result<(Running, RawPeer, TooLong), Failure> {
-    let limits = farcall::Limits::new().with_max_message_len(100_000);
+    let limits = farcall::Limits::default().with_max_message_len(100_000);
     let server = Harness::new(Path::Tcp, LIMIT).serve_under(limits).await?;
     let mut client = RawPeer::connect(server.address()).await?;
     client.greet().await?;
@@ -112,7 +112,7 @@ async fn a_message_over_the_limit_is_answered_and_thrown_away() -> Result<(), Fa
 /// no longer than a frame of short messages may be.
 #[tokio::test]
 async fn messages_over_the_limit_that_share_a_frame_fail_their_stream() -> Result<(), Failure> {
-    let limits = farcall::Limits::new().with_max_message_len(1_024);
+    let limits = farcall::Limits::default().with_max_message_len(1_024);
     let server = Harness::new(Path::Tcp, LIMIT).serve_under(limits).await?;
     let mut client = RawPeer::connect(server.address()).await?;
     client.greet().await?;
@@ -182,9 +182,9 @@ async fn a_cancelled_call_is_dropped_and_never_answered() -> Result<(), Failure>
     let message = ParkRequest { tag: 3, ..Default::default() }.encode_to_vec();
     let request = frame(FrameKind::Request, 7, method("/Park"), &message);
     client.send(&record(WHOLE, 0, &request)).await?;
-    assert_eq!(server.event().await?, Event::Entered(3));
+    assert_eq!(server.event().await?, WatchEvent::Entered(3));
     client.send(&record(WHOLE, 0, &frame(FrameKind::Cancel, 7, 0, b""))).await?;
-    assert_eq!(server.event().await?, Event::Dropped(3));
+    assert_eq!(server.event().await?, WatchEvent::Dropped(3));
     check_echo(&mut client, 8).await
 }
 
@@ -194,11 +194,11 @@ async fn a_client_that_vanishes_takes_its_handlers_along() -> Result<(), Failure
     let message = ParkRequest { tag: 3, ..Default::default() }.encode_to_vec();
     let request = frame(FrameKind::Request, 7, method("/Park"), &message);
     client.send(&record(WHOLE, 0, &request)).await?;
-    assert_eq!(server.event().await?, Event::Entered(3));
+    assert_eq!(server.event().await?, WatchEvent::Entered(3));
     // Inside a frame, as it happens when a process is killed.
     client.send(&record(WHOLE, 0, &echo(8, b"cut short"))[..20]).await?;
     drop(client);
-    assert_eq!(server.event().await?, Event::Dropped(3));
+    assert_eq!(server.event().await?, WatchEvent::Dropped(3));
     server.until("the connection's end", |server| server.connections().is_empty()).await
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use farcall::rdma::LaneInfo;
-use farcall::sim::{SimCensus, SimDeviceConfig, SimFaults, SimNetwork};
+use farcall::sim::{SimFaults, SimNetwork};
 use farcall::{Keepalive, RdmaConfig, Server};
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
@@ -20,6 +20,7 @@ use rpc_core::connect::{Candidate, Declined, PendingOffer, Upgrade, UpgradePolic
 use rpc_core::inproc::{InprocConnector, InprocListener};
 use rpc_core::transport::Addresses;
 use rpc_transport_rdma::RdmaUpgrade;
+use rpc_transport_rdma::sim::{SimCensus, SimDeviceConfig, lab};
 use rpc_transport_rdma::verbs::{ReceiveDrain, ReceiveOrder};
 
 /// Connections that die: twice what a lane has slots.
@@ -42,10 +43,10 @@ const ORDERED: ReceiveDrain = {
 };
 
 /// A driver in words, what farcall knows of it, and what it does.
-type Driver = (&'static str, ReceiveDrain, fn(&mut SimFaults));
+type DriverCase = (&'static str, ReceiveDrain, fn(&mut SimFaults));
 
 /// The behavior of drivers, each alone and then all together.
-const DRIVERS: [Driver; 6] = [
+const DRIVERS: [DriverCase; 6] = [
     ("as specified", ORDERED, |_| ()),
     ("purges", ORDERED, |faults| faults.purge_on_destroy = 1.0),
     ("is late", ORDERED, |faults| {
@@ -62,7 +63,7 @@ const DRIVERS: [Driver; 6] = [
 ];
 
 /// Too late to be waited for, and not known to keep the order: what it loses is lost for good.
-const UNKNOWN: Driver = ("is late, of unknown order", ReceiveDrain::SPECIFIED, |faults| {
+const UNKNOWN: DriverCase = ("is late, of unknown order", ReceiveDrain::SPECIFIED, |faults| {
     (faults.purge_on_destroy, faults.late_last_receive) = (1.0, 1.0);
     faults.last_receive_delay_max = Duration::from_secs(60);
 });
@@ -118,7 +119,7 @@ impl Scene {
         network.panic_on_violation();
         let mut device = SimDeviceConfig::new("sim0", &[[127, 0, 0, 1].into()]);
         device.receive_drain = drain;
-        network.add_device_with(device);
+        lab::add_device(&network, device);
         let mut faults = SimFaults::default();
         change(&mut faults);
         network.set_faults(faults.clone());
@@ -180,7 +181,7 @@ fn run<T>(scene: impl FnOnce() -> Scene, test: impl AsyncFnOnce(&Scene) -> T) ->
     });
     drop(runtime);
     assert_eq!(network.violations(), []);
-    assert_eq!(network.census(), SimCensus::default(), "something is left on the device");
+    assert_eq!(lab::census(&network), SimCensus::default(), "something is left on the device");
     result
 }
 

@@ -9,10 +9,11 @@ mod lanes;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use farcall::sim::{SimCensus, SimNetwork};
+use farcall::sim::SimNetwork;
 use farcall::{Rdma, RdmaConfig, Server};
 use farcall_suite::Probe;
 use farcall_suite::proto::probe_rpc::ProbeService;
+use rpc_transport_rdma::sim::{SimCensus, lab};
 use tokio::sync::oneshot;
 
 /// The bound on the test.
@@ -41,7 +42,7 @@ async fn run(network: &SimNetwork) {
         {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        assert_eq!(network.census().completion_queues, 2 * usize::from(LANES));
+        assert_eq!(lab::census(&network).completion_queues, 2 * usize::from(LANES));
     }
     drop(shutdown);
     serving.await.unwrap().unwrap();
@@ -59,5 +60,5 @@ fn connections_are_spread_over_lanes_and_all_of_them_work() {
     });
     runtime.shutdown_timeout(LIMIT);
     assert_eq!(network.violations(), []);
-    assert_eq!(network.census(), SimCensus::default(), "something is left on the device");
+    assert_eq!(lab::census(&network), SimCensus::default(), "something is left on the device");
 }

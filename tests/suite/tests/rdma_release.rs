@@ -7,12 +7,13 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use farcall::sim::{SimCensus, SimDevice, SimLoss, SimNetwork};
+use farcall::sim::{SimDevice, SimNetwork};
 use farcall::{Channel, Rdma, RdmaConfig, Server};
 use farcall_suite::OneServer as _;
 use farcall_suite::Probe;
 use farcall_suite::proto::ProduceRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
+use rpc_transport_rdma::sim::{SimCensus, lab};
 
 /// The bound on every wait.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -51,7 +52,7 @@ impl Rig {
             }
         };
         let looked = tokio::time::timeout(LIMIT, looking).await;
-        looked.unwrap_or_else(|_| panic!("{what}; left: {:?}", self.network.census()));
+        looked.unwrap_or_else(|_| panic!("{what}; left: {:?}", lab::census(&self.network)));
     }
 }
 
@@ -59,8 +60,8 @@ impl Rig {
 async fn an_idle_channel_keeps_nothing_of_a_device_that_is_gone() {
     let rig = Rig::new().await;
     assert_eq!(rig.channel.info().unwrap().transport, "rdma");
-    rig.device.lose(SimLoss::Flushed);
-    rig.until("nothing is left", || rig.network.census() == SimCensus::default()).await;
+    rig.device.lose();
+    rig.until("nothing is left", || lab::census(&rig.network) == SimCensus::default()).await;
     assert!(rig.channel.info().is_none());
     assert!(rig.channel.path().reason().is_some(), "what it died of is known without a call");
 }
@@ -75,13 +76,13 @@ async fn a_message_that_is_kept_keeps_the_device_and_is_told_of() {
         rig.client.lanes().iter().any(|lane| lane.leases.overdue_count == 1)
     })
     .await;
-    rig.device.lose(SimLoss::Flushed);
+    rig.device.lose();
     rig.until("what the message keeps alone", || {
-        let SimCensus { contexts, regions, queue_pairs, .. } = rig.network.census();
+        let SimCensus { contexts, regions, queue_pairs, .. } = lab::census(&rig.network);
         (contexts, regions, queue_pairs) == (1, 1, 0)
     })
     .await;
     assert!(kept == farcall_suite::payload(1, 100_000), "it is readable all the same");
     drop(kept);
-    rig.until("nothing is left", || rig.network.census() == SimCensus::default()).await;
+    rig.until("nothing is left", || lab::census(&rig.network) == SimCensus::default()).await;
 }

@@ -6,12 +6,13 @@
 
 use std::net::Ipv4Addr;
 
-use farcall::sim::{SimDeviceConfig, SimFaults, SimNetwork};
+use farcall::sim::{SimFaults, SimNetwork};
 use farcall::{Channel, Rdma, RdmaConfig, Server};
 use farcall_suite::OneServer as _;
 use farcall_suite::proto::ProduceRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::{Probe, payload};
+use rpc_transport_rdma::sim::{SimDeviceConfig, lab};
 
 const DEFECT: &str = "this driver reports READs as complete that are not";
 
@@ -22,7 +23,7 @@ fn network() -> SimNetwork {
     let network = SimNetwork::new(1);
     let mut device = SimDeviceConfig::new("sim0", &[Ipv4Addr::LOCALHOST.into()]);
     device.read_defect = Some(DEFECT.to_owned());
-    network.add_device_with(device);
+    lab::add_device(&network, device);
     network
 }
 

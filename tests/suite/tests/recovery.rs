@@ -11,13 +11,14 @@ use farcall::client::unary;
 use farcall::codegen::{HandlerFuture, ServerCall};
 use farcall::layer::TraceLayer;
 use farcall::rdma::{AsyncEventKind, CompletionError, DeviceEvent, WorkStatus};
-use farcall::sim::{SimDevice, SimDeviceConfig, SimFaults, SimNetwork};
+use farcall::sim::{SimDevice, SimFaults, SimNetwork};
 use farcall::{
     Backoff, CallKind, Channel, CloseReason, Detach, Idempotency, MayHaveExecuted,
     MethodDescriptor, Path, Rdma, RdmaConfig, Request, Response, Server, Service,
     ServiceDescriptor, Status,
 };
 use farcall_suite::OneServer as _;
+use rpc_transport_rdma::sim::{SimDeviceConfig, lab};
 use tokio::task::JoinHandle;
 use tracing_subscriber::fmt::format::FmtSpan;
 
@@ -56,8 +57,8 @@ async fn ask(channel: &Channel) -> Result<u64, Status> {
 /// A network whose device serves both ends, each through a handle of its own.
 struct Rig {
     network: SimNetwork,
-    of_server: Rdma,
-    of_client: Rdma,
+    server_rdma: Rdma,
+    client_rdma: Rdma,
 }
 
 impl Rig {
@@ -68,13 +69,13 @@ impl Rig {
     }
 
     fn with(network: SimNetwork, server: RdmaConfig, client: RdmaConfig) -> Self {
-        let of_server = Rdma::simulated(&network, server);
-        let of_client = Rdma::simulated(&network, client);
-        Self { network, of_server, of_client }
+        let server_rdma = Rdma::simulated(&network, server);
+        let client_rdma = Rdma::simulated(&network, client);
+        Self { network, server_rdma, client_rdma }
     }
 
     async fn serve(&self, address: &str) -> (String, JoinHandle<()>) {
-        let builder = Server::builder().rdma(&self.of_server).add_service(Answering);
+        let builder = Server::builder().rdma(&self.server_rdma).add_service(Answering);
         let listener = builder.bind(address).await.expect("a port of loopback");
         let address = listener.local_address().to_string();
         (address, tokio::spawn(async move { drop(listener.serve().await) }))
@@ -89,7 +90,7 @@ impl Rig {
 
     fn channel(&self, address: &str) -> Channel {
         let backoff = Backoff::PATH.with_initial_delay(Duration::from_millis(10));
-        let builder = Channel::builder(address).expect("it is an address").rdma(&self.of_client);
+        let builder = Channel::builder(address).expect("it is an address").rdma(&self.client_rdma);
         builder.path_backoff(backoff.with_max_delay(Duration::from_millis(100))).connect_lazy()
     }
 }
@@ -205,7 +206,7 @@ async fn a_device_that_has_queue_pairs_again_is_used() {
     // Both ends of one connection, with a queue for READs each.
     config.attributes.queue_pairs_max = 4;
     let network = SimNetwork::new(11);
-    drop(network.add_device_with(config));
+    drop(lab::add_device(&network, config));
     let client = RdmaConfig::default().with_read_queue_pairs(1);
     let rig = Rig::with(network, client.clone(), client);
     let (address, serving) = rig.serve("auto://127.0.0.1:0").await;
@@ -262,7 +263,7 @@ async fn reads_that_are_not_trusted_are_not_tried_again() {
     let network = SimNetwork::new(11);
     let mut config = SimDeviceConfig::new("sim0", &[HERE]);
     config.read_defect = Some("they end short".to_owned());
-    drop(network.add_device_with(config));
+    drop(lab::add_device(&network, config));
     let rig = Rig::with(network, RdmaConfig::default(), RdmaConfig::default());
     let (address, serving) = rig.serve("auto://127.0.0.1:0").await;
     let channel = rig.channel(&address);
@@ -278,7 +279,7 @@ async fn a_server_knows_why_a_client_is_on_tcp() {
     let (rig, device) = Rig::new();
     let network = SimNetwork::new(12);
     let without = Rdma::simulated(&network, RdmaConfig::default());
-    let builder = Server::builder().rdma(&rig.of_server).add_service(Answering);
+    let builder = Server::builder().rdma(&rig.server_rdma).add_service(Answering);
     let listener = builder.bind("auto://127.0.0.1:0").await.expect("loopback has it");
     let (address, server) = (listener.local_address().to_string(), listener.server().clone());
     let serving = tokio::spawn(async move { drop(listener.serve().await) });
@@ -322,7 +323,7 @@ async fn spans_and_lines_of_calls_have_the_transport() {
         .finish();
     let _default = tracing::subscriber::set_default(subscriber);
     let (rig, _device) = Rig::new();
-    let builder = Server::builder().rdma(&rig.of_server).access_log(true);
+    let builder = Server::builder().rdma(&rig.server_rdma).access_log(true);
     let builder = builder.layer(TraceLayer::new()).add_service(Answering);
     let listener = builder.bind("auto://127.0.0.1:0").await.expect("loopback has it");
     let address = listener.local_address().to_string();

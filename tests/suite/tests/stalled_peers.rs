@@ -32,7 +32,7 @@ const LONG_LEN: usize = 64 << 20;
 const WHOLE: u8 = 1;
 const FIRST: u8 = 2;
 
-const LIMITS: Limits = Limits::new()
+const LIMITS: Limits = Limits::DEFAULTS
     .with_max_message_len(128 << 20)
     .with_max_metadata_len(16 << 10)
     .with_max_calls(16)

@@ -70,7 +70,7 @@ async fn read(server: &mut RawPeer) -> Result<(Vec<u64>, Vec<u64>), Failure> {
 
 #[tokio::test]
 async fn a_large_request_that_is_given_up_while_it_waits_is_not_sent() -> Result<(), Failure> {
-    let limits = Limits::new().with_max_message_len(128 << 20);
+    let limits = Limits::default().with_max_message_len(128 << 20);
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = format!("tcp://{}", listener.local_addr()?).parse()?;
     let channel = ChannelBuilder::new(address)

@@ -29,11 +29,11 @@ impl ChannelBuilder {
     /// use farcall::retry::{HedgingPolicy, MethodConfig, RetryPolicy};
     ///
     /// # fn example() -> Result<(), farcall::AddressError> {
-    /// let retry = RetryPolicy::new().with_max_attempts(4);
-    /// let hedging = HedgingPolicy::new().with_hedging_delay(Duration::from_millis(20));
+    /// let retry = RetryPolicy::default().with_max_attempts(4);
+    /// let hedging = HedgingPolicy::default().with_hedging_delay(Duration::from_millis(20));
     /// let channel = farcall::Channel::builder("auto://shop:7000")?
-    ///     .method("*", MethodConfig::new().with_retry(retry))
-    ///     .method("/shop.Catalog/Get", MethodConfig::new().with_hedging(hedging))
+    ///     .method("*", MethodConfig::default().with_retry(retry))
+    ///     .method("/shop.Catalog/Get", MethodConfig::default().with_hedging(hedging))
     ///     .connect_lazy();
     /// # drop(channel);
     /// # Ok(())
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn a_later_config_replaces_one_of_its_name() {
-        let timeout = |seconds| MethodConfig::new().with_timeout(Duration::from_secs(seconds));
+        let timeout = |seconds| MethodConfig::default().with_timeout(Duration::from_secs(seconds));
         let builder = builder()
             .method("t.T/M", timeout(1))
             .method("t.T", timeout(2))
@@ -95,13 +95,14 @@ mod tests {
     #[test]
     #[should_panic(expected = "methods is \"/Get\": a service's full name")]
     fn a_name_of_no_method_panics() {
-        let _ = builder().method("/Get", MethodConfig::new());
+        let _ = builder().method("/Get", MethodConfig::default());
     }
 
     #[test]
     #[should_panic(expected = "retry.max_attempts is 1: from 2 to 5")]
     fn a_value_out_of_its_range_panics() {
-        let config = MethodConfig::new().with_retry(RetryPolicy::new().with_max_attempts(1));
+        let config =
+            MethodConfig::default().with_retry(RetryPolicy::default().with_max_attempts(1));
         let _ = builder().method("*", config);
     }
 }

@@ -124,12 +124,6 @@ pub struct MethodConfig {
 }
 
 impl MethodConfig {
-    /// A config that sets nothing.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Sets [`timeout`](Self::timeout).
     #[must_use]
     pub const fn with_timeout(mut self, timeout: Duration) -> Self {
@@ -253,11 +247,12 @@ pub(super) enum Budget {
 
 impl Budget {
     pub(super) fn new(budget: RetryBudget) -> Self {
-        match budget {
-            RetryBudget::Rate(rate) => {
-                Self::Rate(TpsBudget::new(rate.period, rate.min_per_second, rate.ratio))
+        match budget.tokens() {
+            None => {
+                let RetryBudget { period, min_per_second, ratio, .. } = budget;
+                Self::Rate(TpsBudget::new(period, min_per_second, ratio))
             }
-            RetryBudget::Tokens(rules) => Self::Tokens(Tokens::new(rules)),
+            Some(rules) => Self::Tokens(Tokens::new(rules)),
         }
     }
 
@@ -315,7 +310,7 @@ mod tests {
 
     #[test]
     fn the_nearest_config_applies_and_whole() {
-        let seconds = |count| MethodConfig::new().with_timeout(Duration::from_secs(count));
+        let seconds = |count| MethodConfig::default().with_timeout(Duration::from_secs(count));
         let config = ServiceConfig::new()
             .with_method("shop.Cart", seconds(2))
             .with_method("shop.Cart/Get", seconds(1));
@@ -335,7 +330,7 @@ mod tests {
 
     #[test]
     fn names_and_values_are_checked() {
-        let plain = MethodConfig::new;
+        let plain = MethodConfig::default;
         for name in ["", "/", "//", "*/", "/shop.Cart", "/shop.Cart/", "shop/Cart/Get"] {
             let error = MethodConfig::check_name(name).unwrap_err();
             assert_eq!(error.name(), "methods", "{name}");
@@ -344,11 +339,12 @@ mod tests {
         for name in ["*", "Cart", "shop.Cart", "shop.Cart/Get", "/shop.Cart/Get"] {
             assert_eq!(ServiceConfig::new().with_method(name, plain()).check(), Ok(()), "{name}");
         }
-        let wrong = plain().with_retry(RetryPolicy::new().with_max_attempts(1));
+        let wrong = plain().with_retry(RetryPolicy::default().with_max_attempts(1));
         assert_eq!(wrong.check().unwrap_err().name(), "retry.max_attempts");
         let wrong = plain().with_timeout(Duration::ZERO);
         assert_eq!(wrong.check().unwrap_err().name(), "methods.timeout");
-        let both = plain().with_retry(RetryPolicy::new()).with_hedging(HedgingPolicy::new());
+        let both =
+            plain().with_retry(RetryPolicy::default()).with_hedging(HedgingPolicy::default());
         let config = ServiceConfig::new().with_method("*", both);
         assert_eq!(config.check().unwrap_err().name(), "hedging.max_attempts");
     }

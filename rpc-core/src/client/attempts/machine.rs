@@ -277,7 +277,7 @@ mod tests {
             seed in any::<u64>(),
         ) {
             let method = if is_idempotent { &GET } else { &PUT };
-            let policy = RetryPolicy::new()
+            let policy = RetryPolicy::default()
                 .with_max_attempts(5)
                 .with_retryable_codes([Code::Unavailable, Code::Aborted]);
             let (mut attempts, mut retries) = (attempts(method), Retries::new(policy, seed));

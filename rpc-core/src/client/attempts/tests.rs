@@ -15,9 +15,7 @@ use tonic::{Code, Extensions, Request, Response, Status};
 use super::*;
 use crate::client::call::ReplyBody;
 use crate::client::{server_streaming, streaming, unary};
-use crate::policy::retry_config::{
-    HedgingPolicy, RetryBudget, RetryPolicy, RetryRate, RetryThrottling,
-};
+use crate::policy::retry_config::{HedgingPolicy, RetryBudget, RetryPolicy};
 use crate::stream::StreamPart;
 use crate::{CallKind, Detach, MayHaveExecuted, MethodDescriptor};
 
@@ -109,11 +107,13 @@ impl Client {
     }
 
     fn retrying(policy: RetryPolicy) -> Self {
-        Self::new(ServiceConfig::new().with_method("*", MethodConfig::new().with_retry(policy)))
+        Self::new(ServiceConfig::new().with_method("*", MethodConfig::default().with_retry(policy)))
     }
 
     fn hedging(policy: HedgingPolicy) -> Self {
-        Self::new(ServiceConfig::new().with_method("*", MethodConfig::new().with_hedging(policy)))
+        Self::new(
+            ServiceConfig::new().with_method("*", MethodConfig::default().with_hedging(policy)),
+        )
     }
 
     /// Sets the answers to attempts, by their number from 0 on, and after how long each comes.
@@ -166,7 +166,7 @@ fn at_once(result: Result<u64, Status>) -> (Duration, Result<u64, Status>) {
 
 #[tokio::test(start_paused = true)]
 async fn an_idempotent_call_is_retried_until_success_with_a_count() {
-    let client = Client::retrying(RetryPolicy::new());
+    let client = Client::retrying(RetryPolicy::default());
     client.answer(|number| at_once(if number < 2 { Err(unavailable()) } else { Ok(7) }));
     let start = Instant::now();
     assert_eq!(client.get().await.unwrap(), 7);
@@ -177,12 +177,12 @@ async fn an_idempotent_call_is_retried_until_success_with_a_count() {
 
 #[tokio::test(start_paused = true)]
 async fn an_ambiguous_call_is_repeated_only_if_idempotent() {
-    let client = Client::retrying(RetryPolicy::new());
+    let client = Client::retrying(RetryPolicy::default());
     client.answer(|_| at_once(Err(unavailable())));
     assert_eq!(client.put().await.unwrap_err().code(), Code::Unavailable);
     assert_eq!(client.made(), 1);
     // By its service config.
-    let policy = MethodConfig::new().with_retry(RetryPolicy::new()).with_idempotent(true);
+    let policy = MethodConfig::default().with_retry(RetryPolicy::default()).with_idempotent(true);
     let client = Client::new(ServiceConfig::new().with_method("shop.Cart", policy));
     client.answer(|_| at_once(Err(unavailable())));
     assert_eq!(client.put().await.unwrap_err().code(), Code::Unavailable);
@@ -191,7 +191,7 @@ async fn an_ambiguous_call_is_repeated_only_if_idempotent() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_no_handler_has_seen_is_repeated_whatever_it_does() {
-    let policy = RetryPolicy::new().with_retryable_codes([Code::ResourceExhausted]);
+    let policy = RetryPolicy::default().with_retryable_codes([Code::ResourceExhausted]);
     let client = Client::retrying(policy);
     let full = || NotExecuted::mark(Status::resource_exhausted("full"));
     client.answer(move |number| at_once(if number == 0 { Err(full()) } else { Ok(7) }));
@@ -201,7 +201,9 @@ async fn a_call_that_no_handler_has_seen_is_repeated_whatever_it_does() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unexecuted_last_attempt_leaves_a_call_ambiguous() {
-    for client in [Client::retrying(RetryPolicy::new()), Client::hedging(HedgingPolicy::new())] {
+    for client in
+        [Client::retrying(RetryPolicy::default()), Client::hedging(HedgingPolicy::default())]
+    {
         client.answer(|number| {
             let never = NotExecuted::mark(unavailable());
             at_once(Err(if number == 0 { unavailable() } else { never }))
@@ -213,7 +215,7 @@ async fn an_unexecuted_last_attempt_leaves_a_call_ambiguous() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_says_when_and_whether() {
-    let client = Client::retrying(RetryPolicy::new());
+    let client = Client::retrying(RetryPolicy::default());
     let pushed = |ms: &'static str| {
         let mut status = unavailable();
         status.metadata_mut().insert(PUSHBACK_KEY, ms.parse().unwrap());
@@ -223,7 +225,7 @@ async fn a_server_says_when_and_whether() {
     let start = Instant::now();
     client.get().await.unwrap();
     assert_eq!(start.elapsed().as_millis(), 7);
-    let client = Client::retrying(RetryPolicy::new());
+    let client = Client::retrying(RetryPolicy::default());
     client.answer(move |_| at_once(Err(pushed("-1"))));
     client.get().await.unwrap_err();
     assert_eq!(client.made(), 1);
@@ -231,8 +233,8 @@ async fn a_server_says_when_and_whether() {
 
 #[tokio::test(start_paused = true)]
 async fn one_timeout_covers_all_attempts() {
-    let policy = RetryPolicy::new().with_max_attempts(5).with_initial_backoff(1000 * MS);
-    let config = MethodConfig::new().with_retry(policy.with_max_backoff(1000 * MS));
+    let policy = RetryPolicy::default().with_max_attempts(5).with_initial_backoff(1000 * MS);
+    let config = MethodConfig::default().with_retry(policy.with_max_backoff(1000 * MS));
     let config = config.with_timeout(2500 * MS);
     let client = Client::new(ServiceConfig::new().with_method("*", config));
     client.answer(|_| at_once(Err(unavailable())));
@@ -249,7 +251,7 @@ async fn one_timeout_covers_all_attempts() {
 
 #[tokio::test(start_paused = true)]
 async fn a_timeout_of_the_request_or_the_channel_counts_once_too() {
-    let mut client = Client::retrying(RetryPolicy::new());
+    let mut client = Client::retrying(RetryPolicy::default());
     client.answer(|_| at_once(Err(unavailable())));
     client.rules.timeout = Some(150 * MS);
     let start = Instant::now();
@@ -266,7 +268,7 @@ async fn a_timeout_of_the_request_or_the_channel_counts_once_too() {
 
 #[tokio::test(start_paused = true)]
 async fn only_response_streams_are_retried_until_their_first_answer() {
-    let client = Client::retrying(RetryPolicy::new());
+    let client = Client::retrying(RetryPolicy::default());
     client.script(|number| match number {
         0 => (Duration::ZERO, Err(unavailable())),
         _ => {
@@ -289,7 +291,7 @@ async fn only_response_streams_are_retried_until_their_first_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_attempt_is_hedged_and_the_first_answer_counts() {
-    let policy = HedgingPolicy::new().with_max_attempts(3).with_hedging_delay(10 * MS);
+    let policy = HedgingPolicy::default().with_max_attempts(3).with_hedging_delay(10 * MS);
     let client = Client::hedging(policy);
     client.answer(|number| match number {
         0 => (1000 * MS, Ok(0)),
@@ -303,12 +305,12 @@ async fn a_slow_attempt_is_hedged_and_the_first_answer_counts() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_hedges_at_once_and_a_fatal_one_ends_the_call() {
-    let client = Client::hedging(HedgingPolicy::new().with_max_attempts(3));
+    let client = Client::hedging(HedgingPolicy::default().with_max_attempts(3));
     client.answer(|number| at_once(if number == 0 { Err(unavailable()) } else { Ok(7) }));
     let start = Instant::now();
     assert_eq!(client.get().await.unwrap(), 7);
     assert!(start.elapsed() < 10 * MS);
-    let client = Client::hedging(HedgingPolicy::new().with_max_attempts(3));
+    let client = Client::hedging(HedgingPolicy::default().with_max_attempts(3));
     client.answer(|_| at_once(Err(Status::not_found("none"))));
     assert_eq!(client.get().await.unwrap_err().code(), Code::NotFound);
     assert_eq!(client.made(), 1);
@@ -320,11 +322,12 @@ async fn a_failure_hedges_at_once_and_a_fatal_one_ends_the_call() {
 
 #[tokio::test(start_paused = true)]
 async fn the_budget_ends_repetitions_of_both_kinds() {
-    let none = RetryBudget::Rate(RetryRate::new().with_ratio(0.0).with_min_per_second(0));
-    let tokens = RetryBudget::Tokens(RetryThrottling::new(2, 0.5));
+    let none = RetryBudget::default().with_ratio(0.0).with_min_per_second(0);
+    let tokens = RetryBudget::throttling(2, 0.5);
     for budget in [none, tokens] {
-        let retries = MethodConfig::new().with_retry(RetryPolicy::new());
-        let hedging = MethodConfig::new().with_hedging(HedgingPolicy::new().with_max_attempts(3));
+        let retries = MethodConfig::default().with_retry(RetryPolicy::default());
+        let hedging =
+            MethodConfig::default().with_hedging(HedgingPolicy::default().with_max_attempts(3));
         for config in [retries, hedging] {
             let config = ServiceConfig::new().with_method("*", config).with_budget(budget);
             let client = Client::new(config);
@@ -337,7 +340,7 @@ async fn the_budget_ends_repetitions_of_both_kinds() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_fails_all_calls_gets_a_fifth_more_of_them() {
-    let client = Client::retrying(RetryPolicy::new().with_max_attempts(5));
+    let client = Client::retrying(RetryPolicy::default().with_max_attempts(5));
     client.answer(|_| at_once(Err(unavailable())));
     let calls = (0..2000).map(|_| client.get());
     futures::future::join_all(calls).await;
@@ -349,7 +352,7 @@ async fn a_server_that_fails_all_calls_gets_a_fifth_more_of_them() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_given_up_ends_its_attempts() {
-    let client = Client::hedging(HedgingPolicy::new().with_hedging_delay(MS));
+    let client = Client::hedging(HedgingPolicy::default().with_hedging_delay(MS));
     client.answer(|_| (1000 * MS, Ok(7)));
     let call = tokio::time::timeout(10 * MS, client.get()).await;
     assert!(call.is_err());
@@ -371,8 +374,8 @@ proptest! {
         is_hedged: bool,
     ) {
         let codes = [Code::Unavailable, Code::ResourceExhausted];
-        let retries = RetryPolicy::new().with_max_attempts(5).with_retryable_codes(codes);
-        let hedging = HedgingPolicy::new().with_max_attempts(5).with_non_fatal_codes(codes);
+        let retries = RetryPolicy::default().with_max_attempts(5).with_retryable_codes(codes);
+        let hedging = HedgingPolicy::default().with_max_attempts(5).with_non_fatal_codes(codes);
         let client = match is_hedged {
             true => Client::hedging(hedging),
             false => Client::retrying(retries),

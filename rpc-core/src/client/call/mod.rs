@@ -9,10 +9,7 @@ pub(in crate::client) mod begun;
 mod body;
 mod kinds;
 #[cfg(feature = "metrics")]
-pub(in crate::client) mod meter;
-#[cfg(not(feature = "metrics"))]
-#[path = "unmetered.rs"]
-pub(in crate::client) mod meter;
+mod meter;
 pub(in crate::client) mod reply;
 pub(in crate::client) mod rules;
 
@@ -25,20 +22,24 @@ use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, GrpcMethod, Status};
 
-use self::meter::MeteredCall;
 use self::rules::{CallRules, SetBy};
 use super::EncodedCall;
 use crate::call::metadata::MetadataNames;
 use crate::call::options::CallOptions;
 use crate::deadline::{grpc_timeout, take_grpc_timeout};
-use crate::layer::{Described, RequestHead};
+use crate::layer::{Described, RequestHead, Side};
 use crate::{Deadline, Method, Readiness};
 
 pub(super) use body::{Body, RequestStream, Sent};
 pub use kinds::{client_streaming, server_streaming, streaming, unary, untyped, untyped_unary};
+#[cfg(feature = "metrics")]
+pub(in crate::client) use meter::{CallMeter, MeteredCall};
 pub use reply::ClientReply;
 pub(super) use reply::ReplyBody;
 pub use rules::CallDeadline;
+
+#[cfg(not(feature = "metrics"))]
+pub(in crate::client) use crate::metrics::{CallMeter, MeteredCall};
 
 /// A call on its way to the server, the types of its messages erased.
 ///
@@ -105,7 +106,7 @@ impl<'a> Call<'a> {
     pub(super) fn time_limit(&self) -> Option<CallDeadline> {
         let own = grpc_timeout(&self.parts.metadata).map(|timeout| (timeout, SetBy::Request));
         let timeout = own.or_else(|| self.stub_timeout());
-        CallDeadline::of_call(self.parts.limit, timeout, self.parts.extensions.get().copied(), None)
+        CallDeadline::resolve(self.parts.limit, timeout, self.parts.extensions.get().copied(), None)
     }
 
     /// Brings the call's deadline nearer; one that is further away changes nothing.
@@ -123,7 +124,7 @@ impl<'a> Call<'a> {
         let explicit = self.parts.extensions.get().copied();
         let own = take_grpc_timeout(&mut self.parts.metadata).map(|own| (own, SetBy::Request));
         let timeout = own.or_else(|| self.default_timeout(rules));
-        self.parts.limit = CallDeadline::of_call(self.parts.limit, timeout, explicit, None);
+        self.parts.limit = CallDeadline::resolve(self.parts.limit, timeout, explicit, None);
         self.parts.is_settled = true;
     }
 
@@ -292,6 +293,10 @@ impl DerefMut for ClientCall {
 impl Described for ClientCall {
     fn method(&self) -> Method {
         self.0.method.clone()
+    }
+
+    fn side(&self) -> Side {
+        Side::Client
     }
 }
 

@@ -16,8 +16,8 @@ use crate::call::metadata::{MetadataNames, merge};
 use crate::call::options::MessageLimit;
 use crate::call::refusal;
 use crate::client::Reply;
+use crate::client::call::CallMeter;
 use crate::client::call::begun::{BegunWithin, EndLog};
-use crate::client::call::meter::CallMeter;
 use crate::client::connection::{Answer, CallGuard, Started, refused};
 use crate::stream::{
     End, MessageBody, Next, OnComplete, StreamPart, response_streaming, scripted_streaming,
@@ -94,7 +94,7 @@ impl ClientReply {
     }
 
     /// An answer that is one message, or the status that came instead.
-    pub(in crate::client) fn of_message(
+    pub(in crate::client) fn from_message(
         reply: Reply,
         limit: MessageLimit,
         log: Option<EndLog>,
@@ -112,7 +112,7 @@ impl ClientReply {
     }
 
     /// An answer that is a stream.
-    pub(in crate::client) fn of_stream(
+    pub(in crate::client) fn from_stream(
         metadata: MetadataMap,
         stream: MessageBody<StreamGuard>,
     ) -> Self {

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::client::{Established, Path, PathCounts};
+use crate::client::{Established, Path};
 use crate::connect::{ConnectError, ConnectFault, ConnectionInfo};
+use crate::policy::breaker::PathCounts;
 use crate::policy::failover::{Failover, Refusal};
 
 /// The state of a channel's connection. Callers read it; the manager's task alone changes it.

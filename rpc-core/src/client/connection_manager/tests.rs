@@ -121,7 +121,7 @@ async fn a_path_keeps_its_last_failure_until_a_success() {
 /// Otherwise a server that is further away than deadlines are long is never reached.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_outlives_the_call_that_asked_for_it() {
-    let no_delay = Backoff { max_delay: Duration::ZERO, ..Backoff::new() };
+    let no_delay = Backoff { max_delay: Duration::ZERO, ..Backoff::default() };
     let config = ClientConfig::with_settings(|it| it.connect_backoff = no_delay);
     let connect = Failing { config, ..Failing::default() };
     let manager = manager(&connect);

@@ -108,7 +108,7 @@ impl<L: Link> Driver<L> {
         resolver: Box<dyn Resolve>,
         make: impl Fn(&Endpoint) -> L + Send + 'static,
     ) -> Self {
-        let delays = crate::Backoff::new().delays(fastrand::u64(..));
+        let delays = crate::Backoff::default().delays(fastrand::u64(..));
         let (log, links) = (LogLimit::default(), Links::new());
         Self { resolver, make: Box::new(make), delays, log, links }
     }

@@ -16,7 +16,7 @@ use super::driver::{Backoff, Driver, Link, start};
 use super::resolve::{Refresh, Resolve, ResolveError};
 use super::shared::{Counted, Shared, now};
 use crate::balance::{
-    BalanceConfig, Connectivity, Endpoint, OutlierDetection, Pick, Policy, Roster, Standing,
+    BalanceConfig, Connectivity, Endpoint, OutlierDetection, Pick, Policy, Roster,
 };
 
 const READY: Connectivity = Connectivity::Ready { is_upgraded: false };
@@ -181,7 +181,7 @@ impl World {
 
 #[tokio::test(start_paused = true)]
 async fn endpoints_are_connected_and_again_after_they_were_down() {
-    let world = world(&["a", "b"], BalanceConfig::new());
+    let world = world(&["a", "b"], BalanceConfig::default());
     assert_eq!(world.pass(Duration::from_millis(20)).await, [READY, READY]);
     world.servers.set_up("b", false);
     assert_eq!(world.states().await[0], READY);
@@ -195,7 +195,7 @@ async fn endpoints_are_connected_and_again_after_they_were_down() {
 
 #[tokio::test(start_paused = true)]
 async fn an_endpoint_that_leaves_the_list_is_let_go_and_others_stay() {
-    let world = world(&["a", "b"], BalanceConfig::new());
+    let world = world(&["a", "b"], BalanceConfig::default());
     world.pass(Duration::from_millis(20)).await;
     let held = match world.shared.picker().pick(0, None, &[], now()) {
         Pick::Endpoint { candidate, .. } => candidate.handle.alive.clone(),
@@ -209,7 +209,7 @@ async fn an_endpoint_that_leaves_the_list_is_let_go_and_others_stay() {
 
 #[tokio::test(start_paused = true)]
 async fn a_resolver_that_fails_leaves_the_last_list() {
-    let world = world(&["a"], BalanceConfig::new());
+    let world = world(&["a"], BalanceConfig::default());
     world.pass(Duration::from_millis(20)).await;
     let _ = world.lists.send_replace(Err("no name server answers"));
     world.states().await;
@@ -221,7 +221,7 @@ async fn a_resolver_that_fails_leaves_the_last_list() {
 
 #[tokio::test(start_paused = true)]
 async fn pick_first_connects_to_one_and_to_the_next_when_that_is_down() {
-    let config = BalanceConfig::new().with_policy(Policy::PickFirst);
+    let config = BalanceConfig::default().with_policy(Policy::PickFirst);
     let world = world(&["a", "b", "c"], config);
     let idle = Connectivity::Idle;
     assert_eq!(world.pass(Duration::from_millis(20)).await, [READY, idle, idle]);
@@ -232,7 +232,7 @@ async fn pick_first_connects_to_one_and_to_the_next_when_that_is_down() {
 
 #[tokio::test(start_paused = true)]
 async fn pick_first_tries_the_next_beside_a_silent_one() {
-    let config = BalanceConfig::new().with_policy(Policy::PickFirst);
+    let config = BalanceConfig::default().with_policy(Policy::PickFirst);
     let world = world(&["a", "b", "c", "d"], config);
     world.servers.set_silent(&["a", "b"]);
     let (connecting, idle) = (Connectivity::Connecting, Connectivity::Idle);
@@ -251,7 +251,7 @@ async fn pick_first_tries_the_next_beside_a_silent_one() {
 async fn silent_servers_do_not_hold_up_a_long_list() {
     let names: Vec<String> = (0..100).map(|number| format!("server-{number}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let world = world(&[], BalanceConfig::new());
+    let world = world(&[], BalanceConfig::default());
     world.servers.set_silent(&names[..40]);
     let _ = world.lists.send_replace(list(&names));
     let states = world.pass(Duration::from_secs(1)).await;
@@ -260,7 +260,7 @@ async fn silent_servers_do_not_hold_up_a_long_list() {
 
 #[tokio::test(start_paused = true)]
 async fn changed_alternatives_keep_a_servers_connection() {
-    let world = world(&["a"], BalanceConfig::new());
+    let world = world(&["a"], BalanceConfig::default());
     world.pass(Duration::from_millis(20)).await;
     let alternatives = [SocketAddr::from(([127, 0, 0, 1], 7))];
     let _ = world.lists.send_replace(Ok(vec![Endpoint::new("a").with_alternatives(alternatives)]));
@@ -277,7 +277,7 @@ async fn changed_alternatives_keep_a_servers_connection() {
 async fn a_long_list_is_connected_a_few_at_a_time() {
     let names: Vec<String> = (0..100).map(|number| format!("server-{number}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let world = world(&names, BalanceConfig::new());
+    let world = world(&names, BalanceConfig::default());
     let states = world.pass(Duration::from_secs(1)).await;
     assert!(states.iter().all(|state| *state == READY));
     assert_eq!(world.servers.most_handshakes.load(Ordering::Relaxed), 32);
@@ -285,7 +285,7 @@ async fn a_long_list_is_connected_a_few_at_a_time() {
 
 /// The attempts at endpoints that a resolver tells, all of which are down.
 async fn attempts(lists: impl Iterator<Item = Vec<String>>, pause: Duration) -> usize {
-    let world = world(&[], BalanceConfig::new());
+    let world = world(&[], BalanceConfig::default());
     for names in lists {
         names.iter().for_each(|name| world.servers.set_up(name, false));
         let _ = world.lists.send_replace(Ok(names.iter().map(|it| Endpoint::new(&**it)).collect()));
@@ -308,9 +308,10 @@ async fn attempts_at_many_endpoints_are_paced() {
 
 #[tokio::test(start_paused = true)]
 async fn an_endpoint_that_fails_its_calls_is_ejected_and_comes_back() {
-    let rules = OutlierDetection::new().with_consecutive_failures(3);
+    let rules = OutlierDetection::default().with_consecutive_failures(3);
     // By load a failing endpoint gets so few calls that it takes long to eject it.
-    let config = BalanceConfig::new().with_outlier_detection(rules).with_policy(Policy::RoundRobin);
+    let config =
+        BalanceConfig::default().with_outlier_detection(rules).with_policy(Policy::RoundRobin);
     let world = world(&["a", "b"], config);
     world.pass(Duration::from_millis(20)).await;
     for _ in 0..200 {
@@ -325,14 +326,11 @@ async fn an_endpoint_that_fails_its_calls_is_ejected_and_comes_back() {
             _ => call.answered(now()),
         }
     }
-    let standings: Vec<_> = world.shared.status().iter().map(|it| it.standing).collect();
-    assert!(
-        matches!(standings[..], [Standing::Ejected { .. }, Standing::Healthy]),
-        "{standings:?}"
-    );
+    let ejected: Vec<_> = world.shared.status().iter().map(|it| it.ejected_until).collect();
+    assert!(matches!(ejected[..], [Some(_), None]), "{ejected:?}");
     assert!((0..100).all(|_| world.picked().as_deref() == Some("b")));
     world.pass(rules.base_ejection_time + 2 * rules.interval).await;
-    assert!(world.shared.status().iter().all(|it| it.standing == Standing::Healthy));
+    assert!(world.shared.status().iter().all(|it| it.ejected_until.is_none()));
     assert!(world.shared.status().iter().all(|it| it.in_flight == 0));
 }
 
@@ -343,7 +341,7 @@ fn a_driver_whose_runtime_ends_goes_on_in_the_next_one() {
         builder.enable_all().start_paused(true).build().unwrap()
     };
     let (first, second) = (runtime(), runtime());
-    let world = first.block_on(async { world(&["a", "b"], BalanceConfig::new()) });
+    let world = first.block_on(async { world(&["a", "b"], BalanceConfig::default()) });
     assert_eq!(first.block_on(world.pass(Duration::from_millis(20))), [READY, READY]);
     drop(first);
     let states = second.block_on(world.states());
@@ -361,7 +359,7 @@ fn a_driver_whose_runtime_ends_goes_on_in_the_next_one() {
 #[test]
 fn a_runtime_that_has_ended_takes_no_driver() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let world = runtime.block_on(async { world(&["a"], BalanceConfig::new()) });
+    let world = runtime.block_on(async { world(&["a"], BalanceConfig::default()) });
     let handle = runtime.handle().clone();
     drop(runtime);
     let _inside = handle.enter();
@@ -371,7 +369,7 @@ fn a_runtime_that_has_ended_takes_no_driver() {
 
 #[tokio::test(start_paused = true)]
 async fn news_of_the_resolver_ends_the_pauses_of_endpoints() {
-    let world = world(&["a"], BalanceConfig::new());
+    let world = world(&["a"], BalanceConfig::default());
     world.servers.set_up("a", false);
     let _ = world.lists.send_replace(list(&["a"]));
     let failed = Connectivity::TransientFailure;

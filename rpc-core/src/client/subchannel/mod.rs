@@ -54,7 +54,8 @@ impl Subchannel {
     /// Completes the status of an endpoint by what the connection says.
     pub(in crate::client) fn describe(&self, status: &mut EndpointStatus) {
         status.path = self.manager.path();
-        status.path_counts = self.manager.path_counts();
+        let counts = self.manager.path_counts();
+        (status.failovers, status.failbacks) = (counts.failovers, counts.failbacks);
         status.info = self.manager.info();
     }
 

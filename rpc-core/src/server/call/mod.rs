@@ -17,7 +17,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Request, Response, Status, Streaming};
 
 use self::context::{CallScope, Head};
-use self::handling::{Handling, RespondingHandler};
+use self::handling::{Handling, RespondingHandler, answer_unary};
 use self::record::CallStreams;
 use self::reply::Responder;
 use crate::call::metadata::merge;
@@ -71,10 +71,10 @@ impl ServerCall {
     #[inline]
     pub fn limit(&mut self, limits: MessageLimits) {
         self.limits = limits;
-        if let (Some(from), Some(of_call)) =
+        if let (Some(from), Some(compress_from)) =
             (limits.compress_from(), &mut self.responder.compress_from)
         {
-            *of_call = from;
+            *compress_from = from;
         }
     }
 
@@ -94,7 +94,7 @@ impl ServerCall {
             Ok(request) => request,
             Err(status) => return Box::pin(responder.fail(status)),
         };
-        answer_message(responder, running, limits, move || handler(request))
+        answer_unary(responder, running, limits, move || handler(request))
     }
 
     /// Runs the handler of a method with one request and a stream of responses.
@@ -162,7 +162,7 @@ impl ServerCall {
         go_on: Box<dyn FnOnce(Self) -> HandlerFuture + Send>,
     ) -> HandlerFuture {
         Box::pin(async move {
-            let (limit, method) = (self.limits.of_service_requests(), self.running.method().into());
+            let (limit, method) = (self.limits.service_requests(), self.running.method().into());
             let io = self.responder.io();
             let message = std::mem::take(&mut self.message);
             let result = inflated(&*io, message, Receiving { limit, method }).await;
@@ -197,7 +197,7 @@ impl ServerCall {
             return Err(Status::internal("the client sent one message where a stream is needed"));
         };
         let (metadata, extensions) = self.take_head()?;
-        let (limit, method) = (self.limits.of_service_requests(), self.running.method().into());
+        let (limit, method) = (self.limits.service_requests(), self.running.method().into());
         let (io, receiving) = (self.responder.io(), Receiving { limit, method });
         let messages = request_streaming(recv_stream, io, self.responder.id, receiving);
         Ok(Request::from_parts(metadata, extensions, messages))
@@ -313,7 +313,7 @@ fn decode<Req: Message + Default>(
     if streams.recv_stream.is_some() {
         return Err(Status::internal("the client sent a stream where one message is needed"));
     }
-    limits.of_service_requests().check(message.len())?;
+    limits.service_requests().check(message.len())?;
     let (metadata, extensions) = head.decode(running)?;
     let message = Req::decode(message).map_err(|error| refusal::undecodable("request", &error))?;
     Ok(Request::from_parts(metadata, extensions, message))

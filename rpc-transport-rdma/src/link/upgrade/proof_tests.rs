@@ -380,6 +380,8 @@ async fn a_short_flap_ends_no_connection() {
 async fn a_long_flap_ends_idle_connections_with_the_reason() {
     let cluster = Cluster::new(&RdmaConfig::default());
     let joined = cluster.connect(2).await.unwrap();
+    // Grants are still on their way, and a queue pair with traffic gives up sooner.
+    tokio::time::sleep(Duration::from_secs(1)).await;
     cluster.devices[1].flap(Duration::from_secs(3));
     tokio::time::sleep(Duration::from_millis(1900)).await;
     assert_eq!(joined.ends(), [None, None], "the grace is not over");

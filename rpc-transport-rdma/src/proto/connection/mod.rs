@@ -328,6 +328,11 @@ impl<B: Buffers> ConnectionState<B> {
         self.outgoing.len()
     }
 
+    /// Returns the number of messages that the peer lets this side send now.
+    pub(crate) fn credits(&self) -> u32 {
+        self.flow.credits()
+    }
+
     /// Returns true if every accepted frame has been sent, and released if it was offered.
     pub(crate) fn is_flushed(&self) -> bool {
         self.outgoing.is_empty() && self.offered.is_empty()

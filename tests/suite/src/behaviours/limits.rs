@@ -5,7 +5,7 @@ use farcall::{Code, Limits, Request, Server, Status};
 
 use super::echo::echo;
 use crate::OneServer as _;
-use crate::harness::failure::{check, check_eq, refused};
+use crate::failure::{check, check_eq, refused};
 use crate::payload::payload;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{
@@ -15,7 +15,7 @@ use crate::proto::{
 use crate::{Failure, Harness};
 use farcall_probe::entries::metadata;
 
-const SMALL: Limits = Limits::new()
+const SMALL: Limits = Limits::DEFAULTS
     .with_max_message_len(100_000)
     .with_max_metadata_len(1000)
     .with_max_calls(100)
@@ -188,7 +188,7 @@ pub(super) async fn large_messages_beyond_what_is_received_at_a_time_wait(
     harness: &Harness,
 ) -> Result<(), Failure> {
     for max_receiving_bytes in [4 << 20, 1 << 20] {
-        let limits = Limits::new().with_max_receiving_bytes(max_receiving_bytes);
+        let limits = Limits::default().with_max_receiving_bytes(max_receiving_bytes);
         let server = harness.serve_under(limits).await?;
         let stub = ProbeStub::new(server.channel_under(limits).await?);
         let echoes = (0..12).map(|seed| echo(&stub, seed, 3 << 20));

@@ -1,7 +1,13 @@
 //! The connection of a channel to one server.
 
-use farcall::PathCounts;
 use farcall::{Channel, ConnectionInfo};
+
+/// Counts of failures and returns of a channel's upgraded path.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PathCounts {
+    pub failovers: u64,
+    pub failbacks: u64,
+}
 
 /// A channel to one server, as tests look at its connection.
 pub trait OneServer {
@@ -18,6 +24,10 @@ impl OneServer for Channel {
     }
 
     fn path_counts(&self) -> PathCounts {
-        self.endpoints().first().map(|server| server.path_counts).unwrap_or_default()
+        let endpoints = self.endpoints();
+        let counts = endpoints
+            .first()
+            .map(|it| PathCounts { failovers: it.failovers, failbacks: it.failbacks });
+        counts.unwrap_or_default()
     }
 }

@@ -8,7 +8,7 @@ use farcall::{Limits, Server, ServerBuilder};
 use tonic_reflection::pb::{v1, v1alpha};
 use tonic_reflection::server::Builder;
 
-use crate::harness::certificates::Pems;
+use crate::certificates::Pems;
 use crate::interop::Interop;
 use crate::interop::handlers::Handlers;
 use crate::interop_proto::test_service_rpc::TestServiceService;
@@ -98,7 +98,7 @@ fn services() -> ServerBuilder {
     let interop = Interop::beside(&probe);
     let (_reporter, health) = tonic_health::server::health_reporter();
     let builder = Server::builder()
-        .limits(Limits::new().with_max_message_len(MESSAGE_LEN_MAX))
+        .limits(Limits::default().with_max_message_len(MESSAGE_LEN_MAX))
         .add_service(TestServiceService::new(interop))
         .add_service(ProbeService::new(probe))
         .add_service(HandlersService::new(Handlers::new(watch)))

@@ -146,7 +146,7 @@ impl Drop for Serving {
 
 /// The limits of servers and clients, with room for the largest payload.
 fn limits() -> Limits {
-    Limits::new().with_max_message_len(80 << 20)
+    Limits::default().with_max_message_len(80 << 20)
 }
 
 /// Devices of one side's own.

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use farcall::sim::{SimCensus, SimDeviceConfig, SimNetwork};
+use farcall::sim::SimNetwork;
 use farcall::{Limits, RdmaConfig, Server};
 use farcall_suite::Probe;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
@@ -14,6 +14,7 @@ use rpc_core::connect::{Candidate, Declined, PendingOffer, Upgrade, UpgradePolic
 use rpc_core::inproc::{InprocConnector, InprocListener};
 use rpc_core::transport::Addresses;
 use rpc_transport_rdma::RdmaUpgrade;
+use rpc_transport_rdma::sim::{SimCensus, SimDeviceConfig, lab};
 use rpc_transport_rdma::verbs::ReceiveDrain;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -156,11 +157,11 @@ fn show(seed: u64, network: &SimNetwork, size: Size) -> Tally {
     let runtime = runtime.unwrap();
     let mut tally = runtime.block_on(async {
         let ended = tokio::time::timeout(LIMIT, scenario(seed, network, size)).await;
-        ended.unwrap_or_else(|_| panic!("the run does not end; left: {:?}", network.census()))
+        ended.unwrap_or_else(|_| panic!("the run does not end; left: {:?}", lab::census(&network)))
     });
     drop(runtime);
     assert_eq!(network.violations(), []);
-    assert_eq!(network.census(), SimCensus::default(), "something is left on the device");
+    assert_eq!(lab::census(&network), SimCensus::default(), "something is left on the device");
     let counters = network.counters();
     tally.broken = counters.broken_queue_pairs;
     tally.late_writes = counters.late_writes;
@@ -176,13 +177,13 @@ async fn scenario(seed: u64, network: &SimNetwork, size: Size) -> Tally {
     let severity = Severity::of(seed);
     let mut config = SimDeviceConfig::new("sim0", &[[127, 0, 0, 1].into()]);
     config.receive_drain = ReceiveDrain::LEAKY;
-    let device = network.add_device_with(config);
+    let device = lab::add_device(&network, config);
     faults::begin(network, severity, seed);
     let upgrades = [OnLoopback::new(network, size), OnLoopback::new(network, size)];
     let name = format!("seed-{seed}");
     let listener = InprocListener::bind(name.clone()).unwrap();
     let probe = ProbeService::new(Probe::new().0);
-    let limits = Limits::new().with_max_stream_bytes(size.max_stream_bytes);
+    let limits = Limits::default().with_max_stream_bytes(size.max_stream_bytes);
     let builder = Server::builder().limits(limits).upgrade(upgrades[0].clone()).add_service(probe);
     let server = builder.build();
     let (shutdown, shut_down) = oneshot::channel::<()>();
