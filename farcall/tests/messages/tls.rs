@@ -235,11 +235,11 @@ async fn renewal(told: &mut Told, log: &Log) {
     assert_eq!(log.text(), "");
     write("127.0.0.1");
     server.reload().unwrap();
-    let line = log.line(&["a certificate was read again"]).await;
+    let line = log.line(&["read a certificate again"]).await;
     told.say("a server's TLS is reloaded with another certificate", line);
     server.reload().unwrap();
     log.clear();
     client.reload().unwrap();
-    let line = log.line(&["a certificate was read again"]).await;
+    let line = log.line(&["read a certificate again"]).await;
     told.say("a channel's TLS is reloaded with another certificate", line);
 }

@@ -175,7 +175,10 @@ impl MockChannel {
         state.scripts.get(method.path()).cloned().ok_or_else(|| {
             let scripted: Vec<_> = state.scripts.keys().collect();
             let path = method.path();
-            Status::unimplemented(format!("the mock has no script for {path}, but {scripted:?}"))
+            Status::unimplemented(format!(
+                "the mock has no script for {path}, only for \
+                                           {scripted:?}"
+            ))
         })
     }
 }
@@ -221,7 +224,7 @@ impl Script {
             let (metadata, extensions, message) = request.into_parts();
             let Ok(message) = message.downcast() else {
                 let expected = type_name::<In>();
-                let message = format!("the script takes {expected}, and the call has another type");
+                let message = format!("the script takes {expected}, but the call has another type");
                 return futures::future::ready(Err(Status::internal(message))).boxed();
             };
             let request = Request::from_parts(metadata, extensions, *message);
@@ -240,7 +243,7 @@ impl Script {
     ) -> Result<ClientReply, Status> {
         if kind != self.kind {
             let message =
-                format!("the script is of kind {:?}, and the call is {kind:?}", self.kind);
+                format!("the script is of kind {:?}, but the call is {kind:?}", self.kind);
             return Err(Status::internal(message));
         }
         let reply = (self.answer)(request).await?;

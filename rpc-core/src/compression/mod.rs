@@ -29,7 +29,7 @@ pub(crate) use not_built_in::{deflate, inflate};
 /// Bytes that are compressed or inflated at a time. That takes about 1 ms to compress and 0.2 ms to
 /// inflate, which a connection's driver can wait for. Longer messages yield.
 #[cfg(feature = "compression")]
-pub(crate) const PIECE_LEN: usize = 64 << 10;
+const PIECE_LEN: usize = 64 << 10;
 
 /// Memory of an inflater besides the message, in bytes: deflate's window of 32 KiB, and its tables.
 pub(crate) const INFLATER_HELD: u64 = 64 << 10;
@@ -37,7 +37,7 @@ pub(crate) const INFLATER_HELD: u64 = 64 << 10;
 /// Maximum ratio of a message's length to its compressed length: a match of 258 bytes takes at
 /// least two bits.
 #[cfg(feature = "compression")]
-pub(crate) const RATIO_MAX: usize = 1032;
+const RATIO_MAX: usize = 1032;
 
 /// The length that no message is compared with: none is compressed.
 const NEVER: u32 = u32::MAX;

@@ -179,10 +179,10 @@ pub fn into_status(error: impl Into<BoxError>) -> Status {
             return status.clone();
         }
         if cause.is::<Elapsed>() {
-            return Status::deadline_exceeded("a layer's timeout has passed");
+            return Status::deadline_exceeded("a layer's timeout expired");
         }
         if cause.is::<Overloaded>() {
-            return Status::resource_exhausted("a layer sheds load: too many calls at a time");
+            return Status::resource_exhausted("a layer shed the call: too many calls at a time");
         }
         link = cause.source();
     }

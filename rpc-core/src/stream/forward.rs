@@ -49,7 +49,7 @@ impl Direction {
 
 /// Messages that share a frame.
 #[derive(Debug)]
-pub(super) struct Batch<M> {
+struct Batch<M> {
     messages: Vec<Split<M>>,
     len: usize,
     /// The frame is filled up to this length; a longer message has a frame of its own.
@@ -104,7 +104,7 @@ impl<M: Message> Encode for Batch<M> {
 
 /// A message alone in its frame, behind its length.
 #[derive(Debug)]
-pub(super) struct Framed<'a>(pub(super) &'a dyn Encode);
+struct Framed<'a>(pub(super) &'a dyn Encode);
 
 impl Encode for Framed<'_> {
     fn len(&self) -> usize {

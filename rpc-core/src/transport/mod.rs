@@ -310,7 +310,7 @@ pub struct TransportStats {
     pub large_received: u64,
     /// Bytes of frames that this side copied from one buffer to another, encoding not counted.
     pub copied_bytes: u64,
-    /// Bytes of frames that were written into the transport's memory to be sent. What a payload
+    /// Bytes of frames written into the transport's send memory. What a payload
     /// costs in copies on its way out is in here: encoding it is one, and one that is sent from
     /// where it lies has none.
     pub written_bytes: u64,

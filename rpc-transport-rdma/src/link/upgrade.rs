@@ -136,7 +136,7 @@ impl RdmaUpgrade {
     fn first_worker(&self, port: &Port) -> Result<Worker, Declined> {
         let rkey_scope = self.config.rkey_scope.on(port).map_err(|error| {
             let (name, text) = (port.device.name(), declined(&error).reason);
-            excluded(format!("rdma.rkey_scope is window, and for {name} {text}"))
+            excluded(format!("rdma.rkey_scope is window, but for {name} {text}"))
         })?;
         let config = RdmaConfig { rkey_scope, ..self.config.clone() };
         Worker::start(&port.device, &config).map_err(|error| declined(&error))

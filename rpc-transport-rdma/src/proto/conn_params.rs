@@ -145,7 +145,7 @@ impl ConnParams {
         if raw.version != VERSION {
             let version = raw.version;
             return Err(incompatible(format!(
-                "the peer's RDMA path has version {version}, ours {VERSION}"
+                "the peer's RDMA path has version {version}; this side speaks {VERSION}"
             )));
         }
         let invalid =
@@ -202,7 +202,7 @@ impl ConnParams {
         // Two ends on one queue pair would take each other's packets for lost ones, and retry.
         let numbers: HashSet<u32> = ends().map(|end| end.queue_pair_number).collect();
         if numbers.len() != ends().count() {
-            return Err(incompatible("the peer has one queue pair for two purposes"));
+            return Err(incompatible("the peer uses one queue pair for two purposes"));
         }
         // The proof itself needs a credit for its release.
         if self.grant == 0 {

@@ -134,7 +134,7 @@ impl<'a> Call<'a> {
     }
 
     /// Returns the timeout of a call whose request sets none: the stub's, or the channel's.
-    pub(super) fn default_timeout(&self, rules: &CallRules) -> Option<(Duration, SetBy)> {
+    fn default_timeout(&self, rules: &CallRules) -> Option<(Duration, SetBy)> {
         if self.parts.is_settled || self.parts.extensions.get::<Deadline>().is_some() {
             return None;
         }
@@ -347,7 +347,7 @@ impl fmt::Debug for Call<'_> {
 
 /// The parts of a request that precede its messages.
 #[derive(Debug, Clone, Default)]
-pub(in crate::client) struct RequestParts {
+struct RequestParts {
     pub(in crate::client) metadata: MetadataMap,
     pub(in crate::client) extensions: Extensions,
     /// The earliest of what layers say and, once the call owns its request, of what its caller

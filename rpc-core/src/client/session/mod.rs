@@ -35,7 +35,7 @@ use crate::{BufferSource, Method};
 pub(crate) struct Session {
     core: SessionCore,
     methods: Arc<MethodTable>,
-    pub(super) permits: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     /// The budget of the windows of responses, from the first stream on.
     windows: OnceLock<MemoryShare>,
     /// The server's address as the user wrote it.
@@ -183,7 +183,7 @@ impl Session {
 
     /// Closes a connection whose work is done. It is this side that closes, because only this side
     /// knows of requests on their way.
-    pub(super) fn leave_if(&self, is_done: bool) {
+    fn leave_if(&self, is_done: bool) {
         if is_done {
             self.core.transport.close();
         }

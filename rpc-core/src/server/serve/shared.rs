@@ -136,7 +136,7 @@ impl Connections {
     }
 
     /// The connections whose memory has one of these numbers.
-    pub(super) fn with_numbers(&self, numbers: &[u64]) -> Vec<Arc<dyn ServerConnection>> {
+    fn with_numbers(&self, numbers: &[u64]) -> Vec<Arc<dyn ServerConnection>> {
         if numbers.is_empty() {
             return Vec::new();
         }

@@ -164,7 +164,7 @@ impl CallsInFlight {
     pub(in crate::server) fn log_given_up(&self, record: CallRecord) {
         let message = match self.state().phase {
             Phase::Closed => "the connection ended before the call",
-            Phase::Open | Phase::Draining => "the client has given up the call",
+            Phase::Open | Phase::Draining => "the client cancelled the call",
         };
         record.log_unanswered(self.lines(), Code::Cancelled, message);
     }

@@ -190,7 +190,7 @@ impl SharedCache {
         }
         for port in vanished {
             rpc_core::limited_log!(
-                target: "farcall::rdma", of_process, INFO, "an RDMA port is usable no more", %port
+                target: "farcall::rdma", of_process, INFO, "an RDMA port is no longer usable", %port
             );
         }
     }

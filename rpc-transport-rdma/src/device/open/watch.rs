@@ -132,7 +132,7 @@ impl Watch {
                     target: "farcall::rdma",
                     of_process,
                     INFO,
-                    "an RDMA device event without consequence",
+                    "ignored an RDMA device event",
                     device,
                     ?kind,
                     port,
@@ -190,7 +190,7 @@ impl Watch {
             Ok(found) => {
                 self.shared.tell_ports(Some(name), &found);
                 self.end_where(
-                    format!("{name} has the address of the connection no more").into(),
+                    format!("{name} no longer has the connection's address").into(),
                     |connection| connection.reach.is_lost(&found),
                 )
             }

@@ -165,7 +165,7 @@ async fn a_connection_whose_address_is_gone_ends() {
 
     rig.sim.set_gid_gone(true);
     rig.happen_to_port(AsyncEventKind::GidChange, 1);
-    ends(&end, &recorder, "sim has the address of the connection no more").await;
+    ends(&end, &recorder, "sim no longer has the connection's address").await;
     assert!(rig.declined().is_some_and(|reason| reason.contains("no active RDMA port")));
 }
 

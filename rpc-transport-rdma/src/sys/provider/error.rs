@@ -72,9 +72,7 @@ pub enum VerbsError {
         max: u64,
     },
     /// The completion queue has no room for the completions that a new queue could produce.
-    #[error(
-        "the completion queue has {free} of {capacity} entries left and {wanted} more are needed"
-    )]
+    #[error("the completion queue has {free} of {capacity} entries left, but {wanted} are needed")]
     CompletionQueueFull {
         /// Entries needed.
         wanted: u32,
@@ -161,8 +159,8 @@ fn describe_shortage(
     let device = device.unwrap_or_default();
     let Some(limit) = limit_bytes else {
         return format!(
-            "out of memory; RLIMIT_MEMLOCK is unlimited, so the machine is out of it or the \
-             device{device}"
+            "out of memory; RLIMIT_MEMLOCK is unlimited, so the host or the device is out of \
+             it{device}"
         );
     };
     let shown = limit / 1024;
@@ -174,7 +172,7 @@ fn describe_shortage(
     }
     format!(
         "out of memory; RLIMIT_MEMLOCK leaves room ({limit} bytes, of which {locked} are locked), \
-         so the machine is out of it or the device{device}"
+         so the host or the device is out of it{device}"
     )
 }
 

@@ -113,7 +113,7 @@ async fn what_cannot_be_is_declined_by_name() {
     let expected = "read_queue_pairs is 9: at most 8, which is what peers accept";
     assert_eq!(declined(&rig).as_deref(), Some(expected));
     (rig.upgrade.config.read_queue_pairs, rig.upgrade.config.max_reads) = (2, 0);
-    let expected = "max_reads is 0: at least 1, since nothing large comes without READs";
+    let expected = "max_reads is 0: at least 1, since only READs fetch large frames";
     assert_eq!(declined(&rig).as_deref(), Some(expected));
 }
 
