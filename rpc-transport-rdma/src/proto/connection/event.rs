@@ -121,6 +121,8 @@ pub(crate) enum Event<'a, B: Buffers> {
     NoMemory { transfer: u32, why: Withheld },
     /// There is room for READs: the answer to [`Action::TakeTurn`].
     Turn(PermitOf<B>),
+    /// The owner has no memory for this side's part of the path's proof.
+    NoProof(Reason),
     /// What was READ for the path's proof was compared with what it has to be.
     ProofChecked { is_good: bool },
     /// A message of the peer, and the key that it took away.
