@@ -7,9 +7,8 @@ use farcall::balance::{BalanceConfig, Connectivity, HashKey, Policy};
 use farcall::client::unary;
 use farcall::codegen::{HandlerFuture, ServerCall};
 use farcall::{
-    CallKind, Channel, Code, Detach, Idempotency, Listener, MayHaveExecuted, MethodDescriptor,
-    NotExecuted, PeerInfo, Readiness, Request, Response, Server, Service, ServiceDescriptor,
-    Status,
+    CallKind, Channel, Code, Idempotency, Listener, MayHaveExecuted, MethodDescriptor, NotExecuted,
+    PeerInfo, Readiness, Request, Response, Server, Service, ServiceDescriptor, Status,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -23,7 +22,7 @@ static SERVICE: ServiceDescriptor = ServiceDescriptor {
 };
 
 const fn method(path: &'static str, idempotency: Idempotency) -> MethodDescriptor {
-    MethodDescriptor { path, kind: CallKind::Unary, idempotency, detach: Detach::NONE }
+    MethodDescriptor::new(path, CallKind::Unary, idempotency)
 }
 
 /// Answers each call with its own number.
@@ -294,7 +293,7 @@ impl Service for Port {
 
     fn call(&self, _: usize, call: ServerCall) -> HandlerFuture {
         call.unary(async move |_: Request<()>| {
-            let client = PeerInfo::current().and_then(|peer| peer.remote_addr());
+            let client = PeerInfo::current().and_then(|peer| peer.addresses.peer);
             Ok(Response::new(client.map_or(0, |client| u64::from(client.port()))))
         })
     }
@@ -319,12 +318,11 @@ async fn a_server_has_as_many_connections_as_the_settings_say() {
 
 static HEALTH: ServiceDescriptor = ServiceDescriptor {
     name: "grpc.health.v1.Health",
-    methods: &[MethodDescriptor {
-        path: "/grpc.health.v1.Health/Watch",
-        kind: CallKind::ServerStreaming,
-        idempotency: Idempotency::Unknown,
-        detach: Detach::NONE,
-    }],
+    methods: &[MethodDescriptor::new(
+        "/grpc.health.v1.Health/Watch",
+        CallKind::ServerStreaming,
+        Idempotency::Unknown,
+    )],
 };
 
 /// A server's answer about its health: 1 means serving.

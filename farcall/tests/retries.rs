@@ -10,20 +10,15 @@ use farcall::client::unary;
 use farcall::codegen::{HandlerFuture, ServerCall};
 use farcall::retry::{HedgingPolicy, MethodConfig, RetryPolicy};
 use farcall::{
-    CallKind, Caller, Channel, ChannelBuilder, Code, Detach, Idempotency, MethodDescriptor,
-    Request, Response, Server, Service, ServiceDescriptor, Status,
+    CallKind, Caller, Channel, ChannelBuilder, Code, Idempotency, MethodDescriptor, Request,
+    Response, Server, Service, ServiceDescriptor, Status,
 };
 use tokio::sync::Semaphore;
 use tower::ServiceBuilder;
 
 static SERVICE: ServiceDescriptor = ServiceDescriptor {
     name: "t.Flaky",
-    methods: &[MethodDescriptor {
-        path: "/t.Flaky/Get",
-        kind: CallKind::Unary,
-        idempotency: Idempotency::NoSideEffects,
-        detach: Detach::NONE,
-    }],
+    methods: &[MethodDescriptor::new("/t.Flaky/Get", CallKind::Unary, Idempotency::NoSideEffects)],
 };
 
 /// A server whose first calls fail, and whose others wait for permits. It answers with how many

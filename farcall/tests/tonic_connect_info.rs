@@ -3,7 +3,7 @@
 use farcall::client::unary;
 use farcall::codegen::{HandlerFuture, ServerCall};
 use farcall::{
-    CallKind, Channel, Detach, Idempotency, MethodDescriptor, Request, Response, Server, Service,
+    CallKind, Channel, Idempotency, MethodDescriptor, Request, Response, Server, Service,
     ServiceDescriptor,
 };
 
@@ -11,12 +11,7 @@ use tonic::transport::server::UdsConnectInfo;
 
 static SERVICE: ServiceDescriptor = ServiceDescriptor {
     name: "t.Addresses",
-    methods: &[MethodDescriptor {
-        path: "/t.Addresses/Tell",
-        kind: CallKind::Unary,
-        idempotency: Idempotency::Unknown,
-        detach: Detach::NONE,
-    }],
+    methods: &[MethodDescriptor::new("/t.Addresses/Tell", CallKind::Unary, Idempotency::Unknown)],
 };
 
 /// Answers with the addresses that tonic's accessors give.
@@ -42,7 +37,7 @@ impl Service for Addresses {
 
 async fn told(address: &str) -> (String, String) {
     let builder = Server::builder().add_service(Addresses);
-    let builder = builder.peer_extensions(farcall::tonic_connect_info());
+    let builder = builder.peer_extensions(farcall::tonic_connect_info);
     let listener = builder.bind(address).await.expect("it works");
     let address = listener.local_address().to_string();
     let serving = tokio::spawn(listener.serve());

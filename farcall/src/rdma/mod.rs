@@ -22,6 +22,6 @@ pub(crate) use self::refusal::Refusal;
 #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
 pub use rpc_transport_rdma::{
     AsyncEventKind, CancellationStats, ConnectOptions, DeviceEvent, DeviceStatus, LaneActivity,
-    LaneInfo, LeaseStats, PortChoice, RkeyScope, UnknownRkeyScope,
+    LaneInfo, PortChoice, RkeyScope,
     verbs::{CompletionError, WorkStatus},
 };

@@ -31,7 +31,7 @@ async fn binding(told: &mut Told) {
     for address in ["unix:///no/such/folder/socket", "0.0.0.0:7000", "http://0.0.0.0:7000"] {
         told.say(address, Server::builder().serve(address).await.unwrap_err());
     }
-    let by_method = MethodCompression::new().with_service("shop.Catalog", u32::MAX);
+    let by_method = MethodCompression::default().with_len("shop.Catalog", u32::MAX);
     let server = Server::builder().method_compression(by_method);
     let error = server.bind("tcp://127.0.0.1:0").await.unwrap_err();
     told.say("compression for a service that is not served", error);

@@ -23,7 +23,7 @@ pub use layers::{
 };
 pub use listen::{Gateway, Listen, Offers, OtherProtocol};
 pub use method_compression::{MethodCompression, NotServed};
-pub use peer::{Authorize, PeerExtensions, PeerInfo};
+pub use peer::{Authorize, PeerInfo};
 pub(crate) use session::ServerSession;
 pub use session::admission::{Admission, EarlyLimit, EarlyPermit};
 pub use settings::{ServerOverlay, ServerSettings};

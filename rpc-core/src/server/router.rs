@@ -11,7 +11,8 @@ use bytes::Bytes;
 
 use super::layers::handle;
 use super::peer::Authorization;
-use super::{HandlerFuture, PeerExtensions, ServerCall, ServerSettings, ServerStack, Service};
+use super::peer::InsertPeer;
+use super::{HandlerFuture, ServerCall, ServerSettings, ServerStack, Service};
 use crate::call::log::CallLog;
 use crate::wire::hello;
 use crate::{MethodDescriptor, ServiceDescriptor};
@@ -28,7 +29,7 @@ pub(crate) struct Router {
     /// The layers around all of them, where there are any.
     pub(super) stack: Option<ServerStack>,
     /// Connection details in every request's extensions.
-    pub(super) peer_extensions: PeerExtensions,
+    pub(super) peer_extensions: Option<InsertPeer>,
     /// Authorization of calls.
     pub(super) authorization: Authorization,
     /// Time limit of unary calls, and the calls that have a log line.

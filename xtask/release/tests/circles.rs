@@ -8,7 +8,6 @@ use std::process::Command;
 /// Folders that still import each other, by crate. A list only gets shorter.
 const FOLDERS_LEFT: &[(&str, &[&str])] = &[
     ("benches", &["driver/", "rdma/", "scale/", "tcp/"]),
-    ("farcall", &["address/", "resolve/"]),
     ("tests/suite", &["behaviours/", "faults/", "harness/", "interop/", "payload/", "soak/"]),
 ];
 

@@ -17,7 +17,7 @@ fn settings_of_a_builder_can_be_read() {
         .max_calls_per_peer(7)
         .max_memory(1 << 20)
         .access_log(true)
-        .method_compression(MethodCompression::new().with_service("a.B", u32::MAX))
+        .method_compression(MethodCompression::default().with_len("a.B", u32::MAX))
         .socket_owner("root")
         .proxy_protocol(["10.0.0.0/24"]);
     let settings = builder.settings();

@@ -10,25 +10,23 @@ use std::time::Duration;
 use farcall::client::unary;
 use farcall::codegen::{HandlerFuture, ServerCall};
 use farcall::{
-    CallKind, Channel, Detach, Idempotency, MethodDescriptor, Request, Response, Service,
+    CallKind, Channel, Idempotency, MethodDescriptor, Request, Response, Service,
     ServiceDescriptor, Status,
 };
 
 static SERVICE: ServiceDescriptor = ServiceDescriptor {
     name: "farcall.scenario.Ledger",
     methods: &[
-        MethodDescriptor {
-            path: "/farcall.scenario.Ledger/Look",
-            kind: CallKind::Unary,
-            idempotency: Idempotency::NoSideEffects,
-            detach: Detach::NONE,
-        },
-        MethodDescriptor {
-            path: "/farcall.scenario.Ledger/Enter",
-            kind: CallKind::Unary,
-            idempotency: Idempotency::Unknown,
-            detach: Detach::NONE,
-        },
+        MethodDescriptor::new(
+            "/farcall.scenario.Ledger/Look",
+            CallKind::Unary,
+            Idempotency::NoSideEffects,
+        ),
+        MethodDescriptor::new(
+            "/farcall.scenario.Ledger/Enter",
+            CallKind::Unary,
+            Idempotency::Unknown,
+        ),
     ],
 };
 
