@@ -411,8 +411,8 @@ async fn silent_endpoint_of_a_list_does_not_hide_a_live_one() {
         for key in 0..20 {
             let mut request = Request::new(());
             request.extensions_mut().insert(HashKey(key));
-            let asked = unary::<(), u64>(&channel, &SERVICE.methods[0], request);
-            let answer = tokio::time::timeout(Duration::from_secs(60), asked).await;
+            let call = unary::<(), u64>(&channel, &SERVICE.methods[0], request);
+            let answer = tokio::time::timeout(Duration::from_secs(60), call).await;
             let answer = answer.unwrap_or_else(|_| panic!("{policy:?} waits for the silent one"));
             assert_eq!(answer.expect("the live one answers").into_inner(), 7);
         }

@@ -16,10 +16,10 @@ fn the_handle_and_its_types_can_be_named() {
         .with_connect(ConnectOptions::default());
     let rdma = Rdma::new(config);
     let lanes: Vec<LaneInfo> = rdma.lanes();
-    let of_lane = |lane: &LaneInfo| -> (LaneActivity, CancellationStats) {
+    let counters = |lane: &LaneInfo| -> (LaneActivity, CancellationStats) {
         (lane.activity, lane.cancellations)
     };
-    assert_eq!(lanes.iter().map(of_lane).collect::<Vec<_>>(), []);
+    assert_eq!(lanes.iter().map(counters).collect::<Vec<_>>(), []);
     let devices: Vec<DeviceStatus> = rdma.devices();
     let downs = devices.iter().map(|device| device.event_count(AsyncEventKind::PortError));
     assert_eq!(downs.sum::<u64>(), 0);

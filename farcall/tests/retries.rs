@@ -130,8 +130,8 @@ async fn a_timeout_of_the_service_config_is_named() {
     let channel = Channel::builder(address).unwrap().method("t.Flaky/Get", config).connect_lazy();
     let status = get(&channel).await.unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded);
-    let words = "(the timeout of the channel's service config)";
-    assert!(status.message().contains(words), "{}", status.message());
+    let message = "(the timeout of the channel's service config)";
+    assert!(status.message().contains(message), "{}", status.message());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use farcall::metadata::{MetadataMap, MetadataValue};
 use farcall::tls::{ClientTls, ClientTlsConfig, ServerTls, ServerTlsConfig};
-use farcall::{Channel, Code, PeerInfo, Request, Response, Server, Status};
+use farcall::{Channel, Code, Identity, PeerInfo, Request, Response, Server, Status};
 use farcall_examples::hello::greeter_rpc::{GreeterService, GreeterStub};
 use farcall_examples::hello::greeter_server::Greeter;
 use farcall_examples::hello::{HelloReply, HelloRequest};

@@ -137,7 +137,7 @@ impl Encryption {
     }
 
     /// Why streams that the program opens itself cannot carry the channel.
-    pub(super) fn refusal_of_streams(&self) -> Option<&'static str> {
+    pub(super) fn stream_refusal(&self) -> Option<&'static str> {
         (self.tls.is_some() || self.required_by.is_some()).then_some(
             "what encrypts streams that the program opens itself is its own business: leave `tls` \
              and require_encryption out, and set allow_unencrypted_credentials if its calls carry \
