@@ -6,8 +6,8 @@
 //! them; `statistics` and `rounds` are the arithmetic and the order of measuring. Sides are pairs
 //! of *worker* processes, a server and a client: `worker` is what runs inside of one, `subjects`
 //! the implementations it can be, `processes` how the driver starts, asks and ends them. `driver`
-//! puts these together; `tcp`, `rdma` and `scale` hold the figures of the groups, and `report`
-//! makes the pages that show them. `host_budgets` and `rdma::BudgetOptions` count instructions.
+//! puts these together; `tcp`, `rdma` and `scale` hold the figures of the groups, `run` goes
+//! through them, and `report` makes the pages that show them. `host_budgets` and `rdma::BudgetOptions` count instructions.
 #![forbid(unsafe_code)]
 
 pub mod driver;
@@ -17,6 +17,7 @@ pub mod processes;
 pub mod rdma;
 pub mod report;
 pub mod rounds;
+pub mod run;
 pub mod scale;
 pub mod service;
 pub mod statistics;

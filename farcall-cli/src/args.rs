@@ -1,5 +1,6 @@
 //! The command line: global flags, commands, and the parsers of their values.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -134,6 +135,10 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// Measures a unary method: in a closed loop, or at a rate
     Bench(BenchArgs),
+    /// Shows what servers are doing, once a second: calls, latency, paths, memory, failures
+    Top(TopArgs),
+    /// Names what keeps this host off RDMA, with the command that fixes it: exit 1 if RDMA cannot work
+    Doctor(DoctorArgs),
     /// Checks a settings file, or prints all settings
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -207,6 +212,17 @@ pub(crate) struct CheckArgs {
     pub(crate) count: u32,
 }
 
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Server to test the path to, step by step
+    #[arg(long, value_name = "TARGET")]
+    pub(crate) peer: Option<String>,
+    /// Local address that clients use. Default: all of this host, or the one on the way to --peer
+    #[arg(long, value_name = "IP")]
+    pub(crate) address: Option<IpAddr>,
+}
+
 /// Arguments of `bench`.
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
@@ -231,6 +247,20 @@ pub(crate) struct BenchArgs {
     /// Writes the report as HTML, with plots
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
+}
+
+/// Arguments of `top`.
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    /// Servers to show. Each of a list or a name has a row
+    #[arg(required = true, value_name = "TARGET")]
+    pub(crate) targets: Vec<String>,
+    /// Tables to print before the end. Default: no end
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+    /// Time between two tables
+    #[arg(long, default_value = "1s", value_name = "TIME", value_parser = duration)]
+    pub(crate) interval: Duration,
 }
 
 /// Commands of `config`.

@@ -11,33 +11,21 @@ use crate::args::{Global, SymbolArgs};
 use crate::failure::Failure;
 use crate::message;
 use crate::output::Output;
-use crate::schema::{self, Symbol};
-use crate::{reflection, target};
+use crate::schema::Symbol;
+use crate::source::SchemaSource;
 
 pub(crate) async fn run(
     global: &Global,
     args: &SymbolArgs,
     output: &Output,
 ) -> Result<(), Failure> {
-    let (target, symbol) = args.split()?;
-    if let Some(pool) = args.schema.files()? {
-        let names = match symbol {
-            Some(name) => vec![name.to_owned()],
-            None => pool.services().map(|it| it.full_name().to_owned()).collect(),
-        };
-        return names.iter().try_for_each(|name| show(&schema::symbol(&pool, name)?, args, output));
-    }
-    let channel = target::connect(global, args.required(target)?).await?.channel;
-    output.note(&format!("> over {}", channel.path()));
+    let (source, symbol) = SchemaSource::open(global, args, output).await?;
     let names = match symbol {
         Some(name) => vec![name.to_owned()],
-        None => reflection::services(global, &channel).await?,
+        None => source.services().await?,
     };
     for name in &names {
-        // Servers know methods by a dot, and some know no slash.
-        let name = name.trim_start_matches('.').replace('/', ".");
-        let pool = reflection::schema_of(global, &channel, &name).await?;
-        show(&schema::symbol(&pool, &name)?, args, output)?;
+        show(&source.symbol(name).await?, args, output)?;
     }
     Ok(())
 }

@@ -93,25 +93,27 @@ pub(crate) fn clap_exit_code(error: &clap::Error, is_plugin: bool) -> u8 {
     }
 }
 
-/// Returns the name of a code as gRPC's documents spell it, `NOT_FOUND`.
-pub(crate) fn code_name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
+/// Returns the name of a code as gRPC's documents spell it, `NOT_FOUND`: tonic's own name,
+/// `NotFound`, in their letters.
+pub(crate) fn code_name(code: Code) -> String {
+    let mut name = String::new();
+    for letter in format!("{code:?}").chars() {
+        if letter.is_ascii_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.push(letter.to_ascii_uppercase());
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_have_the_names_of_grpc() {
+        assert_eq!(code_name(Code::Ok), "OK");
+        assert_eq!(code_name(Code::DataLoss), "DATA_LOSS");
+        assert_eq!(code_name(Code::FailedPrecondition), "FAILED_PRECONDITION");
     }
 }

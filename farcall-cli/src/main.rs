@@ -7,6 +7,8 @@ mod call;
 mod check;
 mod config;
 mod describe;
+#[cfg(target_os = "linux")]
+mod doctor;
 mod failure;
 mod grpcurl;
 mod guard;
@@ -19,7 +21,9 @@ mod ping;
 mod reflection;
 mod requests;
 mod schema;
+mod source;
 mod target;
+mod top;
 
 use clap::Parser as _;
 
@@ -68,6 +72,11 @@ async fn execute(cli: Cli, output: &Output) -> Result<u8, Failure> {
         Command::Call(args) => call::run(global, &args, output).await.map(|()| 0),
         Command::Bench(args) => bench::run(global, &args, output).await.map(|()| 0),
         Command::Check(args) => check::run(global, &args, output).await,
+        Command::Top(args) => top::run(global, &args, output).await.map(|()| 0),
+        #[cfg(target_os = "linux")]
+        Command::Doctor(args) => doctor::run(global, &args, output).await,
+        #[cfg(not(target_os = "linux"))]
+        Command::Doctor(_) => Err(Failure::usage("RDMA needs Linux, and so does doctor")),
         Command::Config(command) => config::run(global, &command, output).map(|()| 0),
         Command::Completions(args) => manual::completions(&args, output).map(|()| 0),
         Command::Man(args) => manual::page(&args, output).map(|()| 0),

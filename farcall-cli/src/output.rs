@@ -79,7 +79,7 @@ impl Output {
             });
             escape_json(&value.to_string()).into_owned()
         } else {
-            let label = code.unwrap_or("error");
+            let label = code.as_deref().unwrap_or("error");
             let lines: Vec<_> = message.split('\n').map(escape).collect();
             let (on, off) = if self.is_colored { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
             format!("{on}{label}{off}: {}", lines.join("\n  "))

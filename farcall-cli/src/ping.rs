@@ -166,7 +166,16 @@ pub(crate) async fn measure(
 }
 
 async fn check(global: &Global, channel: &Channel) -> Result<i32, farcall::Status> {
-    let request = global.request(HealthRequest { service: String::new() });
+    check_service(global, channel, String::new()).await
+}
+
+/// Asks the health service for the state of one service.
+pub(crate) async fn check_service(
+    global: &Global,
+    channel: &Channel,
+    service: String,
+) -> Result<i32, farcall::Status> {
+    let request = global.request(HealthRequest { service });
     let reply = farcall::client::unary::<_, HealthReply>(channel, &CHECK, request).await?;
     Ok(reply.into_inner().status)
 }

@@ -36,12 +36,40 @@ pub(crate) async fn connect(global: &Global, target: &str) -> Result<Connected, 
     Ok(Connected { channel, took: start.elapsed() })
 }
 
+/// Connects to every server of `target`. Returns the address of each, and a channel to it alone.
+pub(crate) async fn servers(
+    global: &Global,
+    target: &str,
+) -> Result<Vec<(String, Channel)>, Failure> {
+    let tls = builder(global, target)?.tls_handle().cloned();
+    let Connected { channel, .. } = connect(global, target).await?;
+    let endpoints = settled(&channel, connect_limit(global)).await;
+    let addresses: Vec<_> = endpoints.iter().map(|it| it.endpoint.address.to_string()).collect();
+    let [_, _, ..] = addresses.as_slice() else {
+        let address = addresses.into_iter().next().unwrap_or_else(|| target.to_owned());
+        return Ok(vec![(address, channel)]);
+    };
+    let mut servers = Vec::new();
+    for address in addresses {
+        let builder = addressed(global, &address)?;
+        let builder = match (&tls, global.max_message_len) {
+            (Some(tls), Some(len)) => builder.tls(tls).max_message_len(len),
+            (Some(tls), None) => builder.tls(tls),
+            (None, Some(len)) => builder.max_message_len(len),
+            (None, None) => builder,
+        };
+        servers.push((address, builder.connect_lazy()));
+    }
+    Ok(servers)
+}
+
 /// Returns the bound on a connection.
 pub(crate) fn connect_limit(global: &Global) -> Duration {
     global.connect_timeout.or(global.timeout).unwrap_or(CONNECT_TIMEOUT)
 }
 
-fn builder(global: &Global, target: &str) -> Result<ChannelBuilder, Failure> {
+/// Returns the builder of a channel to `target`, with the settings of the flags.
+pub(crate) fn builder(global: &Global, target: &str) -> Result<ChannelBuilder, Failure> {
     if global.insecure {
         let message = "farcall verifies every certificate: there is no --insecure. Trust the \
                        server's own certificate by --ca FILE, or use --plaintext without TLS";

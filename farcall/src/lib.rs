@@ -35,6 +35,8 @@ mod connect_info;
 pub mod grpc;
 #[cfg(feature = "metrics")]
 pub mod metrics;
+#[cfg(feature = "otel")]
+pub mod otel;
 #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
 pub mod rdma;
 #[cfg(not(all(target_os = "linux", any(feature = "rdma", feature = "sim"))))]

@@ -68,7 +68,7 @@ const END_LIMIT: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, Arbitrary)]
 #[allow(clippy::large_enum_variant, reason = "it lives for one step")]
-enum Step {
+enum ClientStep {
     Start(Start),
     /// A caller drops its call.
     Drop(Rarely, u8),
@@ -158,18 +158,18 @@ async fn script(bytes: &[u8]) {
         if input.is_empty() {
             break;
         }
-        let Ok(step) = Step::arbitrary(&mut input) else { break };
+        let Ok(step) = ClientStep::arbitrary(&mut input) else { break };
         match step {
-            Step::Start(start) if calls.len() < CALLERS_MAX => {
+            ClientStep::Start(start) if calls.len() < CALLERS_MAX => {
                 calls.push(tokio::spawn(call(channel.clone(), start)));
                 peer.caller_count = calls.len();
             }
-            Step::Drop(rarely, pick) if rarely.is_now() && !calls.is_empty() => {
+            ClientStep::Drop(rarely, pick) if rarely.is_now() && !calls.is_empty() => {
                 calls.swap_remove(usize::from(pick) % calls.len()).abort();
             }
-            Step::Start(_) | Step::Drop(..) => {}
-            Step::Peer(step) => peer.make(step, pick).await,
-            Step::Moves(steps) => {
+            ClientStep::Start(_) | ClientStep::Drop(..) => {}
+            ClientStep::Peer(step) => peer.make(step, pick).await,
+            ClientStep::Moves(steps) => {
                 for step in steps {
                     peer.make(step, pick).await;
                 }
@@ -275,5 +275,5 @@ fn request<T>(message: T, deadline: Option<Deadline>) -> Request<T> {
 }
 
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
-    crate::seeds::seeds::<Step>()
+    crate::seeds::seeds::<ClientStep>()
 }

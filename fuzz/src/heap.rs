@@ -124,8 +124,8 @@ impl Drop for Heap {
 /// Returns the peaks of `what` so far, each with its bound.
 pub(crate) fn peaks(what: &str) -> Vec<(u64, u64)> {
     let peaks = PEAKS.lock().unwrap_or_else(PoisonError::into_inner);
-    let of_what = peaks.iter().filter(|((name, _), _)| *name == what);
-    of_what.map(|((_, bound), peak)| (*peak, *bound)).collect()
+    let matching = peaks.iter().filter(|((name, _), _)| *name == what);
+    matching.map(|((_, bound), peak)| (*peak, *bound)).collect()
 }
 
 /// Runs a trial, and checks that nothing of it is left.

@@ -17,17 +17,17 @@ use tokio::sync::Notify;
 /// A link to a scripted peer; clones are the same link.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Scripted {
-    shared: Arc<Shared>,
+    shared: Arc<SharedLink>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
+struct SharedLink {
+    state: Mutex<LinkState>,
     room: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LinkState {
     /// Until the link has ended: the session has the link.
     handler: Option<Arc<dyn Handler>>,
     sent: Vec<Vec<u8>>,
@@ -38,7 +38,7 @@ struct State {
 }
 
 impl Scripted {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LinkState> {
         self.shared.state.lock().expect("no property is checked under the lock")
     }
 

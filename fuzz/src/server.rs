@@ -53,14 +53,14 @@ fn kinds(view: Option<View>) -> &'static [FrameKind] {
 const END_LIMIT: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, Arbitrary)]
-enum Step {
+enum ServerStep {
     Peer(Move),
     Shutdown(Rarely, Rarely),
 }
 
 /// Does what it is asked to, and counts what runs.
 #[derive(Debug, Clone, Default)]
-struct Asked {
+struct Obedient {
     running: Arc<AtomicUsize>,
 }
 
@@ -73,7 +73,7 @@ impl Drop for Running {
     }
 }
 
-impl Service for Asked {
+impl Service for Obedient {
     fn descriptor(&self) -> &'static ServiceDescriptor {
         &SERVICE
     }
@@ -193,7 +193,7 @@ pub(crate) fn run(bytes: &[u8]) {
 
 async fn script(bytes: &[u8]) {
     let (link, limits) = (Scripted::default(), limits_of(bytes));
-    let service = Asked::default();
+    let service = Obedient::default();
     let running = Arc::clone(&service.running);
     let compression = compression_of(bytes);
     let mut settings = ServerSettings::default();
@@ -219,11 +219,13 @@ async fn script(bytes: &[u8]) {
         if input.is_empty() {
             break;
         }
-        let Ok(step) = Step::arbitrary(&mut input) else { break };
+        let Ok(step) = ServerStep::arbitrary(&mut input) else { break };
         match step {
-            Step::Peer(step) => peer.make(step, pick).await,
-            Step::Shutdown(one, other) if one.is_now() && other.is_now() => drop(shutdown.take()),
-            Step::Shutdown(..) => {}
+            ServerStep::Peer(step) => peer.make(step, pick).await,
+            ServerStep::Shutdown(one, other) if one.is_now() && other.is_now() => {
+                drop(shutdown.take())
+            }
+            ServerStep::Shutdown(..) => {}
         }
         peer.settle().await;
         let in_flight: usize = server.connections().iter().map(|info| info.calls_in_flight).sum();
@@ -247,5 +249,5 @@ fn pick(_: &Ledger, number: u8) -> u64 {
 }
 
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
-    crate::seeds::seeds::<Step>()
+    crate::seeds::seeds::<ServerStep>()
 }

@@ -52,7 +52,7 @@ pub use readable::Reason;
 pub use server::{MethodCompression, Server, Service, buffer};
 pub use settings::InvalidSetting;
 // What transports build on.
-pub use limits::{memory, peer_key, quota};
+pub use limits::{memory, quota};
 pub use payload::pool;
 pub use transport::byte_budget;
 

@@ -32,7 +32,7 @@ mod target;
 mod test_stream;
 
 pub use over::GrpcOver;
-pub use port::{GrpcPort, Http1Port, WebOrigins};
+pub use port::{GrpcPort, Http1Port, Pages, WebOrigins};
 pub use raw::{Raw, RawCodec};
 pub use served::{DescriptorError, HttpService, Served};
 pub use target::{GrpcConnector, Scheme};

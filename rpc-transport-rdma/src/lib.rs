@@ -43,7 +43,7 @@ mod worker;
 pub use config::{ConnectOptions, PortChoice, RdmaConfig, RkeyScope};
 #[doc(hidden)]
 pub use config::{ConnectOptionsOverlay, RdmaOverlay};
-pub use device::{WindowFault, check_windows};
+pub use device::{DeviceSurvey, PortSurvey, SurveyError, WindowFault, check_windows};
 pub use link::RdmaUpgrade;
 
 /// Entry points for the fuzz targets alone.

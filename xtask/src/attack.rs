@@ -1,6 +1,6 @@
 //! `cargo xtask attack`: hostile peers beside honest ones on loopback, as a table with a verdict.
 //!
-//! The rows and their bounds are `farcall-attack`'s, in `tests/suite`; here it is built and run.
+//! The rows and their bounds are `farcall-attack`'s, in `tests/rig`; here it is built and run.
 //! It is built as the tests are, with assertions: a defence that only a released build has
 //! is none.
 
@@ -29,8 +29,8 @@ pub(crate) struct AttackOptions {
 }
 
 const PROGRAM: RdmaProgram = RdmaProgram {
-    package: "farcall-suite",
-    target: Target::Bin { name: "farcall-attack", test: "unix" },
+    package: "farcall-rig",
+    target: Target::Bin { name: "farcall-attack", test: "soak" },
     arguments: &[],
     limit_seconds: FULL_LIMIT.as_secs(),
 };

@@ -32,9 +32,9 @@ pub(crate) const WORKSPACE: &[&str] =
     &["--workspace", "--exclude", "farcall-release", "--features", FEATURES];
 
 /// The features that are off by default, each with its package.
-const FEATURES: &str = "farcall/compression,farcall/dns,farcall/grpc,farcall/metrics,farcall/sim,\
-     farcall/testing,farcall/tls-platform-verifier,farcall/tonic-connect-info,\
-     farcall-suite/processes,rpc-transport-rdma/fuzzing,rpc-transport-rdma/sim,\
+const FEATURES: &str = "farcall/compression,farcall/dns,farcall/grpc,farcall/metrics,farcall/otel,\
+     farcall/sim,farcall/testing,farcall/tls-platform-verifier,farcall/tonic-connect-info,\
+     rpc-transport-rdma/fuzzing,rpc-transport-rdma/sim,\
      rpc-transport-tcp/fuzzing,rpc-codegen-real-input/sample-client,\
      rpc-codegen-real-input/sample-server";
 

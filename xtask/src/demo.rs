@@ -11,7 +11,7 @@ use farcall_testkit::process::bounded;
 
 use crate::batch::Job;
 use crate::kernel::{Kernel, Series};
-use crate::phase::Phase;
+use crate::phase::ProgressPhase;
 use crate::rdma_place::RdmaPlace;
 use crate::rdma_programs::{RdmaProgram, Target};
 use crate::setup::{self, Purpose};
@@ -54,9 +54,9 @@ docs/book/src/moving-from-tonic.md lists what changes.";
 pub(crate) fn run(kernel: Series) -> Result<()> {
     setup::ensure(&[Purpose::Build])?;
     let place = RdmaPlace::find(kernel);
-    Phase::announce("building the demo", BUILD_USUALLY);
+    ProgressPhase::announce("building the demo", BUILD_USUALLY);
     let job = DEMO.build(&place.addresses())?.pop().context("the demo has no program")?;
-    Phase::announce("calling over the transports of this host", HOST_USUALLY);
+    ProgressPhase::announce("calling over the transports of this host", HOST_USUALLY);
     bounded::run(Command::new(&job.program).args(HOST_ARGUMENTS), HOST_LIMIT)?;
     println!();
     over_rdma(&place, job)?;
@@ -69,7 +69,7 @@ fn over_rdma(place: &RdmaPlace, mut job: Job) -> Result<()> {
     place.announce();
     if let RdmaPlace::Vm(kernel) = *place {
         if !setup::is_ready(place.purposes()) {
-            Phase::announce("installing what the virtual machine needs", INSTALL_USUALLY);
+            ProgressPhase::announce("installing what the virtual machine needs", INSTALL_USUALLY);
         }
         let missing = setup::ensure_where_possible(place.purposes())?;
         if !missing.is_empty() {
@@ -78,8 +78,11 @@ fn over_rdma(place: &RdmaPlace, mut job: Job) -> Result<()> {
             return Ok(());
         }
         job.arguments.extend(EMULATED_ARGUMENTS.map(str::to_owned));
-        Kernel::of_series(kernel)?;
-        Phase::announce("calling over RDMA in the virtual machine, with its boot", RDMA_USUALLY);
+        Kernel::obtain(kernel)?;
+        ProgressPhase::announce(
+            "calling over RDMA in the virtual machine, with its boot",
+            RDMA_USUALLY,
+        );
     }
     place.run(&[job])
 }

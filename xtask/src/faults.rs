@@ -1,6 +1,6 @@
 //! `cargo xtask faults`: the fault matrix, from a bare machine to its table.
 //!
-//! The rows and their rules are `farcall-faults`', in `tests/suite`; here it is built, and run in
+//! The rows and their rules are `farcall-faults`', in `tests/rig`; here it is built, and run in
 //! one virtual machine, or in two for the rows that take two hosts. Never on this host, whatever
 //! devices it has: the rows cut links and remove devices.
 
@@ -44,8 +44,8 @@ pub(crate) const QUICK: &[RdmaProgram] =
 
 const fn program(arguments: &'static [&'static str], limit_seconds: u64) -> RdmaProgram {
     RdmaProgram {
-        package: "farcall-suite",
-        target: Target::Bin { name: "farcall-faults", test: "unix" },
+        package: "farcall-rig",
+        target: Target::Bin { name: "farcall-faults", test: "soak" },
         arguments,
         limit_seconds,
     }
@@ -108,7 +108,7 @@ fn jobs_here(chosen: &[&Row], program: &Job, options: &FaultsOptions) -> Vec<Job
     let (alone, matrix): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.name == CANCELS);
     let mut jobs = Vec::new();
     if !matrix.is_empty() {
-        jobs.push(Job { arguments: words("matrix", &matrix), ..program.clone() });
+        jobs.push(Job { arguments: row_arguments("matrix", &matrix), ..program.clone() });
     }
     if !alone.is_empty() {
         let count = options.cancels;
@@ -121,7 +121,7 @@ fn jobs_here(chosen: &[&Row], program: &Job, options: &FaultsOptions) -> Vec<Job
 
 fn two_hosts(chosen: &[&Row], program: &Path, options: &FaultsOptions) -> Result<()> {
     let rows: Vec<&Row> = chosen.iter().copied().filter(|row| row.hosts == 2).collect();
-    let text = words("two-hosts", &rows).into_iter().map(OsString::from);
+    let text = row_arguments("two-hosts", &rows).into_iter().map(OsString::from);
     let command = [program.as_os_str().to_owned()].into_iter().chain(text).collect();
     let limit = BOOT_LIMIT + TWO_HOSTS_LIMIT;
     let mut machines = VmOptions::for_command(command, options.kernel, limit);
@@ -134,7 +134,7 @@ fn two_hosts(chosen: &[&Row], program: &Path, options: &FaultsOptions) -> Result
 }
 
 /// The arguments that show these rows.
-fn words(command: &str, rows: &[&Row]) -> Vec<String> {
+fn row_arguments(command: &str, rows: &[&Row]) -> Vec<String> {
     let names = rows.iter().flat_map(|row| ["--row".to_owned(), row.name.clone()]);
     [command.to_owned()].into_iter().chain(names).collect()
 }
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(jobs[1].limit_seconds, 3 * CANCELS_SECONDS);
         let second = rows.chosen(&["b".to_owned()]).unwrap();
         assert!(jobs_here(&second, &job(), &options(1)).is_empty());
-        assert_eq!(words("two-hosts", &second).join(" "), "two-hosts --row b");
+        assert_eq!(row_arguments("two-hosts", &second).join(" "), "two-hosts --row b");
     }
 
     #[test]

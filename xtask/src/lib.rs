@@ -12,6 +12,7 @@ mod budgets;
 pub mod cargo;
 pub mod check;
 mod demo;
+mod deploy;
 mod faults;
 pub mod interop;
 pub mod interrupt;
@@ -35,7 +36,7 @@ use clap::{Parser, Subcommand, ValueEnum as _};
 
 use attack::AttackOptions;
 use bench::BenchOptions;
-use check::Step;
+use check::CheckStep;
 use faults::FaultsOptions;
 use interop::InteropOptions;
 use kernel::Series;
@@ -60,7 +61,7 @@ enum Task {
     Test {
         /// Run this step only. May be repeated.
         #[arg(long, value_enum)]
-        only: Vec<Step>,
+        only: Vec<CheckStep>,
         /// Show the steps instead of running them.
         #[arg(long)]
         list: bool,
@@ -138,9 +139,9 @@ fn run(task: Task) -> Result<ExitCode> {
             eprintln!("xtask: everything is there");
         }
         Task::Test { only, list, kernel } => {
-            let steps = Step::value_variants();
-            let wanted = |step: &Step| only.is_empty() || only.contains(step);
-            let steps: Vec<Step> = steps.iter().copied().filter(wanted).collect();
+            let steps = CheckStep::value_variants();
+            let wanted = |step: &CheckStep| only.is_empty() || only.contains(step);
+            let steps: Vec<CheckStep> = steps.iter().copied().filter(wanted).collect();
             if list {
                 check::list(&steps);
             } else {

@@ -13,11 +13,11 @@ const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A phase that is under way. It ends when this value is dropped.
 #[derive(Debug)]
-pub(crate) struct Phase {
+pub(crate) struct ProgressPhase {
     bar: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
-impl Phase {
+impl ProgressPhase {
     /// Prints the line of a phase without a bar, for work that shows its own progress.
     pub(crate) fn announce(what: &str, usually: Duration) {
         eprintln!("{}", line(what, usually));
@@ -49,7 +49,7 @@ impl Phase {
     }
 }
 
-impl Drop for Phase {
+impl Drop for ProgressPhase {
     fn drop(&mut self) {
         if let Some((end, drawn)) = self.bar.take() {
             drop(end);

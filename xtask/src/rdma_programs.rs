@@ -91,6 +91,15 @@ pub(crate) const DEMO: &[RdmaProgram] = &[RdmaProgram {
     limit_seconds: 600,
 }];
 
+/// The causes that keep a host off RDMA, put into the virtual machine. It makes devices, namespaces
+/// and rules, so it runs on no host.
+pub(crate) const DOCTOR: &[RdmaProgram] = &[RdmaProgram {
+    package: "farcall-cli",
+    target: Target::Test("causes"),
+    arguments: &["--nocapture"],
+    limit_seconds: 600,
+}];
+
 /// The variable by which the suite knows where its servers listen.
 const SERVER_VARIABLE: &str = "FARCALL_RDMA_SERVER";
 

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use farcall_benches::driver::{self, HandCommand, Options};
+use farcall_benches::driver::{HandCommand, Options};
 use farcall_benches::host_budgets::HostBudgetOptions;
 use farcall_benches::rdma::BudgetOptions;
 use farcall_benches::report;
+use farcall_benches::run;
 use farcall_benches::subjects::{self, BuiltIn};
 
 #[derive(Parser)]
@@ -57,7 +58,7 @@ enum Command {
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     match arguments.command {
-        None => driver::run(&arguments.options),
+        None => run::run(&arguments.options),
         Some(Command::ByHand(command)) => command.run(),
         Some(Command::Budgets(options)) => options.run(),
         Some(Command::HostBudgets(options)) => options.run(),

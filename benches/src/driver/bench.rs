@@ -8,8 +8,8 @@ use tempfile::TempDir;
 
 use super::effort::Effort;
 use super::options::Options;
+use super::place::Place;
 use super::side::Side;
-use crate::rdma::Place;
 use crate::subjects::Certificates;
 
 /// The environment of every figure: the effort, and the paths of the programs.
@@ -139,12 +139,12 @@ fn require(program: &Path) -> Result<()> {
 }
 
 /// The commit that is checked out where the driver runs, marked when files differ from it.
-pub(super) fn commit() -> String {
+pub(crate) fn commit() -> String {
     farcall_testkit::git::commit().unwrap_or_else(|_| "unknown".to_owned())
 }
 
 /// Processor, cores and kernel, in a line.
-pub(super) fn machine() -> String {
+pub(crate) fn machine() -> String {
     let read = |file| std::fs::read_to_string(file).unwrap_or_default();
     let (processors, kernel) = (read("/proc/cpuinfo"), read("/proc/sys/kernel/osrelease"));
     let model = processors.lines().find_map(|line| line.strip_prefix("model name"));

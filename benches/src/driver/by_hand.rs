@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use clap::{Args, Subcommand};
 
 use crate::subjects::{Farcall, FarcallOptions};
-use crate::worker::{Fleet, Load, Operation, Outcome, Span, Subject as _, block_on};
+use crate::worker::{Fleet, Load, LoadOutcome, Operation, Span, Subject as _, block_on};
 
 /// A process that a person starts.
 #[derive(Debug, Subcommand)]
@@ -100,7 +100,7 @@ async fn client(hand: &HandLoad) -> Result<()> {
     Ok(())
 }
 
-fn print(transport: &str, load: &Load, outcome: &Outcome) {
+fn print(transport: &str, load: &Load, outcome: &LoadOutcome) {
     let rate = outcome.count as f64 / outcome.seconds;
     println!(
         "{transport} {:?} {} B, {} in flight: {} calls, p50 {:.1} us, p99 {:.1} us, {rate:.0} \

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::effort::Effort;
+use super::place::Place;
 use crate::figures::{GOALS, Goal, Group, goal};
-use crate::rdma::Place;
 
 /// The arguments of a run.
 #[derive(Debug, Args)]

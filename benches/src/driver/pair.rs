@@ -8,7 +8,7 @@ use farcall_testkit::process::Process;
 use super::sample::Sample;
 use super::setting::Setting;
 use super::side::Side;
-use crate::worker::{Command, Counts, Load, Outcome, Reply, Role, Usage};
+use crate::worker::{Command, Counts, Load, LoadOutcome, Reply, Role, Usage};
 
 /// Maximum time of a worker's answer to a command that is no work, on a slow or emulated machine.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
@@ -92,7 +92,7 @@ impl Pair {
     /// # Errors
     ///
     /// When there is no neighbour, a call fails, or it takes very much longer than it should.
-    pub fn load_both(&mut self, load: &Load, beside: &Load) -> Result<(Sample, Outcome)> {
+    pub fn load_both(&mut self, load: &Load, beside: &Load) -> Result<(Sample, LoadOutcome)> {
         let before = self.server_usage()?;
         begin(&mut self.client, load)?;
         let neighbour = self.neighbour.as_mut().context("this side has no neighbour")?;
@@ -109,7 +109,7 @@ impl Pair {
     /// # Errors
     ///
     /// As [`load_both`](Self::load_both).
-    pub fn load_neighbour(&mut self, load: &Load) -> Result<Outcome> {
+    pub fn load_neighbour(&mut self, load: &Load) -> Result<LoadOutcome> {
         let neighbour = self.neighbour.as_mut().context("this side has no neighbour")?;
         begin(neighbour, load)?;
         end(neighbour, load, &self.name)
@@ -169,7 +169,7 @@ fn begin(client: &mut Process, load: &Load) -> Result<()> {
     Ok(client.send(&serde_json::to_string(&Command::Load(*load))?)?)
 }
 
-fn end(client: &mut Process, load: &Load, name: &str) -> Result<Outcome> {
+fn end(client: &mut Process, load: &Load, name: &str) -> Result<LoadOutcome> {
     match client.answer(load.span.duration_max() + ANSWER_LIMIT)? {
         Reply::Loaded(outcome) => Ok(outcome),
         other => bail!("the client of {name}: {}", unexpected(other)),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::worker::{Load, Outcome, Spent};
+use crate::worker::{Load, LoadOutcome, Spent};
 
 /// One measurement of one side.
 #[derive(Debug, Clone, Copy)]
@@ -10,7 +10,7 @@ pub struct Sample {
     /// The load that was asked for.
     pub load: Load,
     /// The client's report.
-    pub client: Outcome,
+    pub client: LoadOutcome,
     /// The server's cost.
     pub server: Spent,
 }
@@ -44,7 +44,7 @@ impl Sample {
     /// All of them by name, as they stand in the results.
     #[must_use]
     pub fn by_name(&self) -> BTreeMap<String, f64> {
-        let Outcome { count, p50_us, p90_us, p99_us, longest_us, fairness, spent, .. } =
+        let LoadOutcome { count, p50_us, p90_us, p99_us, longest_us, fairness, spent, .. } =
             self.client;
         let per_call = |sum: u64| sum as f64 / count as f64;
         let mut values = BTreeMap::from([
@@ -85,7 +85,7 @@ mod tests {
             Spent { user_us: 300, system_us: 700, allocations: Some(40), ..Spent::default() };
         Sample {
             load: Load::new(Operation::Echo, 64, Span::Calls(10)),
-            client: Outcome {
+            client: LoadOutcome {
                 count: 10,
                 seconds: 0.5,
                 p50_us: 20.0,

@@ -17,9 +17,8 @@ use clap::Args;
 use super::caller::{Wait, over_rdma, setting};
 use super::contestant::Contestant as _;
 use super::perftest::Perftest;
-use super::place::Place;
 use super::{MIB, SMALL};
-use crate::driver::{Bench, Effort, Pair};
+use crate::driver::{Bench, Effort, Pair, Place};
 use crate::worker::{Load, Operation, Span};
 
 /// The tool's cost of a round trip, which measures a machine's libraries.

@@ -16,7 +16,6 @@ mod latency;
 mod listening;
 mod perftest;
 mod perftest_table;
-mod place;
 mod rate;
 mod receive_memory;
 mod scope;
@@ -26,7 +25,6 @@ mod ucx;
 mod ucx_table;
 
 pub use budget::BudgetOptions;
-pub use place::Place;
 
 use anyhow::{Result, bail};
 

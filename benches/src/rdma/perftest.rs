@@ -5,9 +5,8 @@ use std::process::Command;
 use anyhow::Result;
 
 use super::contestant::{Contestant, Values};
-use super::place::Place;
 use super::{perftest_table as table, tool};
-use crate::driver::Bench;
+use crate::driver::{Bench, Place};
 
 /// Bytes that Soft-RoCE reads in a millisecond. It determines the length of a run; on a faster
 /// device the run is shorter.

@@ -7,9 +7,8 @@ use anyhow::Result;
 use super::caller::{Caller, Wait, over_rdma};
 use super::contest::Contest;
 use super::contestant::{Contestant, Values};
-use super::place::Place;
 use super::{MIB, SMALL, tool, ucx_table as table};
-use crate::driver::Bench;
+use crate::driver::{Bench, Place};
 use crate::figures::{Goal, Part};
 use crate::worker::{Load, Operation};
 

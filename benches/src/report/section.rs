@@ -25,9 +25,9 @@ pub(super) fn write(results: &Results) -> Result<(String, Drawings)> {
         (Group::ScaleRdma, "scale-rdma", "Many connections over RDMA on Soft-RoCE"),
     ];
     for (group, name, title) in groups {
-        let of_group =
+        let is_in_group =
             |(number, _): &(&str, &Figure)| goal(number).is_some_and(|goal| goal.group == group);
-        let figures: Vec<(&str, &Figure)> = results.iter().filter(of_group).collect();
+        let figures: Vec<(&str, &Figure)> = results.iter().filter(is_in_group).collect();
         if figures.is_empty() {
             continue;
         }

@@ -59,7 +59,7 @@ fn measure(bench: &Bench, goal: &Goal, sides: &[Side], crowd: Crowd) -> Result<V
         }
         let is_measured = |name| split(name).is_ok_and(|(other, _)| other == size);
         while let Some(part) = parts.next_if(|part| is_measured(part.name)) {
-            values.push(of_part(split(part.name)?.1, &measured)?);
+            values.push(part_rounds(split(part.name)?.1, &measured)?);
         }
     }
     let parts = goal.parts.iter().zip(values);
@@ -71,7 +71,7 @@ fn bytes(size: &str) -> Result<usize> {
     Ok(MIB * count.with_context(|| format!("{size} is no size in MiB"))?)
 }
 
-fn of_part(what: &str, measured: &[Rounds]) -> Result<Vec<f64>> {
+fn part_rounds(what: &str, measured: &[Rounds]) -> Result<Vec<f64>> {
     let (ours, theirs) = (measured.first(), measured.get(1));
     let (ours, theirs) = ours.zip(theirs).context("no other side to compare with")?;
     let rate = |samples: &[Sample]| -> Vec<f64> {

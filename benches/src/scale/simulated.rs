@@ -32,8 +32,8 @@ type Values = BTreeMap<String, f64>;
 pub(super) fn measure(bench: &Bench, goal: &Goal) -> Result<Vec<Part>> {
     let seeds = 1..=bench.effort.round_count.min(SEEDS_MAX) as u64;
     let (mut all, mut rounds) = (Sides::new(), BTreeMap::new());
-    let of_goal = goal.parts.iter().map(|part| connections(part.name).map(|(count, _)| count));
-    let mut counts = of_goal.collect::<Result<Vec<usize>>>()?;
+    let goal_counts = goal.parts.iter().map(|part| connections(part.name).map(|(count, _)| count));
+    let mut counts = goal_counts.collect::<Result<Vec<usize>>>()?;
     counts.extend(FURTHER.iter().map(|&count| count as usize));
     counts.sort_unstable();
     counts.dedup();
@@ -83,8 +83,8 @@ fn add_queues(all: &mut Sides, seeds: std::ops::RangeInclusive<u64>) {
             values.insert("slots".to_owned(), slots.into());
             values
         };
-        let of_lanes = medians(&run(&plan, seeds.clone()), &plan);
-        all.insert(name("one queue for 1000"), with_slots(of_lanes));
+        let lanes = medians(&run(&plan, seeds.clone()), &plan);
+        all.insert(name("one queue for 1000"), with_slots(lanes));
         for (end, values) in modelled(&plan) {
             all.insert(name(&format!("model, one queue, {end}")), with_slots(values));
         }

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, ensure};
 use futures::future::join_all;
 use tokio::task::JoinHandle;
 
-use super::load::{Load, Operation, Outcome, Span};
+use super::load::{Load, LoadOutcome, Operation, Span};
 use super::subject::{Callers, Connection as _, Counts, Subject, quota};
 use super::tally::Tally;
 use super::usage::{AllocationCounter, Usage};
@@ -91,7 +91,7 @@ impl<S: Subject> Fleet<S> {
     /// # Cancel safety
     ///
     /// Calls that were started run to their end, and their results are dropped.
-    pub async fn run(&self, load: &Load) -> Result<Outcome> {
+    pub async fn run(&self, load: &Load) -> Result<LoadOutcome> {
         ensure!(load.in_flight > 0, "a load needs at least one call in flight");
         let beside = self.start_beside(load);
         let before = Usage::now(self.counter)?;

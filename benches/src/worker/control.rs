@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
-use super::load::{Load, Outcome};
+use super::load::{Load, LoadOutcome};
 use super::subject::Counts;
 use super::usage::Usage;
 
@@ -41,7 +41,7 @@ pub enum Reply {
     /// The subject's counters.
     Counted(Counts),
     /// A load has ended.
-    Loaded(Outcome),
+    Loaded(LoadOutcome),
     /// The connections are there.
     Held,
     /// It could not do what it was asked for.

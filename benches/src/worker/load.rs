@@ -82,7 +82,7 @@ impl Load {
 /// A client's report of a load. Latencies are in microseconds, of whole calls. There are none where
 /// messages are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct LoadOutcome {
     /// Calls that were made, or messages that were received.
     pub count: u64,
     /// Time that it took, in seconds.

@@ -20,7 +20,7 @@ pub use arguments::{Arguments, Role, run};
 pub use caller::{Caller, Client};
 pub use client::Fleet;
 pub use control::{Command, Reply};
-pub use load::{Load, Operation, Outcome, Span};
+pub use load::{Load, LoadOutcome, Operation, Span};
 pub use quota::Quota;
 pub use subject::{Callers, Connection, Counts, Subject};
 pub use tally::Tally;

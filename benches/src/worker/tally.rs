@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use hdrhistogram::Histogram;
 use rpc_transport_rdma::testing::jain;
 
-use super::load::Outcome;
+use super::load::LoadOutcome;
 use super::usage::Spent;
 
 /// The count of all callers.
@@ -62,10 +62,10 @@ impl Tally {
     /// # Errors
     ///
     /// Returns an error if nothing was counted.
-    pub fn outcome(&self, time: Duration, spent: Spent) -> Result<Outcome> {
+    pub fn outcome(&self, time: Duration, spent: Spent) -> Result<LoadOutcome> {
         ensure!(self.count > 0, "not one call or message in {} s", time.as_secs_f64());
         let us = |quantile| self.latencies.value_at_quantile(quantile) as f64 / 1000.0;
-        Ok(Outcome {
+        Ok(LoadOutcome {
             count: self.count,
             seconds: time.as_secs_f64(),
             p50_us: us(0.5),

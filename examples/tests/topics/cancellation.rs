@@ -30,7 +30,7 @@ impl Greeter for Watched {
 
 #[tokio::test]
 async fn a_call_that_is_dropped_drops_its_handler() -> anyhow::Result<()> {
-    let (tell, mut told) = mpsc::unbounded_channel();
+    let (tell, mut events) = mpsc::unbounded_channel();
     let server = Server::builder().add_service(GreeterService::new(Watched(tell)));
     let listener = server.bind("tcp://127.0.0.1:0").await?;
     let address = listener.local_address().clone();
@@ -38,9 +38,9 @@ async fn a_call_that_is_dropped_drops_its_handler() -> anyhow::Result<()> {
 
     let stub = GreeterStub::new(Channel::connect(&address).await?);
     let call = tokio::spawn(async move { stub.say_hello(hello("Ada")).await });
-    assert_eq!(told.recv().await, Some("begun"));
+    assert_eq!(events.recv().await, Some("begun"));
     // As `tokio::select!` or a timeout would drop it.
     call.abort();
-    assert_eq!(told.recv().await, Some("dropped"));
+    assert_eq!(events.recv().await, Some("dropped"));
     Ok(())
 }

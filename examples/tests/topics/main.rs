@@ -22,6 +22,7 @@ mod schemes;
 mod service_config;
 mod shutdown;
 mod tls;
+mod traces;
 mod uds;
 
 use farcall::{Request, Response, Status};

@@ -21,10 +21,10 @@ impl Greeter for Slow {
         &self,
         request: Request<HelloRequest>,
     ) -> Result<Response<HelloReply>, Status> {
-        let (go_on, told) = oneshot::channel();
+        let (go_on, may_go_on) = oneshot::channel();
         let gone = |_| Status::aborted("the test has ended");
         self.entered.send(go_on).await.map_err(|_| Status::aborted("the test has ended"))?;
-        told.await.map_err(gone)?;
+        may_go_on.await.map_err(gone)?;
         Ok(Response::new(HelloReply { message: request.into_inner().name }))
     }
 }

@@ -40,7 +40,7 @@ pub(crate) struct Report {
 /// Failed calls of a code.
 #[derive(Debug, Serialize)]
 pub(crate) struct ErrorCount {
-    pub(crate) code: &'static str,
+    pub(crate) code: String,
     pub(crate) count: u64,
 }
 

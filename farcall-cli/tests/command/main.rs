@@ -2,6 +2,8 @@
 
 mod benches;
 mod calls;
+#[cfg(target_os = "linux")]
+mod doctor;
 mod documents;
 mod grpcurl_lines;
 mod hostile;
@@ -11,3 +13,4 @@ mod program;
 mod schemas;
 mod servers;
 mod targets;
+mod tops;

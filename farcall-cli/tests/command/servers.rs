@@ -1,5 +1,6 @@
 //! Servers for the command to talk to.
 
+use farcall::server::Admin;
 use farcall::tls::{Pem, ServerTls, ServerTlsConfig};
 use farcall::{Server, ServerBuilder};
 use farcall_probe::Probe;
@@ -38,7 +39,7 @@ pub(crate) async fn serve(builder: ServerBuilder, address: &str) -> Running {
     Running { address, task: tokio::spawn(async move { drop(listener.serve().await) }) }
 }
 
-/// A farcall server with the probe's service, health and reflection.
+/// A farcall server with the probe's service, health, reflection and its state for operators.
 pub(crate) fn complete() -> ServerBuilder {
     let (_, health) = tonic_health::server::health_reporter();
     let described = tonic_reflection::server::Builder::configure()
@@ -47,6 +48,7 @@ pub(crate) fn complete() -> ServerBuilder {
         .build_v1()
         .unwrap_or_else(|error| panic!("{error}"));
     bare()
+        .admin(Admin::loopback())
         .add_grpc_service(health, tonic_health::pb::FILE_DESCRIPTOR_SET)
         .add_grpc_service(described, reflection::FILE_DESCRIPTOR_SET)
 }

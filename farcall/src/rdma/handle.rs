@@ -1,13 +1,16 @@
 //! The handle to open RDMA devices.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rpc_core::connect::Upgrade;
 use rpc_core::settings::expect_valid;
-use rpc_transport_rdma::{DeviceStatus, LaneInfo, RdmaConfig, RdmaUpgrade};
+use rpc_transport_rdma::{
+    DeviceStatus, DeviceSurvey, LaneInfo, RdmaConfig, RdmaUpgrade, SurveyError,
+};
 
-use super::refusal::Refusal;
+use super::refusal::{NOT_BUILT_IN, Refusal};
 
 /// A handle to RDMA devices: those that are open, their memory and their counters. Clones are the
 /// same handle.
@@ -162,6 +165,31 @@ impl Rdma {
         self.shared.devices.as_ref().map_or_else(Vec::new, |devices| devices.lanes())
     }
 
+    /// Surveys all RDMA devices of this host: their limits and ports, and the faults of those that
+    /// cannot be used. It opens each device for a moment, and may block.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the devices cannot be listed, for example because libibverbs is not
+    /// installed.
+    pub fn survey(&self) -> Result<Vec<DeviceSurvey>, SurveyError> {
+        self.opened()?.survey()
+    }
+
+    /// Describes the port that serves connections at a local address, `mlx5_0:1 (10.0.0.1)`. It may
+    /// block.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason if there is no such port.
+    pub fn port_at(&self, address: IpAddr) -> Result<String, SurveyError> {
+        Ok(self.opened()?.check(Some(address))?)
+    }
+
+    fn opened(&self) -> Result<&RdmaUpgrade, SurveyError> {
+        self.shared.devices.as_deref().ok_or_else(|| SurveyError::new(NOT_BUILT_IN))
+    }
+
     /// Returns true if both are handles to the same devices.
     #[cfg(feature = "metrics")]
     pub(crate) fn has_same_devices(&self, other: &Self) -> bool {
@@ -220,6 +248,23 @@ mod tests {
     fn a_handle_that_is_not_used_has_opened_nothing() {
         let rdma = Rdma::new(RdmaConfig::default().with_lanes(3));
         assert_eq!((rdma.devices(), rdma.lanes(), rdma.config().lanes), (vec![], vec![], 3));
+    }
+
+    #[cfg(feature = "sim")]
+    #[test]
+    fn survey_lists_devices_and_the_port_of_an_address() {
+        let network = crate::sim::SimNetwork::new(1);
+        network.add_device("sim0", &["10.0.0.1".parse().unwrap()]);
+        let rdma = Rdma::simulated(&network, RdmaConfig::default());
+        let survey = rdma.survey().unwrap();
+        let device = &survey[0];
+        let seen = (device.name.as_str(), device.max_reads, device.ports[0].active_mtu);
+        assert_eq!(seen, ("sim0", 16, 4096));
+        let port = rdma.port_at("10.0.0.1".parse().unwrap());
+        assert_eq!(port.unwrap(), "sim0:1 (10.0.0.1)");
+        let error = rdma.port_at("10.0.0.2".parse().unwrap()).unwrap_err();
+        assert!(error.to_string().contains("no active RDMA port has"), "{error}");
+        assert!(!error.is_library_missing());
     }
 
     #[cfg(feature = "rdma")]

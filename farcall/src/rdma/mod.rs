@@ -21,7 +21,7 @@ pub(crate) use self::refusal::NOT_BUILT_IN;
 pub(crate) use self::refusal::Refusal;
 #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
 pub use rpc_transport_rdma::{
-    AsyncEventKind, CancellationStats, ConnectOptions, DeviceEvent, DeviceStatus, LaneActivity,
-    LaneInfo, PortChoice, RkeyScope,
+    AsyncEventKind, CancellationStats, ConnectOptions, DeviceEvent, DeviceStatus, DeviceSurvey,
+    LaneActivity, LaneInfo, PortChoice, PortSurvey, RkeyScope, SurveyError,
     verbs::{CompletionError, WorkStatus},
 };

@@ -21,8 +21,9 @@ use rpc_core::server::{
 use rpc_core::settings::{Layers, expect_valid};
 use tower::{BoxError, Layer};
 
+use super::admin::{AdminService, AdminState, ServerView};
 use super::settings::listener_settings;
-use super::{Authorize, Listener, Serve, ServeError, Server, ServerSettings};
+use super::{Admin, Authorize, Listener, Serve, ServeError, Server, ServerSettings};
 use crate::rdma::Rdma;
 use crate::tls::ServerTls;
 use crate::{Extensions, IntoAddress};
@@ -46,6 +47,7 @@ pub struct ServerBuilder {
     layers: Layers<ServerSettings>,
     rdma: Option<Rdma>,
     tls: Option<ServerTls>,
+    admin: Option<Admin>,
     /// The settings that made it.
     #[cfg(feature = "settings")]
     origin: Option<Box<dyn Origin>>,
@@ -144,6 +146,13 @@ impl ServerBuilder {
         self.with(|parts| parts.authorize(rules))
     }
 
+    /// Shows operators the state of the server; see [`Admin`]. Off by default.
+    #[must_use]
+    pub fn admin(mut self, admin: Admin) -> Self {
+        self.admin = Some(admin);
+        self
+    }
+
     /// Uses the RDMA devices of this handle, which other servers and channels may share. Without
     /// one the server uses the process-wide handle, [`Rdma::default`]. Devices are opened only
     /// where the server listens at an `auto://` or `rdma://` address.
@@ -232,9 +241,30 @@ impl ServerBuilder {
     pub fn build(self) -> Server {
         let settings = self.settings();
         let not_served = self.not_served(&settings);
-        let core = self.parts.build(settings.base.clone());
+        let admin = self.admin.map(AdminState::new);
+        let parts = match &admin {
+            None => self.parts,
+            Some(admin) => {
+                let sees_loopback = settings.proxy_protocol.from.is_empty();
+                self.parts.operators(AdminService(Arc::clone(admin)), sees_loopback)
+            }
+        };
+        let core = parts.build(settings.base.clone());
         let (settings, rdma) = (Arc::new(settings), self.rdma.unwrap_or_default());
-        let server = Server { core, settings, rdma, tls: self.tls, not_served };
+        if let Some(admin) = &admin {
+            admin.set_view(ServerView {
+                core: core.downgrade(),
+                settings: Arc::clone(&settings),
+                code: self.layers.code.clone(),
+                rdma: rdma.clone(),
+                tls: self.tls.clone(),
+                #[cfg(feature = "settings")]
+                file: self.origin.as_ref().map(|origin| origin.view()),
+                #[cfg(not(feature = "settings"))]
+                file: None,
+            });
+        }
+        let server = Server { core, settings, rdma, tls: self.tls, admin, not_served };
         #[cfg(feature = "settings")]
         if let Some(origin) = self.origin.filter(|_| server.not_served.is_none()) {
             origin.register(&server, self.layers.code);

@@ -1,7 +1,11 @@
 //! A server: its services, its settings, and its listeners.
 
+use std::io;
 use std::sync::Arc;
 
+use rpc_core::server::Listen;
+
+use super::admin::AdminState;
 use super::error::ServeFault;
 use super::{
     IntoIncoming, Listener, Serve, ServeError, ServerBuilder, ServerSettings, SocketListener,
@@ -22,6 +26,7 @@ pub struct Server {
     pub(super) settings: Arc<ServerSettings>,
     pub(super) rdma: Rdma,
     pub(super) tls: Option<ServerTls>,
+    pub(super) admin: Option<Arc<AdminState>>,
     /// A setting that names a method or a service that the server does not have. The server cannot
     /// serve then.
     pub(super) not_served: Option<String>,
@@ -123,9 +128,23 @@ impl Server {
         Serve::new(|shutdown| async move {
             server.check_methods()?;
             let incoming = incoming.into_incoming(&server)?;
-            let served = server.core.serve_until(incoming, shutdown).await;
+            let served = server.serve_until(incoming, shutdown).await;
             served.map_err(|reason| ServeFault::Incoming { reason }.into())
         })
+    }
+
+    /// Serves a listener, and samples the server for operators meanwhile.
+    pub(super) async fn serve_until(
+        &self,
+        listener: impl Listen,
+        shutdown: impl Future<Output = ()> + Send,
+    ) -> io::Result<()> {
+        let serving = self.core.serve_until(listener, shutdown);
+        let Some(admin) = &self.admin else { return serving.await };
+        tokio::select! {
+            served = serving => served,
+            never = admin.watch() => match never {},
+        }
     }
 
     fn check_methods(&self) -> Result<(), ServeError> {

@@ -9,6 +9,9 @@ use rpc_core::connect::{self, Bootstrap, Declined};
 use rpc_core::server::{Listen, Offers, OtherProtocol};
 use rpc_transport_tcp::{ProxyNetworks, SocketAccess};
 
+use super::admin::AdminState;
+#[cfg(feature = "grpc")]
+use super::admin::pages;
 use super::error::ServeFault;
 use super::offer::Offer;
 use super::socket::{Socket, SocketListener};
@@ -123,7 +126,7 @@ impl Listener {
 
     pub(super) async fn run(self, shutdown: BoxFuture<'static, ()>) -> Result<(), ServeError> {
         let (server, address) = (self.server.clone(), self.address.clone());
-        let served = server.core.serve_until(self.into_incoming(), shutdown).await;
+        let served = server.serve_until(self.into_incoming(), shutdown).await;
         served.map_err(|reason| ServeFault::Accept { address, reason }.into())
     }
 
@@ -132,8 +135,8 @@ impl Listener {
     #[doc(hidden)]
     #[must_use]
     pub fn into_incoming(self) -> Incoming {
-        let Self { server: Server { settings, tls, .. }, address, socket, offer, is_announced } =
-            self;
+        let Self { server, address, socket, offer, is_announced } = self;
+        let Server { settings, tls, admin, .. } = server;
         let mut offers = Offers::default();
         offers.upgrades.extend(offer.as_ref().map(|offer| Arc::clone(&offer.upgrade)));
         match offer {
@@ -143,7 +146,7 @@ impl Listener {
         }
         // No client of gRPC comes from inside the process.
         if !matches!(socket, Socket::Inproc(_)) {
-            offers.protocols = protocols(&settings);
+            offers.protocols = protocols(&settings, admin.as_ref());
         }
         let socket = match socket {
             Socket::Tcp(listener) => {
@@ -164,19 +167,23 @@ fn checked<T>(setting: Result<T, InvalidSetting>) -> T {
 
 /// Returns the protocols beside farcall's own.
 #[cfg(feature = "grpc")]
-fn protocols(settings: &ServerSettings) -> Vec<Arc<dyn OtherProtocol>> {
+fn protocols(
+    settings: &ServerSettings,
+    admin: Option<&Arc<AdminState>>,
+) -> Vec<Arc<dyn OtherProtocol>> {
     use rpc_transport_grpc::{GrpcPort, Http1Port, WebOrigins};
 
     if !settings.grpc_clients {
         return Vec::new();
     }
     let origins = checked(WebOrigins::new(&settings.grpc_web_origins));
-    let (port, http1) = (GrpcPort::default(), Http1Port::default());
-    vec![Arc::new(port.with_web_origins(&origins)), Arc::new(http1.with_web_origins(&origins))]
+    let port = GrpcPort::default().with_web_origins(&origins).with_pages(pages(admin));
+    let http1 = Http1Port::default().with_web_origins(&origins).with_pages(pages(admin));
+    vec![Arc::new(port), Arc::new(http1)]
 }
 
 #[cfg(not(feature = "grpc"))]
-fn protocols(_: &ServerSettings) -> Vec<Arc<dyn OtherProtocol>> {
+fn protocols(_: &ServerSettings, _: Option<&Arc<AdminState>>) -> Vec<Arc<dyn OtherProtocol>> {
     Vec::new()
 }
 

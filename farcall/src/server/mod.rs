@@ -1,5 +1,6 @@
 //! Serving: from services to an address.
 
+mod admin;
 pub(crate) mod builder;
 pub(crate) mod error;
 pub(crate) mod handle;
@@ -10,6 +11,11 @@ pub(crate) mod serve;
 pub(crate) mod settings;
 mod socket;
 
+pub use admin::Admin;
+#[cfg(feature = "settings")]
+pub(crate) use admin::SettingsView;
+#[doc(hidden)]
+pub use admin::api as admin_api;
 pub(crate) use builder::ServerBuilder;
 #[cfg(feature = "settings")]
 pub(crate) use builder::{LiveServer, Origin};

@@ -63,6 +63,16 @@ impl Places {
         Some((self.text.get(place.clone())?, Some(line)))
     }
 
+    /// Returns the line of the file that sets a key, or the variable of the environment.
+    pub(super) fn source(&self, names: &[&str]) -> Option<String> {
+        let place = self.value_range(names)?;
+        if let Some(index) = place.start.checked_sub(self.first_variable()) {
+            return self.variables.get(index).map(|(name, _)| name.clone());
+        }
+        let line = self.text.get(..place.start)?.matches('\n').count() + 1;
+        Some(format!("{}:{line}", self.origin))
+    }
+
     /// Makes an error at a place. `key` names the place, if the reader knows it already.
     pub(super) fn error(
         &self,

@@ -118,6 +118,9 @@ pub struct EndpointStatus {
     pub is_last_resort: bool,
     /// Calls in flight.
     pub in_flight: u32,
+    /// Average latency as of the last answer, by which the balancer weighs it. `None` before the
+    /// first, and where calls have no other endpoint.
+    pub latency: Option<Duration>,
     /// The path that its calls take, and why not a better one.
     pub path: Path,
     /// Upgraded connections that ended by a failure of their path.
@@ -139,6 +142,7 @@ impl EndpointStatus {
             ejected_until: None,
             is_last_resort: false,
             in_flight: 0,
+            latency: None,
             path: Path::Disconnected { reason: None, retry_in: None },
             failovers: 0,
             failbacks: 0,

@@ -140,6 +140,13 @@ impl Load {
         (latency > 0.0).then(|| latency * self.kept(now))
     }
 
+    /// The average latency as of the last answer, if any was measured.
+    pub(super) fn latency(&self) -> Option<Duration> {
+        let micros = f32::from_bits(self.latency.load(Relaxed));
+        let latency = Duration::try_from_secs_f32(micros / 1e6).ok();
+        latency.filter(|latency| !latency.is_zero())
+    }
+
     /// Adds a sample to the decayed averages: an answer with its latency, or a failure. A failure
     /// leaves the latency as it is.
     fn sample(&self, latency: Option<Duration>, now: Instant) {

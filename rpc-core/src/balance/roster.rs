@@ -251,6 +251,7 @@ impl<T: Clone> Roster<T> {
             ejected_until: member.ejection.until(),
             is_last_resort: self.picker.is_last_resort() && self.picker.is_candidate(member.id),
             in_flight: member.load.in_flight(),
+            latency: member.load.latency(),
             // Its subchannel knows the rest.
             ..EndpointStatus::single(member.endpoint.clone(), member.connectivity)
         };

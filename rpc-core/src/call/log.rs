@@ -39,11 +39,13 @@ pub(crate) struct CallLog {
     pub(crate) failures: bool,
     /// All of them.
     pub(crate) access: bool,
+    /// True if each call is counted for operators.
+    pub(crate) is_counted: bool,
 }
 
 impl Default for CallLog {
     fn default() -> Self {
-        Self { failures: true, access: false }
+        Self { failures: true, access: false, is_counted: false }
     }
 }
 
@@ -52,6 +54,7 @@ impl CallLog {
     /// however it ends.
     pub(crate) fn begin(self) -> Option<Instant> {
         let least = match self {
+            Self { is_counted: true, .. } => return Some(Instant::now()),
             Self { failures: true, .. } => LevelFilter::WARN,
             Self { access: true, .. } => LevelFilter::INFO,
             Self { .. } => return None,
@@ -170,7 +173,7 @@ impl fmt::Display for NameOf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::captured_log::CapturedLog;
+    use crate::limits::log::captured::CapturedLog;
 
     fn fail(limit: &LogLimit, code: Code, message: &str) {
         let (peer, took) = (&"tcp://a:1" as &dyn fmt::Display, Duration::from_micros(1500));

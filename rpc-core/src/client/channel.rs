@@ -25,10 +25,10 @@ use super::{
     Call, CallRules, Caller, ClientCall, ClientReply, Connect, Intercepted, LayeredChannel, Path,
 };
 use crate::balance::{Connectivity, EndpointStatus};
-use crate::client::call::meter::MeteredCall;
+use crate::client::call::MeteredCall;
 use crate::client::connection_manager::ConnectionManager;
 use crate::connect::{ConnectError, ConnectionInfo};
-use crate::layer::record_transport;
+use crate::layer::record_server;
 use crate::metrics::ChannelMeters;
 use crate::payload::buffer::buffer_of;
 use crate::{Buffer, Method};
@@ -182,9 +182,12 @@ impl Channel {
         }
     }
 
-    /// Returns the transport of the current connection, or of the last one.
-    pub(super) fn transport(&self) -> Option<&'static str> {
-        self.state.target.connected()?.manager.transport()
+    /// Records the server of the current connection, or of the last one, in the span of a call.
+    fn record_server(&self) {
+        if let Some(subchannel) = self.state.target.connected() {
+            let manager = &subchannel.manager;
+            record_server(&manager.address(), manager.transport());
+        }
     }
 
     /// Memory for a long `bytes` field of a request: as [`crate::buffer()`], and right for this
@@ -482,7 +485,7 @@ impl tower::Service<ClientCall> for Channel {
         let channel = self.clone();
         Box::pin(async move {
             let reply = Caller::call(&channel, call.into_call()).await;
-            record_transport(channel.transport());
+            channel.record_server();
             reply
         })
     }

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
     use crate::MethodDescriptor;
     use crate::client::attempts::MethodConfig;
-    use crate::limits::captured_log::CapturedLog;
+    use crate::limits::log::captured::CapturedLog;
 
     fn table(paths: &[&str]) -> Arc<MethodTable> {
         let paths = paths.iter().map(|&path| path.to_owned()).collect();

@@ -8,7 +8,6 @@ mod connect;
 mod connection;
 mod connection_manager;
 pub mod endpoints;
-mod layered;
 mod method_table;
 pub mod mock;
 mod session;
@@ -22,7 +21,7 @@ pub use call::{
     Call, CallDeadline, ClientCall, ClientReply, client_streaming, server_streaming, streaming,
     unary, untyped, untyped_unary,
 };
-pub use caller::{Caller, DynCaller};
+pub use caller::{Caller, DynCaller, Intercepted, LayeredChannel};
 pub use channel::{CallCredentials, Channel, ChannelParts, Credentials};
 pub(crate) use connect::OneConnection;
 pub use connect::{ClientConfig, Connect, Connecting, Handshake, OpenStream, connect};
@@ -31,7 +30,6 @@ pub use connection::{
     Outgoing, Reply, SessionCalls, Started,
 };
 pub use connection_manager::Path;
-pub use layered::{Intercepted, LayeredChannel};
 pub use method_table::{ConfiguredNames, MethodTable};
 pub(crate) use session::Session;
 pub use settings::ChannelSettings;

@@ -6,24 +6,34 @@
 
 mod interceptor;
 mod methods;
+mod otel;
 mod trace;
+mod trace_context;
 
 pub use interceptor::{Intercept, InterceptorLayer, RequestHead};
 pub(crate) use methods::method_indices;
 pub use methods::{
     ForMethods, ForMethodsLayer, LayerError, UnknownMethod, for_methods, into_status,
 };
-pub use trace::{Trace, TraceLayer, record_transport};
+pub(crate) use trace::record_server;
+pub use trace::{Trace, TraceLayer};
 
 use crate::Method;
+
+/// The side of a call that a layer is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The side that makes the call.
+    Client,
+    /// The side that answers it.
+    Server,
+}
 
 /// A request that knows which method it calls.
 pub trait Described {
     /// The method.
     fn method(&self) -> Method;
 
-    /// The transport that the request came over; `None` where that is not known yet.
-    fn transport(&self) -> Option<&'static str> {
-        None
-    }
+    /// The side that this request is seen on.
+    fn side(&self) -> Side;
 }

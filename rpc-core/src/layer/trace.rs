@@ -1,21 +1,53 @@
-//! A span for every call.
+//! A span for every call, and its trace context on the wire.
 
 use std::task::{Context, Poll};
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, FutureExt};
 use tonic::{Code, Status};
 use tower::{BoxError, Layer, Service};
-use tracing::field::Empty;
+use tracing::field::{Empty, display};
 use tracing::{Instrument, Span};
 
-use super::{Described, into_status};
+use super::otel;
+use super::trace_context::TraceContext;
+use super::{Described, RequestHead, Side, into_status};
+use crate::Method;
+use crate::call::log::NameOf;
+use crate::server::PeerInfo;
 
-/// Puts every call into a span `call` with its `service`, its `method` and its `transport` and,
-/// when it has ended, its `status`; a call that is dropped has the status `Cancelled`. A client
-/// records the transport when the call's first answer is there.
+tokio::task_local! {
+    /// Trace context of the call that a handler answers, for the calls that it makes.
+    static CURRENT: TraceContext;
+}
+
+/// Puts every call into a `tracing` span, and passes W3C trace context on.
 ///
-/// The same layer serves clients and servers. On a server the span lasts until a stream has ended,
-/// on a client until its first answer, the headers of a stream included.
+/// The same layer serves clients and servers, over every transport. A server continues the trace
+/// that the headers `traceparent` and `tracestate` of a request name. Calls made inside its handler,
+/// through a channel with this layer, belong to the same trace. A request whose caller has set
+/// `traceparent` keeps it.
+///
+/// The span `call` has the target `farcall::trace`, the level INFO, and the attributes of
+/// OpenTelemetry's conventions for RPC:
+///
+/// | field | value |
+/// |---|---|
+/// | `otel.kind` | `client` or `server` |
+/// | `otel.name`, `rpc.method` | `package.Service/Method` |
+/// | `rpc.system.name` | `farcall` |
+/// | `rpc.response.status_code` | `OK`, `NOT_FOUND`, ...; `CANCELLED` for a call that is dropped |
+/// | `otel.status_code` | `ERROR` for a call that failed; on a server, for a fault of its own |
+/// | `server.address`, `server.port` | on a client: the server, when it has answered |
+/// | `network.peer.address`, `network.peer.port` | on a server: the client |
+/// | `transport` | `rdma`, `tcp`, ...; on a client when the server has answered |
+/// | `trace_id` | 32 hexadecimal digits, if the call belongs to a trace |
+///
+/// On a server the span lasts until a stream has ended, on a client until its first answer, the
+/// headers of a stream included.
+///
+/// Ids of spans are made by a subscriber: with the feature `otel`, by `tracing-opentelemetry`, and
+/// each call carries those of its span. Without one, a server's calls carry the headers that it
+/// received.
 ///
 /// # Examples
 ///
@@ -23,18 +55,49 @@ use super::{Described, into_status};
 /// use farcall::Server;
 /// use farcall::layer::TraceLayer;
 ///
-/// let server = Server::builder().layer(TraceLayer::new()).build();
+/// // One in a hundred of the calls that belong to no trace yet.
+/// let server = Server::builder().layer(TraceLayer::sampled(0.01)).build();
 /// # drop(server);
 /// ```
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
-pub struct TraceLayer;
+pub struct TraceLayer {
+    /// Share of the calls without a trace that get a span; `None` for all calls.
+    ratio: Option<f64>,
+}
 
 impl TraceLayer {
-    /// The layer.
+    /// A span for every call. What of it is exported is up to the subscriber's sampler.
     #[must_use]
-    pub fn new() -> Self {
-        Self
+    pub const fn new() -> Self {
+        Self { ratio: None }
+    }
+
+    /// Spans for some calls, so that the others cost little.
+    ///
+    /// A call that belongs to a trace has a span if the trace is sampled. Of those that begin one,
+    /// a share of `ratio` does, at random: 0.0 is none of them, 1.0 is all. Values outside of this
+    /// range count as the nearer end, and NaN as 0.0. The others carry the context of a trace that
+    /// is not sampled, so that no server after them begins one.
+    #[must_use]
+    pub const fn sampled(ratio: f64) -> Self {
+        Self { ratio: Some(ratio) }
+    }
+
+    /// Decides whether a call has a span.
+    fn samples(self, parent: Option<&TraceContext>) -> bool {
+        let Some(ratio) = self.ratio else { return true };
+        match parent {
+            Some(parent) => parent.is_sampled(),
+            // A span around it, such as that of a handler, was sampled already.
+            None => !Span::current().is_none() || fastrand::f64() < ratio,
+        }
+    }
+}
+
+impl Default for TraceLayer {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -42,7 +105,7 @@ impl<S> Layer<S> for TraceLayer {
     type Service = Trace<S>;
 
     fn layer(&self, inner: S) -> Trace<S> {
-        Trace { inner }
+        Trace { inner, layer: *self }
     }
 }
 
@@ -50,11 +113,12 @@ impl<S> Layer<S> for TraceLayer {
 #[derive(Debug, Clone)]
 pub struct Trace<S> {
     inner: S,
+    layer: TraceLayer,
 }
 
 impl<S, R> Service<R> for Trace<S>
 where
-    R: Described,
+    R: Described + RequestHead,
     S: Service<R, Error: Into<BoxError>, Response: 'static, Future: Send + 'static>,
 {
     type Response = S::Response;
@@ -65,22 +129,32 @@ where
         self.inner.poll_ready(cx).map_err(into_status)
     }
 
-    fn call(&mut self, request: R) -> Self::Future {
-        let (method, transport) = (request.method(), request.transport());
-        let span = tracing::info_span!(
-            target: "farcall::trace",
-            "call",
-            service = method.service(),
-            method = method.name(),
-            transport = Empty,
-            status = Empty
-        );
-        if let Some(transport) = transport {
-            span.record("transport", tracing::field::display(transport));
+    fn call(&mut self, mut request: R) -> Self::Future {
+        let method = request.method();
+        let side = request.side();
+        let (mut metadata, extensions) = request.take_head();
+        let parent = match side {
+            Side::Server => TraceContext::extract(&metadata),
+            Side::Client => CURRENT.try_with(TraceContext::clone).ok(),
+        };
+        let is_sampled = self.layer.samples(parent.as_ref());
+        let span = if is_sampled { begin(&method, side, parent.as_ref()) } else { Span::none() };
+        let context = otel::context(&span).or(parent);
+        let context = context.or_else(|| (!is_sampled).then(TraceContext::unsampled));
+        if let Some(context) = &context {
+            span.record("trace_id", display(format_args!("{:032x}", context.trace_id())));
+            if side == Side::Client {
+                context.inject(&mut metadata);
+            }
         }
+        request.set_head(metadata, extensions);
         // What the layers inside do at once belongs to the call as well.
-        let call = span.in_scope(|| self.inner.call(request));
-        let dropped = Outcome { span: span.clone(), code: Code::Cancelled };
+        let inside = || span.in_scope(|| self.inner.call(request));
+        let call = match (side, &context) {
+            (Side::Server, Some(context)) => CURRENT.sync_scope(context.clone(), inside),
+            _ => inside(),
+        };
+        let dropped = Outcome { span: span.clone(), side, code: Code::Cancelled };
         let traced = async move {
             // Bound as a whole, so that the whole is dropped with the call.
             let mut outcome = dropped;
@@ -88,35 +162,112 @@ where
             outcome.code = result.as_ref().err().map_or(Code::Ok, Status::code);
             result
         };
-        Box::pin(traced.instrument(span))
+        let traced = traced.instrument(span);
+        match (side, context) {
+            (Side::Server, Some(context)) => CURRENT.scope(context, traced).boxed(),
+            _ => traced.boxed(),
+        }
     }
 }
 
-/// Records the transport of a call in the current span, if that is a call's.
-#[doc(hidden)]
-pub fn record_transport(transport: Option<&'static str>) {
+/// Begins the span of a call.
+fn begin(method: &Method, side: Side, parent: Option<&TraceContext>) -> Span {
+    let path = method.path();
+    let name = path.strip_prefix('/').unwrap_or(path);
+    let kind = match side {
+        Side::Client => "client",
+        Side::Server => "server",
+    };
+    let span = tracing::info_span!(
+        target: "farcall::trace",
+        "call",
+        otel.kind = kind,
+        otel.name = name,
+        otel.status_code = Empty,
+        rpc.system.name = "farcall",
+        rpc.method = name,
+        rpc.response.status_code = Empty,
+        server.address = Empty,
+        server.port = Empty,
+        network.peer.address = Empty,
+        network.peer.port = Empty,
+        transport = Empty,
+        trace_id = Empty,
+    );
+    if let (Side::Server, Some(parent)) = (side, parent) {
+        otel::set_parent(&span, parent);
+    }
+    if let Some(peer) = PeerInfo::current().filter(|_| side == Side::Server) {
+        span.record("transport", display(peer.transport));
+        if let Some(address) = peer.addresses.peer {
+            span.record("network.peer.address", display(address.ip()));
+            span.record("network.peer.port", address.port());
+        }
+    }
+    span
+}
+
+/// Records the server that has answered a call in the current span, if that is a call's.
+pub(crate) fn record_server(address: &str, transport: Option<&'static str>) {
+    let span = Span::current();
+    if span.is_disabled() {
+        return;
+    }
     if let Some(transport) = transport {
-        Span::current().record("transport", tracing::field::display(transport));
+        span.record("transport", display(transport));
+    }
+    let address = address.split_once("://").map_or(address, |(_, address)| address);
+    match address.rsplit_once(':').map(|(host, port)| (host, port.parse::<u16>())) {
+        Some((host, Ok(port))) => {
+            let host = host.trim_matches(['[', ']']);
+            span.record("server.address", host).record("server.port", port);
+        }
+        _ => drop(span.record("server.address", address)),
     }
 }
 
 /// Records the status when the call is over, whichever way.
 struct Outcome {
     span: Span,
+    side: Side,
     code: Code,
+}
+
+impl Outcome {
+    /// Returns true if the conventions count the call as failed. A server is not at fault for
+    /// answers such as `NOT_FOUND`; its client may be.
+    fn is_error(&self) -> bool {
+        match self.side {
+            Side::Client => self.code != Code::Ok,
+            Side::Server => matches!(
+                self.code,
+                Code::Unknown
+                    | Code::DeadlineExceeded
+                    | Code::Unimplemented
+                    | Code::Internal
+                    | Code::Unavailable
+                    | Code::DataLoss
+            ),
+        }
+    }
 }
 
 impl Drop for Outcome {
     fn drop(&mut self) {
-        self.span.record("status", tracing::field::debug(self.code));
+        self.span.record("rpc.response.status_code", display(NameOf(self.code)));
+        if self.is_error() {
+            self.span.record("otel.status_code", "ERROR");
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io;
     use std::sync::{Arc, Mutex};
+    use std::{io, mem};
 
+    use tonic::Extensions;
+    use tonic::metadata::{MetadataMap, MetadataValue};
     use tower::{ServiceExt, service_fn};
     use tracing_subscriber::fmt::format::FmtSpan;
 
@@ -126,12 +277,43 @@ mod tests {
     static METHOD: MethodDescriptor =
         MethodDescriptor::new("/t.T/M", CallKind::Unary, Idempotency::Unknown);
 
-    /// Asks for an outcome; `None` never ends.
-    struct Asked(Option<Code>);
+    /// A call with this outcome; `None` never ends.
+    struct Asked {
+        outcome: Option<Code>,
+        side: Side,
+        metadata: MetadataMap,
+    }
+
+    impl Asked {
+        fn new(side: Side, outcome: Option<Code>) -> Self {
+            Self { outcome, side, metadata: MetadataMap::new() }
+        }
+
+        /// A call with this `traceparent`.
+        fn within(side: Side, parent: &'static str) -> Self {
+            let mut this = Self::new(side, Some(Code::Ok));
+            this.metadata.insert("traceparent", MetadataValue::from_static(parent));
+            this
+        }
+    }
 
     impl Described for Asked {
         fn method(&self) -> Method {
             Method::Static(&METHOD)
+        }
+
+        fn side(&self) -> Side {
+            self.side
+        }
+    }
+
+    impl RequestHead for Asked {
+        fn take_head(&mut self) -> (MetadataMap, Extensions) {
+            (mem::take(&mut self.metadata), Extensions::new())
+        }
+
+        fn set_head(&mut self, metadata: MetadataMap, _: Extensions) {
+            self.metadata = metadata;
         }
     }
 
@@ -148,8 +330,8 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn every_call_has_a_span_with_its_status() {
+    /// The lines of the spans that `calls` end.
+    async fn closed_spans(calls: impl Future<Output = ()>) -> Vec<String> {
         let lines = Lines::default();
         let writer = lines.clone();
         let subscriber = tracing_subscriber::fmt()
@@ -158,26 +340,99 @@ mod tests {
             .with_writer(move || writer.clone())
             .finish();
         let _default = tracing::subscriber::set_default(subscriber);
-        let traced = TraceLayer::new().layer(service_fn(|Asked(code)| async move {
-            match code {
+        calls.await;
+        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        text.lines().filter(|line| line.contains("farcall::trace")).map(str::to_owned).collect()
+    }
+
+    fn outcomes(
+        layer: TraceLayer,
+    ) -> impl Service<Asked, Response = (), Error = Status, Future: Send> + Clone {
+        layer.layer(service_fn(|asked: Asked| async move {
+            match asked.outcome {
                 None => std::future::pending().await,
                 Some(Code::Ok) => Ok(()),
                 Some(code) => Err(Status::new(code, "as asked")),
             }
+        }))
+    }
+
+    #[tokio::test]
+    async fn every_call_has_a_span_with_its_status() {
+        let traced = outcomes(TraceLayer::new());
+        for side in [Side::Client, Side::Server] {
+            let closed = closed_spans(async {
+                for outcome in [Code::Ok, Code::NotFound, Code::Internal] {
+                    drop(traced.clone().oneshot(Asked::new(side, Some(outcome))).await);
+                }
+                let mut dropped = Box::pin(traced.clone().oneshot(Asked::new(side, None)));
+                assert!(futures::poll!(&mut dropped).is_pending());
+            });
+            let closed = closed.await;
+            assert_eq!(closed.len(), 4, "{closed:?}");
+            let codes = ["OK", "NOT_FOUND", "INTERNAL", "CANCELLED"];
+            let errors = match side {
+                Side::Client => [false, true, true, true],
+                Side::Server => [false, false, true, false],
+            };
+            for ((line, code), is_error) in closed.iter().zip(codes).zip(errors) {
+                let name = r#"otel.name="t.T/M" rpc.system.name="farcall" rpc.method="t.T/M""#;
+                assert!(line.contains(name), "{line}");
+                assert!(line.contains(&format!("rpc.response.status_code={code}")), "{line}");
+                assert_eq!(line.contains(r#"otel.status_code="ERROR""#), is_error, "{line}");
+            }
+        }
+    }
+
+    const SAMPLED: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    const UNSAMPLED: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
+
+    #[tokio::test]
+    async fn calls_of_a_handler_carry_the_trace_of_its_call() {
+        let (sender, received) = std::sync::mpsc::channel();
+        let inner = TraceLayer::new().layer(service_fn(move |call: Asked| {
+            let parent = call.metadata.get("traceparent").cloned();
+            let sender = sender.clone();
+            async move { sender.send(parent).map_err(|_| Status::internal("no test")) }
         }));
-        traced.clone().oneshot(Asked(Some(Code::Ok))).await.unwrap();
-        traced.clone().oneshot(Asked(Some(Code::NotFound))).await.unwrap_err();
-        {
-            let mut dropped = Box::pin(traced.oneshot(Asked(None)));
-            assert!(futures::poll!(&mut dropped).is_pending());
+        let handler = service_fn(move |_: Asked| {
+            inner.clone().oneshot(Asked::new(Side::Client, Some(Code::Ok)))
+        });
+        let server = TraceLayer::new().layer(handler);
+        for parent in [SAMPLED, UNSAMPLED] {
+            server.clone().oneshot(Asked::within(Side::Server, parent)).await.unwrap();
+            assert_eq!(received.recv().unwrap().unwrap(), parent);
         }
-        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
-        let closed: Vec<_> =
-            text.lines().filter(|line| line.contains(r#"service="t.T""#)).collect();
-        assert_eq!(closed.len(), 3, "{text}");
-        for (line, status) in closed.iter().zip(["Ok", "NotFound", "Cancelled"]) {
-            let fields = format!(r#"method="M" status={status}"#);
-            assert!(line.contains(&fields), "{line}");
+        server.clone().oneshot(Asked::within(Side::Server, "no trace")).await.unwrap();
+        assert_eq!(received.recv().unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn a_sampled_layer_follows_the_trace_and_else_chance() {
+        let spans = |ratio: f64, parent: Option<&'static str>| async move {
+            let traced = outcomes(TraceLayer::sampled(ratio));
+            let call = match parent {
+                Some(parent) => Asked::within(Side::Server, parent),
+                None => Asked::new(Side::Server, Some(Code::Ok)),
+            };
+            closed_spans(async { traced.oneshot(call).await.unwrap() }).await.len()
+        };
+        for ratio in [f64::NAN, -1.0, 0.0, 1.0, 7.0] {
+            let by_chance = usize::from(ratio >= 1.0);
+            assert_eq!(spans(ratio, None).await, by_chance, "{ratio}");
+            assert_eq!(spans(ratio, Some("no trace")).await, by_chance, "{ratio}");
+            assert_eq!(spans(ratio, Some(SAMPLED)).await, 1, "{ratio}");
+            assert_eq!(spans(ratio, Some(UNSAMPLED)).await, 0, "{ratio}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_call_without_a_span_tells_servers_to_make_none() {
+        let seen = service_fn(|call: Asked| async move {
+            Ok::<_, Status>(call.metadata.get("traceparent").cloned())
+        });
+        let call = Asked::new(Side::Client, Some(Code::Ok));
+        let parent = TraceLayer::sampled(0.0).layer(seen).oneshot(call).await.unwrap().unwrap();
+        assert!(parent.to_str().unwrap().ends_with("-00"), "{parent:?}");
     }
 }

@@ -13,10 +13,14 @@
 //! Used for calls, connections and bytes of memory. Nothing here waits, reads a clock or knows
 //! what is counted. Taking and giving back are a few atomic operations; the lock is for making and
 //! dropping holders, and for finding the largest holder.
+//!
+//! Most holders are peers, which a [`PeerKey`] tells apart.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::fmt::Debug;
 use std::hash::Hash;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -354,6 +358,50 @@ impl<K: Eq + Hash> Charge<K> {
 impl<K: Eq + Hash> Drop for Charge<K> {
     fn drop(&mut self) {
         self.share.remove(self.amount);
+    }
+}
+
+/// A peer, as far as its address tells it from others.
+///
+/// IPv6 networks give a host a /64, from which it may take as many addresses as it likes: all of
+/// them are one peer. The port says nothing: a host has as many as it likes, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PeerKey {
+    /// An address of IPv4, also one that is mapped into IPv6.
+    V4([u8; 4]),
+    /// The first 64 bits of an address of IPv6.
+    V6([u8; 8]),
+    /// A peer without an address: it is on this machine, and came in over a Unix socket or within
+    /// the process. Who may do that was decided by permissions.
+    Local,
+}
+
+impl PeerKey {
+    /// The peer at an address; without one it is on this machine.
+    #[must_use]
+    pub fn new(peer: Option<SocketAddr>) -> Self {
+        match peer.map(|peer| peer.ip().to_canonical()) {
+            None => Self::Local,
+            Some(IpAddr::V4(address)) => Self::V4(address.octets()),
+            Some(IpAddr::V6(address)) => {
+                let [a, b, c, d, e, f, g, h, ..] = address.octets();
+                Self::V6([a, b, c, d, e, f, g, h])
+            }
+        }
+    }
+}
+
+impl fmt::Display for PeerKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::V4(octets) => write!(f, "{}", IpAddr::from(*octets)),
+            Self::V6(prefix) => {
+                let mut octets = [0; 16];
+                octets[..8].copy_from_slice(prefix);
+                write!(f, "{}/64", Ipv6Addr::from(octets))
+            }
+            Self::Local => f.write_str("this machine"),
+        }
     }
 }
 

@@ -212,3 +212,23 @@ proptest! {
         prop_assert_eq!((quota.total(), quota.share_count()), (0, 0));
     }
 }
+
+fn key(peer: &str) -> PeerKey {
+    PeerKey::new(Some(peer.parse().unwrap()))
+}
+
+#[test]
+fn a_host_is_one_peer_whatever_address_of_its_network_it_takes() {
+    assert_eq!(key("192.0.2.1:1"), key("192.0.2.1:2"));
+    assert_eq!(key("192.0.2.1:1"), key("[::ffff:192.0.2.1]:1"));
+    assert_ne!(key("192.0.2.1:1"), key("192.0.2.2:1"));
+    assert_eq!(key("[2001:db8::1]:1"), key("[2001:db8::ffff:1:2:3]:9"));
+    assert_ne!(key("[2001:db8::1]:1"), key("[2001:db8:0:1::1]:1"));
+    assert_eq!(PeerKey::new(None), PeerKey::Local);
+}
+
+#[test]
+fn its_name_is_an_address() {
+    assert_eq!(key("192.0.2.1:1").to_string(), "192.0.2.1");
+    assert_eq!(key("[2001:db8:0:1::1]:1").to_string(), "2001:db8:0:1::/64");
+}

@@ -1,17 +1,20 @@
-//! The handles of methods, and the metrics of a server's calls.
+//! The handles of methods, and the metrics of calls: a server's, and a client's with its attempts.
 
-use std::fmt;
-use std::ptr;
-use std::sync::OnceLock;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
+use std::{fmt, ptr};
 
 use metrics::{Counter, Histogram};
 use tonic::Code;
 
 use super::list::{SERVER_DURATION, SERVER_RECEIVED, SERVER_SENT, SERVER_STARTED};
 use super::metric::is_enabled;
-use crate::MethodDescriptor;
 use crate::call::log::NameOf;
+use crate::metrics::list::{
+    ATTEMPT_DURATION, ATTEMPT_RECEIVED, ATTEMPT_SENT, ATTEMPT_STARTED, CALL_DURATION,
+};
+use crate::{Method, MethodDescriptor};
 
 /// The label of methods that no descriptor describes.
 pub(super) const OTHER: &str = "other";
@@ -148,6 +151,147 @@ impl ServerMeter {
 impl fmt::Debug for ServerMeter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("ServerMeter").field(&self.0.map(|method| method.label)).finish()
+    }
+}
+
+/// The handles of calls to one target. They live as long as the process, as the series of an
+/// exporter do.
+struct TargetHandles {
+    target: Arc<str>,
+    methods: ByMethod<ClientMethod>,
+}
+
+/// The handles of one method at one target.
+struct ClientMethod {
+    target: Arc<str>,
+    label: &'static str,
+    started: Counter,
+    ends: ByCode<ClientEnds>,
+}
+
+/// The handles of calls that end with one code.
+struct ClientEnds {
+    attempt_duration: Histogram,
+    sent: Histogram,
+    received: Histogram,
+    call_duration: Histogram,
+}
+
+static TARGETS: Mutex<BTreeMap<Arc<str>, &'static TargetHandles>> = Mutex::new(BTreeMap::new());
+
+impl TargetHandles {
+    /// Returns those of a target. Channels to the same target share them.
+    fn find(target: &Arc<str>) -> &'static Self {
+        let mut targets = TARGETS.lock().unwrap_or_else(PoisonError::into_inner);
+        targets.entry(Arc::clone(target)).or_insert_with(|| {
+            Box::leak(Box::new(Self { target: Arc::clone(target), methods: ByMethod::new() }))
+        })
+    }
+
+    fn method(&'static self, method: &Method) -> &'static ClientMethod {
+        let described = match method {
+            Method::Static(method) => Some(*method),
+            Method::Shared(_) => None,
+        };
+        self.methods.get(described, |label| ClientMethod {
+            target: Arc::clone(&self.target),
+            label,
+            started: ATTEMPT_STARTED.counter_with(&[label, &self.target]),
+            ends: ByCode::new(),
+        })
+    }
+}
+
+impl ClientMethod {
+    fn ends(&self, code: Code) -> &ClientEnds {
+        self.ends.get(code, |code| {
+            let labels = [self.label, &*self.target, code];
+            ClientEnds {
+                attempt_duration: ATTEMPT_DURATION.histogram_with(&labels),
+                sent: ATTEMPT_SENT.histogram_with(&labels),
+                received: ATTEMPT_RECEIVED.histogram_with(&labels),
+                call_duration: CALL_DURATION.histogram_with(&labels),
+            }
+        })
+    }
+}
+
+/// The metrics of the calls of a channel. Those of a channel without a target are not counted.
+#[derive(Clone, Default)]
+pub struct ChannelMeters {
+    target: Option<Arc<str>>,
+    handles: OnceLock<&'static TargetHandles>,
+}
+
+impl ChannelMeters {
+    /// Returns the metrics of a channel to `target`.
+    #[must_use]
+    pub fn new(target: impl Into<Arc<str>>) -> Self {
+        Self { target: Some(target.into()), handles: OnceLock::new() }
+    }
+
+    /// Returns the target's label.
+    pub(crate) fn target(&self) -> &str {
+        self.target.as_deref().unwrap_or(OTHER)
+    }
+
+    /// Returns the metrics of a call of `method`.
+    #[inline]
+    pub(crate) fn method(&self, method: &Method) -> ClientMeter {
+        match &self.target {
+            Some(target) if is_enabled() => {
+                let handles = self.handles.get_or_init(|| TargetHandles::find(target));
+                ClientMeter(Some(handles.method(method)))
+            }
+            _ => ClientMeter(None),
+        }
+    }
+}
+
+impl fmt::Debug for ChannelMeters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ChannelMeters").field(&self.target).finish()
+    }
+}
+
+/// The metrics of a call on the client; of none where nothing is counted.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ClientMeter(Option<&'static ClientMethod>);
+
+impl ClientMeter {
+    /// Returns true if the call is counted.
+    pub(crate) fn is_on(self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Counts an attempt that begins.
+    pub(crate) fn attempt_started(self) {
+        if let Some(method) = self.0 {
+            method.started.increment(1);
+        }
+    }
+
+    /// Counts an attempt that has ended.
+    #[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^53")]
+    pub(crate) fn attempt_ended(self, code: Code, took: Duration, sent: u64, received: u64) {
+        let Some(method) = self.0 else { return };
+        let ends = method.ends(code);
+        ends.attempt_duration.record(took.as_secs_f64());
+        ends.sent.record(sent as f64);
+        ends.received.record(received as f64);
+    }
+
+    /// Counts a call that has ended.
+    pub(crate) fn call_ended(self, code: Code, took: Duration) {
+        if let Some(method) = self.0 {
+            method.ends(code).call_duration.record(took.as_secs_f64());
+        }
+    }
+}
+
+impl fmt::Debug for ClientMeter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ClientMeter").field(&self.0.map(|method| method.label)).finish()
     }
 }
 

@@ -14,10 +14,7 @@
 #[cfg(feature = "metrics")]
 mod calls;
 #[cfg(feature = "metrics")]
-mod client;
-#[cfg(feature = "metrics")]
 mod events;
-mod fallback;
 #[cfg(feature = "metrics")]
 mod list;
 #[cfg(feature = "metrics")]
@@ -25,17 +22,18 @@ mod metric;
 #[cfg(not(feature = "metrics"))]
 mod not_built_in;
 
+use std::fmt;
+
+use crate::connect::ConnectionInfo;
+
 #[cfg(feature = "metrics")]
-pub(crate) use calls::ServerMeter;
+pub use calls::ChannelMeters;
 #[cfg(feature = "metrics")]
-pub use client::ChannelMeters;
-#[cfg(feature = "metrics")]
-pub(crate) use client::ClientMeter;
+pub(crate) use calls::{ClientMeter, ServerMeter};
 #[cfg(feature = "metrics")]
 pub use events::{EndedConnections, ended_connections};
 #[cfg(feature = "metrics")]
 pub(crate) use events::{connection_ended, connection_opened, retried, retry_denied};
-pub use fallback::FallbackKind;
 #[cfg(feature = "metrics")]
 pub use list::METRICS;
 #[cfg(feature = "metrics")]
@@ -44,7 +42,7 @@ pub use metric::{Metric, MetricKind, MetricUnit, enable};
 pub use not_built_in::ChannelMeters;
 #[cfg(not(feature = "metrics"))]
 pub(crate) use not_built_in::{
-    ClientMeter, ServerMeter, connection_ended, connection_opened, retried, retry_denied,
+    CallMeter, MeteredCall, ServerMeter, connection_ended, connection_opened, retried, retry_denied,
 };
 
 /// The rule by which a call has another attempt.
@@ -70,5 +68,49 @@ impl RetryKind {
             Self::Policy => "policy",
             Self::Hedge => "hedge",
         }
+    }
+}
+
+/// The kind of reason for which a connection is not on an upgraded path. The reason itself may have
+/// text of the peer, and is no label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FallbackKind {
+    /// The connection has an upgraded path, or its client asked for none.
+    None,
+    /// One side has no device.
+    NoDevice,
+    /// The reason can pass, and the client tries again.
+    CanPass,
+    /// The reason lasts as long as the connection.
+    Lasting,
+}
+
+impl FallbackKind {
+    /// Returns the kind of a connection.
+    #[must_use]
+    pub fn new(info: &ConnectionInfo) -> Self {
+        match info {
+            ConnectionInfo { fallback: None, .. } => Self::None,
+            ConnectionInfo { is_without_device: true, .. } => Self::NoDevice,
+            ConnectionInfo { fallback_can_pass: true, .. } => Self::CanPass,
+            ConnectionInfo { .. } => Self::Lasting,
+        }
+    }
+
+    /// Returns the value of the label `fallback`.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::NoDevice => "no_device",
+            Self::CanPass => "can_pass",
+            Self::Lasting => "lasting",
+        }
+    }
+}
+
+impl fmt::Display for FallbackKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.label())
     }
 }

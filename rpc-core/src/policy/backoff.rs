@@ -1,14 +1,140 @@
-//! The delays between attempts: they grow from one to the next up to a bound, and are spread at
-//! random, so that many clients that failed together do not come back together.
+//! Delays between attempts that fail, and the backoff of a channel that lost its connection or could
+//! not make one.
 //!
-//! Pure: the seed of the randomness is an argument, and the clock is the caller's business. The
-//! `breaker` of an upgraded path and the `reconnect` of a channel both take their delays from here.
+//! Pure: the seed of the randomness is an argument, and the clock is the caller's business. Delays
+//! grow from one to the next up to a bound, and are spread at random, so that many clients that
+//! failed together do not come back together. The `breaker` of an upgraded path takes its delays
+//! from here, too.
+//!
+//! ```text
+//!            attempt failed, or connection lost before it was useful
+//!   Ready ────────────────────────────────────────────────────────────> BackingOff
+//!     ^  │ the first loss since a useful connection: at once                │
+//!     └──┘                                                                  │
+//!     └──────────────────────── the delay is over ──────────────────────────┘
+//! ```
+//!
+//! The delays are those of gRPC's connection backoff protocol, counted from the beginning of the
+//! attempt as there. What resets them differs: gRPC takes the HTTP/2 settings for a success, so
+//! that a server which accepts, says Hello and closes is asked again as fast as the network
+//! allows. Here a connection has to be *useful*. It lasted for [`Backoff::healthy_after`],
+//! or it lasted for [`Backoff::initial_delay`] and a call was answered over it. An answer
+//! alone is not enough: a server that dies after each answer would be asked again without a pause.
+//! The same rule stops loops of connections that are sent away (GOAWAY) at once. Servers that are
+//! replaced one after the other do send their clients away so, and calls must not fail for it: ten
+//! connections in a row that answered something are replaced at once.
+//!
+//! Which path a connection takes is `breaker`'s business.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
+use crate::Reason;
 use crate::settings::{InvalidSetting, MAX_DELAY, MIN_TIMEOUT, Whole, define_settings, ensure};
+
+/// The life of a connection that was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lifespan {
+    /// Time at which the attempt began that made it.
+    pub attempted_at: Instant,
+    /// Time at which it was made.
+    pub connected_at: Instant,
+    /// The calls that were answered over it.
+    pub answered_count: u64,
+}
+
+/// Maximum number of young connections in a row that are replaced at once, if each has answered
+/// calls. A rolling restart of ten servers behind one address costs as many.
+const ANSWERED_SPARED_MAX: u32 = 10;
+
+/// The memory of one channel's attempts to connect.
+#[derive(Debug)]
+pub struct Reconnect {
+    rules: Backoff,
+    delays: Delays,
+    state: State,
+    /// Why the last attempt, or the last connection, failed.
+    failure: Option<Reason>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum State {
+    /// Nothing has failed since a connection was useful.
+    Sound,
+    /// Number of connections in a row that were lost before they were useful. The last is replaced
+    /// at once, because the next one may be useful.
+    Spared { count: u32 },
+    /// An attempt failed, or another connection was lost.
+    BackingOff { reason: Reason, due: Instant },
+}
+
+impl Reconnect {
+    /// A channel that has not connected yet. `seed` is the randomness of its delays.
+    #[must_use]
+    pub fn new(rules: Backoff, seed: u64) -> Self {
+        let delays = rules.delays(seed);
+        Self { rules, delays, state: State::Sound, failure: None }
+    }
+
+    /// Records an attempt that began at `attempted_at` and made no connection.
+    pub fn handle_failed(&mut self, attempted_at: Instant, now: Instant, reason: Reason) {
+        let due = (attempted_at + self.delays.next_delay()).max(now);
+        self.failure = Some(reason.clone());
+        self.state = State::BackingOff { reason, due };
+    }
+
+    /// Forgets the delays: the next attempt may be made at once, and what follows begins anew.
+    pub fn reset(&mut self) {
+        self.delays.reset();
+        if let State::BackingOff { .. } = self.state {
+            self.state = State::Sound;
+        }
+    }
+
+    /// Records why the last connection failed; `None` for one that ended in order.
+    pub fn handle_end(&mut self, failure: Option<Reason>) {
+        self.failure = failure;
+    }
+
+    /// Why the last attempt, or the last connection, failed, if it did.
+    #[must_use]
+    pub fn failure(&self) -> Option<&Reason> {
+        self.failure.as_ref()
+    }
+
+    /// Records the end of a connection.
+    pub fn handle_lost(&mut self, lifespan: Lifespan, now: Instant, reason: Reason) {
+        let age = now.saturating_duration_since(lifespan.connected_at);
+        let is_useful = age >= self.rules.healthy_after
+            || (lifespan.answered_count > 0 && age >= self.rules.initial_delay);
+        if is_useful {
+            self.delays.reset();
+            self.state = State::Sound;
+            return;
+        }
+        // A server that restarts just then must not cost the calls in flight a second.
+        let spared_max = if lifespan.answered_count > 0 { ANSWERED_SPARED_MAX } else { 1 };
+        match self.state {
+            State::Sound => self.state = State::Spared { count: 1 },
+            State::Spared { count } if count < spared_max => {
+                self.state = State::Spared { count: count + 1 };
+            }
+            State::Spared { .. } | State::BackingOff { .. } => {
+                self.handle_failed(lifespan.attempted_at, now, reason);
+            }
+        }
+    }
+
+    /// Why no attempt is made yet, and when the next one is due; `None` when one may be made.
+    #[must_use]
+    pub fn backing_off(&self, now: Instant) -> Option<(&Reason, Instant)> {
+        match &self.state {
+            State::BackingOff { reason, due } if *due > now => Some((reason, *due)),
+            State::BackingOff { .. } | State::Sound | State::Spared { .. } => None,
+        }
+    }
+}
 
 /// The reason for the shortest first delay.
 const A_PAUSE: &str = "attempts would follow one another without a pause";
@@ -159,100 +285,5 @@ fn times(delay: Duration, factor: f64, max: Duration) -> Duration {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const SECOND: Duration = Duration::from_secs(1);
-
-    #[test]
-    fn values_out_of_range_are_named_with_their_range() {
-        let (new, zero) = (Backoff::default, Duration::ZERO);
-        let multiplier = "a finite number, at least 1, since delays do not shrink";
-        let jitter = "from 0 to 1, since it is the part";
-        let table = [
-            (new().with_initial_delay(zero), "initial_delay is 0ns: from 1 ms to a day".into()),
-            (new().with_max_delay(SECOND / 2), "max_delay is 500ms: from the initial".into()),
-            (new().with_healthy_after(zero), "healthy_after is 0ns: at least 1 ms".into()),
-            (new().with_multiplier(0.5), format!("multiplier is 0.5: {multiplier}")),
-            (new().with_multiplier(f64::NAN), format!("multiplier is NaN: {multiplier}")),
-            (new().with_multiplier(f64::INFINITY), format!("multiplier is inf: {multiplier}")),
-            (new().with_jitter(-0.1), format!("jitter is -0.1: {jitter}")),
-            (new().with_jitter(1.5), format!("jitter is 1.5: {jitter}")),
-            (new().with_jitter(f64::NAN), format!("jitter is NaN: {jitter}")),
-        ];
-        for (rules, message) in table {
-            let error = rules.check().expect_err("a value is out of range").to_string();
-            assert!(error.starts_with(&format!("backoff.{message}")), "{error}");
-        }
-        let ends = [new().with_multiplier(1.0).with_jitter(0.0), new().with_jitter(1.0)];
-        for rules in ends.into_iter().chain([new()]) {
-            assert_eq!(rules.check(), Ok(()));
-        }
-    }
-
-    fn curve() -> impl Strategy<Value = Curve> {
-        let factor = prop_oneof![0.0..10.0, Just(f64::NAN), Just(f64::INFINITY), Just(-1.0)];
-        let spread = (0.0..1.0f64, 1.0..3.0f64);
-        (any::<Duration>(), any::<Duration>(), factor, spread).prop_map(
-            |(initial, max, multiplier, spread)| Curve { initial, max, multiplier, spread },
-        )
-    }
-
-    #[test]
-    fn delays_grow_by_the_multiplier_up_to_the_longest() {
-        let (initial, max) = (Duration::from_secs(1), Duration::from_secs(3));
-        let curve = Curve { initial, max, multiplier: 1.6, spread: (1.0, 1.0) };
-        let mut delays = Delays::new(curve, 7);
-        let ms: Vec<_> = (0..5).map(|_| delays.next_delay().as_millis()).collect();
-        assert_eq!(ms, [1000, 1600, 2560, 3000, 3000]);
-        delays.reset();
-        assert_eq!(delays.next_delay(), initial);
-    }
-
-    #[test]
-    fn chance_has_all_of_the_spread() {
-        let second = Duration::from_secs(1);
-        let spread = (0.5, 3.0);
-        let delays: Vec<_> = (0..200)
-            .map(|seed| Curve { initial: second, max: second, multiplier: 1.0, spread }.at(seed))
-            .collect();
-        let (shortest, longest) = (delays.iter().min().unwrap(), delays.iter().max().unwrap());
-        assert!((0.5..0.7).contains(&shortest.as_secs_f64()), "{shortest:?}");
-        assert!((2.8..=3.0).contains(&longest.as_secs_f64()), "{longest:?}");
-    }
-
-    impl Curve {
-        /// The first delay that `seed` gives.
-        fn at(self, seed: u64) -> Duration {
-            Delays::new(self, seed).next_delay()
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn every_delay_is_within_its_spread(curve in curve(), seed: u64) {
-            let mut delays = Delays::new(curve, seed);
-            let mut unspread = Delays::new(Curve { spread: (1.0, 1.0), ..curve }, seed);
-            let max = curve.max.min(MAX_DELAY);
-            let slack = Duration::from_millis(1);
-            for _ in 0..40 {
-                let (delay, middle) = (delays.next_delay(), unspread.next_delay());
-                let (low, high) = curve.spread;
-                prop_assert!(middle <= max + slack);
-                prop_assert!(delay + slack >= times(middle, low, MAX_DELAY));
-                prop_assert!(delay <= times(middle, high, MAX_DELAY) + slack);
-            }
-        }
-
-        #[test]
-        fn a_seed_is_all_the_randomness(curve in curve(), seed: u64) {
-            let run = || {
-                let mut delays = Delays::new(curve, seed);
-                (0..20).map(move |_| delays.next_delay()).collect::<Vec<_>>()
-            };
-            prop_assert_eq!(run(), run());
-        }
-    }
-}
+#[path = "backoff_tests.rs"]
+mod tests;

@@ -20,8 +20,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::backoff::{Lifespan, Reconnect};
 use super::breaker::{Breaker, Denial, PathGain};
-use super::reconnect::{Lifespan, Reconnect};
 use crate::Reason;
 
 /// The path that a connection must take, of those in its `UpgradePolicy`.

@@ -7,7 +7,5 @@ pub mod keepalive;
 pub mod lifetime;
 pub mod line_limit;
 pub mod progress;
-pub mod reconnect;
 pub mod retry;
-pub mod retry_budget;
 pub mod retry_config;

@@ -7,6 +7,14 @@
 //!
 //! What differs from gRPC: its clients repeat whatever a policy names. Here a call is repeated only
 //! if that can do no harm: its method is idempotent, or no handler has seen it.
+//!
+//! Calls without a policy have the [`RetryBudget`]: it bounds the idempotent calls that are made
+//! once more after their connection ended. A call that kills the server, or a path that dies again
+//! and again, must not be doubled without end. A bucket of tokens refills with time, so that a call
+//! that succeeds has nothing to count. Finagle's `RetryBudget` is the model: a reserve that refills
+//! by the second, and gRPC's A6 for the rule that replays stop before they become the load. Both
+//! also pay in a share for every call; here the reserve alone is enough, because a call is replayed
+//! at most once.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -257,6 +265,73 @@ impl Tokens {
     #[must_use]
     pub fn allow(&self) -> bool {
         self.left.load(Relaxed) > self.max / 2
+    }
+}
+
+/// Bound on the idempotent calls that a channel makes once more after their connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReplayLimits {
+    /// Maximum number at once.
+    pub max_burst: u32,
+    /// Number of them that come back in a second.
+    pub per_second: u32,
+}
+
+impl ReplayLimits {
+    /// The bound of a channel. The burst is what one connection has in flight by default
+    /// ([`crate::Limits::max_calls`]): one death of a full connection may replay all of them. A
+    /// full burst is there again after 10 s, the span over which Finagle's budget looks back by
+    /// default.
+    pub const DEFAULT: Self = Self { max_burst: 1024, per_second: 100 };
+
+    /// None.
+    pub const OFF: Self = Self { max_burst: 0, per_second: 0 };
+}
+
+/// The remaining replays.
+#[derive(Debug)]
+pub struct RetryBudget {
+    limits: ReplayLimits,
+    tokens: u32,
+    /// Up to when tokens have been refilled.
+    refilled: Instant,
+}
+
+impl RetryBudget {
+    /// A full bucket.
+    #[must_use]
+    pub fn new(limits: ReplayLimits, now: Instant) -> Self {
+        Self { limits, tokens: limits.max_burst, refilled: now }
+    }
+
+    /// Takes the right to one replay; false when there is none.
+    pub fn take(&mut self, now: Instant) -> bool {
+        self.refill(now);
+        if self.tokens == 0 {
+            return false;
+        }
+        self.tokens -= 1;
+        true
+    }
+
+    fn refill(&mut self, now: Instant) {
+        let ReplayLimits { max_burst, per_second } = self.limits;
+        let Some(interval) = Duration::from_secs(1).checked_div(per_second) else { return };
+        let elapsed = now.saturating_duration_since(self.refilled);
+        // More than a billion a second is as many as there are.
+        let earned = elapsed.as_nanos().checked_div(interval.as_nanos());
+        let earned = earned.and_then(|count| u32::try_from(count).ok());
+        let tokens = earned.and_then(|earned| self.tokens.checked_add(earned));
+        match tokens {
+            Some(tokens) if tokens < max_burst => {
+                self.refilled += interval * (tokens - self.tokens);
+                self.tokens = tokens;
+            }
+            _ => {
+                self.refilled = now;
+                self.tokens = max_burst;
+            }
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Attempts one after another and side by side, and the tokens that stop both.
+//! Attempts one after another and side by side, the tokens that stop both, and the retry budget.
 
 use proptest::prelude::*;
 use tonic::Code;
@@ -252,6 +252,70 @@ proptest! {
             if (left - top / 2.0).abs() > 1e-3 {
                 prop_assert_eq!(tokens.allow(), left > top / 2.0);
             }
+        }
+    }
+}
+
+#[test]
+fn a_burst_is_refilled_by_the_second() {
+    let now = Instant::now();
+    let mut budget = RetryBudget::new(ReplayLimits { max_burst: 2, per_second: 10 }, now);
+    assert!(budget.take(now) && budget.take(now) && !budget.take(now));
+    let later = now + Duration::from_millis(100);
+    assert!(budget.take(later) && !budget.take(later));
+    let much_later = now + Duration::from_secs(100);
+    assert!(budget.take(much_later) && budget.take(much_later) && !budget.take(much_later));
+}
+
+#[test]
+fn none_are_none() {
+    let now = Instant::now();
+    let mut budget = RetryBudget::new(ReplayLimits { max_burst: 0, per_second: 1000 }, now);
+    assert!(!budget.take(now + Duration::from_secs(10)));
+    let mut budget = RetryBudget::new(ReplayLimits { max_burst: 1, per_second: 0 }, now);
+    assert!(budget.take(now) && !budget.take(now + Duration::from_secs(1000)));
+}
+
+#[test]
+fn a_bucket_in_use_has_its_burst_and_what_time_gave() {
+    let (start, ms) = (Instant::now(), Duration::from_millis(1));
+    let mut budget = RetryBudget::new(ReplayLimits { max_burst: 8, per_second: 10 }, start);
+    let mut taken = 0;
+    // Two at a time, for one that comes back; half of an interval is not lost either.
+    for step in 0..40 {
+        let now = start + step * 150 * ms;
+        taken += u32::from(budget.take(now)) + u32::from(budget.take(now));
+    }
+    assert_eq!(taken, 8 + 39 * 150 / 100);
+}
+
+#[test]
+fn time_beyond_a_full_bucket_is_not_saved() {
+    let (start, ms) = (Instant::now(), Duration::from_millis(1));
+    let mut budget = RetryBudget::new(ReplayLimits { max_burst: 2, per_second: 10 }, start);
+    assert!(budget.take(start) && budget.take(start));
+    let full = start + 250 * ms;
+    assert!(budget.take(full) && budget.take(full) && !budget.take(full));
+    assert!(!budget.take(full + 50 * ms));
+    assert!(budget.take(full + 100 * ms));
+}
+
+proptest! {
+    #[test]
+    fn never_more_than_the_burst_and_what_time_gave(
+        max_burst in 0..20u32,
+        per_second in any::<u32>(),
+        waits in prop::collection::vec(0..300u64, 0..200),
+    ) {
+        let start = Instant::now();
+        let per_second = per_second % 1000;
+        let mut budget = RetryBudget::new(ReplayLimits { max_burst, per_second }, start);
+        let (mut now, mut taken) = (start, 0);
+        for ms in waits {
+            now += Duration::from_millis(ms);
+            taken += u64::from(budget.take(now));
+            let most = (now - start).as_millis() * u128::from(per_second) / 999 + 1;
+            prop_assert!(u128::from(taken) <= u128::from(max_burst) + most);
         }
     }
 }

@@ -9,7 +9,7 @@ use super::router::Router;
 use crate::connect::{ConnectionInfo, Fallback};
 use crate::limits::log::LogLimit;
 use crate::limits::memory::MemoryShare;
-use crate::limits::peer_key::PeerKey;
+use crate::limits::quota::PeerKey;
 use crate::limits::shared::LimitShare;
 use crate::policy::keepalive::Traffic;
 use crate::policy::lifetime::CallCounts;
@@ -75,6 +75,12 @@ pub trait ServerConnection: fmt::Debug + Send + Sync {
 
     /// Returns the bytes that wait in either direction, and the bytes that have moved.
     fn flows(&self) -> Flows;
+
+    /// Returns the number of messages that the client lets this side send now, where the transport
+    /// has credits.
+    fn credits(&self) -> Option<u32> {
+        None
+    }
 
     /// Returns the numbers of started calls and of calls in flight.
     fn calls(&self) -> CallCounts;

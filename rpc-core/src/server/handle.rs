@@ -1,6 +1,7 @@
 //! `Server`, the parts of it that are code (services, layers, upgrades), and the handle that does
 //! not keep it.
 
+use std::fmt;
 use std::io;
 use std::sync::{Arc, Weak};
 
@@ -8,13 +9,14 @@ use tokio::sync::watch;
 use tonic::Extensions;
 use tower::{BoxError, Layer};
 
+use super::call_stats::{CallStats, FailedCallInfo, MethodCalls};
 use super::layers::Layers;
 use super::method_compression::NotServed;
 use super::peer::{Authorization, Authorize};
 use super::router::Router;
 use super::serve;
 use super::serve::limits::PeerLimit;
-use super::serve::shared::{BeforeDrain, Connections, ServerMemory, Shared};
+use super::serve::shared::{BeforeDrain, Connections, OpenConnectionInfo, ServerMemory, Shared};
 use super::{
     Listen, PeerInfo, ServerRequest, ServerResponse, ServerSettings, ServerStack, Service,
 };
@@ -28,6 +30,17 @@ pub struct ServerParts {
     layers: Layers,
     upgrades: Vec<Arc<dyn Upgrade>>,
     before_drain: BeforeDrain,
+    /// The service for operators, and true if clients at loopback addresses see it.
+    operators: Option<(OperatorService, bool)>,
+}
+
+/// The service for operators.
+struct OperatorService(Arc<dyn Service>);
+
+impl fmt::Debug for OperatorService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.descriptor().name)
+    }
 }
 
 impl ServerParts {
@@ -86,6 +99,16 @@ impl ServerParts {
         self
     }
 
+    /// Adds the service for operators, and counts calls by method. Clients on this host see it:
+    /// inside the process, at Unix sockets, and with `sees_loopback` at loopback addresses. Others
+    /// see it with an identity that [`authorize`](Self::authorize) allows to call its methods. To
+    /// everyone else the server does not have it.
+    #[must_use]
+    pub fn operators(mut self, service: impl Service, sees_loopback: bool) -> Self {
+        self.operators = Some((OperatorService(Arc::new(service)), sees_loopback));
+        self
+    }
+
     /// Checks that the server has every method and service that `settings` name.
     ///
     /// # Errors
@@ -99,6 +122,9 @@ impl ServerParts {
     #[must_use]
     pub fn build(mut self, settings: impl Into<Arc<ServerSettings>>) -> Server {
         let settings = settings.into();
+        if let Some((OperatorService(service), sees_loopback)) = self.operators {
+            self.router.add_for_operators(service, sees_loopback);
+        }
         self.router.stack = self.layers.build();
         self.router.rules.set(&settings);
         Server::new(Shared {
@@ -217,6 +243,24 @@ impl Server {
     #[must_use]
     pub fn downgrade(&self) -> WeakServer {
         WeakServer { shared: Arc::downgrade(&self.shared) }
+    }
+
+    /// Returns the counts of calls by method; `None` without a service for operators.
+    #[must_use]
+    pub fn method_calls(&self) -> Option<Vec<MethodCalls>> {
+        self.shared.router.rules.stats.as_ref().map(CallStats::methods)
+    }
+
+    /// Returns the calls that failed last, the newest first; none without a service for operators.
+    #[must_use]
+    pub fn failed_calls(&self) -> Vec<FailedCallInfo> {
+        self.shared.router.rules.stats.as_ref().map(CallStats::failed).unwrap_or_default()
+    }
+
+    /// Returns every open connection with its age and its part of the server's memory.
+    #[must_use]
+    pub fn open_connections(&self) -> Vec<OpenConnectionInfo> {
+        self.shared.connections.open_infos()
     }
 
     /// Returns the state of every open connection.

@@ -12,7 +12,7 @@ use crate::connect::info::{Failures, Fallback};
 use crate::connect::upgrade::{self, End, PathBinding};
 use crate::connect::{Alpn, Bootstrap, Candidate, Declined, Obstacle, Replayed, Upgrade};
 use crate::memory::{MemoryCharge, MemoryShare};
-use crate::server::OtherProtocol;
+use crate::server::{MethodAccess, OtherProtocol};
 use crate::settings::MIN_MEMORY;
 use crate::transport::{Addresses, TlsInfo, Transport};
 use crate::wire::hello::{self, Declined as DeclinedOffer, Hello, Offer, PREFIX_LEN, Verdict};
@@ -48,6 +48,8 @@ pub struct ServerHandshake {
     pub methods: Vec<String>,
     /// Description of each method, as [`crate::wire::hello`] encodes it.
     pub method_kinds: bytes::Bytes,
+    /// The methods that a client sees.
+    pub access: MethodAccess,
     /// The upgraded paths that clients may ask for.
     pub upgrades: Vec<Arc<dyn Upgrade>>,
     /// The other protocols that clients may speak.
@@ -136,10 +138,11 @@ pub async fn accept(
     };
     check_agreed(bootstrap.addresses().tls.as_deref(), Alpn::FARCALL)?;
     let mut answer = Hello::new(&server.limits.announced_by_server());
-    answer.methods.clone_from(&server.methods);
-    answer.method_kinds.clone_from(&server.method_kinds);
-    answer.encodings = bootstrap.accepted_encodings(server.compression);
     let addresses = bootstrap.addresses();
+    let visible = server.access.visible(&addresses, server.methods.len());
+    answer.methods = server.methods[..visible].to_vec();
+    answer.method_kinds = server.method_kinds.slice(..visible.min(server.method_kinds.len()));
+    answer.encodings = bootstrap.accepted_encodings(server.compression);
     let mut failures = Failures::default();
     if let Some(reason) = hello.fallback() {
         // The client knows whether that can pass, and tries by itself.

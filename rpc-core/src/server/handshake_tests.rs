@@ -144,6 +144,7 @@ impl Dear {
             limits: Limits::default(),
             methods: vec!["/a.B/C".into()],
             method_kinds: bytes::Bytes::new(),
+            access: MethodAccess::default(),
             protocols: Vec::new(),
             upgrades: vec![Arc::new(self.clone())],
         };

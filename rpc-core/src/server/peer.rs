@@ -115,6 +115,11 @@ impl Authorization {
         Self(Some(Arc::new(rules)))
     }
 
+    /// The rules, if there are any.
+    pub(super) fn rules(&self) -> Option<&dyn Authorize> {
+        self.0.as_deref()
+    }
+
     /// Checks that `peer` may call `method`.
     pub(super) fn check(&self, peer: &PeerInfo, method: &MethodDescriptor) -> Result<(), Status> {
         let Some(rules) = &self.0 else { return Ok(()) };

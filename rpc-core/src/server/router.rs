@@ -1,24 +1,20 @@
 //! The router: from a method's id, as the Hello numbered it, to its service.
-//!
-//! With it go the rules that every call of a server looks at, and that may change while it serves.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::call_stats::CallStats;
 use super::layers::handle;
+use super::operators::Operators;
 use super::peer::Authorization;
 use super::peer::InsertPeer;
-use super::{HandlerFuture, ServerCall, ServerSettings, ServerStack, Service};
-use crate::call::log::CallLog;
+use super::settings::CallRules;
+use super::{HandlerFuture, ServerCall, ServerStack, Service};
+use crate::transport::Addresses;
 use crate::wire::hello;
 use crate::{MethodDescriptor, ServiceDescriptor};
-
-const FAILURES: u8 = 1;
-const ACCESS: u8 = 2;
 
 /// The services of a server.
 #[derive(Default)]
@@ -26,6 +22,10 @@ pub(crate) struct Router {
     services: Vec<Arc<dyn Service>>,
     /// For each method id, the service's and the method's index.
     routes: Vec<(usize, usize)>,
+    /// Number of methods that every client sees.
+    pub(super) open_count: usize,
+    /// The service for operators, the last of all.
+    pub(super) operators: Option<Operators>,
     /// The layers around all of them, where there are any.
     pub(super) stack: Option<ServerStack>,
     /// Connection details in every request's extensions.
@@ -33,7 +33,7 @@ pub(crate) struct Router {
     /// Authorization of calls.
     pub(super) authorization: Authorization,
     /// Time limit of unary calls, and the calls that have a log line.
-    pub(super) rules: CallRules,
+    pub(super) rules: Arc<CallRules>,
 }
 
 impl Router {
@@ -42,7 +42,17 @@ impl Router {
         let index = self.services.len();
         let methods = 0..service.descriptor().methods.len();
         self.routes.extend(methods.map(|method| (index, method)));
+        self.open_count = self.routes.len();
         self.services.push(service);
+    }
+
+    /// Adds the service for operators, after all others, and counts calls from now on.
+    pub(super) fn add_for_operators(&mut self, service: Arc<dyn Service>, sees_loopback: bool) {
+        let (open_count, descriptor) = (self.open_count, service.descriptor());
+        self.add(service);
+        self.open_count = open_count;
+        self.operators = Some(Operators { service: descriptor, sees_loopback });
+        self.rules = Arc::new(CallRules::counting(CallStats::new(self.methods())));
     }
 
     /// The services, in the order in which they were added.
@@ -80,6 +90,19 @@ impl Router {
         Some((&self.services[service], method))
     }
 
+    /// The service of a method id that a client at `addresses` calls, and the method's index in it.
+    #[inline]
+    pub(super) fn route_for(
+        &self,
+        id: u16,
+        addresses: &Addresses,
+    ) -> Option<(&Arc<dyn Service>, usize)> {
+        if usize::from(id) >= self.open_count && !self.admits(addresses) {
+            return None;
+        }
+        self.route(id)
+    }
+
     /// Runs a call of the service, under the layers where there are any.
     // Inlined, because as a function it would move each call once more.
     #[inline]
@@ -100,72 +123,5 @@ impl std::fmt::Debug for Router {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names = self.services().map(|service| service.name);
         f.debug_list().entries(names).finish()
-    }
-}
-
-/// The rules that every call looks at. A look is one relaxed load: each rule stands alone, and
-/// guards no other memory.
-#[derive(Debug)]
-pub(super) struct CallRules {
-    /// In nanoseconds; 0 where unary calls have no timeout.
-    unary_timeout: AtomicU64,
-    log: AtomicU8,
-}
-
-impl Default for CallRules {
-    fn default() -> Self {
-        let rules = Self { unary_timeout: AtomicU64::new(0), log: AtomicU8::new(0) };
-        rules.set_log(CallLog::default());
-        rules
-    }
-}
-
-impl CallRules {
-    pub(super) fn unary_timeout(&self) -> Option<Duration> {
-        let nanos = self.unary_timeout.load(Ordering::Relaxed);
-        (nanos > 0).then(|| Duration::from_nanos(nanos))
-    }
-
-    /// Takes what calls look at of `settings`.
-    pub(super) fn set(&self, settings: &ServerSettings) {
-        self.set_unary_timeout(settings.unary_timeout);
-        let (failures, access) = (settings.log_failed_calls, settings.access_log);
-        self.set_log(CallLog { failures, access });
-    }
-
-    fn set_unary_timeout(&self, timeout: Option<Duration>) {
-        // The longest is 365 days, which are 2^55 ns.
-        let nanos = timeout.map_or(0, |it| u64::try_from(it.as_nanos()).unwrap_or(u64::MAX));
-        self.unary_timeout.store(nanos, Ordering::Relaxed);
-    }
-
-    pub(super) fn log(&self) -> CallLog {
-        let bits = self.log.load(Ordering::Relaxed);
-        CallLog { failures: bits & FAILURES != 0, access: bits & ACCESS != 0 }
-    }
-
-    fn set_log(&self, CallLog { failures, access }: CallLog) {
-        let bits = if failures { FAILURES } else { 0 } | if access { ACCESS } else { 0 };
-        self.log.store(bits, Ordering::Relaxed);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_every_call_looks_at_comes_back_as_it_was_set() {
-        let rules = CallRules::default();
-        assert_eq!((rules.unary_timeout(), rules.log()), (None, CallLog::default()));
-        let year = Duration::from_secs(365 * 24 * 3600);
-        for timeout in [Some(Duration::from_millis(1)), Some(year), None] {
-            rules.set_unary_timeout(timeout);
-            assert_eq!(rules.unary_timeout(), timeout);
-        }
-        for (failures, access) in [(false, false), (false, true), (true, false), (true, true)] {
-            rules.set_log(CallLog { failures, access });
-            assert_eq!(rules.log(), CallLog { failures, access });
-        }
     }
 }

@@ -431,24 +431,14 @@ macro_rules! define_overlay {
                 )*
                 $(
                     path.push(stringify!($table).to_owned());
+                    let (was, is) = (&self.$table, &new.$table);
                     let within = Effect::$within.within(effect);
-                    $crate::settings::Table::each_change(
-                        &self.$table,
-                        &new.$table,
-                        within,
-                        path,
-                        visit,
-                    );
+                    $crate::settings::Table::each_change(was, is, within, path, visit);
                     path.pop();
                 )*
                 $(
-                    $crate::settings::Table::each_change(
-                        &self.$flat,
-                        &new.$flat,
-                        effect,
-                        path,
-                        visit,
-                    );
+                    let (was, is) = (&self.$flat, &new.$flat);
+                    $crate::settings::Table::each_change(was, is, effect, path, visit);
                 )?
             }
 
@@ -478,8 +468,8 @@ macro_rules! define_overlay {
                 $($crate::settings::Table::each_key(&self.$flat, path, visit);)?
             }
 
-            fn written(&self, name: &str) -> Option<String> {
-                match name {
+            fn written(&self, key: &str) -> Option<String> {
+                match key {
                     $(stringify!($key) => {
                         <
                             $crate::settings::format::$format as
@@ -487,8 +477,13 @@ macro_rules! define_overlay {
                         >::write(self.$key.as_ref()?)
                     })*
                     _ => {
+                        let within = key.split_once('.').unwrap_or_default();
+                        $(if within.0 == stringify!($table) {
+                            return $crate::settings::Table::written(&self.$table, within.1);
+                        })*
+                        let _ = within;
                         $(if true {
-                            return $crate::settings::Table::written(&self.$flat, name);
+                            return $crate::settings::Table::written(&self.$flat, key);
                         })?
                         None
                     }

@@ -16,7 +16,6 @@
 mod composed;
 mod define;
 pub mod format;
-mod layers;
 pub mod range;
 mod setters;
 #[cfg(unix)]
@@ -31,9 +30,8 @@ use std::time::Duration;
 use thiserror::Error;
 
 pub use crate::{builder_setters, define_overlay, define_settings};
-pub use composed::Named;
+pub use composed::{Layers, Named, Settings};
 pub use format::{Mismatch, Raw, Units, Value};
-pub use layers::{Layers, Settings};
 pub use range::{Checked, Whole, check};
 #[cfg(unix)]
 pub use small_file::read_small_file;

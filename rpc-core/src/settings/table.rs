@@ -79,8 +79,9 @@ pub trait Table: Slots + Default + Clone {
     /// their place.
     fn each_key(&self, path: &mut Vec<String>, visit: &mut dyn FnMut(&[String], Option<String>));
 
-    /// The value of the key of that name as a file has it, if it is set.
-    fn written(&self, name: &str) -> Option<String>;
+    /// The value of a key as a file has it, if it is set. A key of a table within this one has the
+    /// names of the tables before its own, with dots between them.
+    fn written(&self, key: &str) -> Option<String>;
 }
 
 /// The documentation of a table.
@@ -353,5 +354,9 @@ mod tests {
         let expected = ["len", "hidden", "enabled", "inner.delay", "inner.index"];
         let is_of_file = |key| !["hidden", "enabled"].contains(&key);
         assert_eq!(keys, expected.map(|key| (key.to_owned(), is_of_file(key))));
+        let set = OuterOverlay::from(Outer::default());
+        let written = expected.map(|key| set.written(key));
+        let values = [Some("\"4 MiB\""), Some("7"), None, Some("\"1s\""), None];
+        assert_eq!(written, values.map(|value| value.map(str::to_owned)));
     }
 }

@@ -26,8 +26,7 @@ use tonic::codec::{BufferSettings, DecodeBuf, Decoder};
 use tonic::metadata::MetadataMap;
 use tonic::{Status, Streaming};
 
-use super::inflating::{Inflated, Receiving, inflated};
-use super::session_io::{SessionIo, grant};
+use super::io::{Inflated, Receiving, SessionIo, grant, inflated};
 use super::{End, Next, RecvStream};
 use crate::Deadline;
 use crate::call::options::MessageLimit;

@@ -7,17 +7,13 @@
 
 mod body;
 mod forward;
-mod inflating;
+mod io;
 mod recv_stream;
-mod send_stream;
-mod session_io;
 
 pub use body::StreamPart;
 pub(crate) use body::{
     MessageBody, OnComplete, request_streaming, response_streaming, scripted_streaming,
 };
 pub(crate) use forward::{Direction, forward};
-pub(crate) use inflating::{Inflated, Receiving, inflated};
+pub(crate) use io::{Inflated, Receiving, SendStream, SessionIo, StreamWriter, inflated};
 pub(crate) use recv_stream::{End, Inserted, Item, Next, RecvStream, WindowMemory};
-pub(crate) use send_stream::SendStream;
-pub(crate) use session_io::{SessionIo, StreamWriter};

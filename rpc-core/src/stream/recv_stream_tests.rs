@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::calls::window::SendWindow;
 use crate::limits::memory::{MemoryShare, memory_limit};
-use crate::limits::peer_key::PeerKey;
+use crate::limits::quota::PeerKey;
 
 const WINDOW: Window = Window { messages: 4, bytes: 100 };
 

@@ -124,6 +124,12 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// Returns the number of messages that the peer lets this side send now. `None` for transports
+    /// without credits.
+    fn credits(&self) -> Option<u32> {
+        None
+    }
+
     /// Returns the transport's counts so far.
     fn stats(&self) -> TransportStats;
 

@@ -58,6 +58,21 @@ impl Early {
         Ok(Waiting::new(permit, limit, *part_timeout))
     }
 
+    /// Returns true if the client sees `method`. `names_own_host` is called for operators alone.
+    pub(crate) fn shows(
+        &self,
+        method: &MethodDescriptor,
+        names_own_host: impl FnOnce() -> bool,
+    ) -> bool {
+        let Some(admission) = &self.admission else { return true };
+        !admission.is_for_operators(method) || admission.admits_operator(names_own_host)
+    }
+
+    /// Returns true if the client is an operator.
+    pub(crate) fn admits_operator(&self, names_own_host: impl FnOnce() -> bool) -> bool {
+        self.admission.as_ref().is_some_and(|it| it.admits_operator(names_own_host))
+    }
+
     /// Logs a call that the server refused before it read the message.
     pub(crate) fn log_refusal(&self, method: Option<&'static MethodDescriptor>, status: &Status) {
         if let Some(admission) = &self.admission {

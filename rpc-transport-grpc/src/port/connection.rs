@@ -29,6 +29,7 @@ use super::flow::Flowing;
 use super::http2::{Http2, Http2Error, Leaving};
 use super::linger::linger;
 use super::noted_wakes::NotedWakes;
+use super::pages::Pages;
 use super::service::PortService;
 use super::stream::CountedStream;
 use crate::over::Early;
@@ -79,7 +80,12 @@ struct Serving {
 }
 
 impl PortConnection {
-    pub(super) fn new(gateway: Gateway, http: Http, cross_origin: &Arc<CrossOrigin>) -> Arc<Self> {
+    pub(super) fn new(
+        gateway: Gateway,
+        http: Http,
+        cross_origin: &Arc<CrossOrigin>,
+        pages: Option<Arc<dyn Pages>>,
+    ) -> Arc<Self> {
         let Gateway {
             stream,
             channel,
@@ -104,6 +110,7 @@ impl PortConnection {
             body_timeout: handshake_timeout,
             draining,
             cross_origin: Arc::clone(cross_origin),
+            pages,
         };
         let (opening_timeout, addresses) = (handshake_timeout, stream.addresses());
         let serving = Serving { http, service, limits, opening_timeout, log, addresses };

@@ -22,6 +22,7 @@ mod http1;
 mod http2;
 mod linger;
 mod noted_wakes;
+mod pages;
 mod piece;
 mod service;
 mod stream;
@@ -33,6 +34,7 @@ use rpc_core::server::{Gateway, OtherProtocol, ServerConnection};
 use rpc_core::wire::Spoken;
 
 pub use self::cross_origin::WebOrigins;
+pub use self::pages::Pages;
 
 use self::connection::{Http, PortConnection};
 use self::cross_origin::CrossOrigin;
@@ -44,13 +46,20 @@ const PREFACE: &[u8] = b"PRI * HT";
 #[derive(Debug, Clone, Default)]
 pub struct GrpcPort {
     cross_origin: Arc<CrossOrigin>,
+    pages: Option<Arc<dyn Pages>>,
 }
 
 impl GrpcPort {
     /// Allows pages of these origins to call by grpc-web.
     #[must_use]
     pub fn with_web_origins(self, origins: &WebOrigins) -> Self {
-        Self { cross_origin: Arc::new(CrossOrigin::new(origins)) }
+        Self { cross_origin: Arc::new(CrossOrigin::new(origins)), ..self }
+    }
+
+    /// Adds pages for operators.
+    #[must_use]
+    pub fn with_pages(self, pages: Option<Arc<dyn Pages>>) -> Self {
+        Self { pages, ..self }
     }
 }
 
@@ -68,7 +77,7 @@ impl OtherProtocol for GrpcPort {
     }
 
     fn serve(&self, gateway: Gateway) -> Arc<dyn ServerConnection> {
-        PortConnection::new(gateway, Http::Two, &self.cross_origin)
+        PortConnection::new(gateway, Http::Two, &self.cross_origin, self.pages.clone())
     }
 }
 
@@ -76,13 +85,20 @@ impl OtherProtocol for GrpcPort {
 #[derive(Debug, Clone, Default)]
 pub struct Http1Port {
     cross_origin: Arc<CrossOrigin>,
+    pages: Option<Arc<dyn Pages>>,
 }
 
 impl Http1Port {
     /// Allows pages of these origins to call by grpc-web.
     #[must_use]
     pub fn with_web_origins(self, origins: &WebOrigins) -> Self {
-        Self { cross_origin: Arc::new(CrossOrigin::new(origins)) }
+        Self { cross_origin: Arc::new(CrossOrigin::new(origins)), ..self }
+    }
+
+    /// Adds pages for operators.
+    #[must_use]
+    pub fn with_pages(self, pages: Option<Arc<dyn Pages>>) -> Self {
+        Self { pages, ..self }
     }
 }
 
@@ -101,7 +117,7 @@ impl OtherProtocol for Http1Port {
     }
 
     fn serve(&self, gateway: Gateway) -> Arc<dyn ServerConnection> {
-        PortConnection::new(gateway, Http::One, &self.cross_origin)
+        PortConnection::new(gateway, Http::One, &self.cross_origin, self.pages.clone())
     }
 }
 

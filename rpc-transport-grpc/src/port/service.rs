@@ -21,6 +21,7 @@ use super::cross_origin::CrossOrigin;
 use super::flow::Flowing;
 use super::header_list;
 use super::http1::Timely;
+use super::pages::{self, Pages};
 use crate::content_type::ContentType;
 use crate::over::{Early, Limit, answer};
 
@@ -42,6 +43,8 @@ pub(super) struct PortService {
     pub(super) draining: CancellationToken,
     /// The CORS policy.
     pub(super) cross_origin: Arc<CrossOrigin>,
+    /// Pages for operators.
+    pub(super) pages: Option<Arc<dyn Pages>>,
 }
 
 impl PortService {
@@ -53,6 +56,8 @@ impl PortService {
     {
         let response = if let Some(probe) = Probe::of(&request) {
             probe.answer(self.draining.is_cancelled())
+        } else if let Some(page) = self.page(&request) {
+            page
         } else if let Some(leave) = self.cross_origin.layer_for(&request, is_web(&request)) {
             let answering = service_fn(|request| {
                 let service = self.clone();
@@ -70,6 +75,16 @@ impl PortService {
             Refusal::for_http1(&request).into_response()
         };
         response.map(|body| Outgoing::new(body, self.memory, self.flowing))
+    }
+
+    /// Returns the page for operators that a request asks for.
+    fn page<B>(&self, request: &http::Request<B>) -> Option<http::Response<tonic::body::Body>> {
+        let pages = self.pages.as_ref()?;
+        // Asked first: the time of an answer would tell that there is a page.
+        if !self.early.admits_operator(|| pages::names_own_host(request)) {
+            return None;
+        }
+        pages::page(&**pages, request)
     }
 
     /// Answers a grpc-web request, over any version of HTTP.
@@ -143,7 +158,9 @@ impl PortService {
             ))));
         }
         let path = request.uri().path();
-        self.methods.get(path).copied().ok_or_else(|| {
+        let method = self.methods.get(path).copied();
+        let is_shown = |method: &&_| self.early.shows(method, || pages::names_own_host(request));
+        method.filter(is_shown).ok_or_else(|| {
             let message = format!("the server has no method {path}");
             Refusal::Call(Status::unimplemented(message))
         })

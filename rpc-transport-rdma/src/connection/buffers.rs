@@ -9,8 +9,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rpc_core::peer_key::PeerKey;
 use rpc_core::quota::Charge;
+use rpc_core::quota::PeerKey;
 use rpc_core::transport::{OutFrame, Withdrawn};
 use rpc_core::wire::{FrameHeader, HEADER_LEN};
 use tokio::sync::OwnedSemaphorePermit;
@@ -78,6 +78,9 @@ pub(crate) enum RndvPayload {
         /// Charge for the lent memory that the peer may hold.
         _charge: Charge<PeerKey>,
     },
+    /// Part of a path's proof: memory that the peer READs once on each of `queues`, and the length
+    /// of the head that lies in the slot of the offer.
+    Proof { buffer: LargeBuffer, head_len: usize, queues: usize },
 }
 
 impl RndvPayload {
@@ -109,6 +112,8 @@ impl RndvPayload {
                 frame.write_head(head)?;
                 head
             }
+            // It holds no frame.
+            Self::Proof { .. } => return Ok(0),
         };
         Ok(FrameHeader::parse(head).map_or(0, |header| header.call))
     }
@@ -124,6 +129,7 @@ impl Payload for RndvPayload {
                 RemoteMemory { address: address + HEADER_LEN as u64, key }
             }
             Self::Lent { lent, .. } => lent.remote(),
+            Self::Proof { buffer, .. } => buffer.remote(),
         }
     }
 
@@ -131,17 +137,18 @@ impl Payload for RndvPayload {
         match self {
             Self::Own { buffer, .. } => buffer.bind_from(window, HEADER_LEN),
             Self::Lent { lent, .. } => lent.bind(window),
+            Self::Proof { buffer, .. } => buffer.bind(window),
         }
     }
 
     fn describe(&self, slot: &[u8], memory: RemoteMemory) -> Rts {
-        let (head, len) = match self {
-            Self::Own { buffer, .. } => (&buffer[..HEADER_LEN], buffer.len() - HEADER_LEN),
-            Self::Lent { head_len, lent, .. } => {
-                (&slot[MESSAGE_HEADER_LEN..][..*head_len], lent.len())
-            }
+        let in_slot = |head_len: usize| &slot[MESSAGE_HEADER_LEN..][..head_len];
+        let (head, len, count) = match self {
+            Self::Own { buffer, .. } => (&buffer[..HEADER_LEN], buffer.len() - HEADER_LEN, 1),
+            Self::Lent { head_len, lent, .. } => (in_slot(*head_len), lent.len(), 1),
+            Self::Proof { buffer, head_len, queues } => (in_slot(*head_len), buffer.len(), *queues),
         };
-        let segments = vec![RtsSegment { memory, len: len as u64 }];
+        let segments = vec![RtsSegment { memory, len: len as u64 }; count];
         Rts { head: head.to_vec(), segments }
     }
 
@@ -149,6 +156,11 @@ impl Payload for RndvPayload {
         match self {
             Self::Own { buffer, .. } => buffer.len(),
             Self::Lent { head_len, .. } => *head_len,
+            Self::Proof { .. } => 0,
         }
+    }
+
+    fn is_proof(&self) -> bool {
+        matches!(self, Self::Proof { .. })
     }
 }

@@ -7,16 +7,17 @@ pub(crate) mod batching;
 pub(crate) mod buffers;
 pub(crate) mod live;
 mod posting;
+pub(crate) mod proof;
 pub(crate) mod queue_pairs;
 mod rndv_get;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rpc_core::Reason;
 use rpc_core::connect::PathBinding;
 use rpc_core::handoff::Handoff;
-use rpc_core::peer_key::PeerKey;
+use rpc_core::quota::PeerKey;
 use rpc_core::transport::{CloseReason, Counters, Delivery, Handler, TransportError};
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
 use tokio::sync::{Notify, Semaphore};
@@ -25,10 +26,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::connection::buffers::{Action, Arrival, Event, Outgoing, State};
 use crate::connection::live::{Live, Obeyed, clock};
+use crate::connection::proof::ProofPlan;
 use crate::lane::{Command, WorkerShared};
 use crate::memory::PoolShare;
 use crate::proto::clock::Clock;
-use crate::proto::connection::Look;
+use crate::proto::connection::{Look, ProofStage};
 use crate::quota::semaphore::PeerShare;
 use crate::sys::provider::LocalAddress;
 use crate::verbs::{Completion, ReceiveError, RemoteKey, WorkKind};
@@ -55,7 +57,10 @@ pub(crate) struct Connection {
     pub(crate) frames: Arc<Semaphore>,
     /// The longest frame that travels whole.
     pub(crate) frame_len_max: usize,
-    /// Set when the peer answered our probe.
+    proof_plan: ProofPlan,
+    /// What the path had not carried when the connection ended.
+    last_stage: OnceLock<ProofStage>,
+    /// Set when the path is proven.
     pub(crate) proven: CancellationToken,
     /// Set when the connection has begun to end, so that no transfer waits for memory any more.
     pub(crate) ending: CancellationToken,
@@ -92,6 +97,8 @@ impl Connection {
             counters: limits.counters,
             frames: Arc::new(Semaphore::new(SLOTS_MAX)),
             frame_len_max: limits.frame_len_max,
+            proof_plan: limits.proof_plan,
+            last_stage: OnceLock::new(),
             proven: CancellationToken::new(),
             ending: CancellationToken::new(),
             ended: CancellationToken::new(),
@@ -184,6 +191,7 @@ impl Connection {
         self.worker.note_woken();
         for action in actions {
             match action {
+                Action::OfferProof => self.offer_proof(),
                 Action::Proven => self.proven.cancel(),
                 Action::Free(memory) => drop(memory),
                 Action::TakeTurn { len } => self.take_turn(len),
@@ -429,8 +437,13 @@ impl Connection {
     /// Hands out what has arrived. User code that it starts may block, for which the handler
     /// releases `handoff`. For the worker's task.
     pub(crate) fn deliver(self: &Arc<Self>, arrival: Arrival, handoff: &mut Handoff) {
+        if let Arrival::Proof { sink, head_len, count } = arrival {
+            return self.check_proof(sink, head_len, count);
+        }
         let Some(handler) = self.handler() else { return };
         let result = match arrival {
+            // Checked above: it comes before there is a handler.
+            Arrival::Proof { .. } => Ok(()),
             Arrival::Small(frame) => handler.handle_frame(frame, Delivery::Whole, handoff),
             Arrival::Large(sink) => {
                 // The last READ that filled it gave it back, and the state has no other handle.
@@ -468,7 +481,10 @@ impl Connection {
             let mut life = self.life();
             let reason = match &*life {
                 Life::Ended(_) => return false,
-                Life::Alive(live) => live.end_reason(),
+                Life::Alive(live) => {
+                    let _ = self.last_stage.set(live.state.proof_stage());
+                    live.end_reason()
+                }
             };
             match std::mem::replace(&mut *life, Life::Ended(reason.clone())) {
                 Life::Alive(live) => (live, reason),
@@ -498,6 +514,7 @@ pub(crate) struct ConnectionLimits {
     /// Peer whose share of the worker's memory it takes.
     pub(crate) peer: PeerKey,
     pub(crate) frame_len_max: usize,
+    pub(crate) proof_plan: ProofPlan,
     /// Counters of the connection.
     pub(crate) counters: Arc<Counters>,
 }

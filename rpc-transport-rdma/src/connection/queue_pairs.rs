@@ -186,7 +186,8 @@ impl QueuePairs {
             }
             let event = match work {
                 Work::Send { slot, .. } => match self.permits.pop_front().flatten() {
-                    Some(_) => Event::Sent,
+                    Some(_) if outcome.is_ok() => Event::Sent,
+                    Some(_) => Event::Unsent,
                     None => Event::SentControl(slot),
                 },
                 Work::Read { sink, len, .. } => {

@@ -18,6 +18,7 @@ mod port_name;
 #[cfg_attr(not(feature = "ibverbs"), allow(dead_code))]
 pub(crate) mod quirks;
 mod search;
+mod survey;
 mod topology;
 
 pub use error::DeviceError;
@@ -27,4 +28,5 @@ pub use memory_window_check::{WindowFault, check_windows};
 pub use port_name::PortName;
 pub use search::{PortQuery, Search, find_port};
 pub(crate) use search::{UsablePorts, find_port_by, usable_ports};
+pub use survey::{DeviceSurvey, PortSurvey, SurveyError};
 pub use topology::Topology;

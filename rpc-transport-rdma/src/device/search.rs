@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use super::{DeviceError, FoundPort, PortName, Topology};
 use crate::PortChoice;
 use crate::device::found_port::{infiniband_gid_of, query_ports};
-use crate::verbs::{Device, Gid, GidEntry, Port, PortState, Provider, VerbsError};
+use crate::verbs::{Device, Gid, GidEntry, Mtu, Port, PortState, Provider, VerbsError};
 
 /// A search for a port by address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,13 +87,14 @@ pub(crate) fn find_port_by(
     // What a device that does not answer has is not known: it may be what was looked for.
     let (index, entry) = chosen.map_err(|error| refusal.unwrap_or(error))?;
     let (device, found) = candidates.swap_remove(index);
-    Ok(Port {
-        device,
-        number: found.port,
-        gid_index: entry.index,
-        gid: entry.gid,
-        attributes: found.attributes,
-    })
+    let mut attributes = found.attributes;
+    // The port's MTU is that of its physical interface. A GID may belong to a VLAN on top of it,
+    // whose MTU is smaller, and packets leave by that.
+    if let Some(mtu) = entry.interface.and_then(|interface| provider.interface_mtu(interface)) {
+        attributes.active_mtu = attributes.active_mtu.min(Mtu::on_interface(mtu));
+    }
+    let (number, gid_index, gid) = (found.port, entry.index, entry.gid);
+    Ok(Port { device, number, gid_index, gid, attributes })
 }
 
 /// The ports of a device that answer, and the error of the first that does not. That is logged: a
@@ -255,7 +256,7 @@ fn check_ports(devices: &[Device], names: &[PortName]) -> Result<(), DeviceError
 mod tests {
     use super::*;
     use crate::device::found_port::gid_in_hardware_address;
-    use crate::verbs::{GidKind, LinkLayer, Mtu, PortAttributes};
+    use crate::verbs::{GidKind, LinkLayer, PortAttributes};
 
     fn can_serve(port: &FoundPort, names: &[PortName], gid_index: Option<u8>) -> bool {
         UsablePorts { names: names.to_vec(), gid_index }.includes(port)

@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rpc_core::peer_key::PeerKey;
 use rpc_core::quota::Charge;
+use rpc_core::quota::PeerKey;
 use rpc_core::transport::{CloseReason, Withheld};
 use rpc_core::wire::HEADER_LEN;
 use rustc_hash::FxHashMap;

@@ -214,7 +214,7 @@ mod tests {
         tokio::task::yield_now().await;
         assert_eq!(task_count(), 1);
         tokio::time::sleep(WARN_AFTER + Duration::from_millis(2)).await;
-        assert_eq!((task_count(), leases.stats().overdue_count), (0, 10));
+        assert_eq!((task_count(), leases.overdue_count()), (0, 10));
         drop(held);
         drop(leases.lease(pool.try_take(10_000).unwrap()));
         tokio::task::yield_now().await;

@@ -1,7 +1,9 @@
 //! RDMA as the runtime sees it: an upgrade of a connection, and the transport that it becomes.
 
+mod candidate;
 mod obstacle;
 mod oob;
+mod path_memory;
 mod peer_gid;
 mod transport;
 mod upgrade;

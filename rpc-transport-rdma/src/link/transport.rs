@@ -240,6 +240,10 @@ impl Transport for RdmaTransport {
         Some(Arc::<WorkerShared>::clone(&self.connection.worker))
     }
 
+    fn credits(&self) -> Option<u32> {
+        self.connection.look(State::credits)
+    }
+
     fn stats(&self) -> TransportStats {
         self.connection.counters.snapshot()
     }

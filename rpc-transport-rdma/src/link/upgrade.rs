@@ -6,25 +6,24 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
-use rpc_core::connect::{
-    Bootstrap, Candidate, Declined, Obstacle, PathBinding, PendingOffer, Upgrade,
-};
-use rpc_core::peer_key::PeerKey;
-use rpc_core::quota::Charge;
-use rpc_core::transport::{Addresses, CloseReason, Counters, Transport};
+use rpc_core::connect::{Candidate, Declined, Obstacle, PendingOffer, Upgrade};
+use rpc_core::quota::{Charge, PeerKey};
+use rpc_core::transport::{Addresses, CloseReason, Counters};
+use tokio::time::Instant;
 
 use crate::connection::buffers::State;
 use crate::connection::live::Live;
+use crate::connection::proof::ProofPlan;
 use crate::connection::queue_pairs::{QueuePairs, ReadQueues};
 use crate::connection::{Connection, ConnectionLimits};
 use crate::device::open::{Devices, OnLost};
 use crate::device::quirks;
+use crate::link::candidate::{ConnectedEnd, JoinedPath};
 use crate::link::obstacle::{declined, excluded, in_use};
+use crate::link::path_memory::{AddressPair, PathMemory};
 use crate::link::peer_gid::PeerGid;
-use crate::link::transport::RdmaTransport;
 use crate::memory::SlotPool;
-use crate::proto::conn_params::ConnParams;
+use crate::proto::conn_params::{Capabilities, ConnParams};
 use crate::proto::connection::{CONTROL_SLOT_LEN, CONTROL_SLOTS, Parts, Rules, Timeouts};
 use crate::proto::flow::window::{FlowWindow, HeldQuota};
 use crate::proto::rndv::get::{ReadLimits, RndvGet};
@@ -36,11 +35,7 @@ use crate::verbs::Ibverbs;
 use crate::verbs::{Device, Port, Provider, QueuePair, QueuePairConfig, VerbsError};
 use crate::worker::set::WorkerSet;
 use crate::worker::{Place, Worker, WorkerShared};
-use crate::{DeviceStatus, LaneInfo, RdmaConfig, RkeyScope};
-
-/// Maximum time of a probe's answer. With the default timeout and retries a queue pair gives up
-/// after about half a second, or twice that on a device that stretches its timeouts.
-const PROOF_TIMEOUT: Duration = Duration::from_secs(3);
+use crate::{DeviceStatus, DeviceSurvey, LaneInfo, RdmaConfig, RkeyScope, SurveyError};
 
 /// Maximum wait of a handshake for entries of the completion queue that a poll of the worker's task
 /// frees. The handshake wakes that task, which then lags by a few slices of the scheduler at most.
@@ -55,6 +50,7 @@ pub struct RdmaUpgrade {
     devices: Devices,
     config: RdmaConfig,
     workers: Arc<WorkerSet>,
+    paths: Arc<PathMemory>,
 }
 
 impl RdmaUpgrade {
@@ -70,7 +66,7 @@ impl RdmaUpgrade {
     pub fn with_provider(provider: Box<dyn Provider>, config: RdmaConfig) -> Self {
         let workers = Arc::default();
         let devices = Devices::new(provider, &config, drop_workers_of(&workers));
-        Self { devices, config, workers }
+        Self { devices, config, workers, paths: Arc::default() }
     }
 
     /// Returns the state of each worker in use: its device, its connections, and the memory that
@@ -105,6 +101,15 @@ impl RdmaUpgrade {
     #[must_use]
     pub fn devices(&self) -> Vec<DeviceStatus> {
         self.devices.status()
+    }
+
+    /// Surveys all devices of the host. It may block.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the devices cannot be listed.
+    pub fn survey(&self) -> Result<Vec<DeviceSurvey>, SurveyError> {
+        self.devices.survey()
     }
 
     fn port(&self, local: Option<IpAddr>, peer: Option<IpAddr>) -> Result<Port, Declined> {
@@ -144,8 +149,15 @@ impl RdmaUpgrade {
     ) -> Result<LocalEnd, Declined> {
         self.config.check().map_err(|error| excluded(error.to_string()))?;
         let ip = |address: Option<SocketAddr>| address.map(|address| address.ip());
-        let port = self.port(ip(addresses.local), ip(addresses.peer))?;
+        let mut port = self.port(ip(addresses.local), ip(addresses.peer))?;
         quirks::check(&port.device, &self.config)?;
+        let pair = ip(addresses.peer).map(|peer| AddressPair { local: port.gid, peer });
+        // The client's memory is enough: it judges each proof, and the smaller MTU is agreed on.
+        if let (Some(pair), None) = (pair, offer) {
+            let mtu_max = self.paths.mtu_max(pair, Instant::now());
+            let mtu_max = mtu_max.map_err(|text| Declined::with(Obstacle::Unproven, text))?;
+            port.attributes.active_mtu = port.attributes.active_mtu.min(mtu_max);
+        }
         if let Some(peer) = offer {
             // Before there is a worker, a place or a queue pair, all of which a peer would
             // otherwise take with an offer that cannot be accepted.
@@ -168,7 +180,19 @@ impl RdmaUpgrade {
         // A new hasher is seeded at random, which is all that an epoch has to be.
         #[allow(clippy::cast_possible_truncation)]
         let epoch = RandomState::new().build_hasher().finish() as u32;
-        Ok(LocalEnd { worker, place, queue_pair, read_queues, holding, epoch, peer, unproven })
+        let paths = Arc::clone(&self.paths);
+        Ok(LocalEnd {
+            worker,
+            place,
+            queue_pair,
+            read_queues,
+            holding,
+            epoch,
+            peer,
+            unproven,
+            paths,
+            pair,
+        })
     }
 }
 
@@ -239,6 +263,8 @@ struct LocalEnd {
     peer: PeerKey,
     /// Charge for a client's place until the client is proven.
     unproven: Option<Charge<PeerKey>>,
+    paths: Arc<PathMemory>,
+    pair: Option<AddressPair>,
 }
 
 impl LocalEnd {
@@ -250,6 +276,7 @@ impl LocalEnd {
             slot_len: self.worker.shared.config.slot_len,
             has_memory_windows: self.has_memory_windows(),
             read_ends: self.read_queues.endpoints(),
+            capabilities: Capabilities::OURS,
         }
     }
 
@@ -281,8 +308,17 @@ impl LocalEnd {
         let slot_len = peer.check(&self.queue_pair.endpoint(), shared.config.slot_len)?;
         let frame_len_max = slot_len as usize - MESSAGE_HEADER_LEN;
         let counters = Arc::default();
-        let limits =
-            ConnectionLimits { peer: self.peer, frame_len_max, counters: Arc::clone(&counters) };
+        let agreed = self.queue_pair.endpoint().agree(&peer.endpoint);
+        let mtu = agreed.map_err(|error| declined(&error))?.mtu;
+        let queues = self.read_queues.len().min(peer.read_ends.len()).max(1);
+        let has_whole_reads = shared.attachment.device().read_defect().is_none();
+        let limits = ConnectionLimits {
+            peer: self.peer,
+            frame_len_max,
+            proof_plan: ProofPlan::new(mtu, queues, has_whole_reads),
+            counters: Arc::clone(&counters),
+        };
+        let joined = JoinedPath { memory: Arc::clone(&self.paths), pair: self.pair, mtu, slot_len };
         let (place, worker, mut path) = self.into_path(peer, counters)?;
         path.allocate_first_memory_window().map_err(|error| declined(&error))?;
         let connected = path.queues.connect(peer, &shared.config.connect);
@@ -297,7 +333,8 @@ impl LocalEnd {
             connection.fail(CloseReason::Local);
             return Err(declined(&error));
         }
-        Ok(ConnectedEnd { connection: Some(connection), worker, _unproven: unproven })
+        let connection = Some(connection);
+        Ok(ConnectedEnd { connection, worker, _unproven: unproven, path: joined })
     }
 
     /// The path to `peer`, whose queue pairs are not connected yet.
@@ -323,6 +360,7 @@ impl LocalEnd {
             takes_keys_away: self.has_memory_windows() && peer.has_memory_windows,
             send_depth: config.send_depth as usize,
             reads_with_messages: self.read_queues.is_empty(),
+            proves_fully: Capabilities::OURS.have(peer.capabilities, Capabilities::FULL_PROOF),
             timeouts: Timeouts {
                 release: config.release_timeout,
                 cancel: config.cancel_timeout,
@@ -355,22 +393,6 @@ impl LocalEnd {
     }
 }
 
-/// A path whose ends are joined. Dropped before it is a link, it is torn down.
-struct ConnectedEnd {
-    connection: Option<Arc<Connection>>,
-    worker: Arc<Worker>,
-    /// Given back with the verdict, when this becomes a link or is dropped.
-    _unproven: Option<Charge<PeerKey>>,
-}
-
-impl Drop for ConnectedEnd {
-    fn drop(&mut self) {
-        if let Some(connection) = &self.connection {
-            connection.fail(CloseReason::Local);
-        }
-    }
-}
-
 /// An offer that waits for the peer's answer.
 struct PendingEnd {
     prepared: LocalEnd,
@@ -386,47 +408,6 @@ impl PendingOffer for PendingEnd {
         let peer = ConnParams::decode(answer)?;
         self.peer_gid.check(&peer.endpoint)?;
         Ok(Box::new(self.prepared.join(&peer)?))
-    }
-}
-
-impl Candidate for ConnectedEnd {
-    fn bind(&mut self, binding: PathBinding) -> Result<(), Declined> {
-        let is_bound = self.connection.as_ref().is_some_and(|connection| connection.bind(binding));
-        let text = "a probe has come before the path could be bound to the TLS session";
-        is_bound.then_some(()).ok_or_else(|| Declined::new(text))
-    }
-
-    fn prove(&mut self) -> BoxFuture<'_, Result<(), Declined>> {
-        Box::pin(async {
-            let Some(connection) = &self.connection else {
-                return Err(Declined::new("the path is in use"));
-            };
-            let failed = |error: &dyn fmt::Display| {
-                Declined::with(Obstacle::Unproven, format!("the path could not be proven: {error}"))
-            };
-            connection.probe().map_err(|error| failed(&error))?;
-            tokio::select! {
-                () = connection.proven.cancelled() => Ok(()),
-                () = connection.ending.cancelled() => Err(failed(&connection.closed())),
-                () = tokio::time::sleep(PROOF_TIMEOUT) => {
-                    let ms = PROOF_TIMEOUT.as_millis();
-                    Err(failed(&format_args!("no answer to a probe within {ms} ms")))
-                }
-            }
-        })
-    }
-
-    fn is_probed(&self) -> bool {
-        self.connection.as_ref().is_some_and(|connection| connection.is_probed())
-    }
-
-    fn into_transport(mut self: Box<Self>, bootstrap: Box<dyn Bootstrap>) -> Box<dyn Transport> {
-        match self.connection.take() {
-            Some(connection) => {
-                Box::new(RdmaTransport::new(connection, bootstrap, Arc::clone(&self.worker)))
-            }
-            None => bootstrap.into_transport(),
-        }
     }
 }
 
@@ -484,5 +465,7 @@ mod cluster_tests;
 mod event_tests;
 #[cfg(test)]
 mod lock_limit_tests;
+#[cfg(test)]
+mod proof_tests;
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use rpc_core::peer_key::PeerKey;
+use rpc_core::quota::PeerKey;
 use rpc_core::quota::{Bound, Charge, Share};
 
 use super::{LargeBuffer, Lent, PoolError, RegionPool};
@@ -81,7 +81,7 @@ impl PoolShare {
 mod tests {
     use std::time::Duration;
 
-    use rpc_core::peer_key::PeerKey;
+    use rpc_core::quota::PeerKey;
 
     use super::*;
     use crate::memory::{Access, Handout, PoolRules};

@@ -23,7 +23,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rpc_core::peer_key::PeerKey;
+use rpc_core::quota::PeerKey;
 use rpc_core::quota::{Bound, Quota, Share};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 

@@ -32,6 +32,26 @@ pub(crate) struct ConnParams {
     /// Queue pairs for READs alone, beside the one of `endpoint`. Empty from a peer that does not
     /// know of them.
     pub(crate) read_ends: Vec<Endpoint>,
+    /// Parts of the protocol that this end knows beyond the first version's.
+    pub(crate) capabilities: Capabilities,
+}
+
+/// Parts of the protocol that both ends must know before either uses them. Unknown bits are kept
+/// for the comparison alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Capabilities(pub(crate) u32);
+
+impl Capabilities {
+    /// The path is proven by messages that fill a slot and by READs.
+    pub(crate) const FULL_PROOF: Self = Self(1);
+
+    /// Those of this version.
+    pub(crate) const OURS: Self = Self::FULL_PROOF;
+
+    /// Returns true if both ends have them.
+    pub(crate) fn have(self, peer: Self, wanted: Self) -> bool {
+        self.0 & peer.0 & wanted.0 == wanted.0
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -62,6 +82,8 @@ struct RawBlob {
     has_memory_windows: bool,
     #[prost(message, repeated, tag = "13")]
     read_ends: Vec<RawReadEnd>,
+    #[prost(uint32, tag = "18")]
+    capabilities: u32,
 }
 
 /// The parameters in which a READ queue pair differs from the one that carries messages.
@@ -97,6 +119,7 @@ impl ConnParams {
             slot_len: self.slot_len,
             has_memory_windows: self.has_memory_windows,
             read_ends: self.read_ends.iter().map(RawReadEnd::of).collect(),
+            capabilities: self.capabilities.0,
         };
         raw.encode_to_vec()
     }
@@ -136,6 +159,7 @@ impl ConnParams {
             grant: raw.grant,
             slot_len: raw.slot_len,
             has_memory_windows: raw.has_memory_windows,
+            capabilities: Capabilities(raw.capabilities),
         })
     }
 
@@ -213,6 +237,7 @@ mod tests {
             slot_len: 4352,
             has_memory_windows: true,
             read_ends,
+            capabilities: Capabilities(u32::MAX),
         };
         assert_eq!(ConnParams::decode(&conn_params.encode()), Ok(conn_params));
     }
@@ -238,6 +263,7 @@ mod tests {
             slot_len: 4352,
             has_memory_windows: false,
             read_ends: vec![end(18), end(19)],
+            capabilities: Capabilities::default(),
         };
         assert_eq!(good().check(&end(20), 1000), Ok(1000));
         assert_eq!(good().check(&end(20), 8000), Ok(4352));
@@ -302,6 +328,7 @@ mod tests {
             slot_len: 4352,
             has_memory_windows: true,
             read_ends,
+            capabilities: Capabilities(u32::MAX),
         };
         assert_eq!(ConnParams::decode(&conn_params.encode()), Ok(conn_params));
         let other = RawBlob { version: 1, ..RawBlob::default() }.encode_to_vec();

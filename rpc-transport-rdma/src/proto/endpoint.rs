@@ -86,6 +86,10 @@ pub enum Mtu {
     B4096,
 }
 
+/// Bytes of an Ethernet frame that a RoCE packet may need beside its payload. The kernel subtracts
+/// as many (`iboe_get_mtu` in `ib_addr.h`): GRH 40, UDP 8, BTH 12, XRC 4, atomic 28 and ICRC 4.
+const ROCE_HEADERS_LEN_MAX: u32 = 96;
+
 impl Mtu {
     const ALL: [Self; 5] = [Self::B256, Self::B512, Self::B1024, Self::B2048, Self::B4096];
 
@@ -99,6 +103,15 @@ impl Mtu {
             Self::B2048 => 2048,
             Self::B4096 => 4096,
         }
+    }
+
+    /// The largest MTU whose packets an Ethernet interface carries whose own is `interface_mtu`
+    /// bytes. The smallest there is if none fits.
+    #[must_use]
+    pub fn on_interface(interface_mtu: u32) -> Self {
+        let payload = interface_mtu.saturating_sub(ROCE_HEADERS_LEN_MAX);
+        let fits = |mtu: &Self| u32::from(mtu.bytes()) <= payload;
+        Self::ALL.into_iter().rev().find(fits).unwrap_or(Self::B256)
     }
 
     /// The MTU of exactly this many bytes, or `None` when verbs has no such MTU.
@@ -138,5 +151,13 @@ mod tests {
             assert_eq!(Mtu::from_bytes(bytes), None);
         }
         assert!(Mtu::B256 < Mtu::B4096);
+    }
+
+    #[test]
+    fn an_interface_carries_its_mtu_without_headers() {
+        let table = [(0, 256), (1119, 512), (1120, 1024), (1500, 1024), (4191, 2048), (4192, 4096)];
+        for (interface, expected) in table.into_iter().chain([(9000, 4096), (u32::MAX, 4096)]) {
+            assert_eq!(Mtu::on_interface(interface).bytes(), expected, "{interface}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use rpc_core::wire::HEADER_LEN;
 
-use crate::proto::conn_params::ConnParams;
+use crate::proto::conn_params::{Capabilities, ConnParams};
 use crate::proto::endpoint::{Endpoint, Gid, LinkLayer, Mtu};
 use crate::proto::remote_memory::{RemoteKey, RemoteMemory};
 use crate::proto::wire::{
@@ -19,7 +19,7 @@ pub fn message(bytes: &[u8]) {
     let Ok((header, body)) = MessageHeader::parse(bytes) else { return };
     let again = header.to_bytes();
     assert_eq!(MessageHeader::parse(&again), Ok((header, &[][..])));
-    if matches!(header.kind, MessageKind::Rts { .. })
+    if matches!(header.kind, MessageKind::Rts { .. } | MessageKind::Proof { .. })
         && let Ok(offer) = Rts::parse(body)
     {
         assert!(offer.segments.iter().all(|segment| segment.len > 0));
@@ -58,6 +58,11 @@ pub fn message_seeds() -> Vec<Vec<u8>> {
     let mut seeds: Vec<_> = kinds.map(header).into();
     seeds.push([header(MessageKind::Frame), vec![1; 64]].concat());
     seeds.extend([offer(&[100_000]), offer(&[1, 1 << 20, 1 << 33])]);
+    // The same as a proof of the path.
+    let mut proof = offer(&[12_305, 12_305]);
+    let kind = MessageKind::Proof { transfer };
+    proof.splice(..MESSAGE_HEADER_LEN, header(kind));
+    seeds.push(proof);
     seeds
 }
 
@@ -92,8 +97,16 @@ pub fn conn_params_seeds() -> Vec<Vec<u8>> {
     let infiniband = Endpoint { lid: 9, link_layer: LinkLayer::InfiniBand, ..ethernet };
     let conn_params = |endpoint, has_memory_windows| {
         let read_ends = vec![endpoint; if has_memory_windows { 0 } else { 2 }];
-        ConnParams { endpoint, epoch: 1, grant: 32, slot_len: 4352, has_memory_windows, read_ends }
-            .encode()
+        ConnParams {
+            endpoint,
+            epoch: 1,
+            grant: 32,
+            slot_len: 4352,
+            has_memory_windows,
+            read_ends,
+            capabilities: if has_memory_windows { Capabilities::OURS } else { Capabilities(0) },
+        }
+        .encode()
     };
     vec![conn_params(ethernet, false), conn_params(infiniband, true), Vec::new()]
 }

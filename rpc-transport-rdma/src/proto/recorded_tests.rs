@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rpc_core::wire::HEADER_LEN;
 
-use super::conn_params::ConnParams;
+use super::conn_params::{Capabilities, ConnParams};
 use super::wire::{
     AtsStatus, Grant, MESSAGE_HEADER_LEN, MessageHeader, MessageKind, RTS_LEN_MAX, Rts, RtsSegment,
 };
@@ -42,6 +42,7 @@ fn headers() -> Vec<(&'static str, MessageHeader)> {
         ("RNDV_CANCEL", header(MessageKind::Cancel { transfer }, false)),
         ("reclaim", header(MessageKind::Reclaim { keep: transfer }, false)),
         ("return", header(MessageKind::Return { returned: transfer }, false)),
+        ("proof", header(MessageKind::Proof { transfer }, false)),
     ]
 }
 
@@ -77,7 +78,13 @@ fn conn_params() -> ConnParams {
         slot_len: 1004,
         has_memory_windows: true,
         read_ends: vec![read_end],
+        capabilities: Capabilities(0),
     }
+}
+
+/// The parameters of a peer that knows more.
+fn capable_conn_params() -> ConnParams {
+    ConnParams { capabilities: Capabilities(0x0102_0304), ..conn_params() }
 }
 
 /// Everything that is recorded, as today's encoder makes it.
@@ -88,6 +95,7 @@ fn encoded() -> BTreeMap<&'static str, Vec<u8>> {
     let len = rts().write(&mut body);
     encoded.insert("body of an RTS", body[..len].to_vec());
     encoded.insert("connection parameters", conn_params().encode());
+    encoded.insert("connection parameters, capabilities", capable_conn_params().encode());
     encoded
 }
 
@@ -95,6 +103,9 @@ fn check_decoded(name: &str, bytes: &[u8]) {
     match name {
         "body of an RTS" => assert_eq!(Rts::parse(bytes), Ok(rts())),
         "connection parameters" => assert_eq!(ConnParams::decode(bytes), Ok(conn_params())),
+        "connection parameters, capabilities" => {
+            assert_eq!(ConnParams::decode(bytes), Ok(capable_conn_params()));
+        }
         _ => {
             let header = headers().into_iter().find(|(header, _)| *header == name).unwrap().1;
             assert_eq!(MessageHeader::parse(bytes), Ok((header, &[][..])), "{name}");

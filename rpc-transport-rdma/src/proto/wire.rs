@@ -5,12 +5,12 @@
 //! | offset | size | field |
 //! |--:|--:|---|
 //! | 0 | 1 | kind: 1 frame, 2 offer, 3 release, 4 grant, 5 probe, 6 probe answer, 7 cancel |
-//! | | | 8 reclaim, 9 return; 128 more when the sender has more to send than credit |
+//! | | | 8 reclaim, 9 return, 10 proof; 128 more when the sender has more to send than credit |
 //! | 1 | 1 | outcome of a release: 0 read, 1 refused, 2 stopped; else zero |
-//! | 2 | 2 | how many grants, probes and answers came in, modulo 2^16 |
+//! | 2 | 2 | how many grants, probes, answers and proofs came in, modulo 2^16 |
 //! | 4 | 4 | epoch: the incarnation of the connection, chosen at random by the receiver |
 //! | 8 | 4 | grant: how many messages the sender of this may be sent in all, modulo 2^32 |
-//! | 12 | 4 | transfer of an offer, a release or a cancel; else zero |
+//! | 12 | 4 | transfer of an offer, a release, a cancel or a proof; else zero |
 //! | | | of a reclaim the credits to keep, of a return those given back so far, modulo 2^32 |
 //!
 //! A probe and its answer carry 32 bytes of proof behind the header where the path is bound to a
@@ -19,7 +19,8 @@
 //! A frame follows its header. After the header of an offer come `frame_len: u64`,
 //! `segment_count: u32`, `head_len: u32`, for each segment `address: u64, len: u64, rkey: u32` and
 //! four zero bytes, and then the first `head_len` bytes of the frame: its header at least. The
-//! segments are what follows the head. Pure values: nothing is sent here.
+//! segments are what follows the head. A proof is an offer whose head fills the rest of the slot: 32
+//! bytes of zeros, a seed of 8 bytes, and zeros. Pure values: nothing is sent here.
 
 use bytes::{Buf as _, BufMut as _};
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
@@ -31,10 +32,10 @@ use crate::proto::remote_memory::{RemoteKey, RemoteMemory};
 pub(crate) const MESSAGE_HEADER_LEN: usize = 16;
 
 /// The length of an offer before its segments.
-const RTS_LEN: usize = 16;
+pub(crate) const RTS_LEN: usize = 16;
 
 /// The length of a segment in an offer.
-const SEGMENT_LEN: usize = 24;
+pub(crate) const SEGMENT_LEN: usize = 24;
 
 /// The bytes of a segment that are zero.
 const SEGMENT_ZERO_LEN: usize = 4;
@@ -104,12 +105,14 @@ pub(crate) enum MessageKind {
     Reclaim { keep: u32 },
     /// Gives credits back, `returned` in all since the path began. It takes one itself.
     Return { returned: u32 },
+    /// Proves the path: an offer that fills its slot, of memory to READ once on each queue pair.
+    Proof { transfer: u32 },
 }
 
 impl MessageKind {
     /// Returns true if it takes a slot of the reserve and no credit.
     pub(crate) fn is_reserved(self) -> bool {
-        matches!(self, Self::Grant | Self::Probe | Self::ProbeAnswer)
+        matches!(self, Self::Grant | Self::Probe | Self::ProbeAnswer | Self::Proof { .. })
     }
 }
 
@@ -138,6 +141,7 @@ impl MessageHeader {
             MessageKind::Cancel { transfer } => (7, 0, transfer),
             MessageKind::Reclaim { keep } => (8, 0, keep),
             MessageKind::Return { returned } => (9, 0, returned),
+            MessageKind::Proof { transfer } => (10, 0, transfer),
         };
         let kind = if self.grant.wants_more { kind | WANTS_MORE } else { kind };
         let mut bytes = [0; MESSAGE_HEADER_LEN];
@@ -170,6 +174,7 @@ impl MessageHeader {
             (7, 0) => MessageKind::Cancel { transfer },
             (8, 0) => MessageKind::Reclaim { keep: transfer },
             (9, 0) => MessageKind::Return { returned: transfer },
+            (10, 0) => MessageKind::Proof { transfer },
             (kind, outcome) => {
                 let value = u64::from(kind) | u64::from(outcome) << 8;
                 return Err(ProtocolError::Invalid { what: "kind of an RDMA message", value });
@@ -299,6 +304,7 @@ mod tests {
             MessageKind::ProbeAnswer,
             MessageKind::Reclaim { keep: 3 },
             MessageKind::Return { returned: u32::MAX },
+            MessageKind::Proof { transfer: 7 },
         ] {
             for wants_more in [false, true] {
                 let grant = Grant { count: 2, control_seen: 3, wants_more };

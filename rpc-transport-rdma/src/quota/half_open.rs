@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use rpc_core::peer_key::PeerKey;
+use rpc_core::quota::PeerKey;
 use rpc_core::quota::{Bound, Charge, Quota};
 
 /// Any address may have one although nothing is left beyond it, so that the last place is used.

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rpc_core::peer_key::PeerKey;
 use rpc_core::quota::Bound;
+use rpc_core::quota::PeerKey;
 use tokio::sync::oneshot;
 
 use crate::quota::queue::{Claim, FairQueue, Ticket};

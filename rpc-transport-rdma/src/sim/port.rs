@@ -31,6 +31,8 @@ pub struct SimGid {
     ///
     /// [`SimNetwork::route_to`]: super::SimNetwork::route_to
     pub interface: u32,
+    /// MTU of that interface in bytes. 0, the default, is unknown.
+    pub interface_mtu: u32,
 }
 
 /// A query that a device can be made to fail.
@@ -56,7 +58,8 @@ impl SimGid {
     /// The RoCE v2 GID of an address, at a position, of a network interface.
     #[must_use]
     pub fn new(index: u8, address: IpAddr, interface: u32) -> Self {
-        Self { index, gid: Gid::from_ip(address), kind: GidKind::RoceV2, interface }
+        let (gid, kind) = (Gid::from_ip(address), GidKind::RoceV2);
+        Self { index, gid, kind, interface, interface_mtu: 0 }
     }
 
     /// Returns true if two entries cannot be told apart on the network.

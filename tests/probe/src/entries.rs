@@ -15,7 +15,7 @@ const PREFIX: &str = "x-";
 ///
 /// When a binary value is not base64.
 pub fn entries(metadata: &MetadataMap) -> Result<Vec<MetadataEntry>, Status> {
-    let of_the_test = metadata.iter().filter_map(|entry| match entry {
+    let test_entries = metadata.iter().filter_map(|entry| match entry {
         KeyAndValueRef::Ascii(key, value) if key.as_str().starts_with(PREFIX) => {
             Some((key.as_str(), Ok(value.as_bytes().to_vec())))
         }
@@ -24,7 +24,7 @@ pub fn entries(metadata: &MetadataMap) -> Result<Vec<MetadataEntry>, Status> {
         }
         _ => None,
     });
-    of_the_test
+    test_entries
         .map(|(key, value)| {
             let undecodable = |_| Status::invalid_argument(format!("{key} is not base64"));
             let value = value.map_err(undecodable)?.into();

@@ -13,7 +13,7 @@ const BLOCK_LIMIT: Duration = Duration::from_secs(120);
 
 /// Something that a handler that reports did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum WatchEvent {
     /// It began.
     Entered(u64),
     /// It ended with an answer.
@@ -25,7 +25,7 @@ pub enum Event {
 /// The test's end.
 #[derive(Debug)]
 pub struct Watch {
-    events: UnboundedReceiver<Event>,
+    events: UnboundedReceiver<WatchEvent>,
     gate: Arc<Semaphore>,
     thread_gate: Arc<ThreadGate>,
 }
@@ -60,7 +60,7 @@ impl Drop for Watch {
 /// The handlers' end.
 #[derive(Debug, Clone)]
 pub struct Reporter {
-    events: UnboundedSender<Event>,
+    events: UnboundedSender<WatchEvent>,
     gate: Arc<Semaphore>,
     thread_gate: Arc<ThreadGate>,
 }
@@ -68,15 +68,15 @@ pub struct Reporter {
 /// A handler that reports how it is left: when this is dropped, unless it has answered.
 #[derive(Debug)]
 pub struct Entered {
-    events: UnboundedSender<Event>,
+    events: UnboundedSender<WatchEvent>,
     tag: u64,
-    left: Event,
+    left: WatchEvent,
 }
 
 impl Entered {
     /// The handler has come to its answer.
     pub fn answer(mut self) {
-        self.left = Event::Answered(self.tag);
+        self.left = WatchEvent::Answered(self.tag);
     }
 }
 
@@ -102,12 +102,12 @@ impl Watch {
     /// # Cancel safety
     ///
     /// Cancelled, no event is lost.
-    pub async fn next(&mut self) -> Option<Event> {
+    pub async fn next(&mut self) -> Option<WatchEvent> {
         self.events.recv().await
     }
 
     /// An event that has been reported already.
-    pub fn try_next(&mut self) -> Option<Event> {
+    pub fn try_next(&mut self) -> Option<WatchEvent> {
         self.events.try_recv().ok()
     }
 
@@ -126,8 +126,8 @@ impl Reporter {
     /// Reports that a handler begins.
     pub fn enter(&self, tag: u64) -> Entered {
         // The test may have looked away.
-        let _ = self.events.send(Event::Entered(tag));
-        Entered { events: self.events.clone(), tag, left: Event::Dropped(tag) }
+        let _ = self.events.send(WatchEvent::Entered(tag));
+        Entered { events: self.events.clone(), tag, left: WatchEvent::Dropped(tag) }
     }
 
     /// Blocks the thread until the gate for that opens, and reports begin and end.
@@ -165,8 +165,12 @@ mod tests {
         while let Some(event) = watch.try_next() {
             events.push(event);
         }
-        let expected =
-            [Event::Entered(1), Event::Dropped(1), Event::Entered(2), Event::Answered(2)];
+        let expected = [
+            WatchEvent::Entered(1),
+            WatchEvent::Dropped(1),
+            WatchEvent::Entered(2),
+            WatchEvent::Answered(2),
+        ];
         assert_eq!(events, expected);
     }
 }

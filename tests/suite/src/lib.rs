@@ -9,18 +9,16 @@
 //! socket is not a behaviour: [`raw_peer`] is for tests of that.
 #![forbid(unsafe_code)]
 
-pub mod attack;
 mod behaviours;
-mod conductor;
+mod certificates;
 pub mod control_plane;
-pub mod faults;
+mod failure;
 mod harness;
 mod interop;
 mod payload;
 pub mod raw_peer;
-pub mod scenario;
+mod runner;
 mod shared_settings;
-pub mod soak;
 
 /// Code generated from gRPC's own `.proto` files for interoperability tests.
 #[allow(missing_docs, rustdoc::all, clippy::all, reason = "generated from others' comments")]
@@ -31,14 +29,14 @@ pub mod interop_proto {
 /// The `FileDescriptorSet` of gRPC's own files.
 pub const INTEROP_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/interop.bin"));
 
-pub use behaviours::{Behaviour, behaviours};
-pub use farcall_probe::watch::{Event, Watch};
+pub use behaviours::{Behaviour, behaviours, ping_pong};
+pub use failure::{Cause, Failure, check};
+pub use farcall_probe::watch::{Watch, WatchEvent};
 pub use farcall_probe::{Probe, entries, proto, small_calls};
-pub use harness::failure::{Cause, Failure};
 pub use harness::one_server::OneServer;
-pub use harness::runner::{run, run_all};
 pub use harness::running::Running;
-pub use harness::{Harness, Path};
-pub use interop::{interop_servers, ping_pong};
+pub use harness::{Harness, Path, Rules};
+pub use interop::interop_servers;
 pub use payload::payload;
+pub use runner::{run, run_all};
 pub use shared_settings::SharedSettings;

@@ -1,22 +1,15 @@
 //! Checks of payloads, every byte.
 
-use farcall::Status;
 pub use farcall_testkit::calls::payload;
 use farcall_testkit::calls::same_bytes;
 
-use crate::harness::failure::{Cause, Failure};
+use crate::failure::{Cause, Failure};
 
 /// Checks every byte; a failure names the first that differs instead of showing all.
 #[track_caller]
 pub(crate) fn check_payload(what: &str, found: &[u8], expected: &[u8]) -> Result<(), Failure> {
     same_bytes(found, expected)
         .map_err(|difference| Failure::new(Cause::Bytes { what: what.to_owned(), difference }))
-}
-
-/// Checks like [`check_payload`], for calls whose ends are counted by status.
-pub(crate) fn same_payload(what: &str, found: &[u8], expected: &[u8]) -> Result<(), Status> {
-    same_bytes(found, expected)
-        .map_err(|difference| Status::data_loss(format!("{what}: {difference}")))
 }
 
 #[cfg(test)]
@@ -32,7 +25,5 @@ mod tests {
         assert!(failure.contains("from 70 to 70"), "{failure}");
         let shorter = check_payload("it", &expected[..99], &expected).unwrap_err().to_string();
         assert!(shorter.contains("99 bytes instead of 100 bytes"), "{shorter}");
-        let status = same_payload("it", &found, &expected).unwrap_err();
-        assert!(status.message().starts_with("it: 100 bytes"), "{status:?}");
     }
 }

@@ -15,7 +15,7 @@ use farcall_suite::proto::probe_client::ProbeClient;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 use farcall_suite::proto::probe_server::ProbeServer;
 use farcall_suite::proto::{EchoRequest, FailRequest, ParkRequest, ProduceRequest, ReflectRequest};
-use farcall_suite::{Event, Failure, Harness, Path, Probe, payload};
+use farcall_suite::{Failure, Harness, Path, Probe, WatchEvent, payload};
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::{Endpoint, Server};
 use tonic::{Request, Status};
@@ -113,7 +113,7 @@ macro_rules! observe {
 struct TonicWatch(farcall_suite::Watch);
 
 impl TonicWatch {
-    async fn event(&mut self) -> Result<Event, Failure> {
+    async fn event(&mut self) -> Result<WatchEvent, Failure> {
         let event = tokio::time::timeout(LIMIT, self.0.next()).await;
         Ok(event.expect("a handler does something in time").expect("the server lives"))
     }

@@ -172,15 +172,15 @@ async fn a_server_has_lengths_by_method_and_by_service() -> Result<(), Failure> 
         let service = ProbeService::new(Probe::new().0);
         Server::builder().add_service(service).compression(compression)
     };
-    let (of_service, path) = ("farcall.suite.Probe", "/farcall.suite.Probe/Echo");
+    let (service_name, path) = ("farcall.suite.Probe", "/farcall.suite.Probe/Echo");
     let none = MethodCompression::default();
     for (compression, by_method, is_echo_short, is_chat_short) in [
         (Compression::ACCEPT, none.clone().with_len(path, 1000), true, false),
         (Compression::ON, none.clone().with_len(path, 20_000), false, true),
-        (Compression::ON, none.clone().with_len(of_service, u32::MAX), false, false),
+        (Compression::ON, none.clone().with_len(service_name, u32::MAX), false, false),
         (
             Compression::ACCEPT,
-            none.with_len(of_service, 1000).with_len(path, u32::MAX),
+            none.with_len(service_name, 1000).with_len(path, u32::MAX),
             false,
             true,
         ),

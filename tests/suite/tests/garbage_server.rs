@@ -21,7 +21,7 @@ const SILENCE: Duration = Duration::from_millis(500);
 const WHOLE: u8 = 1;
 
 /// The server's answer.
-enum Answer {
+enum FaultyAnswer {
     /// Instead of its Hello.
     First(Vec<u8>),
     /// After a good Hello and a request.
@@ -32,42 +32,45 @@ enum Answer {
     Reset,
 }
 
-async fn serve(listener: TcpListener, answer: Answer) -> std::io::Result<()> {
+async fn serve(listener: TcpListener, answer: FaultyAnswer) -> std::io::Result<()> {
     let (stream, _) = listener.accept().await?;
-    if matches!(answer, Answer::Reset) {
+    if matches!(answer, FaultyAnswer::Reset) {
         stream.set_zero_linger()?;
     }
     let mut server = RawPeer::new(stream);
     server.read_hello().await?;
     match answer {
-        Answer::Reset => {
+        FaultyAnswer::Reset => {
             let paths = SERVICE.methods.iter().map(|method| method.path.to_owned());
             server.send(&hello_bytes(paths.collect())).await?;
             return server.read_frame().await.map(drop);
         }
-        Answer::First(bytes) => server.send(&bytes).await?,
-        Answer::AfterRequest(bytes) => {
+        FaultyAnswer::First(bytes) => server.send(&bytes).await?,
+        FaultyAnswer::AfterRequest(bytes) => {
             let paths = SERVICE.methods.iter().map(|method| method.path.to_owned());
             server.send(&hello_bytes(paths.collect())).await?;
             server.read_frame().await?;
             server.send(&bytes).await?;
         }
-        Answer::Silence => {}
+        FaultyAnswer::Silence => {}
     }
     server.closed().await;
     Ok(())
 }
 
 /// Calls a server that answers so, and gives the call's status.
-async fn call(answer: Answer) -> Status {
+async fn call(answer: FaultyAnswer) -> Status {
     status_of(answer, async |stub| stub.echo(EchoRequest::default()).await.err()).await
 }
 
 /// The status of a call of a server that answers so.
-async fn status_of(answer: Answer, call: impl AsyncFnOnce(ProbeStub) -> Option<Status>) -> Status {
+async fn status_of(
+    answer: FaultyAnswer,
+    call: impl AsyncFnOnce(ProbeStub) -> Option<Status>,
+) -> Status {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback can be listened on");
     let address = format!("tcp://{}", listener.local_addr().expect("it has an address"));
-    let handshake = if matches!(answer, Answer::Silence) { SILENCE } else { LIMIT };
+    let handshake = if matches!(answer, FaultyAnswer::Silence) { SILENCE } else { LIMIT };
     let server = tokio::spawn(serve(listener, answer));
     let address = address.parse().expect("the address is one");
     let builder = ChannelBuilder::new(address).handshake_timeout(handshake);
@@ -87,14 +90,14 @@ fn check(status: &Status, code: Code, text: &str) {
 #[tokio::test]
 async fn garbage_instead_of_a_hello() {
     for seed in 0..20 {
-        let status = call(Answer::First(payload(seed, 100).to_vec())).await;
+        let status = call(FaultyAnswer::First(payload(seed, 100).to_vec())).await;
         check(&status, Code::Unavailable, "does not speak farcall");
     }
 }
 
 #[tokio::test]
 async fn another_protocol() {
-    let status = call(Answer::First(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec())).await;
+    let status = call(FaultyAnswer::First(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec())).await;
     check(&status, Code::Unavailable, "does not speak farcall: this is HTTP/1.1");
 }
 
@@ -102,20 +105,20 @@ async fn another_protocol() {
 async fn a_future_version() {
     let mut hello = hello_bytes(Vec::new());
     hello[8..12].copy_from_slice(&[7, 0, 9, 0]);
-    let status = call(Answer::First(hello)).await;
+    let status = call(FaultyAnswer::First(hello)).await;
     check(&status, Code::Unavailable, "the peer speaks 7 to 9, we speak 1 to 1");
 }
 
 #[tokio::test]
 async fn silence() {
-    let status = call(Answer::Silence).await;
+    let status = call(FaultyAnswer::Silence).await;
     check(&status, Code::Unavailable, "did not end within 500 ms");
 }
 
 #[tokio::test]
 async fn garbage_instead_of_an_answer() {
     for seed in 0..20 {
-        let status = call(Answer::AfterRequest(payload(seed, 100).to_vec())).await;
+        let status = call(FaultyAnswer::AfterRequest(payload(seed, 100).to_vec())).await;
         check(&status, Code::Unavailable, "has ended: record");
     }
 }
@@ -123,7 +126,7 @@ async fn garbage_instead_of_an_answer() {
 #[tokio::test]
 async fn a_request_instead_of_an_answer() {
     let request = record(WHOLE, 0, &frame(FrameKind::Request, 1, 0, b""));
-    let status = call(Answer::AfterRequest(request)).await;
+    let status = call(FaultyAnswer::AfterRequest(request)).await;
     check(&status, Code::Unavailable, "a server may not send a Request frame");
 }
 
@@ -134,12 +137,12 @@ fn chain<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn 
 
 #[tokio::test]
 async fn program_tells_a_violation_from_a_dead_link_by_types() {
-    let garbage = call(Answer::AfterRequest(payload(1, 100).to_vec())).await;
+    let garbage = call(FaultyAnswer::AfterRequest(payload(1, 100).to_vec())).await;
     let reason = CloseReason::of(&garbage).expect("the connection has ended");
     assert!(matches!(reason, CloseReason::Protocol(_)), "{garbage:?}");
     assert!(!reason.is_failure());
 
-    let reset = call(Answer::Reset).await;
+    let reset = call(FaultyAnswer::Reset).await;
     let reason = CloseReason::of(&reset).expect("the connection has ended");
     assert!(matches!(reason, CloseReason::Failed(_)) && reason.is_failure(), "{reset:?}");
     let kinds = chain(&reset).filter_map(<dyn Error>::downcast_ref::<io::Error>);
@@ -191,13 +194,17 @@ const FIRST_CALL: u64 = 1 << 32;
 #[tokio::test]
 async fn an_answer_that_does_not_decode() {
     let answer = record(WHOLE, 0, &frame(FrameKind::Response, FIRST_CALL, 0, &[0xff; 20]));
-    check(&call(Answer::AfterRequest(answer)).await, Code::Internal, "message does not decode");
+    check(
+        &call(FaultyAnswer::AfterRequest(answer)).await,
+        Code::Internal,
+        "message does not decode",
+    );
 }
 
 #[tokio::test]
 async fn a_status_code_that_means_nothing() {
     let answer = record(WHOLE, 0, &frame(FrameKind::Response, FIRST_CALL, 999, b""));
-    let status = call(Answer::AfterRequest(answer)).await;
+    let status = call(FaultyAnswer::AfterRequest(answer)).await;
     check(&status, Code::Internal, "status code holds 999");
 }
 
@@ -206,7 +213,7 @@ async fn a_status_code_that_means_nothing() {
 async fn a_stream_instead_of_one_message() {
     for (kind, body) in [(FrameKind::Headers, &b""[..]), (FrameKind::Messages, &[0; 4])] {
         let answer = record(WHOLE, 0, &frame(kind, FIRST_CALL, 0, body));
-        let status = call(Answer::AfterRequest(answer)).await;
+        let status = call(FaultyAnswer::AfterRequest(answer)).await;
         check(&status, Code::Internal, "a stream where one message is needed");
     }
 }
@@ -214,7 +221,7 @@ async fn a_stream_instead_of_one_message() {
 #[tokio::test]
 async fn one_message_instead_of_a_stream() {
     let answer = record(WHOLE, 0, &frame(FrameKind::Response, FIRST_CALL, 0, b"abc"));
-    let status = status_of(Answer::AfterRequest(answer), async |stub| {
+    let status = status_of(FaultyAnswer::AfterRequest(answer), async |stub| {
         stub.download(DownloadRequest::default()).await.err()
     });
     check(&status.await, Code::Internal, "one message where a stream is needed");
@@ -235,7 +242,7 @@ async fn headers_that_are_not_where_they_belong() {
         (twice, "headers at place 1 of its call: an answer has them once"),
         (none, "frame of messages at place 0 of its call: an answer begins with its headers"),
     ] {
-        let status = status_of(Answer::AfterRequest(answer), async |stub| {
+        let status = status_of(FaultyAnswer::AfterRequest(answer), async |stub| {
             let mut replies = match stub.download(DownloadRequest::default()).await {
                 Ok(response) => response.into_inner(),
                 Err(status) => return Some(status),

@@ -10,7 +10,7 @@ use farcall::{Channel, Limits, ServeError, Server, ServerBuilder, Status};
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub, SERVICE};
 use farcall_suite::proto::{EchoRequest, ParkRequest, ProduceRequest};
 use farcall_suite::raw_peer::{RawPeer, frame, hello_with, record};
-use farcall_suite::{Event, Probe, Watch};
+use farcall_suite::{Probe, Watch, WatchEvent};
 use log::Log;
 use prost::Message;
 use rpc_core::wire::FrameKind;
@@ -73,7 +73,7 @@ impl Rig {
     }
 
     /// Waits until so many handlers have come to `event`.
-    async fn events(&mut self, count: usize, is_it: fn(&Event) -> bool) {
+    async fn events(&mut self, count: usize, is_it: fn(&WatchEvent) -> bool) {
         let mut seen = 0;
         while seen < count {
             let event = within("an event", self.watch.next()).await.expect("the server lives");
@@ -123,13 +123,13 @@ async fn a_peer_that_reads_no_answers_holds_no_permits() -> Result<(), Failure> 
     // This answer is on its way for ever, and those of the others wait behind it.
     greedy.send(&parks(0..1, 4_000_000)).await?;
     rig.watch.open(1);
-    rig.events(1, |event| matches!(event, Event::Answered(_))).await;
+    rig.events(1, |event| matches!(event, WatchEvent::Answered(_))).await;
     greedy.send(&parks(1..1 + CALLS as u64, 4_000_000)).await?;
-    rig.events(CALLS, |event| matches!(event, Event::Entered(_))).await;
+    rig.events(CALLS, |event| matches!(event, WatchEvent::Entered(_))).await;
     let refused = echo(&honest).await.expect_err("all permits are taken");
     assert!(refused.message().contains("server.max_calls"), "{refused}");
     rig.watch.open(CALLS);
-    rig.events(CALLS, |event| matches!(event, Event::Answered(_))).await;
+    rig.events(CALLS, |event| matches!(event, WatchEvent::Answered(_))).await;
     // The last handler returns a moment after its event.
     let mut answered = echo(&honest).await;
     for _ in 0..100 {
@@ -160,13 +160,13 @@ async fn one_address_gets_half_of_the_running_calls() -> Result<(), Failure> {
         peer.send(&parks(0..8, 10)).await?;
         greedy.push(peer);
     }
-    rig.events(CALLS / 2, |event| matches!(event, Event::Entered(_))).await;
+    rig.events(CALLS / 2, |event| matches!(event, WatchEvent::Entered(_))).await;
     // What was sent too much is refused: the server has looked at all of it.
     for peer in &mut greedy[CALLS / 8 / 2 + 1..] {
         within("a refusal", peer.read_frame()).await?;
     }
     let mut entered_count = CALLS / 2;
-    while let Some(Event::Entered(_)) = rig.watch.try_next() {
+    while let Some(WatchEvent::Entered(_)) = rig.watch.try_next() {
         entered_count += 1;
     }
     let answered = echo(&honest).await;
@@ -218,7 +218,7 @@ async fn the_share_of_an_address_can_be_set() -> Result<(), Failure> {
             peer.send(&parks(0..8, 10)).await?;
             proxies.push(peer);
         }
-        rig.events(expected_count, |event| matches!(event, Event::Entered(_))).await;
+        rig.events(expected_count, |event| matches!(event, WatchEvent::Entered(_))).await;
         let refused = match expected_count {
             CALLS => None,
             _ => Some(within("a refusal", proxies[CALLS / 8 - 1].read_frame()).await?),

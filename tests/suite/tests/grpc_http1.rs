@@ -59,9 +59,9 @@ impl TestService for Web {
         request: Request<SimpleRequest>,
     ) -> Result<Response<SimpleResponse>, Status> {
         let request = request.into_inner();
-        if let Some(asked) = request.response_status {
+        if let Some(wanted) = request.response_status {
             let details = Bytes::from(vec![7; 12 << 10]);
-            return Err(Status::with_details(asked.code.into(), asked.message, details));
+            return Err(Status::with_details(wanted.code.into(), wanted.message, details));
         }
         if request.response_size < 0 {
             let mut response = Response::new(SimpleResponse::default());
@@ -393,9 +393,9 @@ async fn pages_of_listed_origins_have_leave_to_call() {
         }
     }
     // Probes and what is no call are as without it.
-    let of_app = format!("origin: {APP}\r\n");
-    assert_eq!(code_of(&running, "GET /healthz", &of_app).await, (200, "serving\n".to_owned()));
-    assert_eq!(code_of(&running, "OPTIONS /", &of_app).await.0, 405);
+    let origin = format!("origin: {APP}\r\n");
+    assert_eq!(code_of(&running, "GET /healthz", &origin).await, (200, "serving\n".to_owned()));
+    assert_eq!(code_of(&running, "OPTIONS /", &origin).await.0, 405);
     let every = serve(Server::builder().grpc_web_origins(["*"])).await;
     let answer = ask(&every, question("https://any.example")).await;
     assert!(split(&answer).0.contains("access-control-allow-origin: *"));
@@ -406,8 +406,8 @@ async fn pages_of_other_origins_have_no_leave() {
     let listed = serve(Server::builder().grpc_web_origins([APP])).await;
     let none = serve(Server::builder()).await;
     let others = ["http://app.example", "https://app.example.evil", "null", "https://app.exampl"];
-    let asked = others.map(|origin| (&listed, origin)).into_iter().chain([(&none, APP)]);
-    for (running, origin) in asked {
+    let questions = others.map(|origin| (&listed, origin)).into_iter().chain([(&none, APP)]);
+    for (running, origin) in questions {
         let answer = ask(running, question(origin)).await;
         let (head, _) = split(&answer);
         assert!(head.starts_with("http/1.1 405") && !head.contains("access-control"), "{head}");

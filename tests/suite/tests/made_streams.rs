@@ -7,7 +7,7 @@ use std::time::Duration;
 use farcall::{Code, ServeError, Server, Status};
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::proto::{DownloadRequest, EchoRequest, ParkRequest, ProduceRequest};
-use farcall_suite::{Event, Probe, Watch, payload};
+use farcall_suite::{Probe, Watch, WatchEvent, payload};
 use futures::stream;
 use rpc_core::Channel;
 use rpc_core::Limits;
@@ -78,7 +78,7 @@ impl Rig {
     async fn entered(&mut self, count: usize) {
         for _ in 0..count {
             let event = tokio::time::timeout(LIMIT, self.watch.next()).await.expect("in time");
-            assert!(matches!(event, Some(Event::Entered(_))), "{event:?}");
+            assert!(matches!(event, Some(WatchEvent::Entered(_))), "{event:?}");
         }
     }
 }

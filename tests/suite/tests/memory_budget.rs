@@ -9,7 +9,7 @@ use farcall_suite::Probe;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub, SERVICE};
 use farcall_suite::proto::{EchoReply, EchoRequest, ProduceRequest};
 use farcall_suite::raw_peer::{RawPeer, frame, hello_with, record};
-use farcall_suite::soak::resident_kib;
+use farcall_testkit::counters::resident_kib;
 use prost::Message;
 use rpc_core::calls::window::{Counts, SendWindow, Window};
 use rpc_core::wire::{FrameHeader, FrameKind};
@@ -84,16 +84,16 @@ impl Rig {
             let server = self.address.trim_start_matches("tcp://").parse()?;
             let mut peer = RawPeer::new(socket.connect(server).await?);
             peer.send(&hello_with(limits, Vec::new())).await?;
-            let told = within("the server's Hello", peer.read_hello()).await?.limits();
-            let bytes = bytes(&told);
+            let limits = within("the server's Hello", peer.read_hello()).await?.limits();
+            let bytes = bytes(&limits);
             len = bytes.len();
             peer.send(&bytes).await?;
             peers.push(peer);
         }
         let has_read = || {
             let infos = self.server.connections();
-            let of_greedy = infos.iter().map(|info| info.stats.received_bytes);
-            of_greedy.filter(|read| *read >= len as u64).count() >= GREEDY_COUNT
+            let received = infos.iter().map(|info| info.stats.received_bytes);
+            received.filter(|read| *read >= len as u64).count() >= GREEDY_COUNT
         };
         let all_read = async {
             while !has_read() {
@@ -115,7 +115,7 @@ fn method(name: &str) -> u16 {
 }
 
 /// A call that echoes a stream, and as many messages of it as the server has said that it takes.
-fn filled_stream(call: u64, told: &Limits) -> Vec<u8> {
+fn filled_stream(call: u64, limits: &Limits) -> Vec<u8> {
     let mut request = FrameHeader::bare(FrameKind::Request, call);
     (request.is_streaming, request.selector) = (true, method("/Chat"));
     let payload = vec![7; MESSAGE_LEN].into();
@@ -123,7 +123,7 @@ fn filled_stream(call: u64, told: &Limits) -> Vec<u8> {
     let len = u32::try_from(message.len()).expect("it is short").to_le_bytes();
     let body = [&len[..], &message].concat();
     let mut records = record(WHOLE, 0, &request.to_bytes());
-    for place in 0..u64::from(told.max_stream_bytes).div_ceil(message.len() as u64) {
+    for place in 0..u64::from(limits.max_stream_bytes).div_ceil(message.len() as u64) {
         let mut header = FrameHeader::bare(FrameKind::Messages, call);
         (header.argument, header.message_len) = (place, body.len() as u64);
         records.extend(record(WHOLE, 0, &[&header.to_bytes()[..], &body].concat()));
@@ -232,8 +232,9 @@ async fn unread_streams_are_bounded_over_all_connections() -> Result<(), Failure
     established.check().await?;
     let before_kib = resident_kib()?;
     let deaf = Limits::default().with_max_stream_messages(1).with_max_stream_bytes(1);
-    let streams =
-        |told: &Limits| (0..STREAMS).flat_map(|call| filled_stream(call, told)).collect::<Vec<_>>();
+    let streams = |limits: &Limits| {
+        (0..STREAMS).flat_map(|call| filled_stream(call, limits)).collect::<Vec<_>>()
+    };
     let (greedy, len) = rig.greedy_with(&deaf, streams).await?;
     let (held, grown_kib) = (rig.server.memory_held(), resident_kib()?.saturating_sub(before_kib));
     println!(

@@ -79,8 +79,8 @@ async fn attack(
     }
     until("what was sent", || {
         let infos = server.connections();
-        let of_all = infos.iter().map(|info| info.stats.received_bytes);
-        of_all.filter(|len| *len >= bytes.len() as u64).count() == count
+        let received = infos.iter().map(|info| info.stats.received_bytes);
+        received.filter(|len| *len >= bytes.len() as u64).count() == count
     })
     .await;
     // What is to be answered has its answer, and that waits.

@@ -86,10 +86,10 @@ impl Rig {
 
     fn read_bytes(&self, host: u8) -> u64 {
         let infos = self.server.connections().into_iter();
-        let of_host = infos.filter(|info| {
+        let host_infos = infos.filter(|info| {
             info.addresses.peer.is_some_and(|peer| peer.ip() == IpAddr::from([127, 0, 0, host]))
         });
-        of_host.map(|info| info.stats.received_bytes).sum()
+        host_infos.map(|info| info.stats.received_bytes).sum()
     }
 }
 

@@ -6,7 +6,7 @@ use farcall::Server;
 use farcall_suite::proto::probe_rpc::SERVICE;
 use farcall_suite::proto::{EchoReply, EchoRequest, ParkRequest};
 use farcall_suite::raw_peer::{RawFrame, RawPeer, frame, record};
-use farcall_suite::{Event, Failure, Harness, Path, Running};
+use farcall_suite::{Failure, Harness, Path, Running, WatchEvent};
 use prost::Message;
 use rpc_core::wire::outcome::Outcome;
 use rpc_core::wire::{FrameHeader, FrameKind, HEADER_LEN};
@@ -69,11 +69,11 @@ async fn the_server_ends_a_call_at_its_deadline_without_being_asked() -> Result<
     header.argument = 1_000_000;
     request[..HEADER_LEN].copy_from_slice(&header.to_bytes());
     client.send(&record(WHOLE, 0, &request)).await?;
-    assert_eq!(server.event().await?, Event::Entered(3));
+    assert_eq!(server.event().await?, WatchEvent::Entered(3));
     let answer = answer(&mut client).await?;
     assert_eq!(answer.header.call, 7);
     assert_eq!(status(&answer).code(), Code::DeadlineExceeded);
-    assert_eq!(server.event().await?, Event::Dropped(3));
+    assert_eq!(server.event().await?, WatchEvent::Dropped(3));
     check_echo(&mut client, 8).await
 }
 
@@ -182,9 +182,9 @@ async fn a_cancelled_call_is_dropped_and_never_answered() -> Result<(), Failure>
     let message = ParkRequest { tag: 3, ..Default::default() }.encode_to_vec();
     let request = frame(FrameKind::Request, 7, method("/Park"), &message);
     client.send(&record(WHOLE, 0, &request)).await?;
-    assert_eq!(server.event().await?, Event::Entered(3));
+    assert_eq!(server.event().await?, WatchEvent::Entered(3));
     client.send(&record(WHOLE, 0, &frame(FrameKind::Cancel, 7, 0, b""))).await?;
-    assert_eq!(server.event().await?, Event::Dropped(3));
+    assert_eq!(server.event().await?, WatchEvent::Dropped(3));
     check_echo(&mut client, 8).await
 }
 
@@ -194,11 +194,11 @@ async fn a_client_that_vanishes_takes_its_handlers_along() -> Result<(), Failure
     let message = ParkRequest { tag: 3, ..Default::default() }.encode_to_vec();
     let request = frame(FrameKind::Request, 7, method("/Park"), &message);
     client.send(&record(WHOLE, 0, &request)).await?;
-    assert_eq!(server.event().await?, Event::Entered(3));
+    assert_eq!(server.event().await?, WatchEvent::Entered(3));
     // Inside a frame, as it happens when a process is killed.
     client.send(&record(WHOLE, 0, &echo(8, b"cut short"))[..20]).await?;
     drop(client);
-    assert_eq!(server.event().await?, Event::Dropped(3));
+    assert_eq!(server.event().await?, WatchEvent::Dropped(3));
     server.until("the connection's end", |server| server.connections().is_empty()).await
 }
 

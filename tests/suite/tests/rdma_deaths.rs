@@ -43,10 +43,10 @@ const ORDERED: ReceiveDrain = {
 };
 
 /// A driver in words, what farcall knows of it, and what it does.
-type Driver = (&'static str, ReceiveDrain, fn(&mut SimFaults));
+type DriverCase = (&'static str, ReceiveDrain, fn(&mut SimFaults));
 
 /// The behavior of drivers, each alone and then all together.
-const DRIVERS: [Driver; 6] = [
+const DRIVERS: [DriverCase; 6] = [
     ("as specified", ORDERED, |_| ()),
     ("purges", ORDERED, |faults| faults.purge_on_destroy = 1.0),
     ("is late", ORDERED, |faults| {
@@ -63,7 +63,7 @@ const DRIVERS: [Driver; 6] = [
 ];
 
 /// Too late to be waited for, and not known to keep the order: what it loses is lost for good.
-const UNKNOWN: Driver = ("is late, of unknown order", ReceiveDrain::SPECIFIED, |faults| {
+const UNKNOWN: DriverCase = ("is late, of unknown order", ReceiveDrain::SPECIFIED, |faults| {
     (faults.purge_on_destroy, faults.late_last_receive) = (1.0, 1.0);
     faults.last_receive_delay_max = Duration::from_secs(60);
 });

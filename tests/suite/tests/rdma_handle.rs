@@ -61,22 +61,23 @@ async fn both_sides_of_a_process_share_one_opening_of_the_device() {
 #[tokio::test]
 async fn a_programs_listener_uses_its_servers_devices() {
     let network = network();
-    let [of_server, of_client] = [(); 2].map(|()| Rdma::simulated(&network, RdmaConfig::default()));
+    let [server_rdma, client_rdma] =
+        [(); 2].map(|()| Rdma::simulated(&network, RdmaConfig::default()));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("rdma://{}", listener.local_addr().unwrap());
-    let server = server(&of_server);
+    let server = server(&server_rdma);
     tokio::spawn(server.serve_incoming(listener));
-    let _channel = connect(&address, &of_client).await;
-    assert_eq!(connections(&of_server), [1]);
+    let _channel = connect(&address, &client_rdma).await;
+    assert_eq!(connections(&server_rdma), [1]);
 }
 
 /// The number of device contexts that a channel at `scheme` opens for calls to a server that offers
 /// RDMA.
 async fn contexts_opened_over(scheme: &str) -> u64 {
     // Two networks, since the server may open its device before a client asks for RDMA.
-    let (of_server, of_client) = (network(), network());
-    let server = server(&Rdma::simulated(&of_server, RdmaConfig::default()));
-    let rdma = Rdma::simulated(&of_client, RdmaConfig::default());
+    let (server_network, client_network) = (network(), network());
+    let server = server(&Rdma::simulated(&server_network, RdmaConfig::default()));
+    let rdma = Rdma::simulated(&client_network, RdmaConfig::default());
     let listener = server.bind("auto://127.0.0.1:0").await.unwrap();
     let address = listener.local_address().to_string().replace("auto://", scheme);
     tokio::spawn(listener.serve());
@@ -87,7 +88,7 @@ async fn contexts_opened_over(scheme: &str) -> u64 {
             stub.echo(EchoRequest::default()).await.unwrap();
         }
     }
-    lab::census(&of_client).contexts as u64
+    lab::census(&client_network).contexts as u64
 }
 
 #[tokio::test]

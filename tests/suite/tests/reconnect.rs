@@ -140,6 +140,7 @@ async fn a_server_that_says_hello_and_closes_counts_as_dead() {
             compression: farcall::Compression::OFF,
             methods,
             method_kinds,
+            access: server::MethodAccess::default(),
             upgrades,
             protocols: Vec::new(),
         };

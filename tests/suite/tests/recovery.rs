@@ -51,8 +51,8 @@ async fn ask(channel: &Channel) -> Result<u64, Status> {
 /// A network whose device serves both ends, each through a handle of its own.
 struct Rig {
     network: SimNetwork,
-    of_server: Rdma,
-    of_client: Rdma,
+    server_rdma: Rdma,
+    client_rdma: Rdma,
 }
 
 impl Rig {
@@ -63,13 +63,13 @@ impl Rig {
     }
 
     fn with(network: SimNetwork, server: RdmaConfig, client: RdmaConfig) -> Self {
-        let of_server = Rdma::simulated(&network, server);
-        let of_client = Rdma::simulated(&network, client);
-        Self { network, of_server, of_client }
+        let server_rdma = Rdma::simulated(&network, server);
+        let client_rdma = Rdma::simulated(&network, client);
+        Self { network, server_rdma, client_rdma }
     }
 
     async fn serve(&self, address: &str) -> (String, JoinHandle<()>) {
-        let builder = Server::builder().rdma(&self.of_server).add_service(Answering);
+        let builder = Server::builder().rdma(&self.server_rdma).add_service(Answering);
         let listener = builder.bind(address).await.expect("a port of loopback");
         let address = listener.local_address().to_string();
         (address, tokio::spawn(async move { drop(listener.serve().await) }))
@@ -84,7 +84,7 @@ impl Rig {
 
     fn channel(&self, address: &str) -> Channel {
         let backoff = Backoff::PATH.with_initial_delay(Duration::from_millis(10));
-        let builder = Channel::builder(address).expect("it is an address").rdma(&self.of_client);
+        let builder = Channel::builder(address).expect("it is an address").rdma(&self.client_rdma);
         builder.path_backoff(backoff.with_max_delay(Duration::from_millis(100))).connect_lazy()
     }
 }
@@ -273,7 +273,7 @@ async fn a_server_knows_why_a_client_is_on_tcp() {
     let (rig, device) = Rig::new();
     let network = SimNetwork::new(12);
     let without = Rdma::simulated(&network, RdmaConfig::default());
-    let builder = Server::builder().rdma(&rig.of_server).add_service(Answering);
+    let builder = Server::builder().rdma(&rig.server_rdma).add_service(Answering);
     let listener = builder.bind("auto://127.0.0.1:0").await.expect("loopback has it");
     let (address, server) = (listener.local_address().to_string(), listener.server().clone());
     let serving = tokio::spawn(async move { drop(listener.serve().await) });
@@ -317,7 +317,7 @@ async fn spans_and_lines_of_calls_have_the_transport() {
         .finish();
     let _default = tracing::subscriber::set_default(subscriber);
     let (rig, _device) = Rig::new();
-    let builder = Server::builder().rdma(&rig.of_server).access_log(true);
+    let builder = Server::builder().rdma(&rig.server_rdma).access_log(true);
     let builder = builder.layer(TraceLayer::new()).add_service(Answering);
     let listener = builder.bind("auto://127.0.0.1:0").await.expect("loopback has it");
     let address = listener.local_address().to_string();

@@ -116,13 +116,13 @@ impl Way {
         if self != Self::AutoOverTcp {
             network.add_device("sim0", &[Ipv4Addr::LOCALHOST.into()]);
         }
-        let [of_servers, of_channel] =
+        let [server_rdma, channel_rdma] =
             [(); 2].map(|()| Rdma::simulated(&network, RdmaConfig::default()));
         let (report, reached) = mpsc::channel();
         let mut addresses = Vec::new();
         for _ in 0..self.server_count() {
             let service = Waiting(report.clone());
-            let builder = Server::builder().rdma(&of_servers).add_service(service);
+            let builder = Server::builder().rdma(&server_rdma).add_service(service);
             let listener: Listener =
                 servers.block_on(builder.bind(self.listens_at())).expect("an address is free");
             addresses.push(listener.local_address().to_string());
@@ -134,7 +134,7 @@ impl Way {
             _ => address,
         };
         let builder =
-            Channel::builder(address.as_str()).expect("it is an address").rdma(&of_channel);
+            Channel::builder(address.as_str()).expect("it is an address").rdma(&channel_rdma);
         let channel = match self {
             Self::Dns => builder.connect_with_resolver(servers.block_on(dns(&address))),
             _ => builder.connect_lazy(),
@@ -263,11 +263,11 @@ fn a_runtime_that_ends_while_connecting_hands_over() {
         let channel = builder.connect_lazy();
         let (first, second) = (runtime(), runtime());
         let leaves = Arc::new(Notify::new());
-        let (leave, of_first) = (Arc::clone(&leaves), channel.clone());
+        let (leave, first_channel) = (Arc::clone(&leaves), channel.clone());
         let connecting = thread::spawn(move || {
             first.block_on(async {
                 tokio::select! {
-                    answer = ask(&of_first) => panic!("{answer:?}"),
+                    answer = ask(&first_channel) => panic!("{answer:?}"),
                     () = leave.notified() => {}
                 }
             });
@@ -288,7 +288,7 @@ fn a_runtime_that_ends_while_connecting_hands_over() {
 /// A resolver whose first lookup never ends.
 struct Slow {
     address: String,
-    asked: Arc<Mutex<u32>>,
+    lookups: Arc<Mutex<u32>>,
     is_asked: Arc<Notify>,
 }
 
@@ -302,9 +302,9 @@ impl Resolve for Slow {
         _: &'a Refresh,
     ) -> BoxFuture<'a, Result<Vec<Endpoint>, ResolveError>> {
         let number = {
-            let mut asked = self.asked.lock().expect("no test panicked");
-            *asked += 1;
-            *asked
+            let mut lookups = self.lookups.lock().expect("no test panicked");
+            *lookups += 1;
+            *lookups
         };
         self.is_asked.notify_one();
         async move {
@@ -326,7 +326,7 @@ fn a_runtime_that_ends_while_resolving_hands_over() {
     let is_asked = Arc::new(Notify::new());
     let resolver = Slow {
         address: format!("tcp://{address}"),
-        asked: Arc::default(),
+        lookups: Arc::default(),
         is_asked: Arc::clone(&is_asked),
     };
     let builder = Channel::builder("tcp://127.0.0.1:1").unwrap();

@@ -51,8 +51,8 @@ impl Running {
         let listener: Listener = builder.bind("tcp://127.0.0.1:0").await.expect("a port");
         let address = listener.local_address().to_string();
         let address = address.trim_start_matches("tcp://").parse().expect("host:port");
-        let (shutdown, told) = oneshot::channel::<()>();
-        let serving = listener.serve().with_graceful_shutdown(async { drop(told.await) });
+        let (shutdown, ended) = oneshot::channel::<()>();
+        let serving = listener.serve().with_graceful_shutdown(async { drop(ended.await) });
         let serving = tokio::spawn(async move { serving.await.expect("it serves") });
         Self { address, shutdown, serving }
     }

@@ -96,10 +96,10 @@ impl Zone {
 
     /// Makes the answer to a query; `None` where that is none.
     fn answer(&self, query: &[u8]) -> Option<Message> {
-        let asked = Message::from_vec(query).ok()?;
-        let mut reply = Message::response(asked.metadata.id, OpCode::Query);
-        reply.add_queries(asked.queries.clone());
-        for query in &asked.queries {
+        let request = Message::from_vec(query).ok()?;
+        let mut reply = Message::response(request.metadata.id, OpCode::Query);
+        reply.add_queries(request.queries.clone());
+        for query in &request.queries {
             self.query_count.fetch_add(1, Ordering::Relaxed);
             let is_asked = |record: &&Record| {
                 record.name == *query.name() && record.record_type() == query.query_type()

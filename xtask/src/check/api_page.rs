@@ -68,7 +68,7 @@ fn page(version: &str) -> Result<String> {
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{written} {}'s pages.\n", made_by(version));
     let command = "cargo doc --open --no-deps --all-features -p farcall";
-    let _ = writeln!(text, "With every feature. `{command}` has the words to it.");
+    let _ = writeln!(text, "With every feature. `{command}` has the descriptions.");
     let (mut ours, mut others) = (Vec::new(), Vec::new());
     for name in user_docs::CRATES {
         let folder = user_docs::pages(name);

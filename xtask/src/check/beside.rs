@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum as _;
-use farcall_testkit::process::bounded::{End, Running};
+use farcall_testkit::process::bounded::{CommandEnd, Running};
 use tempfile::NamedTempFile;
 
-use super::step::Step;
-use super::summary::Outcome;
+use super::step::CheckStep;
+use super::summary::StepOutcome;
 use crate::kernel::Series;
 
 /// Maximum time from the start of the child to its end. Each of its steps has a limit of its own.
@@ -30,7 +30,7 @@ pub(super) struct Beside {
 
 /// Splits `steps` into those that run in order and those that run beside them. Where none of them
 /// waits, all run in order.
-pub(super) fn split(steps: &[Step]) -> (Vec<Step>, Vec<Step>) {
+pub(super) fn split(steps: &[CheckStep]) -> (Vec<CheckStep>, Vec<CheckStep>) {
     if !steps.iter().any(|step| step.mostly_waits()) {
         return (steps.to_vec(), Vec::new());
     }
@@ -43,7 +43,7 @@ impl Beside {
     /// # Errors
     ///
     /// Returns an error if the child does not start.
-    pub(super) fn start(steps: &[Step], kernel: Series) -> Result<Self> {
+    pub(super) fn start(steps: &[CheckStep], kernel: Series) -> Result<Self> {
         let output = NamedTempFile::with_prefix("farcall-steps-")?;
         let mut command = Command::new("nice");
         // A step that builds this package replaces the program's file: the path by which it was
@@ -68,24 +68,24 @@ impl Beside {
     /// # Errors
     ///
     /// Returns an error if a step of the child fails, or if this program is interrupted.
-    pub(super) fn finish(mut self) -> Result<Outcome> {
+    pub(super) fn finish(mut self) -> Result<StepOutcome> {
         let left = LIMIT.saturating_sub(self.started.elapsed());
         let end = self.running.wait(left);
         let seconds = self.started.elapsed().as_secs();
         let output = std::fs::read(self.output.path())?;
         println!("{}", String::from_utf8_lossy(&output));
         match end? {
-            End::Exited(status) if status.success() => {
+            CommandEnd::Exited(status) if status.success() => {
                 let count = self.step_count;
-                Ok(Outcome::Passed(Some(format!("{count} steps in {seconds} s, above"))))
+                Ok(StepOutcome::Passed(Some(format!("{count} steps in {seconds} s, above"))))
             }
-            End::Exited(_) => bail!("a step beside the others failed, see above"),
-            End::Expired => bail!("still running after {} s", LIMIT.as_secs()),
+            CommandEnd::Exited(_) => bail!("a step beside the others failed, see above"),
+            CommandEnd::Expired => bail!("still running after {} s", LIMIT.as_secs()),
         }
     }
 }
 
-fn names(steps: &[Step]) -> String {
+fn names(steps: &[CheckStep]) -> String {
     steps.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
@@ -95,15 +95,18 @@ mod tests {
 
     #[test]
     fn steps_run_beside_others_only_while_one_waits() {
-        let steps = [Step::Clippy, Step::Sim, Step::Peers];
+        let steps = [CheckStep::Clippy, CheckStep::Sim, CheckStep::Peers];
         assert_eq!(split(&steps), (steps.to_vec(), Vec::new()));
-        let (in_order, beside) = split(&[Step::Clippy, Step::Sim, Step::VmSuite]);
-        assert_eq!((in_order, beside), (vec![Step::Clippy, Step::VmSuite], vec![Step::Sim]));
+        let (in_order, beside) = split(&[CheckStep::Clippy, CheckStep::Sim, CheckStep::VmSuite]);
+        assert_eq!(
+            (in_order, beside),
+            (vec![CheckStep::Clippy, CheckStep::VmSuite], vec![CheckStep::Sim])
+        );
     }
 
     #[test]
     fn a_step_waits_or_compiles() {
-        for step in Step::value_variants() {
+        for step in CheckStep::value_variants() {
             assert!(!(step.mostly_waits() && step.only_compiles()), "{step}");
         }
     }

@@ -13,5 +13,5 @@ mod unit;
 mod user_docs;
 
 pub use cost::{Cost, Meter};
-pub use step::Step;
+pub use step::CheckStep;
 pub(crate) use steps::{list, run};

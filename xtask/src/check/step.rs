@@ -9,7 +9,7 @@ use crate::setup::Purpose;
 
 /// One step of `cargo xtask test`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Step {
+pub enum CheckStep {
     /// Formatting.
     Fmt,
     /// Licences, banned crates and sources.
@@ -32,6 +32,9 @@ pub enum Step {
     Attack,
     /// Python's gRPC client against the port of a farcall server, where PyPI has its packages.
     Interop,
+    /// The manifests of `deploy/` against Kubernetes' schemas, where PyPI has those, and the unit
+    /// against systemd.
+    Deploy,
     /// Servers that are restarted and killed under load, and TLS settings that are wrong, with real
     /// processes on loopback.
     Scenario,
@@ -54,6 +57,9 @@ pub enum Step {
     VmDemo,
     /// The short rows of the fault matrix, in the virtual machine.
     VmFaults,
+    /// The causes that keep a host off RDMA, put into the virtual machine: `farcall doctor` names
+    /// each, with its fix.
+    VmDoctor,
     /// Counts a call's system calls and instructions in an optimised build.
     Budgets,
     /// The instructions that calls over RDMA take against their budgets, and what greedy clients
@@ -61,7 +67,7 @@ pub enum Step {
     VmBudgets,
 }
 
-impl Step {
+impl CheckStep {
     /// Returns what must be set up first. The places with RDMA devices have needs of their own.
     pub(super) fn purposes(self) -> &'static [Purpose] {
         match self {
@@ -72,6 +78,7 @@ impl Step {
             | Self::Package
             | Self::Attack
             | Self::Interop
+            | Self::Deploy
             | Self::Scenario
             | Self::BuildMeasured
             | Self::BuildVm => &[Purpose::Build],
@@ -82,9 +89,12 @@ impl Step {
             Self::Linked => &[Purpose::Checks, Purpose::Build, Purpose::Headers, Purpose::Linked],
             // The tests of xtask pack an initramfs; those of the RDMA crate compile C.
             Self::Unit => &[Purpose::Build, Purpose::Headers, Purpose::Vm],
-            Self::VmVerbs | Self::VmSuite | Self::VmDemo | Self::VmFaults | Self::VmBudgets => {
-                &[Purpose::Build, Purpose::Vm]
-            }
+            Self::VmVerbs
+            | Self::VmSuite
+            | Self::VmDemo
+            | Self::VmFaults
+            | Self::VmDoctor
+            | Self::VmBudgets => &[Purpose::Build, Purpose::Vm],
         }
     }
 
@@ -97,6 +107,7 @@ impl Step {
                 | Self::VmSuite
                 | Self::VmDemo
                 | Self::VmFaults
+                | Self::VmDoctor
                 | Self::VmBudgets
         )
     }
@@ -113,6 +124,7 @@ impl Step {
                 | Self::VmSuite
                 | Self::VmDemo
                 | Self::VmFaults
+                | Self::VmDoctor
         )
     }
 
@@ -148,6 +160,7 @@ impl Step {
             Self::Package
             | Self::Attack
             | Self::Interop
+            | Self::Deploy
             | Self::Scenario
             | Self::Budgets
             | Self::BuildMeasured
@@ -156,6 +169,7 @@ impl Step {
             | Self::VmSuite
             | Self::VmDemo
             | Self::VmFaults
+            | Self::VmDoctor
             | Self::VmBudgets => crate::rdma_programs::BUILD_LIMIT.as_secs(),
         })
     }
@@ -164,7 +178,7 @@ impl Step {
     /// of a few seconds have none.
     pub(super) fn record(self) -> Option<Duration> {
         let seconds = match self {
-            Self::Fmt | Self::Deny | Self::Miri => return None,
+            Self::Fmt | Self::Deny | Self::Miri | Self::Deploy => return None,
             Self::Clippy => 330,
             Self::Doc => 190,
             Self::Linked => 200,
@@ -183,6 +197,7 @@ impl Step {
             Self::VmSuite => 390,
             Self::VmDemo => 110,
             Self::VmFaults => 150,
+            Self::VmDoctor => 60,
             Self::VmBudgets => 115,
         };
         Some(Duration::from_secs(seconds))
@@ -195,7 +210,7 @@ impl Step {
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for CheckStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let value = self.to_possible_value();
         f.pad(value.as_ref().map_or("", |value| value.get_name()))
@@ -208,10 +223,10 @@ mod tests {
 
     #[test]
     fn every_step_has_a_name_and_a_description() {
-        for &step in Step::value_variants() {
+        for &step in CheckStep::value_variants() {
             assert!(!step.to_string().is_empty());
             assert!(!step.description().is_empty(), "{step}");
         }
-        assert_eq!(Step::BuildVm.to_string(), "build-vm");
+        assert_eq!(CheckStep::BuildVm.to_string(), "build-vm");
     }
 }

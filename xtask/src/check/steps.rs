@@ -9,8 +9,8 @@ use farcall_testkit::process::bounded::{self, command_line};
 
 use super::beside::{self, Beside};
 use super::cost::Meter;
-use super::step::Step;
-use super::summary::{Outcome, Summary};
+use super::step::CheckStep;
+use super::summary::{StepOutcome, Summary};
 use super::{api_page, unit, user_docs};
 use crate::attack;
 use crate::batch::Job;
@@ -18,6 +18,7 @@ use crate::bench;
 use crate::book;
 use crate::budgets;
 use crate::cargo::{self, WORKSPACE};
+use crate::deploy;
 use crate::faults;
 use crate::interop;
 use crate::interrupt;
@@ -33,7 +34,7 @@ use crate::setup::{self, rust};
 /// # Errors
 ///
 /// When the set-up fails, or a step does; each failure has been shown by then.
-pub(crate) fn run(steps: &[Step], kernel: Series) -> Result<()> {
+pub(crate) fn run(steps: &[CheckStep], kernel: Series) -> Result<()> {
     let place = RdmaPlace::find(kernel);
     let mut purposes: Vec<_> = steps.iter().flat_map(|step| step.purposes()).copied().collect();
     if steps.iter().any(|step| step.needs_devices()) {
@@ -56,8 +57,8 @@ pub(crate) fn run(steps: &[Step], kernel: Series) -> Result<()> {
         println!("=== {step}: {}", step.description());
         let meter = Meter::start();
         let outcome =
-            runner.run(step).unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")));
-        if let Outcome::Failed(reason) = &outcome {
+            runner.run(step).unwrap_or_else(|error| StepOutcome::Failed(format!("{error:#}")));
+        if let StepOutcome::Failed(reason) = &outcome {
             println!("=== {step} FAILED: {reason}");
         }
         summary.add(step, meter.read(), outcome);
@@ -78,12 +79,12 @@ pub(crate) fn run(steps: &[Step], kernel: Series) -> Result<()> {
 fn wait_for(beside: Option<Beside>, summary: &mut Summary) {
     let Some(beside) = beside else { return };
     let meter = Meter::start();
-    let outcome = beside.finish().unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")));
+    let outcome = beside.finish().unwrap_or_else(|error| StepOutcome::Failed(format!("{error:#}")));
     summary.add_beside(meter.read(), outcome);
 }
 
 /// Prints the steps and what each is for.
-pub(crate) fn list(steps: &[Step]) {
+pub(crate) fn list(steps: &[CheckStep]) {
     for step in steps {
         println!("{step:<14} {}", step.description());
     }
@@ -98,36 +99,37 @@ struct Runner {
 }
 
 impl Runner {
-    fn run(&mut self, step: Step) -> Result<Outcome> {
+    fn run(&mut self, step: CheckStep) -> Result<StepOutcome> {
         match step {
-            Step::Fmt => self.cargo(step, &["fmt", "--all", "--check"], &[]),
-            Step::Deny => self.deny(step),
-            Step::Clippy => {
+            CheckStep::Fmt => self.cargo(step, &["fmt", "--all", "--check"], &[]),
+            CheckStep::Deny => self.deny(step),
+            CheckStep::Clippy => {
                 let lints = ["--", "-D", "warnings"];
                 self.cargo(step, &[&["clippy", "--all-targets"], WORKSPACE, &lints].concat(), &[])
             }
-            Step::Doc => {
+            CheckStep::Doc => {
                 let arguments = [&["doc", "--no-deps"], WORKSPACE].concat();
                 user_docs::clear()?;
                 self.cargo(step, &arguments, &[("RUSTDOCFLAGS", "-D warnings")])?;
                 user_docs::check()?;
                 api_page::check()?;
-                book::build().map(|()| Outcome::Passed(None))
+                book::build().map(|()| StepOutcome::Passed(None))
             }
-            Step::Linked => self.linked(step),
-            Step::Targets => self.targets(step),
-            Step::Unit => unit::run(step.limit()).map(|()| Outcome::Passed(None)),
-            Step::Package => self.package(step),
-            Step::Attack => attack::quick().map(|()| Outcome::Passed(None)),
-            Step::Scenario => scenario::short().map(|()| Outcome::Passed(None)),
-            Step::Interop => Ok(match interop::quick()? {
-                Some(()) => Outcome::Passed(None),
-                None => Outcome::Skipped("no Python, or no PyPI with grpcio".into()),
+            CheckStep::Linked => self.linked(step),
+            CheckStep::Targets => self.targets(step),
+            CheckStep::Unit => unit::run(step.limit()).map(|()| StepOutcome::Passed(None)),
+            CheckStep::Package => self.package(step),
+            CheckStep::Attack => attack::quick().map(|()| StepOutcome::Passed(None)),
+            CheckStep::Scenario => scenario::short().map(|()| StepOutcome::Passed(None)),
+            CheckStep::Interop => Ok(match interop::quick()? {
+                Some(()) => StepOutcome::Passed(None),
+                None => StepOutcome::Skipped("no Python, or no PyPI with grpcio".into()),
             }),
-            Step::Budgets => budgets::run_on_host().map(|()| Outcome::Passed(None)),
-            Step::Sim => self.without_libibverbs(step),
-            Step::Miri => miri(step),
-            Step::Peers => {
+            CheckStep::Deploy => deploy::check().map(StepOutcome::Passed),
+            CheckStep::Budgets => budgets::run_on_host().map(|()| StepOutcome::Passed(None)),
+            CheckStep::Sim => self.without_libibverbs(step),
+            CheckStep::Miri => miri(step),
+            CheckStep::Peers => {
                 for workspace in [PEERS, BOOK] {
                     self.cargo(step, &[&["fmt", "--check"], workspace].concat(), &[])?;
                     let lints = ["--target-dir", "target", "--", "-D", "warnings"];
@@ -137,34 +139,36 @@ impl Runner {
                 let tests = [&["test", "--target-dir", "target"], BOOK].concat();
                 self.cargo(step, &tests, &[])
             }
-            Step::BuildMeasured => {
+            CheckStep::BuildMeasured => {
                 rdma_programs::build_measured([budgets::ON_HOST, budgets::PROGRAMS])?;
-                Ok(Outcome::Passed(None))
+                Ok(StepOutcome::Passed(None))
             }
-            Step::BuildVm => self.build_all(),
-            Step::VmVerbs => self.on_devices("verbs", rdma_programs::VERBS),
-            Step::VmSuite => self.on_devices("suite", rdma_programs::SUITE),
-            Step::VmDemo => self.on_devices("demo", rdma_programs::DEMO),
-            Step::VmFaults => {
-                let jobs = self.jobs("faults", faults::QUICK)?.to_vec();
-                self.machine.run(&jobs)?;
-                Ok(Outcome::Passed(None))
-            }
-            Step::VmBudgets => self.budgets(),
+            CheckStep::BuildVm => self.build_all(),
+            CheckStep::VmVerbs => self.on_devices("verbs", rdma_programs::VERBS),
+            CheckStep::VmSuite => self.on_devices("suite", rdma_programs::SUITE),
+            CheckStep::VmDemo => self.on_devices("demo", rdma_programs::DEMO),
+            CheckStep::VmFaults => self.in_machine("faults", faults::QUICK),
+            CheckStep::VmDoctor => self.in_machine("doctor", rdma_programs::DOCTOR),
+            CheckStep::VmBudgets => self.budgets(),
         }
     }
 
-    fn cargo(&self, step: Step, arguments: &[&str], variables: &[(&str, &str)]) -> Result<Outcome> {
+    fn cargo(
+        &self,
+        step: CheckStep,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Result<StepOutcome> {
         let mut command = cargo::command(arguments);
         command.envs(variables.iter().copied());
         println!("{}", command_line(&command));
         bounded::run(&mut command, step.limit())?;
-        Ok(Outcome::Passed(None))
+        Ok(StepOutcome::Passed(None))
     }
 
     /// Lints the RDMA crate without libibverbs, whose tests on the simulated device are part of
     /// `unit`. Lints and tests farcall without RDMA.
-    fn without_libibverbs(&self, step: Step) -> Result<Outcome> {
+    fn without_libibverbs(&self, step: CheckStep) -> Result<StepOutcome> {
         let lints = ["--", "-D", "warnings"];
         let clippy = [&["clippy", "--all-targets"], UNOPTIMIZED].concat();
         let test = [TEST, UNOPTIMIZED].concat();
@@ -178,10 +182,10 @@ impl Runner {
     }
 
     /// Lints the provider over rdma-sys, and compares our declarations of the ABI with it.
-    fn linked(&self, step: Step) -> Result<Outcome> {
+    fn linked(&self, step: CheckStep) -> Result<StepOutcome> {
         let variables = match setup::libclang() {
             Ok(variables) => variables,
-            Err(error) => return Ok(Outcome::Skipped(format!("{error:#}"))),
+            Err(error) => return Ok(StepOutcome::Skipped(format!("{error:#}"))),
         };
         let variables: Vec<_> =
             variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
@@ -192,7 +196,7 @@ impl Runner {
     }
 
     /// Checks what users build for other targets and with the oldest Rust.
-    fn targets(&self, step: Step) -> Result<Outcome> {
+    fn targets(&self, step: CheckStep) -> Result<StepOutcome> {
         let mut left_out = Vec::new();
         let mut arguments = vec!["check", "--package", "farcall"];
         for target in TARGETS {
@@ -219,27 +223,27 @@ impl Runner {
         left_out.extend(oldest.err().map(|error| format!("{error:#}")));
         let remark = left_out.join("; ");
         Ok(match has_targets || has_oldest {
-            false => Outcome::Skipped(remark),
-            true => Outcome::Passed((!remark.is_empty()).then_some(remark)),
+            false => StepOutcome::Skipped(remark),
+            true => StepOutcome::Passed((!remark.is_empty()).then_some(remark)),
         })
     }
 
     /// Checks the release tooling, packs the crates that users need and uses the packages.
-    fn package(&self, step: Step) -> Result<Outcome> {
+    fn package(&self, step: CheckStep) -> Result<StepOutcome> {
         let lints = ["--", "-D", "warnings"];
         self.cargo(step, &[&["clippy", "--all-targets"], release::PACKAGE, &lints].concat(), &[])?;
         self.cargo(step, &[TEST, release::PACKAGE].concat(), &[])?;
         if let Some(reason) = cargo::too_old_to_pack()? {
-            return Ok(Outcome::Passed(Some(reason)));
+            return Ok(StepOutcome::Passed(Some(reason)));
         }
         let tooling = release::build()?;
         bounded::run(Command::new(&tooling).arg("package"), step.limit())?;
         bounded::run(Command::new(&tooling).arg("publish"), step.limit())?;
-        Ok(Outcome::Passed(None))
+        Ok(StepOutcome::Passed(None))
     }
 
     /// Checks what users build for macOS and Windows. Returns the reasons for what is left out.
-    fn other_systems(&self, step: Step) -> Result<Vec<String>> {
+    fn other_systems(&self, step: CheckStep) -> Result<Vec<String>> {
         let mut left_out = Vec::new();
         match rust::add_target(MACOS) {
             Ok(()) => {
@@ -261,7 +265,7 @@ impl Runner {
         Ok(left_out)
     }
 
-    fn deny(&self, step: Step) -> Result<Outcome> {
+    fn deny(&self, step: CheckStep) -> Result<StepOutcome> {
         let checks = ["check", "licenses", "bans", "sources"];
         self.cargo(step, &[&["deny"], &checks[..]].concat(), &[])?;
         self.cargo(step, &[&["deny"], PEERS, &checks].concat(), &[])?;
@@ -270,7 +274,7 @@ impl Runner {
             // Fetching them would make the outcome depend on the day and on a host that may be out
             // of reach.
             let remark = "advisories skipped: no database fetched by cargo-deny on this machine";
-            return Ok(Outcome::Passed(Some(remark.into())));
+            return Ok(StepOutcome::Passed(Some(remark.into())));
         }
         let advisories = ["check", "advisories"];
         self.cargo(step, &[&["deny", "--offline"], &advisories[..]].concat(), &[])?;
@@ -278,38 +282,46 @@ impl Runner {
         self.cargo(step, &[&["deny", "--offline"], BOOK, &advisories].concat(), &[])
     }
 
-    fn build_all(&mut self) -> Result<Outcome> {
+    fn build_all(&mut self) -> Result<StepOutcome> {
         let tables = [
             ("verbs", rdma_programs::VERBS),
             ("suite", rdma_programs::SUITE),
             ("demo", rdma_programs::DEMO),
             ("faults", faults::QUICK),
+            ("doctor", rdma_programs::DOCTOR),
         ];
         let mut count = 0;
         for (name, programs) in tables {
             count += self.jobs(name, programs)?.len();
         }
-        Ok(Outcome::Passed(Some(format!("{count} programs"))))
+        Ok(StepOutcome::Passed(Some(format!("{count} programs"))))
     }
 
-    fn on_devices(&mut self, name: &'static str, programs: &[RdmaProgram]) -> Result<Outcome> {
+    fn on_devices(&mut self, name: &'static str, programs: &[RdmaProgram]) -> Result<StepOutcome> {
         if programs.is_empty() {
-            return Ok(Outcome::Skipped(
+            return Ok(StepOutcome::Skipped(
                 "the table of RDMA programs has none for this step".into(),
             ));
         }
         let jobs = self.jobs(name, programs)?.to_vec();
         self.place.run(&jobs)?;
-        Ok(Outcome::Passed(None))
+        Ok(StepOutcome::Passed(None))
     }
 
-    fn budgets(&mut self) -> Result<Outcome> {
+    /// Runs programs in the virtual machine, whatever devices this host has.
+    fn in_machine(&mut self, name: &'static str, programs: &[RdmaProgram]) -> Result<StepOutcome> {
+        let jobs = self.jobs(name, programs)?.to_vec();
+        self.machine.run(&jobs)?;
+        Ok(StepOutcome::Passed(None))
+    }
+
+    fn budgets(&mut self) -> Result<StepOutcome> {
         if !matches!(self.machine, RdmaPlace::Vm(budgets::KERNEL)) {
             let reason = format!("the budgets are those of kernel {}", budgets::KERNEL);
-            return Ok(Outcome::Skipped(reason));
+            return Ok(StepOutcome::Skipped(reason));
         }
         budgets::run(self.jobs("budgets", budgets::PROGRAMS)?)?;
-        Ok(Outcome::Passed(None))
+        Ok(StepOutcome::Passed(None))
     }
 
     /// The jobs of a step, built at the first call.
@@ -403,7 +415,7 @@ const IN_MIRI: &[&str] = &[
 /// # Errors
 ///
 /// Returns an error if it compiles, or if the compiler reports anything else.
-fn windows_refusal(step: Step) -> Result<()> {
+fn windows_refusal(step: CheckStep) -> Result<()> {
     let mut command = cargo::command(["check", "--target", WINDOWS, "--package", "farcall"]);
     command.args(["--quiet", "--message-format", "short"]);
     println!("{} (has to fail)", command_line(&command));
@@ -419,17 +431,17 @@ fn windows_refusal(step: Step) -> Result<()> {
 }
 
 /// Runs tests of the simulated device in Miri, if a nightly toolchain has it.
-fn miri(step: Step) -> Result<Outcome> {
+fn miri(step: CheckStep) -> Result<StepOutcome> {
     let miri = ["run", "nightly", "cargo", "miri"];
-    let asked = Command::new("rustup").args(miri).arg("--version").output();
-    if !asked.is_ok_and(|output| output.status.success()) {
-        return Ok(Outcome::Skipped("no nightly toolchain with Miri".into()));
+    let version = Command::new("rustup").args(miri).arg("--version").output();
+    if !version.is_ok_and(|output| output.status.success()) {
+        return Ok(StepOutcome::Skipped("no nightly toolchain with Miri".into()));
     }
     let mut command = Command::new("rustup");
     command.args(miri).arg("test").args(SIMULATED).args(IN_MIRI);
     println!("{}", command_line(&command));
     bounded::run(&mut command, step.limit())?;
-    Ok(Outcome::Passed(None))
+    Ok(StepOutcome::Passed(None))
 }
 
 /// Returns true if cargo-deny has a database of vulnerable crates on this machine.

@@ -6,11 +6,11 @@ use std::time::Duration;
 use farcall_testkit::table::Columns;
 
 use super::cost::Cost;
-use super::step::Step;
+use super::step::CheckStep;
 
 /// The result of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum StepOutcome {
     /// It passed, perhaps with a remark.
     Passed(Option<String>),
     /// There was nothing to do, and why.
@@ -23,7 +23,7 @@ pub(super) enum Outcome {
 #[derive(Debug, Default)]
 pub(super) struct Summary {
     /// A row without a step stands for those that ran beside the others.
-    rows: Vec<(Option<Step>, Cost, Outcome)>,
+    rows: Vec<(Option<CheckStep>, Cost, StepOutcome)>,
 }
 
 /// Maximum growth of a step over its recorded time before it is named.
@@ -31,19 +31,19 @@ const GROWTH_MAX: f64 = 2.0;
 
 impl Summary {
     /// Adds a step that has ended.
-    pub(super) fn add(&mut self, step: Step, took: Cost, outcome: Outcome) {
+    pub(super) fn add(&mut self, step: CheckStep, took: Cost, outcome: StepOutcome) {
         self.rows.push((Some(step), took, outcome));
     }
 
     /// Adds the steps that ran beside the others: the time that was spent waiting for them, and
     /// their processor time.
-    pub(super) fn add_beside(&mut self, took: Cost, outcome: Outcome) {
+    pub(super) fn add_beside(&mut self, took: Cost, outcome: StepOutcome) {
         self.rows.push((None, took, outcome));
     }
 
     /// Returns the number of failed steps.
     pub(super) fn failed_count(&self) -> usize {
-        self.rows.iter().filter(|(_, _, outcome)| matches!(outcome, Outcome::Failed(_))).count()
+        self.rows.iter().filter(|(_, _, outcome)| matches!(outcome, StepOutcome::Failed(_))).count()
     }
 
     fn total(&self) -> Cost {
@@ -55,9 +55,9 @@ impl Summary {
     }
 
     /// Returns each step's time as a multiple of its record, for steps that ran and have one.
-    fn growths(&self) -> Vec<(Step, f64)> {
+    fn growths(&self) -> Vec<(CheckStep, f64)> {
         let ran =
-            self.rows.iter().filter(|(_, _, outcome)| !matches!(outcome, Outcome::Skipped(_)));
+            self.rows.iter().filter(|(_, _, outcome)| !matches!(outcome, StepOutcome::Skipped(_)));
         ran.filter_map(|(step, cost, _)| {
             let step = (*step)?;
             let record = step.record()?.as_secs_f64();
@@ -68,7 +68,7 @@ impl Summary {
 
     /// The steps that took over twice their records, measured by how slow this machine is: by the
     /// median of all steps, where that is more than their records.
-    fn grown(&self) -> Vec<(Step, f64)> {
+    fn grown(&self) -> Vec<(CheckStep, f64)> {
         let mut growths = self.growths();
         let mut sorted: Vec<f64> = growths.iter().map(|(_, growth)| *growth).collect();
         sorted.sort_by(f64::total_cmp);
@@ -101,7 +101,7 @@ impl fmt::Display for Summary {
     }
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for StepOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Passed(None) => write!(f, "ok"),
@@ -125,18 +125,18 @@ mod tests {
         let mut summary = Summary::default();
         let seconds = Duration::from_secs;
         summary.add(
-            Step::Fmt,
+            CheckStep::Fmt,
             cost(Duration::from_millis(1250), seconds(1)),
-            Outcome::Passed(None),
+            StepOutcome::Passed(None),
         );
-        summary.add(Step::Deny, Cost::default(), Outcome::Passed(Some("remark".into())));
-        summary.add(Step::VmSuite, Cost::default(), Outcome::Skipped("nothing".into()));
+        summary.add(CheckStep::Deny, Cost::default(), StepOutcome::Passed(Some("remark".into())));
+        summary.add(CheckStep::VmSuite, Cost::default(), StepOutcome::Skipped("nothing".into()));
         summary.add(
-            Step::Unit,
+            CheckStep::Unit,
             cost(seconds(100), seconds(130)),
-            Outcome::Failed("it hung".into()),
+            StepOutcome::Failed("it hung".into()),
         );
-        summary.add_beside(cost(seconds(5), seconds(90)), Outcome::Passed(None));
+        summary.add_beside(cost(seconds(5), seconds(90)), StepOutcome::Passed(None));
         let table = "step            seconds      cpu  result\n\
                      fmt                 1.2      1.0  ok\n\
                      deny                0.0      0.0  ok (remark)\n\
@@ -149,11 +149,11 @@ mod tests {
     }
 
     /// A summary of steps that took so many times their records.
-    fn summary_of(growths: &[(Step, f64)]) -> Summary {
+    fn summary_of(growths: &[(CheckStep, f64)]) -> Summary {
         let mut summary = Summary::default();
         for &(step, growth) in growths {
             let cpu = step.record().unwrap().mul_f64(growth);
-            summary.add(step, cost(cpu, cpu), Outcome::Passed(None));
+            summary.add(step, cost(cpu, cpu), StepOutcome::Passed(None));
         }
         summary
     }
@@ -161,10 +161,10 @@ mod tests {
     #[test]
     fn a_step_that_doubled_is_named() {
         let summary = summary_of(&[
-            (Step::Clippy, 1.1),
-            (Step::Doc, 0.9),
-            (Step::Unit, 2.5),
-            (Step::Sim, 1.0),
+            (CheckStep::Clippy, 1.1),
+            (CheckStep::Doc, 0.9),
+            (CheckStep::Unit, 2.5),
+            (CheckStep::Sim, 1.0),
         ]);
         let named = "unit took 2.5 times the processor time of its record\n";
         assert!(summary.to_string().ends_with(named), "{summary}");
@@ -172,11 +172,14 @@ mod tests {
 
     #[test]
     fn a_slow_machine_names_none_and_a_warm_build_hides_none() {
-        let slow = summary_of(&[(Step::Clippy, 3.0), (Step::Doc, 3.2), (Step::Unit, 3.4)]);
+        let slow =
+            summary_of(&[(CheckStep::Clippy, 3.0), (CheckStep::Doc, 3.2), (CheckStep::Unit, 3.4)]);
         assert!(slow.grown().is_empty());
-        let warm = summary_of(&[(Step::Clippy, 0.1), (Step::Doc, 0.1), (Step::Unit, 1.2)]);
+        let warm =
+            summary_of(&[(CheckStep::Clippy, 0.1), (CheckStep::Doc, 0.1), (CheckStep::Unit, 1.2)]);
         assert!(warm.grown().is_empty());
-        let warm = summary_of(&[(Step::Clippy, 0.1), (Step::Doc, 0.1), (Step::Unit, 2.2)]);
+        let warm =
+            summary_of(&[(CheckStep::Clippy, 0.1), (CheckStep::Doc, 0.1), (CheckStep::Unit, 2.2)]);
         assert_eq!(warm.grown().len(), 1);
     }
 }

@@ -76,23 +76,31 @@ fn script(name: &str, text: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// A Python with the packages, in a virtual environment of the target folder.
 fn environment() -> Result<PathBuf> {
+    environment_with(&PACKAGES, "import grpc, grpc_health, grpc_reflection, grpc_status")
+}
+
+/// Returns a Python with packages of PyPI, in a virtual environment of the target folder. `imports`
+/// is a line that succeeds where they are installed.
+///
+/// # Errors
+///
+/// Returns an error if there is no Python, or the packages cannot be installed.
+pub(crate) fn environment_with(packages: &[&str], imports: &str) -> Result<PathBuf> {
     let venv = folder()?.join("venv");
     let python = venv.join("bin/python");
-    if has_packages(&python) {
+    if has_packages(&python, imports) {
         return Ok(python);
     }
-    eprintln!("xtask: installing {} of PyPI into {}", PACKAGES.join(", "), venv.display());
+    eprintln!("xtask: installing {} of PyPI into {}", packages.join(", "), venv.display());
     bounded::run(Command::new("python3").args(["-m", "venv"]).arg(&venv), INSTALL_LIMIT)
         .context("python3 makes no virtual environment (Debian: python3-venv)")?;
     let mut pip = Command::new(&python);
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(PACKAGES);
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(packages);
     bounded::run(&mut pip, INSTALL_LIMIT).context("PyPI's packages cannot be installed")?;
     Ok(python)
 }
 
-fn has_packages(python: &Path) -> bool {
-    let imports = "import grpc, grpc_health, grpc_reflection, grpc_status";
+fn has_packages(python: &Path, imports: &str) -> bool {
     python.exists() && bounded::succeeds(Command::new(python).args(["-c", imports]), PROBE_LIMIT)
 }

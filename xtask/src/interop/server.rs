@@ -1,4 +1,4 @@
-//! The server that clients from elsewhere call: the suite's program `farcall-interop`.
+//! The server that clients from elsewhere call: the program `farcall-interop`.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,8 +12,8 @@ use crate::rdma_programs::{RdmaProgram, Target};
 const START_LIMIT: Duration = Duration::from_secs(30);
 
 const PROGRAM: RdmaProgram = RdmaProgram {
-    package: "farcall-suite",
-    target: Target::Bin { name: "farcall-interop", test: "unix" },
+    package: "farcall-rig",
+    target: Target::Bin { name: "farcall-interop", test: "soak" },
     arguments: &[],
     limit_seconds: 120,
 };

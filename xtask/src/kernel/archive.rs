@@ -27,7 +27,7 @@ const AS_ROOT: &str = "APT::Sandbox::User=root";
 ///
 /// When there is no apt, no source with the package, or the download fails.
 pub(super) fn download(series: Series, folder: &Path) -> Result<PathBuf> {
-    let own = AptOptions::of_the_machine();
+    let own = AptOptions::read();
     let found = own.newest(series)?;
     let (options, package) = match found {
         Some(package) => (own, package),
@@ -55,7 +55,7 @@ pub(super) fn download(series: Series, folder: &Path) -> Result<PathBuf> {
 struct AptOptions(Vec<String>);
 
 impl AptOptions {
-    fn of_the_machine() -> Self {
+    fn read() -> Self {
         Self(vec![AS_ROOT.into()])
     }
 

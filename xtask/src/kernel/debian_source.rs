@@ -28,10 +28,10 @@ impl DebianSource {
         for entry in std::fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten().flatten() {
             files.push(entry.path());
         }
-        Self::of_release(files.iter().flat_map(|file| read(file)), codename)
+        Self::find(files.iter().flat_map(|file| read(file)), codename)
     }
 
-    fn of_release(sources: impl Iterator<Item = Self>, codename: &str) -> Option<Self> {
+    fn find(sources: impl Iterator<Item = Self>, codename: &str) -> Option<Self> {
         let (exact, others): (Vec<Self>, Vec<Self>) =
             sources.partition(|source| source.suite == codename);
         let moving = |source: &Self| MOVING_SUITES.contains(&source.suite.as_str());
@@ -151,12 +151,12 @@ mod tests {
     fn unstable_is_found_under_the_next_releases_name() {
         let text = "deb http://mirror.test/security sid-security main\n\
                     deb http://mirror.test/debian sid main\n";
-        let of = |codename| DebianSource::of_release(in_lines(text).into_iter(), codename);
+        let of = |codename| DebianSource::find(in_lines(text).into_iter(), codename);
         assert_eq!(of("forky").unwrap().uri, "http://mirror.test/debian");
         let both = format!("{text}deb http://other.test/debian forky main\n");
-        let of = |codename| DebianSource::of_release(in_lines(&both).into_iter(), codename);
+        let of = |codename| DebianSource::find(in_lines(&both).into_iter(), codename);
         assert_eq!(of("forky").unwrap().uri, "http://other.test/debian");
-        assert_eq!(DebianSource::of_release(std::iter::empty(), "forky"), None);
+        assert_eq!(DebianSource::find(std::iter::empty(), "forky"), None);
     }
 
     #[test]

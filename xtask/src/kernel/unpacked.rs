@@ -11,7 +11,7 @@ use farcall_testkit::process::bounded;
 
 use super::archive;
 use super::release::{Series, by_numbers};
-use crate::phase::Phase;
+use crate::phase::ProgressPhase;
 use crate::program;
 
 /// The usual time of a download of 70 MB and of unpacking it.
@@ -34,14 +34,14 @@ impl Kernel {
     /// # Errors
     ///
     /// When it cannot be fetched, or the package holds no kernel.
-    pub(crate) fn of_series(series: Series) -> Result<Self> {
+    pub(crate) fn obtain(series: Series) -> Result<Self> {
         let cache = cache_folder()?;
         fs::create_dir_all(&cache).with_context(|| format!("creating {}", cache.display()))?;
         if let Some(kernel) = Self::cached(series, &cache) {
             return Ok(kernel);
         }
         let what = format!("fetching Debian's kernel {series} for the virtual machine");
-        Phase::announce(&what, FETCH_USUALLY);
+        ProgressPhase::announce(&what, FETCH_USUALLY);
         fetch(series, &cache)?;
         Self::cached(series, &cache)
             .with_context(|| format!("no kernel {series} in {} after fetching it", cache.display()))

@@ -1,7 +1,7 @@
 //! `cargo xtask scenario`: what operators do to servers under load, with real processes on
 //! loopback, as counts with a verdict.
 //!
-//! The scenarios are `farcall-scenario`'s, in `tests/suite`; here it is built and run.
+//! The scenarios are `farcall-scenario`'s, in `tests/rig`; here it is built and run.
 
 mod etcd;
 
@@ -26,8 +26,8 @@ pub(crate) struct ScenarioOptions {
 }
 
 const PROGRAM: RdmaProgram = RdmaProgram {
-    package: "farcall-suite",
-    target: Target::Bin { name: "farcall-scenario", test: "unix" },
+    package: "farcall-rig",
+    target: Target::Bin { name: "farcall-scenario", test: "soak" },
     arguments: &[],
     limit_seconds: LIMIT.as_secs(),
 };

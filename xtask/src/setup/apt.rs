@@ -21,7 +21,7 @@ const PROBE_LIMIT: Duration = Duration::from_secs(30);
 /// When there is no privilege, with the command to run by hand; or when `apt-get` fails.
 pub(crate) fn install(packages: &[&str]) -> Result<()> {
     let names = packages.join(" ");
-    let Some(privileged) = Privilege::of_this_process() else {
+    let Some(privileged) = Privilege::find() else {
         bail!(
             "xtask may not install packages here: run \
              `apt-get install --no-install-recommends {names}` as root, then the command again"
@@ -43,7 +43,7 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
 
 /// Returns true if this machine has `apt-get` and this process may run it.
 pub(super) fn may_install() -> bool {
-    program::find("apt-get").is_some() && Privilege::of_this_process().is_some()
+    program::find("apt-get").is_some() && Privilege::find().is_some()
 }
 
 /// Returns true if the archive has `package`, as far as this machine knows.
@@ -69,7 +69,7 @@ enum Privilege {
 }
 
 impl Privilege {
-    fn of_this_process() -> Option<Self> {
+    fn find() -> Option<Self> {
         if nix::unistd::geteuid().is_root() {
             return Some(Self::Root);
         }

@@ -92,8 +92,8 @@ fn from_wheel() -> Result<Variables> {
 
 /// Installs pip where apt does that. Elsewhere pip itself fails, and the error says what it is for.
 fn ensure_pip() -> Result<()> {
-    let mut asked = Command::new("python3");
-    if bounded::succeeds(asked.args(["-m", "pip", "--version"]), PROBE_LIMIT)
+    let mut python = Command::new("python3");
+    if bounded::succeeds(python.args(["-m", "pip", "--version"]), PROBE_LIMIT)
         || program::find("apt-get").is_none()
     {
         return Ok(());

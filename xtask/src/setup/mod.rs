@@ -36,7 +36,7 @@ fn ensure_packages(purposes: &[Purpose]) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    let system = System::of_this_machine();
+    let system = System::read();
     eprintln!("xtask: missing on this machine:");
     for line in advice::packages(&system, &missing) {
         eprintln!("xtask:   {line}");
@@ -71,5 +71,5 @@ pub(crate) fn ensure_where_possible(purposes: &[Purpose]) -> Result<Vec<String>>
         ensure(purposes)?;
         return Ok(Vec::new());
     }
-    Ok(advice::remedies(&System::of_this_machine(), &missing))
+    Ok(advice::remedies(&System::read(), &missing))
 }

@@ -26,9 +26,9 @@ const PROBE_LIMIT: Duration = Duration::from_secs(30);
 ///
 /// When it is missing and cannot be added.
 pub(crate) fn add_target(target: &str) -> Result<()> {
-    let mut asked = Command::new("rustc");
-    asked.args(["--print", "target-libdir", "--target", target]);
-    let folder = bounded::output(&mut asked, PROBE_LIMIT)?;
+    let mut rustc = Command::new("rustc");
+    rustc.args(["--print", "target-libdir", "--target", target]);
+    let folder = bounded::output(&mut rustc, PROBE_LIMIT)?;
     if Path::new(folder.trim()).exists() {
         return Ok(());
     }

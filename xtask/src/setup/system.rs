@@ -26,7 +26,7 @@ impl Family {
         [Self::Debian, Self::Fedora, Self::Arch, Self::Alpine, Self::Suse];
 
     /// The family that a distribution belongs to, by its identifier in `os-release`.
-    fn of_distribution(id: &str) -> Option<Self> {
+    fn from_id(id: &str) -> Option<Self> {
         match id {
             "debian" | "ubuntu" => Some(Self::Debian),
             "fedora" | "rhel" | "centos" => Some(Self::Fedora),
@@ -62,7 +62,7 @@ pub(super) struct System {
 
 impl System {
     /// This machine's.
-    pub(super) fn of_this_machine() -> Self {
+    pub(super) fn read() -> Self {
         let text = FILES.iter().find_map(|file| fs::read_to_string(file).ok());
         Self::described(&text.unwrap_or_default())
     }
@@ -82,7 +82,7 @@ impl System {
         let name = field("PRETTY_NAME").or(field("NAME")).or(id);
         Self {
             name: name.unwrap_or("an unknown system").to_owned(),
-            family: id.into_iter().chain(kin).find_map(Family::of_distribution),
+            family: id.into_iter().chain(kin).find_map(Family::from_id),
         }
     }
 }

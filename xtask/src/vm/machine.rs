@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use farcall_testkit::process::bounded::{End, Running};
+use farcall_testkit::process::bounded::{CommandEnd, Running};
 use tempfile::TempDir;
 
 use super::exchange::Exchange;
@@ -16,7 +16,7 @@ use super::options::VmOptions;
 use super::qemu::{self, Files, Link};
 use super::{initramfs, stream};
 use crate::kernel::Kernel;
-use crate::phase::Phase;
+use crate::phase::ProgressPhase;
 use crate::setup::{self, Purpose};
 
 /// The usual time of a boot, emulated on two cores.
@@ -56,7 +56,7 @@ impl VmEnd {
 /// When something that the machine needs is missing, or qemu cannot be started.
 pub(crate) fn run(options: &VmOptions) -> Result<VmEnd> {
     setup::ensure(&[Purpose::Vm])?;
-    let kernel = Kernel::of_series(options.kernel)?;
+    let kernel = Kernel::obtain(options.kernel)?;
     let initramfs = initramfs::for_kernel(&kernel)?;
     let share = Share::new(options.share.as_deref())?;
     let link = if options.hosts == 2 { Some(Link::pick()?) } else { None };
@@ -99,8 +99,9 @@ impl Boot<'_> {
             stream::spawn(stderr, io::stderr(), mark),
         ];
         let started = exchange.started();
-        let boot =
-            Phase::start("booting the virtual machine", BOOT_USUALLY, move || started.exists());
+        let boot = ProgressPhase::start("booting the virtual machine", BOOT_USUALLY, move || {
+            started.exists()
+        });
         let limit = self.options.limit().as_secs();
         Ok(Guest { host, exchange, qemu, streams, limit, _boot: boot })
     }
@@ -113,7 +114,7 @@ struct Guest {
     qemu: Running,
     streams: [JoinHandle<io::Result<()>>; 2],
     limit: u64,
-    _boot: Phase,
+    _boot: ProgressPhase,
 }
 
 impl Guest {
@@ -124,11 +125,11 @@ impl Guest {
             let _ = stream.join();
         }
         let complaint = match (end, self.exchange.status()) {
-            (End::Exited(_), Some(status)) => return Ok(VmEnd::Exited(status)),
-            (End::Expired, _) => {
+            (CommandEnd::Exited(_), Some(status)) => return Ok(VmEnd::Exited(status)),
+            (CommandEnd::Expired, _) => {
                 format!("was still running after {} s and has been killed", self.limit)
             }
-            (End::Exited(qemu), None) => {
+            (CommandEnd::Exited(qemu), None) => {
                 format!("ended without a status of the command (qemu: {qemu})")
             }
         };
@@ -136,7 +137,7 @@ impl Guest {
             if self.exchange.started().exists() { "in the command" } else { "while booting" };
         eprintln!("xtask: guest {} {complaint}, {place}; the end of its console:", self.host);
         eprintln!("{}", self.exchange.console_end());
-        Ok(if end == End::Expired { VmEnd::Expired } else { VmEnd::NoStatus })
+        Ok(if end == CommandEnd::Expired { VmEnd::Expired } else { VmEnd::NoStatus })
     }
 }
 

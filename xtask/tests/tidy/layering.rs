@@ -29,14 +29,16 @@ const APPLICATIONS: &[&str] = &[
     "farcall-demo",
     "farcall-examples",
     "farcall-fuzz",
+    "farcall-rig",
     "farcall-suite",
     "moved-after",
     "moved-before",
     "rpc-codegen-real-input",
 ];
 
-/// An application that shows another one, and the one that it shows.
-const SHOWN: (&str, &str) = ("farcall-demo", "farcall-examples");
+/// Applications that show another one, each with the one that it shows.
+const SHOWN: &[(&str, &str)] =
+    &[("farcall-demo", "farcall-examples"), ("farcall-rig", "farcall-suite")];
 
 /// The faults of `packages`.
 pub(crate) fn check(packages: &[Package]) -> Vec<Fault> {
@@ -55,7 +57,7 @@ fn check_package(package: &Package) -> Vec<Fault> {
         |name: &str| LAYERS.iter().any(|(layer, _)| *layer == name) || APPLICATIONS.contains(&name);
     let may_use = |name: &str| match layer {
         Some((_, allowed)) => allowed.contains(&name),
-        None => !APPLICATIONS.contains(&name) || SHOWN == (package.name.as_str(), name),
+        None => !APPLICATIONS.contains(&name) || SHOWN.contains(&(package.name.as_str(), name)),
     };
     package
         .dependencies
@@ -122,6 +124,8 @@ mod tests {
         assert_eq!(faults("farcall-benches", "farcall-examples", None).len(), 1);
         assert_eq!(faults("farcall-examples", "farcall-demo", None).len(), 1);
         assert!(faults("farcall-demo", "farcall-examples", None).is_empty());
+        assert!(faults("farcall-rig", "farcall-suite", None).is_empty());
+        assert_eq!(faults("farcall-suite", "farcall-rig", None).len(), 1);
     }
 
     #[test]

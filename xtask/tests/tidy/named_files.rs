@@ -28,8 +28,8 @@ mod tests {
         let sources = ["rpc-core/src/client/channel.rs", "rpc-core/src/lib.rs"];
         let text = "`client/channel.rs` and `rpc-core/src/lib.rs`,\nthen `client/gone.rs` (`x`)";
         let faults = check("A.md", text, &sources);
-        let words: Vec<_> = faults.iter().map(|fault| (fault.line, fault.what.as_str())).collect();
-        assert_eq!(words, [(2, "there is no file client/gone.rs")]);
+        let found: Vec<_> = faults.iter().map(|fault| (fault.line, fault.what.as_str())).collect();
+        assert_eq!(found, [(2, "there is no file client/gone.rs")]);
         // A part of a name is no file.
         assert_eq!(check("A.md", "`annel.rs`", &sources).len(), 1);
     }

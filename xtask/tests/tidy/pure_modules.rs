@@ -56,9 +56,9 @@ pub(crate) fn check(source: &Source) -> Vec<Fault> {
     let tokens = source.tokens();
     let tests_start = source.tests_start();
     let instants = find(&tokens, INSTANT);
-    let of_proto = if is_below(&source.path, RDMA_PROTO) { FORBIDDEN_IN_RDMA_PROTO } else { &[] };
+    let in_proto = if is_below(&source.path, RDMA_PROTO) { FORBIDDEN_IN_RDMA_PROTO } else { &[] };
     let mut faults = Vec::new();
-    for pattern in FORBIDDEN.iter().chain(of_proto) {
+    for pattern in FORBIDDEN.iter().chain(in_proto) {
         let is_instant = |line| *pattern == "tokio" && instants.contains(&line);
         let lines = find(&tokens, pattern).into_iter();
         for line in lines.filter(|&line| line < tests_start && !is_instant(line)) {

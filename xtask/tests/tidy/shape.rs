@@ -32,8 +32,8 @@ pub(crate) fn check(source: &Source) -> Vec<Fault> {
 
 fn check_name(source: &Source) -> Option<Fault> {
     let path = Path::new(&source.path).with_extension("");
-    let words = path.iter().map(|word| word.to_string_lossy());
-    let empty = words.into_iter().find(|word| EMPTY_NAMES.contains(&word.as_ref()))?;
+    let names = path.iter().map(|name| name.to_string_lossy());
+    let empty = names.into_iter().find(|name| EMPTY_NAMES.contains(&name.as_ref()))?;
     Some(Fault::new(&source.path, 1, format!("`{empty}` names no concept")))
 }
 

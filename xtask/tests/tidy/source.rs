@@ -97,10 +97,10 @@ fn flatten(stream: TokenStream, tokens: &mut Vec<Token>) {
 /// Returns the line of each occurrence of `pattern` in `tokens`. The pattern's tokens have blanks
 /// between them.
 pub(crate) fn find(tokens: &[Token], pattern: &str) -> Vec<usize> {
-    let words: Vec<&str> = pattern.split(' ').collect();
+    let wanted: Vec<&str> = pattern.split(' ').collect();
     tokens
-        .windows(words.len())
-        .filter(|window| window.iter().zip(&words).all(|(token, word)| token.text == *word))
+        .windows(wanted.len())
+        .filter(|window| window.iter().zip(&wanted).all(|(token, word)| token.text == *word))
         .map(|window| window[0].line)
         .collect()
 }

@@ -9,6 +9,7 @@ use rpc_core::settings::Layers;
 use super::ServerBuilder;
 use crate::Server;
 use crate::rdma::Rdma;
+use crate::server::SettingsView;
 use crate::server::settings::{ServerOverlay, ServerSettings};
 use crate::tls::ServerTls;
 
@@ -26,6 +27,9 @@ pub(crate) struct LiveServer {
 pub(crate) trait Origin: fmt::Debug + Send + Sync {
     /// Describes an error of the settings with its place in the file.
     fn describe(&self, error: &NotServed) -> String;
+
+    /// Returns the file as operators see it.
+    fn view(&self) -> Arc<dyn SettingsView>;
 
     /// Registers `server` for reloads of the settings, over which `code` stays.
     fn register(self: Box<Self>, server: &Server, code: ServerOverlay);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::SystemTime;
 
 use rpc_core::server::NotServed;
 use rpc_core::settings::read_small_file;
@@ -12,7 +13,7 @@ use super::changes::{HeldBack, LogFilter, Reload, changes};
 use crate::channel::LiveTarget;
 use crate::resolve::{CustomScheme, CustomSchemes};
 use crate::server::settings::ServerOverlay;
-use crate::server::{LiveServer, Origin};
+use crate::server::{LiveServer, Origin, SettingsView};
 use crate::settings::error::{SettingsError, SettingsFault};
 use crate::settings::loaded::{Built, Loaded};
 use crate::tls::ServerTls;
@@ -48,6 +49,7 @@ struct State {
     uses: Uses,
     /// The schemes that the addresses of targets may have beside farcall's own.
     schemes: CustomSchemes,
+    last_reload: Option<(SystemTime, Result<Vec<String>, String>)>,
 }
 
 /// The users of the settings.
@@ -113,13 +115,22 @@ impl Registry {
 impl Shared {
     pub(crate) fn new(loaded: Loaded, path: Option<&Path>) -> Self {
         let (uses, schemes) = (Uses::None, CustomSchemes::default());
-        let state = State { loaded: Arc::new(loaded), uses, schemes };
+        let state = State { loaded: Arc::new(loaded), uses, schemes, last_reload: None };
         Self { path: path.map(Path::to_owned), state: Mutex::new(state) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         // It is whole between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the result of a reload for operators.
+    pub(super) fn reloaded(&self, result: &Result<Reload, SettingsError>) {
+        let result = match result {
+            Ok(reload) => Ok(reload.changes.iter().map(ToString::to_string).collect()),
+            Err(error) => Err(error.to_string()),
+        };
+        self.state().last_reload = Some((SystemTime::now(), result));
     }
 
     /// Returns the settings that were read last.
@@ -266,7 +277,30 @@ pub(crate) struct Registration {
     tls: Option<ServerTls>,
 }
 
+/// The settings of a server, as operators see them.
+struct View {
+    shared: Arc<Shared>,
+    server: String,
+}
+
+impl SettingsView for View {
+    fn source(&self, key: &[String]) -> Option<String> {
+        let loaded = self.shared.loaded();
+        let key: Vec<&str> = key.iter().map(String::as_str).collect();
+        let tables: [&[&str]; 2] = [&["servers", &self.server], &["defaults", "server"]];
+        tables.iter().find_map(|table| loaded.places.source(&[*table, &key].concat()))
+    }
+
+    fn last_reload(&self) -> Option<(SystemTime, Result<Vec<String>, String>)> {
+        self.shared.state().last_reload.clone()
+    }
+}
+
 impl Origin for Registration {
+    fn view(&self) -> Arc<dyn SettingsView> {
+        Arc::new(View { shared: Arc::clone(&self.shared), server: self.name.clone() })
+    }
+
     fn describe(&self, error: &NotServed) -> String {
         self.loaded.not_served(&self.name, error).to_string()
     }

@@ -241,6 +241,7 @@ impl Work {
             let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
             self.check_and_apply()
         };
+        self.shared.reloaded(&reload);
         #[cfg(feature = "metrics")]
         crate::metrics::reloaded(reload.is_ok());
         match &reload {

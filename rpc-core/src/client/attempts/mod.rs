@@ -3,12 +3,15 @@
 //!
 //! [`ServiceConfig`] says what applies to a method, [`crate::policy::retry`] decides, and
 //! [`PolicyAttempts`] makes the attempts through the channel, which picks an endpoint for each and
-//! repeats by itself what no handler has seen. All levels that make a call again share one
-//! `SharedAttempts`, and ask it.
+//! repeats by itself what no handler has seen. [`drive`] is the one loop of attempts. Its paths lead
+//! through each other: a policy has the channel make an attempt, with metadata, a log line and
+//! metrics of its own, and what was not executed is repeated below that, where nothing of the
+//! attempt has to be made anew. All of them share one `SharedAttempts`, and ask it.
 
 mod config;
 mod machine;
 
+use std::future::Future;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -27,7 +30,7 @@ use crate::metrics::{RetryKind, retried, retry_denied};
 use crate::policy::retry::{
     ATTEMPTS_KEY, Failure, Hedges, Outcome, PUSHBACK_KEY, Pushback, Retries,
 };
-use crate::policy::retry_config::{Codes, HedgingPolicy, RetryPolicy};
+use crate::policy::retry_config::{Codes, HedgingPolicy};
 use crate::wire::PeerText;
 use crate::{Deadline, Idempotency, MayHaveExecuted, Method, NotExecuted, Readiness};
 
@@ -88,9 +91,13 @@ impl PolicyAttempts {
         match (&config.retry, &config.hedging) {
             (Some(policy), None) if is_repeatable => {
                 self.budget.called();
-                let shared = insert_shared(&mut call);
+                let shared = &insert_shared(&mut call);
+                let retries = Retries::new(*policy, fastrand::u64(..));
+                // A caller may take what it is given.
+                let (call, codes) = (call.into_owned(), policy.retryable_codes);
                 let budget = &self.budget;
-                retry(caller, call, policy, is_idempotent, (&shared, budget)).await
+                drive(PolicyRetries { caller, call, codes, retries, is_idempotent, shared, budget })
+                    .await
             }
             (None, Some(policy)) if is_repeatable && is_idempotent => {
                 self.budget.called();
@@ -117,6 +124,50 @@ impl MethodConfig {
         if let Some(limits) = self.message_limits() {
             let limits = options.limits().stricter(limits);
             call.extensions_mut().insert(options.with_limits(limits));
+        }
+    }
+}
+
+/// A way of attempts at one call, and its rule for another one.
+pub(in crate::client) trait AttemptPath: Send {
+    /// The first answer to an attempt that ends well.
+    type Reply: Send;
+
+    /// Makes an attempt.
+    ///
+    /// # Errors
+    ///
+    /// Returns the status of the attempt.
+    fn attempt(&mut self) -> impl Future<Output = Result<Self::Reply, Status>> + Send;
+
+    /// Allows another attempt after one that ended with `status`, and returns the pause before it.
+    ///
+    /// # Errors
+    ///
+    /// Returns the final status of the call if there is none.
+    fn failed(&mut self, status: Status) -> Result<Duration, Status>;
+}
+
+/// Makes a call: one attempt after another, as long as `path` allows the next one.
+///
+/// It is the only loop of attempts. Paths lead from a policy to the channel, from a channel of many
+/// servers to one of them, and from a server to its connection. Each makes an attempt by the path
+/// below, and all of them ask the same [`Attempts`], so that their bounds add up.
+#[expect(clippy::manual_async_fn, reason = "its future would have room for the path twice")]
+pub(in crate::client) fn drive<P: AttemptPath>(
+    mut path: P,
+) -> impl Future<Output = Result<P::Reply, Status>> + Send {
+    async move {
+        loop {
+            let status = match path.attempt().await {
+                Ok(reply) => return Ok(reply),
+                Err(status) => status,
+            };
+            let pause = path.failed(status)?;
+            if !pause.is_zero() {
+                // In memory of its own: a timer would make the future of every call larger.
+                Box::pin(tokio::time::sleep(pause)).await;
+            }
         }
     }
 }
@@ -185,16 +236,17 @@ impl<'a> LevelAttempts<'a> {
         Self { method, servers, own: Attempts::new(method, is_repeatable), shared }
     }
 
-    /// Allows another attempt at once.
+    /// Allows another attempt after one that failed, and returns the pause before it. `take_replay`
+    /// takes one replay from the budget of the server.
     ///
     /// # Errors
     ///
-    /// Returns the final status if there is none.
+    /// Returns the final status of the call if there is none.
     pub(in crate::client) fn failed(
         &mut self,
         status: Status,
         take_replay: impl FnOnce() -> bool,
-    ) -> Result<(), Status> {
+    ) -> Result<Duration, Status> {
         let method = self.method;
         let take_replay = || {
             let is_allowed = take_replay();
@@ -210,14 +262,14 @@ impl<'a> LevelAttempts<'a> {
             }
         };
         match next {
-            Next::Again { status, .. } => {
+            Next::Again { status, delay } => {
                 if MayHaveExecuted::matches(&status) {
                     retried(self.method, RetryKind::Replay);
                     log_replay(self.method, &status);
                 } else {
                     retried(self.method, RetryKind::NotExecuted);
                 }
-                Ok(())
+                Ok(delay)
             }
             Next::End(status) => Err(status),
         }
@@ -280,46 +332,49 @@ fn log_replay(method: &Method, status: &Status) {
     tracing::debug!(target: "farcall::call", method, %code, %reason, "replayed");
 }
 
-/// Makes a call whose request is one message, by one attempt after another.
-async fn retry<C: Caller>(
-    caller: &C,
-    call: Call<'_>,
-    policy: &RetryPolicy,
+/// Attempts by a retry policy at a call whose request is one message.
+struct PolicyRetries<'a, C> {
+    caller: &'a C,
+    /// The attempts share the request.
+    call: ClientCall,
+    codes: Codes,
+    retries: Retries,
     is_idempotent: bool,
-    (shared, budget): (&SharedAttempts, &Budget),
-) -> Result<ClientReply, Status> {
-    let codes = policy.retryable_codes;
-    // A caller may take what it is given; the attempts share the request.
-    let call = call.into_owned();
-    let method = call.method().clone();
-    let mut retries = Retries::new(*policy, fastrand::u64(..));
-    loop {
-        let mut attempt = call.try_clone().expect("its request is one message").into_call();
-        mark_attempt(&mut attempt, retries.previous());
-        let status = match caller.call(attempt).await {
-            Ok(reply) => {
-                count(budget, codes, Ok(()));
-                return Ok(reply);
-            }
-            Err(status) => status,
-        };
-        let failure = failure(&status, is_idempotent);
-        count(budget, codes, Err((&status, &failure)));
-        let deadline = call.deadline();
+    shared: &'a SharedAttempts,
+    budget: &'a Budget,
+}
+
+impl<C: Caller> AttemptPath for PolicyRetries<'_, C> {
+    type Reply = ClientReply;
+
+    async fn attempt(&mut self) -> Result<ClientReply, Status> {
+        let mut attempt = self.call.try_clone().expect("its request is one message").into_call();
+        mark_attempt(&mut attempt, self.retries.previous());
+        let made = self.caller.call(attempt).await;
+        if made.is_ok() {
+            count(self.budget, self.codes, Ok(()));
+        }
+        made
+    }
+
+    fn failed(&mut self, status: Status) -> Result<Duration, Status> {
+        let failure = failure(&status, self.is_idempotent);
+        count(self.budget, self.codes, Err((&status, &failure)));
+        let (deadline, method, budget) = (self.call.deadline(), self.call.method(), self.budget);
         let allows =
-            |delay| is_in_time(deadline, delay) && budget.take_for(&method, RetryKind::Policy);
-        let next = shared.with(|it| it.retry(status, &mut retries, &failure, allows));
+            |delay| is_in_time(deadline, delay) && budget.take_for(method, RetryKind::Policy);
+        let retries = &mut self.retries;
+        let next = self.shared.with(|it| it.retry(status, retries, &failure, allows));
         let (status, delay) = match next {
             Next::Again { status, delay } => (status, delay),
             Next::End(status) => return Err(status),
         };
-        let (path, code) = (method.path(), NameOf(status.code()));
-        let attempt = retries.previous();
-        retried(&method, RetryKind::Policy);
+        let (path, code, attempt) = (method.path(), NameOf(status.code()), self.retries.previous());
+        retried(method, RetryKind::Policy);
         tracing::debug!(
             target: "farcall::call", method = path, %code, attempt, after = ?delay, "retried"
         );
-        tokio::time::sleep(delay).await;
+        Ok(delay)
     }
 }
 

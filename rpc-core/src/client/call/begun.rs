@@ -9,7 +9,7 @@ use crate::call::log::FailedCall;
 use crate::call::options::CallOptions;
 use crate::call::options::MessageLimits;
 use crate::call::refusal;
-use crate::client::call::meter::CallMeter;
+use crate::client::call::CallMeter;
 use crate::client::call::rules::CallRules;
 use crate::client::call::rules::SetBy;
 use crate::client::connection_manager::ConnectionManager;

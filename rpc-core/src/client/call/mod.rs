@@ -9,10 +9,7 @@ pub(in crate::client) mod begun;
 mod body;
 mod kinds;
 #[cfg(feature = "metrics")]
-pub(in crate::client) mod meter;
-#[cfg(not(feature = "metrics"))]
-#[path = "unmetered.rs"]
-pub(in crate::client) mod meter;
+mod meter;
 pub(in crate::client) mod reply;
 pub(in crate::client) mod rules;
 
@@ -25,20 +22,24 @@ use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, GrpcMethod, Status};
 
-use self::meter::MeteredCall;
 use self::rules::{CallRules, SetBy};
 use super::EncodedCall;
 use crate::call::metadata::MetadataNames;
 use crate::call::options::CallOptions;
 use crate::deadline::{grpc_timeout, take_grpc_timeout};
-use crate::layer::{Described, RequestHead};
+use crate::layer::{Described, RequestHead, Side};
 use crate::{Deadline, Method, Readiness};
 
 pub(super) use body::{Body, RequestStream, Sent};
 pub use kinds::{client_streaming, server_streaming, streaming, unary, untyped, untyped_unary};
+#[cfg(feature = "metrics")]
+pub(in crate::client) use meter::{CallMeter, MeteredCall};
 pub use reply::ClientReply;
 pub(super) use reply::ReplyBody;
 pub use rules::CallDeadline;
+
+#[cfg(not(feature = "metrics"))]
+pub(in crate::client) use crate::metrics::{CallMeter, MeteredCall};
 
 /// A call on its way to the server, the types of its messages erased.
 ///
@@ -292,6 +293,10 @@ impl DerefMut for ClientCall {
 impl Described for ClientCall {
     fn method(&self) -> Method {
         self.0.method.clone()
+    }
+
+    fn side(&self) -> Side {
+        Side::Client
     }
 }
 

@@ -16,8 +16,8 @@ use crate::call::metadata::{MetadataNames, merge};
 use crate::call::options::MessageLimit;
 use crate::call::refusal;
 use crate::client::Reply;
+use crate::client::call::CallMeter;
 use crate::client::call::begun::{BegunWithin, EndLog};
-use crate::client::call::meter::CallMeter;
 use crate::client::connection::{Answer, CallGuard, Started, refused};
 use crate::stream::{
     End, MessageBody, Next, OnComplete, StreamPart, response_streaming, scripted_streaming,

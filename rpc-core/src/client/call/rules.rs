@@ -65,7 +65,7 @@ impl CallRules {
 
     /// Returns the calls that have a line in the log.
     pub(in crate::client) fn log(&self) -> CallLog {
-        CallLog { failures: self.log_failures, access: false }
+        CallLog { failures: self.log_failures, access: false, is_counted: false }
     }
 }
 

@@ -28,10 +28,10 @@ use crate::balance::Connectivity;
 use crate::client::{ClientConfig, Connect, Established};
 use crate::connect::{ConnectError, ConnectFault, ConnectionInfo, UpgradePolicy};
 use crate::limits::log::LogLimit;
+use crate::policy::backoff::Reconnect;
 use crate::policy::breaker::{Breaker, FirstAttempt, PathCounts};
 use crate::policy::failover::{Failover, WhileBroken};
-use crate::policy::reconnect::Reconnect;
-use crate::policy::retry_budget::{ReplayLimits, RetryBudget};
+use crate::policy::retry::{ReplayLimits, RetryBudget};
 
 pub use crate::policy::breaker::Path;
 

@@ -262,7 +262,8 @@ impl Connection for Scripted {
             fallback: None,
             fallback_can_pass: false,
             is_without_device: false,
-            compression: crate::Negotiated::default(),
+            accepts_compressed: false,
+            sends_compressed: false,
             calls_in_flight: 0,
             stats: TransportStats::default(),
         }

@@ -22,7 +22,7 @@ use link::EndpointLink;
 pub use resolve::{Refresh, Resolve, ResolveError, StaticEndpoints};
 use shared::{Counted, Shared, now};
 
-use super::attempts::{LevelAttempts, Servers, SharedAttempts};
+use super::attempts::{AttemptPath, LevelAttempts, Servers, SharedAttempts, drive};
 use super::subchannel::Subchannel;
 use super::{Call, CallDeadline, CallRules, Caller, ClientReply};
 use crate::balance::{
@@ -258,33 +258,58 @@ impl Endpoints {
         }
         let method = call.method().clone();
         let shared = call.extensions().get::<SharedAttempts>().cloned();
-        let mut tried = shared.as_ref().map_or_else(Vec::new, SharedAttempts::tried);
-        let mut attempts =
-            LevelAttempts::new(&method, Servers::Many, call.is_repeatable(), shared.as_ref());
-        loop {
-            let picked = self.pick(wish, &tried).await;
-            let (mut counted, subchannel) = picked.map_err(|it| attempts.final_status(it))?;
-            tried.push(counted.id());
-            if let Some(shared) = &shared {
-                shared.push(counted.id());
-            }
-            // Another endpoint is better than the same one again: its subchannel repeats nothing.
-            let route = subchannel.route(&rules, Some(SharedAttempts::none()));
-            let status = match route.call(call.attempt()).await {
-                Ok(reply) => {
-                    counted.answered(now());
-                    return Ok(reply);
-                }
-                Err(status) => status,
-            };
-            match blame(&status) {
-                Blame::Endpoint => counted.failed(),
-                Blame::Caller => {}
-                Blame::None => counted.answered(now()),
-            }
-            drop(counted);
+        let shared = shared.as_ref();
+        let tried = shared.map_or_else(Vec::new, SharedAttempts::tried);
+        let attempts = LevelAttempts::new(&method, Servers::Many, call.is_repeatable(), shared);
+        let (endpoints, picked) = (self, None);
+        drive(EndpointPath { endpoints, rules, wish, call, shared, tried, attempts, picked }).await
+    }
+}
+
+/// Attempts at one endpoint or, as far as the call may be repeated, at one after another.
+struct EndpointPath<'a> {
+    endpoints: &'a Endpoints,
+    rules: CallRules,
+    wish: Wish,
+    call: Call<'a>,
+    shared: Option<&'a SharedAttempts>,
+    /// The endpoints that attempts were sent to. The next one goes elsewhere if possible.
+    tried: Vec<EndpointId>,
+    attempts: LevelAttempts<'a>,
+    /// The endpoint of the attempt.
+    picked: Option<Subchannel>,
+}
+
+impl AttemptPath for EndpointPath<'_> {
+    type Reply = ClientReply;
+
+    async fn attempt(&mut self) -> Result<ClientReply, Status> {
+        self.picked = None;
+        let (mut counted, subchannel) = self.endpoints.pick(self.wish, &self.tried).await?;
+        self.tried.push(counted.id());
+        if let Some(shared) = self.shared {
+            shared.push(counted.id());
+        }
+        let subchannel = self.picked.insert(subchannel);
+        // Another endpoint is better than the same one again: its subchannel repeats nothing.
+        let route = subchannel.route(&self.rules, Some(SharedAttempts::none()));
+        let made = route.call(self.call.attempt()).await;
+        // `counted` is dropped with this future, before the next pick: the load of an endpoint that
+        // has failed must not count there.
+        match made.as_ref().map_err(blame) {
+            Ok(_) | Err(Blame::None) => counted.answered(now()),
+            Err(Blame::Endpoint) => counted.failed(),
+            Err(Blame::Caller) => {}
+        }
+        made
+    }
+
+    fn failed(&mut self, status: Status) -> Result<Duration, Status> {
+        match &self.picked {
+            // There was no endpoint to send it to.
+            None => Err(self.attempts.final_status(status)),
             // The budget of the endpoint that failed.
-            attempts.failed(status, || subchannel.manager.take_replay())?;
+            Some(subchannel) => self.attempts.failed(status, || subchannel.manager.take_replay()),
         }
     }
 }

@@ -11,6 +11,7 @@
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::{BoxFuture, Either};
 use futures::stream::{self, BoxStream};
@@ -19,9 +20,9 @@ use tonic::{Code, Status};
 
 use super::{Route, Subchannel};
 use crate::call::options::MessageLimit;
-use crate::client::attempts::{LevelAttempts, Servers, SharedAttempts};
+use crate::client::attempts::{AttemptPath, LevelAttempts, Servers, SharedAttempts, drive};
+use crate::client::call::CallMeter;
 use crate::client::call::begun::{Begun, BegunWithin};
-use crate::client::call::meter::CallMeter;
 use crate::client::call::reply::{download, headers};
 use crate::client::call::rules::within;
 use crate::client::call::{RequestStream, Sent};
@@ -126,62 +127,79 @@ enum Answered {
     Inflating(BoxFuture<'static, Result<ClientReply, Status>>),
 }
 
+/// Attempts over the sessions of one server.
+struct SessionPath<'a> {
+    subchannel: &'a Subchannel,
+    call: &'a Outgoing<'a>,
+    stream: Option<&'a mut (dyn RequestStream + 'static)>,
+    begun: &'a Begun,
+    meter: &'a mut CallMeter,
+    attempts: LevelAttempts<'a>,
+    /// Set once the attempt has a connection.
+    is_started: bool,
+}
+
+impl AttemptPath for SessionPath<'_> {
+    type Reply = ClientReply;
+
+    #[expect(clippy::manual_async_fn, reason = "its future would have room for arguments twice")]
+    #[inline]
+    fn attempt(&mut self) -> impl Future<Output = Result<ClientReply, Status>> + Send {
+        async move {
+            let (subchannel, call, begun) = (self.subchannel, self.call, self.begun);
+            self.is_started = false;
+            self.meter.start_attempt(|| call.message.map_or(0, Encode::len));
+            let mut started = match subchannel.try_start(call)? {
+                StartAttempt::Started(started) => started,
+                // In memory of its own: most calls find a connection that takes them.
+                StartAttempt::Waits { left } => Box::pin(subchannel.start(call, left)).await?,
+            };
+            self.is_started = true;
+            self.meter.follow(&started);
+            let upload = self.stream.as_mut().and_then(|stream| stream.start(&started, *call));
+            match call.method.kind() {
+                CallKind::Unary | CallKind::ClientStreaming => {
+                    let reply = started.reply().await?;
+                    self.meter.receive(reply.message.len());
+                    match subchannel.answered(&started, reply, call, begun) {
+                        Answered::Ended(result) => result,
+                        Answered::Inflating(inflating) => inflating.await,
+                    }
+                }
+                CallKind::ServerStreaming | CallKind::Streaming => {
+                    let metadata = headers(&mut started).await?;
+                    let manager = &subchannel.manager;
+                    let begun = begun.within(call.method, manager, self.meter.take());
+                    let stream = download(started, upload, begun)?;
+                    Ok(ClientReply::of_stream(metadata, stream))
+                }
+            }
+        }
+    }
+
+    fn failed(&mut self, status: Status) -> Result<Duration, Status> {
+        // The start has looked for other connections already, as many as a call may meet.
+        if !self.is_started {
+            return Err(self.attempts.final_status(status));
+        }
+        self.meter.fail_attempt(&status);
+        self.attempts.failed(status, || self.subchannel.manager.take_replay())
+    }
+}
+
 impl Subchannel {
     /// Makes a call, again if it may be retried, until its first answer.
-    #[expect(clippy::manual_async_fn, reason = "its future would have room for arguments twice")]
     fn make<'a>(
         &'a self,
         call: &'a Outgoing<'a>,
-        mut stream: Option<&'a mut (dyn RequestStream + 'static)>,
+        stream: Option<&'a mut (dyn RequestStream + 'static)>,
         (begun, meter): (&'a Begun, &'a mut CallMeter),
         shared: Option<&'a SharedAttempts>,
     ) -> impl Future<Output = Result<ClientReply, Status>> + Send + use<'a> {
-        async move {
-            let is_repeatable = call.message.is_some();
-            let mut attempts = LevelAttempts::new(call.method, Servers::One, is_repeatable, shared);
-            loop {
-                meter.start_attempt(|| call.message.map_or(0, Encode::len));
-                let started = match self.try_start(call) {
-                    Ok(StartAttempt::Started(started)) => Ok(started),
-                    // In memory of its own: most calls find a connection that takes them.
-                    Ok(StartAttempt::Waits { left }) => Box::pin(self.start(call, left)).await,
-                    Err(status) => Err(status),
-                };
-                let mut started = started.map_err(|status| attempts.final_status(status))?;
-                meter.follow(&started);
-                let upload = stream.as_mut().and_then(|stream| stream.start(&started, *call));
-                let status = match call.method.kind() {
-                    CallKind::Unary | CallKind::ClientStreaming => {
-                        let inflating = match started.reply().await {
-                            Ok(reply) => {
-                                meter.receive(reply.message.len());
-                                match self.answered(&started, reply, call, begun) {
-                                    Answered::Ended(result) => return result,
-                                    Answered::Inflating(inflating) => Ok(inflating),
-                                }
-                            }
-                            Err(status) => Err(status),
-                        };
-                        match inflating {
-                            Ok(inflating) => return inflating.await,
-                            Err(status) => status,
-                        }
-                    }
-                    CallKind::ServerStreaming | CallKind::Streaming => {
-                        match headers(&mut started).await {
-                            Ok(metadata) => {
-                                let begun = begun.within(call.method, &self.manager, meter.take());
-                                let stream = download(started, upload, begun)?;
-                                return Ok(ClientReply::of_stream(metadata, stream));
-                            }
-                            Err(status) => status,
-                        }
-                    }
-                };
-                meter.fail_attempt(&status);
-                attempts.failed(status, || self.manager.take_replay())?;
-            }
-        }
+        let is_repeatable = call.message.is_some();
+        let attempts = LevelAttempts::new(call.method, Servers::One, is_repeatable, shared);
+        let (subchannel, is_started) = (self, false);
+        drive(SessionPath { subchannel, call, stream, begun, meter, attempts, is_started })
     }
 
     /// Turns a session's answer into a reply of one message.
@@ -252,7 +270,14 @@ impl Route<'_> {
         let method = call.method().clone();
         let call = checked(call.into_encoded(deadline), begun.limits().of_requests());
         let made = {
-            let made = async { self.make_encoded(call?, readiness, &mut meter).await };
+            let (subchannel, is_started, meter) = (self.subchannel, false, &mut meter);
+            let made = async {
+                let (call, method) = (call?, &method);
+                let is_repeatable = call.is_repeatable();
+                let attempts = LevelAttempts::new(method, Servers::One, is_repeatable, self.shared);
+                drive(EncodedPath { subchannel, call, readiness, meter, attempts, is_started })
+                    .await
+            };
             within(deadline.as_ref(), made).await
         };
         let limit = begun.limits().of_responses();
@@ -276,32 +301,40 @@ impl Route<'_> {
             }
         })
     }
+}
 
-    /// Makes a call, again if it may be retried, until its first answer.
-    async fn make_encoded(
-        self,
-        mut call: EncodedCall,
-        readiness: Readiness,
-        meter: &mut CallMeter,
-    ) -> Result<EncodedReply, Status> {
-        let (method, limit) = (call.method.clone(), call.limit);
-        let Self { subchannel, shared, .. } = self;
-        let mut attempts = LevelAttempts::new(&method, Servers::One, call.is_repeatable(), shared);
-        loop {
-            meter.start_attempt(|| call.message_len());
-            let connection = match subchannel.manager.open() {
-                Some(connection) => Ok(connection),
-                None => subchannel.connection(readiness, limit.as_ref()).await,
-            };
-            let connection = connection.map_err(|status| attempts.final_status(status))?;
-            match connection.into_encoded()?.call(call.attempt()).await {
-                Ok(reply) => return Ok(reply),
-                Err(status) => {
-                    meter.fail_attempt(&status);
-                    attempts.failed(status, || subchannel.manager.take_replay())?;
-                }
-            }
+/// Attempts over the connections of one server that speak another protocol.
+struct EncodedPath<'a> {
+    subchannel: &'a Subchannel,
+    call: EncodedCall,
+    readiness: Readiness,
+    meter: &'a mut CallMeter,
+    attempts: LevelAttempts<'a>,
+    /// Set once the attempt has a connection.
+    is_started: bool,
+}
+
+impl AttemptPath for EncodedPath<'_> {
+    type Reply = EncodedReply;
+
+    async fn attempt(&mut self) -> Result<EncodedReply, Status> {
+        self.is_started = false;
+        self.meter.start_attempt(|| self.call.message_len());
+        let connection = match self.subchannel.manager.open() {
+            Some(connection) => connection,
+            None => self.subchannel.connection(self.readiness, self.call.limit.as_ref()).await?,
+        };
+        let connection = connection.into_encoded()?;
+        self.is_started = true;
+        connection.call(self.call.attempt()).await
+    }
+
+    fn failed(&mut self, status: Status) -> Result<Duration, Status> {
+        if !self.is_started {
+            return Err(self.attempts.final_status(status));
         }
+        self.meter.fail_attempt(&status);
+        self.attempts.failed(status, || self.subchannel.manager.take_replay())
     }
 }
 

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use crate::limits::peer_key::PeerKey;
+use crate::limits::quota::PeerKey;
 use crate::policy::progress::{Flow, Flows};
 
 /// The time in which a connection has to move something, or enough: longer than a link between

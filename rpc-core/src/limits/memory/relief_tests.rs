@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::limits::memory::{MemoryCharge, MemoryShare, Pressure, memory_limit};
-use crate::limits::peer_key::PeerKey;
+use crate::limits::quota::PeerKey;
 use crate::limits::shared::SharedLimit;
 
 /// The pause between two looks.

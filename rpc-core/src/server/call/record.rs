@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 use tonic::{Code, Status};
@@ -17,11 +17,12 @@ use crate::deadline::rounded;
 use crate::limits::log::LogLimit;
 use crate::metrics::ServerMeter;
 use crate::payload::encode::Encode;
+use crate::server::call_stats::{CallStats, FailedCallInfo};
 use crate::stream::{RecvStream, SendStream};
 use crate::transport::Addresses;
 use crate::transport::frames::Parts;
 use crate::wire::outcome::Outcome;
-use crate::wire::{FrameHeader, FrameKind};
+use crate::wire::{FrameHeader, FrameKind, PeerText};
 
 /// The parts of a response frame.
 #[derive(Debug)]
@@ -91,6 +92,8 @@ pub(in crate::server) struct CallLines<'a> {
     pub(in crate::server) limit: &'a LogLimit,
     pub(in crate::server) addresses: &'a Addresses,
     pub(in crate::server) transport: &'static str,
+    /// The counts for operators, if there are any.
+    pub(in crate::server) stats: Option<&'a CallStats>,
 }
 
 /// Returns the start time of a call, if the log or the metrics need it.
@@ -221,10 +224,29 @@ impl CallRecord {
         self.meter.ended(end.code, took, end.messages.sent(), received);
     }
 
+    /// Counts a call for operators, and keeps it if it has failed.
+    fn keep(&self, stats: &CallStats, lines: &CallLines<'_>, end: &End<'_>, took: Duration) {
+        stats.count(self.method, end.code, took);
+        if end.code != Code::Ok && !end.is_redirected {
+            stats.keep_failed(FailedCallInfo {
+                at: SystemTime::now(),
+                method: self.method.map_or("unknown", |it| it.path),
+                peer: Peer(lines.addresses).to_string(),
+                transport: lines.transport,
+                code: end.code,
+                message: PeerText::new(end.message).to_string(),
+                took,
+            });
+        }
+    }
+
     fn log(self, lines: CallLines<'_>, end: &End<'_>) {
         let (method, took) = (self.method.map_or("unknown", |it| it.path), self.began.elapsed());
         self.count(end, took);
         let (peer, code) = (Peer(lines.addresses), end.code);
+        if let Some(stats) = lines.stats {
+            self.keep(stats, &lines, end, took);
+        }
         if lines.log.failures && code != Code::Ok {
             let transport = Some(lines.transport);
             let (peer, message) = (&peer, end.message);

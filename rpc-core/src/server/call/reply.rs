@@ -18,12 +18,13 @@ use crate::call::options::MessageLimits;
 use crate::call::refusal;
 use crate::compression::{Deflated, is_due};
 use crate::limits::memory::MemoryCharge;
-use crate::limits::peer_key::PeerKey;
 use crate::limits::quota::Charge;
+use crate::limits::quota::PeerKey;
 use crate::payload::encode::Detacher;
 use crate::payload::encode::{Encode, Split};
 use crate::server::call::record::{Answer, CallRecord};
 use crate::server::layers::{Capture, ServerResponse};
+use crate::server::session::in_flight::CallsInFlight;
 use crate::stream::SessionIo;
 use crate::wire::outcome::Outcome;
 
@@ -32,27 +33,6 @@ const OUTCOME_LENGTHS: usize = 12;
 
 /// Shortest beginning of a longer text that is worth being sent, in bytes.
 const TEXT_LEN_MIN: usize = 64;
-
-/// The destination of answers: the session, which is above this in the order of imports.
-pub(in crate::server) trait ReplySink: SessionIo {
-    /// The same session as what streams need of it.
-    fn io(self: Arc<Self>) -> Arc<dyn SessionIo>;
-
-    /// Sends the answer if nothing has to be waited for; true when it is settled, sent or not. Once
-    /// it is sent, its call is logged, and the record is gone.
-    fn try_reply(&self, id: u64, answer: &Answer<'_>, record: &mut Option<CallRecord>) -> bool;
-
-    /// Sends the answer once there is memory for it.
-    fn reply<'a>(
-        &'a self,
-        id: u64,
-        answer: &'a Answer<'a>,
-        record: &'a mut Option<CallRecord>,
-    ) -> BoxFuture<'a, ()>;
-
-    /// Logs a call that was given up before it was answered.
-    fn log_given_up(&self, record: CallRecord);
-}
 
 /// An answer on its way to the transport: it has it, unless there was no memory for it.
 #[must_use]
@@ -74,7 +54,7 @@ impl Future for PendingReply {
 #[derive(Debug)]
 pub(crate) struct Responder {
     pub(in crate::server) id: u64,
-    pub(in crate::server) sink: Arc<dyn ReplySink>,
+    pub(in crate::server) calls: Arc<CallsInFlight>,
     pub(in crate::server) disposition: Disposition,
     /// Capture that takes the answer instead, if layers must see it first.
     pub(in crate::server) capture: Option<Arc<Capture>>,
@@ -87,7 +67,7 @@ pub(crate) struct Responder {
 impl Drop for Responder {
     fn drop(&mut self) {
         if let Some(record) = self.record.take() {
-            self.sink.log_given_up(record);
+            self.calls.log_given_up(record);
         }
     }
 }
@@ -119,11 +99,11 @@ impl Disposition {
 impl Responder {
     pub(in crate::server) fn new(
         id: u64,
-        sink: Arc<dyn ReplySink>,
+        calls: Arc<CallsInFlight>,
         disposition: Disposition,
         record: Option<CallRecord>,
     ) -> Self {
-        Self { id, sink, disposition, capture: None, record, compress_from: None }
+        Self { id, calls, disposition, capture: None, record, compress_from: None }
     }
 
     /// A second responder for the same call, used to send the response once the layers have run.
@@ -131,8 +111,8 @@ impl Responder {
     pub(in crate::server) fn split_off(&mut self) -> Self {
         // `self` keeps the permit, which is given back when the handler has ended, and not after
         // the layers.
-        let (sink, record) = (Arc::clone(&self.sink), self.record.take());
-        let mut other = Self::new(self.id, sink, Disposition::Ended, record);
+        let (calls, record) = (Arc::clone(&self.calls), self.record.take());
+        let mut other = Self::new(self.id, calls, Disposition::Ended, record);
         other.capture = self.capture.clone();
         other.compress_from = self.compress_from;
         other
@@ -185,9 +165,7 @@ impl Responder {
             return PendingReply(Some(Box::pin(self.send_compressed(outcome, message))));
         }
         let Answer { code, block, .. } = match self.answer(outcome.as_ref(), Some(&message)) {
-            Ok(answer) if self.sink.try_reply(self.id, &answer, &mut self.record) => {
-                return PendingReply::DONE;
-            }
+            Ok(answer) if self.try_send(&answer) => return PendingReply::DONE,
             Ok(answer) => answer,
             Err(status) => return self.fail(status),
         };
@@ -212,7 +190,7 @@ impl Responder {
         let answer = answer.map(|answer| Answer { is_deflated: deflated.is_some(), ..answer });
         match answer {
             Ok(answer) => {
-                if !self.sink.try_reply(self.id, &answer, &mut self.record) {
+                if !self.try_send(&answer) {
                     self.send_waiting(&answer).await;
                 }
             }
@@ -222,7 +200,8 @@ impl Responder {
 
     /// The session as what streams need of it.
     pub(in crate::server) fn io(&self) -> Arc<dyn SessionIo> {
-        Arc::clone(&self.sink).io()
+        let calls = Arc::clone(&self.calls);
+        calls
     }
 
     /// Answers with a status alone.
@@ -257,7 +236,7 @@ impl Responder {
         self.release_permit();
         let (code, block) = (answer.code, answer.block);
         let answer = Answer { is_not_executed, block, ..Answer::bare(code, seq) };
-        if self.sink.try_reply(self.id, &answer, &mut self.record) {
+        if self.try_send(&answer) {
             return PendingReply::DONE;
         }
         PendingReply(Some(Box::pin(async move { self.send_waiting(&answer).await })))
@@ -273,7 +252,7 @@ impl Responder {
         let bare = Outcome { metadata: MetadataMap::new(), result: Err(bare) };
         // A status that is bare altogether has no block, whose lengths take this.
         let bare_len = self.answer(Some(&bare), None).ok()?.block.len().max(OUTCOME_LENGTHS);
-        let max = self.sink.core().settled.peer_limits.max_metadata_len;
+        let max = self.calls.core.settled.peer_limits.max_metadata_len;
         let room = usize::try_from(max).unwrap_or(usize::MAX).checked_sub(bare_len)?;
         let mut text = status.message().to_owned();
         if text.len() > room {
@@ -299,9 +278,32 @@ impl Responder {
         }
     }
 
+    /// Sends an answer if nothing has to be waited for. Returns true if it is settled, sent or not.
+    fn try_send(&mut self, answer: &Answer<'_>) -> bool {
+        match self.calls.try_reply(self.id, answer, &mut self.record) {
+            Ok(is_settled) => is_settled,
+            Err(status) => {
+                self.fail_in_task(status);
+                true
+            }
+        }
+    }
+
+    /// Answers with a status in a task of its own, in place of an answer that has no memory. Its
+    /// call takes the record along.
+    fn fail_in_task(&mut self, status: Status) {
+        // `Ended`, since a handler may have run: the client must not take the call for one that was
+        // not executed.
+        let (calls, record) = (Arc::clone(&self.calls), self.record.take());
+        let other = Self::new(self.id, calls, Disposition::Ended, record);
+        tokio::spawn(other.fail(status));
+    }
+
     /// Sends an answer for which there was no memory at once.
     async fn send_waiting(mut self, answer: &Answer<'_>) {
-        self.sink.reply(self.id, answer, &mut self.record).await;
+        if let Err(status) = self.calls.reply(self.id, answer, &mut self.record).await {
+            self.fail_in_task(status);
+        }
     }
 
     /// An answer with `outcome`; without one, a success that has no metadata.
@@ -310,7 +312,7 @@ impl Responder {
         outcome: Option<&Outcome>,
         message: Option<&'a dyn Encode>,
     ) -> Result<Answer<'a>, Status> {
-        let limits = &self.sink.core().settled.peer_limits;
+        let limits = &self.calls.core.settled.peer_limits;
         let mut block = Vec::new();
         if let Some(outcome) = outcome {
             let encoded = outcome.encode(&mut block);

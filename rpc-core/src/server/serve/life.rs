@@ -15,7 +15,7 @@ use crate::policy::keepalive::{Action, Keepalive, KeepaliveTimer};
 use crate::policy::lifetime::{GOODBYE_TIMEOUT, Lifetime, LifetimeRules, Retiring, Stage};
 use crate::policy::progress::Progress;
 use crate::server::serve::shared::Shared;
-use crate::server::{Offers, ServerConnection, ServerHandshake};
+use crate::server::{MethodAccess, Offers, ServerConnection, ServerHandshake};
 use crate::transport::CloseReason;
 
 /// Between two looks whether answers are on their way.
@@ -43,6 +43,7 @@ impl Rules {
                 compression: settings.compression,
                 methods: server.router.paths(),
                 method_kinds: server.router.kinds(),
+                access: MethodAccess::new(&server.router),
                 upgrades: upgrades(&server.upgrades, &offers.upgrades),
                 protocols: offers.protocols.clone(),
             },

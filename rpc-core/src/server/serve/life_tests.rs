@@ -106,7 +106,8 @@ impl ServerConnection for Slow {
             fallback: None,
             fallback_can_pass: false,
             is_without_device: false,
-            compression: crate::Negotiated::default(),
+            accepts_compressed: false,
+            sends_compressed: false,
             calls_in_flight: 0,
             stats: TransportStats::default(),
         }

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use tokio::sync::Notify;
 
-use crate::limits::peer_key::PeerKey;
 use crate::limits::quota::Bound;
+use crate::limits::quota::PeerKey;
 use crate::limits::shared::{LimitShare, Names, SharedLimit};
 use crate::transport::Addresses;
 

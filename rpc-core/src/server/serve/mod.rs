@@ -1,6 +1,5 @@
 //! Serving: the accept loop, the connections of a server, how long each lives, and what they share.
 
-pub(in crate::server) mod gateway;
 pub(in crate::server) mod life;
 pub(in crate::server) mod limits;
 pub(in crate::server) mod shared;
@@ -16,22 +15,23 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::gateway::gateway;
 use self::life::Rules;
 use self::limits::{CONNECTIONS_FLOOR, Slot, Slots};
 use self::shared::{Registered, Shared, relieve};
-use crate::connect::{Bootstrap, Fallback, HandshakeError};
-use crate::limited_log;
+use crate::client::{CallRules, ClientSetup, Established, OneConnection, Session};
+use crate::connect::{Bootstrap, Fallback, HandshakeError, Replayed};
 use crate::limits::log::LogLimit;
 use crate::limits::memory::MemoryShare;
-use crate::limits::peer_key::PeerKey;
-use crate::limits::quota::Charge;
+use crate::limits::quota::{Charge, PeerKey};
 use crate::server::handshake::identify;
 use crate::server::{
-    Accepted, Listen, Offers, Opening, ServerConnection, ServerSession, ServerSettings,
-    ServerSetup, accept,
+    Accepted, Admission, Gateway, Listen, Offers, Opening, OtherProtocol, ServerConnection,
+    ServerSession, ServerSettings, ServerSetup, accept,
 };
 use crate::transport::Addresses;
+use crate::transport::inproc::InprocTransport;
+use crate::wire::hello::Hello;
+use crate::{Channel, Limits, Negotiated, limited_log};
 
 /// The pause after an accept that failed, for example for want of descriptors: long enough not
 /// to spin, short enough not to be noticed once descriptors are free again.
@@ -384,3 +384,73 @@ fn log_refusal(
 
 #[cfg(test)]
 mod tests;
+
+/// Makes a connection of a client that speaks `protocol`.
+pub(in crate::server) fn gateway(
+    shared: &Shared,
+    rules: &Rules,
+    protocol: &dyn OtherProtocol,
+    stream: Replayed,
+    memory: MemoryShare,
+) -> Arc<dyn ServerConnection> {
+    let (limits, addresses) = (rules.handshake.limits, stream.addresses());
+    // What the client takes, it tells its own protocol. Bytes on their way inside a process are
+    // bytes that a message has anyway.
+    let accepted = Limits {
+        max_message_len: u32::MAX.into(),
+        max_receiving_bytes: u64::MAX,
+        ..Limits::default()
+    };
+    let (near, far) = InprocTransport::direct_pair(protocol.name());
+    let session = ServerSession::new(
+        Box::new(far),
+        ServerSetup {
+            limits,
+            peer_limits: accepted.announced_by_client(),
+            compression: Negotiated::default(),
+            addresses: addresses.clone(),
+            fallback: None,
+            is_upgraded: false,
+            router: Arc::clone(&shared.router),
+            calls: shared.calls_limit.share(&addresses, limits.max_calls.into()),
+            memory: memory.clone(),
+            log: shared.log.clone(),
+            compress_from: Arc::default(),
+        },
+    );
+    let admission = Admission::new(Arc::clone(&session));
+    let mut hello = Hello::new(&limits.announced_by_server());
+    hello.methods.clone_from(&rules.handshake.methods);
+    hello.method_kinds.clone_from(&rules.handshake.method_kinds);
+    let name: Arc<str> = protocol.name().into();
+    let client = Session::start(
+        Box::new(near),
+        ClientSetup {
+            limits: accepted,
+            // The two ends are in one process. The client behind them is watched by its protocol.
+            keepalive: crate::Keepalive::off(),
+            progress_timeout: None,
+            compression: Negotiated::default(),
+            peer: hello,
+            server: Arc::clone(&name),
+            addresses,
+            fallback: None,
+            is_upgraded: false,
+        },
+    );
+    // The session logs calls that fail.
+    let channel = Channel::new(OneConnection::new(name, Established::Session(client)))
+        .with_rules(CallRules { log_failures: false, ..CallRules::DEFAULT });
+    protocol.serve(Gateway {
+        stream,
+        channel,
+        session,
+        methods: Arc::new(shared.router.by_path()),
+        admission,
+        memory,
+        log: shared.log.clone(),
+        limits,
+        handshake_timeout: rules.handshake_timeout,
+        draining: rules.draining.clone(),
+    })
+}

@@ -19,7 +19,7 @@ use crate::limits::log::LogLimit;
 use crate::limits::memory::{
     Holding, MemoryHolder, MemoryShare, Pressure, Relief, Usage, memory_limit, memory_max,
 };
-use crate::limits::peer_key::PeerKey;
+use crate::limits::quota::PeerKey;
 use crate::limits::shared::SharedLimit;
 use crate::metrics::connection_opened;
 use crate::server::router::Router;
@@ -86,6 +86,24 @@ pub(in crate::server) struct Connections {
 struct OpenConnection {
     connection: Arc<dyn ServerConnection>,
     memory: MemoryShare,
+    since: Instant,
+}
+
+/// An open connection, for operators.
+#[derive(Debug, Clone)]
+pub struct OpenConnectionInfo {
+    /// State of the connection.
+    pub info: ConnectionInfo,
+    /// Time since its handshake.
+    pub age: Duration,
+    /// Number of calls since then.
+    pub started: u64,
+    /// Bytes that it counts in the server's memory budget.
+    pub memory_held: u64,
+    /// True if something waits to be sent.
+    pub is_sending: bool,
+    /// Messages that the client lets the server send now, over RDMA.
+    pub credits: Option<u32>,
 }
 
 impl Connections {
@@ -96,6 +114,18 @@ impl Connections {
 
     pub(in crate::server) fn infos(&self) -> Vec<ConnectionInfo> {
         self.lock().iter().map(|(_, open)| open.connection.info()).collect()
+    }
+
+    pub(in crate::server) fn open_infos(&self) -> Vec<OpenConnectionInfo> {
+        let describe = |(_, open): (usize, &OpenConnection)| OpenConnectionInfo {
+            info: open.connection.info(),
+            age: open.since.elapsed(),
+            started: open.connection.calls().started,
+            memory_held: open.memory.held(),
+            is_sending: open.connection.flows().sending.is_waiting,
+            credits: open.connection.credits(),
+        };
+        self.lock().iter().map(describe).collect()
     }
 
     /// The connections that hold memory.
@@ -134,7 +164,8 @@ impl<'a> Registered<'a> {
         connection: Arc<dyn ServerConnection>,
         memory: MemoryShare,
     ) -> Self {
-        let open = OpenConnection { connection: Arc::clone(&connection), memory };
+        let since = Instant::now();
+        let open = OpenConnection { connection: Arc::clone(&connection), memory, since };
         let key = connections.lock().insert(open);
         let this = Self { connections, key, connection };
         connection_opened("server", &this.connection.info());
@@ -303,7 +334,8 @@ mod tests {
                 fallback: None,
                 fallback_can_pass: false,
                 is_without_device: false,
-                compression: crate::Negotiated::default(),
+                accepts_compressed: false,
+                sends_compressed: false,
                 calls_in_flight: 0,
                 stats: TransportStats::default(),
             }

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 use super::*;
 use crate::Server;
-use crate::limits::captured_log::CapturedLog;
+use crate::limits::log::captured::CapturedLog;
 use crate::server::ServerParts;
 
 fn server() -> Server {

@@ -7,13 +7,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tonic::Status;
 
-use super::{Phase, ServerSession};
+use super::ServerSession;
+use super::in_flight::Phase;
 use crate::call::refusal;
-use crate::limits::peer_key::PeerKey;
 use crate::limits::quota::Charge;
+use crate::limits::quota::PeerKey;
 use crate::server::call::context::TimeLimit;
 use crate::server::call::record::CallRecord;
-use crate::server::call::reply::ReplySink as _;
 use crate::{CallKind, Deadline, MethodDescriptor};
 
 /// Admits calls of another protocol before their message is read.
@@ -45,7 +45,7 @@ impl EarlyPermit {
     /// Ends with the status that the call is answered with, since its message came too late.
     pub fn fail(mut self, status: &Status) {
         if let Some(record) = self.record.take() {
-            record.log_unanswered(self.session.lines(), status.code(), status.message());
+            record.log_unanswered(self.session.in_flight.lines(), status.code(), status.message());
         }
     }
 }
@@ -53,7 +53,7 @@ impl EarlyPermit {
 impl Drop for EarlyPermit {
     fn drop(&mut self) {
         if let Some(record) = self.record.take() {
-            self.session.log_given_up(record);
+            self.session.in_flight.log_given_up(record);
         }
     }
 }
@@ -92,9 +92,23 @@ impl Admission {
         if session.state().phase != Phase::Open {
             return Err(refusal::going_away());
         }
-        session.core.memory.check(0)?;
+        session.core().memory.check(0)?;
         session.authorize(method)?;
         session.calls.try_take(1)
+    }
+
+    /// Returns true if `method` is for operators alone.
+    #[must_use]
+    pub fn is_for_operators(&self, method: &MethodDescriptor) -> bool {
+        self.session.router.is_for_operators(method)
+    }
+
+    /// Returns true if the client is an operator. One at a loopback address is none unless
+    /// `names_own_host`: a browser there also speaks for pages of other sites.
+    pub fn admits_operator(&self, names_own_host: impl FnOnce() -> bool) -> bool {
+        let addresses = &self.session.peer.addresses;
+        let is_named = || addresses.peer.is_none() || addresses.tls.is_some() || names_own_host();
+        self.session.router.admits(addresses) && is_named()
     }
 
     /// Logs a call that was refused before its message was read. It has no `method` where the
@@ -102,7 +116,7 @@ impl Admission {
     pub fn log_refusal(&self, method: Option<&'static MethodDescriptor>, status: &Status) {
         let session = &*self.session;
         if let Some(record) = CallRecord::begin_early(session.router.rules.log(), method, None) {
-            record.log_unanswered(session.lines(), status.code(), status.message());
+            record.log_unanswered(session.in_flight.lines(), status.code(), status.message());
         }
     }
 

@@ -16,15 +16,16 @@ use crate::calls::server::{Kept, Start};
 use crate::calls::window::{Counts, ReceiveWindow};
 use crate::handoff::Handoff;
 use crate::limits::memory::MemoryCharge;
-use crate::limits::peer_key::PeerKey;
 use crate::limits::quota::Charge;
+use crate::limits::quota::PeerKey;
 use crate::server::call::context::CallScope;
 use crate::server::call::context::Head;
 use crate::server::call::context::TimeLimit;
 use crate::server::call::record::CallStreams;
-use crate::server::call::reply::{Disposition, Responder};
+use crate::server::call::reply::Disposition;
 use crate::server::session::Route;
-use crate::server::session::{Phase, ServerSession, State};
+use crate::server::session::ServerSession;
+use crate::server::session::in_flight::{Phase, State};
 use crate::server::{HandlerFuture, ServerCall};
 use crate::stream::{End, Item, RecvStream, SendStream, WindowMemory};
 use crate::transport::frames::{received, take_apart};
@@ -63,7 +64,7 @@ impl Handler for ServerSession {
     ) -> Result<Admission, ProtocolError> {
         let header = FrameHeader::parse(prefix)?;
         header.check_len(len)?;
-        self.core.settled.compression.check(&header)?;
+        self.core().settled.compression.check(&header)?;
         expect_announced(&header)?;
         match header.kind == FrameKind::Request {
             true => self.announce_request(&header, len),
@@ -81,14 +82,13 @@ impl Handler for ServerSession {
         if delivery == Delivery::Announced {
             expect_announced(&header)?;
         }
-        self.core.settled.compression.check(&header)?;
-        let Some(this) = self.this.upgrade() else { return Ok(()) };
+        self.core().settled.compression.check(&header)?;
         if header.kind != FrameKind::Request {
             // A task that waits for this frame runs now.
             handoff.woke();
         }
         match header.kind {
-            FrameKind::Request => self.handle_request(this, &header, (frame, delivery), handoff),
+            FrameKind::Request => self.handle_request(&header, (frame, delivery), handoff),
             FrameKind::Messages => self.handle_messages(&header, frame, delivery),
             FrameKind::HalfClose => self.insert(&header, Item::End(End::HalfClose)),
             FrameKind::Window => {
@@ -106,11 +106,11 @@ impl Handler for ServerSession {
                 }
                 // A request that is still arriving stays in the table as cancelled. The transport
                 // reports it as withheld, or delivers it and `start` discards it.
-                self.core.transport.abandon(header.call);
-                self.idle.notify_waiters();
+                self.core().transport.abandon(header.call);
+                self.in_flight.idle.notify_waiters();
                 Ok(())
             }
-            FrameKind::Ping => self.core.handle_ping(&header),
+            FrameKind::Ping => self.core().handle_ping(&header),
             // Receiving it already counted as traffic.
             FrameKind::Pong => Ok(()),
             kind @ (FrameKind::Response | FrameKind::Headers | FrameKind::GoAway) => {
@@ -130,10 +130,9 @@ impl Handler for ServerSession {
             let ended = self.state().calls.withheld(header.call);
             // Its handler has not run, so that no task reads its stream.
             drop(ended);
-            self.idle.notify_waiters();
+            self.in_flight.idle.notify_waiters();
             return Ok(());
         }
-        let Some(this) = self.this.upgrade() else { return Ok(()) };
         match header.kind {
             FrameKind::Request => {
                 let allowed = Duration::from_micros(header.argument);
@@ -141,7 +140,7 @@ impl Handler for ServerSession {
                     Withheld::Expired => refusal::not_received_in_time(allowed),
                     reason => refusal::withheld(reason),
                 };
-                self.refuse(this, &header, status)
+                self.refuse(&header, status)
             }
             FrameKind::Messages
             | FrameKind::Response
@@ -174,39 +173,38 @@ impl Handler for ServerSession {
         for call in ended {
             end(call, || refusal::requests_cut_short(&reason));
         }
-        let addresses = &self.core.settled.addresses;
+        let addresses = &self.core().settled.addresses;
         match &reason {
             CloseReason::Protocol(error) => {
                 limited_log!(
                     target: "farcall::server",
-                    self.log, WARN, "closed a connection", %addresses, %error
+                    self.in_flight.log, WARN, "closed a connection", %addresses, %error
                 );
             }
             CloseReason::Stalled { .. } => {
                 limited_log!(
                     target: "farcall::server",
-                    self.log, WARN, "closed a stalled connection", %addresses, %reason
+                    self.in_flight.log, WARN, "closed a stalled connection", %addresses, %reason
                 );
             }
             reason => tracing::debug!(
                 target: "farcall::server", %addresses, %reason, "connection closed"
             ),
         }
-        self.idle.notify_waiters();
+        self.in_flight.idle.notify_waiters();
         self.closed.cancel();
     }
 }
 
 impl ServerSession {
     fn announce_request(&self, header: &FrameHeader, len: u64) -> Result<Admission, ProtocolError> {
-        let Some(this) = self.this.upgrade() else { return Ok(Admission::Refuse) };
         // Before any reason to refuse it. A refusal of a request whose id is in use would answer
         // the call that has the id, and that call would be started when its own request arrives.
         self.state().calls.announce(header.call)?;
         match self.expect_request(header, len) {
             Ok(()) => Ok(Admission::Accept { deadline: Deadline::from_wire(header.argument) }),
             Err(status) => {
-                self.refuse(this, header, status)?;
+                self.refuse(header, status)?;
                 Ok(Admission::Refuse)
             }
         }
@@ -218,11 +216,11 @@ impl ServerSession {
             return Err(refusal::going_away());
         }
         self.check_request(header)?;
-        let charge = self.core.memory.try_take(len)?;
+        let charge = self.core().memory.try_take(len)?;
         // Made before the lock: that it is refused may be logged.
         let recv_stream = self.recv_stream(header)?;
         let mut state = self.state();
-        self.core.announce(&mut state.receive_budget, header, len, charge)?;
+        self.core().announce(&mut state.receive_budget, header, len, charge)?;
         // On a direct link the call may have ended meanwhile; its stream is dropped then.
         if let Some(streams) = state.calls.streams_mut(header.call) {
             streams.recv_stream = recv_stream;
@@ -240,9 +238,9 @@ impl ServerSession {
         if self.state().recv_stream(header.call).is_none() {
             return Ok(Admission::Refuse);
         }
-        let charged = self.core.check(header).and_then(|()| self.core.memory.try_take(len));
+        let charged = self.core().check(header).and_then(|()| self.core().memory.try_take(len));
         let counted = charged.and_then(|charge| {
-            self.core.announce(&mut self.state().receive_budget, header, len, charge)
+            self.core().announce(&mut self.state().receive_budget, header, len, charge)
         });
         match counted {
             Ok(()) => Ok(Admission::Accept { deadline: None }),
@@ -255,7 +253,6 @@ impl ServerSession {
 
     fn handle_request(
         &self,
-        this: Arc<Self>,
         header: &FrameHeader,
         (frame, delivery): (Bytes, Delivery),
         handoff: &mut Handoff,
@@ -266,14 +263,14 @@ impl ServerSession {
             Verdict::Drop => return Ok(()),
             Verdict::Reject(status) => {
                 let record = self.record(header);
-                let responder = Responder::new(header.call, this, Disposition::Refused, record);
+                let responder = self.responder(header.call, Disposition::Refused, record);
                 Box::pin(responder.fail(status))
             }
             Verdict::Run(Admitted { permit, received, route, streams }) => {
                 let Route { service, method, kind } = route;
                 let record = self.record(header);
                 let disposition = Disposition::Running { _permit: permit, _received: received };
-                let mut responder = Responder::new(header.call, this, disposition, record);
+                let mut responder = self.responder(header.call, disposition, record);
                 responder.compress_from = self.compress_from(header.selector);
                 // Decoding, interceptors and the handler run from here on. The tables are complete.
                 handoff.release();
@@ -299,7 +296,7 @@ impl ServerSession {
     /// From which length on the method's responses are compressed; absent where the client accepts
     /// none.
     fn compress_from(&self, method: u16) -> Option<u32> {
-        let of_all = self.core.settled.compression.from(None)?;
+        let of_all = self.core().settled.compression.from(None)?;
         Some(self.compress_from.get(usize::from(method)).copied().unwrap_or(of_all))
     }
 
@@ -359,7 +356,7 @@ impl ServerSession {
         let route = self.allowed_route(header)?;
         let received = match received {
             None if header.frame_len() >= COUNTED_LEN => {
-                self.core.memory.try_take(header.frame_len())?
+                self.core().memory.try_take(header.frame_len())?
             }
             received => received.unwrap_or_default(),
         };
@@ -367,7 +364,7 @@ impl ServerSession {
             None => self.recv_stream(header)?,
             early => early,
         };
-        let send_stream = || Arc::new(SendStream::new(self.core.settled.peer_limits.window()));
+        let send_stream = || Arc::new(SendStream::new(self.core().settled.peer_limits.window()));
         let send_stream = route.kind.has_response_stream().then(send_stream);
         Ok(Admitted { permit, received, route, streams: CallStreams { recv_stream, send_stream } })
     }
@@ -377,9 +374,9 @@ impl ServerSession {
         if !header.is_streaming {
             return Ok(None);
         }
-        let first = self.core.settled.limits.first_request_window();
-        let memory = WindowMemory::open(&self.core.memory, first)?;
-        let window = ReceiveWindow::widening(first, self.core.settled.limits.window());
+        let first = self.core().settled.limits.first_request_window();
+        let memory = WindowMemory::open(&self.core().memory, first)?;
+        let window = ReceiveWindow::widening(first, self.core().settled.limits.window());
         Ok(Some(Arc::new(RecvStream::requests(window, memory))))
     }
 
@@ -391,7 +388,7 @@ impl ServerSession {
     ) -> Result<(), ProtocolError> {
         // A large one counts until the stream has counted it.
         let _received = received(&mut self.state().receive_budget, header, delivery)?;
-        let (_, messages) = match self.core.take_stream_apart(header, frame) {
+        let (_, messages) = match self.core().take_stream_apart(header, frame) {
             Ok(parts) => parts,
             Err(status) => {
                 self.fail_requests(header.call, status);

@@ -2,6 +2,7 @@
 
 use std::error::Error as _;
 use std::io;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,6 +13,7 @@ use tonic::{Code, Request, Response, Streaming};
 use super::tests::serving;
 use super::*;
 use crate::handoff::Handoff;
+use crate::server::call::record::CallStreams;
 use crate::server::{ServerCall, Service};
 use crate::transport::{Admission, Delivery, Handler, Withheld};
 use crate::wire::HEADER_LEN;
@@ -119,7 +121,7 @@ impl Rig {
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(Arc::strong_count(&self.session), 1, "neither task is left");
+        assert_eq!(Arc::strong_count(&self.session.in_flight), 1, "neither task is left");
         assert!(self.session.state().calls.streams(1).is_none());
         seen
     }

@@ -1,18 +1,21 @@
 //! The remaining work of a draining session, and its entries of announced calls.
 
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
 use bytes::Bytes;
 use futures::FutureExt;
 
-use super::response::Response;
+use super::in_flight::{Phase, Response};
 use super::*;
 use crate::Limits;
 use crate::handoff::Handoff;
+use crate::limits::log::LogLimit;
 use crate::limits::memory::MemoryShare;
+use crate::server::call::record::Answer;
 use crate::server::serve::limits::PeerLimit;
 use crate::transport::{
-    Addresses, Admission, CloseReason, Delivery, Handler, OutFrame, TransportStats, Withheld,
+    Addresses, Admission, CloseReason, Delivery, Handler, OutFrame, TransportError, TransportStats,
+    Withheld,
 };
 use crate::wire::{FrameKind, HEADER_LEN};
 
@@ -52,7 +55,8 @@ impl Transport for Arc<Curious> {
 
     fn send_control(&self, _: [u8; HEADER_LEN]) -> Result<(), TransportError> {
         let session = self.session();
-        let state = session.state.try_lock().expect("nothing is sent under the session's lock");
+        let state =
+            session.in_flight.state.try_lock().expect("nothing is sent under the session's lock");
         self.was_refusing.lock().unwrap().push(state.phase != Phase::Open);
         Ok(())
     }
@@ -115,7 +119,7 @@ async fn an_answer_dropped_after_writing_leaves_the_session_drained() {
     session.go_away();
     assert!(matches!(session.state().calls.start(1), Ok(Start::Run(_))));
     let (answer, mut record) = (Answer::bare(0, 0), None);
-    let mut response = Response::new(&session, 1, &answer, &mut record);
+    let mut response = Response::new(&session.in_flight, 1, &answer, &mut record);
     let frame = response.frame();
     let mut memory = vec![0; frame.len()];
     frame.write(&mut memory).unwrap();

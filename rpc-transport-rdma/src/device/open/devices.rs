@@ -9,9 +9,10 @@ use tokio::time::Instant;
 use super::cache::{OnLost, Opened, SharedCache, Wanted};
 use super::watch::Watch;
 use crate::device::{
-    DeviceError, FoundPort, PortName, Search, UsablePorts, find_port_by, usable_ports,
+    DeviceError, DeviceSurvey, FoundPort, PortName, Search, SurveyError, UsablePorts, find_port_by,
+    usable_ports,
 };
-use crate::verbs::{Device, Port, Provider, VerbsError};
+use crate::verbs::{Device, DeviceInfo, Port, Provider, VerbsError};
 use crate::worker::WorkerShared;
 use crate::{DeviceStatus, PortChoice, RdmaConfig};
 
@@ -102,6 +103,20 @@ impl Devices {
             Err(_) => {}
         }
         usable
+    }
+
+    /// All devices of the host, those that the settings exclude included.
+    ///
+    /// # Errors
+    ///
+    /// [`SurveyError`] if the devices cannot be listed.
+    pub(crate) fn survey(&self) -> Result<Vec<DeviceSurvey>, SurveyError> {
+        let _searching = self.searching.lock().unwrap_or_else(PoisonError::into_inner);
+        let look = |DeviceInfo { name }| {
+            let opened = self.open(&name);
+            DeviceSurvey::new(name, opened)
+        };
+        Ok(self.provider.devices()?.into_iter().map(look).collect())
     }
 
     fn port_names(&self) -> Result<Vec<PortName>, DeviceError> {

@@ -2,6 +2,7 @@
 
 use super::tests::{End, Recorder, Rig, frame_arrives, until};
 use super::*;
+use crate::link::candidate::PROOF_TIMEOUT;
 use crate::testing::scripted::SCRIPTED_ADDRESS;
 use crate::verbs::{AsyncEvent, AsyncEventKind};
 

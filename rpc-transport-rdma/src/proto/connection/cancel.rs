@@ -6,7 +6,7 @@
 
 use rpc_core::transport::Withheld;
 
-use super::{Action, Buffers, ConnectionState, Outgoing};
+use super::{Action, Buffers, ConnectionState, Outgoing, ProofStage};
 use crate::proto::clock::Clock;
 use crate::proto::connection::deadlines::{Timer, after};
 use crate::proto::rndv::get::{Ended, Outcome};
@@ -73,6 +73,12 @@ impl<B: Buffers> ConnectionState<B> {
             Outcome::NotStarted(why) => (AtsStatus::Refused, why),
             Outcome::Stopped(why) => (AtsStatus::Stopped, why),
         };
+        if self.proof.shape(ended.transfer).is_some() {
+            // No handler was told of it.
+            self.proof.stage = ProofStage::NoMemory;
+            self.push_release(ended.transfer, outcome);
+            return;
+        }
         self.cancellations.pulls_stopped.add(1);
         self.push_release(ended.transfer, outcome);
         self.actions.push_back(Action::Withhold { prefix: ended.prefix, reason: why });

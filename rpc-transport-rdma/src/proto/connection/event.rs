@@ -54,6 +54,11 @@ pub(crate) trait Payload {
 
     /// Bytes of the frame that were written here.
     fn written_len(&self) -> usize;
+
+    /// Returns true if it is no frame's, but this side's part of the path's proof.
+    fn is_proof(&self) -> bool {
+        false
+    }
 }
 
 /// The time at which a deadline is checked, and what this side may have missed before.
@@ -115,12 +120,16 @@ pub(crate) enum Event<'a, B: Buffers> {
     NoMemory { transfer: u32, why: Withheld },
     /// There is room for READs: the answer to [`Action::TakeTurn`].
     Turn(PermitOf<B>),
+    /// What was READ for the path's proof was compared with what it has to be.
+    ProofChecked { is_good: bool },
     /// A message of the peer, and the key that it took away.
     Message { bytes: &'a [u8], taken_key: Option<RemoteKey> },
     /// The device is done with a message, whose slot is a control slot.
     SentControl(B::Slot),
-    /// The device is done with a message of another slot.
+    /// The peer's device has a message of another slot.
     Sent,
+    /// The device gives a message of another slot back, which may or may not have arrived.
+    Unsent,
     /// The device is done with a READ. `is_read` says that the bytes are there.
     Read { queue: usize, len: u32, sink: B::Sink, is_read: bool },
     /// A READ was given back without having been posted, by an end that is halted.
@@ -162,7 +171,9 @@ pub(crate) enum Action<B: Buffers> {
     Deallocate(B::Binding),
     /// Wait no longer for the device to say that it takes no more receives.
     GiveUpLastReceives,
-    /// The peer has answered a probe.
+    /// Send this side's part of the path's proof.
+    OfferProof,
+    /// The path is proven.
     Proven,
     /// Drop memory that the peer is done with. That may run code of the application.
     Free(B::Payload),
@@ -190,4 +201,6 @@ pub(crate) enum Arrival<S> {
     Rts { transfer: u32, offer: Rts },
     /// The peer takes an offer back, which may have come just before and wait to be handed out.
     Cancelled { transfer: u32 },
+    /// The peer's part of the path's proof was fetched: a head, and then `count` equal parts.
+    Proof { sink: S, head_len: usize, count: usize },
 }

@@ -84,11 +84,16 @@ impl<B: Buffers> ConnectionState<B> {
         let Some(len) = read_len else { return };
         self.counters.received_bytes.add(len.into());
         let Some(ended) = self.rndv_get.handle_read(queue) else { return };
-        if ended.outcome == Outcome::Whole {
-            self.push_release(ended.transfer, AtsStatus::Read);
-            self.deliveries.push_back(Arrival::Large(sink));
-        } else {
-            self.settle(ended);
+        match (&ended.outcome, self.proof.shape(ended.transfer)) {
+            // Released when it was checked: the release says whether the bytes are right.
+            (Outcome::Whole, Some((head_len, count))) => {
+                self.deliveries.push_back(Arrival::Proof { sink, head_len, count });
+            }
+            (Outcome::Whole, None) => {
+                self.push_release(ended.transfer, AtsStatus::Read);
+                self.deliveries.push_back(Arrival::Large(sink));
+            }
+            _ => self.settle(ended),
         }
         self.take_memory();
     }

@@ -1,9 +1,11 @@
 //! Handles the peer's messages.
 
 use bytes::Bytes;
+use rpc_core::transport::CloseReason;
 use rpc_core::wire::ProtocolError;
 
-use super::{Action, Arrival, Buffers, ConnectionState, Phase};
+use super::{Arrival, Buffers, ConnectionState, Phase};
+use crate::proto::clock::Clock;
 use crate::proto::remote_memory::RemoteKey;
 use crate::proto::wire::{MessageHeader, MessageKind, Rts};
 
@@ -38,13 +40,14 @@ impl<B: Buffers> ConnectionState<B> {
         &mut self,
         message: &[u8],
         taken_key: Option<RemoteKey>,
-    ) -> Result<(), ProtocolError> {
+        clock: &mut Clock,
+    ) -> Result<(), CloseReason> {
         let (header, body) = MessageHeader::parse(message)?;
         self.counters.received_bytes.add(message.len() as u64);
         // Before the grant is read: a message of an earlier path would grant credit that this path
         // never had.
         if header.epoch != self.rules.our_epoch {
-            return self.handle_stale(header.epoch);
+            return Ok(self.handle_stale(header.epoch)?);
         }
         self.flow.handle_grant(header.grant)?;
         self.check_backlog()?;
@@ -70,10 +73,14 @@ impl<B: Buffers> ConnectionState<B> {
                 self.deliveries.push_back(Arrival::Cancelled { transfer });
                 return Ok(());
             }
+            MessageKind::Proof { transfer } => {
+                self.handle_proof(transfer, Rts::parse(body)?, clock.now())?;
+                return Ok(self.flow.handle_control(header.kind)?);
+            }
             kind => {
                 self.check_proof(kind, body)?;
                 self.handle_control(kind, taken_key)?;
-                return self.flow.handle_control(kind);
+                return Ok(self.flow.handle_control(kind)?);
             }
         };
         let Phase::Proving(early) = &mut self.phase else {
@@ -85,7 +92,8 @@ impl<B: Buffers> ConnectionState<B> {
         // it may have grown, because the peer wanted more.
         if early.len() >= self.flow.outstanding() as usize {
             let value = early.len() as u64;
-            return Err(ProtocolError::Invalid { what: "messages before the path opens", value });
+            let what = "messages before the path opens";
+            return Err(ProtocolError::Invalid { what, value }.into());
         }
         early.push(arrival);
         Ok(())
@@ -120,10 +128,11 @@ impl<B: Buffers> ConnectionState<B> {
         &mut self,
         kind: MessageKind,
         taken_key: Option<RemoteKey>,
-    ) -> Result<(), ProtocolError> {
+    ) -> Result<(), CloseReason> {
         match kind {
             MessageKind::Ats { transfer, outcome } => {
                 self.handle_release(transfer, outcome, taken_key)?;
+                self.handle_proof_released(transfer, outcome)?;
             }
             MessageKind::Probe => {
                 self.is_probed = true;
@@ -132,13 +141,14 @@ impl<B: Buffers> ConnectionState<B> {
             MessageKind::ProbeAnswer => {
                 // A second answer is harmless, but proving twice would open the connection twice.
                 if !std::mem::replace(&mut self.is_proven, true) {
-                    self.actions.push_back(Action::Proven);
+                    self.handle_answered();
                 }
             }
             MessageKind::Reclaim { keep } => self.flow.handle_reclaim(keep),
             MessageKind::Return { .. }
             | MessageKind::Grant
             | MessageKind::Cancel { .. }
+            | MessageKind::Proof { .. }
             | MessageKind::Frame
             | MessageKind::Rts { .. } => {}
         }

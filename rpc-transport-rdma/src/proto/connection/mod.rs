@@ -17,6 +17,7 @@
 //! |---|---|
 //! | a message of the peer | `message` |
 //! | what goes out | `transmit` |
+//! | the proof of the path | `proof` |
 //! | what the device says | here, `handle_device` |
 //! | keys of what is offered | `transmit` |
 //! | what is fetched | `fetch` |
@@ -28,6 +29,7 @@ mod deadlines;
 mod event;
 mod fetch;
 mod message;
+mod proof;
 #[cfg(test)]
 mod tests;
 pub(crate) mod timers;
@@ -55,6 +57,8 @@ pub(crate) use deadlines::{Timeouts, memory_timeout};
 pub(crate) use event::{
     Action, Arrival, Buffers, Event, Look, MemoryWindowOf, Outgoing, Payload, Transmit,
 };
+use proof::PathProof;
+pub(crate) use proof::{PROOF_HEAD_LEN, ProofStage};
 
 /// The length of a control slot: a header, and a frame that is a header alone.
 pub(crate) const CONTROL_SLOT_LEN: usize = MESSAGE_HEADER_LEN + HEADER_LEN;
@@ -98,6 +102,8 @@ pub(crate) struct Rules {
     pub(crate) send_depth: usize,
     /// Set if READs use that queue pair, too.
     pub(crate) reads_with_messages: bool,
+    /// Set if both ends prove the path by more than a probe.
+    pub(crate) proves_fully: bool,
     pub(crate) timeouts: Timeouts,
 }
 
@@ -121,6 +127,7 @@ pub(crate) struct ConnectionState<B: Buffers> {
     is_proven: bool,
     /// Set when a probe of the peer has arrived.
     is_probed: bool,
+    proof: PathProof,
     /// Proof that the probes of both sides carry, where the path is bound to a TLS session.
     binding: Option<PathBinding>,
     rules: Rules,
@@ -158,6 +165,7 @@ impl<B: Buffers> ConnectionState<B> {
             phase: Phase::Proving(Vec::new()),
             is_proven: false,
             is_probed: false,
+            proof: PathProof::new(),
             binding: None,
             rules,
             flow,
@@ -185,13 +193,12 @@ impl<B: Buffers> ConnectionState<B> {
     pub(crate) fn handle(&mut self, event: Event<'_, B>, clock: &mut Clock) {
         let handled = match event {
             Event::Fail(reason) => Err(reason),
-            Event::Message { bytes, taken_key } => {
-                self.handle_message(bytes, taken_key).map_err(CloseReason::from)
-            }
+            Event::Message { bytes, taken_key } => self.handle_message(bytes, taken_key, clock),
             Event::MemoryWindow(window) => self.handle_memory_window(window),
             Event::Timeout(look) => self.handle_timeout(look),
             Event::SentControl(_)
             | Event::Sent
+            | Event::Unsent
             | Event::Read { .. }
             | Event::Unposted { .. }
             | Event::Bound(_)
@@ -214,7 +221,11 @@ impl<B: Buffers> ConnectionState<B> {
     /// Takes what the device says, which gives back what it had whatever the phase is.
     fn handle_device(&mut self, event: Event<'_, B>, clock: &mut Clock) {
         match event {
-            Event::Sent => self.in_flight -= 1,
+            Event::Sent => {
+                self.in_flight -= 1;
+                self.proof.handle_sent();
+            }
+            Event::Unsent => self.in_flight -= 1,
             Event::SentControl(slot) => {
                 self.in_flight -= 1;
                 self.control_slots.push(slot);
@@ -248,6 +259,7 @@ impl<B: Buffers> ConnectionState<B> {
             Event::Memory { transfer, sink } => drop(self.rndv_get.begin(transfer, sink)),
             Event::NoMemory { transfer, why } => self.withhold(transfer, why),
             Event::Turn(turn) => self.read_throttle.grant(turn),
+            Event::ProofChecked { is_good } => self.handle_proof_checked(is_good)?,
             _ => {}
         }
         Ok(())
@@ -308,6 +320,11 @@ impl<B: Buffers> ConnectionState<B> {
     /// Returns the number of frames that wait to be sent.
     pub(crate) fn outgoing_len(&self) -> usize {
         self.outgoing.len()
+    }
+
+    /// Returns the number of messages that the peer lets this side send now.
+    pub(crate) fn credits(&self) -> u32 {
+        self.flow.credits()
     }
 
     /// Returns true if every accepted frame has been sent, and released if it was offered.

@@ -73,6 +73,7 @@ impl Alone {
             takes_keys_away: false,
             send_depth: 8,
             reads_with_messages: true,
+            proves_fully: false,
             timeouts: TIMEOUTS,
         };
         change(&mut rules);
@@ -191,7 +192,7 @@ impl Alone {
 
     fn send_large(&mut self, call: u64) {
         let (slot, permit) = (Slot::new(&self.books, 256), Token::new(&self.books));
-        let payload = OfferedFrame(Token::new(&self.books));
+        let payload = OfferedFrame::frame(&self.books);
         self.send(Outgoing::Rts { payload, slot, permit, call, is_given_up: false });
     }
 

@@ -126,7 +126,13 @@ impl<B: Buffers> ConnectionState<B> {
             Outgoing::Control(_) if self.control_slots.is_empty() => return None,
             Outgoing::Control(_) | Outgoing::Frame { .. } => None,
         };
-        if !self.flow.try_take(clock) {
+        // A proof takes the reserve: until the path opens no credit is renewed.
+        let is_proof = matches!(self.outgoing.front(), Some(Outgoing::Rts { payload, .. }) if payload.is_proof());
+        let may = match is_proof {
+            true => self.flow.try_take_reserved(),
+            false => self.flow.try_take(clock),
+        };
+        if !may {
             self.memory_windows.give_back(window);
             return None;
         }
@@ -143,8 +149,10 @@ impl<B: Buffers> ConnectionState<B> {
                 Some(self.message(MessageKind::Frame, slot, len, Some(permit)))
             }
             Outgoing::Rts { payload, mut slot, permit, call, is_given_up } => {
-                self.counters.large_sent.add(1);
-                self.counters.written_bytes.add(payload.written_len() as u64);
+                if !is_proof {
+                    self.counters.large_sent.add(1);
+                    self.counters.written_bytes.add(payload.written_len() as u64);
+                }
                 let (memory, binding) = Self::expose(&payload, window);
                 let offer = payload.describe(&slot, memory);
                 let len = MESSAGE_HEADER_LEN + offer.write(&mut slot[MESSAGE_HEADER_LEN..]);
@@ -152,7 +160,14 @@ impl<B: Buffers> ConnectionState<B> {
                 let key = binding.as_ref().map(|_| memory.key);
                 let transfer = self.offered.insert(call, payload, key, now);
                 self.timers.arm(Timer::Release, after(now, self.rules.timeouts.release));
-                let len = self.write_header(MessageKind::Rts { transfer }, &mut slot, len);
+                let kind = match is_proof {
+                    true => MessageKind::Proof { transfer },
+                    false => MessageKind::Rts { transfer },
+                };
+                if is_proof {
+                    self.proof.handle_offered(transfer);
+                }
+                let len = self.write_header(kind, &mut slot, len);
                 if is_given_up {
                     self.withdraw(call, clock);
                 }

@@ -283,7 +283,7 @@ impl Credits {
     }
 
     /// Returns the number of messages that may be sent now.
-    fn unspent(&self) -> u32 {
+    pub(crate) fn unspent(&self) -> u32 {
         self.sending.granted.wrapping_sub(self.sending.spent)
     }
 }

@@ -73,6 +73,11 @@ impl FlowWindow {
         &self.activity
     }
 
+    /// Returns the number of messages that may be sent now.
+    pub(crate) fn credits(&self) -> u32 {
+        self.credits.unspent()
+    }
+
     /// Calls [`Credits::try_take`] for a message that waits until it can be sent.
     #[must_use]
     pub(crate) fn try_take(&mut self, clock: &mut Clock) -> bool {

@@ -144,6 +144,8 @@ struct Transfer<S> {
     outstanding: usize,
     /// Why no further READ is posted.
     stopped: Option<Withheld>,
+    /// The number of segments that it began with, if each goes to the queue of its position.
+    spread_over: Option<usize>,
 }
 
 /// The memory that a transfer is read into.
@@ -189,9 +191,27 @@ impl<S: Clone> RndvGet<S> {
         let missing = wanted.segments.iter().map(|segment| segment.len).sum();
         let offset = wanted.head.len();
         let memory = Memory::Queued;
-        let entry = Transfer { wanted, memory, offset, missing, outstanding: 0, stopped: None };
+        let (outstanding, stopped, spread_over) = (0, None, None);
+        let entry = Transfer { wanted, memory, offset, missing, outstanding, stopped, spread_over };
         self.transfers.insert(transfer, entry);
         self.queued.push_back(transfer);
+        Ok(())
+    }
+
+    /// Queues an offered frame, each of whose segments is READ on the queue of its position.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`accept`](Self::accept).
+    pub(crate) fn accept_spread(
+        &mut self,
+        transfer: u32,
+        wanted: GetRequest,
+    ) -> Result<(), ProtocolError> {
+        let count = wanted.segments.len();
+        self.accept(transfer, wanted)?;
+        let entry = self.transfers.get_mut(&transfer);
+        entry.into_iter().for_each(|entry| entry.spread_over = Some(count));
         Ok(())
     }
 
@@ -267,7 +287,7 @@ impl<S: Clone> RndvGet<S> {
         now: Instant,
         mut admit: impl FnMut(usize, u32) -> bool,
     ) -> Option<Chunk<S>> {
-        while let Some(queue) = self.free_queue() {
+        while let Some(free) = self.free_queue() {
             let number = self.turns.pop_front()?;
             let Some(transfer) = self.transfers.get_mut(&number) else { continue };
             if transfer.wanted.deadline.is_some_and(|deadline| deadline.has_passed(now)) {
@@ -275,7 +295,9 @@ impl<S: Clone> RndvGet<S> {
                 continue;
             }
             let Some(len) = transfer.next_len(self.chunk_len) else { continue };
-            if !admit(queue, len) {
+            let queue = transfer.own_queue(self.limits.queues).unwrap_or(free);
+            let is_full = self.posted[queue].len() >= self.limits.of_queue;
+            if is_full || !admit(queue, len) {
                 self.turns.push_front(number);
                 return None;
             }
@@ -373,6 +395,12 @@ impl<S: Clone> RndvGet<S> {
 impl<S> Transfer<S> {
     fn has_sink(&self) -> bool {
         matches!(self.memory, Memory::Sink(_))
+    }
+
+    /// The queue of its next segment, if that may use no other.
+    fn own_queue(&self, queues: usize) -> Option<usize> {
+        let begun = self.spread_over?.saturating_sub(self.wanted.segments.len());
+        Some(begun % queues.max(1))
     }
 
     /// Returns the memory that it needs before its first READ.

@@ -287,6 +287,19 @@ fn the_first_reason_to_stop_counts() {
     assert_eq!(ended, Some((1, Outcome::Stopped(Withheld::Expired))));
 }
 
+#[test]
+fn a_spread_frame_reads_each_segment_on_its_own_queue() {
+    let now = Instant::now();
+    let limits = ReadLimits { queues: 3, of_queue: 2, total: 6 };
+    let mut rndv_get = RndvGet::new(limits, 60);
+    rndv_get.accept_spread(1, wanted(1, &[(0, 100), (0, 100), (0, 100)])).unwrap();
+    assert!(rndv_get.begin(1, 'a'));
+    let next = || rndv_get.next_chunk(now, |_, _| true).map(|chunk| (chunk.queue, chunk.len));
+    let chunks: Vec<_> = std::iter::from_fn(next).collect();
+    // By bytes on their way they would go to 0, 1, 2, 1, 2, 0.
+    assert_eq!(chunks, [(0, 60), (0, 40), (1, 60), (1, 40), (2, 60), (2, 40)]);
+}
+
 proptest! {
     #[test]
     fn every_byte_is_read_once_and_every_transfer_ends_once(

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rpc_core::peer_key::PeerKey;
+use rpc_core::quota::PeerKey;
 
 use super::*;
 use crate::quota::semaphore::{FairSemaphore, PeerShare};

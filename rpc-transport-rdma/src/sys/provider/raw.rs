@@ -44,6 +44,9 @@ pub unsafe trait Provider: Debug + Send + Sync {
     /// Returns the index of the network interface that packets from one address to another leave
     /// by, or `None` where that is not known.
     fn interface_to(&self, local: IpAddr, peer: IpAddr) -> Option<u32>;
+
+    /// Returns the MTU of a network interface in bytes, or `None` where that is not known.
+    fn interface_mtu(&self, interface: u32) -> Option<u32>;
 }
 
 /// An open device with one protection domain. Everything made from it keeps it open.

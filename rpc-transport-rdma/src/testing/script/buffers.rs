@@ -138,7 +138,21 @@ impl DerefMut for Slot {
 
 /// Memory of an offered frame.
 #[derive(Debug)]
-pub(crate) struct OfferedFrame(pub(crate) Token);
+pub(crate) struct OfferedFrame {
+    pub(crate) token: Token,
+    /// Set if it is a part of a path's proof.
+    is_proof: bool,
+}
+
+impl OfferedFrame {
+    pub(crate) fn frame(books: &Books) -> Self {
+        Self { token: Token::new(books), is_proof: false }
+    }
+
+    pub(crate) fn proof(books: &Books) -> Self {
+        Self { token: Token::new(books), is_proof: true }
+    }
+}
 
 /// A memory window that opens nothing, and the key that it had last.
 #[derive(Debug)]
@@ -164,12 +178,12 @@ impl Payload for OfferedFrame {
 
     /// The address says which payload it is.
     fn remote(&self) -> RemoteMemory {
-        RemoteMemory { address: self.0.id, key: RemoteKey(0) }
+        RemoteMemory { address: self.token.id, key: RemoteKey(0) }
     }
 
     fn bind(&self, window: Window) -> Binding {
         let Window(RemoteKey(last)) = window;
-        Binding { key: RemoteKey(last + 1), payload: self.0.id, state: BindState::Unbound }
+        Binding { key: RemoteKey(last + 1), payload: self.token.id, state: BindState::Unbound }
     }
 
     fn describe(&self, _: &[u8], memory: RemoteMemory) -> Rts {
@@ -179,6 +193,10 @@ impl Payload for OfferedFrame {
 
     fn written_len(&self) -> usize {
         HEADER_LEN
+    }
+
+    fn is_proof(&self) -> bool {
+        self.is_proof
     }
 }
 

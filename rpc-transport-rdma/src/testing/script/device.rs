@@ -70,7 +70,7 @@ impl World {
         }
     }
 
-    /// Carries actions out; whether more may go out now.
+    /// Carries actions out; returns true if more may go out now.
     fn obey(&mut self) -> bool {
         let mut has_window = false;
         while let Some(action) = self.state().poll_action() {
@@ -95,6 +95,10 @@ impl World {
                 Action::TakeMemory => self.takes_memory = true,
                 Action::Withhold { .. } => self.seen.frames_withheld += 1,
                 Action::LogStall(_) => self.seen.stalls += 1,
+                Action::OfferProof => {
+                    self.send_proof();
+                    has_window = true;
+                }
                 Action::GiveUpLastReceives | Action::Proven | Action::Destroy => {}
             }
         }

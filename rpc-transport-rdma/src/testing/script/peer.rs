@@ -109,7 +109,7 @@ impl Peer {
         }
         (self.allowed, self.control_seen) = (count, control_seen);
         match header.kind {
-            MessageKind::Rts { transfer } => {
+            MessageKind::Rts { transfer } | MessageKind::Proof { transfer } => {
                 let offer = Rts::parse(body).expect("a connection writes offers");
                 assert_eq!(offer.segments.len(), 1);
                 self.offers.push(OfferedToPeer { transfer, key, is_withdrawn: false });

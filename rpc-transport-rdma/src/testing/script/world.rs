@@ -16,7 +16,8 @@ use super::buffers::{Access, Books, OfferedFrame, Queue, ScriptBuffers, Share, S
 use super::input::{Input, Seen};
 use super::peer::{OUR_EPOCH, OfferedToPeer, PEER_EPOCH, Peer};
 use crate::proto::connection::{
-    Arrival, ArrivalOf, CONTROL_SLOT_LEN, ConnectionState, Event, Look, Outgoing, Parts, Rules,
+    Arrival, ArrivalOf, CONTROL_SLOT_LEN, ConnectionState, Event, Look, Outgoing, PROOF_HEAD_LEN,
+    Parts, Rules,
 };
 use crate::proto::flow::window::{FlowWindow, HeldQuota};
 use crate::proto::remote_memory::{RemoteKey, RemoteMemory};
@@ -65,8 +66,8 @@ pub(super) struct World {
 }
 
 impl World {
-    /// A connection whose kind is in the low bits: with or without windows, and queue pairs for
-    /// READs.
+    /// A connection whose kind is in the low bits: with or without windows, queue pairs for READs,
+    /// and a proof of the whole path.
     pub(super) fn new(kind: u8) -> Self {
         set_now(Instant::now());
         let (memory_windows_max, read_queues) = (usize::from(kind & 1) * 3, usize::from(kind & 2));
@@ -87,6 +88,7 @@ impl World {
                 takes_keys_away: memory_windows_max > 0,
                 send_depth: SEND_DEPTH,
                 reads_with_messages: read_queues == 0,
+                proves_fully: kind & 16 != 0,
                 timeouts: TIMEOUTS,
             },
             flow: FlowWindow::new(holding, GRANT, Arc::default()),
@@ -154,7 +156,8 @@ impl World {
             24..32 => self.complete(input, false),
             32..64 => self.lie(input),
             64..128 => self.handle(Event::Reclaim),
-            128..160 => self.handle(Event::Probe),
+            128..144 => self.handle(Event::Probe),
+            144..160 => self.peer_proves(input),
             160..192 => self.is_slow ^= true,
             _ => self.peer_says(MessageKind::Probe, &[]),
         }
@@ -186,7 +189,7 @@ impl World {
     fn send_large(&mut self) {
         self.next_call += 1;
         let (slot, permit) = (Slot::new(&self.books, SLOT_LEN), Token::new(&self.books));
-        let payload = OfferedFrame(Token::new(&self.books));
+        let payload = OfferedFrame::frame(&self.books);
         let call = self.next_call / 2;
         self.seen.offers_sent += 1;
         self.send(Outgoing::Rts { payload, slot, permit, call, is_given_up: false });
@@ -250,6 +253,29 @@ impl World {
         }
     }
 
+    fn peer_proves(&mut self, input: &mut Input<'_>) {
+        let transfer = self.peer.next_transfer();
+        let memory = RemoteMemory { address: 4096, key: RemoteKey(9) };
+        let segment = RtsSegment { memory, len: 1 + 100 * u64::from(input.byte()) };
+        let segments = vec![segment; 1 + usize::from(input.byte() % 2)];
+        let offer = Rts { head: vec![0; PROOF_HEAD_LEN], segments };
+        let mut body = [0; RTS_LEN_MAX];
+        let len = offer.write(&mut body);
+        if let Some(message) = self.peer.say(MessageKind::Proof { transfer }, &body[..len]) {
+            self.peer.offering.push(transfer);
+            self.hear(&message, None);
+        }
+    }
+
+    /// The owner has memory for our part of the path's proof.
+    pub(super) fn send_proof(&mut self) {
+        let (slot, permit) = (Slot::new(&self.books, SLOT_LEN), Token::new(&self.books));
+        let payload = OfferedFrame::proof(&self.books);
+        let sent =
+            self.state().send(Outgoing::Rts { payload, slot, permit, call: 0, is_given_up: false });
+        drop(sent);
+    }
+
     fn peer_releases(&mut self, input: &mut Input<'_>) {
         let Some(at) = input.pick(self.peer.offers.len()) else { return };
         let OfferedToPeer { transfer, key, is_withdrawn } = self.peer.offers[at];
@@ -298,6 +324,11 @@ impl World {
             None => {}
             Some(Arrival::Small(_)) => self.seen.frames_received += 1,
             Some(Arrival::Large(sink)) => drop(sink),
+            Some(Arrival::Proof { sink, .. }) => {
+                drop(sink);
+                let is_good = !input.byte().is_multiple_of(8);
+                self.handle(Event::ProofChecked { is_good });
+            }
             Some(Arrival::Cancelled { transfer }) => self.handle(Event::Cancelled { transfer }),
             Some(Arrival::Rts { transfer, .. }) if input.byte().is_multiple_of(8) => {
                 self.handle(Event::Refuse { transfer });

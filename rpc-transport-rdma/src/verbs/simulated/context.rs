@@ -147,6 +147,14 @@ unsafe impl Provider for SimProvider {
     fn interface_to(&self, _local: IpAddr, peer: IpAddr) -> Option<u32> {
         self.fabric.enter(|state| state.paths.routes.get(&peer).copied())
     }
+
+    fn interface_mtu(&self, interface: u32) -> Option<u32> {
+        self.fabric.enter(|state| {
+            let mut gids = state.devices.iter().flat_map(|device| device.config.gids());
+            let gid = gids.find(|gid| gid.interface == interface && gid.interface_mtu != 0);
+            gid.map(|gid| gid.interface_mtu)
+        })
+    }
 }
 
 fn is_there(device: &DeviceState, name: &str) -> bool {

@@ -9,13 +9,13 @@ use futures::stream;
 
 use super::echo::echo;
 use crate::OneServer as _;
-use crate::harness::failure::check_eq;
+use crate::failure::check_eq;
 use crate::harness::running::Running;
 use crate::payload::{check_payload, payload};
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{DownloadRequest, EchoReply, EchoRequest, ParkRequest, ProduceRequest};
 use crate::{Failure, Harness};
-use farcall_probe::watch::Event;
+use farcall_probe::watch::WatchEvent;
 
 /// Short enough to be seen many times within a test. Its end is never waited for: a connection that
 /// is read answers in time on any machine.
@@ -47,7 +47,7 @@ pub(super) async fn a_handler_that_blocks_holds_up_no_other_call(
         let stub = stub.clone();
         async move { stub.block(parked(1)).await }
     });
-    check_eq("the handler", &server.event().await?, &Event::Entered(1))?;
+    check_eq("the handler", &server.event().await?, &WatchEvent::Entered(1))?;
     // Calls that are answered in place, large ones, those that wait, and streams.
     for seed in 2..6 {
         server.within("a small call", echo(&stub, seed, 100)).await??;
@@ -57,10 +57,10 @@ pub(super) async fn a_handler_that_blocks_holds_up_no_other_call(
         let stub = stub.clone();
         async move { stub.park(parked(7)).await }
     });
-    check_eq("another handler", &server.event().await?, &Event::Entered(7))?;
+    check_eq("another handler", &server.event().await?, &WatchEvent::Entered(7))?;
     server.watch().open(1);
     check_parked(7, &server.within("a call that waits", waits).await???.into_inner())?;
-    check_eq("its end", &server.event().await?, &Event::Answered(7))?;
+    check_eq("its end", &server.event().await?, &WatchEvent::Answered(7))?;
     server.within("a stream each way", converse(&stub)).await??;
     check_eq("an event of the call that blocks", &server.watch().try_next(), &None)?;
     server.watch().unblock();
@@ -137,7 +137,7 @@ pub(super) async fn a_connection_is_kept_alive_while_a_handler_blocks(
         let stub = stub.clone();
         async move { stub.block(parked(1)).await }
     });
-    check_eq("the handler", &server.event().await?, &Event::Entered(1))?;
+    check_eq("the handler", &server.event().await?, &WatchEvent::Entered(1))?;
     let received = |running: &Running| {
         let stats = running.connections().into_iter().map(|info| info.stats).next();
         stats.unwrap_or_default().small_received

@@ -6,13 +6,13 @@ use farcall::Channel;
 use futures::FutureExt;
 
 use super::echo::echo;
-use crate::harness::failure::check_eq;
+use crate::failure::check_eq;
 use crate::harness::running::Running;
 use crate::payload::{check_payload, payload};
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{EchoRequest, ParkRequest, ProduceRequest};
 use crate::{Failure, Harness};
-use farcall_probe::watch::Event;
+use farcall_probe::watch::WatchEvent;
 
 /// Drops calls that are on their way; every one of their moments is some round's.
 const ROUND_COUNT: usize = 60;
@@ -30,11 +30,11 @@ pub(super) async fn dropping_a_call_drops_its_handler_and_harms_no_other(
         async move { stub.park(ParkRequest { tag, answer, ..Default::default() }).await }
     };
     let neighbour = tokio::spawn(park(1));
-    check_eq("the neighbour", &server.event().await?, &Event::Entered(1))?;
+    check_eq("the neighbour", &server.event().await?, &WatchEvent::Entered(1))?;
     let given_up = tokio::spawn(park(2));
-    check_eq("the call to give up", &server.event().await?, &Event::Entered(2))?;
+    check_eq("the call to give up", &server.event().await?, &WatchEvent::Entered(2))?;
     given_up.abort();
-    check_eq("the call given up", &server.event().await?, &Event::Dropped(2))?;
+    check_eq("the call given up", &server.event().await?, &WatchEvent::Dropped(2))?;
     echo(&stub, 1, 100).await?;
     server.watch().open(1);
     let reply = neighbour.await??.into_inner();

@@ -6,11 +6,11 @@ use futures::future::try_join_all;
 use futures::stream::{FuturesUnordered, StreamExt};
 
 use super::echo::echo;
-use crate::harness::failure::check_eq;
+use crate::failure::check_eq;
 use crate::payload::{check_payload, payload};
 use crate::proto::{ParkRequest, ProduceRequest};
 use crate::{Failure, Harness};
-use farcall_probe::watch::Event;
+use farcall_probe::watch::WatchEvent;
 
 const CALL_COUNT: u16 = 256;
 
@@ -54,7 +54,7 @@ pub(super) async fn calls_in_flight_are_answered_in_any_order(
     let mut entered = HashSet::new();
     while entered.len() < usize::from(CALL_COUNT) {
         match server.event().await? {
-            Event::Entered(tag) => entered.insert(tag),
+            WatchEvent::Entered(tag) => entered.insert(tag),
             other => return check_eq("an event before the gate is open", &Some(other), &None),
         };
     }

@@ -3,11 +3,11 @@
 use futures::future::try_join_all;
 
 use super::echo::echo;
-use crate::harness::failure::{check, check_eq};
+use crate::failure::{check, check_eq};
 use crate::harness::running::Running;
 use crate::proto::ParkRequest;
 use crate::{Failure, Harness};
-use farcall_probe::watch::Event;
+use farcall_probe::watch::WatchEvent;
 
 const CONNECTION_COUNT: u64 = 64;
 
@@ -34,7 +34,7 @@ pub(super) async fn two_clients_are_served_at_once(harness: &Harness) -> Result<
     let request = ParkRequest { tag: 1, ..Default::default() };
     let parked = one.clone();
     let parked = tokio::spawn(async move { parked.park(request).await });
-    check_eq("the handler", &server.event().await?, &Event::Entered(1))?;
+    check_eq("the handler", &server.event().await?, &WatchEvent::Entered(1))?;
     let calls = |stub, seed| async move {
         for number in 0..20_u16 {
             echo(stub, seed + u64::from(number), 1 + 5000 * usize::from(number)).await?;

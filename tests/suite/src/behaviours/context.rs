@@ -5,7 +5,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use super::SOON;
 use crate::OneServer as _;
-use crate::harness::failure::{Cause, check, check_eq};
+use crate::failure::{Cause, check, check_eq};
 use crate::harness::running::Running;
 use crate::proto::EchoRequest;
 use crate::proto::relay_rpc::RelayStub;
@@ -15,7 +15,7 @@ use farcall_probe::relay::relay;
 /// A server whose handlers hand out their context, and then wait for ever if the request has a
 /// payload.
 async fn serve(harness: &Harness) -> Result<(Running, UnboundedReceiver<CallContext>), Failure> {
-    let (tell, told) = mpsc::unbounded_channel();
+    let (tell, contexts) = mpsc::unbounded_channel();
     let telling = relay(move |request: Request<EchoRequest>| {
         let tell = tell.clone();
         async move {
@@ -30,7 +30,7 @@ async fn serve(harness: &Harness) -> Result<(Running, UnboundedReceiver<CallCont
         }
     });
     let server = harness.serve_with(|_| Server::builder().add_service(telling)).await?;
-    Ok((server, told))
+    Ok((server, contexts))
 }
 
 /// A request whose handler waits for ever.
@@ -40,21 +40,21 @@ fn waiting() -> Request<EchoRequest> {
 
 async fn next(
     server: &Running,
-    told: &mut UnboundedReceiver<CallContext>,
+    contexts: &mut UnboundedReceiver<CallContext>,
 ) -> Result<CallContext, Failure> {
-    let call = server.within("a handler", told.recv()).await?;
+    let call = server.within("a handler", contexts.recv()).await?;
     call.ok_or_else(|| Failure::new(Cause::Silent))
 }
 
 pub(super) async fn work_elsewhere_learns_that_its_call_was_given_up(
     harness: &Harness,
 ) -> Result<(), Failure> {
-    let (server, mut told) = serve(harness).await?;
+    let (server, mut contexts) = serve(harness).await?;
     let stub = RelayStub::new(server.channel().await?);
     let calling = stub.clone();
     // By the client, in the handler and in its stream.
     let dropped = tokio::spawn(async move { calling.ask(waiting()).await });
-    let call = next(&server, &mut told).await?;
+    let call = next(&server, &mut contexts).await?;
     check_eq("the method", call.method().path, "/farcall.suite.Relay/Ask")?;
     check(!call.is_cancelled(), "a call that goes on", &call)?;
     dropped.abort();
@@ -64,20 +64,20 @@ pub(super) async fn work_elsewhere_learns_that_its_call_was_given_up(
         let reading = stream.message();
         tokio::select! {
             _ = reading => {}
-            call = next(&server, &mut told) => check(!call?.is_cancelled(), "a stream", "its end")?,
+            call = next(&server, &mut contexts) => check(!call?.is_cancelled(), "a stream", "its end")?,
         }
     }
     drop(stream);
     // By the deadline.
     let mut timed = waiting();
     timed.set_timeout(SOON);
-    let (ended, call) = tokio::join!(stub.ask(timed), next(&server, &mut told));
+    let (ended, call) = tokio::join!(stub.ask(timed), next(&server, &mut contexts));
     check(ended.is_err(), "a call that waits for ever", ended)?;
     server.within("the end of a timed call", call?.cancelled()).await?;
     // By the end of the connection.
     let calling = stub.clone();
     let cut = tokio::spawn(async move { calling.ask(waiting()).await });
-    let call = next(&server, &mut told).await?;
+    let call = next(&server, &mut contexts).await?;
     server.abort();
     server.within("the end of a call without connection", call.cancelled()).await?;
     check(cut.await?.is_err(), "a call without connection", "success")
@@ -86,13 +86,13 @@ pub(super) async fn work_elsewhere_learns_that_its_call_was_given_up(
 pub(super) async fn a_handler_that_ends_by_itself_is_not_given_up(
     harness: &Harness,
 ) -> Result<(), Failure> {
-    let (server, mut told) = serve(harness).await?;
+    let (server, mut contexts) = serve(harness).await?;
     let stub = RelayStub::new(server.channel().await?);
     stub.ask(EchoRequest::default()).await?;
     let mut stream = stub.listen(EchoRequest::default()).await?.into_inner();
     while stream.message().await?.is_some() {}
     for _ in 0..2 {
-        let call = next(&server, &mut told).await?;
+        let call = next(&server, &mut contexts).await?;
         check(!call.is_cancelled(), "a call that ended well", call)?;
     }
     Ok(())
@@ -104,7 +104,7 @@ fn insert_peer(peer: &PeerInfo, extensions: &mut Extensions) {
 
 pub(super) async fn a_handler_knows_its_connection(harness: &Harness) -> Result<(), Failure> {
     for has_extension in [false, true] {
-        let (tell, mut told) = mpsc::unbounded_channel();
+        let (tell, mut contexts) = mpsc::unbounded_channel();
         let telling = relay(move |request: Request<EchoRequest>| {
             let extension = request.extensions().get::<PeerInfo>().cloned();
             // The test may have failed already.
@@ -119,7 +119,7 @@ pub(super) async fn a_handler_knows_its_connection(harness: &Harness) -> Result<
         let channel = server.channel().await?;
         let ours = channel.info().map(|info| info.addresses);
         RelayStub::new(channel).ask(EchoRequest::default()).await?;
-        let seen = told.try_recv().map_err(|_| Failure::new(Cause::Silent))?;
+        let seen = contexts.try_recv().map_err(|_| Failure::new(Cause::Silent))?;
         let (Some(peer), extension) = seen else {
             return check(false, "the peer that a handler sees", seen);
         };

@@ -7,11 +7,11 @@ use tokio::time::Instant;
 
 use super::SOON;
 use super::echo::echo;
-use crate::harness::failure::{check, check_eq, refused};
+use crate::failure::{check, check_eq, refused};
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{ParkRequest, RemainingRequest};
 use crate::{Failure, Harness};
-use farcall_probe::watch::Event;
+use farcall_probe::watch::WatchEvent;
 
 pub(super) async fn a_deadline_ends_the_call_and_drops_its_handler(
     harness: &Harness,
@@ -23,8 +23,8 @@ pub(super) async fn a_deadline_ends_the_call_and_drops_its_handler(
     let status = refused("a call that waits for ever", stub.park(request).await)?;
     let is_right = server.stack().may_end_late_with(status.code());
     check(is_right, "the code of a call that is over its time", status.code())?;
-    check_eq("the handler", &server.event().await?, &Event::Entered(1))?;
-    check_eq("the handler", &server.event().await?, &Event::Dropped(1))?;
+    check_eq("the handler", &server.event().await?, &WatchEvent::Entered(1))?;
+    check_eq("the handler", &server.event().await?, &WatchEvent::Dropped(1))?;
     echo(&stub, 1, 100).await
 }
 
@@ -72,8 +72,8 @@ pub(super) async fn a_stub_may_have_a_timeout_of_its_own(harness: &Harness) -> R
     check_eq("the code", &status.code(), &Code::DeadlineExceeded)?;
     let message = status.message();
     check(message.ends_with("(the stub's timeout)"), "the status's message", message)?;
-    check_eq("the handler", &server.event().await?, &Event::Entered(1))?;
-    check_eq("the handler", &server.event().await?, &Event::Dropped(1))?;
+    check_eq("the handler", &server.event().await?, &WatchEvent::Entered(1))?;
+    check_eq("the handler", &server.event().await?, &WatchEvent::Dropped(1))?;
     // A call's own timeout takes the place of the stub's.
     let mut request = Request::new(RemainingRequest {});
     request.set_timeout(Duration::from_secs(3600));

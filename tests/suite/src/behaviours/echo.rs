@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
+use crate::failure::check;
 use crate::harness::either::EitherProbe;
-use crate::harness::failure::check;
 use crate::payload::{check_payload, payload};
 use crate::proto::EchoRequest;
 use crate::{Failure, Harness};

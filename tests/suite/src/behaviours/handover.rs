@@ -15,13 +15,13 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::echo::echo;
 use crate::OneServer as _;
-use crate::harness::failure::{check, check_eq, refused};
+use crate::failure::{check, check_eq, refused};
 use crate::harness::place::{Place, connect};
 use crate::payload::{check_payload, payload};
 use crate::proto::probe_rpc::{ProbeService, ProbeStub};
 use crate::proto::{EchoReply, EchoRequest, ParkRequest};
 use crate::{Failure, Harness, Probe};
-use farcall_probe::watch::Event;
+use farcall_probe::watch::WatchEvent;
 
 const TASK_COUNT: usize = 8;
 
@@ -36,19 +36,19 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// One place, from which servers take connections one after the other: the port is never shut.
 #[derive(Debug, Clone)]
-pub(super) struct Shared {
+pub(super) struct SharedPlace {
     place: Arc<Mutex<Place>>,
     offers: Offers,
 }
 
-impl Shared {
+impl SharedPlace {
     pub(super) fn new(place: Place) -> Self {
         let offers = place.offers();
         Self { place: Arc::new(Mutex::new(place)), offers }
     }
 }
 
-impl Listen for Shared {
+impl Listen for SharedPlace {
     fn accept(&mut self) -> BoxFuture<'_, io::Result<Option<Box<dyn Bootstrap>>>> {
         Box::pin(async { self.place.lock().await.accept().await })
     }
@@ -65,7 +65,7 @@ pub(super) struct Serving {
 }
 
 impl Serving {
-    pub(super) fn start(server: &Server, shared: &Shared) -> Self {
+    pub(super) fn start(server: &Server, shared: &SharedPlace) -> Self {
         let (shutdown, shut_down) = oneshot::channel();
         let serving = server.serve_incoming(shared.clone());
         let serving = serving.with_graceful_shutdown(async { drop(shut_down.await) });
@@ -120,7 +120,7 @@ pub(super) async fn shutting_down_under_load_loses_no_call(
     // Made beforehand: the endpoint is the present server's for as long as that serves.
     let servers: Vec<_> = (0..ROUND_COUNT).map(|_| server()).collect();
     let first = server();
-    let shared = Shared::new(place);
+    let shared = SharedPlace::new(place);
     let mut serving = Serving::start(&first, &shared);
     let channel = connect(harness.path(), &address, &harness.rules()).await?;
     let found = channel.info().map(|info| info.transport);
@@ -159,14 +159,14 @@ pub(super) async fn what_outlasts_the_drain_time_is_cancelled(
         let stub = stub.clone();
         tokio::spawn(async move { stub.park(ParkRequest { tag: 1, ..Default::default() }).await })
     };
-    check_eq("the handler", &server.event().await?, &Event::Entered(1))?;
+    check_eq("the handler", &server.event().await?, &WatchEvent::Entered(1))?;
     server.shut_down();
     let ended = server.within("the end of the call", call).await??;
     let status = refused("a call that takes too long", ended)?;
     check_eq("its code", &status.code(), &Code::Unavailable)?;
-    check(status.message().contains("server.drain_timeout"), "its words", &status)?;
+    check(status.message().contains("server.drain_timeout"), "its message", &status)?;
     check(!NotExecuted::matches(&status), "a call that may have been", &status)?;
-    check_eq("the handler", &server.event().await?, &Event::Dropped(1))?;
+    check_eq("the handler", &server.event().await?, &WatchEvent::Dropped(1))?;
     server.stopped().await
 }
 

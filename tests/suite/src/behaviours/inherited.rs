@@ -6,13 +6,13 @@ use farcall::{Channel, Code, Deadline, Request, Server, Status};
 use tokio::sync::mpsc;
 
 use super::SOON;
-use crate::harness::failure::{Cause, check, check_eq, refused};
+use crate::failure::{Cause, check, check_eq, refused};
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::relay_rpc::RelayStub;
 use crate::proto::{EchoRequest, ParkRequest, RemainingRequest};
 use crate::{Failure, Harness};
 use farcall_probe::relay::relay;
-use farcall_probe::watch::Event;
+use farcall_probe::watch::WatchEvent;
 
 const HOUR: Duration = Duration::from_secs(3600);
 /// The remaining time of the deadlines along the way.
@@ -69,7 +69,7 @@ pub(super) async fn calls_of_a_handler_inherit_its_deadline(
 ) -> Result<(), Failure> {
     let behind = harness.serve().await?;
     let probe = behind.stub().await?;
-    let (tell, mut told) = mpsc::unbounded_channel();
+    let (tell, mut reports) = mpsc::unbounded_channel();
     let looking = relay(move |_| {
         let (probe, tell) = (probe.clone(), tell.clone());
         async move {
@@ -82,7 +82,7 @@ pub(super) async fn calls_of_a_handler_inherit_its_deadline(
     let stub = RelayStub::new(between.channel().await?);
     ask(&stub, Some(HOUR)).await?;
     ask(&stub, None).await?;
-    let mut next = || told.try_recv().map_err(|_| Failure::new(Cause::Silent));
+    let mut next = || reports.try_recv().map_err(|_| Failure::new(Cause::Silent));
     for kind in ["unary", "stream"] {
         let seen = next()?;
         let Left { between, inherited, extended, shortened, detached } = &seen;
@@ -120,6 +120,6 @@ pub(super) async fn a_call_of_a_handler_ends_with_the_handlers_own(
     request.set_timeout(SOON);
     let status = refused("a call that waits for ever", stub.ask(request).await)?;
     check_eq("the code", &status.code(), &Code::DeadlineExceeded)?;
-    check_eq("the handler behind", &behind.event().await?, &Event::Entered(1))?;
-    check_eq("the handler behind", &behind.event().await?, &Event::Dropped(1))
+    check_eq("the handler behind", &behind.event().await?, &WatchEvent::Entered(1))?;
+    check_eq("the handler behind", &behind.event().await?, &WatchEvent::Dropped(1))
 }

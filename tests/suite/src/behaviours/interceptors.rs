@@ -7,7 +7,7 @@ use farcall::{Caller, Code, Request, Server, Status};
 use futures::stream;
 use tonic::GrpcMethod;
 
-use crate::harness::failure::{check, check_eq, refused};
+use crate::failure::{check, check_eq, refused};
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{DownloadRequest, EchoRequest, ProduceRequest, ReflectRequest};
 use crate::{Failure, Harness};

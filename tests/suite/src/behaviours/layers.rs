@@ -14,12 +14,12 @@ use tower::util::MapRequestLayer;
 
 use super::SOON;
 use super::interceptors::{ADDED, REFUSE, check_every_kind, no};
-use crate::harness::failure::{check, check_eq, refused};
+use crate::failure::{check, check_eq, refused};
 use crate::harness::running::Running;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{DownloadRequest, EchoRequest, ParkRequest, ProduceRequest};
 use crate::{Failure, Harness};
-use farcall_probe::watch::Event;
+use farcall_probe::watch::WatchEvent;
 
 fn park(tag: u64) -> ParkRequest {
     ParkRequest { tag, ..Default::default() }
@@ -147,8 +147,8 @@ pub(super) async fn a_caller_whose_type_is_forgotten_makes_every_kind_of_call(
 async fn check_timeout(server: &mut Running, stub: &ProbeStub<impl Caller>) -> Result<(), Failure> {
     let status = refused("a call that waits for ever", stub.park(park(1)).await)?;
     check_eq("the code", &status.code(), &Code::DeadlineExceeded)?;
-    check_eq("the handler", &server.event().await?, &Event::Entered(1))?;
-    check_eq("the handler", &server.event().await?, &Event::Dropped(1))?;
+    check_eq("the handler", &server.event().await?, &WatchEvent::Entered(1))?;
+    check_eq("the handler", &server.event().await?, &WatchEvent::Dropped(1))?;
     stub.echo(EchoRequest::default()).await?;
     Ok(())
 }
@@ -181,8 +181,8 @@ pub(super) async fn a_servers_timeout_layer_ends_calls_and_streams(
     check_eq("the messages", &count, &3)?;
     check(stream.message().await?.is_none(), "the stream after its end", "something")?;
     check_eq("the code", &status.code(), &Code::DeadlineExceeded)?;
-    check_eq("the stream", &server.event().await?, &Event::Entered(2))?;
-    check_eq("the stream", &server.event().await?, &Event::Dropped(2))
+    check_eq("the stream", &server.event().await?, &WatchEvent::Entered(2))?;
+    check_eq("the stream", &server.event().await?, &WatchEvent::Dropped(2))
 }
 
 /// Calls that are made at the same time and let in one by one.
@@ -195,10 +195,10 @@ async fn check_one_by_one(
     let calls = (1..=COUNT).map(|tag| stub.park(park(tag)));
     server.within("the end of all calls", try_join_all(calls)).await??;
     for _ in 0..COUNT {
-        let Event::Entered(tag) = server.event().await? else {
+        let WatchEvent::Entered(tag) = server.event().await? else {
             return check_eq("the next event", "an end", "a beginning");
         };
-        check_eq("the next event", &server.event().await?, &Event::Answered(tag))?;
+        check_eq("the next event", &server.event().await?, &WatchEvent::Answered(tag))?;
     }
     Ok(())
 }
@@ -227,7 +227,7 @@ where
 {
     let parked = stub.clone();
     let parked = tokio::spawn(async move { parked.park(park(1)).await });
-    check_eq("the handler", &server.event().await?, &Event::Entered(1))?;
+    check_eq("the handler", &server.event().await?, &WatchEvent::Entered(1))?;
     let status: Status = refused("one too many", stub.echo(EchoRequest::default()).await)?;
     check_eq("the code", &status.code(), &Code::ResourceExhausted)?;
     server.watch().open(1);

@@ -5,7 +5,7 @@ use farcall::{Code, Limits, Request, Server, Status};
 
 use super::echo::echo;
 use crate::OneServer as _;
-use crate::harness::failure::{check, check_eq, refused};
+use crate::failure::{check, check_eq, refused};
 use crate::payload::payload;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{

@@ -4,10 +4,9 @@ use futures::future::BoxFuture;
 
 use super::{
     blocking, cancel, concurrency, connections, context, deadline, echo, handover, inherited,
-    interceptors, layers, limits, liveness, max_calls, metadata, panic, replay, restart, shutdown,
-    status, streams, unimplemented, unread,
+    interceptors, interop_calls, interop_ends, layers, limits, liveness, max_calls, metadata,
+    panic, replay, restart, shutdown, status, streams, unimplemented, unread,
 };
-use crate::interop::{calls as interop_calls, ends as interop_ends};
 use crate::{Failure, Harness};
 
 /// Something that farcall does over every transport.
@@ -48,7 +47,7 @@ list! {
         trailing_metadata_follows_a_success
     }
     status {
-        a_status_arrives_with_words_details_and_metadata
+        a_status_arrives_with_message_details_and_metadata
         rich_error_details_survive
         every_code_survives
         a_message_that_does_not_decode_is_an_internal_error

@@ -6,11 +6,11 @@ use farcall::{Code, Keepalive, NotExecuted};
 
 use super::echo::echo;
 use crate::OneServer as _;
-use crate::harness::failure::{check, check_eq, refused};
+use crate::failure::{check, check_eq, refused};
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{EchoRequest, ParkRequest, ProduceRequest};
 use crate::{Failure, Harness};
-use farcall_probe::watch::Event;
+use farcall_probe::watch::WatchEvent;
 
 /// Short enough to be seen many times within a test, and patient enough for a busy machine.
 const KEEPALIVE: Keepalive =
@@ -49,7 +49,7 @@ pub(super) async fn pings_keep_a_connection_alive_while_a_handler_is_slow(
         let stub = stub.clone();
         tokio::spawn(async move { stub.park(request).await })
     };
-    check_eq("the handler", &server.event().await?, &Event::Entered(1))?;
+    check_eq("the handler", &server.event().await?, &WatchEvent::Entered(1))?;
     let sent = || channel.info().map(|info| info.stats.sent_count).unwrap_or_default();
     let before = sent();
     server.until("the pings", |_| sent() >= before + PING_COUNT).await?;
@@ -82,7 +82,7 @@ pub(super) async fn a_connection_with_a_call_in_flight_is_not_idle(
     let stub = ProbeStub::new(channel.clone());
     let request = ParkRequest { tag: 1, ..Default::default() };
     let call = tokio::spawn(async move { stub.park(request).await });
-    check_eq("the handler", &server.event().await?, &Event::Entered(1))?;
+    check_eq("the handler", &server.event().await?, &WatchEvent::Entered(1))?;
     let sent = || channel.info().map(|info| info.stats.sent_count).unwrap_or_default();
     let before = sent();
     // The pings of the client count the time; the connection would be gone long before the last.
@@ -134,7 +134,7 @@ pub(super) async fn a_call_outlives_the_age_of_its_connection(
         let request = ParkRequest { tag: 1, answer, ..Default::default() };
         tokio::spawn(async move { stub.park(request).await })
     };
-    check_eq("the handler", &server.event().await?, &Event::Entered(1))?;
+    check_eq("the handler", &server.event().await?, &WatchEvent::Entered(1))?;
     server.until("the server's word", |_| channel.info().is_none()).await?;
     echo(&stub, 2, 100).await?;
     check_eq("an event of the call in flight", &server.watch().try_next(), &None)?;
@@ -153,13 +153,13 @@ pub(super) async fn a_call_over_the_limit_of_the_server_is_shed(
         let stub = stub.clone();
         let request = ParkRequest { tag, ..Default::default() };
         calls.push(tokio::spawn(async move { stub.park(request).await }));
-        check_eq("the handler", &server.event().await?, &Event::Entered(tag))?;
+        check_eq("the handler", &server.event().await?, &WatchEvent::Entered(tag))?;
     }
     for len in [100, 1 << 20] {
         let request = EchoRequest { payload: vec![0; len].into(), ..Default::default() };
         let status = refused("a call too many", one.echo(request).await)?;
         check_eq("its code", &status.code(), &Code::ResourceExhausted)?;
-        check(status.message().contains("server.max_calls"), "its words", &status)?;
+        check(status.message().contains("server.max_calls"), "its message", &status)?;
         check(NotExecuted::matches(&status), "a call that was not executed", &status)?;
     }
     server.watch().open(2);

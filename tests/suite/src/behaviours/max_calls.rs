@@ -7,11 +7,11 @@ use futures::future::try_join_all;
 use tokio::task::JoinHandle;
 
 use super::echo::echo;
-use crate::harness::failure::{check, check_eq};
+use crate::failure::{check, check_eq};
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{EchoReply, ParkRequest};
 use crate::{Failure, Harness};
-use farcall_probe::watch::Event;
+use farcall_probe::watch::WatchEvent;
 
 const CALLS_MAX: u32 = 4;
 const CALL_COUNT: u64 = 20;
@@ -35,18 +35,18 @@ pub(super) async fn calls_over_the_limit_wait_for_their_turn(
     let mut answered_count = 0;
     while answered_count < CALL_COUNT {
         match server.event().await? {
-            Event::Entered(tag) => {
+            WatchEvent::Entered(tag) => {
                 inside.insert(tag);
                 check(inside.len() <= CALLS_MAX as usize, "the handlers at once", inside.len())?;
                 // Only a full house is let go, so that the limit is reached each time.
                 let is_full = inside.len() == CALLS_MAX as usize;
                 server.watch().open(if is_full { CALLS_MAX as usize } else { 0 });
             }
-            Event::Answered(tag) => {
+            WatchEvent::Answered(tag) => {
                 check(inside.remove(&tag), "a handler that never began", tag)?;
                 answered_count += 1;
             }
-            dropped @ Event::Dropped(_) => check(false, "no call is given up", dropped)?,
+            dropped @ WatchEvent::Dropped(_) => check(false, "no call is given up", dropped)?,
         }
     }
     for call in try_join_all(calls).await? {
@@ -63,7 +63,7 @@ pub(super) async fn a_call_that_waits_for_its_turn_can_be_given_up(
     let calls: Vec<_> = (0..u64::from(CALLS_MAX)).map(|tag| park(&stub, tag)).collect();
     for _ in 0..CALLS_MAX {
         let event = server.event().await?;
-        check(matches!(event, Event::Entered(_)), "an event while the gate is shut", event)?;
+        check(matches!(event, WatchEvent::Entered(_)), "an event while the gate is shut", event)?;
     }
     {
         let mut waiting = Box::pin(stub.park(ParkRequest { tag: 99, ..Default::default() }));
@@ -76,7 +76,7 @@ pub(super) async fn a_call_that_waits_for_its_turn_can_be_given_up(
     echo(&stub, 1, 100).await?;
     for _ in 0..CALLS_MAX {
         let event = server.event().await?;
-        check(matches!(event, Event::Answered(_)), "an event after the gate is open", event)?;
+        check(matches!(event, WatchEvent::Answered(_)), "an event after the gate is open", event)?;
     }
     check_eq("an event of the call given up", &server.watch().try_next(), &None)
 }

@@ -2,7 +2,7 @@
 
 use farcall::{Request, Trailers};
 
-use crate::harness::failure::{check, check_eq};
+use crate::failure::{check, check_eq};
 use crate::harness::stack::TrailersSeen;
 use crate::proto::ReflectRequest;
 use crate::{Failure, Harness};

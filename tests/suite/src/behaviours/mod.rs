@@ -10,6 +10,8 @@ mod echo;
 mod handover;
 mod inherited;
 mod interceptors;
+mod interop_calls;
+mod interop_ends;
 mod layers;
 mod limits;
 mod list;
@@ -27,6 +29,7 @@ mod unread;
 
 use std::time::Duration;
 
+pub use interop_calls::ping_pong;
 pub use list::{Behaviour, behaviours};
 
 /// Long enough for a request to reach its handler first, or for a stream to begin, on the slowest

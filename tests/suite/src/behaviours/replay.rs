@@ -2,14 +2,14 @@
 
 use farcall::{Code, MayHaveExecuted, NotExecuted, Response, Server};
 
-use super::handover::{Serving, Shared};
-use crate::harness::failure::{check, check_eq, refused};
+use super::handover::{Serving, SharedPlace};
+use crate::failure::{check, check_eq, refused};
 use crate::harness::place::connect;
 use crate::payload::check_payload;
 use crate::proto::probe_rpc::{ProbeService, ProbeStub};
 use crate::proto::{ParkRequest, ProduceRequest};
 use crate::{Failure, Harness, Probe, payload};
-use farcall_probe::watch::{Event, Watch};
+use farcall_probe::watch::{Watch, WatchEvent};
 
 const UNARY: u64 = 1;
 const STREAM: u64 = 2;
@@ -32,7 +32,7 @@ async fn all_entered(
     while !tags.is_empty() {
         let event = harness.within("a handler that begins", watch.next()).await?;
         let before = tags.len();
-        tags.retain(|&tag| event != Some(Event::Entered(tag)));
+        tags.retain(|&tag| event != Some(WatchEvent::Entered(tag)));
         check(tags.len() < before, "a handler that begins", event)?;
     }
     Ok(())
@@ -48,7 +48,7 @@ pub(super) async fn idempotent_calls_are_replayed_when_their_connection_dies(
     };
     let ((first, mut first_watch), (second, mut second_watch)) = (Probe::new(), Probe::new());
     let (first, second) = (serve(first), serve(second));
-    let shared = Shared::new(place);
+    let shared = SharedPlace::new(place);
     let first = Serving::start(&first, &shared);
     let stub = ProbeStub::new(connect(harness.path(), &address, &harness.rules()).await?);
     let (unary, stream, other) = (stub.clone(), stub.clone(), stub.clone());

@@ -5,11 +5,11 @@ use std::time::Duration;
 use farcall::{Code, Status};
 
 use super::echo::echo;
-use crate::harness::failure::{check, check_eq, refused};
+use crate::failure::{check, check_eq, refused};
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{EchoRequest, ParkRequest};
 use crate::{Failure, Harness};
-use farcall_probe::watch::Event;
+use farcall_probe::watch::WatchEvent;
 
 pub(super) async fn a_client_reconnects_to_a_server_that_came_back(
     harness: &Harness,
@@ -53,12 +53,12 @@ pub(super) async fn a_server_that_is_aborted_fails_the_calls_in_flight(
     let call = stub.clone();
     let request = ParkRequest { tag: 1, ..Default::default() };
     let call = tokio::spawn(async move { call.park(request).await });
-    check_eq("the handler", &server.event().await?, &Event::Entered(1))?;
+    check_eq("the handler", &server.event().await?, &WatchEvent::Entered(1))?;
     server.abort();
     let ended = server.within("the end of the call", call).await??;
     let status = refused("a call to a server that is gone", ended)?;
     check_eq("the code", &status.code(), &Code::Unavailable)?;
-    check_eq("the handler", &server.event().await?, &Event::Dropped(1))?;
+    check_eq("the handler", &server.event().await?, &WatchEvent::Dropped(1))?;
     let again = stub.echo(EchoRequest::default()).await;
     check(again.is_err(), "a call without a server", again)
 }

@@ -4,13 +4,13 @@ use farcall::{Code, Response, Status};
 use tokio::task::JoinHandle;
 
 use super::echo::echo;
-use crate::harness::failure::{check_eq, refused};
+use crate::failure::{check_eq, refused};
 use crate::harness::running::Running;
 use crate::payload::{check_payload, payload};
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{EchoReply, EchoRequest, ParkRequest, ProduceRequest};
 use crate::{Failure, Harness};
-use farcall_probe::watch::Event;
+use farcall_probe::watch::WatchEvent;
 
 /// More than any socket's buffers hold.
 const LARGE_LEN: usize = 32 << 20;
@@ -25,7 +25,7 @@ async fn parked(
     let answer = Some(ProduceRequest { seed: 1, len: len as u64 });
     let request = ParkRequest { tag: 1, answer, ..Default::default() };
     let call = tokio::spawn(async move { stub.park(request).await });
-    check_eq("the handler", &server.event().await?, &Event::Entered(1))?;
+    check_eq("the handler", &server.event().await?, &WatchEvent::Entered(1))?;
     Ok(call)
 }
 

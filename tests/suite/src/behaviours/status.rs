@@ -8,12 +8,12 @@ use farcall::{Code, Status};
 use prost::Message;
 use tonic_types::{ErrorDetails, StatusExt};
 
-use crate::harness::failure::{check_eq, refused};
+use crate::failure::{check_eq, refused};
 use crate::proto::{EchoReply, FailRequest};
 use crate::{Failure, Harness};
 use farcall_probe::entries::{entries, sample, sorted};
 
-pub(super) async fn a_status_arrives_with_words_details_and_metadata(
+pub(super) async fn a_status_arrives_with_message_details_and_metadata(
     harness: &Harness,
 ) -> Result<(), Failure> {
     let server = harness.serve_either().await?;
@@ -26,7 +26,7 @@ pub(super) async fn a_status_arrives_with_words_details_and_metadata(
     };
     let status = refused("a call that fails", server.probe().await?.fail(request).await)?;
     check_eq("the code", &status.code(), &Code::FailedPrecondition)?;
-    check_eq("the words", status.message(), message)?;
+    check_eq("the message", status.message(), message)?;
     check_eq("the details", status.details(), b"\x00raw\xff details")?;
     check_eq("the metadata", &sorted(entries(status.metadata())?), &sorted(sample()))
 }
@@ -61,7 +61,7 @@ pub(super) async fn every_code_survives(harness: &Harness) -> Result<(), Failure
         let request = FailRequest { code, message: format!("{code}"), ..Default::default() };
         let status = refused("a call that fails", stub.fail(request).await)?;
         check_eq("the code", &i32::from(status.code()), &code)?;
-        check_eq("the words", status.message(), &format!("{code}"))?;
+        check_eq("the message", status.message(), &format!("{code}"))?;
     }
     Ok(())
 }

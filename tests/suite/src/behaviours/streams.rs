@@ -7,8 +7,8 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::SOON;
 use super::echo::echo;
+use crate::failure::{check, check_eq, refused};
 use crate::harness::either::EitherProbe;
-use crate::harness::failure::{check, check_eq, refused};
 use crate::harness::served::Served;
 use crate::payload::{check_payload, payload};
 use crate::proto::probe_rpc::ProbeStub;
@@ -18,7 +18,7 @@ use crate::proto::{
 use crate::{Failure, Harness};
 use farcall_probe::entries::metadata;
 use farcall_probe::streams::Digest;
-use farcall_probe::watch::Event;
+use farcall_probe::watch::WatchEvent;
 
 /// Small and large in turns, so that large messages are overtaken on their way.
 const MIXED_LENS: [usize; 9] = [0, 5, 1 << 20, 40, 70_000, 3, 3 << 20, 5000, 1];
@@ -158,9 +158,9 @@ pub(super) async fn dropping_a_response_stream_drops_the_servers(
     let request = DownloadRequest { park: Some(7), ..wanted(&[10, 10]) };
     let mut replies = stub.download(request).await?.into_inner();
     read(&mut replies, &[10, 10]).await?;
-    check_eq("the stream", &server.event().await?, &Event::Entered(7))?;
+    check_eq("the stream", &server.event().await?, &WatchEvent::Entered(7))?;
     drop(replies);
-    check_eq("the stream", &server.event().await?, &Event::Dropped(7))?;
+    check_eq("the stream", &server.event().await?, &WatchEvent::Dropped(7))?;
     echo(&stub, 1, 100).await
 }
 
@@ -196,7 +196,7 @@ pub(super) async fn a_deadline_ends_a_stream_on_both_sides(
     request.set_timeout(SOON);
     let mut replies = stub.download(request).await?.into_inner();
     read(&mut replies, &[10]).await?;
-    check_eq("the stream", &server.event().await?, &Event::Entered(8))?;
+    check_eq("the stream", &server.event().await?, &WatchEvent::Entered(8))?;
     if !server.stack().bounds_streams() {
         // Its timers stop when the stream begins: nothing ends that any more.
         let message = tokio::time::timeout(2 * SOON, replies.message()).await;
@@ -204,7 +204,7 @@ pub(super) async fn a_deadline_ends_a_stream_on_both_sides(
     }
     let status = refused("the stream", replies.message().await)?;
     check_eq("the code", &status.code(), &Code::DeadlineExceeded)?;
-    check_eq("the stream", &server.event().await?, &Event::Dropped(8))
+    check_eq("the stream", &server.event().await?, &WatchEvent::Dropped(8))
 }
 
 pub(super) async fn a_reader_that_stops_holds_back_its_own_stream_only(

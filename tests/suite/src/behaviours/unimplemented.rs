@@ -5,7 +5,7 @@ use farcall::client::unary;
 use farcall::{CallKind, Code, Idempotency, MethodDescriptor, Request};
 
 use super::echo::echo;
-use crate::harness::failure::{check, check_eq, refused};
+use crate::failure::{check, check_eq, refused};
 use crate::proto::absent_rpc::AbsentStub;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{EchoReply, EchoRequest};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use futures::stream;
 
 use super::echo::echo;
-use crate::harness::failure::check;
+use crate::failure::check;
 use crate::proto::EchoRequest;
 use crate::{Failure, Harness};
 

@@ -45,7 +45,7 @@ pub struct ControlPlane {
 
 /// The state that the streams of a control plane share.
 #[derive(Debug, Clone)]
-struct Told {
+struct DiscoveryService {
     resources: watch::Receiver<Resources>,
     seen: Arc<Mutex<Seen>>,
 }
@@ -94,11 +94,11 @@ impl ControlPlane {
         I: Stream<Item = io::Result<S>> + Send + 'static,
         S: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
     {
-        let (resources, told) = watch::channel(resources::of(services));
-        let (seen, mut ending) = (Arc::<Mutex<Seen>>::default(), told.clone());
-        let told = Told { resources: told, seen: Arc::clone(&seen) };
+        let (resources, changes) = watch::channel(resources::of(services));
+        let (seen, mut ending) = (Arc::<Mutex<Seen>>::default(), changes.clone());
+        let service = DiscoveryService { resources: changes, seen: Arc::clone(&seen) };
         let server = Server::builder()
-            .add_service(ads::AggregatedDiscoveryServiceServer::new(told))
+            .add_service(ads::AggregatedDiscoveryServiceServer::new(service))
             .serve_with_incoming_shutdown(incoming, async move {
                 while ending.changed().await.is_ok() {}
             });
@@ -148,7 +148,7 @@ impl ControlPlane {
 }
 
 #[async_trait]
-impl ads::AggregatedDiscoveryService for Told {
+impl ads::AggregatedDiscoveryService for DiscoveryService {
     type StreamAggregatedResourcesStream = ReceiverStream<Result<DiscoveryResponse, Status>>;
     type DeltaAggregatedResourcesStream =
         BoxStream<'static, Result<DeltaDiscoveryResponse, Status>>;

@@ -27,7 +27,7 @@ pub struct Seen {
 
 /// A client's subscription to one type, and its last response.
 #[derive(Debug, Default)]
-struct Asked {
+struct Subscription {
     names: BTreeSet<String>,
     /// Resources of the last response. `None` before the first.
     sent: Option<BTreeMap<String, Any>>,
@@ -36,7 +36,7 @@ struct Asked {
     accepted: String,
 }
 
-impl Asked {
+impl Subscription {
     fn nonce(&self) -> String {
         self.sent.as_ref().map_or_else(String::new, |_| format!("nonce {}", self.version))
     }
@@ -62,14 +62,14 @@ pub(super) async fn serve(
     mut resources: watch::Receiver<Resources>,
     seen: Arc<Mutex<Seen>>,
 ) {
-    let mut asked = BTreeMap::<String, Asked>::new();
+    let mut subscriptions = BTreeMap::<String, Subscription>::new();
     let mut is_first = true;
     loop {
         tokio::select! {
             request = requests.next() => {
                 let Some(Ok(request)) = request else { return };
                 let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-                take(request, &mut asked, &mut seen, is_first);
+                take(request, &mut subscriptions, &mut seen, is_first);
                 is_first = false;
             }
             changed = resources.changed() => {
@@ -78,14 +78,14 @@ pub(super) async fn serve(
                 }
             }
         }
-        let told = resources.borrow_and_update().clone();
-        for (url, asked) in &mut asked {
-            let Some(resources) = asked.news(told.get(url)) else { continue };
+        let current = resources.borrow_and_update().clone();
+        for (url, subscription) in &mut subscriptions {
+            let Some(resources) = subscription.news(current.get(url)) else { continue };
             let response = DiscoveryResponse {
-                version_info: format!("version {}", asked.version),
+                version_info: format!("version {}", subscription.version),
                 resources,
                 type_url: url.clone(),
-                nonce: asked.nonce(),
+                nonce: subscription.nonce(),
                 ..DiscoveryResponse::default()
             };
             if responses.send(Ok(response)).await.is_err() {
@@ -98,7 +98,7 @@ pub(super) async fn serve(
 /// Takes a request, and holds its client to the protocol.
 fn take(
     request: DiscoveryRequest,
-    asked: &mut BTreeMap<String, Asked>,
+    subscriptions: &mut BTreeMap<String, Subscription>,
     seen: &mut Seen,
     is_first: bool,
 ) {
@@ -107,31 +107,31 @@ fn take(
         (true, None) => seen.faults.push("the first request says no node".to_owned()),
         (false, _) => {}
     }
-    let asked = asked.entry(request.type_url.clone()).or_default();
+    let subscription = subscriptions.entry(request.type_url.clone()).or_default();
     let names: BTreeSet<_> = request.resource_names.into_iter().collect();
     if names.is_empty() {
         seen.faults.push(format!("all resources of {} are asked for", request.type_url));
     }
-    let is_new = names != asked.names;
-    asked.names = names;
+    let is_new = names != subscription.names;
+    subscription.names = names;
     // Of a request that was on its way when the last response was sent, the names count alone.
-    if asked.sent.is_none() || request.response_nonce != asked.nonce() {
+    if subscription.sent.is_none() || request.response_nonce != subscription.nonce() {
         return;
     }
-    let version = format!("version {}", asked.version);
+    let version = format!("version {}", subscription.version);
     match request.error_detail {
         Some(detail) => {
-            if request.version_info != asked.accepted {
+            if request.version_info != subscription.accepted {
                 seen.faults.push(format!("a NACK has the version `{}`", request.version_info));
             }
             seen.rejected.push(detail.message);
         }
         None if request.version_info == version => {
-            asked.accepted = version;
+            subscription.accepted = version;
             seen.acknowledged += 1;
         }
         // It asks for other names, between a rejected response and the next one.
-        None if is_new && request.version_info == asked.accepted => {}
+        None if is_new && request.version_info == subscription.accepted => {}
         None => seen.faults.push(format!("an ACK has the version `{}`", request.version_info)),
     }
 }

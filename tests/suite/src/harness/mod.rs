@@ -1,15 +1,9 @@
 //! The parts that differ between transports: the address, and the patience.
 
-pub(crate) mod certificates;
-pub(crate) mod counterpart;
 pub(crate) mod either;
-pub(crate) mod failure;
 pub(crate) mod http_channel;
-
 pub(crate) mod one_server;
 pub(crate) mod place;
-pub(crate) mod report;
-pub(crate) mod runner;
 pub(crate) mod running;
 pub(crate) mod served;
 pub(crate) mod stack;
@@ -24,7 +18,7 @@ use farcall::sim::SimNetwork;
 use farcall::{Compression, Limits, Rdma, RdmaConfig};
 use rpc_transport_rdma::sim::{SimCensus, lab};
 
-use crate::harness::failure::{Cause, check_eq};
+use crate::failure::{Cause, check_eq};
 use crate::{Failure, SharedSettings};
 
 /// Large enough for the largest payload that the suite sends, 64 MiB, and its fields.
@@ -146,10 +140,11 @@ impl fmt::Display for Path {
 
 /// The rules of one side of a connection.
 #[derive(Debug, Clone)]
-pub(crate) struct Rules {
-    pub(crate) settings: SharedSettings,
+pub struct Rules {
+    /// Settings of its connections.
+    pub settings: SharedSettings,
     /// A side's own, so that two sides share nothing that two hosts would not.
-    pub(crate) rdma: Rdma,
+    pub rdma: Rdma,
 }
 
 /// Starts servers of the suite's service on the path under test.
@@ -199,12 +194,14 @@ impl Harness {
     }
 
     /// The bound on one behaviour, and on each wait in it.
-    pub(crate) fn limit(&self) -> Duration {
+    #[must_use]
+    pub fn limit(&self) -> Duration {
         self.limit
     }
 
     /// The rules of one side, unless a behaviour is about them, with RDMA devices of its own.
-    pub(crate) fn rules(&self) -> Rules {
+    #[must_use]
+    pub fn rules(&self) -> Rules {
         let settings = SharedSettings::new(|settings| {
             settings.limits = Self::limits();
             if let Some(patience) = self.patience {
@@ -244,7 +241,15 @@ impl Harness {
     }
 
     /// Waits for something that is announced.
-    pub(crate) async fn within<T>(
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if it takes longer than the bound.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelled, it drops the future.
+    pub async fn within<T>(
         &self,
         what: &'static str,
         future: impl Future<Output = T>,

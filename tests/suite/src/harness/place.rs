@@ -12,8 +12,8 @@ use rpc_transport_tcp::StreamListener;
 use tokio::net::UnixStream;
 use tower::ServiceExt as _;
 
+use crate::certificates::certificates;
 use crate::harness::Rules;
-use crate::harness::certificates::certificates;
 use crate::{Failure, Harness, Path};
 
 /// A listening address.

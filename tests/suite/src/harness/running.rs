@@ -8,8 +8,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::OneServer as _;
+use crate::failure::Cause;
 use crate::harness::Rules;
-use crate::harness::failure::Cause;
 use crate::harness::place::{Place, connect};
 use crate::interop::Interop;
 use crate::interop_proto::test_service_rpc::TestServiceService;
@@ -17,7 +17,7 @@ use crate::interop_proto::test_service_server::TestServiceServer;
 use crate::proto::probe_rpc::{ProbeService, ProbeStub};
 use crate::proto::probe_server::ProbeServer;
 use crate::{Failure, Harness, Path, Probe};
-use farcall_probe::watch::{Event, Watch};
+use farcall_probe::watch::{Watch, WatchEvent};
 
 /// Between two looks at a condition that nothing announces.
 const LOOK_INTERVAL: Duration = Duration::from_millis(2);
@@ -267,7 +267,7 @@ impl Running {
     /// # Cancel safety
     ///
     /// Cancelled, no event is lost.
-    pub async fn event(&mut self) -> Result<Event, Failure> {
+    pub async fn event(&mut self) -> Result<WatchEvent, Failure> {
         let event = tokio::time::timeout(self.limit, self.watch.next()).await;
         let timed_out = || self.timed_out("an event of a handler");
         event.ok().flatten().ok_or_else(timed_out)

@@ -8,8 +8,8 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::transport::{Endpoint, Server};
 
+use crate::failure::Cause;
 use crate::harness::either::{EitherProbe, EitherTest, EitherUnimplemented};
-use crate::harness::failure::Cause;
 use crate::harness::http_channel::{HttpChannel, over_farcall, over_http2};
 use crate::harness::stack::Stack;
 use crate::interop::Interop;
@@ -22,7 +22,7 @@ use crate::proto::probe_client::ProbeClient;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::probe_server::ProbeServer;
 use crate::{Failure, Harness, Probe, Running};
-use farcall_probe::watch::{Event, Watch};
+use farcall_probe::watch::{Watch, WatchEvent};
 
 /// A server that is there for one behaviour.
 #[derive(Debug)]
@@ -167,7 +167,7 @@ impl Served {
     }
 
     /// The next event of a handler.
-    pub(crate) async fn event(&mut self) -> Result<Event, Failure> {
+    pub(crate) async fn event(&mut self) -> Result<WatchEvent, Failure> {
         match self {
             Self::Farcall(running, _) => running.event().await,
             Self::Tonic(server, _) => {

@@ -10,7 +10,7 @@ use tonic::codegen::BoxStream;
 
 use crate::proto::handlers_server::Handlers as HandlersRpc;
 use crate::proto::{HandlerEvent, WatchRequest};
-use farcall_probe::watch::{Event, Watch};
+use farcall_probe::watch::{Watch, WatchEvent};
 
 /// The service. A call of it has the events to itself.
 #[derive(Debug, Clone)]
@@ -39,11 +39,11 @@ impl HandlersRpc for Handlers {
     }
 }
 
-fn described(event: Event) -> HandlerEvent {
+fn described(event: WatchEvent) -> HandlerEvent {
     let (tag, what) = match event {
-        Event::Entered(tag) => (tag, "entered"),
-        Event::Answered(tag) => (tag, "answered"),
-        Event::Dropped(tag) => (tag, "dropped"),
+        WatchEvent::Entered(tag) => (tag, "entered"),
+        WatchEvent::Answered(tag) => (tag, "answered"),
+        WatchEvent::Dropped(tag) => (tag, "dropped"),
     };
     HandlerEvent { tag, what: what.to_owned() }
 }

@@ -3,12 +3,9 @@
 //! What it has to do is said by the comments of its `.proto` and by gRPC's descriptions of the
 //! tests. `UnimplementedCall` and what those tests leave out keep their generated defaults.
 
-pub(crate) mod calls;
-pub(crate) mod ends;
 mod handlers;
 mod serve;
 
-pub use calls::ping_pong;
 pub use serve::interop_servers;
 
 use std::time::Duration;

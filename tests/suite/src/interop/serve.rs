@@ -8,7 +8,7 @@ use farcall::{Limits, Server, ServerBuilder};
 use tonic_reflection::pb::{v1, v1alpha};
 use tonic_reflection::server::Builder;
 
-use crate::harness::certificates::Pems;
+use crate::certificates::Pems;
 use crate::interop::Interop;
 use crate::interop::handlers::Handlers;
 use crate::interop_proto::test_service_rpc::TestServiceService;

@@ -40,7 +40,7 @@ pub(crate) struct Detour {
 struct Cable {
     is_cut: watch::Sender<bool>,
     /// Ends that were offered and wait for the server.
-    offered: Mutex<HashMap<u64, End>>,
+    offered: Mutex<HashMap<u64, DetourEnd>>,
     offers: AtomicU64,
     /// Proofs under way at this moment.
     proving: AtomicUsize,
@@ -67,7 +67,7 @@ impl Detour {
         self.shared.proving.load(Ordering::Relaxed)
     }
 
-    fn candidate(&self, end: End) -> Joined {
+    fn candidate(&self, end: DetourEnd) -> Joined {
         Joined { end, cable: Arc::clone(&self.shared) }
     }
 }
@@ -113,7 +113,7 @@ impl PendingOffer for Offered {
 }
 
 struct Joined {
-    end: End,
+    end: DetourEnd,
     cable: Arc<Cable>,
 }
 
@@ -156,25 +156,25 @@ impl Candidate for Joined {
 }
 
 /// One end of a path.
-struct End {
+struct DetourEnd {
     outgoing: UnboundedSender<Bytes>,
     incoming: Mutex<Option<UnboundedReceiver<Bytes>>>,
     bootstrap: Mutex<Option<Box<dyn Bootstrap>>>,
     is_cut: watch::Receiver<bool>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedEnd>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct SharedEnd {
     counters: Counters,
     close: CancellationToken,
     aborted: OnceLock<CloseReason>,
 }
 
-fn pair(is_cut: &watch::Sender<bool>) -> (End, End) {
+fn pair(is_cut: &watch::Sender<bool>) -> (DetourEnd, DetourEnd) {
     let (to_server, from_client) = mpsc::unbounded_channel();
     let (to_client, from_server) = mpsc::unbounded_channel();
-    let end = |outgoing, incoming| End {
+    let end = |outgoing, incoming| DetourEnd {
         outgoing,
         incoming: Mutex::new(Some(incoming)),
         bootstrap: Mutex::default(),
@@ -184,7 +184,7 @@ fn pair(is_cut: &watch::Sender<bool>) -> (End, End) {
     (end(to_server, from_server), end(to_client, from_client))
 }
 
-impl End {
+impl DetourEnd {
     fn push(&self, frame: Bytes) -> Result<(), TransportError> {
         let closed = |reason| Err(TransportError::Closed { reason });
         if self.shared.close.is_cancelled() {
@@ -198,7 +198,7 @@ impl End {
     }
 }
 
-impl Transport for End {
+impl Transport for DetourEnd {
     fn name(&self) -> &'static str {
         "detour"
     }
@@ -244,9 +244,9 @@ impl Transport for End {
     }
 }
 
-impl fmt::Debug for End {
+impl fmt::Debug for DetourEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("End").finish_non_exhaustive()
+        f.debug_struct("DetourEnd").finish_non_exhaustive()
     }
 }
 
@@ -255,7 +255,7 @@ async fn receive(
     mut incoming: UnboundedReceiver<Bytes>,
     mut bootstrap: Box<dyn Bootstrap>,
     mut is_cut: watch::Receiver<bool>,
-    shared: &Shared,
+    shared: &SharedEnd,
     handler: &dyn Handler,
 ) -> CloseReason {
     let mut byte = [0];

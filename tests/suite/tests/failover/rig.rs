@@ -7,7 +7,7 @@ use farcall::{Backoff, Channel, Limits, Response, ServeError, Server, Status};
 use farcall_suite::OneServer as _;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::proto::{EchoReply, EchoRequest, ParkRequest};
-use farcall_suite::{Event, Probe, Watch};
+use farcall_suite::{Probe, Watch, WatchEvent};
 use rpc_core::client::ClientConfig;
 use rpc_core::connect::UpgradePolicy;
 use rpc_core::inproc::{InprocConnector, InprocListener};
@@ -64,7 +64,8 @@ impl Served {
         let mut tags = tags.to_vec();
         let all = async {
             while !tags.is_empty() {
-                if let Event::Entered(tag) = self.watch.next().await.expect("the server lives") {
+                if let WatchEvent::Entered(tag) = self.watch.next().await.expect("the server lives")
+                {
                     let expected = tags.iter().position(|&expected| expected == tag);
                     tags.swap_remove(expected.unwrap_or_else(|| panic!("{tag} was not called")));
                 }

@@ -40,7 +40,7 @@ fn map(fields: Fields) -> HeaderMap {
 
 /// A response.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Answer {
+pub(crate) struct HttpAnswer {
     pub(crate) status: u16,
     pub(crate) headers: Fields,
     pub(crate) body: Bytes,
@@ -54,7 +54,7 @@ pub(crate) struct Answering {
 }
 
 impl Answering {
-    pub(crate) async fn with(answer: Answer) -> Self {
+    pub(crate) async fn with(answer: HttpAnswer) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let authority = listener.local_addr().unwrap().to_string();
         let serving = tokio::spawn(async move {
@@ -70,7 +70,7 @@ impl Answering {
 }
 
 async fn respond_with(
-    answer: Answer,
+    answer: HttpAnswer,
     requests: RecvStream,
     mut respond: h2::server::SendResponse<Bytes>,
 ) {

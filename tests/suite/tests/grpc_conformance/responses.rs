@@ -10,7 +10,7 @@ use farcall_suite::interop_proto::{
     StreamingOutputCallRequest,
 };
 
-use crate::raw::{Answer, Answering, Fields, framed, within};
+use crate::raw::{Answering, Fields, HttpAnswer, framed, within};
 
 /// The kind of the call.
 #[derive(Debug, Clone, Copy)]
@@ -24,22 +24,22 @@ const GRPC: Fields = &[("content-type", "application/grpc")];
 const PROTO: Fields = &[("content-type", "application/grpc+proto")];
 const OK: Option<Fields> = Some(&[("grpc-status", "0")]);
 
-fn answer(headers: Fields, body: Bytes, trailers: Option<Fields>) -> Answer {
-    Answer { status: 200, headers, body, trailers }
+fn answer(headers: Fields, body: Bytes, trailers: Option<Fields>) -> HttpAnswer {
+    HttpAnswer { status: 200, headers, body, trailers }
 }
 
 fn messages(count: usize) -> Bytes {
     framed(0, &SimpleResponse::default()).repeat(count).into()
 }
 
-async fn stub(answer: Answer) -> (TestServiceStub<Channel>, Answering) {
+async fn stub(answer: HttpAnswer) -> (TestServiceStub<Channel>, Answering) {
     let server = Answering::with(answer).await;
     let channel = Channel::connect(format!("grpc://{}", server.authority)).await.unwrap();
     (TestServiceStub::new(channel), server)
 }
 
 /// Returns the end of a call.
-async fn outcome(kind: Kind, answer: Answer) -> Result<(), Status> {
+async fn outcome(kind: Kind, answer: HttpAnswer) -> Result<(), Status> {
     let (stub, _server) = stub(answer).await;
     within(async {
         match kind {
@@ -60,7 +60,7 @@ async fn outcome(kind: Kind, answer: Answer) -> Result<(), Status> {
 }
 
 /// Sees that each case ends with one of its codes, and names all that do not.
-async fn check(cases: impl IntoIterator<Item = (String, Kind, Answer, &'static [Code])>) {
+async fn check(cases: impl IntoIterator<Item = (String, Kind, HttpAnswer, &'static [Code])>) {
     let mut faults = String::new();
     for (name, kind, answer, codes) in cases {
         let ended = outcome(kind, answer).await;
@@ -92,11 +92,11 @@ async fn http_codes_become_codes() {
         (505, &[Unknown]),
         (800, &[Unknown]),
     ];
-    let of_code = |(status, codes)| {
-        let answer = Answer { status, ..Answer::default() };
+    let case = |(status, codes)| {
+        let answer = HttpAnswer { status, ..HttpAnswer::default() };
         (format!("HTTP {status}"), Kind::Unary, answer, codes)
     };
-    check(codes.into_iter().map(of_code)).await;
+    check(codes.into_iter().map(case)).await;
 }
 
 const HTML: Fields = &[("content-type", "text/html")];
@@ -121,12 +121,12 @@ async fn pages_of_proxies_are_mapped_by_their_http_status() {
     let mut cases = Vec::new();
     for (status, codes) in codes {
         for (kind, headers) in kinds.into_iter().flat_map(|kind| headers.map(|it| (kind, it))) {
-            let page = Answer { status, headers, body: PAGE.into(), trailers: None };
+            let page = HttpAnswer { status, headers, body: PAGE.into(), trailers: None };
             let name = format!("HTTP {status} {kind:?} {headers:?}");
             cases.push((format!("{name} page"), kind, page.clone(), codes));
             let trailers = Some(&[("x-cache", "miss")][..]);
-            cases.push((format!("{name} trailers"), kind, Answer { trailers, ..page }, codes));
-            let empty = Answer { status, headers, ..Answer::default() };
+            cases.push((format!("{name} trailers"), kind, HttpAnswer { trailers, ..page }, codes));
+            let empty = HttpAnswer { status, headers, ..HttpAnswer::default() };
             cases.push((format!("{name} empty"), kind, empty, codes));
         }
     }
@@ -137,7 +137,7 @@ async fn pages_of_proxies_are_mapped_by_their_http_status() {
 async fn mapped_statuses_quote_a_bounded_escaped_piece() {
     let body: Bytes = [PAGE, &[b'x'; 100_000]].concat().into();
     for (status, kind) in [(503, Kind::Unary), (503, Kind::ServerStream), (200, Kind::Unary)] {
-        let page = Answer { status, headers: HTML, body: body.clone(), trailers: None };
+        let page = HttpAnswer { status, headers: HTML, body: body.clone(), trailers: None };
         let error = outcome(kind, page).await.unwrap_err();
         let message = error.message();
         assert!(message.contains(&format!("HTTP {status}")), "{message}");
@@ -157,10 +157,11 @@ async fn invalid_grpc_statuses_count_as_none() {
         let codes: [(u16, &'static [Code]); 2] = [(200, &[Unknown]), (503, &[Unavailable])];
         for (status, codes) in codes {
             for kind in [Kind::Unary, Kind::ServerStream] {
-                let alone = Answer { status, headers: typed, ..Answer::default() };
+                let alone = HttpAnswer { status, headers: typed, ..HttpAnswer::default() };
                 cases.push((format!("{status} {value:?} alone"), kind, alone, codes));
-                let behind = Answer { status, headers: GRPC, body: messages(1), trailers: None };
-                let behind = Answer { trailers: Some(fields), ..behind };
+                let behind =
+                    HttpAnswer { status, headers: GRPC, body: messages(1), trailers: None };
+                let behind = HttpAnswer { trailers: Some(fields), ..behind };
                 cases.push((format!("{status} {value:?} trailer"), kind, behind, codes));
             }
         }
@@ -176,7 +177,7 @@ async fn valid_grpc_statuses_win_over_http() {
     let codes: &'static [Code] = &[Code::FailedPrecondition];
     for kind in [Kind::Unary, Kind::ClientStream, Kind::ServerStream] {
         for status in [200, 404, 503] {
-            let alone = Answer { status, headers: DENIED, ..Answer::default() };
+            let alone = HttpAnswer { status, headers: DENIED, ..HttpAnswer::default() };
             cases.push((format!("HTTP {status} alone"), kind, alone, codes));
             for headers in [GRPC, HTML] {
                 for body in [Bytes::new(), PAGE.into()] {
@@ -184,7 +185,7 @@ async fn valid_grpc_statuses_win_over_http() {
                     if headers == GRPC && !body.is_empty() {
                         continue;
                     }
-                    let ended = Answer { status, headers, body, trailers };
+                    let ended = HttpAnswer { status, headers, body, trailers };
                     cases.push((format!("HTTP {status} {ended:?}"), kind, ended, codes));
                 }
             }
@@ -220,7 +221,7 @@ async fn unexpected_responses_are_errors() {
         &[("content-type", "application/grpc+proto"), ("grpc-encoding", "identity")];
     let compressed = framed(1, &SimpleResponse::default());
     let json: Fields = &[("content-type", "application/grpc+json")];
-    let cases: Vec<(&str, Kind, Answer, &'static [Code])> = vec![
+    let cases: Vec<(&str, Kind, HttpAnswer, &'static [Code])> = vec![
         ("missing-status", Unary, answer(GRPC, Bytes::new(), MISSING), &[Unknown, Internal]),
         ("unary/ok-but-no-response", Unary, answer(GRPC, Bytes::new(), OK), &[Unimplemented]),
         ("unary/multiple-responses", Unary, answer(GRPC, messages(2), OK), &[Unimplemented]),

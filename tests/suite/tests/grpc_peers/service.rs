@@ -13,11 +13,11 @@ use farcall_suite::interop_proto::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-type Answer = dyn Fn(&MetadataMap) -> Result<MetadataMap, Status> + Send + Sync;
+type MetadataAnswer = dyn Fn(&MetadataMap) -> Result<MetadataMap, Status> + Send + Sync;
 
 /// Answers with metadata, or with a status. A stream has its status behind one message.
 #[derive(Clone)]
-pub(crate) struct Answering(Arc<Answer>);
+pub(crate) struct Answering(Arc<MetadataAnswer>);
 
 impl Answering {
     pub(crate) fn with(

@@ -6,7 +6,7 @@ use farcall::{Channel, Server, Status};
 use farcall_suite::OneServer as _;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 use farcall_suite::proto::{DownloadRequest, ParkRequest, ProduceRequest};
-use farcall_suite::{Event, Watch};
+use farcall_suite::{Watch, WatchEvent};
 use tokio::task::JoinHandle;
 
 /// The bound on every wait that is not for what is under test.
@@ -39,13 +39,13 @@ pub(crate) async fn call_in_flight(stub: &ProbeStub, watch: &mut Watch) -> JoinH
         tokio::spawn(
             async move { stub.park(request).await.expect_err("the server could not answer") },
         );
-    assert_eq!(within("the handler", watch.next()).await, Some(Event::Entered(1)));
+    assert_eq!(within("the handler", watch.next()).await, Some(WatchEvent::Entered(1)));
     call
 }
 
 /// The server does not go on with the call of a client that is gone.
 pub(crate) async fn handler_is_dropped(watch: &mut Watch) {
-    assert_eq!(within("the handler", watch.next()).await, Some(Event::Dropped(1)));
+    assert_eq!(within("the handler", watch.next()).await, Some(WatchEvent::Dropped(1)));
 }
 
 /// A stream without an end that is being read; gives how it ends.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use farcall::{Rdma, RdmaConfig};
 use farcall_suite::Failure;
 use farcall_suite::proto::probe_rpc::ProbeStub;
-use farcall_suite::soak::resident_kib;
+use farcall_testkit::counters::resident_kib;
 
 use crate::resources::resources;
 use crate::rig::{Rig, connect, devices, echo, is_idle, lane, until, within};

@@ -30,7 +30,7 @@ const TESTS: &[Test] = &[
     ("a_port_that_goes_down_ends_its_connections", ports::goes_down),
     ("a_device_removed_under_a_client_comes_back", removal::under_a_client),
     ("a_device_removed_under_a_server_comes_back", removal::under_a_server),
-    ("nothing_is_left_of_processes_that_end", resources::of_processes),
+    ("nothing_is_left_of_processes_that_end", resources::ended_processes),
     ("nothing_is_left_of_a_thousand_connections", churn::thousand_connections),
 ];
 

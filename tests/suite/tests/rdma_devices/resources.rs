@@ -43,7 +43,7 @@ fn queues() -> Resources {
     resources
 }
 
-pub(crate) fn of_processes(rig: &Rig) -> Result<(), Failure> {
+pub(crate) fn ended_processes(rig: &Rig) -> Result<(), Failure> {
     rig.run(processes(rig))
 }
 

@@ -59,8 +59,8 @@ pub(crate) fn full_lane(rig: &Rig) -> Result<(), Failure> {
                      of 5 receive slots left to promise (rdma.receive_slots), of which a \
                      connection takes 3";
         let second = falls_back(&server.authority, &rdma, text).await?;
-        let mut told = server.server.connections().into_iter().filter_map(|info| info.fallback);
-        assert!(told.any(|reason| reason.contains(text)), "the server knows too");
+        let mut reasons = server.server.connections().into_iter().filter_map(|info| info.fallback);
+        assert!(reasons.any(|reason| reason.contains(text)), "the server knows too");
         // Both are served, and the place is free again for another.
         echo(&first, 1, 1 << 20).await?;
         drop((first, second));
@@ -108,8 +108,8 @@ async fn unproven(rig: &Rig, alter: Alter, text: &str) -> Result<(), Failure> {
     until("one connection", || server.server.connections().len() == 1).await;
     let connection = server.connection();
     assert_eq!(connection.transport, "tcp");
-    let told = connection.fallback.unwrap_or_default();
-    assert!(told.contains("the client says") && told.contains(text), "{told}");
+    let reason = connection.fallback.unwrap_or_default();
+    assert!(reason.contains("the client says") && reason.contains(text), "{reason}");
     // What was prepared for the path is gone on both sides.
     until("an end of the paths", || is_idle(&server.lane(), 0) && is_idle(&lane(&rdma), 0)).await;
     until("the end of the queue pairs", || rig.queue_pair_counts() == before).await;

@@ -5,5 +5,5 @@ mod process_status;
 mod rdma;
 
 pub use network::{ProtocolTable, protocol_counter};
-pub use process_status::ProcessStatus;
+pub use process_status::{ProcessStatus, resident_kib};
 pub use rdma::device_counter;

@@ -63,6 +63,15 @@ impl ProcessStatus {
     }
 }
 
+/// This process's resident memory in KiB.
+///
+/// # Errors
+///
+/// As [`ProcessStatus::own`] and [`ProcessStatus::resident_kib`].
+pub fn resident_kib() -> io::Result<u64> {
+    ProcessStatus::own()?.resident_kib()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_process_has_memory() {
-        assert!(ProcessStatus::own().unwrap().resident_kib().unwrap() > 100);
+        assert!(resident_kib().unwrap() > 100);
         assert!(ProcessStatus::of(u32::MAX).is_err());
     }
 }

@@ -13,7 +13,7 @@ pub use super::command_line::command_line;
 
 /// The end of a bounded command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum CommandEnd {
     /// It ended by itself.
     Exited(ExitStatus),
     /// It was still running at the bound and has been killed.
@@ -56,15 +56,15 @@ impl Running {
     /// # Errors
     ///
     /// When this program is interrupted meanwhile, or the process does not even end when killed.
-    pub fn wait(&mut self, limit: Duration) -> Result<End, ProcessError> {
+    pub fn wait(&mut self, limit: Duration) -> Result<CommandEnd, ProcessError> {
         let end = if let Some(status) = self.owned.wait(limit)? {
-            End::Exited(status)
+            CommandEnd::Exited(status)
         } else {
             self.owned.kill();
             if self.owned.wait(REAP_LIMIT)?.is_none() {
                 return Err(ProcessError::Unkillable { line: self.owned.line.clone() });
             }
-            End::Expired
+            CommandEnd::Expired
         };
         if interrupted() { Err(ProcessError::Interrupted) } else { Ok(end) }
     }
@@ -90,9 +90,9 @@ impl Running {
         };
         let line = self.owned.line.clone();
         match end {
-            End::Expired => Err(ProcessError::Expired { line, limit }),
-            End::Exited(status) if status.success() => bytes(stdout),
-            End::Exited(status) => {
+            CommandEnd::Expired => Err(ProcessError::Expired { line, limit }),
+            CommandEnd::Exited(status) if status.success() => bytes(stdout),
+            CommandEnd::Exited(status) => {
                 // What could be read is better than nothing.
                 let errors = bytes(stderr).unwrap_or_default();
                 let errors = String::from_utf8_lossy(&errors).trim().to_owned();
@@ -216,7 +216,7 @@ mod tests {
         // The grandchild holds the pipe too.
         let mut command = shell("sleep 3600 & sleep 3600");
         let mut running = Running::start(command.stdout(Stdio::piped())).unwrap();
-        assert_eq!(running.wait(Duration::from_millis(100)).unwrap(), End::Expired);
+        assert_eq!(running.wait(Duration::from_millis(100)).unwrap(), CommandEnd::Expired);
         wait_for_end_of(running.stdout.take().unwrap());
     }
 

@@ -17,7 +17,7 @@ impl Graph {
 
     /// The top-level folders of a crate in place of their files. A file beside them is one of its
     /// own; the crate's root, which imports what it likes, is none.
-    pub(super) fn of_folders(imports: &BTreeMap<String, BTreeSet<String>>) -> Self {
+    pub(super) fn folders(imports: &BTreeMap<String, BTreeSet<String>>) -> Self {
         let mut folders: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for (file, imported) in imports.iter().filter(|(file, _)| !is_root(file)) {
             let folder = folder_of(file);
@@ -126,7 +126,7 @@ mod tests {
             imports.entry(to.to_owned()).or_default();
             imports.entry(from.to_owned()).or_default().insert(to.to_owned());
         }
-        assert_eq!(Graph::of_folders(&imports).circles(), [["a", "b", "c"]]);
+        assert_eq!(Graph::folders(&imports).circles(), [["a", "b", "c"]]);
     }
 
     #[test]

@@ -58,7 +58,7 @@ struct Measures {
     /// Circles among the top-level folders.
     folder_circles: Vec<Vec<String>>,
     levels: usize,
-    words: usize,
+    vague_words: usize,
 }
 
 /// Measures, and prints the table.
@@ -113,9 +113,9 @@ fn measure(measured: &Crate) -> Measures {
     let mut lengths = Vec::new();
     let mut counts = Counts::default();
     for (_, text) in &measured.sources {
-        let of_file = Counts::of(lines::without_tests(text));
-        lengths.push(of_file.code);
-        counts += of_file;
+        let file_counts = Counts::of(lines::without_tests(text));
+        lengths.push(file_counts.code);
+        counts += file_counts;
     }
     lengths.sort_unstable();
     let imports = modules::imports(&measured.sources);
@@ -125,9 +125,9 @@ fn measure(measured: &Crate) -> Measures {
         counts,
         lengths,
         circles: graph.circles(),
-        folder_circles: Graph::of_folders(&imports).circles(),
+        folder_circles: Graph::folders(&imports).circles(),
         levels: graph.levels(),
-        words: measured.texts.iter().map(|text| lines::vague_words(text)).sum(),
+        vague_words: measured.texts.iter().map(|text| lines::vague_words(text)).sum(),
     }
 }
 
@@ -144,7 +144,7 @@ fn together(measured: &[Measures]) -> Measures {
         circles: measured.iter().flat_map(|one| one.circles.clone()).collect(),
         folder_circles: measured.iter().flat_map(|one| one.folder_circles.clone()).collect(),
         levels: measured.iter().map(|one| one.levels).max().unwrap_or_default(),
-        words: measured.iter().map(|one| one.words).sum(),
+        vague_words: measured.iter().map(|one| one.vague_words).sum(),
     }
 }
 
@@ -166,7 +166,8 @@ fn table(measured: &[Measures]) -> String {
         .right("words", 6);
     let mut table = format!("{}\n", columns.heading());
     for one in measured {
-        let Measures { folder, counts, lengths, circles, folder_circles, levels, words } = one;
+        let Measures { folder, counts, lengths, circles, folder_circles, levels, vague_words } =
+            one;
         let (code, doc) = (counts.code, counts.per_hundred(counts.doc));
         let inline = counts.per_hundred(counts.inline);
         let median = lengths.get(lengths.len() / 2).copied().unwrap_or_default();
@@ -176,7 +177,7 @@ fn table(measured: &[Measures]) -> String {
         let mut cells = vec![folder.clone()];
         cells.extend(numbers.map(|number| number.to_string()));
         cells.extend([format!("{doc:.0}"), format!("{inline:.1}")]);
-        let circles = [circles.len(), folder_circles.len(), *levels, *words];
+        let circles = [circles.len(), folder_circles.len(), *levels, *vague_words];
         cells.extend(circles.map(|number| number.to_string()));
         table.push_str(&columns.line(cells));
         table.push('\n');

@@ -15,7 +15,7 @@ pub(super) struct Named {
 
 /// Reads a file.
 pub(super) fn named(text: &str) -> Named {
-    let pieces = words(text);
+    let pieces = tokens(text);
     let mut named = Named::default();
     let mut at = 0;
     while at < pieces.len() {
@@ -111,7 +111,7 @@ fn is_name(word: &str) -> bool {
 }
 
 /// Names and signs in order, without comments, strings and characters.
-fn words(text: &str) -> Vec<String> {
+fn tokens(text: &str) -> Vec<String> {
     let mut message = Vec::new();
     let mut rest = text;
     while let Some(first) = rest.chars().next() {

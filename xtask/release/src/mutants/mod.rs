@@ -14,7 +14,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use farcall_testkit::process::bounded::{End, Running};
+use farcall_testkit::process::bounded::{CommandEnd, Running};
 use farcall_testkit::table::Columns;
 use serde::Deserialize;
 
@@ -55,7 +55,7 @@ pub(crate) struct MutantsOptions {
 
 /// The results of a machine's mutants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-struct Outcome {
+struct MutantOutcome {
     caught: usize,
     missed: usize,
     timeout: usize,
@@ -92,7 +92,7 @@ pub(crate) fn run(options: &MutantsOptions) -> Result<()> {
     Ok(())
 }
 
-fn mutate(machine: &Machine, options: &MutantsOptions) -> Result<Outcome> {
+fn mutate(machine: &Machine, options: &MutantsOptions) -> Result<MutantOutcome> {
     let workspace = std::env::current_dir().context("where the workspace is")?;
     let folder = workspace.join("target").join(FOLDER);
     let tree = tree::make(&workspace, &machine.of, &folder)?;
@@ -113,7 +113,7 @@ fn mutate(machine: &Machine, options: &MutantsOptions) -> Result<Outcome> {
     // And mostly by one of the first.
     command.env("PROPTEST_CASES", PROPERTY_CASES).env("FARCALL_SCHEDULES", SCHEDULES);
     // Its status says whether some were missed, which its results say too.
-    let End::Exited(_) = Running::start(&mut command)?.wait(LIMIT)? else {
+    let CommandEnd::Exited(_) = Running::start(&mut command)?.wait(LIMIT)? else {
         bail!("the mutants of {} took more than {} h", machine.name, LIMIT.as_secs() / 3600);
     };
     outcome(&results)
@@ -123,11 +123,11 @@ fn mutate(machine: &Machine, options: &MutantsOptions) -> Result<Outcome> {
 /// Reads what became of the mutants of a machine, whose results are in `folder`. Those that an
 /// earlier run had noticed count as caught. `cargo mutants` lists those that do not build among
 /// them, so the names of these are kept from run to run.
-fn outcome(folder: &Path) -> Result<Outcome> {
+fn outcome(folder: &Path) -> Result<MutantOutcome> {
     let results = folder.join("mutants.out");
     let file = results.join("outcomes.json");
     let text = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
-    let mut outcome: Outcome = serde_json::from_str(&text)?;
+    let mut outcome: MutantOutcome = serde_json::from_str(&text)?;
     let names = |file: &Path| -> BTreeSet<String> {
         fs::read_to_string(file).unwrap_or_default().lines().map(str::to_owned).collect()
     };
@@ -140,7 +140,7 @@ fn outcome(folder: &Path) -> Result<Outcome> {
     Ok(outcome)
 }
 
-fn table(outcomes: &[(&str, Outcome)]) -> String {
+fn table(outcomes: &[(&str, MutantOutcome)]) -> String {
     let columns = Columns::new()
         .left("machine", 10)
         .right("viable", 7)
@@ -148,7 +148,7 @@ fn table(outcomes: &[(&str, Outcome)]) -> String {
         .right("missed", 7)
         .right("%", 6);
     let mut table = format!("{}\n", columns.heading());
-    for (name, Outcome { caught, missed, timeout, .. }) in outcomes {
+    for (name, MutantOutcome { caught, missed, timeout, .. }) in outcomes {
         // A mutant that does not end was noticed by that.
         let caught = caught + timeout;
         let viable = caught + missed;
@@ -180,7 +180,7 @@ mod tests {
         fs::write(results.join("unviable.txt"), "d\n").unwrap();
         fs::write(results.join("previously_caught.txt"), "a\nb\nc\n").unwrap();
         let read = outcome(folder.path()).unwrap();
-        assert_eq!(read, Outcome { caught: 6, missed: 1, timeout: 2, unviable: 2 });
+        assert_eq!(read, MutantOutcome { caught: 6, missed: 1, timeout: 2, unviable: 2 });
         let line = table(&[("calls", read)]).lines().nth(1).unwrap().to_owned();
         let pieces: Vec<&str> = line.split_whitespace().collect();
         assert_eq!(pieces, ["calls", "9", "8", "1", "88.9"]);

@@ -40,8 +40,8 @@ pub(super) fn make(workspace: &Path, reduced: &Reduced, folder: &Path) -> Result
 
 /// Returns true if one of the built files and folders has tests of a machine.
 fn has_tests(reduced: &Reduced, source: &str) -> bool {
-    let of_crate = MACHINES.iter().filter(|machine| machine.of == *reduced);
-    of_crate.into_iter().any(|machine| machine.is_tested_by(source))
+    let mut machines = MACHINES.iter().filter(|machine| machine.of == *reduced);
+    machines.any(|machine| machine.is_tested_by(source))
 }
 
 /// Cuts off the tests at the end of a file, or of all files in a folder.

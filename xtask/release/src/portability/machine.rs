@@ -152,13 +152,13 @@ impl Machine {
     ///
     /// When the machine cannot be asked.
     pub(super) fn packages(&self) -> Result<Packages> {
-        let asked = |arguments: &[&str]| {
+        let query = |arguments: &[&str]| {
             let printed =
                 bounded::output(&mut self.enter(User::Root, "/", arguments), QUERY_LIMIT)?;
             Ok::<_, anyhow::Error>(printed.lines().map(str::to_owned).collect::<Vec<_>>())
         };
-        let all = asked(&["dpkg-query", "--show", "--showformat=${Package}\\n"])?.len();
-        Ok(Packages { all, by_name: asked(&["apt-mark", "showmanual"])? })
+        let all = query(&["dpkg-query", "--show", "--showformat=${Package}\\n"])?.len();
+        Ok(Packages { all, by_name: query(&["apt-mark", "showmanual"])? })
     }
 
     /// Removes its folder.

@@ -120,18 +120,18 @@ fn try_user(
 /// Returns the files that machines get from this host: the commit that is checked out, and the
 /// toolchain that runs this program.
 fn source() -> Result<Source> {
-    let asked = |program: &str, arguments: &[&str]| {
+    let printed_by = |program: &str, arguments: &[&str]| {
         let printed = bounded::output(Command::new(program).args(arguments), PROBE_LIMIT)?;
         Ok::<String, anyhow::Error>(printed.trim().to_owned())
     };
-    let toolchain = PathBuf::from(asked("rustc", &["--print", "sysroot"])?);
+    let toolchain = PathBuf::from(printed_by("rustc", &["--print", "sysroot"])?);
     if toolchain == Path::new("/usr") {
         // Mounting it would show all programs of this host to a machine that is to be bare.
         bail!("the machines are shown a toolchain of rustup's, and this host's Rust lies in /usr");
     }
-    let repository = PathBuf::from(asked("git", &["rev-parse", "--show-toplevel"])?);
-    let commit = asked("git", &["rev-parse", "HEAD"])?;
-    if !asked("git", &["status", "--porcelain"])?.is_empty() {
+    let repository = PathBuf::from(printed_by("git", &["rev-parse", "--show-toplevel"])?);
+    let commit = printed_by("git", &["rev-parse", "HEAD"])?;
+    if !printed_by("git", &["status", "--porcelain"])?.is_empty() {
         eprintln!("xtask: some changes are not committed: the machines get {commit} without them");
     }
     Ok(Source { repository, commit, toolchain })

@@ -4,7 +4,7 @@ use std::fmt;
 
 use clap::ValueEnum;
 
-use xtask::check::Step;
+use xtask::check::CheckStep;
 
 /// Arguments of `cargo xtask portability`.
 #[derive(Debug, clap::Args)]
@@ -20,7 +20,7 @@ pub(crate) struct PortabilityOptions {
     user: Vec<User>,
     /// Run this step of `cargo xtask test` only. May be repeated.
     #[arg(long, value_enum)]
-    only: Vec<Step>,
+    only: Vec<CheckStep>,
     /// Debian's archive or a mirror of it. The default is debootstrap's.
     #[arg(long, value_name = "URL")]
     mirror: Option<String>,
@@ -70,7 +70,7 @@ impl PortabilityOptions {
     /// The commands to try, in the README's order, each with its command line.
     pub(super) fn commands(&self) -> Vec<(ReadmeCommand, Vec<String>)> {
         let commands = chosen(&self.command).into_iter();
-        commands.map(|command| (command, self.words(command))).collect()
+        commands.map(|command| (command, self.command_line(command))).collect()
     }
 
     pub(super) fn mirror(&self) -> Option<&str> {
@@ -82,7 +82,7 @@ impl PortabilityOptions {
     }
 
     /// The command line of `command`.
-    fn words(&self, command: ReadmeCommand) -> Vec<String> {
+    fn command_line(&self, command: ReadmeCommand) -> Vec<String> {
         let mut text = vec!["cargo".to_owned(), "xtask".to_owned(), command.to_string()];
         if command == ReadmeCommand::Test {
             text.extend(self.only.iter().flat_map(|step| ["--only".to_owned(), step.to_string()]));
@@ -150,9 +150,9 @@ mod tests {
     #[test]
     fn steps_are_passed_on_to_test_and_not_to_demo() {
         let options = options(&["--only", "unit", "--only", "vm-verbs"]);
-        assert_eq!(options.words(ReadmeCommand::Demo).join(" "), "cargo xtask demo");
+        assert_eq!(options.command_line(ReadmeCommand::Demo).join(" "), "cargo xtask demo");
         assert_eq!(
-            options.words(ReadmeCommand::Test).join(" "),
+            options.command_line(ReadmeCommand::Test).join(" "),
             "cargo xtask test --only unit --only vm-verbs"
         );
     }

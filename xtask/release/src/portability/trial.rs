@@ -7,7 +7,7 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use farcall_testkit::process::bounded::{End, Running};
+use farcall_testkit::process::bounded::{CommandEnd, Running};
 
 use super::machine::{Machine, Packages};
 use super::options::{ReadmeCommand, Suite, User};
@@ -92,9 +92,9 @@ impl Trial {
         let started = Instant::now();
         let end = Running::start(&mut command)?.wait(self.command.limit())?;
         let mut report = self.report(match end {
-            End::Exited(status) if status.success() => Verdict::Passed,
-            End::Exited(status) => Verdict::Failed(status),
-            End::Expired => Verdict::Hung,
+            CommandEnd::Exited(status) if status.success() => Verdict::Passed,
+            CommandEnd::Exited(status) => Verdict::Failed(status),
+            CommandEnd::Expired => Verdict::Hung,
         });
         report.took = started.elapsed();
         report.installed = Installed::between(&before, &machine.packages()?);

@@ -1,6 +1,6 @@
 //! Paths that are bound to a TLS session, and peers that are not its other end.
 
-use rpc_core::connect::PROOF_LEN;
+use rpc_core::connect::{PROOF_LEN, PathBinding};
 
 use super::*;
 

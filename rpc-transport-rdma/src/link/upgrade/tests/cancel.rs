@@ -1,8 +1,9 @@
 //! Frames of cancelled calls on one connection.
 
-use rpc_core::transport::{OutFrame, TransportError, Withdrawn, WriteHead};
+use rpc_core::transport::{OutFrame, Transport, TransportError, Withdrawn, WriteHead};
 
 use super::*;
+use crate::link::transport::RdmaTransport;
 
 /// The messages of header length that this end has posted: what it says beside frames and offers.
 fn short_messages(end: &End) -> usize {

@@ -152,7 +152,7 @@ impl End {
     }
 
     /// The peer sends a message of that kind, without a grant.
-    fn say(&self, kind: MessageKind, body: &[u8]) {
+    pub(super) fn say(&self, kind: MessageKind, body: &[u8]) {
         self.say_with_grant(kind, GRANT, body);
     }
 
@@ -223,7 +223,7 @@ pub(super) async fn frame_arrives(end: &End, recorder: &Recorder, text: &[u8]) {
 }
 
 /// The peer offends; its connection ends with a violation that `words` name, and no other.
-async fn costs_its_connection(offend: impl AsyncFnOnce(&End), text: &str) {
+pub(super) async fn costs_its_connection(offend: impl AsyncFnOnce(&End), text: &str) {
     let rig = Rig::new();
     let ((bad, told), (good, heard)) = (rig.open(), rig.open());
     frame_arrives(&bad, &told, b"before").await;

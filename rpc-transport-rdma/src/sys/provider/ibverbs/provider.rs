@@ -10,7 +10,7 @@ use crate::sys::abi::{self, Verbs, ibv_device};
 use crate::sys::check_errno;
 use crate::sys::provider::ibverbs::context::Context;
 use crate::sys::provider::ibverbs::device::IbvDevice;
-use crate::sys::provider::ibverbs::route::interface_to;
+use crate::sys::provider::ibverbs::route::{interface_mtu, interface_to};
 use crate::sys::provider::{DeviceInfo, Provider, Quirks, RawDevice, VerbsError};
 
 /// The system's RDMA devices, through libibverbs.
@@ -67,6 +67,10 @@ unsafe impl Provider for Ibverbs {
 
     fn interface_to(&self, local: IpAddr, peer: IpAddr) -> Option<u32> {
         interface_to(local, peer)
+    }
+
+    fn interface_mtu(&self, interface: u32) -> Option<u32> {
+        interface_mtu(interface)
     }
 }
 

@@ -4,9 +4,11 @@
 //! and only the system's routes tell which entry reaches a peer. One question to the kernel on a
 //! netlink socket, which answers at once.
 
+use std::fs;
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 
+use nix::net::if_::if_indextoname;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket,
 };
@@ -42,6 +44,14 @@ pub(super) fn interface_to(local: IpAddr, peer: IpAddr) -> Option<u32> {
     // The kernel has answered when `send` returns.
     let len = recv(socket.as_raw_fd(), &mut answer, MsgFlags::MSG_DONTWAIT).ok()?;
     interface_in(answer.get(..len)?)
+}
+
+/// The MTU of an interface in bytes, or `None` where the system does not say: the interface may
+/// belong to another network namespace.
+pub(super) fn interface_mtu(interface: u32) -> Option<u32> {
+    let name = if_indextoname(interface).ok()?;
+    let text = fs::read_to_string(format!("/sys/class/net/{}/mtu", name.to_str().ok()?)).ok()?;
+    text.trim().parse().ok()
 }
 
 /// A question for the route from one address to another, of one family.
@@ -134,8 +144,9 @@ mod tests {
     #[cfg_attr(miri, ignore = "asks the system")]
     fn the_system_names_an_interface_that_exists_or_none() {
         if let Some(interface) = interface_to(LOCALHOST, LOCALHOST) {
-            let name = nix::net::if_::if_indextoname(interface).unwrap();
+            let name = if_indextoname(interface).unwrap();
             assert_eq!(name.to_str(), Ok("lo"));
+            assert!(interface_mtu(interface).is_some_and(|mtu| mtu >= 1280));
         }
     }
 }

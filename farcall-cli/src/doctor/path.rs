@@ -1,0 +1,83 @@
+//! Judges why a connection has no path over RDMA, by the reason that farcall gives. Pure.
+
+use super::finding::{Cause, Finding};
+
+/// Texts of reasons, and the causes that they stand for. The first that fits counts.
+const CAUSES: [(&str, Cause); 12] = [
+    ("libibverbs.so.1 is not installed", Cause::Library),
+    ("libibverbs.so.1", Cause::Library),
+    ("lockable memory", Cause::Memlock),
+    ("is said to be at", Cause::Nat),
+    ("could not be proven", Cause::Udp4791),
+    ("there is no RDMA device", Cause::DeviceNode),
+    ("no RDMA device named", Cause::DeviceNode),
+    ("but is not active", Cause::PortDown),
+    ("no RDMA port is active", Cause::PortDown),
+    ("no active RDMA port", Cause::NoGid),
+    ("Soft-RoCE on Linux", Cause::ShortReads),
+    ("READ", Cause::MaxRdAtomic),
+];
+
+fn cause(reason: &str) -> Option<Cause> {
+    CAUSES.iter().find(|(text, _)| reason.contains(text)).map(|(_, cause)| *cause)
+}
+
+fn fault(name: &'static str, reason: &str) -> Finding {
+    match cause(reason) {
+        Some(cause) => Finding::fault(name, cause, reason),
+        None => Finding::other_fault(name, reason),
+    }
+}
+
+/// A path of this host to itself that does not work.
+pub(super) fn of_host(reason: &str) -> Finding {
+    fault("loopback", reason)
+}
+
+/// A path to a peer that does not come about, for this reason. `server` is the peer's host.
+pub(super) fn of_peer(reason: &str, server: &str) -> Finding {
+    let reason = reason.strip_prefix("rdma: ").unwrap_or(reason);
+    if let Some(reason) = after(reason, "this host: ") {
+        let fault = fault("offer", reason).on("this host");
+        return fault.fix("farcall doctor   # here: the lines above name the cause");
+    }
+    if let Some(reason) = after(reason, "the server: ") {
+        let fault = fault("bootstrap", reason).on("server");
+        return fault.fix(format!("ssh {server} farcall doctor"));
+    }
+    if reason.contains("could not be proven") {
+        let text = format!("TCP passes and UDP port 4791 does not: {reason}");
+        return Finding::fault("proof", Cause::Udp4791, text)
+            .on("network")
+            .fix("nft insert rule inet filter input udp dport 4791 accept   # on both hosts")
+            .fix("iptables -I INPUT -p udp --dport 4791 -j ACCEPT   # without nftables");
+    }
+    fault("bootstrap", reason).on("server").fix(format!("ssh {server} farcall doctor"))
+}
+
+/// Returns the text behind `mark`, at the start or in the middle of a reason.
+fn after<'a>(reason: &'a str, mark: &str) -> Option<&'a str> {
+    reason.split_once(mark).map(|(_, rest)| rest)
+}
+
+/// A TLS session that does not come about.
+pub(super) fn of_tls(reason: &str) -> Finding {
+    let lower = reason.to_ascii_lowercase();
+    let is_dated = ["expired", "notvalidyet", "not valid yet", "not yet valid"];
+    if is_dated.iter().any(|text| lower.contains(text)) {
+        return Finding::fault("tls", Cause::Clock, reason)
+            .on("clocks or certificate")
+            .fix("timedatectl set-ntp true   # on both hosts; then renew the certificate");
+    }
+    Finding::other_fault("tls", reason).on("certificates").fix("farcall ping --ca FILE ..")
+}
+
+/// A READ that does not end, while small messages pass.
+pub(super) fn of_read(reason: &str, server: &str) -> Finding {
+    let text =
+        format!("small messages pass and a READ does not, as with an MTU mismatch: {reason}");
+    Finding::fault("READ", Cause::Mtu, text)
+        .on("network")
+        .fix(format!("ping -M do -s 4172 -c 3 {server}   # fails where a hop is too small"))
+        .fix("ip link set INTERFACE mtu 4200   # on both hosts and all switches")
+}

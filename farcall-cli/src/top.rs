@@ -1,0 +1,359 @@
+//! `farcall top`: what servers are doing, by the service for operators.
+//!
+//! Figures are those of the time between two looks; at the first look they are those since the
+//! server's start. On a terminal each table takes the place of the one before.
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal as _, Write as _};
+
+use farcall::server::admin_api::{
+    Bucket, FailedCall, SERVICE, Snapshot, SnapshotRequest, quantile,
+};
+use farcall::{Channel, Code, Status, client};
+use serde::Serialize;
+
+use crate::args::{Global, TopArgs};
+use crate::failure::{Failure, code_name};
+use crate::output::{self, Output};
+use crate::target;
+
+/// Maximum length of a server's answer if the flags set none, in bytes.
+const ANSWER_LEN_MAX: u64 = 1 << 20;
+
+/// Longest text of a server in a cell, in characters.
+const CELL_LEN_MAX: usize = 60;
+
+/// Moves the cursor to the upper left corner, and clears what is below it.
+const HOME: &str = "\x1b[H\x1b[J";
+
+/// Calls of operators themselves, which are left out.
+const OWN: &str = "/farcall.admin.v1.";
+
+const COLUMNS: [&str; 10] = [
+    "server",
+    "connections",
+    "calls/s",
+    "p50/p99 us",
+    "running",
+    "credits",
+    "recv slots",
+    "RSS",
+    "budget",
+    "last failure",
+];
+
+/// A server, and the counts at the last look.
+struct Watched {
+    name: String,
+    channel: Channel,
+    last: Option<Counts>,
+}
+
+/// Counts since a server's start.
+#[derive(Debug, Clone, Default)]
+struct Counts {
+    uptime_ms: u64,
+    calls: u64,
+    /// Of unary calls, by the bound of their time in microseconds.
+    latency: BTreeMap<u64, u64>,
+}
+
+/// A row of the table.
+#[derive(Debug, Serialize)]
+struct Row {
+    server: String,
+    connections: BTreeMap<String, u64>,
+    calls_per_second: f64,
+    p50_us: Option<u64>,
+    p99_us: Option<u64>,
+    running: u64,
+    /// Fewest credits of a connection over RDMA.
+    credits: Option<u64>,
+    receive_slots_promised: u64,
+    receive_slots: u64,
+    rss_bytes: u64,
+    memory_held: u64,
+    memory_limit: u64,
+    last_failure: Option<String>,
+    /// The status of a look that failed.
+    error: Option<String>,
+}
+
+pub(crate) async fn run(global: &Global, args: &TopArgs, output: &Output) -> Result<(), Failure> {
+    let max = global.max_message_len.unwrap_or(ANSWER_LEN_MAX);
+    let global = Global { max_message_len: Some(max), ..global.clone() };
+    let mut servers = Vec::new();
+    for target in &args.targets {
+        for (name, channel) in target::servers(&global, target).await? {
+            servers.push(Watched { name, channel, last: None });
+        }
+    }
+    let is_live = !output.is_json() && std::io::stdout().is_terminal();
+    let mut ticks = tokio::time::interval(args.interval);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut looks = 0;
+    while args.count.is_none_or(|count| looks < count) {
+        ticks.tick().await;
+        let looked = futures::future::join_all(
+            servers.iter_mut().map(|server| look(&global, server, looks == 0)),
+        );
+        let rows: Vec<Row> = looked.await.into_iter().collect::<Result<_, _>>()?;
+        show(&rows, is_live, output)?;
+        looks += 1;
+    }
+    Ok(())
+}
+
+/// Asks a server. It fails at the first look alone: later a server may be gone for a while.
+async fn look(global: &Global, server: &mut Watched, is_first: bool) -> Result<Row, Failure> {
+    let request = global.request(SnapshotRequest { max_connections: 50 });
+    let answer = client::unary(&server.channel, &SERVICE.methods[0], request);
+    // A server that hangs must not stop the others' rows.
+    let answer = match tokio::time::timeout(target::connect_limit(global), answer).await {
+        Ok(answer) => answer.map(farcall::Response::into_inner),
+        Err(_) => Err(Status::deadline_exceeded("no answer in time")),
+    };
+    match answer {
+        Ok(snapshot) => Ok(server.row(&snapshot)),
+        Err(status) if is_first => Err(first_failure(&server.name, &status)),
+        Err(status) => Ok(Row::failed(&server.name, &status)),
+    }
+}
+
+/// Returns the failure of a server that does not show its state.
+fn first_failure(server: &str, status: &Status) -> Failure {
+    if status.code() == Code::Unimplemented {
+        let hint = "it shows its state to nobody, or not to this client: it needs `Admin`, and the \
+                    client its host or an identity that `authorize` allows";
+        return Failure::call(&Status::unimplemented(format!("{server}: {hint}")));
+    }
+    Failure::call(status).context(server)
+}
+
+impl Watched {
+    fn row(&mut self, snapshot: &Snapshot) -> Row {
+        let now = Counts::new(snapshot);
+        let before = self.last.take().unwrap_or_default();
+        // After a restart of the server its counts begin anew.
+        let before = if before.uptime_ms > now.uptime_ms { Counts::default() } else { before };
+        let latency = now.latency_since(&before);
+        let row = Row {
+            server: self.name.clone(),
+            connections: connections(snapshot),
+            calls_per_second: now.calls_per_second_since(&before),
+            p50_us: quantile(&latency, 0.5),
+            p99_us: quantile(&latency, 0.99),
+            running: snapshot.calls_running,
+            credits: snapshot.connections.iter().filter_map(|it| it.credits).min(),
+            receive_slots_promised: sum(snapshot.lanes.iter().map(|lane| lane.promised_slots)),
+            receive_slots: sum(snapshot.lanes.iter().map(|lane| lane.receive_slots)),
+            rss_bytes: snapshot.rss_bytes,
+            memory_held: snapshot.memory_held,
+            memory_limit: snapshot.memory_limit,
+            last_failure: last_failure(snapshot),
+            error: None,
+        };
+        self.last = Some(now);
+        row
+    }
+}
+
+fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
+    numbers.fold(0, u64::saturating_add)
+}
+
+/// Returns the number of connections by path.
+fn connections(snapshot: &Snapshot) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for path in &snapshot.paths {
+        let count: &mut u64 = counts.entry(short(&path.transport)).or_default();
+        *count = count.saturating_add(path.count);
+    }
+    counts
+}
+
+fn last_failure(snapshot: &Snapshot) -> Option<String> {
+    let FailedCall { unix_ms, code, .. } = snapshot.failed_calls.first()?;
+    let ago = snapshot.unix_ms.saturating_sub(*unix_ms) / 1000;
+    Some(format!("{} s ago {}", output::count(ago), code_name(Code::from(*code))))
+}
+
+/// Cuts a text of a server.
+fn short(text: &str) -> String {
+    text.chars().take(CELL_LEN_MAX).collect()
+}
+
+impl Counts {
+    fn new(snapshot: &Snapshot) -> Self {
+        let mut counts = Self { uptime_ms: snapshot.uptime_ms, ..Self::default() };
+        for method in snapshot.methods.iter().filter(|method| !method.path.starts_with(OWN)) {
+            let calls = sum(method.codes.iter().map(|code| code.count));
+            counts.calls = counts.calls.saturating_add(calls);
+            for bucket in method.latency.iter().filter(|_| method.kind == "unary") {
+                let count: &mut u64 = counts.latency.entry(bucket.below_us).or_default();
+                *count = count.saturating_add(bucket.count);
+            }
+        }
+        counts
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a rate needs no last bit")]
+    fn calls_per_second_since(&self, before: &Self) -> f64 {
+        let calls = self.calls.saturating_sub(before.calls);
+        let time = self.uptime_ms.saturating_sub(before.uptime_ms).max(1);
+        calls as f64 * 1000.0 / time as f64
+    }
+
+    fn latency_since(&self, before: &Self) -> Vec<Bucket> {
+        let bucket = |(&below_us, count): (&u64, &u64)| {
+            let before = before.latency.get(&below_us).copied().unwrap_or_default();
+            Bucket { below_us, count: count.saturating_sub(before) }
+        };
+        self.latency.iter().map(bucket).collect()
+    }
+}
+
+impl Row {
+    fn failed(server: &str, status: &Status) -> Self {
+        let error = format!("{} {}", code_name(status.code()), short(status.message()));
+        Self {
+            server: server.to_owned(),
+            connections: BTreeMap::new(),
+            calls_per_second: 0.0,
+            p50_us: None,
+            p99_us: None,
+            running: 0,
+            credits: None,
+            receive_slots_promised: 0,
+            receive_slots: 0,
+            rss_bytes: 0,
+            memory_held: 0,
+            memory_limit: 0,
+            last_failure: None,
+            error: Some(error),
+        }
+    }
+
+    fn cells(&self) -> [String; COLUMNS.len()] {
+        let dash = || "-".to_owned();
+        if let Some(error) = &self.error {
+            let mut cells = [const { String::new() }; COLUMNS.len()].map(|_| dash());
+            cells[0].clone_from(&self.server);
+            cells[COLUMNS.len() - 1].clone_from(error);
+            return cells;
+        }
+        let paths = self.connections.iter().map(|(path, count)| format!("{path} {count}"));
+        let figure = |value: Option<u64>| value.map_or_else(dash, output::count);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is a rate")]
+        let rate = self.calls_per_second.round() as u64;
+        let percent = self.memory_held.saturating_mul(100).checked_div(self.memory_limit);
+        let slots = match self.receive_slots {
+            0 => dash(),
+            slots => format!("{}/{slots}", self.receive_slots_promised),
+        };
+        [
+            self.server.clone(),
+            if self.connections.is_empty() { dash() } else { paths.collect::<Vec<_>>().join(" ") },
+            output::count(rate),
+            format!("{}/{}", figure(self.p50_us), figure(self.p99_us)),
+            output::count(self.running),
+            figure(self.credits),
+            slots,
+            format!("{} MiB", output::count(self.rss_bytes >> 20)),
+            percent.map_or_else(dash, |percent| format!("{percent} %")),
+            self.last_failure.clone().unwrap_or_else(dash),
+        ]
+    }
+}
+
+fn show(rows: &[Row], is_live: bool, output: &Output) -> Result<(), Failure> {
+    if output.is_json() {
+        return rows.iter().try_for_each(|row| output.value(row));
+    }
+    if is_live {
+        write!(std::io::stdout().lock(), "{HOME}")?;
+    }
+    lines(rows).iter().try_for_each(|line| output.line(line))
+}
+
+/// Returns the lines of a table.
+fn lines(rows: &[Row]) -> Vec<String> {
+    let cells = rows.iter().map(|row| row.cells().map(|cell| output::escape(&cell).into_owned()));
+    let mut table = vec![COLUMNS.map(str::to_owned)];
+    table.extend(cells);
+    let widths: Vec<usize> = (0..COLUMNS.len())
+        .map(|column| table.iter().map(|row| row[column].chars().count()).max().unwrap_or_default())
+        .collect();
+    let line = |row: &[String; COLUMNS.len()]| {
+        let cells = row.iter().zip(&widths).enumerate();
+        let cells = cells.map(|(column, (cell, width))| match column {
+            0 | 1 | 9 => format!("{cell:<width$}"),
+            _ => format!("{cell:>width$}"),
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    table.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use farcall::server::admin_api::{CodeCount, Method, PathCount};
+
+    use super::*;
+
+    fn snapshot(uptime_ms: u64, calls: u64, below_us: u64) -> Snapshot {
+        let method = |path: &str, count| Method {
+            path: path.to_owned(),
+            kind: "unary".to_owned(),
+            codes: vec![CodeCount { code: 0, count }],
+            latency: vec![Bucket { below_us, count }],
+        };
+        let path = PathCount { transport: "tcp".to_owned(), count: 2, ..PathCount::default() };
+        let failed = FailedCall { unix_ms: 1000, code: 4, ..FailedCall::default() };
+        Snapshot {
+            unix_ms: 5000,
+            uptime_ms,
+            paths: vec![path],
+            methods: vec![method("/a.B/C", calls), method("/farcall.admin.v1.Admin/X", 99)],
+            failed_calls: vec![failed],
+            memory_held: 50,
+            memory_limit: 1000,
+            ..Snapshot::default()
+        }
+    }
+
+    fn watched() -> Watched {
+        let channel = Channel::builder("tcp://127.0.0.1:1").unwrap().connect_lazy();
+        Watched { name: "tcp://10.0.0.1:7000".into(), channel, last: None }
+    }
+
+    #[tokio::test]
+    async fn figures_are_those_since_the_last_look() {
+        let mut server = watched();
+        let first = server.row(&snapshot(2000, 100, 64));
+        assert_eq!((first.calls_per_second, first.p99_us), (50.0, Some(64)));
+        let second = server.row(&snapshot(3000, 110, 64));
+        assert_eq!((second.calls_per_second, second.p50_us), (10.0, Some(64)));
+        let restarted = server.row(&snapshot(500, 1, 8));
+        assert_eq!((restarted.calls_per_second, restarted.p99_us), (2.0, Some(8)));
+    }
+
+    #[tokio::test]
+    async fn table_has_a_row_for_each_server() {
+        let mut server = watched();
+        let rows = [
+            server.row(&snapshot(2000, 24_690, 64)),
+            Row::failed("tcp://10.0.0.2:7000", &Status::unavailable("gone\u{1b}[2J")),
+        ];
+        let words = |line: &String| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let lines = lines(&rows);
+        assert_eq!(words(&lines[0]), COLUMNS.join(" "));
+        let good =
+            "tcp://10.0.0.1:7000 tcp 2 12,345 64/64 0 - - 0 MiB 5 % 4 s ago DEADLINE_EXCEEDED";
+        assert_eq!(words(&lines[1]), good);
+        let failed = r"tcp://10.0.0.2:7000 - - - - - - - - UNAVAILABLE gone\u{1b}[2J";
+        assert_eq!(words(&lines[2]), failed);
+        let column = |line: &String| line.find("64/64").or_else(|| line.find("p50/p99"));
+        assert!(lines[..2].iter().all(|line| column(line).is_some()));
+    }
+}

@@ -1,0 +1,109 @@
+//! The part of a server that operators see, and its history.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use rpc_core::server::WeakServer;
+use tokio::time::MissedTickBehavior;
+
+use super::Admin;
+use super::api::{Sample, Snapshot};
+use super::history::{History, INTERVAL};
+use super::snapshot;
+use crate::rdma::Rdma;
+use crate::server::settings::{ServerOverlay, ServerSettings};
+use crate::tls::ServerTls;
+
+/// The state of an [`Admin`] whose server is built.
+pub(crate) struct AdminState {
+    pub(super) admin: Admin,
+    pub(super) built: Instant,
+    view: OnceLock<ServerView>,
+    history: Mutex<History>,
+}
+
+/// The parts of a server. They do not keep it, since its services keep them.
+pub(crate) struct ServerView {
+    pub(crate) core: WeakServer,
+    /// Those that it was built with.
+    pub(crate) settings: Arc<ServerSettings>,
+    /// Those of them that the program's code has set.
+    pub(crate) code: ServerOverlay,
+    #[cfg_attr(
+        not(all(target_os = "linux", any(feature = "rdma", feature = "sim"))),
+        expect(dead_code, reason = "it has no devices")
+    )]
+    pub(crate) rdma: Rdma,
+    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "there is none"))]
+    pub(crate) tls: Option<ServerTls>,
+    pub(crate) file: Option<Arc<dyn SettingsView>>,
+}
+
+/// The settings file that a server was made from.
+pub(crate) trait SettingsView: Send + Sync {
+    /// Returns the line or the variable that sets a key of the server.
+    fn source(&self, key: &[String]) -> Option<String>;
+
+    /// Returns the time of the last reload, and its result.
+    fn last_reload(&self) -> Option<(SystemTime, Result<Vec<String>, String>)>;
+}
+
+impl AdminState {
+    pub(crate) fn new(admin: Admin) -> Arc<Self> {
+        let (view, history) = (OnceLock::new(), Mutex::default());
+        Arc::new(Self { admin, built: Instant::now(), view, history })
+    }
+
+    /// Sets the server, once it is built.
+    pub(crate) fn set_view(&self, view: ServerView) {
+        let _: Result<(), ServerView> = self.view.set(view);
+    }
+
+    /// Returns the state of the server, with as many connections. It is empty once the server is
+    /// gone.
+    pub(crate) fn snapshot(&self, max_connections: u32) -> Snapshot {
+        let Some(view) = self.view.get() else { return Snapshot::default() };
+        let Some(server) = view.core.upgrade() else { return Snapshot::default() };
+        snapshot::read(self, view, &server, max_connections)
+    }
+
+    pub(super) fn history(&self) -> Vec<Sample> {
+        self.lock().samples()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, History> {
+        // It is whole between any two statements.
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Samples the server for ever. Several listeners may do so at a time.
+    pub(crate) async fn watch(&self) -> Infallible {
+        let mut ticks = tokio::time::interval(INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            self.sample(Instant::now());
+        }
+    }
+
+    fn sample(&self, now: Instant) {
+        let Some(server) = self.view.get().and_then(|view| view.core.upgrade()) else { return };
+        let methods = server.method_calls().unwrap_or_default();
+        let infos = server.connections();
+        let paths = snapshot::paths(infos.iter());
+        self.lock().add(now, snapshot::unix_ms(SystemTime::now()), &methods, paths);
+    }
+
+    /// Returns the time since the server was built.
+    pub(super) fn uptime(&self) -> Duration {
+        self.built.elapsed()
+    }
+}
+
+impl fmt::Debug for AdminState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AdminState").field(&self.admin).finish()
+    }
+}

@@ -1,0 +1,105 @@
+//! The service for operators: who sees it, and what is counted for it.
+//!
+//! Its methods have the last ids. A client that may not see them gets a Hello without them, and the
+//! answer of a method that the server does not have.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::router::Router;
+use crate::transport::Addresses;
+use crate::{MethodDescriptor, ServiceDescriptor};
+
+/// The service for operators of a router.
+#[derive(Debug)]
+pub(super) struct Operators {
+    pub(super) service: &'static ServiceDescriptor,
+    /// True if clients at the host's loopback addresses see it.
+    pub(super) sees_loopback: bool,
+}
+
+/// The methods that a client sees: all, or those that are not for operators.
+#[derive(Debug, Clone, Default)]
+pub struct MethodAccess(Option<Arc<Router>>);
+
+impl MethodAccess {
+    pub(super) fn new(router: &Arc<Router>) -> Self {
+        Self(router.operators.is_some().then(|| Arc::clone(router)))
+    }
+
+    /// Returns the number of methods that a client at `addresses` sees, of `count`.
+    pub(super) fn visible(&self, addresses: &Addresses, count: usize) -> usize {
+        match &self.0 {
+            Some(router) if !router.admits(addresses) => router.open_count,
+            _ => count,
+        }
+    }
+}
+
+impl Router {
+    /// Returns true if the client at `addresses` is an operator.
+    pub(super) fn admits(&self, addresses: &Addresses) -> bool {
+        let Some(operators) = &self.operators else { return false };
+        is_local(addresses, operators.sees_loopback) || self.allows_identity(operators, addresses)
+    }
+
+    /// Returns true for methods of the service for operators.
+    pub(super) fn is_for_operators(&self, method: &MethodDescriptor) -> bool {
+        let Some(operators) = &self.operators else { return false };
+        operators.service.methods.iter().any(|own| own.path == method.path)
+    }
+
+    fn allows_identity(&self, operators: &Operators, addresses: &Addresses) -> bool {
+        let Some(identity) = addresses.identity() else { return false };
+        let Some(rules) = self.authorization.rules() else { return false };
+        let allows = |method: &MethodDescriptor| rules.allows(identity, method.path);
+        // Rules that panic allow nothing.
+        let allowed = || operators.service.methods.iter().all(allows);
+        catch_unwind(AssertUnwindSafe(allowed)).unwrap_or(false)
+    }
+}
+
+/// Returns true for the two ends of a link that does not leave the host. A byte stream of the
+/// program may come from anywhere.
+fn is_local(addresses: &Addresses, sees_loopback: bool) -> bool {
+    match addresses {
+        Addresses { stream: Some(_), .. } => false,
+        Addresses { unix: Some(_), .. } => true,
+        Addresses { peer: Some(peer), .. } => {
+            sees_loopback && peer.ip().to_canonical().is_loopback()
+        }
+        // Inside the process.
+        Addresses { .. } => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(peer: &str) -> Addresses {
+        Addresses { peer: Some(peer.parse().unwrap()), ..Addresses::default() }
+    }
+
+    #[test]
+    fn links_inside_the_host_are_local() {
+        let unix = Addresses { unix: Some("/run/a".into()), ..Addresses::default() };
+        let stream = Addresses { stream: Some("vsock".into()), ..at("127.0.0.1:1") };
+        for (addresses, expected) in [
+            (at("127.0.0.1:1"), true),
+            (at("127.9.9.9:1"), true),
+            (at("[::1]:1"), true),
+            (at("[::ffff:127.0.0.1]:1"), true),
+            (at("10.0.0.1:1"), false),
+            (at("[::ffff:10.0.0.1]:1"), false),
+            (at("0.0.0.0:1"), false),
+            (at("[::]:1"), false),
+            (unix, true),
+            (stream, false),
+            (Addresses::default(), true),
+        ] {
+            assert_eq!(is_local(&addresses, true), expected, "{addresses}");
+        }
+        assert!(!is_local(&at("127.0.0.1:1"), false));
+    }
+}

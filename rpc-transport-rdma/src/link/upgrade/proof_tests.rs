@@ -1,0 +1,280 @@
+//! Proofs of whole paths: packets that get lost, wrong bytes, and peers without such a proof.
+
+use rpc_core::handoff::Handoff;
+use rpc_core::transport::{Admission, Delivery, Handler, OutFrame, Transport};
+use rpc_core::wire::{HEADER_LEN, ProtocolError};
+
+use super::tests::oob::Stream;
+use super::*;
+use crate::sim::{SimDeviceConfig, SimFaults, SimNetwork};
+use crate::verbs::Mtu;
+
+/// Longer than a slot.
+const LARGE_LEN: usize = 100_000;
+
+fn address(host: u8) -> IpAddr {
+    [10, 0, 0, host].into()
+}
+
+fn between(local: u8, peer: u8) -> Addresses {
+    let at = |host| Some((address(host), 7000).into());
+    Addresses { local: at(local), peer: at(peer), ..Addresses::default() }
+}
+
+/// Counts frames, and keeps the reason of the end.
+#[derive(Debug, Default)]
+struct Counting {
+    frames: std::sync::atomic::AtomicUsize,
+    closed: std::sync::Mutex<Option<CloseReason>>,
+}
+
+impl Counting {
+    fn frames(&self) -> usize {
+        self.frames.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+impl Handler for Counting {
+    fn handle_announced(&self, _: &[u8; HEADER_LEN], _: u64) -> Result<Admission, ProtocolError> {
+        Ok(Admission::Accept { deadline: None })
+    }
+
+    fn handle_frame(
+        &self,
+        _: bytes::Bytes,
+        _: Delivery,
+        _: &mut Handoff,
+    ) -> Result<(), ProtocolError> {
+        self.frames.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn handle_withheld(
+        &self,
+        _: &[u8; HEADER_LEN],
+        _: rpc_core::transport::Withheld,
+    ) -> Result<(), ProtocolError> {
+        Ok(())
+    }
+
+    fn handle_closed(&self, reason: CloseReason) {
+        *self.closed.lock().unwrap() = Some(reason);
+    }
+}
+
+/// A client and servers, each with a device: host 1 and the others.
+struct Cluster {
+    network: SimNetwork,
+    client: RdmaUpgrade,
+    servers: Vec<RdmaUpgrade>,
+}
+
+/// Both ends of a path in use, the client's first.
+struct Joined {
+    transports: [Box<dyn Transport>; 2],
+    heard: [Arc<Counting>; 2],
+}
+
+impl Cluster {
+    fn new(config: &RdmaConfig) -> Self {
+        Self::with(config, |_, _| {})
+    }
+
+    fn with(config: &RdmaConfig, change: impl Fn(u8, &mut SimDeviceConfig)) -> Self {
+        let network = SimNetwork::new(3);
+        let upgrades = [1, 2, 3].map(|host| {
+            let mut device = SimDeviceConfig::new(&format!("sim{host}"), &[address(host)]);
+            change(host, &mut device);
+            network.add_device_with(device);
+            let config = config.clone().with_devices(vec![format!("sim{host}")]);
+            RdmaUpgrade::with_provider(Box::new(network.provider()), config)
+        });
+        let [client, servers @ ..] = upgrades;
+        Self { network, client, servers: servers.into() }
+    }
+
+    fn narrow(&self, from: u8, to: u8) {
+        self.network.set_path_mtu(address(from), address(to), Mtu::B1024);
+    }
+
+    /// Connects the client to a host, as a handshake does.
+    async fn connect(&self, host: u8) -> Result<Joined, String> {
+        self.connect_by(host, |blob| blob, |blob| blob).await
+    }
+
+    async fn connect_by(
+        &self,
+        host: u8,
+        of_client: impl Fn(Vec<u8>) -> Vec<u8>,
+        of_server: impl Fn(Vec<u8>) -> Vec<u8>,
+    ) -> Result<Joined, String> {
+        let server = &self.servers[usize::from(host) - 2];
+        let reason = |declined: Declined| declined.reason;
+        let offer = self.client.offer(&between(1, host)).map_err(reason)?;
+        let accepted = server.accept(&between(host, 1), &of_client(offer.blob()));
+        let (answer, server) = accepted.map_err(reason)?;
+        let mut client = offer.connect(&of_server(answer)).map_err(reason)?;
+        client.prove().await.map_err(reason)?;
+        assert!(server.is_probed());
+        let (left, right) = tokio::io::duplex(64);
+        let heard = [(); 2].map(|()| Arc::new(Counting::default()));
+        let transports = [
+            client.into_transport(Box::new(Stream(left))),
+            server.into_transport(Box::new(Stream(right))),
+        ];
+        for (transport, heard) in transports.iter().zip(&heard) {
+            transport.start(Arc::clone(heard) as _);
+        }
+        Ok(Joined { transports, heard })
+    }
+}
+
+impl Joined {
+    /// Sends a frame of this length each way; false if one does not arrive in time.
+    async fn exchange(&self, len: usize) -> bool {
+        let frame = [&[1, 0][..], &vec![1; len - 2]].concat();
+        let before = self.heard.each_ref().map(|heard| heard.frames());
+        for transport in &self.transports {
+            let sent = transport.send(OutFrame::new(len, None, &mut &frame[..])).await;
+            if sent.is_err() {
+                return false;
+            }
+        }
+        let arrive = async {
+            while (0..2).any(|end| self.heard[end].frames() == before[end]) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(5), arrive).await.is_ok()
+    }
+
+    fn ends(&self) -> Vec<Option<CloseReason>> {
+        self.heard.iter().map(|heard| heard.closed.lock().unwrap().clone()).collect()
+    }
+}
+
+fn scopes() -> [RdmaConfig; 2] {
+    [RkeyScope::Region, RkeyScope::Window]
+        .map(|rkey_scope| RdmaConfig { rkey_scope, ..RdmaConfig::default() })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_narrow_path_is_used_at_its_mtu_after_one_retry() {
+    for config in scopes() {
+        for ways in [&[(1, 2), (2, 1)][..], &[(1, 2)], &[(2, 1)]] {
+            let cluster = Cluster::new(&config);
+            ways.iter().for_each(|(from, to)| cluster.narrow(*from, *to));
+            let (mut attempts, mut reasons) = (1, Vec::new());
+            let joined = loop {
+                match cluster.connect(2).await {
+                    Ok(joined) => break joined,
+                    Err(reason) => reasons.push(reason),
+                }
+                attempts += 1;
+                assert!(attempts < 5, "{reasons:?}");
+            };
+            // Ten minutes of traffic.
+            for second in 0..600 {
+                for len in [4000, LARGE_LEN] {
+                    let has_arrived = joined.exchange(len).await;
+                    assert!(has_arrived, "{len} bytes in second {second}: {:?}", joined.ends());
+                }
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            assert_eq!(joined.ends(), [None, None]);
+            assert_eq!(attempts, 2, "{reasons:?}");
+            // A server that lost its own message learns it from its device, and the client by time.
+            let is_client = ways.contains(&(1, 2));
+            let step = if is_client { "4352 bytes do not" } else { "of the peer do not arrive" };
+            assert!(reasons[0].contains(step), "{reasons:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wide_path_is_proven_at_once_at_its_ports_mtu() {
+    for config in scopes() {
+        let cluster = Cluster::new(&config);
+        let joined = cluster.connect(2).await.unwrap();
+        assert!(joined.exchange(LARGE_LEN).await && joined.exchange(4000).await);
+        assert_eq!(cluster.network.violations(), []);
+    }
+}
+
+/// Peers of a version without the proof neither send nor expect one.
+#[tokio::test(start_paused = true)]
+async fn peers_without_the_proof_are_proven_by_a_probe() {
+    let without = |blob: Vec<u8>| {
+        let params = ConnParams::decode(&blob).unwrap();
+        ConnParams { capabilities: Capabilities(0), ..params }.encode()
+    };
+    let as_is = |blob| blob;
+    for config in scopes() {
+        let cluster = Cluster::new(&config);
+        // An old client's server, then an old server's client: neither hears of a capability.
+        for joined in [
+            cluster.connect_by(2, without, without).await,
+            cluster.connect_by(3, as_is, without).await,
+        ] {
+            assert!(joined.is_ok_and(|joined| joined.ends() == [None, None]));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn wrong_bytes_pause_their_pair_alone() {
+    let cluster = Cluster::new(&RdmaConfig::default());
+    let faults = SimFaults { short_read: 1.0, ..SimFaults::default() };
+    cluster.network.set_faults(faults);
+    let reason = cluster.connect(2).await.map(|_| ()).unwrap_err();
+    assert!(reason.contains("READs bring wrong bytes"), "{reason}");
+    cluster.network.set_faults(SimFaults::default());
+    let paused = cluster.connect(2).await.map(|_| ()).unwrap_err();
+    assert!(paused.contains("tried again in 60 s") && paused.contains("10.0.0.2"), "{paused}");
+    assert!(cluster.connect(3).await.is_ok(), "another peer is not concerned");
+    tokio::time::advance(Duration::from_secs(61)).await;
+    assert!(cluster.connect(2).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_path_without_packets_is_not_paused() {
+    let cluster = Cluster::new(&RdmaConfig::default());
+    cluster.network.set_reach(crate::sim::SimReach::SameSubnet { prefix: 32 });
+    for _ in 0..2 {
+        let reason = cluster.connect(2).await.map(|_| ()).unwrap_err();
+        assert!(!reason.contains("tried again"), "{reason}");
+    }
+    cluster.network.set_reach(crate::sim::SimReach::All);
+    assert!(cluster.connect(2).await.is_ok());
+}
+
+/// A VLAN on a port of jumbo frames.
+#[tokio::test(start_paused = true)]
+async fn the_mtu_is_that_of_the_gids_interface() {
+    let cluster = Cluster::with(&RdmaConfig::default(), |host, device| {
+        (device.ports[0].gids[0].interface, device.ports[0].gids[0].interface_mtu) =
+            (host.into(), if host == 1 { 1500 } else { 9000 });
+    });
+    [(1, 2), (2, 1)].iter().for_each(|(from, to)| cluster.narrow(*from, *to));
+    let joined = cluster.connect(2).await.expect("at the first attempt");
+    assert!(joined.exchange(LARGE_LEN).await);
+}
+
+/// What a peer says of its proof takes no memory beyond a few packets for each queue pair.
+#[tokio::test]
+async fn a_proof_that_is_not_due_costs_its_connection() {
+    use crate::proto::wire::{MessageKind, RTS_LEN_MAX, Rts, RtsSegment};
+    use crate::verbs::{RemoteKey, RemoteMemory};
+    let long =
+        RtsSegment { memory: RemoteMemory { address: 4096, key: RemoteKey(1) }, len: 1 << 30 };
+    let short = RtsSegment { len: 100, ..long };
+    for segments in [vec![long], vec![short, long], vec![short, RtsSegment { len: 99, ..long }]] {
+        let offend = async |bad: &super::tests::End| {
+            let mut body = [0; RTS_LEN_MAX];
+            let offer = Rts { head: vec![0; HEADER_LEN + 8], segments: segments.clone() };
+            let len = offer.write(&mut body);
+            bad.say(MessageKind::Proof { transfer: 1 }, &body[..len]);
+        };
+        super::tests::costs_its_connection(offend, "proof of an RDMA path").await;
+    }
+}

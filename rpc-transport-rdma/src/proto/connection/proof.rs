@@ -1,0 +1,226 @@
+//! The proof of a whole path, each way: a message that fills a slot, and a READ of several packets
+//! on each queue pair.
+//!
+//! ```text
+//!   client: probe ──answered──> message ──acknowledged──> the peer's READs ──released──┐
+//!                                                                                      v
+//!                done <──checked── READs <──arrived── the peer's message <─────────────┘
+//! ```
+//! A probe fits one packet of any size. Where both ports have an MTU that the path between them
+//! lacks, small messages pass, and the first full slot or READ ends the connection. So a path that
+//! was answered a probe is not used before it has carried both.
+//!
+//! The server sends its message when it has read what the client's names. What is offered is an
+//! offer like others, with a window where those have one, and its release says what became of it:
+//! read and whole, refused for want of memory, or stopped because the bytes were wrong.
+
+use rpc_core::Deadline;
+use rpc_core::transport::CloseReason;
+use rpc_core::wire::{HEADER_LEN, ProtocolError};
+use tokio::time::Instant;
+
+use super::{Action, Buffers, ConnectionState};
+use crate::proto::connection::deadlines::Timer;
+use crate::proto::rndv::get::GetRequest;
+use crate::proto::wire::{AtsStatus, Rts};
+
+/// The shortest head of a proof: a frame's header, and the seed of what can be read.
+pub(crate) const PROOF_HEAD_LEN: usize = HEADER_LEN + 8;
+
+/// The longest part of a proof that one queue pair reads: more than three packets.
+const PROOF_READ_LEN_MAX: u64 = 4 * 4096;
+
+/// What a path has not carried yet, or why it never will. The order is that of the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ProofStage {
+    /// A probe and its answer.
+    Probe,
+    /// Our message that fills a slot.
+    Message,
+    /// The peer's READs from here.
+    PeerReads,
+    /// The peer's message that fills a slot.
+    PeerMessage,
+    /// Our READs.
+    Reads,
+    /// Nothing: it is proven.
+    Done,
+    /// An end has no memory for the proof, which says nothing of the path.
+    NoMemory,
+    /// A READ brought wrong bytes.
+    WrongBytes,
+}
+
+/// The proof of one path.
+#[derive(Debug)]
+pub(super) struct PathProof {
+    pub(super) stage: ProofStage,
+    /// Set once the owner was asked for our part.
+    is_offered: bool,
+    /// The transfer of our part, once it has gone out.
+    ours: Option<u32>,
+    /// Set if the peer has read it.
+    is_released: bool,
+    theirs: Option<TheirProof>,
+}
+
+/// The peer's part.
+#[derive(Debug)]
+struct TheirProof {
+    transfer: u32,
+    /// Length of its head, and number of the parts behind that.
+    shape: (usize, usize),
+    /// Set if what was read is right.
+    is_checked: bool,
+}
+
+impl PathProof {
+    pub(super) fn new() -> Self {
+        let stage = ProofStage::Probe;
+        Self { stage, is_offered: false, ours: None, is_released: false, theirs: None }
+    }
+
+    /// Records that our part goes out under `transfer`.
+    pub(super) fn handle_offered(&mut self, transfer: u32) {
+        self.ours = Some(transfer);
+    }
+
+    /// Records that the peer's device has a message. Nothing but the proof goes out before the
+    /// path is proven.
+    pub(super) fn handle_sent(&mut self) {
+        if self.stage == ProofStage::Message && self.ours.is_some() {
+            self.stage = ProofStage::PeerReads;
+        }
+    }
+
+    /// Returns the length of the head of the peer's part, and the number of equal parts behind it.
+    /// `None` for any other transfer.
+    pub(super) fn shape(&self, transfer: u32) -> Option<(usize, usize)> {
+        let theirs = self.theirs.as_ref().filter(|theirs| theirs.transfer == transfer)?;
+        Some(theirs.shape)
+    }
+}
+
+impl<B: Buffers> ConnectionState<B> {
+    /// Returns what the path has not carried yet.
+    pub(crate) fn proof_stage(&self) -> ProofStage {
+        self.proof.stage
+    }
+
+    /// Goes on after the answer to our probe.
+    pub(super) fn handle_answered(&mut self) {
+        if !self.rules.proves_fully {
+            self.proof.stage = ProofStage::Done;
+            self.actions.push_back(Action::Proven);
+            return;
+        }
+        self.proof.stage = ProofStage::Message;
+        self.offer_proof();
+    }
+
+    /// Asks the owner for our part, once.
+    fn offer_proof(&mut self) {
+        if !std::mem::replace(&mut self.proof.is_offered, true) {
+            self.actions.push_back(Action::OfferProof);
+        }
+    }
+
+    /// Takes the peer's part, and reads what it names.
+    ///
+    /// # Errors
+    ///
+    /// Returns `Invalid` for a proof that was not agreed on, that came before, or that no peer
+    /// writes.
+    pub(super) fn handle_proof(
+        &mut self,
+        transfer: u32,
+        offer: Rts,
+        now: Instant,
+    ) -> Result<(), ProtocolError> {
+        let invalid = |what, value| Err(ProtocolError::Invalid { what, value });
+        if !self.rules.proves_fully || self.proof.theirs.is_some() {
+            return invalid("proof of an RDMA path that is not due", transfer.into());
+        }
+        // What a peer says is long would take memory of that length.
+        let len = offer.segments[0].len;
+        let is_even = offer.segments.iter().all(|segment| segment.len == len);
+        if !is_even || len > PROOF_READ_LEN_MAX || offer.head.len() < PROOF_HEAD_LEN {
+            return invalid("length of the proof of an RDMA path", offer.frame_len());
+        }
+        self.note_peer_key(transfer, &offer);
+        let shape = (offer.head.len(), offer.segments.len());
+        self.proof.theirs = Some(TheirProof { transfer, shape, is_checked: false });
+        self.proof.stage = ProofStage::Reads;
+        let memory_by = Deadline::after(now, self.rules.timeouts.memory());
+        let prefix = offer.prefix();
+        let Rts { head, segments } = offer;
+        let (call, deadline, segments) = (0, None, segments.into());
+        let wanted = GetRequest { call, prefix, head, deadline, memory_by, segments };
+        self.rndv_get.accept_spread(transfer, wanted)?;
+        self.timers.arm(Timer::Memory, memory_by.0);
+        self.take_memory();
+        Ok(())
+    }
+
+    /// Goes on after the check of what was read.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason to end the connection if this side judges the path and the bytes are
+    /// wrong.
+    pub(super) fn handle_proof_checked(&mut self, is_good: bool) -> Result<(), CloseReason> {
+        let Some(theirs) = &mut self.proof.theirs else { return Ok(()) };
+        theirs.is_checked = is_good;
+        let transfer = theirs.transfer;
+        if is_good {
+            self.push_release(transfer, AtsStatus::Read);
+            self.offer_proof();
+            self.end_proof();
+            return Ok(());
+        }
+        self.proof.stage = ProofStage::WrongBytes;
+        if self.is_proven {
+            return Err(CloseReason::Failed("a READ brought wrong bytes".into()));
+        }
+        // The client judges, and learns it by this release: an end at once would lose that.
+        self.push_release(transfer, AtsStatus::Stopped);
+        Ok(())
+    }
+
+    /// Goes on after a release, if it is that of our part.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason to end the connection if the peer has not read it, or reads wrong bytes.
+    pub(super) fn handle_proof_released(
+        &mut self,
+        transfer: u32,
+        outcome: AtsStatus,
+    ) -> Result<(), CloseReason> {
+        if self.proof.ours != Some(transfer) || self.proof.is_released {
+            return Ok(());
+        }
+        let (stage, message) = match outcome {
+            AtsStatus::Read => {
+                self.proof.is_released = true;
+                if self.proof.theirs.is_none() {
+                    self.proof.stage = ProofStage::PeerMessage;
+                }
+                self.end_proof();
+                return Ok(());
+            }
+            AtsStatus::Refused => (ProofStage::NoMemory, "the peer has no memory for the proof"),
+            AtsStatus::Stopped => (ProofStage::WrongBytes, "a READ of the peer got wrong bytes"),
+        };
+        self.proof.stage = stage;
+        Err(CloseReason::Failed(message.into()))
+    }
+
+    fn end_proof(&mut self) {
+        let is_checked = self.proof.theirs.as_ref().is_some_and(|theirs| theirs.is_checked);
+        if is_checked && self.proof.is_released && self.proof.stage != ProofStage::Done {
+            self.proof.stage = ProofStage::Done;
+            self.actions.push_back(Action::Proven);
+        }
+    }
+}
