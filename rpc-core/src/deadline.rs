@@ -48,14 +48,14 @@ impl Deadline {
     /// The deadline that a request header carries, from now on: 0 stands for none. The clock is
     /// looked at only where there is one.
     #[must_use]
-    pub fn from_wire(timeout_us: u64) -> Option<Self> {
+    pub(crate) fn from_wire(timeout_us: u64) -> Option<Self> {
         (timeout_us > 0).then(|| Self::after(Instant::now(), Duration::from_micros(timeout_us)))
     }
 
     /// Returns the remaining time at `now`, in microseconds for the wire. At least 1, because 0
     /// stands for none.
     #[must_use]
-    pub fn to_wire(self, now: Instant) -> u64 {
+    pub(crate) fn to_wire(self, now: Instant) -> u64 {
         let left = self.0.saturating_duration_since(now);
         u64::try_from(left.as_micros()).unwrap_or(u64::MAX).max(1)
     }

@@ -282,12 +282,8 @@ mod tests {
     use super::*;
     use crate::{CallKind, Idempotency, Method, MethodDescriptor};
 
-    static METHOD: MethodDescriptor = MethodDescriptor {
-        path: "/t.T/M",
-        kind: CallKind::Unary,
-        idempotency: Idempotency::Unknown,
-        detach: crate::Detach::NONE,
-    };
+    static METHOD: MethodDescriptor =
+        MethodDescriptor::new("/t.T/M", CallKind::Unary, Idempotency::Unknown);
 
     /// A call with this outcome; `None` never ends.
     struct Asked {

@@ -101,7 +101,7 @@ impl Connection {
 
     /// Returns what the path has not carried yet.
     pub(crate) fn proof_stage(&self) -> ProofStage {
-        let stage = self.look(|state| state.proof_stage());
+        let stage = self.look(State::proof_stage);
         stage.or_else(|| self.last_stage.get().copied()).unwrap_or(ProofStage::Probe)
     }
 }

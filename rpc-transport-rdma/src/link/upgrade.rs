@@ -92,7 +92,8 @@ impl RdmaUpgrade {
             read_bytes_in_use: worker.reads.total(),
             registered_bytes: worker.registered_bytes(),
             huge_page_bytes: worker.huge_page_bytes(),
-            leases: worker.leases.stats(),
+            leases_held: worker.leases.held_count(),
+            leases_overdue: worker.leases.overdue_count(),
             activity: worker.activity.snapshot(),
             cancellations: worker.cancellations.snapshot(),
         })

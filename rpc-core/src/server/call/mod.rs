@@ -23,7 +23,6 @@ use self::reply::Responder;
 use crate::call::metadata::merge;
 use crate::call::options::MessageLimits;
 use crate::call::refusal;
-use crate::server::PeerExtensions;
 use crate::server::layers::Capture;
 use crate::stream::{
     Direction, Inflated, Receiving, StreamWriter, forward, inflated, request_streaming,
@@ -184,7 +183,7 @@ impl ServerCall {
 
     /// Takes what precedes the messages out of the call.
     pub(in crate::server) fn take_head(&mut self) -> Result<(MetadataMap, Extensions), Status> {
-        let taken = Head::Encoded { block: Bytes::new(), peer: PeerExtensions::Omit };
+        let taken = Head::Encoded { block: Bytes::new(), peer: None };
         std::mem::replace(&mut self.head, taken).decode(&self.running)
     }
 

@@ -164,7 +164,8 @@ impl Life<'_> {
             && let Some(stalled) = progress.handle_tick(now, self.connection.flows())
         {
             let timeout = progress.timeout();
-            self.connection.abort(CloseReason::Stalled { stalled, timeout });
+            self.connection
+                .abort(CloseReason::Stalled { takes_nothing: stalled.takes_nothing(), timeout });
             // The tasks that wait for the end of the connection go on.
             std::future::pending::<()>().await;
         }
