@@ -9,7 +9,7 @@ use rpc_core::wire::HEADER_LEN;
 use super::Connection;
 use crate::RdmaConfig;
 use crate::config::MAX_READ_QUEUE_PAIRS;
-use crate::connection::buffers::{Event, Outgoing, RndvPayload};
+use crate::connection::buffers::{Event, Outgoing, RndvPayload, State};
 use crate::memory::{PoolError, Sink};
 use crate::proto::connection::{PROOF_HEAD_LEN, ProofStage};
 use crate::proto::endpoint::Mtu;
@@ -101,7 +101,7 @@ impl Connection {
 
     /// Returns what the path has not carried yet.
     pub(crate) fn proof_stage(&self) -> ProofStage {
-        let stage = self.look(|state| state.proof_stage());
+        let stage = self.look(State::proof_stage);
         stage.or_else(|| self.last_stage.get().copied()).unwrap_or(ProofStage::Probe)
     }
 }
