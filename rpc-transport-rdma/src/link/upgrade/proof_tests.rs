@@ -297,7 +297,7 @@ async fn the_mtu_is_that_of_the_gids_interface() {
     assert!(joined.exchange(LARGE_LEN).await);
 }
 
-/// What a peer says of its proof takes no memory beyond a few packets for each queue pair.
+/// A peer's proof takes memory of a few packets for each queue pair, whatever it says.
 #[tokio::test]
 async fn a_proof_that_is_not_due_costs_its_connection() {
     use crate::proto::wire::{MessageKind, RTS_LEN_MAX, Rts, RtsSegment};

@@ -30,7 +30,7 @@ pub(crate) const PROOF_HEAD_LEN: usize = HEADER_LEN + 8;
 /// The longest part of a proof that one queue pair reads: more than three packets.
 const PROOF_READ_LEN_MAX: u64 = 4 * 4096;
 
-/// What a path has not carried yet, or why it never will. The order is that of the client.
+/// The step of a proof that comes next, or why none will. The order is that of the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProofStage {
     /// A probe and its answer.
