@@ -350,6 +350,14 @@ fn other_forms_of_a_cause_are_named_too() {
             Cause::GidTable,
             changed(|it| {
                 it.is_netns_exclusive = Some(true);
+                let reason = "Operation not permitted (os error 1)".into();
+                it.devices[0].node = Node::Denied { name: "uverbs0".into(), reason };
+            }),
+        ),
+        (
+            Cause::GidTable,
+            changed(|it| {
+                it.is_netns_exclusive = Some(true);
                 it.devices[0].opened = None;
             }),
         ),
