@@ -101,7 +101,9 @@ async fn measure_at(rdma: &Rdma, at: &str) -> Result<Measured, String> {
     if echoed != pattern {
         return Err("a READ completed with other bytes than were sent".to_owned());
     }
-    let mut times = Histogram::<u64>::new(3).map_err(|error| error.to_string())?;
+    // Three digits, up to a minute.
+    let times = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3);
+    let mut times = times.map_err(|error| error.to_string())?;
     for _ in 0..ROUND_TRIPS {
         let start = Instant::now();
         call(&channel, &METHODS[0], vec![7; 32]).await?;
