@@ -186,7 +186,10 @@ async fn begun<T>(
 ) -> Result<Streaming<T>, Status> {
     match timeout(ANSWER_TIMEOUT, call).await {
         Ok(begun) => begun.map(Response::into_inner),
-        Err(_) => Err(Status::deadline_exceeded(format!("no answer within {ANSWER_TIMEOUT:?}"))),
+        Err(_) => Err(Status::deadline_exceeded(format!(
+            "etcd did not answer within \
+                                                         {ANSWER_TIMEOUT:?}"
+        ))),
     }
 }
 

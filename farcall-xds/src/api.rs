@@ -29,7 +29,7 @@ pub(super) fn checked(name: String) -> Result<String, String> {
     match name.len() {
         _ if name.chars().any(char::is_control) => Err("a name has a control character".to_owned()),
         0..=MAX_NAME_LEN => Ok(name),
-        len => Err(format!("a name has {len} bytes, at most {MAX_NAME_LEN}")),
+        len => Err(format!("a name has {len} bytes; the limit is {MAX_NAME_LEN}")),
     }
 }
 
@@ -39,7 +39,7 @@ pub(super) fn checked(name: String) -> Result<String, String> {
 ///
 /// Returns an error if the bytes are not such a message.
 pub(super) fn decoded<M: Message + Default>(bytes: Bytes) -> Result<M, String> {
-    M::decode(bytes).map_err(|error| format!("it cannot be decoded: {error}"))
+    M::decode(bytes).map_err(|error| format!("cannot decode it: {error}"))
 }
 
 /// Opens the stream for all requests and responses.

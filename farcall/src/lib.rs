@@ -71,7 +71,7 @@ pub use settings::{Reload, Reloader, SettingChange, Settings, SettingsError, Tak
 pub use rpc_core::client::{ChannelSettings, DynCaller, Path, mock};
 pub use rpc_core::connect::{ConnectError, ConnectErrorKind, ConnectionInfo};
 pub use rpc_core::server::{CallContext, PeerInfo};
-pub use rpc_core::transport::{Addresses, CloseReason, Identity, TransportStats};
+pub use rpc_core::transport::{Addresses, CloseReason, Identity, PathInfo, TransportStats};
 pub use rpc_core::{
     Backoff, Buffer, CallKind, Caller, Code, Compression, Deadline, Extensions, Idempotency,
     InvalidSetting, Keepalive, Limits, MayHaveExecuted, Method, MethodCompression,

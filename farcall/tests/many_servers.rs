@@ -393,7 +393,7 @@ async fn a_server_that_says_that_it_does_not_serve_gets_no_calls() {
     let alone = connect(&format!("{0},{0}", addresses[0]));
     let status = ask(&alone, Request::new(())).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
-    assert!(status.message().contains("the server says that it does not serve"), "{status}");
+    assert!(status.message().contains("the server reports that it is not serving"), "{status}");
 }
 
 /// An endpoint that accepts in the kernel and says nothing, before a live one.

@@ -3,14 +3,18 @@
 //! A deadline is an instant of the local clock; what is sent is what is left of it, in
 //! microseconds, so that the clocks of two hosts need not agree. Nothing here waits.
 //!
-//! A call inherits the deadline of the call whose handler makes it. The inherited one is a
-//! task-local: the server sets it around everything that it polls for a call, and a
-//! [`crate::Channel`] takes the earliest of what its caller, its own rules and this say. A task
-//! that a handler spawns inherits nothing by itself; [`Deadline::scope`] carries it there.
+//! A call inherits the deadline of the call whose handler makes it. The server sets it for its
+//! thread around everything that it polls for a call, and a [`crate::Channel`] takes the earliest
+//! of what its caller, its own rules and this say. A task that a handler spawns inherits nothing by
+//! itself; [`Deadline::scope`] carries it there.
 
+use std::cell::Cell;
 use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use pin_project_lite::pin_project;
 use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
 
@@ -20,8 +24,10 @@ const GRPC_TIMEOUT: &str = "grpc-timeout";
 /// The longest timeout that is told apart from none: a year keeps every sum of instants in range.
 const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
-tokio::task_local! {
-    static INHERITED: Option<Deadline>;
+thread_local! {
+    /// What the code that runs on this thread inherits. A plain cell, not one of tokio's
+    /// task-locals: every call sets it, and that takes a few instructions.
+    static INHERITED: Cell<Option<Deadline>> = const { Cell::new(None) };
 }
 
 /// The instant at which a call ends with `DEADLINE_EXCEEDED` if it has not ended before.
@@ -64,7 +70,7 @@ impl Deadline {
     /// has none.
     #[must_use]
     pub fn current() -> Option<Self> {
-        INHERITED.try_with(|deadline| *deadline).ok().flatten()
+        INHERITED.get()
     }
 
     /// Returns the remaining time. Zero if the deadline has passed.
@@ -98,7 +104,7 @@ impl Deadline {
         future: F,
     ) -> impl Future<Output = F::Output> + use<F> {
         let earliest = deadline.into_iter().chain(Self::current()).min();
-        INHERITED.scope(earliest, future)
+        Inheriting { deadline: earliest, future: Some(future) }
     }
 
     /// Runs `future` without inheriting: calls that it makes have the deadlines that they set
@@ -121,16 +127,58 @@ impl Deadline {
     /// # }
     /// ```
     pub fn detached<F: Future>(future: F) -> impl Future<Output = F::Output> + use<F> {
-        INHERITED.scope(None, future)
+        Inheriting { deadline: None, future: Some(future) }
+    }
+}
+
+/// The deadline that the code of this thread inherits until this is dropped, whatever it inherited
+/// before: with the in-process transport, that may be the deadline of the caller's own call.
+pub(crate) struct Inherited {
+    outer: Option<Deadline>,
+}
+
+impl Inherited {
+    pub(crate) fn enter(deadline: Option<Deadline>) -> Self {
+        Self { outer: INHERITED.replace(deadline) }
+    }
+}
+
+impl Drop for Inherited {
+    fn drop(&mut self) {
+        INHERITED.set(self.outer);
+    }
+}
+
+pin_project! {
+    /// A future that inherits a deadline while it is polled, and while it is dropped.
+    struct Inheriting<F> {
+        deadline: Option<Deadline>,
+        #[pin]
+        future: Option<F>,
     }
 
-    /// Runs `future` for a call with that deadline, whatever the task around it inherits: with the
-    /// in-process transport that may be the caller's own.
-    pub(crate) fn of_call<F: Future>(
-        deadline: Option<Self>,
-        future: F,
-    ) -> impl Future<Output = F::Output> + use<F> {
-        INHERITED.scope(deadline, future)
+    impl<F> PinnedDrop for Inheriting<F> {
+        fn drop(this: Pin<&mut Self>) {
+            let mut this = this.project();
+            let _inherited = Inherited::enter(*this.deadline);
+            this.future.set(None);
+        }
+    }
+}
+
+impl<F: Future> Future for Inheriting<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let mut this = self.project();
+        let _inherited = Inherited::enter(*this.deadline);
+        // Polled after its end, it has nothing to poll.
+        let Some(future) = this.future.as_mut().as_pin_mut() else { return Poll::Pending };
+        let polled = future.poll(context);
+        if polled.is_ready() {
+            this.future.set(None);
+        }
+        polled
     }
 }
 
@@ -203,14 +251,14 @@ mod tests {
 
     #[test]
     fn a_length_of_time_is_rounded_to_what_a_reader_can_use() {
-        for (nanos, words) in [
+        for (nanos, text) in [
             (0, "0ns"),
             (999, "999ns"),
             (1_500_499, "1.5ms"),
             (1_999_970_000, "2s"),
             (61_234_567_890, "61.235s"),
         ] {
-            assert_eq!(format!("{:?}", rounded(Duration::from_nanos(nanos))), words);
+            assert_eq!(format!("{:?}", rounded(Duration::from_nanos(nanos))), text);
         }
     }
 
@@ -245,6 +293,41 @@ mod tests {
             assert_eq!(Deadline::current(), Some(near));
         });
         outer.await;
+        assert_eq!(Deadline::current(), None);
+    }
+
+    /// Notes the deadline that it is dropped under.
+    struct Dropped<'a>(&'a Cell<Option<Deadline>>);
+
+    impl Drop for Dropped<'_> {
+        fn drop(&mut self) {
+            self.0.set(Deadline::current());
+        }
+    }
+
+    #[tokio::test]
+    async fn future_is_dropped_under_the_deadline_of_its_scope() {
+        let (seen, deadline) = (Cell::new(None), Deadline(Instant::now()));
+        let dropped = Dropped(&seen);
+        let mut waiting = Box::pin(Deadline::scope(Some(deadline), async move {
+            let _dropped = dropped;
+            std::future::pending::<()>().await;
+        }));
+        assert!(futures::poll!(&mut waiting).is_pending());
+        assert_eq!(Deadline::current(), None);
+        drop(waiting);
+        assert_eq!((seen.get(), Deadline::current()), (Some(deadline), None));
+    }
+
+    #[test]
+    fn panic_gives_the_outer_deadline_back() {
+        let deadline = Deadline(Instant::now());
+        let panicked = std::panic::catch_unwind(|| {
+            let _inherited = Inherited::enter(Some(deadline));
+            // As `panic!`, without a backtrace among the output of the tests.
+            std::panic::resume_unwind(Box::new("on purpose"));
+        });
+        assert!(panicked.is_err());
         assert_eq!(Deadline::current(), None);
     }
 

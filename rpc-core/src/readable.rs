@@ -111,7 +111,7 @@ impl Error for Reason {
 ///
 /// # Errors
 ///
-/// When `f` fails.
+/// Returns an error if `f` fails.
 pub fn fmt_debug(error: &dyn Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     write!(f, "{error}")?;
     let mut source = error.source();

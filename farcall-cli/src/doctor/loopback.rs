@@ -96,7 +96,7 @@ pub(super) async fn measure(rdma: &Rdma, address: IpAddr) -> Result<Measured, St
 async fn measure_at(rdma: &Rdma, at: &str) -> Result<Measured, String> {
     let builder = Channel::builder(at).map_err(|error| error.to_string())?;
     let channel = builder.rdma(rdma).connect().await.map_err(|error| error.to_string())?;
-    let pattern = (0..LARGE_LEN).map(|index| (index % 251) as u8).collect::<Vec<_>>();
+    let pattern = (0..=250).cycle().take(LARGE_LEN).collect::<Vec<u8>>();
     let echoed = call(&channel, &METHODS[0], pattern.clone()).await?;
     if echoed != pattern {
         return Err("a READ completed with other bytes than were sent".to_owned());

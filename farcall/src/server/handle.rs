@@ -15,8 +15,10 @@ use crate::tls::ServerTls;
 /// A set of services and the rules under which they are served. Clones are the same server.
 ///
 /// [`Server::builder`] makes one. Most programs need no value of this type, and call
-/// [`ServerBuilder::serve`](crate::ServerBuilder::serve). With one value a program serves several listeners under common limits,
+/// [`ServerBuilder::serve`]. With one value a program serves several listeners under common limits,
 /// and asks what the server is doing.
+///
+/// [`ServerBuilder::serve`]: crate::ServerBuilder::serve
 #[derive(Debug, Clone)]
 pub struct Server {
     pub(super) core: rpc_core::Server,
@@ -66,21 +68,27 @@ impl Server {
         self.tls.as_ref()
     }
 
-    /// The calls that count towards [`ServerBuilder::max_calls`](crate::ServerBuilder::max_calls) now: those of which the handlers
+    /// The calls that count towards [`ServerBuilder::max_calls`] now: those of which the handlers
     /// have not ended.
+    ///
+    /// [`ServerBuilder::max_calls`]: crate::ServerBuilder::max_calls
     #[must_use]
     pub fn calls_running(&self) -> u64 {
         self.core.calls_running()
     }
 
-    /// The bytes that count towards [`ServerBuilder::max_memory`](crate::ServerBuilder::max_memory) now.
+    /// The bytes that count towards [`ServerBuilder::max_memory`] now.
+    ///
+    /// [`ServerBuilder::max_memory`]: crate::ServerBuilder::max_memory
     #[must_use]
     pub fn memory_held(&self) -> u64 {
         self.core.memory_held()
     }
 
     /// The bytes that [`memory_held`](Self::memory_held) may come to:
-    /// [`ServerBuilder::max_memory`](crate::ServerBuilder::max_memory), or its default.
+    /// [`ServerBuilder::max_memory`], or its default.
+    ///
+    /// [`ServerBuilder::max_memory`]: crate::ServerBuilder::max_memory
     #[cfg(feature = "metrics")]
     pub(crate) fn memory_limit(&self) -> u64 {
         self.core.memory_limit()

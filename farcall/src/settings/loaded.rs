@@ -208,7 +208,7 @@ impl Loaded {
         for Invalid { key, value, rule } in found {
             let names: Vec<&str> = key.iter().map(String::as_str).collect();
             if !gaps.explain(&names) {
-                let message = format!("it is {value}: it has to be {rule}");
+                let message = format!("is {value}, but must be {rule}");
                 all.push(self.misplaced(tables, &names, message));
             }
         }

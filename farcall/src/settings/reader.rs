@@ -50,7 +50,7 @@ impl Reader {
             (Slot::Elsewhere(message), _) => self.misplaced(key, value, &message),
             (Slot::Table(table), DeValue::Table(inner)) => self.read(inner, table),
             (Slot::Table(table), other) => {
-                let wrong = raw(other).map(|raw| Mismatch::of_type(&raw, table.kind()));
+                let wrong = raw(other).map(|raw| Mismatch::wrong_type(&raw, table.kind()));
                 self.fault(value.span(), wrong.unwrap_or_else(|wrong| wrong).message);
             }
             (Slot::Value(read), _) => {

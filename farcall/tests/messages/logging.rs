@@ -203,8 +203,8 @@ async fn proxies(transcript: &mut Transcript, log: &Log) {
 /// Clients whose program or cable ends in the middle of the handshake: nothing to warn of.
 async fn vanishing(transcript: &mut Transcript, log: &Log) {
     for (cause, line, end) in [
-        ("ends its stream in the handshake", "went away", End::Close),
-        ("goes silent in the handshake", "in time", End::Silence),
+        ("ends its stream in the handshake", "disconnected", End::Close),
+        ("goes silent in the handshake", "took too long", End::Silence),
     ] {
         let timeout = if matches!(end, End::Silence) { SOON } else { LIMIT };
         let (address, _) = demo(Server::builder().handshake_timeout(timeout)).await;
@@ -318,21 +318,21 @@ async fn ports(transcript: &mut Transcript, log: &Log) {
     assert!(first.path().is_upgraded(), "{}", first.path());
     log.clear();
     device.link_down();
-    let line = log.line(&["farcall::rdma", "INFO", "no more"]).await;
+    let line = log.line(&["farcall::rdma", "INFO", "no longer"]).await;
     transcript.say("the port of a server's RDMA device goes down", line);
     drop(first);
     let second = channel().await.unwrap();
     assert_eq!(second.path().transport(), Some("tcp"));
-    assert_eq!(log.text().matches("no more").count(), 1, "{}", log.text());
+    assert_eq!(log.text().matches("no longer").count(), 1, "{}", log.text());
     log.clear();
     device.link_up();
     let line = log.line(&["farcall::path", "INFO"]).await;
     transcript.say("auto:// gets RDMA for the first time", line);
     let line = log.line(&["farcall::rdma", "has become usable"]).await;
     transcript.say("the port of a server's RDMA device comes up", line);
-    for line in ["has become usable", "after TCP"] {
+    for line in ["has become usable", "from TCP to RDMA"] {
         assert_eq!(log.text().matches(line).count(), 1, "{}", log.text());
     }
-    assert!(!log.text().contains("RDMA is back"), "{}", log.text());
+    assert!(!log.text().contains("calls are back on RDMA"), "{}", log.text());
     drop(second);
 }

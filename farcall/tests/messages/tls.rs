@@ -242,11 +242,11 @@ async fn renewal(transcript: &mut Transcript, log: &Log) {
     assert_eq!(log.text(), "");
     write("127.0.0.1");
     server.reload().unwrap();
-    let line = log.line(&["a certificate was read again"]).await;
+    let line = log.line(&["read a certificate again"]).await;
     transcript.say("a server's TLS is reloaded with another certificate", line);
     server.reload().unwrap();
     log.clear();
     client.reload().unwrap();
-    let line = log.line(&["a certificate was read again"]).await;
+    let line = log.line(&["read a certificate again"]).await;
     transcript.say("a channel's TLS is reloaded with another certificate", line);
 }

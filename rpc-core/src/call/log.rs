@@ -103,7 +103,7 @@ impl FailedCall<'_> {
     }
 
     /// Writes a line that asks for no action of an operator.
-    fn log_as_answer(&self, words: &'static str) {
+    fn log_as_answer(&self, event: &'static str) {
         if !tracing::enabled!(target: "farcall::call", Level::DEBUG) {
             return;
         }
@@ -112,7 +112,7 @@ impl FailedCall<'_> {
         let (code, took, error) = (NameOf(code), rounded(took), PeerText::new(message));
         tracing::debug!(
             target: "farcall::call",
-            method, %peer, transport, %code, ?took, %error, "{words}"
+            method, %peer, transport, %code, ?took, %error, "{event}"
         );
     }
 }
@@ -187,9 +187,9 @@ mod tests {
         fail(&limit, Code::Unavailable, "gone\nFORGED");
         fail(&limit, Code::NotFound, "no such key");
         let lines = log.take_lines();
-        let words = "farcall::call: a call failed method=\"/t.T/M\" peer=tcp://a:1 transport=tcp \
+        let event = "farcall::call: a call failed method=\"/t.T/M\" peer=tcp://a:1 transport=tcp \
                      code=UNAVAILABLE took=1.5ms error=gone\\nFORGED";
-        assert!(lines[0].contains("WARN") && lines[0].ends_with(words), "{lines:#?}");
+        assert!(lines[0].contains("WARN") && lines[0].ends_with(event), "{lines:#?}");
         assert!(lines[1].contains("DEBUG") && lines[1].contains("code=NOT_FOUND"), "{lines:#?}");
         assert_eq!(lines.len(), 2);
     }

@@ -61,22 +61,22 @@ impl MessageLimits {
     }
 
     /// Returns the limit on the messages that a stub sends.
-    pub(crate) fn of_requests(self) -> MessageLimit {
+    pub(crate) fn requests(self) -> MessageLimit {
         MessageLimit { end: End::StubSends, max: self.max_encoding }
     }
 
     /// Returns the limit on the messages that a stub receives.
-    pub(crate) fn of_responses(self) -> MessageLimit {
+    pub(crate) fn responses(self) -> MessageLimit {
         MessageLimit { end: End::StubReceives, max: self.max_decoding }
     }
 
     /// Returns the limit on the messages that a service receives.
-    pub(crate) fn of_service_requests(self) -> MessageLimit {
+    pub(crate) fn service_requests(self) -> MessageLimit {
         MessageLimit { end: End::ServiceReceives, max: self.max_decoding }
     }
 
     /// Returns the limit on the messages that a service sends.
-    pub(crate) fn of_service_responses(self) -> MessageLimit {
+    pub(crate) fn service_responses(self) -> MessageLimit {
         MessageLimit { end: End::ServiceSends, max: self.max_encoding }
     }
 }
@@ -139,8 +139,8 @@ impl MessageLimit {
             End::ServiceSends => ("response", "service", "max_encoding_message_len"),
         };
         let limit = format!("the {owner}'s limit of {} ({setting})", self.max);
-        let words = format!("the {message}'s message of {len} bytes is over {limit}");
-        Status::resource_exhausted(words)
+        let text = format!("the {message}'s message of {len} bytes is over {limit}");
+        Status::resource_exhausted(text)
     }
 }
 
@@ -271,23 +271,23 @@ mod tests {
     fn limits_hold_to_the_byte_and_name_themselves() {
         let limits = MessageLimits::NONE.with_max_decoding(10).with_max_encoding(20);
         let cases = [
-            (limits.of_requests(), 20, "the request's message of 21 bytes is over the stub's"),
-            (limits.of_responses(), 10, "the response's message of 11 bytes is over the stub's"),
-            (limits.of_service_requests(), 10, "of 11 bytes is over the service's limit of 10"),
-            (limits.of_service_responses(), 20, "of 21 bytes is over the service's limit of 20"),
+            (limits.requests(), 20, "the request's message of 21 bytes is over the stub's"),
+            (limits.responses(), 10, "the response's message of 11 bytes is over the stub's"),
+            (limits.service_requests(), 10, "of 11 bytes is over the service's limit of 10"),
+            (limits.service_responses(), 20, "of 21 bytes is over the service's limit of 20"),
         ];
-        for (limit, max, words) in cases {
+        for (limit, max, text) in cases {
             assert!(limit.check(max).is_ok());
             let status = limit.check(max + 1).unwrap_err();
             assert_eq!(status.code(), Code::ResourceExhausted);
-            assert!(status.message().contains(words), "{status}");
+            assert!(status.message().contains(text), "{status}");
         }
     }
 
     #[test]
     fn no_length_is_computed_for_no_limit() {
         let never = || -> usize { unreachable!("there is no limit") };
-        assert!(MessageLimits::NONE.of_requests().check_len_of(never).is_ok());
+        assert!(MessageLimits::NONE.requests().check_len_of(never).is_ok());
     }
 
     #[test]

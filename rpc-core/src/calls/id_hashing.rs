@@ -36,9 +36,9 @@ pub struct IdHasher(u64);
 
 impl Hasher for IdHasher {
     fn write(&mut self, bytes: &[u8]) {
-        let (words, rest) = bytes.as_chunks();
-        for word in words {
-            self.write_u64(u64::from_le_bytes(*word));
+        let (chunks, rest) = bytes.as_chunks();
+        for chunk in chunks {
+            self.write_u64(u64::from_le_bytes(*chunk));
         }
         if !rest.is_empty() {
             self.write_u64(rest.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)));

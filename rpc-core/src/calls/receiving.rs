@@ -116,8 +116,8 @@ impl<T> ReceiveBudget<T> {
     ///
     /// # Errors
     ///
-    /// When it does not fit; it is then not counted. A message longer than the whole budget is
-    /// let through alone, since the limit on messages has admitted it.
+    /// Returns `OverBudget` if it does not fit; it is then not counted. A message longer than the
+    /// whole budget is let through alone, since the limit on messages has admitted it.
     pub fn announce(&mut self, frame: (u64, u64), len: u64, value: T) -> Result<(), OverBudget> {
         let counted = counted(len);
         // The sum may be out of range: limits may be as high as `u64::MAX`.
@@ -137,8 +137,9 @@ impl<T> ReceiveBudget<T> {
     ///
     /// # Errors
     ///
-    /// When the frame's header names another frame than its announcement did, or another length:
-    /// what was announced must be forgotten with its memory, and not before or after.
+    /// Returns `ProtocolError` if the frame's header names another frame than its announcement did,
+    /// or another length: what was announced must be forgotten with its memory, and not before or
+    /// after.
     pub fn arrived(&mut self, frame: (u64, u64), len: u64) -> Result<T, ProtocolError> {
         let what = "length of a frame that was announced as another";
         // Checked before it is removed: after a mismatch the memory of the announced frame is still
@@ -152,8 +153,8 @@ impl<T> ReceiveBudget<T> {
     ///
     /// # Errors
     ///
-    /// When a frame of that name was announced and has not arrived. Its memory is still in use, so
-    /// that it must not be taken for this one.
+    /// Returns `ProtocolError` if a frame of that name was announced and has not arrived. Its
+    /// memory is still in use, so that it must not be taken for this one.
     pub fn came_whole(&self, frame: (u64, u64)) -> Result<(), ProtocolError> {
         // Hardly ever is anything announced, and every short frame comes by here.
         if self.frames.is_empty() || !self.frames.contains_key(&frame) {

@@ -75,7 +75,7 @@ impl<S: Default, H> Calls<S, H> {
     ///
     /// # Errors
     ///
-    /// When the id is in use, or too many calls are.
+    /// Returns `ProtocolError` if the id is in use, or too many calls are.
     pub fn announce(&mut self, id: u64) -> Result<(), ProtocolError> {
         self.check_room()?;
         match self.entries.entry(id) {
@@ -91,7 +91,7 @@ impl<S: Default, H> Calls<S, H> {
     ///
     /// # Errors
     ///
-    /// When the id is in use, or too many calls are.
+    /// Returns `ProtocolError` if the id is in use, or too many calls are.
     pub fn start(&mut self, id: u64) -> Result<Start<'_, S>, ProtocolError> {
         // Used for a new entry only: an announced request was counted with its announcement.
         let room = self.check_room();

@@ -268,7 +268,7 @@ impl ReceiveWindow {
     ///
     /// # Errors
     ///
-    /// When the peer was not allowed to send it.
+    /// Returns `ProtocolError` if the peer was not allowed to send it.
     pub fn receive(&mut self, len: usize) -> Result<(), ProtocolError> {
         let Window { messages, bytes } = self.left();
         if messages == 0 || bytes == 0 {

@@ -103,7 +103,7 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// When no connection can be made.
+    /// Returns `ConnectError` if no connection can be made.
     ///
     /// # Cancel safety
     ///
@@ -173,7 +173,7 @@ impl Channel {
     }
 
     /// Returns true if tower may make a call now.
-    pub(super) fn poll_connected(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
+    fn poll_connected(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
         match &self.state.target {
             Target::Direct(Subchannel { manager, .. }) => {
                 self.ready_when.poll(manager, cx).map_err(|error| error.into_status(None))
@@ -312,7 +312,7 @@ impl ChannelState {
 
 /// The readiness of a channel as a service of tower's.
 #[derive(Debug, Default)]
-pub(in crate::client) enum ReadyWhen {
+enum ReadyWhen {
     /// While it has a connection.
     #[default]
     Connected,

@@ -174,7 +174,10 @@ impl MockChannel {
         state.scripts.get(method.path()).cloned().ok_or_else(|| {
             let scripted: Vec<_> = state.scripts.keys().collect();
             let path = method.path();
-            Status::unimplemented(format!("the mock has no script for {path}, but {scripted:?}"))
+            Status::unimplemented(format!(
+                "the mock has no script for {path}, only for \
+                                           {scripted:?}"
+            ))
         })
     }
 }
@@ -220,8 +223,8 @@ impl Script {
             let (metadata, extensions, message) = request.into_parts();
             let Ok(message) = message.downcast() else {
                 let expected = type_name::<In>();
-                let words = format!("the script takes {expected}, and the call has another type");
-                return futures::future::ready(Err(Status::internal(words))).boxed();
+                let message = format!("the script takes {expected}, but the call has another type");
+                return futures::future::ready(Err(Status::internal(message))).boxed();
             };
             let request = Request::from_parts(metadata, extensions, *message);
             handler(request).map(move |answer| answer.map(reply)).boxed()
@@ -238,14 +241,15 @@ impl Script {
         response: TypeName,
     ) -> Result<ClientReply, Status> {
         if kind != self.kind {
-            let words = format!("the script is of kind {:?}, and the call is {kind:?}", self.kind);
-            return Err(Status::internal(words));
+            let message =
+                format!("the script is of kind {:?}, but the call is {kind:?}", self.kind);
+            return Err(Status::internal(message));
         }
         let reply = (self.answer)(request).await?;
         if response != self.response {
             let (found, expected) = (self.response.name, response.name);
-            let words = format!("the script answers with {found} instead of {expected}");
-            return Err(Status::internal(words));
+            let message = format!("the script answers with {found} instead of {expected}");
+            return Err(Status::internal(message));
         }
         Ok(reply)
     }
@@ -277,7 +281,7 @@ impl RecordedCall {
     ///
     /// # Errors
     ///
-    /// When it is not an `M`.
+    /// Returns `DecodeError` if it is not an `M`.
     pub fn request<M: Message + Default>(&self) -> Result<M, DecodeError> {
         M::decode(self.message.clone().unwrap_or_default())
     }

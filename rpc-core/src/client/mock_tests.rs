@@ -73,7 +73,7 @@ async fn a_call_without_a_script_that_fits_says_so() {
     assert_eq!(absent.code(), Code::Unimplemented);
     assert!(absent.message().contains(SERVER.path) && absent.message().contains(UNARY.path));
     let request = unary::<_, u64>(&mock, &UNARY, Request::new(String::new())).await.unwrap_err();
-    assert_eq!(request.message(), "the script takes u64, and the call has another type");
+    assert_eq!(request.message(), "the script takes u64, but the call has another type");
     let response = unary::<_, String>(&mock, &UNARY, Request::new(1_u64)).await.unwrap_err();
     assert!(response.message().contains("answers with u64 instead of"), "{response}");
     static SAME: MethodDescriptor = method("/t.T/Unary", CallKind::ServerStreaming);

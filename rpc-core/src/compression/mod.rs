@@ -29,7 +29,7 @@ pub(crate) use not_built_in::{deflate, inflate};
 /// Bytes that are compressed or inflated at a time. That takes about 1 ms to compress and 0.2 ms to
 /// inflate, which a connection's driver can wait for. Longer messages yield.
 #[cfg(feature = "compression")]
-pub(crate) const PIECE_LEN: usize = 64 << 10;
+const PIECE_LEN: usize = 64 << 10;
 
 /// Memory of an inflater besides the message, in bytes: deflate's window of 32 KiB, and its tables.
 pub(crate) const INFLATER_HELD: u64 = 64 << 10;
@@ -37,7 +37,7 @@ pub(crate) const INFLATER_HELD: u64 = 64 << 10;
 /// Maximum ratio of a message's length to its compressed length: a match of 258 bytes takes at
 /// least two bits.
 #[cfg(feature = "compression")]
-pub(crate) const RATIO_MAX: usize = 1032;
+const RATIO_MAX: usize = 1032;
 
 /// The length that no message is compared with: none is compressed.
 const NEVER: u32 = u32::MAX;
@@ -105,7 +105,8 @@ impl Compression {
     ///
     /// # Errors
     ///
-    /// When the length is 0, and in a program that was built without the feature `compression`.
+    /// Returns `InvalidSetting` if the length is 0, or if compression is on in a program that was
+    /// built without the feature `compression`.
     pub fn check(&self) -> Result<(), InvalidSetting> {
         if *self == Self::OFF {
             return Ok(());
@@ -152,17 +153,18 @@ impl Negotiated {
     }
 
     /// From which length on a call's messages are compressed, of which its stub or its service says
-    /// `of_call`; absent where the peer accepts none.
+    /// `by_call`; absent where the peer accepts none.
     #[inline]
-    pub(crate) fn from(self, of_call: Option<u32>) -> Option<u32> {
-        self.from.map(|from| of_call.unwrap_or(from))
+    pub(crate) fn from(self, by_call: Option<u32>) -> Option<u32> {
+        self.from.map(|from| by_call.unwrap_or(from))
     }
 
     /// Checks that the peer was told that it may send the frame.
     ///
     /// # Errors
     ///
-    /// When it is compressed, and this side has not said that it accepts that.
+    /// Returns `ProtocolError` if it is compressed, and this side has not said that it accepts
+    /// that.
     #[inline]
     pub(crate) fn check(self, header: &FrameHeader) -> Result<(), ProtocolError> {
         if !header.is_deflated || self.is_accepted {
@@ -190,7 +192,7 @@ pub fn compressed_from(bytes: Option<u64>) -> u32 {
 ///
 /// # Errors
 ///
-/// When it is 0.
+/// Returns `InvalidSetting` if it is 0.
 pub fn check_min_len(name: &'static str, bytes: u32) -> Result<(), InvalidSetting> {
     check(name, &bytes, 1.., EMPTY)
 }
@@ -293,14 +295,14 @@ mod tests {
     #[test]
     fn a_call_may_say_its_own_length_or_none_at_all() {
         let sent = Negotiated { is_accepted: false, from: Some(1024) };
-        for (of_call, len, due) in [
+        for (by_call, len, due) in [
             (None, 1023, false),
             (None, 1024, true),
             (Some(10), 10, true),
             (Some(2000), 1999, false),
             (Some(NEVER), usize::MAX, false),
         ] {
-            assert_eq!(is_due(sent.from(of_call), || len), due, "{of_call:?}, {len}");
+            assert_eq!(is_due(sent.from(by_call), || len), due, "{by_call:?}, {len}");
         }
         assert!(!is_due(Negotiated::default().from(Some(1)), || unreachable!(
             "no length is needed"

@@ -59,7 +59,7 @@ pub trait Bootstrap: AsyncRead + AsyncWrite + Send + Unpin + 'static {
     ///
     /// # Errors
     ///
-    /// When TLS is there, and gives none.
+    /// Returns `HandshakeError` if TLS is there, and gives none.
     fn export(
         &self,
         label: &'static [u8],

@@ -7,7 +7,7 @@
 use std::fmt;
 
 use super::{Declined, Obstacle};
-use crate::transport::{Addresses, TransportStats};
+use crate::transport::{Addresses, PathInfo, TransportStats};
 use crate::wire::PeerText;
 
 /// Maximum length of the joined text. Only the first reason may exceed it: it has at most a name
@@ -41,6 +41,8 @@ pub struct ConnectionInfo {
     pub sends_compressed: bool,
     /// The calls in flight on it at this moment.
     pub calls_in_flight: usize,
+    /// Parameters of the path over RDMA; `None` over other transports.
+    pub path: Option<PathInfo>,
     /// Counts of its transport.
     pub stats: TransportStats,
 }
@@ -66,6 +68,7 @@ impl ConnectionInfo {
             accepts_compressed: false,
             sends_compressed: false,
             calls_in_flight,
+            path: None,
             stats,
         }
     }

@@ -87,7 +87,7 @@ pub trait Candidate: Send {
     ///
     /// # Errors
     ///
-    /// When a probe has come already, which an honest client cannot have sent.
+    /// Returns `Declined` if a probe has come already, which an honest client cannot have sent.
     fn bind(&mut self, binding: PathBinding) -> Result<(), Declined>;
 
     /// Proves the path from the client's end, with a message each way. The server's end answers
@@ -305,7 +305,7 @@ pub fn announce(address: &dyn fmt::Display, offered: Option<&Result<String, Decl
     match offered {
         None => tracing::info!(target: "farcall::server", %address, "listening"),
         Some(Ok(ports)) => tracing::info!(
-            target: "farcall::server", %address, %ports, "listening: clients can have RDMA"
+            target: "farcall::server", %address, %ports, "listening: clients can use RDMA"
         ),
         Some(Err(reason)) => tracing::info!(
             target: "farcall::server", %address, %reason, "listening without RDMA"

@@ -76,14 +76,21 @@ impl Handoff {
     /// For a deliverer that is the task of the call itself: user code that blocks holds up that
     /// call alone.
     #[must_use]
-    pub(crate) fn of_caller() -> Self {
+    pub(crate) fn callers_own() -> Self {
         Self::with(None, State::CallersOwn, false)
     }
 
     /// For a deliverer that no other task can replace: user code that blocks holds it up.
     #[must_use]
     pub fn none() -> Self {
-        Self::with(None, State::Kept, false)
+        Self::without_driver(false)
+    }
+
+    /// For a delivery to a handler that runs no user code. `has_woken` is as for
+    /// [`Handoff::new`].
+    #[must_use]
+    pub fn without_driver(has_woken: bool) -> Self {
+        Self::with(None, State::Kept, has_woken)
     }
 
     fn with(driver: Option<Box<dyn Resume>>, state: State, has_woken: bool) -> Self {
@@ -151,8 +158,11 @@ impl Handoff {
 /// A receiver that panics leaves the driver in the slot: it ends with the task, as it would have
 /// without a slot.
 impl Drop for Handoff {
+    #[inline]
     fn drop(&mut self) {
-        self.reclaim();
+        if self.state == State::Released {
+            self.reclaim();
+        }
     }
 }
 

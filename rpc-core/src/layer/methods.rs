@@ -131,7 +131,7 @@ pub(crate) fn method_indices(
 ///
 /// # Errors
 ///
-/// When the service has no method of such a name.
+/// Returns `UnknownMethod` if the service has no method of such a name.
 ///
 /// # Examples
 ///
@@ -179,10 +179,10 @@ pub fn into_status(error: impl Into<BoxError>) -> Status {
             return status.clone();
         }
         if cause.is::<Elapsed>() {
-            return Status::deadline_exceeded("a layer's timeout has passed");
+            return Status::deadline_exceeded("a layer's timeout expired");
         }
         if cause.is::<Overloaded>() {
-            return Status::resource_exhausted("a layer sheds load: too many calls at a time");
+            return Status::resource_exhausted("a layer shed the call: too many calls at a time");
         }
         link = cause.source();
     }
@@ -220,10 +220,10 @@ mod tests {
     fn an_unknown_method_is_named_with_the_known_ones() {
         for name in ["Sayhello", "/hello.Greeter/Say", "hello.Greeter/SayHello", ""] {
             let error = for_methods(&SERVICE, ["SayBye", name], ()).map(drop).unwrap_err();
-            let words = format!(
+            let message = format!(
                 r#"the service hello.Greeter has no method {name:?}, but ["SayHello", "SayBye"]"#
             );
-            assert_eq!(error.to_string(), words);
+            assert_eq!(error.to_string(), message);
         }
     }
 

@@ -79,7 +79,7 @@ impl LeftOut {
 impl LogLimit {
     /// The limit of lines about what all servers and channels of the process share, as a device.
     #[must_use]
-    pub fn of_process() -> &'static Self {
+    pub fn process_wide() -> &'static Self {
         static OF_PROCESS: LazyLock<LogLimit> = LazyLock::new(|| {
             let limit = LogLimit::default();
             limit.shared.state().timing = Timing::Lines;
@@ -182,9 +182,9 @@ impl Count {
     fn log(self) {
         let Self { line, level, left_out } = self;
         if level == Level::INFO {
-            tracing::info!(target: "farcall::log", line, left_out, "lines were left out");
+            tracing::info!(target: "farcall::log", line, left_out, "suppressed repeated lines");
         } else {
-            tracing::warn!(target: "farcall::log", line, left_out, "lines were left out");
+            tracing::warn!(target: "farcall::log", line, left_out, "suppressed repeated lines");
         }
     }
 }
@@ -213,7 +213,7 @@ fn now() -> Instant {
 macro_rules! limited_log {
     (target: $target:literal, of_process, $($line:tt)+) => {
         $crate::limited_log!(
-            target: $target, $crate::limits::log::LogLimit::of_process(), $($line)+
+            target: $target, $crate::limits::log::LogLimit::process_wide(), $($line)+
         )
     };
     (target: $target:literal, $limit:expr, $level:ident, $line:literal, $($fields:tt)+) => {
@@ -313,8 +313,8 @@ mod tests {
     }
 
     fn is_count(line: &str) -> bool {
-        let words = ["lines were left out", "line=\"a flood\"", "left_out=990"];
-        words.iter().all(|words| line.contains(words))
+        let parts = ["suppressed repeated lines", "line=\"a flood\"", "left_out=990"];
+        parts.iter().all(|part| line.contains(part))
     }
 
     #[tokio::test(start_paused = true)]
@@ -370,7 +370,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_process_limit_reports_counts_with_other_lines() {
-        let (log, limit) = (CapturedLog::start(), LogLimit::of_process());
+        let (log, limit) = (CapturedLog::start(), LogLimit::process_wide());
         flood(limit);
         assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
         tokio::time::sleep(INTERVAL).await;

@@ -261,7 +261,7 @@ impl<K: Eq + Hash> Share<K> {
     ///
     /// # Errors
     ///
-    /// When they have not; then nothing is taken.
+    /// Returns `Refusal` if they have not; then nothing is taken.
     pub fn try_take(self: &Arc<Self>, amount: u64) -> Result<Charge<K>, Refusal> {
         self.try_add(amount)?;
         Ok(Charge { share: Arc::clone(self), amount })

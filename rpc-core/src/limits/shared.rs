@@ -43,15 +43,15 @@ pub(crate) struct LimitShare<K: Eq + Hash> {
 
 impl<K: Eq + Hash + Clone + Display> SharedLimit<K> {
     pub(crate) fn new(names: Names, max: u64) -> Arc<Self> {
-        Self::of_quota(names, Quota::new(max))
+        Self::with_quota(names, Quota::new(max))
     }
 
     /// A limit that keeps `max / part` for holders within their floor.
     pub(crate) fn with_reserve(names: Names, max: u64, part: NonZeroU64) -> Arc<Self> {
-        Self::of_quota(names, Quota::with_reserve(max, part))
+        Self::with_quota(names, Quota::with_reserve(max, part))
     }
 
-    fn of_quota(names: Names, quota: Arc<Quota<K>>) -> Arc<Self> {
+    fn with_quota(names: Names, quota: Arc<Quota<K>>) -> Arc<Self> {
         let saturation = Mutex::default();
         Arc::new(Self { names, quota, saturation, is_full: AtomicBool::new(false) })
     }
@@ -144,7 +144,8 @@ impl<K: Eq + Hash + Clone + Display> LimitShare<K> {
     ///
     /// # Errors
     ///
-    /// When there is not as much, or not for this holder, with the limit and how to raise it.
+    /// Returns a status if there is not as much, or not for this holder, with the limit and how to
+    /// raise it.
     pub(crate) fn try_take(&self, amount: u64) -> Result<Charge<K>, Status> {
         match self.share.try_take(amount) {
             Ok(charge) => {

@@ -17,7 +17,7 @@ use crate::metrics::list::{
 use crate::{Method, MethodDescriptor};
 
 /// The label of methods that no descriptor describes.
-pub(super) const OTHER: &str = "other";
+const OTHER: &str = "other";
 
 /// Number of status codes.
 const CODE_COUNT: usize = 17;
@@ -30,9 +30,24 @@ pub(super) fn label(method: Option<&'static MethodDescriptor>) -> &'static str {
     method.map_or(OTHER, |method| method.path.trim_start_matches('/'))
 }
 
+/// A time as exporters take it. Signed numbers become floats in one instruction, and no time has
+/// more seconds than fit.
+#[expect(clippy::cast_precision_loss, reason = "a time of 2^53 seconds does not occur")]
+#[inline]
+fn seconds(time: Duration) -> f64 {
+    time.as_secs().cast_signed() as f64 + f64::from(time.subsec_nanos()) * 1e-9
+}
+
+/// A size as exporters take it.
+#[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^53")]
+#[inline]
+fn bytes(len: u64) -> f64 {
+    len.cast_signed() as f64
+}
+
 /// Values by the address of a method's descriptor. Nothing is ever removed, so that a look needs no
 /// lock. Two descriptors in the same place are in two parts.
-pub(super) struct ByMethod<M> {
+struct ByMethod<M> {
     slots: [OnceLock<(&'static MethodDescriptor, M)>; SLOT_COUNT],
     more: OnceLock<Box<Self>>,
     other: OnceLock<M>,
@@ -69,7 +84,7 @@ impl<M> ByMethod<M> {
 }
 
 /// Values by status code, each made when the first call ends with its code.
-pub(super) struct ByCode<H>([OnceLock<Box<H>>; CODE_COUNT]);
+struct ByCode<H>([OnceLock<Box<H>>; CODE_COUNT]);
 
 impl<H> ByCode<H> {
     pub(super) const fn new() -> Self {
@@ -118,7 +133,13 @@ impl ServerMeter {
         })))
     }
 
-    /// Returns true if calls are counted.
+    /// Returns true if calls that arrive now are counted.
+    #[inline]
+    pub(crate) fn is_counting() -> bool {
+        is_enabled()
+    }
+
+    /// Returns true if the call is counted.
     pub(crate) fn is_on(self) -> bool {
         self.0.is_some()
     }
@@ -131,7 +152,7 @@ impl ServerMeter {
     }
 
     /// Counts a call that has ended.
-    #[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^53")]
+    #[inline]
     pub(crate) fn ended(self, code: Code, took: Duration, sent: u64, received: u64) {
         let Some(method) = self.0 else { return };
         let ends = method.ends.get(code, |code| {
@@ -142,9 +163,9 @@ impl ServerMeter {
                 received: SERVER_RECEIVED.histogram_with(&labels),
             }
         });
-        ends.duration.record(took.as_secs_f64());
-        ends.sent.record(sent as f64);
-        ends.received.record(received as f64);
+        ends.duration.record(seconds(took));
+        ends.sent.record(bytes(sent));
+        ends.received.record(bytes(received));
     }
 }
 
@@ -167,6 +188,16 @@ struct ClientMethod {
     label: &'static str,
     started: Counter,
     ends: ByCode<ClientEnds>,
+}
+
+/// The numbers of an attempt that has ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AttemptEnd {
+    pub(crate) took: Duration,
+    /// Bytes of the request messages.
+    pub(crate) sent: u64,
+    /// Bytes of the response messages.
+    pub(crate) received: u64,
 }
 
 /// The handles of calls that end with one code.
@@ -271,20 +302,18 @@ impl ClientMeter {
         }
     }
 
-    /// Counts an attempt that has ended.
-    #[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^53")]
-    pub(crate) fn attempt_ended(self, code: Code, took: Duration, sent: u64, received: u64) {
+    /// Counts the end of an attempt, of a call, or of both.
+    #[inline]
+    pub(crate) fn ended(self, code: Code, attempt: Option<AttemptEnd>, call: Option<Duration>) {
         let Some(method) = self.0 else { return };
         let ends = method.ends(code);
-        ends.attempt_duration.record(took.as_secs_f64());
-        ends.sent.record(sent as f64);
-        ends.received.record(received as f64);
-    }
-
-    /// Counts a call that has ended.
-    pub(crate) fn call_ended(self, code: Code, took: Duration) {
-        if let Some(method) = self.0 {
-            method.ends(code).call_duration.record(took.as_secs_f64());
+        if let Some(AttemptEnd { took, sent, received }) = attempt {
+            ends.attempt_duration.record(seconds(took));
+            ends.sent.record(bytes(sent));
+            ends.received.record(bytes(received));
+        }
+        if let Some(took) = call {
+            ends.call_duration.record(seconds(took));
         }
     }
 }

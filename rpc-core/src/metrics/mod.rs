@@ -29,7 +29,7 @@ use crate::connect::ConnectionInfo;
 #[cfg(feature = "metrics")]
 pub use calls::ChannelMeters;
 #[cfg(feature = "metrics")]
-pub(crate) use calls::{ClientMeter, ServerMeter};
+pub(crate) use calls::{AttemptEnd, ClientMeter, ServerMeter};
 #[cfg(feature = "metrics")]
 pub use events::{EndedConnections, ended_connections};
 #[cfg(feature = "metrics")]

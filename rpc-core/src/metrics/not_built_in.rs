@@ -77,6 +77,10 @@ impl ServerMeter {
         Self(())
     }
 
+    pub(crate) fn is_counting() -> bool {
+        false
+    }
+
     pub(crate) fn is_on(self) -> bool {
         false
     }

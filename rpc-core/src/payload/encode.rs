@@ -126,6 +126,30 @@ impl<M: Message> Encode for Split<M> {
     }
 }
 
+/// A message that stays where it lies, and travels as prost writes it.
+#[derive(Debug)]
+pub(crate) struct Lent<'a, M> {
+    message: &'a M,
+    /// The length of the encoding in bytes.
+    len: usize,
+}
+
+impl<'a, M: Message> Lent<'a, M> {
+    pub(crate) fn new(message: &'a M) -> Self {
+        Self { message, len: message.encoded_len() }
+    }
+}
+
+impl<M: Message> Encode for Lent<'_, M> {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn encode_head(&self, mut out: &mut [u8]) {
+        self.message.encode_raw(&mut out);
+    }
+}
+
 /// A method's preparation of its messages for encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Detach {

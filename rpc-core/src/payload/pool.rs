@@ -51,6 +51,12 @@ impl Pool {
         PoolBuffer { memory, len, pool }
     }
 
+    /// Returns true if unused memory of that length may be kept.
+    #[must_use]
+    pub fn keeps(&self, len: usize) -> bool {
+        class_of(len).is_some_and(|class| class_len(class) <= self.shared.kept_bytes_max)
+    }
+
     /// A copy of `bytes`. A short one, of which nothing would be kept, is not zeroed first.
     #[must_use]
     pub fn copy(&self, bytes: &[u8]) -> Bytes {

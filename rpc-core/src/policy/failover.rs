@@ -126,16 +126,16 @@ pub struct Failure {
     /// The whole reason.
     pub reason: Reason,
     /// Verdict on the upgraded path, if the path failed and not the server.
-    pub of_path: Option<Denial>,
+    pub path_verdict: Option<Denial>,
 }
 
 impl Failure {
     /// Returns the verdict of an attempt that `wanted` a path on the upgraded one. A server that
     /// does not answer gives none, unless the attempt was for that path.
     #[must_use]
-    pub fn of_path(&self, wanted: &Wanted) -> Option<Denial> {
+    pub fn verdict(&self, wanted: &Wanted) -> Option<Denial> {
         let by_server = || Denial { reason: self.reason.clone(), can_pass: true };
-        self.of_path.clone().or_else(|| (*wanted == Wanted::Upgraded).then(by_server))
+        self.path_verdict.clone().or_else(|| (*wanted == Wanted::Upgraded).then(by_server))
     }
 }
 
@@ -218,11 +218,11 @@ impl<C> Failover<C> {
             Stage::Disconnected | Stage::FailingBack { current: None, .. } => {}
             Stage::Connecting(_) | Stage::Connected(_) | Stage::FailingBack { .. } => return None,
         }
-        let of_path = self
+        let path_verdict = self
             .breaker
             .broken()
             .filter(|(_, due)| self.while_broken == WhileBroken::Wait && *due > now);
-        let (reason, due) = self.reconnect.backing_off(now).or(of_path)?;
+        let (reason, due) = self.reconnect.backing_off(now).or(path_verdict)?;
         Some(Refusal { reason: reason.clone(), wait: due - now })
     }
 
@@ -297,7 +297,7 @@ impl<C> Failover<C> {
         let (attempt, current) = self.end_attempt();
         self.stage = current.map_or(Stage::Disconnected, Stage::Connected);
         let Some(Attempt { wanted, began_at }) = attempt else { return false };
-        match (failure.of_path(&wanted), self.while_broken) {
+        match (failure.verdict(&wanted), self.while_broken) {
             (Some(denial), WhileBroken::UseBootstrap) => self.breaker.handle_declined(now, denial),
             (Some(denial), WhileBroken::Wait) => {
                 self.breaker.handle_attempt_failed(now, denial.reason);
@@ -305,8 +305,8 @@ impl<C> Failover<C> {
             (None, _) => {}
         }
         // The breaker delays attempts at a required path, except at one that was never in use.
-        let is_of_breaker = failure.of_path.is_some() && self.breaker.broken().is_some();
-        let is_counted = wanted != Wanted::Upgraded && !is_of_breaker;
+        let is_breakers = failure.path_verdict.is_some() && self.breaker.broken().is_some();
+        let is_counted = wanted != Wanted::Upgraded && !is_breakers;
         if is_counted {
             self.reconnect.handle_failed(began_at, now, failure.reason);
         }
@@ -343,9 +343,9 @@ impl<C> Failover<C> {
                 return Some(Lost { connection, path_failure: None });
             }
         };
-        let sent_away = || Reason::from("the server sent this client away");
+        let sent_away = || Reason::from("the server asked this client to leave");
         let reason = failure.clone().unwrap_or_else(sent_away);
-        let message = format!("the last connection was of no use ({addresses}): {reason}");
+        let message = format!("the last connection answered no call ({addresses}): {reason}");
         let reason = reason.with_message(message);
         let lifespan = Lifespan { attempted_at, connected_at, answered_count };
         self.reconnect.handle_lost(lifespan, now, reason);

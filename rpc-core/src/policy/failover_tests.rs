@@ -37,11 +37,11 @@ fn cut() -> Loss {
 }
 
 fn no_server() -> Failure {
-    Failure { reason: "no server".into(), of_path: None }
+    Failure { reason: "no server".into(), path_verdict: None }
 }
 
 fn no_path() -> Failure {
-    Failure { reason: "required: no path".into(), of_path: Some(denial("no path")) }
+    Failure { reason: "required: no path".into(), path_verdict: Some(denial("no path")) }
 }
 
 /// A channel whose upgraded path died, and which has another connection below.
@@ -213,7 +213,7 @@ fn a_reason_that_cannot_pass_is_tried_at_the_next_connection() {
     failover.handle_made(3, BELOW, now);
     let due = failover.failback_due().expect("the path is broken");
     assert!(failover.begin_failback(due));
-    failover.handle_failed(Failure { reason: "no".into(), of_path: Some(denial) }, due);
+    failover.handle_failed(Failure { reason: "no".into(), path_verdict: Some(denial) }, due);
     assert_eq!((failover.connection(), failover.failback_due()), (Some(&3), None));
 }
 
@@ -235,7 +235,7 @@ fn a_connection_of_no_use_is_told_with_its_reason() {
     let mut failover = failover(WhileBroken::UseBootstrap);
     for (cause, reason, failure) in [
         (Cause::Peer("closed".into()), None, Some("closed")),
-        (Cause::SentAway, Some("the server sent this client away"), None),
+        (Cause::SentAway, Some("the server asked this client to leave"), None),
         (Cause::Link("reset".into()), Some("reset"), Some("reset")),
     ] {
         let due = failover.next_connect(now);
@@ -245,7 +245,7 @@ fn a_connection_of_no_use_is_told_with_its_reason() {
         // The first loss is made good at once.
         let said = failover.refusal(due).map(|it| it.reason);
         let expected =
-            reason.map(|it| format!("the last connection was of no use (here -> there): {it}"));
+            reason.map(|it| format!("the last connection answered no call (here -> there): {it}"));
         let (said, failed) = (said.as_deref(), failover.reconnect().failure().map(|it| &**it));
         assert_eq!((said, failed), (expected.as_deref(), failure));
     }
@@ -256,7 +256,7 @@ enum Event {
     Ask,
     Pass(u64),
     Made { is_upgraded: bool },
-    Failed { is_of_path: bool },
+    Failed { is_by_path: bool },
     Lost { is_upgraded: bool, is_of_link: bool },
     GivenUp,
     Failback,
@@ -267,7 +267,7 @@ fn event() -> impl Strategy<Value = Event> {
         Just(Event::Ask),
         (0..100_000u64).prop_map(Event::Pass),
         any::<bool>().prop_map(|is_upgraded| Event::Made { is_upgraded }),
-        any::<bool>().prop_map(|is_of_path| Event::Failed { is_of_path }),
+        any::<bool>().prop_map(|is_by_path| Event::Failed { is_by_path }),
         any::<[bool; 2]>()
             .prop_map(|[is_upgraded, is_of_link]| Event::Lost { is_upgraded, is_of_link }),
         Just(Event::GivenUp),
@@ -312,9 +312,9 @@ proptest! {
                     ended += u32::from(failover.handle_made(made, handed, now).replaced.is_some());
                     prop_assert_eq!(failover.connection(), Some(&made));
                 }
-                Event::Failed { is_of_path } if attempt.is_some() => {
+                Event::Failed { is_by_path } if attempt.is_some() => {
                     attempt = None;
-                    failover.handle_failed(if is_of_path { no_path() } else { no_server() }, now);
+                    failover.handle_failed(if is_by_path { no_path() } else { no_server() }, now);
                 }
                 Event::GivenUp => {
                     attempt = None;

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_reasons_to_end_the_earlier_counts() {
+    fn earlier_of_two_reasons_to_end_counts() {
         let start = Instant::now();
         let mut life = Lifetime::new(RULES, start, 0.5);
         life.retire(start, Some(7 * SECOND));

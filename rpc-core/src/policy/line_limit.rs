@@ -179,7 +179,7 @@ mod tests {
             steps in prop::collection::vec((0u64..3000, 0u8..4), 1..3000),
         ) {
             let (start, mut limit) = (Instant::now(), LineLimit::default());
-            let (mut now, mut written, mut wanted, mut told) = (start, Vec::new(), 0, 0);
+            let (mut now, mut written, mut wanted, mut counted) = (start, Vec::new(), 0, 0);
             for (millis, what) in steps {
                 // Most of them at once.
                 now += Duration::from_millis(if what == 0 { millis } else { 0 });
@@ -189,12 +189,12 @@ mod tests {
                 };
                 wanted += is_line;
                 if let Some(left_out) = line {
-                    told += left_out + is_line;
+                    counted += left_out + is_line;
                     written.push(now);
                 }
-                prop_assert_eq!(limit.due().is_some(), told < wanted);
+                prop_assert_eq!(limit.due().is_some(), counted < wanted);
             }
-            prop_assert_eq!(told + limit.close().unwrap_or(0), wanted);
+            prop_assert_eq!(counted + limit.close().unwrap_or(0), wanted);
             for (index, from) in written.iter().enumerate() {
                 for (count, until) in (1u128..).zip(&written[index..]) {
                     let span = (*until - *from).as_nanos() / INTERVAL.as_nanos();

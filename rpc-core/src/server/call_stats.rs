@@ -67,7 +67,7 @@ fn bucket(micros: u64) -> usize {
         return usize::try_from(micros).unwrap_or_default();
     }
     let exponent = 63 - micros.leading_zeros() as usize;
-    let quarter = (micros >> (exponent - 2)) as usize & 3;
+    let quarter = usize::try_from(micros >> (exponent - 2) & 3).unwrap_or_default();
     ((exponent - 1) * 4 + quarter).min(BUCKET_COUNT - 1)
 }
 

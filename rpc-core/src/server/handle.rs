@@ -160,7 +160,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// When the listener can never accept again.
+    /// Returns `io::Error` if the listener can never accept again.
     ///
     /// # Cancel safety
     ///
@@ -176,7 +176,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// When the listener can never accept again.
+    /// Returns `io::Error` if the listener can never accept again.
     ///
     /// # Cancel safety
     ///

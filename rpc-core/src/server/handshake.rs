@@ -198,7 +198,8 @@ pub async fn accept(
 ///
 /// # Errors
 ///
-/// When there is no such header, or it cannot be read, and when `memory` has no room.
+/// Returns `HandshakeError` if there is no such header, or it cannot be read, or if `memory` has no
+/// room.
 pub(crate) async fn identify(
     bootstrap: &mut dyn Bootstrap,
     memory: &MemoryShare,
@@ -257,9 +258,12 @@ async fn read_verdict(
 /// Declines an offer, and tells the client.
 fn decline(name: &str, declined: &Declined, answer: &mut Hello, failures: &mut Failures) {
     let is_final = !declined.obstacle.can_pass();
-    let told = DeclinedOffer::new(name, &declined.reason).with_final(is_final);
-    failures.add_known(&format!("{}: {}", told.name(), told.reason()), declined.obstacle);
-    answer.declined.push(told);
+    let declined_offer = DeclinedOffer::new(name, &declined.reason).with_final(is_final);
+    failures.add_known(
+        &format!("{}: {}", declined_offer.name(), declined_offer.reason()),
+        declined.obstacle,
+    );
+    answer.declined.push(declined_offer);
 }
 
 /// Accepts the first offer that can be had, and says in `answer` why those before it cannot. Of
@@ -276,8 +280,8 @@ async fn choose(
         let is_repeated = hello.offers[..index].iter().any(|before| before.name == offer.name);
         let declined = match known {
             None => {
-                let words = "not offered at the address where it listens";
-                Declined::with(Obstacle::Excluded, words)
+                let reason = "not offered at the address where it listens";
+                Declined::with(Obstacle::Excluded, reason)
             }
             Some(_) if is_repeated => {
                 Declined::with(Obstacle::Incompatible, "it was offered before")

@@ -178,7 +178,7 @@ async fn many_offers_cost_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_each_name_one_offer_is_prepared() {
+async fn one_offer_of_each_name_is_prepared() {
     let dear = Dear::default();
     let names = ["cheap", "dear", "dear", "cheap", "dear", "a name that is far too long for one"];
     let (accepted, answer) = dear.answer(&[offers(names, b"")]).await;
@@ -216,8 +216,8 @@ async fn a_client_that_does_not_say_whether_the_path_is_good_loses_it() {
 
 #[tokio::test(start_paused = true)]
 async fn the_words_of_a_client_are_one_short_line() {
-    let words = "it said\n2026-01-01 INFO all is well\x1b[1A".repeat(50);
-    let failed = hello::encode(&Verdict::failed(&words)).unwrap();
+    let reason = "it said\n2026-01-01 INFO all is well\x1b[1A".repeat(50);
+    let failed = hello::encode(&Verdict::failed(&reason)).unwrap();
     let dear = Dear::default();
     let (accepted, _) = dear.answer(&[offers(["dear"], b"queue pair"), failed]).await;
     let fallback = accepted.expect("the bootstrap is left").fallback.expect("a reason").reason;
@@ -231,13 +231,13 @@ fn a_client_without_alpn_is_held_to_http1() {
     let assumed = info.clone().with_assumed_protocol(Alpn::HTTP1.id);
     assert!(check_agreed(Some(&assumed), Alpn::HTTP1).is_ok());
     let refused = check_agreed(Some(&assumed), Alpn::GRPC).unwrap_err().to_string();
-    let message = "the client speaks gRPC over TLS without ALPN: something ends TLS before this \
-                   server, as a load balancer does; tls.alpn = \"optional\" on the server accepts \
-                   that";
+    let message = "the client speaks gRPC over TLS without ALPN: something such as a load \
+                   balancer terminates TLS in between; accept that with tls.alpn = \"optional\" \
+                   on the server";
     assert_eq!(refused, message);
     let agreed = info.clone().with_protocol(Alpn::HTTP1.id);
     let refused = check_agreed(Some(&agreed), Alpn::GRPC).unwrap_err().to_string();
-    let message = "the client agreed on http/1.1 in the TLS handshake (ALPN), and speaks gRPC";
+    let message = "the client negotiated http/1.1 in the TLS handshake (ALPN), but speaks gRPC";
     assert_eq!(refused, message);
     // Where ALPN is optional, and without TLS.
     assert!(check_agreed(Some(&info), Alpn::GRPC).is_ok());

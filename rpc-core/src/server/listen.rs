@@ -23,9 +23,9 @@ pub trait Listen: fmt::Debug + Send + 'static {
     ///
     /// # Errors
     ///
-    /// When accepting fails. The server logs it, waits a little and tries again, unless
-    /// [`io::ErrorKind::BrokenPipe`] says that the listener is broken for ever: that ends the
-    /// server with this error, after its open connections were drained.
+    /// Returns `io::Error` if accepting fails. The server logs it, waits a little and tries again,
+    /// unless [`io::ErrorKind::BrokenPipe`] says that the listener is broken for ever: that ends
+    /// the server with this error, after its open connections were drained.
     ///
     /// # Cancel safety
     ///

@@ -73,7 +73,7 @@ impl MethodCompression {
         let methods = self.methods.keys().map(|path| (path, path.matches('/').count() == 2));
         let services = self.services.keys().map(|name| (name, !name.contains(['/', '*'])));
         for (name, is_valid) in methods.chain(services) {
-            let rule = "a service's full name, as shop.Catalog, or a method's, as \
+            let rule = "a service's full name, such as shop.Catalog, or a method's, such as \
                         /shop.Catalog/Get; all methods have `compression.min_len`";
             ensure(is_valid && name.len() > 2, "methods.name", name, rule)?;
         }
@@ -173,7 +173,7 @@ impl Settings for MethodCompression {
 /// A method or service that compression is set for, and that the server does not have.
 #[derive(Clone, PartialEq, Eq, Error)]
 #[error(
-    "compression is set for {name}, and the server has no such {kind}: it has {}",
+    "compression is set for {name}, but the server has no such {kind}: it has {}",
     if known.is_empty() { "none".to_owned() } else { known.join(", ") }
 )]
 #[non_exhaustive]
@@ -226,14 +226,14 @@ mod tests {
         let none = MethodCompression::default;
         assert_eq!(
             error(none().with_len("/shop.Catalog/Gett", 7)),
-            "compression is set for /shop.Catalog/Gett, and the server has no such method: it has \
+            "compression is set for /shop.Catalog/Gett, but the server has no such method: it has \
              /shop.Catalog/Get, /shop.Catalog/List"
         );
         assert!(error(none().with_len("shop.Cart/Get", 7)).ends_with(
-            "for /shop.Cart/Get, and the server has no such service: it has shop.Catalog, \
+            "for /shop.Cart/Get, but the server has no such service: it has shop.Catalog, \
              shop.Images"
         ));
-        assert!(error(none().with_len("shop.Cart", 7)).contains("for shop.Cart, and"));
+        assert!(error(none().with_len("shop.Cart", 7)).contains("for shop.Cart, but"));
         let without = none().with_len("a.B", 1).check_served(&[]);
         assert!(without.unwrap_err().to_string().ends_with("it has none"));
         let right = none().with_len("shop.Images/Get", 1).with_len("shop.Catalog", 1);

@@ -125,7 +125,12 @@ impl Authorization {
         let Some(rules) = &self.0 else { return Ok(()) };
         // A panic ends its own call, as a handler's does, and not the connection.
         let decided = catch_unwind(AssertUnwindSafe(|| decide(&**rules, peer, method)));
-        decided.unwrap_or_else(|_| Err(Status::internal("the server's authorization panicked")))
+        decided.unwrap_or_else(|_| {
+            Err(Status::internal(
+                "the server's authorize function \
+                                                         panicked",
+            ))
+        })
     }
 }
 
@@ -141,8 +146,8 @@ fn decide(rules: &dyn Authorize, peer: &PeerInfo, method: &MethodDescriptor) -> 
         return Ok(());
     }
     let Some(identity) = peer.addresses.identity() else {
-        let words = format!("{path} is for clients with a certificate, and this one has none");
-        return Err(Status::unauthenticated(words));
+        let message = format!("{path} requires a client certificate, and this client has none");
+        return Err(Status::unauthenticated(message));
     };
     if rules.allows(identity, path) {
         return Ok(());

@@ -7,7 +7,6 @@ use bytes::Bytes;
 
 use super::call_stats::CallStats;
 use super::layers::handle;
-use super::operators::Operators;
 use super::peer::Authorization;
 use super::peer::InsertPeer;
 use super::settings::CallRules;
@@ -34,6 +33,14 @@ pub(crate) struct Router {
     pub(super) authorization: Authorization,
     /// Time limit of unary calls, and the calls that have a log line.
     pub(super) rules: Arc<CallRules>,
+}
+
+/// The service for operators of a router.
+#[derive(Debug)]
+pub(super) struct Operators {
+    pub(super) service: &'static ServiceDescriptor,
+    /// True if clients at the host's loopback addresses see it.
+    pub(super) sees_loopback: bool,
 }
 
 impl Router {

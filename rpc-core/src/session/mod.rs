@@ -169,7 +169,7 @@ impl SessionCore {
     ///
     /// # Errors
     ///
-    /// When the peer sends too many.
+    /// Returns `ProtocolError` if the peer sends too many.
     pub(crate) fn handle_ping(&self, ping: &FrameHeader) -> Result<(), ProtocolError> {
         let (now, traffic) = (Instant::now().into_std(), self.traffic());
         let is_answered = {
@@ -212,6 +212,7 @@ impl SessionCore {
             accepts_compressed: self.settled.compression.is_accepted(),
             sends_compressed: self.settled.compression.is_sent(),
             calls_in_flight,
+            path: self.transport.path(),
             stats: self.transport.stats(),
         }
     }

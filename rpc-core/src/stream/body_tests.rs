@@ -60,7 +60,7 @@ fn stream(recv_stream: &Arc<RecvStream>) -> Streaming<()> {
 fn stream_with<M: Message + Default + 'static>(
     recv_stream: &Arc<RecvStream>,
     frame: Bytes,
-    limits_of_call: MessageLimits,
+    call_limits: MessageLimits,
 ) -> Streaming<M> {
     let limits = Limits::default();
     let _ = recv_stream.insert(0, Item::Headers(Bytes::new())).unwrap();
@@ -69,7 +69,7 @@ fn stream_with<M: Message + Default + 'static>(
     assert!(matches!(next, Poll::Ready(Next::Headers(_))));
     let _ = recv_stream.insert(1, Item::Messages(frame)).unwrap();
     let io = Arc::new(Host::new(limits));
-    let (limit, method) = (limits_of_call.of_responses(), Method::Static(&METHOD));
+    let (limit, method) = (call_limits.responses(), Method::Static(&METHOD));
     let receiving = Receiving { limit, method };
     let recv_stream = Arc::clone(recv_stream);
     response_streaming(MessageBody::new(recv_stream, io, 1, receiving, None, Some(Kept)))

@@ -29,13 +29,13 @@ pub(crate) struct Direction {
 impl Direction {
     /// From a client.
     pub(crate) fn requests(detach: Detach, limits: MessageLimits) -> Self {
-        let (limit, detacher) = (limits.of_requests(), detach.request);
+        let (limit, detacher) = (limits.requests(), detach.request);
         Self { what: "request", whose: "server's", limit, detacher, compress_from: None }
     }
 
     /// From a server.
     pub(crate) fn responses(detach: Detach, limits: MessageLimits) -> Self {
-        let (limit, detacher) = (limits.of_service_responses(), detach.response);
+        let (limit, detacher) = (limits.service_responses(), detach.response);
         Self { what: "response", whose: "client's", limit, detacher, compress_from: None }
     }
 
@@ -48,7 +48,7 @@ impl Direction {
 
 /// Messages that share a frame.
 #[derive(Debug)]
-pub(super) struct Batch<M> {
+struct Batch<M> {
     messages: Vec<Split<M>>,
     len: usize,
     /// The frame is filled up to this length; a longer message has a frame of its own.
@@ -103,7 +103,7 @@ impl<M: Message> Encode for Batch<M> {
 
 /// A message alone in its frame, behind its length.
 #[derive(Debug)]
-pub(super) struct Framed<'a>(pub(super) &'a dyn Encode);
+struct Framed<'a>(pub(super) &'a dyn Encode);
 
 impl Encode for Framed<'_> {
     fn len(&self) -> usize {

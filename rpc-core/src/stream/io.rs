@@ -208,7 +208,7 @@ pub(crate) struct Inflated {
 ///
 /// # Errors
 ///
-/// When it is over a limit, when the budget has no room, and when it is not what it says.
+/// Returns a status if it is over a limit, if the budget has no room, or if it is not what it says.
 ///
 /// # Cancel safety
 ///
@@ -228,8 +228,8 @@ pub(crate) async fn inflated(
     let charge = io.core().memory.try_take(len.saturating_add(INFLATER_HELD))?;
     match inflate(&message, whole_len).await {
         Ok(message) => Ok(Inflated { message, charge }),
-        Err(words) => Err(Status::internal(format!(
-            "the {what}'s message of {path} cannot be inflated: {words}"
+        Err(reason) => Err(Status::internal(format!(
+            "the {what}'s message of {path} cannot be inflated: {reason}"
         ))),
     }
 }

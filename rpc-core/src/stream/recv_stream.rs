@@ -61,7 +61,7 @@ impl WindowMemory {
     ///
     /// # Errors
     ///
-    /// When it does not fit.
+    /// Returns a status if it does not fit.
     pub(crate) fn open(share: &MemoryShare, window: Window) -> Result<Self, Status> {
         let charge = share.try_take(bytes_of(window))?;
         Ok(Self { share: share.clone(), charge, exempt: 0 })
@@ -219,7 +219,7 @@ impl RecvStream {
     ///
     /// # Errors
     ///
-    /// When its sequence number, its contents or its size cannot be.
+    /// Returns `ProtocolError` if its sequence number, its contents or its size cannot be.
     pub(crate) fn insert(&self, seq: u64, item: Item) -> Result<Inserted, ProtocolError> {
         let (inserted, waker) = {
             let mut state = self.state();

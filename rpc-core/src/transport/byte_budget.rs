@@ -38,7 +38,7 @@ impl ByteBudget {
     ///
     /// # Errors
     ///
-    /// When it is not, and when the budget is closed.
+    /// Returns `TryAcquireError` if it is not, or if the budget is closed.
     pub fn try_take(&self, len: usize) -> Result<OwnedSemaphorePermit, TryAcquireError> {
         Arc::clone(&self.semaphore).try_acquire_many_owned(self.share(len))
     }
@@ -47,7 +47,7 @@ impl ByteBudget {
     ///
     /// # Errors
     ///
-    /// When the budget is closed.
+    /// Returns `AcquireError` if the budget is closed.
     ///
     /// # Cancel safety
     ///

@@ -31,8 +31,8 @@ pub trait WriteHead: Send + Sync {
     ///
     /// # Errors
     ///
-    /// When the frame is not to be sent any more. The transport takes its memory back, sends
-    /// nothing, and returns the error.
+    /// Returns `Withdrawn` if the frame is not to be sent any more. The transport takes its memory
+    /// back, sends nothing, and returns the error.
     fn write_head(&mut self, head: &mut [u8]) -> Result<(), Withdrawn>;
 }
 
@@ -76,7 +76,7 @@ impl<'a> OutFrame<'a> {
     ///
     /// # Errors
     ///
-    /// When it is not to be sent any more.
+    /// Returns `Withdrawn` if it is not to be sent any more.
     pub fn write_head(self, head: &mut [u8]) -> Result<(), Withdrawn> {
         self.head.write_head(head)
     }
@@ -85,7 +85,7 @@ impl<'a> OutFrame<'a> {
     ///
     /// # Errors
     ///
-    /// When it is not to be sent any more.
+    /// Returns `Withdrawn` if it is not to be sent any more.
     pub fn write(self, frame: &mut [u8]) -> Result<(), Withdrawn> {
         let Some(tail) = self.tail else { return self.head.write_head(frame) };
         let (head, rest) = frame.split_at_mut(self.head_len);

@@ -131,7 +131,7 @@ impl Shared {
             return None;
         }
         let handler = self.handler.get()?.upgrade()?;
-        if let Err(error) = deliver(frame, &*handler, &mut Handoff::of_caller(), &self.counters) {
+        if let Err(error) = deliver(frame, &*handler, &mut Handoff::callers_own(), &self.counters) {
             self.abort(error.into());
         }
         Some(())

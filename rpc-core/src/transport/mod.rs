@@ -36,6 +36,30 @@ use crate::{BufferSource, Deadline, Reason};
 pub use addresses::{Addresses, Identity, TlsInfo};
 pub use frames::{OutFrame, Withdrawn, WriteHead};
 
+/// The parameters of an upgraded path that both ends of a network care about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PathInfo {
+    /// Bytes of payload in a packet.
+    pub mtu: u32,
+    /// Traffic class of the packets that this side sends. On InfiniBand within a subnet, packets
+    /// carry none.
+    pub traffic_class: u8,
+    /// Traffic class of the peer's packets; `None` if the peer does not say.
+    pub peer_traffic_class: Option<u8>,
+    /// Service level of the packets that this side sends.
+    pub service_level: u8,
+}
+
+impl PathInfo {
+    /// A path whose peer says nothing of its own class.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn new(mtu: u32, traffic_class: u8) -> Self {
+        Self { mtu, traffic_class, peer_traffic_class: None, service_level: 0 }
+    }
+}
+
 /// One link to one peer, as the runtime sees it. Methods may be called from any task.
 ///
 /// Frames of less than about a slot keep their order; a large frame may be overtaken.
@@ -59,8 +83,8 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// When the transport is closed, can never have that much memory, or the frame was withdrawn;
-    /// the frame is not sent.
+    /// Returns `TransportError` if the transport is closed, can never have that much memory, or the
+    /// frame was withdrawn; the frame is not sent.
     fn try_send(&self, frame: OutFrame<'_>) -> Result<bool, TransportError>;
 
     /// Sends a frame once there is memory for it.
@@ -79,7 +103,7 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// When the transport is closed; the frame is not sent.
+    /// Returns `TransportError` if the transport is closed; the frame is not sent.
     fn send_control(&self, header: [u8; HEADER_LEN]) -> Result<(), TransportError>;
 
     /// Sets the peer's `max_receiving_bytes`, before the transport is started. Large frames beyond
@@ -130,6 +154,11 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// Returns the parameters of its path. By default there are none.
+    fn path(&self) -> Option<PathInfo> {
+        None
+    }
+
     /// Returns the transport's counts so far.
     fn stats(&self) -> TransportStats;
 
@@ -156,7 +185,7 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// When the peer violates the protocol: the transport closes the link.
+    /// Returns `ProtocolError` if the peer violates the protocol: the transport closes the link.
     fn handle_announced(
         &self,
         prefix: &[u8; HEADER_LEN],
@@ -167,8 +196,8 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// When the peer violates the protocol: the transport closes the link. Never after `handoff`
-    /// was released.
+    /// Returns `ProtocolError` if the peer violates the protocol: the transport closes the link.
+    /// Never after `handoff` was released.
     fn handle_frame(
         &self,
         frame: Bytes,
@@ -176,11 +205,17 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
         handoff: &mut Handoff,
     ) -> Result<(), ProtocolError>;
 
+    /// Returns true if [`handle_frame`](Self::handle_frame) may run user code, for which it releases
+    /// the handoff. A transport may keep its driver from handlers that never do.
+    fn runs_user_code(&self) -> bool {
+        true
+    }
+
     /// Records that an admitted frame, of which `prefix` are the first bytes, will not come.
     ///
     /// # Errors
     ///
-    /// When the peer violates the protocol: the transport closes the link.
+    /// Returns `ProtocolError` if the peer violates the protocol: the transport closes the link.
     fn handle_withheld(
         &self,
         prefix: &[u8; HEADER_LEN],
@@ -274,7 +309,7 @@ pub struct TransportStats {
     pub large_received: u64,
     /// Bytes of frames that this side copied from one buffer to another, encoding not counted.
     pub copied_bytes: u64,
-    /// Bytes of frames that were written into the transport's memory to be sent. What a payload
+    /// Bytes of frames written into the transport's send memory. What a payload
     /// costs in copies on its way out is in here: encoding it is one, and one that is sent from
     /// where it lies has none.
     pub written_bytes: u64,

@@ -56,7 +56,7 @@ const NOT_EXECUTED: u8 = 2;
 const DEFLATED: u8 = 4;
 
 /// The length of the length that a compressed message inflates to, in bytes.
-pub(crate) const INFLATED_LEN_LEN: usize = 8;
+const INFLATED_LEN_LEN: usize = 8;
 
 /// The parts that may follow the header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -175,8 +175,8 @@ impl FrameHeader {
     ///
     /// # Errors
     ///
-    /// When there are fewer than [`HEADER_LEN`] bytes, when kind or flags mean nothing, and when
-    /// the frame has a part that its kind does not have, or lacks one that it needs.
+    /// Returns `ProtocolError` if there are fewer than [`HEADER_LEN`] bytes, if kind or flags mean
+    /// nothing, or if the frame has a part that its kind does not have, or lacks one that it needs.
     pub fn parse(frame: &[u8]) -> Result<Self, ProtocolError> {
         let mut raw: &[u8] = frame.first_chunk::<HEADER_LEN>().ok_or(ProtocolError::Truncated {
             what: "frame header",
@@ -262,7 +262,7 @@ impl FrameHeader {
     ///
     /// # Errors
     ///
-    /// When they do not.
+    /// Returns `ProtocolError` if they do not.
     pub fn check_len(&self, len: u64) -> Result<(), ProtocolError> {
         match self.frame_len() {
             needed if needed > len => Err(ProtocolError::Truncated { what: "frame", len, needed }),

@@ -278,7 +278,7 @@ fn cut(text: &str, len_max: usize) -> &str {
 ///
 /// # Errors
 ///
-/// When the body is longer than [`BODY_LEN_MAX`].
+/// Returns `ProtocolError` if the body is longer than [`BODY_LEN_MAX`].
 pub fn encode(body: &impl Message) -> Result<Vec<u8>, ProtocolError> {
     let len = body.encoded_len() as u64;
     let body_len = u32::try_from(len).ok().filter(|len| *len <= BODY_LEN_MAX);
@@ -298,7 +298,7 @@ pub fn encode(body: &impl Message) -> Result<Vec<u8>, ProtocolError> {
 ///
 /// # Errors
 ///
-/// When they are not how the magic begins.
+/// Returns `ProtocolError` if they are not how the magic begins.
 pub fn check_magic(found: &[u8]) -> Result<(), ProtocolError> {
     let found = &found[..found.len().min(MAGIC_LEN)];
     if MAGIC.starts_with(found) {
@@ -311,7 +311,8 @@ pub fn check_magic(found: &[u8]) -> Result<(), ProtocolError> {
 ///
 /// # Errors
 ///
-/// When the magic is not ours, no version is spoken by both, or the body is too long.
+/// Returns `ProtocolError` if the magic is not ours, no version is spoken by both, or the body is
+/// too long.
 pub fn decode_prefix(shape: &Shape, prefix: &[u8; PREFIX_LEN]) -> Result<usize, ProtocolError> {
     check_magic(&prefix[..MAGIC_LEN])?;
     let [_, _, _, _, _, _, _, _, a0, a1, b0, b1, l0, l1, l2, l3] = *prefix;
@@ -333,7 +334,7 @@ pub fn decode_prefix(shape: &Shape, prefix: &[u8; PREFIX_LEN]) -> Result<usize, 
 ///
 /// # Errors
 ///
-/// When it does not decode, or has more entries than its shape allows.
+/// Returns `ProtocolError` if it does not decode, or has more entries than its shape allows.
 pub fn decode_body<M: Message + Default>(shape: &Shape, body: &[u8]) -> Result<M, ProtocolError> {
     let what = shape.what;
     check(what, shape.repeats, body)?;

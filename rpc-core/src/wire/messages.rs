@@ -38,7 +38,7 @@ pub(crate) fn split_message(rest: &mut Bytes) -> Bytes {
 ///
 /// # Errors
 ///
-/// When the frame is too short for it.
+/// Returns `ProtocolError` if the frame is too short for it.
 fn first_len(rest: &[u8]) -> Result<usize, ProtocolError> {
     let truncated = |len: usize, needed: usize| ProtocolError::Truncated {
         what: "message of a stream",

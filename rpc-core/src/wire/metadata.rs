@@ -196,8 +196,8 @@ fn encode_entry(name: &str, value: &[u8], out: &mut Vec<u8>) -> Result<(), Proto
 ///
 /// # Errors
 ///
-/// When an entry is cut short, when a key or a value is not one that gRPC allows, and when there
-/// are too many entries.
+/// Returns `ProtocolError` if an entry is cut short, if a key or a value is not one that gRPC
+/// allows, or if there are too many entries.
 pub fn decode(mut block: Bytes) -> Result<MetadataMap, ProtocolError> {
     let mut metadata = MetadataMap::new();
     while !block.is_empty() {

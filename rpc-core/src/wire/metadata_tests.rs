@@ -120,7 +120,7 @@ fn what_a_block_takes_is_known_from_its_longest_length() {
     assert_eq!(held_bytes_max(1 << 20), (3 << 20) + 4096 * 260);
 }
 
-fn of_header(name: &'static str, value: &[u8]) -> MetadataMap {
+fn header(name: &'static str, value: &[u8]) -> MetadataMap {
     let mut headers = HeaderMap::new();
     headers.insert(name, HeaderValue::from_bytes(value).unwrap());
     MetadataMap::from_headers(headers)
@@ -141,7 +141,7 @@ fn joined_binary_values_cross_one_by_one() {
         (b"", &[&[]]),
         (b",", &[&[], &[]]),
     ] {
-        let metadata = of_header("x-bin", value);
+        let metadata = header("x-bin", value);
         assert_eq!(raw(&round_trip(&metadata), "x-bin"), expected, "{value:?}");
         let apart = from_http(metadata.clone()).unwrap();
         assert_eq!(raw(&apart, "x-bin"), expected, "{value:?}");
@@ -153,7 +153,7 @@ fn joined_binary_values_cross_one_by_one() {
 fn binary_values_that_are_not_base64_are_refused_by_name() {
     let values = [&b"!"[..], b"A", b"AAE=AAI", b"AA=E", b"AAE,!", b"AB==", b"_-8=", b"AAE AAI"];
     for value in values {
-        let metadata = of_header("x-broken-bin", value);
+        let metadata = header("x-broken-bin", value);
         let errors = [
             encode(&metadata, &mut Vec::new()).unwrap_err(),
             check_binary(&metadata).unwrap_err(),
@@ -170,10 +170,10 @@ fn binary_values_that_are_not_base64_are_refused_by_name() {
 fn joined_values_count_as_entries() {
     let joined = vec![b','; ENTRIES_MAX - 1];
     let mut block = Vec::new();
-    encode(&of_header("x-bin", &joined), &mut block).unwrap();
+    encode(&header("x-bin", &joined), &mut block).unwrap();
     assert_eq!(decode(block.into()).unwrap().len(), ENTRIES_MAX);
     let joined = vec![b','; ENTRIES_MAX];
-    let refused = encode(&of_header("x-bin", &joined), &mut Vec::new()).unwrap_err();
+    let refused = encode(&header("x-bin", &joined), &mut Vec::new()).unwrap_err();
     assert!(matches!(refused, ProtocolError::TooLong { .. }), "{refused}");
 }
 

@@ -34,7 +34,7 @@ impl Outcome {
     ///
     /// # Errors
     ///
-    /// When a part is longer than its length field can say.
+    /// Returns `ProtocolError` if a part is longer than its length field can say.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
         let (trailers, message, details) = match &self.result {
             Ok(trailers) => (trailers, "", &[][..]),
@@ -58,7 +58,8 @@ impl Outcome {
     ///
     /// # Errors
     ///
-    /// When a part is cut short or does not decode, and when the code is not one of gRPC's.
+    /// Returns `ProtocolError` if a part is cut short or does not decode, or if the code is not one
+    /// of gRPC's.
     pub fn decode(code: u16, mut block: Bytes) -> Result<Self, ProtocolError> {
         if code > Code::Unauthenticated as u16 {
             return Err(ProtocolError::Invalid { what: "status code", value: code.into() });

@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn headers_keep_their_charge_until_dropped() {
-        let memory = MemoryShare::of_budget(1 << 20);
+        let memory = MemoryShare::whole(1 << 20);
         for name in ["grpc-status", "content-type"] {
             let mut headers = HeaderMap::new();
             headers.insert(name, HeaderValue::from_static("12"));

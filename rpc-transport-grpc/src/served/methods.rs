@@ -80,7 +80,7 @@ pub(super) fn named_methods<'a>(
             reason,
         };
         if name.is_empty() || name.contains(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
-            return Err(refused("a name is ASCII letters, digits and underscores, without a path"));
+            return Err(refused("a name has only ASCII letters, digits and underscores"));
         }
         if names.contains(&name) {
             return Err(refused("it is named twice"));
@@ -219,7 +219,7 @@ mod tests {
             let methods = names.iter().map(|name| (*name, CallKind::Unary));
             named_methods("shop.Store", methods).unwrap_err().to_string()
         };
-        let form = "a name is ASCII letters, digits and underscores, without a path";
+        let form = "a name has only ASCII letters, digits and underscores";
         for name in ["", "/shop.Store/Get", "Store.Get", "G\u{e9}t"] {
             let expected = format!("the service shop.Store has no method {name:?}: {form}");
             assert_eq!(refusal(&[name]), expected);

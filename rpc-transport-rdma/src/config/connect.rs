@@ -11,20 +11,28 @@ define_settings! {
     /// fourfold).
     ConnectOptions, ConnectOptionsOverlay, "rdma.connect", [], derive(Copy, PartialEq, Eq) {
         /// The traffic class of RoCE's packets: the DSCP in its upper six bits, ECN in the lower
-        /// two.
+        /// two. By default the port's own, or that of the client.
         ///
-        /// 0 by default. Switches choose a queue by the DSCP: 104 is DSCP 26. Each side sets its
-        /// own. On InfiniBand packets within a subnet carry none, and it has no effect.
-        traffic_class, with_traffic_class: u8 as Plain = 0, Start, .., "";
+        /// Switches choose a queue by the DSCP. The default is the class that the driver has for
+        /// the port (`/sys/class/infiniband/*/tc/*/traffic_class`), else 106 on hardware, which is
+        /// DSCP 26 with ECN, and 0 on Soft-RoCE. A server without a class of its own uses its
+        /// client's, so that both ways have the same. Packets without a global header, as within an
+        /// InfiniBand subnet, carry none.
+        traffic_class, with_traffic_class: Option<u8> as Optional = None => "106", Start, .., "";
+        /// The service level of packets.
+        ///
+        /// 0 to 15; 0 by default. InfiniBand chooses a virtual lane by it. On Ethernet it is the
+        /// priority of the VLAN tag, for switches that trust that and not the DSCP.
+        service_level, with_service_level: u8 as Plain = 0, Start, ..=15, ", which are four bits";
         /// The time for an acknowledgement: 4.096 us, doubled so many times.
         ///
         /// 1 to 31; 14 by default.
-        timeout, with_timeout: u8 as Plain = 14, Start, 1..=31, "0 is for ever";
+        timeout, with_timeout: u8 as Plain = 14, Start, 1..=31, "0 waits forever";
         /// Retries after a missing acknowledgement.
         ///
         /// 1 to 6; 6 by default, so that loss of a few per cent does not end a connection. 7 is
         /// refused: on Soft-RoCE it means for ever, and a dead peer would never be noticed.
-        retry_count, with_retry_count: u8 as Plain = 6, Start, 1..=6, "7 may be for ever";
+        retry_count, with_retry_count: u8 as Plain = 6, Start, 1..=6, "7 may retry forever";
         /// Retries when the peer has no receive posted; 7 is for ever.
         ///
         /// 0 to 7; 7 by default, because one greedy client must not end the others' connections on

@@ -63,6 +63,7 @@ impl Live {
                 Obeyed::Nothing => break,
             }
         }
+        // Its queue pairs take no posts, and what was in the batch has been given back.
         if self.state.is_halting() {
             return Obeyed::Nothing;
         }
@@ -89,6 +90,7 @@ impl Live {
                     let window = self.queues.allocate_window();
                     let window = window.map_err(|error| Reason::new(error.to_string(), error));
                     self.state.handle(Event::MemoryWindow(window), clock);
+                    // What waited for the window may go out in the same post.
                     obeyed = Obeyed::Window;
                 }
                 Action::Deallocate(binding) => self.queues.deallocate_window(binding),

@@ -64,7 +64,7 @@ impl FoundPort {
     }
 
     /// The port with the GIDs that peers can be given, in words for the log.
-    pub(crate) fn words(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let gids: Vec<_> = self.serving().map(|entry| entry.gid.to_string()).collect();
         format!("{}:{} ({})", self.device, self.port, gids.join(", "))
     }
@@ -156,6 +156,7 @@ impl LocalAddress {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verbs::Partition;
     use crate::verbs::{Mtu, PortState};
 
     fn reach(link_layer: LinkLayer) -> LocalAddress {
@@ -172,6 +173,9 @@ mod tests {
                 message_len_max: 1 << 23,
                 lid,
                 link_layer: LinkLayer::Ethernet,
+                traffic_class: 0,
+                partition: Partition::DEFAULT,
+                needs_global_route: false,
             },
             gids: vec![GidEntry {
                 port,

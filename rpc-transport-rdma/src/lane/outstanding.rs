@@ -101,7 +101,7 @@ impl OutstandingBuffers {
                 target: "farcall::rdma",
                 of_process,
                 WARN,
-                "received memory is still held by the application: copy what is kept for long, or \
+                "the application still holds received memory: copy what it keeps for long, or \
                  raise rdma.max_sink_bytes (RdmaConfig::lease_warn_after)",
                 device = self.device,
                 len,

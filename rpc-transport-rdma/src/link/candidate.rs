@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use rpc_core::connect::{Bootstrap, Candidate, Declined, Obstacle, PathBinding};
 use rpc_core::quota::Charge;
 use rpc_core::quota::PeerKey;
-use rpc_core::transport::{CloseReason, Transport};
+use rpc_core::transport::{CloseReason, PathInfo, Transport};
 use tokio::time::Instant;
 
 use crate::connection::Connection;
@@ -39,6 +39,7 @@ pub(super) struct JoinedPath {
     pub(super) pair: Option<AddressPair>,
     pub(super) mtu: Mtu,
     pub(super) slot_len: u32,
+    pub(super) info: PathInfo,
 }
 
 impl Drop for ConnectedEnd {
@@ -83,7 +84,7 @@ impl JoinedPath {
 impl Candidate for ConnectedEnd {
     fn bind(&mut self, binding: PathBinding) -> Result<(), Declined> {
         let is_bound = self.connection.as_ref().is_some_and(|connection| connection.bind(binding));
-        let text = "a probe has come before the path could be bound to the TLS session";
+        let text = "a probe arrived before the path could be bound to the TLS session";
         is_bound.then_some(()).ok_or_else(|| Declined::new(text))
     }
 
@@ -120,7 +121,8 @@ impl Candidate for ConnectedEnd {
     fn into_transport(mut self: Box<Self>, bootstrap: Box<dyn Bootstrap>) -> Box<dyn Transport> {
         match self.connection.take() {
             Some(connection) => {
-                Box::new(RdmaTransport::new(connection, bootstrap, Arc::clone(&self.worker)))
+                let (worker, info) = (Arc::clone(&self.worker), self.path.info);
+                Box::new(RdmaTransport::new(connection, bootstrap, worker, info))
             }
             None => bootstrap.into_transport(),
         }

@@ -8,7 +8,7 @@ use rpc_core::BufferSource;
 use rpc_core::byte_budget::ByteBudget;
 use rpc_core::connect::Bootstrap;
 use rpc_core::transport::{
-    CloseReason, Handler, OutFrame, Transport, TransportError, TransportStats, Withdrawn,
+    CloseReason, Handler, OutFrame, PathInfo, Transport, TransportError, TransportStats, Withdrawn,
 };
 use rpc_core::wire::HEADER_LEN;
 use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
@@ -28,6 +28,7 @@ pub(crate) struct RdmaTransport {
     /// it.
     large_budget: ByteBudget,
     _worker: Arc<Worker>,
+    info: PathInfo,
 }
 
 impl RdmaTransport {
@@ -35,12 +36,14 @@ impl RdmaTransport {
         connection: Arc<Connection>,
         bootstrap: Box<dyn Bootstrap>,
         worker: Arc<Worker>,
+        info: PathInfo,
     ) -> Self {
         Self {
             connection,
             bootstrap: Mutex::new(Some(bootstrap)),
             large_budget: ByteBudget::new(u64::MAX),
             _worker: worker,
+            info,
         }
     }
 
@@ -242,6 +245,10 @@ impl Transport for RdmaTransport {
 
     fn credits(&self) -> Option<u32> {
         self.connection.look(State::credits)
+    }
+
+    fn path(&self) -> Option<PathInfo> {
+        Some(self.info)
     }
 
     fn stats(&self) -> TransportStats {

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use rpc_core::connect::{Candidate, Declined, Obstacle, PendingOffer, Upgrade};
 use rpc_core::quota::{Charge, PeerKey};
-use rpc_core::transport::{Addresses, CloseReason, Counters};
+use rpc_core::transport::{Addresses, CloseReason, Counters, PathInfo};
 use tokio::time::Instant;
 
 use crate::connection::buffers::State;
 use crate::connection::live::Live;
-use crate::connection::proof::ProofPlan;
+use crate::connection::proof::{ProofPlan, is_affordable};
 use crate::connection::queue_pairs::{QueuePairs, ReadQueues};
 use crate::connection::{Connection, ConnectionLimits};
 use crate::device::open::{Devices, OnLost};
@@ -32,10 +32,12 @@ use crate::proto::wire::MESSAGE_HEADER_LEN;
 use crate::quota::slots::{RESERVE, WINDOW_MIN};
 #[cfg(feature = "ibverbs")]
 use crate::verbs::Ibverbs;
-use crate::verbs::{Device, Port, Provider, QueuePair, QueuePairConfig, VerbsError};
+use crate::verbs::{Device, Mtu, Port, Provider, QueuePair, QueuePairConfig, VerbsError};
 use crate::worker::set::WorkerSet;
 use crate::worker::{Place, Worker, WorkerShared};
-use crate::{DeviceStatus, DeviceSurvey, LaneInfo, RdmaConfig, RkeyScope, SurveyError};
+use crate::{
+    ConnectOptions, DeviceStatus, DeviceSurvey, LaneInfo, RdmaConfig, RkeyScope, SurveyError,
+};
 
 /// Maximum wait of a handshake for entries of the completion queue that a poll of the worker's task
 /// frees. The handshake wakes that task, which then lags by a few slices of the scheduler at most.
@@ -135,7 +137,7 @@ impl RdmaUpgrade {
     fn first_worker(&self, port: &Port) -> Result<Worker, Declined> {
         let rkey_scope = self.config.rkey_scope.on(port).map_err(|error| {
             let (name, text) = (port.device.name(), declined(&error).reason);
-            excluded(format!("rdma.rkey_scope is window, and for {name} {text}"))
+            excluded(format!("rdma.rkey_scope is window, but for {name} {text}"))
         })?;
         let config = RdmaConfig { rkey_scope, ..self.config.clone() };
         Worker::start(&port.device, &config).map_err(|error| declined(&error))
@@ -181,6 +183,12 @@ impl RdmaUpgrade {
         #[allow(clippy::cast_possible_truncation)]
         let epoch = RandomState::new().build_hasher().finish() as u32;
         let paths = Arc::clone(&self.paths);
+        // A server without a class of its own uses its client's: READ responses and
+        // acknowledgements would travel in another one than the requests, and a lossless class
+        // would be half of it.
+        let adopted = offer.and_then(|peer| peer.traffic_class);
+        let traffic_class = self.config.connect.traffic_class.or(adopted);
+        let traffic_class = traffic_class.unwrap_or(port.attributes.traffic_class);
         Ok(LocalEnd {
             worker,
             place,
@@ -192,6 +200,7 @@ impl RdmaUpgrade {
             unproven,
             paths,
             pair,
+            traffic_class,
         })
     }
 }
@@ -265,6 +274,7 @@ struct LocalEnd {
     unproven: Option<Charge<PeerKey>>,
     paths: Arc<PathMemory>,
     pair: Option<AddressPair>,
+    traffic_class: u8,
 }
 
 impl LocalEnd {
@@ -276,8 +286,14 @@ impl LocalEnd {
             slot_len: self.worker.shared.config.slot_len,
             has_memory_windows: self.has_memory_windows(),
             read_ends: self.read_queues.endpoints(),
-            capabilities: Capabilities::OURS,
+            traffic_class: Some(self.traffic_class),
+            capabilities: self.capabilities(),
         }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let proves = is_affordable(&self.worker.shared.config);
+        if proves { Capabilities::OURS } else { Capabilities(0) }
     }
 
     fn has_memory_windows(&self) -> bool {
@@ -318,10 +334,14 @@ impl LocalEnd {
             proof_plan: ProofPlan::new(mtu, queues, has_whole_reads),
             counters: Arc::clone(&counters),
         };
-        let joined = JoinedPath { memory: Arc::clone(&self.paths), pair: self.pair, mtu, slot_len };
+        let info = path_info(mtu, self.traffic_class, peer, &shared.config.connect);
+        let joined =
+            JoinedPath { memory: Arc::clone(&self.paths), pair: self.pair, mtu, slot_len, info };
+        let connect =
+            ConnectOptions { traffic_class: Some(self.traffic_class), ..shared.config.connect };
         let (place, worker, mut path) = self.into_path(peer, counters)?;
         path.allocate_first_memory_window().map_err(|error| declined(&error))?;
-        let connected = path.queues.connect(peer, &shared.config.connect);
+        let connected = path.queues.connect(peer, &connect);
         let connection = Connection::new(place.tag, Arc::clone(&shared), path, limits);
         let connection = Arc::new(connection);
         if let Err(text) = shared.register(place, &connection, connection.numbers().collect()) {
@@ -360,7 +380,7 @@ impl LocalEnd {
             takes_keys_away: self.has_memory_windows() && peer.has_memory_windows,
             send_depth: config.send_depth as usize,
             reads_with_messages: self.read_queues.is_empty(),
-            proves_fully: Capabilities::OURS.have(peer.capabilities, Capabilities::FULL_PROOF),
+            proves_fully: self.capabilities().have(peer.capabilities, Capabilities::FULL_PROOF),
             timeouts: Timeouts {
                 release: config.release_timeout,
                 cancel: config.cancel_timeout,
@@ -373,7 +393,7 @@ impl LocalEnd {
             0 => ReadLimits::one_queue(agreement.reads_out),
             queues => ReadLimits {
                 queues,
-                of_queue: reads_of_queue.into(),
+                per_queue: reads_of_queue.into(),
                 total: config.max_reads.into(),
             },
         };
@@ -391,6 +411,24 @@ impl LocalEnd {
         let queues = QueuePairs::new(self.queue_pair, self.read_queues, activity, counters);
         Ok((self.place, self.worker, Live::new(state, queues)))
     }
+}
+
+/// Describes a path, and logs a difference that costs half of a lossless class.
+fn path_info(mtu: Mtu, ours: u8, peer: &ConnParams, options: &ConnectOptions) -> PathInfo {
+    if let Some(theirs) = peer.traffic_class.filter(|theirs| *theirs != ours) {
+        rpc_core::limited_log!(
+            target: "farcall::rdma",
+            of_process,
+            WARN,
+            "the ends of an RDMA path have different traffic classes",
+            ours,
+            theirs
+        );
+    }
+    let mut info = PathInfo::new(mtu.bytes().into(), ours);
+    info.peer_traffic_class = peer.traffic_class;
+    info.service_level = options.service_level;
+    info
 }
 
 /// An offer that waits for the peer's answer.
@@ -427,7 +465,7 @@ impl Upgrade for RdmaUpgrade {
         let (mut ports, mut distrusted) = (Vec::new(), None);
         for (device, port) in usable {
             match quirks::check(&device, &self.config) {
-                Ok(()) => ports.push(port.words()),
+                Ok(()) => ports.push(port.describe()),
                 Err(declined) => distrusted = Some(declined),
             }
         }

@@ -32,6 +32,8 @@ pub(crate) struct ConnParams {
     /// Queue pairs for READs alone, beside the one of `endpoint`. Empty from a peer that does not
     /// know of them.
     pub(crate) read_ends: Vec<Endpoint>,
+    /// Traffic class of this end's packets; `None` if the peer does not say.
+    pub(crate) traffic_class: Option<u8>,
     /// Parts of the protocol that this end knows beyond the first version's.
     pub(crate) capabilities: Capabilities,
 }
@@ -82,8 +84,15 @@ struct RawBlob {
     has_memory_windows: bool,
     #[prost(message, repeated, tag = "13")]
     read_ends: Vec<RawReadEnd>,
+    #[prost(uint32, optional, tag = "17")]
+    traffic_class: Option<u32>,
     #[prost(uint32, tag = "18")]
     capabilities: u32,
+    /// 0 on Ethernet: no partition has that key.
+    #[prost(uint32, tag = "19")]
+    partition_key: u32,
+    #[prost(bool, tag = "20")]
+    needs_global_route: bool,
 }
 
 /// The parameters in which a READ queue pair differs from the one that carries messages.
@@ -119,7 +128,10 @@ impl ConnParams {
             slot_len: self.slot_len,
             has_memory_windows: self.has_memory_windows,
             read_ends: self.read_ends.iter().map(RawReadEnd::of).collect(),
+            traffic_class: self.traffic_class.map(u32::from),
             capabilities: self.capabilities.0,
+            partition_key: endpoint.partition_key.unwrap_or(0).into(),
+            needs_global_route: endpoint.needs_global_route,
         };
         raw.encode_to_vec()
     }
@@ -129,15 +141,20 @@ impl ConnParams {
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Declined> {
         let raw = RawBlob::decode(bytes)
             .map_err(|error| incompatible(format!("the peer's blob does not decode: {error}")))?;
+        // Fields may be added within a version; peers skip those that they do not know.
         if raw.version != VERSION {
             let version = raw.version;
             return Err(incompatible(format!(
-                "the peer's RDMA path has version {version}, ours {VERSION}"
+                "the peer's RDMA path has version {version}; this side speaks {VERSION}"
             )));
         }
         let invalid =
             |field: &str| incompatible(format!("the peer's blob has an impossible {field}"));
+        // Every number is checked for its type here, and for what it means in `check`: a value that
+        // wraps would name another queue pair or another host.
         let mtu = u16::try_from(raw.mtu).ok().and_then(Mtu::from_bytes);
+        let partition_key =
+            u16::try_from(raw.partition_key).map_err(|_| invalid("partition key"))?;
         let endpoint = Endpoint {
             queue_pair_number: raw.queue_pair_number,
             packet_sequence_number: raw.packet_sequence_number,
@@ -146,7 +163,12 @@ impl ConnParams {
             mtu: mtu.ok_or_else(|| invalid("MTU"))?,
             reads_max: u8::try_from(raw.reads_max).map_err(|_| invalid("number of READs"))?,
             link_layer: if raw.is_infiniband { LinkLayer::InfiniBand } else { LinkLayer::Ethernet },
+            partition_key: Some(partition_key).filter(|key| *key != 0),
+            needs_global_route: raw.needs_global_route,
         };
+        let traffic_class = raw.traffic_class.map(u8::try_from).transpose();
+        let traffic_class = traffic_class.map_err(|_| invalid("traffic class"))?;
+        // Before anything is made of them: a blob of 8 KiB could name a thousand.
         if raw.read_ends.len() > READ_QUEUE_PAIRS_MAX {
             return Err(invalid("number of queue pairs for READs"));
         }
@@ -159,6 +181,7 @@ impl ConnParams {
             grant: raw.grant,
             slot_len: raw.slot_len,
             has_memory_windows: raw.has_memory_windows,
+            traffic_class,
             capabilities: Capabilities(raw.capabilities),
         })
     }
@@ -169,20 +192,23 @@ impl ConnParams {
     ///
     /// # Errors
     ///
-    /// In words: an end that cannot be, or that no path joins with ours; no credit; slots too
-    /// short for an offer; one queue pair for two purposes.
+    /// Returns [`Declined`] for an end that cannot be, or that no path joins with ours; for no
+    /// credit; for slots too short for an offer; for one queue pair with two purposes.
     pub(crate) fn check(&self, local: &Endpoint, slot_len: u32) -> Result<u32, Declined> {
         let ends = || std::iter::once(&self.endpoint).chain(&self.read_ends);
         for end in ends() {
             local.agree(end).map_err(|error| incompatible(error.to_string()))?;
         }
+        // Two ends on one queue pair would take each other's packets for lost ones, and retry.
         let numbers: HashSet<u32> = ends().map(|end| end.queue_pair_number).collect();
         if numbers.len() != ends().count() {
-            return Err(incompatible("the peer has one queue pair for two purposes"));
+            return Err(incompatible("the peer uses one queue pair for two purposes"));
         }
+        // The proof itself needs a credit for its release.
         if self.grant == 0 {
             return Err(incompatible("the peer grants no message at all"));
         }
+        // Both ends use the shorter, so that neither writes what the other's slot cannot take.
         let slot_len = slot_len.min(self.slot_len);
         if (slot_len as usize) < RTS_LEN_MAX {
             return Err(incompatible(format!(
@@ -204,6 +230,7 @@ impl RawReadEnd {
 
     fn beside(&self, main: &Endpoint) -> Option<Endpoint> {
         Some(Endpoint {
+            // The rest is the main end's: all queue pairs of a connection are on one port.
             queue_pair_number: self.queue_pair_number,
             packet_sequence_number: self.packet_sequence_number,
             reads_max: u8::try_from(self.reads_max).ok()?,
@@ -228,6 +255,8 @@ mod tests {
             mtu: Mtu::B2048,
             reads_max: 4,
             link_layer: LinkLayer::InfiniBand,
+            partition_key: Some(0x8001),
+            needs_global_route: true,
         };
         let read_ends = vec![Endpoint { queue_pair_number: 18, ..endpoint }];
         let conn_params = ConnParams {
@@ -237,6 +266,7 @@ mod tests {
             slot_len: 4352,
             has_memory_windows: true,
             read_ends,
+            traffic_class: Some(106),
             capabilities: Capabilities(u32::MAX),
         };
         assert_eq!(ConnParams::decode(&conn_params.encode()), Ok(conn_params));
@@ -251,6 +281,8 @@ mod tests {
             mtu: Mtu::B1024,
             reads_max: 4,
             link_layer: LinkLayer::Ethernet,
+            partition_key: None,
+            needs_global_route: false,
         }
     }
 
@@ -263,22 +295,23 @@ mod tests {
             slot_len: 4352,
             has_memory_windows: false,
             read_ends: vec![end(18), end(19)],
+            traffic_class: None,
             capabilities: Capabilities::default(),
         };
         assert_eq!(good().check(&end(20), 1000), Ok(1000));
         assert_eq!(good().check(&end(20), 8000), Ok(4352));
-        let of_end = |endpoint| ConnParams { endpoint, ..good() };
-        let of_reads = |end| ConnParams { read_ends: vec![end], ..good() };
+        let with_end = |endpoint| ConnParams { endpoint, ..good() };
+        let with_read_end = |end| ConnParams { read_ends: vec![end], ..good() };
         let ipv6 = Gid::from_ip("2001:db8::1".parse().unwrap());
         let bad = [
             ("grants no message", ConnParams { grant: 0, ..good() }),
             ("slots of 1 bytes are too short", ConnParams { slot_len: 1, ..good() }),
-            ("queue pair number", of_end(end(0))),
-            ("queue pair number", of_reads(end(1 << 24))),
-            ("number of READs", of_reads(Endpoint { reads_max: 0, ..end(18) })),
-            ("two purposes", of_reads(end(17))),
-            ("link layers", of_end(Endpoint { link_layer: LinkLayer::InfiniBand, ..end(17) })),
-            ("address families", of_end(Endpoint { gid: ipv6, ..end(17) })),
+            ("queue pair number", with_end(end(0))),
+            ("queue pair number", with_read_end(end(1 << 24))),
+            ("number of READs", with_read_end(Endpoint { reads_max: 0, ..end(18) })),
+            ("two purposes", with_read_end(end(17))),
+            ("link layers", with_end(Endpoint { link_layer: LinkLayer::InfiniBand, ..end(17) })),
+            ("address families", with_end(Endpoint { gid: ipv6, ..end(17) })),
         ];
         for (text, conn_params) in bad {
             let reason = conn_params.check(&end(20), 1000).unwrap_err().reason;
@@ -313,6 +346,8 @@ mod tests {
             mtu: Mtu::B4096,
             reads_max: 16,
             link_layer: LinkLayer::Ethernet,
+            partition_key: None,
+            needs_global_route: false,
         };
         let [first, second] = [18, 19].map(|number| Endpoint {
             queue_pair_number: number,
@@ -328,11 +363,21 @@ mod tests {
             slot_len: 4352,
             has_memory_windows: true,
             read_ends,
+            traffic_class: Some(106),
             capabilities: Capabilities(u32::MAX),
         };
         assert_eq!(ConnParams::decode(&conn_params.encode()), Ok(conn_params));
         let other = RawBlob { version: 1, ..RawBlob::default() }.encode_to_vec();
         assert!(ConnParams::decode(&other).unwrap_err().reason.contains("version 1"));
+    }
+
+    #[test]
+    fn a_class_or_partition_that_cannot_be_is_declined() {
+        let raw = RawBlob { version: VERSION, gid: vec![0; 16], mtu: 1024, ..RawBlob::default() };
+        let declined = |raw: RawBlob| ConnParams::decode(&raw.encode_to_vec()).unwrap_err().reason;
+        let class = RawBlob { traffic_class: Some(256), ..raw.clone() };
+        assert!(declined(class).contains("traffic class"));
+        assert!(declined(RawBlob { partition_key: 1 << 16, ..raw }).contains("partition key"));
     }
 
     proptest! {

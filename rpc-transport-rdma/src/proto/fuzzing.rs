@@ -93,6 +93,8 @@ pub fn conn_params_seeds() -> Vec<Vec<u8>> {
         mtu: Mtu::B4096,
         reads_max: 16,
         link_layer: LinkLayer::Ethernet,
+        partition_key: None,
+        needs_global_route: false,
     };
     let infiniband = Endpoint { lid: 9, link_layer: LinkLayer::InfiniBand, ..ethernet };
     let conn_params = |endpoint, has_memory_windows| {
@@ -104,6 +106,7 @@ pub fn conn_params_seeds() -> Vec<Vec<u8>> {
             slot_len: 4352,
             has_memory_windows,
             read_ends,
+            traffic_class: has_memory_windows.then_some(106),
             capabilities: if has_memory_windows { Capabilities::OURS } else { Capabilities(0) },
         }
         .encode()

@@ -69,6 +69,8 @@ fn conn_params() -> ConnParams {
         mtu: Mtu::B4096,
         reads_max: 16,
         link_layer: LinkLayer::InfiniBand,
+        partition_key: None,
+        needs_global_route: false,
     };
     let read_end = Endpoint { queue_pair_number: 0x0007_0809, reads_max: 8, ..endpoint };
     ConnParams {
@@ -78,13 +80,26 @@ fn conn_params() -> ConnParams {
         slot_len: 1004,
         has_memory_windows: true,
         read_ends: vec![read_end],
+        traffic_class: None,
         capabilities: Capabilities(0),
     }
 }
 
 /// The parameters of a peer that knows more.
 fn capable_conn_params() -> ConnParams {
-    ConnParams { capabilities: Capabilities(0x0102_0304), ..conn_params() }
+    let params = conn_params();
+    let partition_key = Some(0x8182);
+    ConnParams {
+        endpoint: Endpoint { partition_key, needs_global_route: true, ..params.endpoint },
+        read_ends: params
+            .read_ends
+            .iter()
+            .map(|end| Endpoint { partition_key, needs_global_route: true, ..*end })
+            .collect(),
+        traffic_class: Some(106),
+        capabilities: Capabilities(0x0102_0304),
+        ..params
+    }
 }
 
 /// Everything that is recorded, as today's encoder makes it.

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::sys::provider::{Gid, GidKind, Mtu};
+use crate::sys::provider::{Gid, GidKind, LinkLayer, Mtu, Partition};
 
 /// A port of a simulated device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,6 +12,17 @@ pub struct SimPort {
     pub gids: Vec<SimGid>,
     /// MTU of the port. 4096 by default.
     pub mtu: Mtu,
+    /// Traffic class of its packets without a setting. 0 by default, as on Soft-RoCE.
+    pub traffic_class: u8,
+    /// Link layer. Ethernet by default. On InfiniBand its GIDs need the kind
+    /// [`GidKind::InfiniBand`].
+    pub link_layer: LinkLayer,
+    /// Local identifier, for InfiniBand. 0 by default.
+    pub lid: u16,
+    /// Its table of partition keys. The default partition's by default.
+    pub partition_keys: Vec<u16>,
+    /// Set if queue pairs must send with a global header, whatever the link layer.
+    pub needs_global_route: bool,
 }
 
 /// A valid entry of a port's GID table.
@@ -50,7 +61,15 @@ impl SimPort {
     #[must_use]
     pub fn new(addresses: &[IpAddr]) -> Self {
         let gids = (0..).zip(addresses).map(|(index, address)| SimGid::new(index, *address, 0));
-        Self { gids: gids.collect(), mtu: Mtu::B4096 }
+        Self {
+            gids: gids.collect(),
+            mtu: Mtu::B4096,
+            traffic_class: 0,
+            link_layer: LinkLayer::Ethernet,
+            lid: 0,
+            partition_keys: vec![Partition::DEFAULT.key],
+            needs_global_route: false,
+        }
     }
 }
 

@@ -87,11 +87,11 @@ pub use crate::sys::provider::Ibverbs;
 pub use crate::sys::provider::{
     Agreement, AsyncEvent, Completion, CompletionError, ConnectError, Device, DeviceAttributes,
     DeviceInfo, Endpoint, Gid, GidEntry, GidKind, LastReceive, Leftover, LinkLayer, LocalKey,
-    LockedMemory, Mtu, ObjectHandle, PartialPost, PathAttributes, Port, PortAttributes, PortState,
-    Provider, QueuePairRequest, Quirks, RawBind, RawCompletion, RawCompletionQueue, RawDevice,
-    RawMemoryRegion, RawMemoryWindow, RawOperation, RawQueuePair, RawReceive, RawSegment, RawSend,
-    RawSharedReceiveQueue, ReceiveDrain, ReceiveOrder, RemoteKey, RemoteMemory, VerbsError, WorkId,
-    WorkKind, WorkStatus,
+    LockedMemory, Mtu, ObjectHandle, PartialPost, Partition, PathAttributes, Port, PortAttributes,
+    PortState, Provider, QueuePairRequest, Quirks, RawBind, RawCompletion, RawCompletionQueue,
+    RawDevice, RawMemoryRegion, RawMemoryWindow, RawOperation, RawQueuePair, RawReceive,
+    RawSegment, RawSend, RawSharedReceiveQueue, ReceiveDrain, ReceiveOrder, RemoteKey,
+    RemoteMemory, VerbsError, WorkId, WorkKind, WorkStatus,
 };
 pub(crate) use crate::sys::provider::{LocalAddress, RAISE_LOCK_LIMIT, queue_memory};
 pub use crate::{AsyncEventKind, ConnectOptions};

@@ -21,9 +21,9 @@ use std::mem;
 use super::in_flight::InFlight;
 use super::{
     Agreement, Attachment, Binding, Completion, CompletionError, ConnectError, ConnectOptions,
-    Done, Endpoint, LastReceive, Leftover, PathAttributes, Port, PostError, QueuePairConfig,
-    QueuePairRequest, RawOperation, RawQueuePair, RawSend, UnknownCompletion, VerbsError, Window,
-    Work, WorkId, WorkKind, WorkStatus,
+    Done, Endpoint, LastReceive, Leftover, LinkLayer, PathAttributes, Port, PostError,
+    QueuePairConfig, QueuePairRequest, RawOperation, RawQueuePair, RawSend, UnknownCompletion,
+    VerbsError, Window, Work, WorkId, WorkKind, WorkStatus,
 };
 use crate::memory::MemoryWindows;
 use crate::sys::provider::QueueIdentity;
@@ -95,6 +95,7 @@ impl QueuePair {
         attachment.completion_queue().budget.claim(completions)?;
         let request = QueuePairRequest {
             port: port.number,
+            partition_index: port.attributes.partition.index,
             completion_queue: &attachment.completion_queue().raw,
             shared_receive_queue: attachment.shared_receive_queue(),
             // One more for the drain WR, which must find room when everything else is in flight.
@@ -152,12 +153,18 @@ impl QueuePair {
         if self.readers == Readers::None {
             agreement.reads_in = 1;
         }
+        let is_global = self.local.link_layer == LinkLayer::Ethernet
+            || self.local.needs_global_route
+            || remote.needs_global_route;
+        let traffic_class = options.traffic_class.unwrap_or(self.port.attributes.traffic_class);
         let path = PathAttributes {
             port: self.port.number,
             gid_index: self.port.gid_index,
             packet_sequence_number: self.local.packet_sequence_number,
             remote: *remote,
             agreement,
+            traffic_class,
+            is_global,
             serves_reads: self.readers == Readers::Peer,
             options: *options,
         };
@@ -175,7 +182,7 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// What the system said, for example that the device has none left.
+    /// Returns the system's error, for example that the device has none left.
     pub fn allocate_window(&mut self) -> Result<Window, VerbsError> {
         self.windows.allocate()
     }
@@ -265,7 +272,7 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// What the system said; it may be tried again, and dropping is safe at any time.
+    /// Returns the system's error; it may be tried again, and dropping is safe at any time.
     pub fn halt(&mut self) -> Result<(), VerbsError> {
         if matches!(self.state, QueuePairState::Halting | QueuePairState::Drained) {
             return Ok(());
@@ -384,8 +391,8 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// What the system said. The queue pair may go on to serve its peer's READs: what these can
-    /// reach must be leaked as its buffers are.
+    /// Returns the system's error. The queue pair may go on to serve its peer's READs: what these
+    /// can reach must be leaked as its buffers are.
     pub(crate) fn destroy(&mut self) -> Result<(), VerbsError> {
         let Some(mut raw) = self.raw.take() else { return Ok(()) };
         if self.in_flight.len() > 0

@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use super::{Attachment, Endpoint, Port, VerbsError, WorkId};
+use super::{Attachment, Endpoint, LinkLayer, Port, VerbsError, WorkId};
 use crate::sys::provider::{NUMBER_24_MAX, QueueIdentity};
 
 /// Size and name of a queue pair.
@@ -39,8 +39,8 @@ impl QueuePairConfig {
         let device_max = port.device.attributes().send_depth_max.saturating_sub(1);
         let max = device_max.min(u32::from(WorkId::POSITIONS) - 2);
         if self.send_depth == 0 || self.send_depth > max {
-            let asked = self.send_depth.into();
-            return Err(VerbsError::LimitExceeded { what: "send depth", asked, max: max.into() });
+            let wanted = self.send_depth.into();
+            return Err(VerbsError::LimitExceeded { what: "send depth", wanted, max: max.into() });
         }
         QueueIdentity::new(self.tag)
     }
@@ -60,6 +60,11 @@ impl QueuePairConfig {
             mtu: port.attributes.active_mtu,
             reads_max: self.reads_max.min(device.reads_in_max).min(device.reads_out_max),
             link_layer: port.attributes.link_layer,
+            partition_key: match port.attributes.link_layer {
+                LinkLayer::InfiniBand => Some(port.attributes.partition.key),
+                LinkLayer::Ethernet => None,
+            },
+            needs_global_route: port.attributes.needs_global_route,
         }
     }
 }

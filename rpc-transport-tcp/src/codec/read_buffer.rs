@@ -4,6 +4,7 @@
 //! A long frame aliases the memory that it was read into. The buffer then leaves this memory to its
 //! frames and takes other memory for the next read. Only unread bytes are copied there.
 
+use std::cell::Cell;
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -12,6 +13,12 @@ use rpc_core::pool::{Pool, PoolBuffer};
 /// Minimum length of a frame that aliases the read memory, in bytes. The memory of a buffer is 64
 /// KiB and a header, so a handler that keeps one frame holds at most about four times its length.
 const ALIASED_LEN_MIN: usize = 16 << 10;
+
+thread_local! {
+    /// Memory that a buffer has released on this thread, for the next read of any connection. One
+    /// call at a time takes and releases it for each read, and the pool has a lock.
+    static KEPT: Cell<Option<PoolBuffer>> = const { Cell::new(None) };
+}
 
 /// The memory of a buffer.
 #[derive(Debug)]
@@ -63,7 +70,9 @@ impl ReadBuffer {
             }
             Some(Memory::Exclusive(_)) => {}
             memory => {
-                let mut buffer = self.pool.take(self.capacity);
+                let kept = KEPT.try_with(Cell::take).ok().flatten();
+                let kept = kept.filter(|kept| kept.len() == self.capacity);
+                let mut buffer = kept.unwrap_or_else(|| self.pool.take(self.capacity));
                 if let Some(Memory::Shared(bytes)) = memory {
                     buffer[..len].copy_from_slice(&bytes[self.unread.clone()]);
                     self.copied_bytes += len as u64;
@@ -118,10 +127,16 @@ impl ReadBuffer {
         len
     }
 
-    /// Releases the memory if it holds no bytes, so that an idle connection holds none.
+    /// Releases the memory if it holds no bytes, so that an idle connection holds none. The thread
+    /// keeps the memory of one buffer.
     pub(crate) fn release_if_empty(&mut self) {
         if self.is_empty() {
-            self.memory = None;
+            if let Some(Memory::Exclusive(buffer)) = self.memory.take()
+                && self.pool.keeps(buffer.len())
+            {
+                // Fails on a thread that is ending.
+                let _ = KEPT.try_with(|kept| kept.set(Some(buffer)));
+            }
             self.unread = 0..0;
         }
     }
@@ -181,6 +196,27 @@ mod tests {
         read(&mut buffer, &[1]);
         assert_eq!(buffer.bytes().as_ptr(), address);
         assert_eq!(buffer.bytes().len(), 20_000 - ALIASED_LEN_MIN + 2);
+    }
+
+    #[test]
+    fn a_thread_keeps_the_memory_of_one_buffer_for_the_next_read() {
+        let pool = Pool::new(1 << 20);
+        let [mut first, mut second, mut third] =
+            [CAPACITY, CAPACITY, CAPACITY / 2].map(|len| ReadBuffer::new(pool.clone(), len));
+        read(&mut first, &[1]);
+        let address = first.bytes().as_ptr();
+        assert_eq!(first.take(1)[..], [1]);
+        first.release_if_empty();
+        assert_eq!(first.bytes(), []);
+        read(&mut second, &[2]);
+        assert_eq!(second.bytes().as_ptr(), address);
+        assert_eq!(second.take(1)[..], [2]);
+        second.release_if_empty();
+        // It is of another length, and goes back to its pool.
+        read(&mut third, &[3]);
+        assert_ne!(third.bytes().as_ptr(), address);
+        let again = [pool.take(CAPACITY), pool.take(CAPACITY)];
+        assert!(again.iter().any(|buffer| buffer.as_ptr() == address));
     }
 
     #[test]

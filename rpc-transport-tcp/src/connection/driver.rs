@@ -10,7 +10,7 @@ use rpc_core::transport::{CloseReason, Handler};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::codec::decoder::Decoder;
-use crate::connection::shared::Shared;
+use crate::connection::shared::ConnectionShared;
 use crate::connection::socket::Socket;
 
 /// Maximum time for a closing connection to write its queued frames.
@@ -32,9 +32,10 @@ impl<R: Into<CloseReason>> From<R> for Ended {
 }
 
 /// The state of the connection's task. If a handler blocks the task, another one takes it over.
-pub(crate) struct Driver<S> {
-    shared: Arc<Shared<S>>,
+pub(crate) struct ConnectionDriver<S> {
+    shared: Arc<ConnectionShared<S>>,
     handler: Arc<dyn Handler>,
+    runs_user_code: bool,
     runtime: Handle,
     pub(crate) decoder: Decoder,
 }
@@ -42,7 +43,7 @@ pub(crate) struct Driver<S> {
 /// Ends the connection if its task is dropped, as a runtime does at its end. Callers on other
 /// runtimes would otherwise wait for replies that no task reads.
 struct Ending<S: Socket> {
-    shared: Arc<Shared<S>>,
+    shared: Arc<ConnectionShared<S>>,
     /// Taken once the end is reported, or if another task will report it.
     handler: Option<Arc<dyn Handler>>,
 }
@@ -65,11 +66,17 @@ impl<S: Socket> Drop for Ending<S> {
     }
 }
 
-impl<S: Socket> Driver<S> {
+impl<S: Socket> ConnectionDriver<S> {
     /// Creates a driver for a task of the current runtime.
-    pub(crate) fn new(shared: Arc<Shared<S>>, handler: Arc<dyn Handler>) -> Box<Self> {
+    pub(crate) fn new(shared: Arc<ConnectionShared<S>>, handler: Arc<dyn Handler>) -> Box<Self> {
         let decoder = Decoder::new(shared.pool.clone());
-        Box::new(Self { shared, handler, runtime: Handle::current(), decoder })
+        let runs_user_code = handler.runs_user_code();
+        Box::new(Self { shared, handler, runs_user_code, runtime: Handle::current(), decoder })
+    }
+
+    /// Returns true if a delivery may run user code, which may block it.
+    pub(crate) fn runs_user_code(&self) -> bool {
+        self.runs_user_code
     }
 
     /// Returns true if other threads may run the tasks that a delivery wakes.
@@ -87,9 +94,6 @@ impl<S: Socket> Driver<S> {
 
     async fn run_to_end(self: Box<Self>, mut ending: Ending<S>) {
         let (shared, handler) = (Arc::clone(&self.shared), Arc::clone(&self.handler));
-        // If a handler blocks the previous task, that task may still be the first in line for a
-        // notification. It would then hold the notification for as long as the handler blocks.
-        shared.driver_wakeup.notify_one();
         // Biased: a close wins over bytes that are ready to be read.
         let ended = tokio::select! {
             biased;
@@ -118,7 +122,7 @@ impl<S: Socket> Driver<S> {
     }
 }
 
-impl<S: Socket> Resume for Driver<S> {
+impl<S: Socket> Resume for ConnectionDriver<S> {
     fn runtime(&self) -> &Handle {
         &self.runtime
     }

@@ -9,4 +9,5 @@ mod scratch;
 pub(crate) mod shared;
 pub(crate) mod socket;
 pub(crate) mod transport;
+mod wakeup;
 pub(crate) mod write;

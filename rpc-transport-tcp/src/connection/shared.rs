@@ -12,12 +12,13 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::codec::decoder::Decoder;
+use crate::connection::wakeup::Wakeup;
 use crate::send::frame::LARGE_BYTES_MAX;
 use crate::send::queue::SendQueue;
 use crate::send::scheduler::WriteScheduler;
 
 /// The state shared by senders and the connection's task.
-pub(crate) struct Shared<S> {
+pub(crate) struct ConnectionShared<S> {
     pub(crate) socket: S,
     pub(crate) pool: Pool,
     pub(crate) counters: Counters,
@@ -27,7 +28,7 @@ pub(crate) struct Shared<S> {
     /// locked before or after it. Released before `queue`.
     pub(crate) scheduler: Mutex<WriteScheduler>,
     /// Tells the connection's task that it must write, or that everything is drained.
-    pub(crate) driver_wakeup: Notify,
+    pub(crate) driver_wakeup: Wakeup,
     /// Set by a sender whose short record has filled the queue. The next sender checks for room
     /// under the queue's lock and resets it.
     pub(crate) is_full: AtomicBool,
@@ -39,7 +40,7 @@ pub(crate) struct Shared<S> {
     pub(crate) close: CancellationToken,
 }
 
-impl<S> Shared<S> {
+impl<S> ConnectionShared<S> {
     pub(crate) fn new(socket: S, pool: Pool) -> Self {
         Self {
             socket,
@@ -48,7 +49,7 @@ impl<S> Shared<S> {
             chunks_received: ChunksReceived::default(),
             queue: Mutex::default(),
             scheduler: Mutex::default(),
-            driver_wakeup: Notify::new(),
+            driver_wakeup: Wakeup::default(),
             is_full: AtomicBool::new(false),
             room: Notify::new(),
             large_budget: ByteBudget::new(LARGE_BYTES_MAX as u64),

@@ -380,10 +380,15 @@ async fn a_message_grows_to_the_limit_and_not_beyond_it() -> Result<(), Failure>
             Code::ResourceExhausted,
             "over the service's limit of 100000",
         ),
-        (deflated(&zeros, 1000), Code::Internal, "it is longer than it says"),
-        (deflated(&message, len + 1), Code::Internal, "it is shorter than it says"),
+        (deflated(&zeros, 1000), Code::Internal, "it inflates beyond its announced length"),
+        (
+            deflated(&message, len + 1),
+            Code::Internal,
+            "it inflates to less than its announced \
+                                                       length",
+        ),
         (good[..good.len() - 3].to_vec(), Code::Internal, "it is cut short"),
-        ([&good[..], b"more"].concat(), Code::Internal, "something follows its end"),
+        ([&good[..], b"more"].concat(), Code::Internal, "data follows its end"),
         (
             deflated(&[], u64::MAX),
             Code::ResourceExhausted,

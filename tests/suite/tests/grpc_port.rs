@@ -364,7 +364,7 @@ async fn a_server_may_take_no_clients_of_grpc() {
     let running = serve(builder).await;
     let refused = within(Channel::connect(format!("grpc://{}", running.authority))).await;
     let text = refused.unwrap_err().to_string();
-    assert!(text.contains("closed the connection without a word of HTTP/2"), "{text}");
+    assert!(text.contains("closed the connection before it sent any HTTP/2"), "{text}");
 }
 
 #[tokio::test]

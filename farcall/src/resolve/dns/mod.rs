@@ -253,7 +253,7 @@ impl Dns {
             records.truncate(max);
             limited_log!(
                 target: "farcall::path",
-                self.log, WARN, "a name stands for too many servers",
+                self.log, WARN, "a DNS name has too many servers",
                 target = %self.name, max, unused = left_out
             );
         }

@@ -28,7 +28,7 @@ use crate::{Idempotency, MayHaveExecuted, Method, NotExecuted};
 
 /// Maximum number of attempts that are not executed: because a server goes away or, among several
 /// servers, cannot be reached.
-pub(in crate::client) const REFUSED_MAX: u32 = 3;
+const REFUSED_MAX: u32 = 3;
 
 /// The decision after an attempt that failed.
 #[derive(Debug)]

@@ -64,7 +64,7 @@ impl Begun {
         let explicit = call.extensions().get::<Deadline>().copied();
         let own = take_grpc_timeout(call.metadata_mut()).map(|own| (own, SetBy::Request));
         let timeout = own.or_else(|| call.default_timeout(rules));
-        let deadline = CallDeadline::of_call(call.layers_limit(), timeout, explicit, at);
+        let deadline = CallDeadline::resolve(call.layers_limit(), timeout, explicit, at);
         Self { at, deadline, limits }
     }
 
@@ -91,7 +91,7 @@ impl Begun {
 
     /// Returns the limits on each message of the response to a call of `method`.
     pub(in crate::client) fn receiving(&self, method: &Method) -> Receiving {
-        Receiving { limit: self.limits.of_responses(), method: method.clone() }
+        Receiving { limit: self.limits.responses(), method: method.clone() }
     }
 
     /// Returns the log of the call's end after the channel's part. `None` if no line is written.

@@ -1,12 +1,13 @@
 //! The metrics of one call: of its attempts, one after another, and of all of it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use crate::client::connection::{Answer, Started};
-use crate::metrics::ClientMeter;
+use crate::metrics::{AttemptEnd, ClientMeter};
 use crate::stream::{RecvStream, SendStream};
 
 /// The metrics of a call at one server. What it has begun is counted when it is dropped: as
@@ -102,11 +103,12 @@ impl CallMeter {
         }
         let recv = match &started.answer {
             Answer::Stream(recv) => Some(Arc::clone(recv)),
+            // An attempt that failed may have had streams, of the same kinds as this one.
+            Answer::Reply(_) if started.send_stream.is_none() => return,
             Answer::Reply(_) => None,
         };
         let send = started.send_stream.clone();
-        let has_streams = send.is_some() || recv.is_some();
-        self.streams = has_streams.then(|| Box::new(Streams { send, recv }));
+        self.streams = Some(Box::new(Streams { send, recv }));
     }
 
     /// Counts bytes of a response.
@@ -122,10 +124,11 @@ impl CallMeter {
 
     /// Counts an attempt that has failed; another one may follow.
     pub(in crate::client) fn fail_attempt(&mut self, status: &Status) {
-        if self.meter.is_on() {
-            self.code = status.code();
-            self.end_attempt(Instant::now());
-            self.code = Code::Cancelled;
+        if self.meter.is_on()
+            && let Some(began) = self.take_attempt()
+        {
+            let took = Instant::now() - began;
+            self.meter.ended(status.code(), Some(self.attempt_end(took)), None);
         }
     }
 
@@ -144,25 +147,50 @@ impl CallMeter {
     #[inline]
     fn end(&mut self) {
         if self.attempt.is_some() || self.call.is_some() {
-            let now = Instant::now();
-            self.end_attempt(now);
-            if let Some(began) = self.call.take() {
-                self.meter.call_ended(self.code, now - began);
+            self.end_both();
+        }
+    }
+
+    /// Counts the attempt and the call, as far as they are not counted.
+    #[inline(never)]
+    fn end_both(&mut self) {
+        let now = Instant::now();
+        match (self.take_attempt(), self.call.take()) {
+            // Most calls have one attempt, which begins with the call.
+            (Some(attempt), Some(call)) if attempt == call => {
+                let took = now - attempt;
+                self.meter.ended(self.code, Some(self.attempt_end(took)), Some(took));
+            }
+            (attempt, call) => {
+                let attempt = attempt.map(|began| self.attempt_end(now - began));
+                self.meter.ended(self.code, attempt, call.map(|began| now - began));
             }
         }
     }
 
-    fn end_attempt(&mut self, now: Instant) {
-        let Some(began) = self.attempt.take() else { return };
-        if !std::mem::take(&mut self.is_started) {
-            return;
+    /// Takes the time at which the present attempt began. Absent if it never did.
+    #[inline]
+    fn take_attempt(&mut self) -> Option<Instant> {
+        let began = self.attempt.take();
+        began.filter(|_| std::mem::take(&mut self.is_started))
+    }
+
+    /// Returns the numbers of an attempt that has ended.
+    #[inline]
+    fn attempt_end(&mut self, took: Duration) -> AttemptEnd {
+        if self.streams.is_some() {
+            self.add_streams();
         }
-        let (mut sent, mut received) = (self.sent, self.received);
-        if let Some(Streams { send, recv }) = self.streams.take().as_deref() {
-            sent += send.as_ref().map_or(0, |send| u64::from(send.sent_bytes()));
-            received += recv.as_ref().map_or(0, |recv| u64::from(recv.received_bytes()));
-        }
-        self.meter.attempt_ended(self.code, now - began, sent, received);
+        AttemptEnd { took, sent: self.sent, received: self.received }
+    }
+
+    /// Adds the bytes that the streams of an attempt have carried.
+    #[cold]
+    fn add_streams(&mut self) {
+        let Some(streams) = self.streams.take() else { return };
+        let Streams { send, recv } = &*streams;
+        self.sent += send.as_ref().map_or(0, |send| u64::from(send.sent_bytes()));
+        self.received += recv.as_ref().map_or(0, |recv| u64::from(recv.received_bytes()));
     }
 }
 

@@ -95,13 +95,13 @@ pub(in crate::client) enum SetBy {
 }
 
 impl SetBy {
-    fn words(self) -> &'static str {
+    fn describe(self) -> &'static str {
         match self {
             Self::Request => "the request's timeout",
             Self::Stub => "the stub's timeout",
             Self::Timeout => "the channel's timeout",
             Self::UnaryTimeout => "the channel's unary_timeout",
-            Self::Inherited => "what was left to the call whose handler makes this one",
+            Self::Inherited => "the time left to the handler that made the call",
             Self::Layer => "the deadline that a layer set",
             Self::MethodConfig => "the timeout of the channel's service config",
         }
@@ -137,32 +137,32 @@ impl CallDeadline {
     /// The status of a call that is over this limit.
     #[must_use]
     pub fn exceeded(&self) -> Status {
-        refusal::over_time(self.timeout, self.set_by.words())
+        refusal::over_time(self.timeout, self.set_by.describe())
     }
 
     /// The status of a call that has found no connection until then; `error` says why.
     pub(in crate::client) fn exceeded_unconnected(&self, error: &dyn std::fmt::Display) -> Status {
-        refusal::not_connected_in_time(self.timeout, self.set_by.words(), error)
+        refusal::not_connected_in_time(self.timeout, self.set_by.describe(), error)
     }
 
     /// The earliest of the layers' limit, of a call's timeout, of the deadline that it sets, and of
     /// what it inherits. The clock is looked at only where there is one of the latter and `now` is
     /// not known.
-    pub(in crate::client) fn of_call(
-        of_layers: Option<Self>,
+    pub(in crate::client) fn resolve(
+        layers: Option<Self>,
         timeout: Option<(Duration, SetBy)>,
         explicit: Option<Deadline>,
         now: Option<Instant>,
     ) -> Option<Self> {
         let inherited = Deadline::current();
         if timeout.is_none() && explicit.is_none() && inherited.is_none() {
-            return of_layers;
+            return layers;
         }
         let now = now.unwrap_or_else(Instant::now);
         let timeout = timeout.map(|(timeout, by)| Self::after(now, timeout, by));
         let explicit = explicit.map(|deadline| Self::at(deadline, now, SetBy::Request));
         let inherited = inherited.map(|it| Self::at(it, now, SetBy::Inherited));
-        Self::earliest([of_layers, timeout, explicit, inherited].into_iter().flatten())
+        Self::earliest([layers, timeout, explicit, inherited].into_iter().flatten())
     }
 
     /// The earliest of several.
@@ -230,8 +230,8 @@ mod tests {
         let inherited = CallDeadline::at(inherited, now, SetBy::Inherited);
         let earliest = CallDeadline::earliest([channels, inherited]).unwrap();
         assert_eq!(earliest.deadline(), inherited.deadline());
-        let words = "the call did not end within 2s (what was left to the call whose handler \
-                     makes this one)";
-        assert_eq!(earliest.exceeded().message(), words);
+        let message = "the call did not end within 2s (the time left to the handler that made the \
+                     call)";
+        assert_eq!(earliest.exceeded().message(), message);
     }
 }

@@ -35,7 +35,7 @@ pub(super) struct Driver {
     /// The state. There is one writer of it, this one.
     snapshot: watch::Sender<Snapshot>,
     /// The number of the last request for a connection. It closes with the channel.
-    asked: watch::Receiver<Requests>,
+    requests: watch::Receiver<Requests>,
     /// The attempt under way. Dropped, it is torn down.
     attempt: Option<Attempt>,
     /// Limit on the lines that the server can cause in the log: each of its connections is a reason
@@ -71,17 +71,17 @@ impl Driver {
     pub(super) fn new(
         connector: Arc<dyn Connect>,
         snapshot: watch::Sender<Snapshot>,
-        asked: watch::Receiver<Requests>,
+        requests: watch::Receiver<Requests>,
         log: LogLimit,
     ) -> Self {
-        Self { connector, snapshot, asked, attempt: None, log }
+        Self { connector, snapshot, requests, attempt: None, log }
     }
 
     /// Waits for the next thing to happen, and acts on it.
     ///
     /// # Errors
     ///
-    /// When no handle to the channel is left.
+    /// Returns `ChannelGone` if no handle to the channel is left.
     ///
     /// # Cancel safety
     ///
@@ -92,7 +92,7 @@ impl Driver {
         tokio::select! {
             // Callers go first: one that finds no connection cancels failback.
             biased;
-            asked = self.asked.changed() => asked.map_err(|_| ChannelGone)?,
+            changed = self.requests.changed() => changed.map_err(|_| ChannelGone)?,
             () = set(ended) => {}
             connected = outcome(&mut self.attempt) => self.finish(connected),
             () = until(failback_due) => self.fail_back(),
@@ -138,7 +138,7 @@ impl Driver {
 
     /// Returns true if a caller waits for an answer.
     pub(super) fn is_asked(&self) -> bool {
-        self.asked.borrow().count > self.snapshot.borrow().answer.up_to
+        self.requests.borrow().count > self.snapshot.borrow().answer.up_to
     }
 
     /// Gives up what the task of this driver was doing, because its runtime has ended. Callers
@@ -223,7 +223,7 @@ impl Driver {
         // That the path is broken is known already.
         let fallback = fallback.filter(|_| !matches!(wanted, Wanted::Bootstrap(_)));
         if let Some(reason) = &fallback {
-            tracing::debug!(target: "farcall::path", %reason, "RDMA could not be had");
+            tracing::debug!(target: "farcall::path", %reason, "RDMA is unavailable");
             let is_fault = !connection.info().is_without_device;
             log_without_path(&self.log, transport, &addresses, reason, is_fault);
         }
@@ -243,11 +243,11 @@ impl Driver {
             PathGain::None => {}
             PathGain::First => limited_log!(
                 target: "farcall::path",
-                self.log, INFO, "calls go over RDMA now, after TCP", transport, %addresses
+                self.log, INFO, "calls moved from TCP to RDMA", transport, %addresses
             ),
             PathGain::Back => limited_log!(
                 target: "farcall::path",
-                self.log, INFO, "RDMA is back", transport, %addresses
+                self.log, INFO, "calls are back on RDMA", transport, %addresses
             ),
         }
         // After the new one is known: a call that is refused here finds that.
@@ -257,15 +257,15 @@ impl Driver {
     }
 
     fn handle_failed(&self, wanted: &Wanted, error: &ConnectError, reason: Reason) {
-        let of_path = match error.fault() {
+        let path_verdict = match error.fault() {
             ConnectFault::UpgradeRequired { reason, can_pass, .. } => {
                 Some(Denial { reason: reason.clone(), can_pass: *can_pass })
             }
             _ => None,
         };
-        let failure = Failure { reason, of_path };
-        if let Some(Denial { reason, .. }) = failure.of_path(wanted) {
-            tracing::debug!(target: "farcall::path", %reason, "RDMA could not be had");
+        let failure = Failure { reason, path_verdict };
+        if let Some(Denial { reason, .. }) = failure.verdict(wanted) {
+            tracing::debug!(target: "farcall::path", %reason, "RDMA is unavailable");
         }
         if self.change(|state| state.failover.handle_failed(failure, now())) {
             tracing::debug!(target: "farcall::path", %error, "cannot connect");
@@ -314,7 +314,7 @@ impl Driver {
 
     /// Answers callers that have asked, or begins the attempt that they wait for.
     fn answer_callers(&mut self) {
-        let resets = self.asked.borrow().resets;
+        let resets = self.requests.borrow().resets;
         if self.snapshot.borrow().resets != resets {
             self.change(|state| {
                 state.resets = resets;
@@ -335,7 +335,7 @@ impl Driver {
 
     /// Answers all that have asked so far.
     fn answer(&self, outcome: Result<(), Arc<ConnectError>>) {
-        let up_to = self.asked.borrow().count;
+        let up_to = self.requests.borrow().count;
         self.change(|state| state.answer = Answer { up_to, outcome });
     }
 }

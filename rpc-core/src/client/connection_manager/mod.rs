@@ -46,7 +46,7 @@ pub(in crate::client) struct ConnectionManager {
     /// The state, which the driver writes.
     snapshot: watch::Receiver<Snapshot>,
     /// Number of requests for a connection. Each one wakes the driver.
-    asked: watch::Sender<Requests>,
+    requests: watch::Sender<Requests>,
     parked: Arc<Parked>,
     retry_budget: Mutex<RetryBudget>,
     log: LogLimit,
@@ -74,16 +74,16 @@ impl ConnectionManager {
     pub(in crate::client) fn new(connector: impl Connect) -> Self {
         let connector: Arc<dyn Connect> = Arc::new(connector);
         let (writer, snapshot) = watch::channel(Snapshot::new(failover(connector.config())));
-        let (asked, requests) = watch::channel(Requests::default());
+        let (requests, received) = watch::channel(Requests::default());
         let log = LogLimit::default();
-        let driver = Driver::new(Arc::clone(&connector), writer, requests, log.clone());
+        let driver = Driver::new(Arc::clone(&connector), writer, received, log.clone());
         let replays = match connector.config().settings.replay_idempotent {
             true => ReplayLimits::DEFAULT,
             false => ReplayLimits::OFF,
         };
         let retry_budget = Mutex::new(RetryBudget::new(replays, now()));
         let parked = Arc::new(Parked::new(driver));
-        Self { connector, snapshot, asked, parked, retry_budget, log }
+        Self { connector, snapshot, requests, parked, retry_budget, log }
     }
 
     /// The server's address as the user wrote it.
@@ -132,7 +132,7 @@ impl ConnectionManager {
                 return Ok(connection);
             }
             // The driver resets the backoff first where it was told to.
-            let is_reset = self.asked.borrow().resets > self.snapshot.borrow().resets;
+            let is_reset = self.requests.borrow().resets > self.snapshot.borrow().resets;
             let refusal = self.snapshot.borrow().failover.refusal(now());
             if let Some(refusal) = refusal.filter(|_| !is_reset) {
                 return Err(Arc::new(waiting(refusal)));
@@ -158,9 +158,9 @@ impl ConnectionManager {
     fn ask(&self) -> Asked {
         let runtime = Handle::current();
         let mut number = 0;
-        self.asked.send_modify(|asked| {
-            asked.count += 1;
-            number = asked.count;
+        self.requests.send_modify(|requests| {
+            requests.count += 1;
+            number = requests.count;
         });
         let driver = self.parked.take();
         let is_driven_here = driver.is_some();
@@ -173,7 +173,7 @@ impl ConnectionManager {
     /// Makes the next request forget the delays after earlier attempts: there is news of the
     /// server.
     pub(in crate::client) fn reset_backoff(&self) {
-        self.asked.send_modify(|asked| asked.resets += 1);
+        self.requests.send_modify(|requests| requests.resets += 1);
     }
 
     /// Waits for the next connection that is made after this was called, by any attempt.

@@ -265,6 +265,7 @@ impl Connection for Scripted {
             accepts_compressed: false,
             sends_compressed: false,
             calls_in_flight: 0,
+            path: None,
             stats: TransportStats::default(),
         }
     }

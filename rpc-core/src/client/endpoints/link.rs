@@ -132,7 +132,7 @@ struct HealthCheckResponse {
 
 /// A server's report on its health.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Health {
+enum Health {
     /// Nothing on this connection yet.
     #[default]
     Unknown,
@@ -143,7 +143,7 @@ pub(super) enum Health {
 
 /// The watch of one endpoint, of a service by its name.
 #[derive(Clone)]
-pub(super) struct HealthWatch {
+struct HealthWatch {
     service: Arc<str>,
     health: Arc<watch::Sender<Health>>,
     /// The stream of the present connection.
@@ -165,7 +165,7 @@ impl HealthWatch {
         Self { service: service.into(), health, stream }
     }
 
-    pub(super) fn health(&self) -> Health {
+    fn health(&self) -> Health {
         *self.health.borrow()
     }
 

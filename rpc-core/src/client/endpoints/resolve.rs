@@ -60,8 +60,8 @@ pub trait Resolve: Send + 'static {
     ///
     /// # Errors
     ///
-    /// When the list cannot be had. The channel keeps the one before, and asks again after a delay
-    /// that grows.
+    /// Returns `ResolveError` if the list cannot be had. The channel keeps the one before, and asks
+    /// again after a delay that grows.
     ///
     /// # Cancel safety
     ///

@@ -79,6 +79,10 @@ impl Handler for Session {
         }
     }
 
+    fn runs_user_code(&self) -> bool {
+        false
+    }
+
     fn handle_withheld(
         &self,
         prefix: &[u8; HEADER_LEN],
@@ -96,11 +100,10 @@ impl Handler for Session {
             target: "farcall::path",
             transport = self.core.transport.name(), %addresses, %reason, "closed",
         );
-        let (calls, was_sent_away) = {
-            let mut state = self.state();
+        let (calls, was_sent_away) = self.leave_open(|state| {
             let was_sent_away = state.phase.close(reason.clone());
             (state.calls.close(), was_sent_away)
-        };
+        });
         self.permits.close();
         self.ended.cancel();
         for InFlight { route, .. } in calls {
@@ -125,11 +128,10 @@ impl State {
 impl Session {
     /// Starts no more calls here, and closes when those in flight have ended.
     fn handle_go_away(&self) {
-        let is_done = {
-            let mut state = self.state();
+        let is_done = self.leave_open(|state| {
             state.phase.drain(Draining::SentAway);
             state.is_done()
-        };
+        });
         // Callers that wait for a permit start their calls on another connection.
         self.permits.close();
         self.leave_if(is_done);
@@ -171,8 +173,8 @@ impl Session {
         let refused = self.core.check(header);
         let (block, message) = take_apart(header, frame);
         if let Some(recv_stream) = recv_stream {
-            let words = "the server answers with one message where a stream is needed";
-            let fits = if message.is_empty() { Ok(()) } else { Err(Status::internal(words)) };
+            let text = "the server sent one message, but the method returns a stream";
+            let fits = if message.is_empty() { Ok(()) } else { Err(Status::internal(text)) };
             if let Err(status) = refused.and(fits) {
                 self.end(header, status);
                 return Ok(());
@@ -216,8 +218,8 @@ impl Session {
         };
         let Some(recv_stream) = recv_stream else {
             // The two sides have different editions of the `.proto`, which is this call's affair.
-            let words = "the server answers with a stream where one message is needed";
-            self.end(header, Status::internal(words));
+            let text = "the server sent a stream, but the method returns one message";
+            self.end(header, Status::internal(text));
             return Ok(());
         };
         let (block, messages) = match self.core.take_stream_apart(header, frame) {

@@ -7,6 +7,7 @@ mod phase;
 mod request;
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use futures::future::BoxFuture;
@@ -34,12 +35,14 @@ use crate::{BufferSource, Method};
 pub(crate) struct Session {
     core: SessionCore,
     methods: Arc<MethodTable>,
-    pub(super) permits: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     /// The budget of the windows of responses, from the first stream on.
     windows: OnceLock<MemoryShare>,
     /// The server's address as the user wrote it.
     pub(super) server: Arc<str>,
     state: Mutex<State>,
+    /// False once the phase is another than `Open`, for callers that look for a connection.
+    is_open: AtomicBool,
     /// Set when the connection has ended.
     pub(super) ended: CancellationToken,
 }
@@ -106,6 +109,7 @@ impl Session {
                 phase: Phase::Open,
                 answered_count: 0,
             }),
+            is_open: AtomicBool::new(true),
             ended: CancellationToken::new(),
         });
         tracing::debug!(
@@ -135,7 +139,7 @@ impl Session {
     fn responses(&self) -> RecvStream {
         let limits = &self.core.settled.limits;
         let first = limits.first_response_window();
-        let share = || MemoryShare::of_budget(limits.max_receiving_bytes);
+        let share = || MemoryShare::whole(limits.max_receiving_bytes);
         let memory = WindowMemory::beyond(self.windows.get_or_init(share), first);
         RecvStream::responses(ReceiveWindow::widening(first, limits.window()), memory)
     }
@@ -143,6 +147,15 @@ impl Session {
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         // No code between lock and unlock can leave the tables half-changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the phase, which leaves `Open` by that.
+    fn leave_open<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state();
+        let changed = change(&mut state);
+        debug_assert!(!state.phase.is_open(), "{:?}", state.phase);
+        self.is_open.store(false, Ordering::Release);
+        changed
     }
 
     fn closed_status(&self) -> Status {
@@ -170,7 +183,7 @@ impl Session {
 
     /// Closes a connection whose work is done. It is this side that closes, because only this side
     /// knows of requests on their way.
-    pub(super) fn leave_if(&self, is_done: bool) {
+    fn leave_if(&self, is_done: bool) {
         if is_done {
             self.core.transport.close();
         }
@@ -224,7 +237,8 @@ impl SessionCalls for Session {
 
 impl Connection for Session {
     fn is_open(&self) -> bool {
-        self.state().phase.is_open()
+        // A caller that comes at the same time is refused under the lock of the state.
+        self.is_open.load(Ordering::Acquire)
     }
 
     fn closed(&self) -> Option<CloseReason> {
@@ -240,11 +254,10 @@ impl Connection for Session {
     }
 
     fn retire(&self) {
-        let is_done = {
-            let mut state = self.state();
+        let is_done = self.leave_open(|state| {
             state.phase.drain(Draining::Replaced);
             state.is_done()
-        };
+        });
         // Callers that wait for a permit start their calls on another connection.
         self.permits.close();
         self.leave_if(is_done);
@@ -271,7 +284,7 @@ impl SessionIo for Session {
 
     fn unsendable(&self, error: &TransportError) -> Status {
         let TransportError::Closed { reason } = error else { return refusal::unsendable(error) };
-        self.state().phase.cut(reason);
+        self.leave_open(|state| state.phase.cut(reason));
         refusal::lost(&self.server, reason)
     }
 }

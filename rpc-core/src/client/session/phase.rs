@@ -215,17 +215,17 @@ mod tests {
 
     #[test]
     fn only_an_open_session_starts_calls_and_a_status_says_why_not() {
-        let words = |phase: &Phase| phase.refusal("there").map(|it| it.message().to_owned());
-        assert_eq!(words(&Phase::Open), None);
+        let message = |phase: &Phase| phase.refusal("there").map(|it| it.message().to_owned());
+        assert_eq!(message(&Phase::Open), None);
         let mut phase = Phase::Open;
         for (_, step) in STEPS {
             step(&mut phase);
-            assert!(!phase.is_open() && words(&phase).is_some(), "{phase:?}");
+            assert!(!phase.is_open() && message(&phase).is_some(), "{phase:?}");
         }
-        let away = words(&draining(Draining::SentAway));
-        assert_eq!(words(&cut(Some(Draining::SentAway))), away);
-        assert_ne!(words(&draining(Draining::Replaced)), away);
-        assert!(words(&Phase::Closed { reason: LOST }).unwrap().contains("there"));
+        let away = message(&draining(Draining::SentAway));
+        assert_eq!(message(&cut(Some(Draining::SentAway))), away);
+        assert_ne!(message(&draining(Draining::Replaced)), away);
+        assert!(message(&Phase::Closed { reason: LOST }).unwrap().contains("there"));
     }
 
     #[test]

@@ -115,7 +115,7 @@ impl<'a> Request<'a> {
     }
 
     /// The call of a request that the transport has.
-    pub(super) fn into_started(mut self, permit: OwnedSemaphorePermit) -> Result<Started, Status> {
+    fn into_started(mut self, permit: OwnedSemaphorePermit) -> Result<Started, Status> {
         match std::mem::replace(&mut self.entry, Entry::None) {
             Entry::Made { id, answer, send_stream } => {
                 let session = Arc::clone(self.session);

@@ -171,7 +171,7 @@ impl AttemptPath for SessionPath<'_> {
                     let manager = &subchannel.manager;
                     let begun = begun.within(call.method, manager, self.meter.take());
                     let stream = download(started, upload, begun)?;
-                    Ok(ClientReply::of_stream(metadata, stream))
+                    Ok(ClientReply::from_stream(metadata, stream))
                 }
             }
         }
@@ -210,13 +210,13 @@ impl Subchannel {
         call: &Outgoing<'_>,
         begun: &Begun,
     ) -> Answered {
-        let (limit, log) = (call.limits.of_responses(), begun.end_log(call.method, &self.manager));
+        let (limit, log) = (call.limits.responses(), begun.end_log(call.method, &self.manager));
         if !reply.is_deflated {
-            return Answered::Ended(ClientReply::of_message(reply, limit, log));
+            return Answered::Ended(ClientReply::from_message(reply, limit, log));
         }
         let (io, receiving) = (Arc::clone(&started.io), begun.receiving(call.method));
         Answered::Inflating(Box::pin(async move {
-            ClientReply::of_message(reply.inflated(&*io, receiving).await?, limit, log)
+            ClientReply::from_message(reply.inflated(&*io, receiving).await?, limit, log)
         }))
     }
 
@@ -268,7 +268,7 @@ impl Route<'_> {
         let mut meter = call.metered.begin(begun.at());
         let (readiness, deadline) = (call.readiness(self.rules), begun.deadline().copied());
         let method = call.method().clone();
-        let call = checked(call.into_encoded(deadline), begun.limits().of_requests());
+        let call = checked(call.into_encoded(deadline), begun.limits().requests());
         let made = {
             let (subchannel, is_started, meter) = (self.subchannel, false, &mut meter);
             let made = async {
@@ -280,7 +280,7 @@ impl Route<'_> {
             };
             within(deadline.as_ref(), made).await
         };
-        let limit = begun.limits().of_responses();
+        let limit = begun.limits().responses();
         let made = made.and_then(|reply| match &reply {
             EncodedReply::Message { message, .. } => {
                 meter.receive(message.len());

@@ -142,7 +142,7 @@ impl MemoryShare {
     /// it, and of the tests of a transport.
     #[doc(hidden)]
     #[must_use]
-    pub fn of_budget(max: u64) -> Self {
+    pub fn whole(max: u64) -> Self {
         Self::new(&memory_limit(Some(max)), PeerKey::Local, 0, &Arc::default())
     }
 
@@ -168,7 +168,7 @@ impl MemoryShare {
     ///
     /// # Errors
     ///
-    /// When they do not, with the limit and how to raise it.
+    /// Returns a status if they do not, with the limit and how to raise it.
     pub fn check(&self, len: u64) -> Result<(), Status> {
         let Some(share) = &self.share else { return Ok(()) };
         share.share.check(len).inspect_err(|_| share.report(len))
@@ -286,7 +286,7 @@ pub(crate) fn memory_max(max: Option<u64>) -> u64 {
 }
 
 /// The bytes of memory that this process may use. A limit that is changed later is not seen.
-pub(super) fn usable() -> u64 {
+fn usable() -> u64 {
     let read = |path: &Path| std::fs::read_to_string(path).ok();
     usable_by(&read)
 }

@@ -1,30 +1,36 @@
 //! The call that is being handled: its request's head, its deadline, and what code that runs inside
 //! its handler can ask.
 //!
-//! Metadata and extensions are decoded on demand. The context is a task-local of the handler, its
-//! stream included. Nothing is allocated for it unless a handler asks: the token by which work
-//! elsewhere learns of the call's end is made at that moment.
+//! Metadata and extensions are decoded on demand. The context lies in a cell of the thread while
+//! the handler is polled or dropped, its stream included. Nothing is allocated for it unless a
+//! handler asks: the token by which work elsewhere learns of the call's end is made at that moment.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::future::Future;
+use std::mem;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use pin_project_lite::pin_project;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Status};
 
 use crate::call::refusal;
+use crate::deadline::Inherited;
 use crate::payload::buffer::{Buffer, any_buffer, buffer_of};
 use crate::server::PeerInfo;
 use crate::server::peer::InsertPeer;
 use crate::wire::metadata;
 use crate::{CallKind, Deadline, MethodDescriptor};
 
-tokio::task_local! {
-    static CURRENT: CallScope;
+thread_local! {
+    /// The call whose handler runs on this thread.
+    static CURRENT: RefCell<Option<CallScope>> = const { RefCell::new(None) };
 }
 
 /// The context of a handler's call, beside the request.
@@ -105,7 +111,8 @@ impl CallContext {
     }
 
     pub(in crate::server) fn with_current<T>(look: impl FnOnce(&CallScope) -> T) -> Option<T> {
-        CURRENT.try_with(look).ok()
+        // A thread that is ending has none.
+        CURRENT.try_with(|current| current.borrow().as_ref().map(look)).ok().flatten()
     }
 }
 
@@ -118,7 +125,7 @@ impl PeerInfo {
     }
 }
 
-/// The call that a task handles: the value of the task-local.
+/// The call that a task handles, as [`CallContext::current`] finds it.
 #[derive(Debug)]
 pub(in crate::server) struct CallScope {
     method: &'static MethodDescriptor,
@@ -153,12 +160,8 @@ impl CallScope {
     }
 
     /// Runs a handler as this call's; calls that it makes inherit the call's deadline.
-    pub(in crate::server) fn scope<F: Future<Output = ()>>(
-        self,
-        handler: F,
-    ) -> impl Future<Output = ()> + use<F> {
-        let deadline = self.deadline();
-        CURRENT.scope(self, Deadline::of_call(deadline, handler))
+    pub(in crate::server) fn scope<F: Future<Output = ()>>(self, handler: F) -> Scoped<F> {
+        Scoped::new(Some(self), handler)
     }
 
     fn context(&self) -> CallContext {
@@ -168,6 +171,75 @@ impl CallScope {
             peer: Arc::clone(&self.peer),
             cancellation: self.cancellation.get_or_init(CancellationToken::new).clone(),
         }
+    }
+}
+
+/// Makes a call the one that its thread handles, until this is dropped.
+pub(in crate::server) struct Entered<'a> {
+    /// The call that the thread handled before, while this lives.
+    scope: &'a mut Option<CallScope>,
+    _inherited: Inherited,
+}
+
+impl<'a> Entered<'a> {
+    pub(in crate::server) fn new(scope: &'a mut Option<CallScope>) -> Self {
+        let inherited = Inherited::enter(scope.as_ref().and_then(CallScope::deadline));
+        exchange(scope);
+        Self { scope, _inherited: inherited }
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        exchange(self.scope);
+    }
+}
+
+fn exchange(scope: &mut Option<CallScope>) {
+    // On a thread that is ending, the handler runs without a context. Nothing else fails: no code
+    // of others runs while the cell is borrowed.
+    let _ = CURRENT.try_with(|current| mem::swap(&mut *current.borrow_mut(), scope));
+}
+
+pin_project! {
+    /// A handler that is polled and dropped as the one of its call.
+    pub(in crate::server) struct Scoped<F> {
+        scope: Option<CallScope>,
+        #[pin]
+        handler: Option<F>,
+    }
+
+    impl<F> PinnedDrop for Scoped<F> {
+        fn drop(this: Pin<&mut Self>) {
+            let mut this = this.project();
+            if this.handler.is_some() {
+                let _entered = Entered::new(this.scope);
+                this.handler.set(None);
+            }
+        }
+    }
+}
+
+impl<F> Scoped<F> {
+    /// Runs the rest of the handler of a call that [`Entered`] has run the beginning of.
+    pub(in crate::server) fn new(scope: Option<CallScope>, handler: F) -> Self {
+        Self { scope, handler: Some(handler) }
+    }
+}
+
+impl<F: Future<Output = ()>> Future for Scoped<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let mut this = self.project();
+        let _entered = Entered::new(this.scope);
+        // Polled after its end, it has nothing to poll.
+        let Some(handler) = this.handler.as_mut().as_pin_mut() else { return Poll::Pending };
+        let polled = handler.poll(context);
+        if polled.is_ready() {
+            this.handler.set(None);
+        }
+        polled
     }
 }
 
@@ -193,10 +265,10 @@ impl CancelOnDrop {
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         if !self.is_finished {
-            // A task-local future drops what it runs inside its scope.
-            CallContext::with_current(|running| {
-                running.cancellation.get().map(CancellationToken::cancel)
-            });
+            // Handlers are dropped inside their scope. The token is cancelled outside of the cell,
+            // since it wakes tasks, and a waker may be anything.
+            let token = CallContext::with_current(|running| running.cancellation.get().cloned());
+            token.flatten().inspect(CancellationToken::cancel);
         }
     }
 }
@@ -217,7 +289,7 @@ impl TimeLimit {
     /// The limit of a call that has arrived now, from the microseconds that the client allows it,
     /// of which 0 stands for no limit, and from the server's timeout for unary calls. The clock is
     /// read only where there is one of them.
-    pub(in crate::server) fn of_call(
+    pub(in crate::server) fn new(
         client_us: u64,
         kind: CallKind,
         unary_timeout: Option<Duration>,
@@ -234,7 +306,7 @@ impl TimeLimit {
     }
 
     /// The limit of a unary call whose message has not come; of any other kind the client's.
-    pub(in crate::server) fn of_early(
+    pub(in crate::server) fn early(
         client: Option<(Deadline, Duration)>,
         kind: CallKind,
         unary_timeout: Option<Duration>,
@@ -418,21 +490,21 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_earlier_limit_of_a_unary_call_counts() {
         let at = |count| Deadline::after(Instant::now(), count * SECOND);
-        let of = |client_us| TimeLimit::of_call(client_us, CallKind::Unary, Some(2 * SECOND));
+        let of = |client_us| TimeLimit::new(client_us, CallKind::Unary, Some(2 * SECOND));
         assert_eq!(of(0), TimeLimit::UnaryTimeout(at(2), 2 * SECOND));
         assert_eq!(of(SECOND_US), TimeLimit::Client(at(1), SECOND));
         assert_eq!(of(3 * SECOND_US), TimeLimit::UnaryTimeout(at(2), 2 * SECOND));
-        let words = "the call did not end within 2s (the server's unary_timeout)";
-        assert_eq!(of(0).exceeded().message(), words);
-        let words = "the call did not end within 1s (the client's deadline)";
-        assert_eq!(of(SECOND_US).exceeded().message(), words);
+        let message = "the call did not end within 2s (the server's unary_timeout)";
+        assert_eq!(of(0).exceeded().message(), message);
+        let message = "the call did not end within 1s (the client's deadline)";
+        assert_eq!(of(SECOND_US).exceeded().message(), message);
     }
 
     #[tokio::test(start_paused = true)]
     async fn streams_have_the_clients_deadline_only() {
         let client = TimeLimit::Client(Deadline::after(Instant::now(), 3 * SECOND), 3 * SECOND);
         for kind in [CallKind::ClientStreaming, CallKind::ServerStreaming, CallKind::Streaming] {
-            let of = |client_us| TimeLimit::of_call(client_us, kind, Some(SECOND));
+            let of = |client_us| TimeLimit::new(client_us, kind, Some(SECOND));
             assert_eq!((of(0), of(3 * SECOND_US)), (TimeLimit::None, client));
         }
     }

@@ -1,15 +1,18 @@
 //! A handler from its start to its end: by itself, by the call's deadline, or in a panic.
 //!
-//! These futures are written by hand, because every call is one of them in a box: an `async` block
-//! keeps room for what it awaits beside what it was made of, and each layer of them doubles the
-//! size of the box and moves what is in it once more.
+//! A unary handler is polled once where its call was decoded, and most have ended by then: their
+//! message is answered from where it lies, and nothing is kept for a later poll. The futures of the
+//! others are written by hand. An `async` block keeps room for what it awaits beside what it was
+//! made of, and each layer of them doubles the size of the box and moves what is in it once more.
 
 use std::future::Future;
 use std::marker::PhantomData;
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
+use futures::future::BoxFuture;
 use pin_project_lite::pin_project;
 use prost::Message;
 use tokio::task::unconstrained;
@@ -19,8 +22,85 @@ use tonic::{Response, Status};
 use crate::Deadline;
 use crate::call::options::MessageLimits;
 use crate::payload::encode::Detacher;
-use crate::server::call::context::{CancelOnDrop, time_exceeded};
+use crate::server::call::context::{CallScope, CancelOnDrop, Entered, Scoped, time_exceeded};
 use crate::server::call::reply::{PendingReply, Responder};
+
+/// The future of a call's handler, answer included.
+pub type HandlerFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Runs a handler, and answers its call with the message, or the status, that it returns. The
+/// handler is called and polled here. The returned future does the rest, and is polled next.
+pub(in crate::server) fn answer_unary<M, F>(
+    mut responder: Responder,
+    running: CallScope,
+    limits: MessageLimits,
+    handler: impl FnOnce() -> F,
+) -> BoxFuture<'static, ()>
+where
+    M: Message + 'static,
+    F: Future<Output = Result<Response<M>, Status>> + Send + 'static,
+{
+    let (deadline, detacher) = (running.deadline(), running.method().detach.response);
+    let mut scope = Some(running);
+    let entered = Entered::new(&mut scope);
+    let cancel_on_drop = CancelOnDrop::new();
+    // A long result is written once, into this, and not passed through several functions.
+    let (mut result, mut waiting) = (None, None);
+    // The service is shared by calls that run at the same time, so that it has to stand a panic in
+    // one of them as it has to stand any other early end.
+    let polled = catch_unwind(AssertUnwindSafe(|| {
+        let mut future = Box::pin(handler());
+        match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(ended) => result = Some(ended),
+            Poll::Pending => waiting = Some(future),
+        }
+    }));
+    if let Some(future) = waiting {
+        let handling = Handling::waiting(deadline, future, cancel_on_drop);
+        drop(entered);
+        let responding = RespondingHandler::new(handling, responder, detacher, limits);
+        return Box::pin(Scoped::new(scope, responding));
+    }
+    match polled {
+        Ok(()) => cancel_on_drop.finish(),
+        Err(_) => drop(cancel_on_drop),
+    }
+    if let Some(Ok(response)) = &result
+        && responder.try_reply(response, detacher, limits)
+    {
+        return Box::pin(Answered);
+    }
+    let result = result.unwrap_or_else(|| Err(panicked()));
+    let reply = responder.reply(in_time(result, deadline), detacher, limits);
+    drop(entered);
+    Box::pin(Scoped::new(scope, reply))
+}
+
+/// The future of a call that is answered. It has no size, so that its box is no memory.
+struct Answered;
+
+impl Future for Answered {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
+}
+
+/// The status of a call whose handler has panicked.
+fn panicked() -> Status {
+    Status::internal("the handler panicked")
+}
+
+/// The result of a handler that ended by itself. A failure after the deadline is the deadline's:
+/// what the handler waited for has the same one, and a timer of its own. Which of the two is first
+/// does not matter to the caller.
+fn in_time<T>(result: Result<T, Status>, deadline: Option<Deadline>) -> Result<T, Status> {
+    match (&result, deadline) {
+        (Err(_), Some(deadline)) if deadline.has_passed(Instant::now()) => Err(time_exceeded()),
+        _ => result,
+    }
+}
 
 pin_project! {
     #[project = StageProjected]
@@ -47,6 +127,16 @@ pin_project! {
         // Made when a handler is not done at once: most are.
         #[pin]
         timer: Option<Sleep>,
+        // True if the last poll was without a waker, so that another one like it changes nothing.
+        is_polled: bool,
+    }
+}
+
+impl<F> Handling<fn() -> F, F> {
+    /// A handler that was polled without a waker, and waits.
+    fn waiting(deadline: Option<Deadline>, future: F, cancel_on_drop: CancelOnDrop) -> Self {
+        let (stage, cancel_on_drop) = (Stage::Running { future }, Some(cancel_on_drop));
+        Self { stage, cancel_on_drop, deadline, timer: None, is_polled: true }
     }
 }
 
@@ -58,7 +148,7 @@ where
     pub(in crate::server) fn new(deadline: Option<Deadline>, handler: H) -> Self {
         let stage = Stage::Waiting { handler: Some(handler) };
         let cancel_on_drop = Some(CancelOnDrop::new());
-        Self { stage, cancel_on_drop, deadline, timer: None }
+        Self { stage, cancel_on_drop, deadline, timer: None, is_polled: false }
     }
 
     /// Calls the handler if it was not, and polls it.
@@ -88,22 +178,18 @@ where
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        // The service is shared by calls that run at the same time, so that it has to stand a panic
-        // in one of them as it has to stand any other early end.
+        // The session polls each handler once before it makes a task of it.
+        if mem::take(this.is_polled) && context.waker().will_wake(Waker::noop()) {
+            return Poll::Pending;
+        }
+        // As in `answer_unary`.
         let handler = AssertUnwindSafe(|| Self::poll_handler(this.stage.as_mut(), context));
         let result = match catch_unwind(handler) {
             Ok(Poll::Ready(result)) => {
                 if let Some(cancel_on_drop) = this.cancel_on_drop.take() {
                     cancel_on_drop.finish();
                 }
-                match (&result, *this.deadline) {
-                    // What it waited for has the same deadline, and a timer of its own. Which of
-                    // the two is first does not matter to the caller.
-                    (Err(_), Some(deadline)) if deadline.has_passed(Instant::now()) => {
-                        Err(time_exceeded())
-                    }
-                    _ => result,
-                }
+                in_time(result, *this.deadline)
             }
             Ok(Poll::Pending) => {
                 let Some(Deadline(instant)) = *this.deadline else { return Poll::Pending };
@@ -116,7 +202,7 @@ where
                 }
                 Err(time_exceeded())
             }
-            Err(_) => Err(Status::internal("the handler panicked")),
+            Err(_) => Err(panicked()),
         };
         // The handler is dropped here: the future around this one lives on while the answer waits.
         // Then the guard fires the token, unless the handler has ended by itself.
@@ -207,6 +293,24 @@ mod tests {
             let handling = Handling::new(Some(deadline), handler);
             assert_eq!(handling.await.unwrap_err().code(), code);
         }
+    }
+
+    #[test]
+    fn waiting_handler_is_polled_once_without_a_waker() {
+        let mut polls = 0;
+        let handler = std::future::poll_fn(|_| {
+            polls += 1;
+            Poll::<Result<(), Status>>::Pending
+        });
+        {
+            let mut handling = pin!(Handling::waiting(None, handler, CancelOnDrop::new()));
+            let mut context = Context::from_waker(Waker::noop());
+            // The first of these was made before it waited.
+            for _ in 0..3 {
+                assert!(handling.as_mut().poll(&mut context).is_pending());
+            }
+        }
+        assert_eq!(polls, 2);
     }
 
     #[tokio::test]

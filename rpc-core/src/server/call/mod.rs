@@ -7,7 +7,7 @@ pub(in crate::server) mod record;
 pub(in crate::server) mod reply;
 
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -17,7 +17,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Request, Response, Status, Streaming};
 
 use self::context::{CallScope, Head};
-use self::handling::{Handling, RespondingHandler};
+use self::handling::{Handling, RespondingHandler, answer_unary};
 use self::record::CallStreams;
 use self::reply::Responder;
 use crate::call::metadata::merge;
@@ -31,15 +31,14 @@ use crate::wire::{FrameKind, metadata};
 use crate::{Deadline, LateTrailers, ServiceDescriptor, Trailers};
 
 pub use context::{CallContext, buffer};
-
-/// The future of a call's handler, answer included.
-pub type HandlerFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub use handling::HandlerFuture;
 
 /// A service that a `Server` can serve; generated for each service of a `.proto`.
 #[diagnostic::on_unimplemented(
     message = "farcall cannot serve `{Self}` as it is",
-    label = "this is no service that rpc-codegen has generated",
-    note = "wrap what implements tonic's trait: `greeter_rpc::GreeterService::new(implementation)`",
+    label = "this is not a service that rpc-codegen generated",
+    note = "wrap the implementation of tonic's trait: \
+            `greeter_rpc::GreeterService::new(implementation)`",
     note = "tonic's `GreeterServer` is for tonic's server; `from_arc` shares the implementation"
 )]
 pub trait Service: Send + Sync + 'static {
@@ -70,10 +69,10 @@ impl ServerCall {
     #[inline]
     pub fn limit(&mut self, limits: MessageLimits) {
         self.limits = limits;
-        if let (Some(from), Some(of_call)) =
+        if let (Some(from), Some(compress_from)) =
             (limits.compress_from(), &mut self.responder.compress_from)
         {
-            *of_call = from;
+            *compress_from = from;
         }
     }
 
@@ -93,7 +92,7 @@ impl ServerCall {
             Ok(request) => request,
             Err(status) => return Box::pin(responder.fail(status)),
         };
-        answer_message(responder, running, limits, move || handler(request))
+        answer_unary(responder, running, limits, move || handler(request))
     }
 
     /// Runs the handler of a method with one request and a stream of responses.
@@ -161,7 +160,7 @@ impl ServerCall {
         go_on: Box<dyn FnOnce(Self) -> HandlerFuture + Send>,
     ) -> HandlerFuture {
         Box::pin(async move {
-            let (limit, method) = (self.limits.of_service_requests(), self.running.method().into());
+            let (limit, method) = (self.limits.service_requests(), self.running.method().into());
             let io = self.responder.io();
             let message = std::mem::take(&mut self.message);
             let result = inflated(&*io, message, Receiving { limit, method }).await;
@@ -193,10 +192,13 @@ impl ServerCall {
         M: Message + Default + 'static,
     {
         let Some(recv_stream) = self.streams.recv_stream.clone() else {
-            return Err(Status::internal("the client sent one message where a stream is needed"));
+            return Err(Status::internal(
+                "the client sent one message, but the method takes a \
+                                         stream",
+            ));
         };
         let (metadata, extensions) = self.take_head()?;
-        let (limit, method) = (self.limits.of_service_requests(), self.running.method().into());
+        let (limit, method) = (self.limits.service_requests(), self.running.method().into());
         let (io, receiving) = (self.responder.io(), Receiving { limit, method });
         let messages = request_streaming(recv_stream, io, self.responder.id, receiving);
         Ok(Request::from_parts(metadata, extensions, messages))
@@ -310,9 +312,9 @@ fn decode<Req: Message + Default>(
     (running, limits): (&CallScope, MessageLimits),
 ) -> Result<Request<Req>, Status> {
     if streams.recv_stream.is_some() {
-        return Err(Status::internal("the client sent a stream where one message is needed"));
+        return Err(Status::internal("the client sent a stream, but the method takes one message"));
     }
-    limits.of_service_requests().check(message.len())?;
+    limits.service_requests().check(message.len())?;
     let (metadata, extensions) = head.decode(running)?;
     let message = Req::decode(message).map_err(|error| refusal::undecodable("request", &error))?;
     Ok(Request::from_parts(metadata, extensions, message))

@@ -19,8 +19,8 @@ use crate::metrics::ServerMeter;
 use crate::payload::encode::Encode;
 use crate::server::call_stats::{CallStats, FailedCallInfo};
 use crate::stream::{RecvStream, SendStream};
-use crate::transport::Addresses;
 use crate::transport::frames::Parts;
+use crate::transport::{Addresses, Transport};
 use crate::wire::outcome::Outcome;
 use crate::wire::{FrameHeader, FrameKind, PeerText};
 
@@ -91,7 +91,7 @@ pub(in crate::server) struct CallLines<'a> {
     pub(in crate::server) log: CallLog,
     pub(in crate::server) limit: &'a LogLimit,
     pub(in crate::server) addresses: &'a Addresses,
-    pub(in crate::server) transport: &'static str,
+    pub(in crate::server) transport: &'a dyn Transport,
     /// The counts for operators, if there are any.
     pub(in crate::server) stats: Option<&'a CallStats>,
 }
@@ -162,14 +162,18 @@ impl CallRecord {
     pub(in crate::server) fn begin(
         log: CallLog,
         header: &FrameHeader,
-        method: impl Fn() -> Option<&'static MethodDescriptor>,
+        method: impl FnOnce() -> Option<&'static MethodDescriptor>,
     ) -> Option<Self> {
         let logged = log.begin();
-        let meter = ServerMeter::new(&method);
+        if logged.is_none() && !ServerMeter::is_counting() {
+            return None;
+        }
+        let method = method();
+        let meter = ServerMeter::new(|| method);
         meter.started();
         let began = begin(logged, meter)?;
         let (timeout_us, request_len) = (header.argument, Some(header.message_len));
-        Some(Self { method: method(), began, timeout_us, request_len, meter })
+        Some(Self { method, began, timeout_us, request_len, meter })
     }
 
     /// The record of a call whose message has not come; absent where its end will have no line and
@@ -186,17 +190,26 @@ impl CallRecord {
     }
 
     /// Writes what is to be said of a call whose answer was sent.
+    #[inline]
     pub(in crate::server) fn log_answer(
-        self,
+        &self,
         lines: CallLines<'_>,
         answer: &Answer<'_>,
         messages: Messages,
     ) {
         if answer.code == 0 {
             let end = End { code: Code::Ok, message: "", is_redirected: false, messages };
+            // Most calls end like this: nothing but numbers.
+            if !lines.log.access {
+                return self.count(&end, self.began.elapsed());
+            }
             return self.log(lines, &end);
         }
-        // A call that failed: what is decoded is what the client is told.
+        self.log_failure(lines, answer, messages);
+    }
+
+    /// Writes that a call has failed. The answer is decoded for what the client is told.
+    fn log_failure(&self, lines: CallLines<'_>, answer: &Answer<'_>, messages: Messages) {
         let outcome = Outcome::decode(answer.code, answer.block.clone().into());
         let status = outcome.ok().and_then(|outcome| outcome.result.err());
         let (code, message) = match &status {
@@ -208,7 +221,12 @@ impl CallRecord {
     }
 
     /// Writes what is to be said of a call that was not answered.
-    pub(in crate::server) fn log_unanswered(self, lines: CallLines<'_>, code: Code, message: &str) {
+    pub(in crate::server) fn log_unanswered(
+        &self,
+        lines: CallLines<'_>,
+        code: Code,
+        message: &str,
+    ) {
         if self.request_len.is_none() {
             self.meter.started();
         }
@@ -216,6 +234,7 @@ impl CallRecord {
         self.log(lines, &End { code, message, is_redirected: false, messages });
     }
 
+    #[inline]
     fn count(&self, end: &End<'_>, took: Duration) {
         let received = match end.messages.streamed_requests {
             0 => self.request_len.unwrap_or(0),
@@ -232,7 +251,7 @@ impl CallRecord {
                 at: SystemTime::now(),
                 method: self.method.map_or("unknown", |it| it.path),
                 peer: Peer(lines.addresses).to_string(),
-                transport: lines.transport,
+                transport: lines.transport.name(),
                 code: end.code,
                 message: PeerText::new(end.message).to_string(),
                 took,
@@ -240,15 +259,22 @@ impl CallRecord {
         }
     }
 
-    fn log(self, lines: CallLines<'_>, end: &End<'_>) {
-        let (method, took) = (self.method.map_or("unknown", |it| it.path), self.began.elapsed());
+    fn log(&self, lines: CallLines<'_>, end: &End<'_>) {
+        let took = self.began.elapsed();
         self.count(end, took);
-        let (peer, code) = (Peer(lines.addresses), end.code);
         if let Some(stats) = lines.stats {
             self.keep(stats, &lines, end, took);
         }
+        if lines.log.access || end.code != Code::Ok {
+            self.write_lines(lines, end, took);
+        }
+    }
+
+    fn write_lines(&self, lines: CallLines<'_>, end: &End<'_>, took: Duration) {
+        let method = self.method.map_or("unknown", |it| it.path);
+        let (peer, code, transport) = (Peer(lines.addresses), end.code, lines.transport.name());
         if lines.log.failures && code != Code::Ok {
-            let transport = Some(lines.transport);
+            let transport = Some(transport);
             let (peer, message) = (&peer, end.message);
             let failed = FailedCall { method, peer, transport, code, message, took };
             if end.is_redirected { failed.log_redirected() } else { failed.log(lines.limit) }
@@ -262,7 +288,7 @@ impl CallRecord {
             let request_len = self.request_len.filter(|_| !is_stream);
             tracing::info!(
                 target: "farcall::access",
-                method, %peer, transport = %lines.transport, %code, ?took,
+                method, %peer, %transport, %code, ?took,
                 timeout = timeout.map(tracing::field::debug),
                 requests, request_len, responses, response_len, "call"
             );

@@ -20,8 +20,7 @@ use crate::compression::{Deflated, is_due};
 use crate::limits::memory::MemoryCharge;
 use crate::limits::quota::Charge;
 use crate::limits::quota::PeerKey;
-use crate::payload::encode::Detacher;
-use crate::payload::encode::{Encode, Split};
+use crate::payload::encode::{DETACH_LEN_MIN, Detacher, Encode, Lent, Split};
 use crate::server::call::record::{Answer, CallRecord};
 use crate::server::layers::{Capture, ServerResponse};
 use crate::server::session::in_flight::CallsInFlight;
@@ -118,6 +117,37 @@ impl Responder {
         other
     }
 
+    /// Answers with the message that a handler returned, from where it lies, if nothing has to be
+    /// done with it or waited for. Returns false if [`reply`](Self::reply) has to.
+    pub(in crate::server) fn try_reply<M: Message + 'static>(
+        &mut self,
+        response: &Response<M>,
+        detacher: Option<Detacher>,
+        limits: MessageLimits,
+    ) -> bool {
+        let is_bare = self.capture.is_none()
+            && response.metadata().is_empty()
+            && response.extensions().get::<Trailers>().is_none();
+        // Before the first function of prost's that walks through the message.
+        let nests_too_deep = |it: Detacher| it.nests_too_deep(response.get_ref());
+        if !is_bare || detacher.is_some_and(nests_too_deep) {
+            return false;
+        }
+        let message = Lent::new(response.get_ref());
+        let len = message.len();
+        let len_max = self.calls.core.settled.peer_limits.max_message_len;
+        if len >= DETACH_LEN_MIN
+            || len as u64 > len_max
+            || !limits.service_responses().allows(len)
+            || is_due(self.compress_from, || len)
+        {
+            return false;
+        }
+        self.release_permit();
+        let answer = Answer { message: Some(&message), ..Answer::bare(0, 0) };
+        self.try_send(&answer)
+    }
+
     /// Answers with what a handler returned.
     pub(in crate::server) fn reply<M: Message + 'static>(
         self,
@@ -129,7 +159,7 @@ impl Responder {
             let message = response.get_ref();
             // Before the first function of prost's that walks through the message.
             let checked = refusal::check_nesting("response", message, detacher);
-            let limit = limits.of_service_responses();
+            let limit = limits.service_responses();
             let checked = checked.and_then(|()| limit.check_len_of(|| message.encoded_len()));
             if let Err(status) = checked {
                 return self.fail(status);
@@ -200,8 +230,7 @@ impl Responder {
 
     /// The session as what streams need of it.
     pub(in crate::server) fn io(&self) -> Arc<dyn SessionIo> {
-        let calls = Arc::clone(&self.calls);
-        calls
+        Arc::<CallsInFlight>::clone(&self.calls)
     }
 
     /// Answers with a status alone.
@@ -226,9 +255,9 @@ impl Responder {
             // is what people read, and details go before it does.
             self.shortened(&outcome, &refused).unwrap_or_else(|| {
                 let code = outcome.result.as_ref().err().map_or(refused.code(), Status::code);
-                let words = format!("(status left out: {})", refused.message());
+                let message = format!("(status left out: {})", refused.message());
                 let metadata = MetadataMap::new();
-                let brief = Outcome { metadata, result: Err(Status::new(code, words)) };
+                let brief = Outcome { metadata, result: Err(Status::new(code, message)) };
                 self.answer(Some(&brief), None).unwrap_or(Answer::bare(code as u16, seq))
             })
         });

@@ -6,6 +6,7 @@
 
 mod response;
 
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -223,7 +224,7 @@ where
 ///
 /// # Errors
 ///
-/// When the service has no method of such a name.
+/// Returns `UnknownMethod` if the service has no method of such a name.
 ///
 /// # Examples
 ///
@@ -440,7 +441,7 @@ impl ServerRequest {
         capture.set_metadata(response_metadata);
         call.head = Head::Decoded(Box::new((metadata, extensions)));
         service.call(method, call).await;
-        capture.take().unwrap_or_else(|| Err(Status::internal("the handler gave no answer")))
+        capture.take().unwrap_or_else(|| Err(Status::internal("the handler returned no response")))
     }
 }
 
@@ -451,6 +452,10 @@ impl Described for ServerRequest {
 
     fn side(&self) -> Side {
         Side::Server
+    }
+
+    fn peer(&self) -> Option<(&'static str, Option<SocketAddr>)> {
+        PeerInfo::current().map(|peer| (peer.transport, peer.addresses.peer))
     }
 }
 

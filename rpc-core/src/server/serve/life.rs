@@ -88,7 +88,7 @@ impl Life<'_> {
         let connection = self.connection;
         tracing::debug!(
             target: "farcall::server",
-            addresses = %connection.info().addresses, ?retiring, "sends a client away"
+            addresses = %connection.info().addresses, ?retiring, "asks a client to leave"
         );
         connection.go_away();
         tokio::select! {

@@ -109,6 +109,7 @@ impl ServerConnection for Slow {
             accepts_compressed: false,
             sends_compressed: false,
             calls_in_flight: 0,
+            path: None,
             stats: TransportStats::default(),
         }
     }

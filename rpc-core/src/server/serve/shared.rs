@@ -136,7 +136,7 @@ impl Connections {
     }
 
     /// The connections whose memory has one of these numbers.
-    pub(super) fn with_numbers(&self, numbers: &[u64]) -> Vec<Arc<dyn ServerConnection>> {
+    fn with_numbers(&self, numbers: &[u64]) -> Vec<Arc<dyn ServerConnection>> {
         if numbers.is_empty() {
             return Vec::new();
         }
@@ -337,6 +337,7 @@ mod tests {
                 accepts_compressed: false,
                 sends_compressed: false,
                 calls_in_flight: 0,
+                path: None,
                 stats: TransportStats::default(),
             }
         }

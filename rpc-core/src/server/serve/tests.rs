@@ -14,7 +14,7 @@ fn server() -> Server {
     ServerParts::default().build(ServerSettings::default())
 }
 
-/// Fails as it is told, and then has no connection.
+/// Fails as it is begun, and then has no connection.
 #[derive(Debug)]
 struct Failing {
     errors: VecDeque<io::Error>,
@@ -53,8 +53,8 @@ async fn a_server_without_connections_ends_with_its_listener() {
 /// A program that tells its watchers, and gives them time, loses no client meanwhile.
 #[tokio::test]
 async fn a_server_accepts_until_what_comes_before_its_drain_is_done() {
-    let (told, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let (tell, wait) = (Arc::clone(&told), Arc::clone(&go_on));
+    let (begun, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (tell, wait) = (Arc::clone(&begun), Arc::clone(&go_on));
     let server = ServerParts::default()
         .on_drain(async move { tell.notify_one() })
         .on_drain(async move { wait.notified().await })
@@ -65,7 +65,7 @@ async fn a_server_accepts_until_what_comes_before_its_drain_is_done() {
         let server = server.clone();
         async move { server.serve_until(listener, std::future::ready(())).await }
     });
-    told.notified().await;
+    begun.notified().await;
     is_through.notified().await;
     assert!(!serving.is_finished());
     go_on.notify_one();

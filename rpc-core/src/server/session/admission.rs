@@ -126,7 +126,7 @@ impl Admission {
     pub fn time_limit(&self, kind: CallKind, timeout: Option<Duration>) -> EarlyLimit {
         let client = timeout.map(|timeout| Deadline::after(Instant::now(), timeout));
         let own = self.session.router.rules.unary_timeout();
-        EarlyLimit(TimeLimit::of_early(client.zip(timeout), kind, own))
+        EarlyLimit(TimeLimit::early(client.zip(timeout), kind, own))
     }
 }
 

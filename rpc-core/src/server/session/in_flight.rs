@@ -110,7 +110,7 @@ impl CallsInFlight {
             log: self.rules.log(),
             limit: &self.log,
             addresses: &self.core.settled.addresses,
-            transport: self.core.transport.name(),
+            transport: &*self.core.transport,
             stats: self.rules.stats.as_ref(),
         }
     }
@@ -127,8 +127,8 @@ impl CallsInFlight {
         answer: &Answer<'_>,
         record: &mut Option<CallRecord>,
     ) -> Result<bool, Status> {
-        self.core.check_memory(answer.parts(id).len())?;
         let mut response = Response::new(self, id, answer, record);
+        self.core.check_memory(response.parts.len())?;
         match self.core.transport.try_send(response.frame()) {
             // Nothing was written, so that the call is still in the table and `record` still here.
             Ok(false) => Ok(false),
@@ -164,7 +164,7 @@ impl CallsInFlight {
     pub(in crate::server) fn log_given_up(&self, record: CallRecord) {
         let message = match self.state().phase {
             Phase::Closed => "the connection ended before the call",
-            Phase::Open | Phase::Draining => "the client has given up the call",
+            Phase::Open | Phase::Draining => "the client cancelled the call",
         };
         record.log_unanswered(self.lines(), Code::Cancelled, message);
     }
@@ -290,8 +290,9 @@ impl<'a> Response<'a> {
             }
         };
         // Behind the answer, which does not wait for a subscriber.
-        if let Some((record, messages)) = record.take().zip(messages) {
-            record.log_answer(calls.lines(), answer, messages);
+        if let (Some(ended), Some(messages)) = (&*record, messages) {
+            ended.log_answer(calls.lines(), answer, messages);
+            *record = None;
         }
         Ok(())
     }

@@ -21,7 +21,7 @@ use crate::limits::quota::PeerKey;
 use crate::server::call::context::CallScope;
 use crate::server::call::context::Head;
 use crate::server::call::context::TimeLimit;
-use crate::server::call::record::CallStreams;
+use crate::server::call::record::{CallRecord, CallStreams};
 use crate::server::call::reply::Disposition;
 use crate::server::session::Route;
 use crate::server::session::ServerSession;
@@ -268,15 +268,16 @@ impl ServerSession {
             }
             Verdict::Run(Admitted { permit, received, route, streams }) => {
                 let Route { service, method, kind } = route;
-                let record = self.record(header);
+                let descriptor = &service.descriptor().methods[method];
+                let log = self.router.rules.log();
+                let record = CallRecord::begin(log, header, || Some(descriptor));
                 let disposition = Disposition::Running { _permit: permit, _received: received };
                 let mut responder = self.responder(header.call, disposition, record);
                 responder.compress_from = self.compress_from(header.selector);
                 // Decoding, interceptors and the handler run from here on. The tables are complete.
                 handoff.release();
-                let descriptor = &service.descriptor().methods[method];
                 let unary_timeout = self.router.rules.unary_timeout();
-                let limit = TimeLimit::of_call(header.argument, kind, unary_timeout);
+                let limit = TimeLimit::new(header.argument, kind, unary_timeout);
                 let running = CallScope::new(descriptor, limit, Arc::clone(&self.peer));
                 let limits = MessageLimits::NONE;
                 let head = Head::Encoded { block, peer: self.router.peer_extensions };

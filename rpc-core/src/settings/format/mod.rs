@@ -58,7 +58,7 @@ pub struct Mismatch {
 impl Mismatch {
     /// A value of a type that is not `expected`.
     #[must_use]
-    pub fn of_type(raw: &Raw<'_>, expected: &str) -> Self {
+    pub fn wrong_type(raw: &Raw<'_>, expected: &str) -> Self {
         format!("invalid type: {raw}, expected {expected}").into()
     }
 }
@@ -184,7 +184,7 @@ macro_rules! integers {
             fn read(raw: &Raw<'_>, _: &Units) -> Result<Self, Mismatch> {
                 let expected = stringify!($type);
                 let Raw::Integer(number) = raw else {
-                    return Err(Mismatch::of_type(raw, expected));
+                    return Err(Mismatch::wrong_type(raw, expected));
                 };
                 Self::try_from(*number)
                     .map_err(|_| format!("invalid value: {raw}, expected {expected}").into())
@@ -204,7 +204,7 @@ macro_rules! floats {
                 match raw {
                     Raw::Float(number) => Ok(*number as $type),
                     Raw::Integer(number) => Ok(*number as $type),
-                    _ => Err(Mismatch::of_type(raw, stringify!($type))),
+                    _ => Err(Mismatch::wrong_type(raw, stringify!($type))),
                 }
             }
         }
@@ -217,7 +217,7 @@ impl Value for bool {
     fn read(raw: &Raw<'_>, _: &Units) -> Result<Self, Mismatch> {
         match raw {
             Raw::Bool(value) => Ok(*value),
-            _ => Err(Mismatch::of_type(raw, "a boolean")),
+            _ => Err(Mismatch::wrong_type(raw, "a boolean")),
         }
     }
 }
@@ -226,14 +226,14 @@ impl Value for String {
     fn read(raw: &Raw<'_>, _: &Units) -> Result<Self, Mismatch> {
         match raw {
             Raw::Text(text) => Ok((*text).to_owned()),
-            _ => Err(Mismatch::of_type(raw, "a string")),
+            _ => Err(Mismatch::wrong_type(raw, "a string")),
         }
     }
 }
 
 impl<V: Value> Value for Vec<V> {
     fn read(raw: &Raw<'_>, units: &Units) -> Result<Self, Mismatch> {
-        let Raw::List(items) = raw else { return Err(Mismatch::of_type(raw, "a sequence")) };
+        let Raw::List(items) = raw else { return Err(Mismatch::wrong_type(raw, "a sequence")) };
         let read = |(index, item)| {
             V::read(item, units).map_err(|wrong| Mismatch { item: Some(index), ..wrong })
         };
@@ -246,13 +246,13 @@ impl<V: Value> Value for Vec<V> {
     }
 }
 
-const PERIOD: &str = "text with a unit, as \"10s\" or \"500ms\"";
+const PERIOD: &str = "text with a unit, such as \"10s\" or \"500ms\"";
 
 impl Value for Duration {
     fn read(raw: &Raw<'_>, units: &Units) -> Result<Self, Mismatch> {
-        let Raw::Text(text) = raw else { return Err(Mismatch::of_type(raw, PERIOD)) };
+        let Raw::Text(text) = raw else { return Err(Mismatch::wrong_type(raw, PERIOD)) };
         (units.duration)(text).ok_or_else(|| {
-            let right = "write a number and a unit, as \"10s\" or \"500ms\"";
+            let right = "write a number and a unit, such as \"10s\" or \"500ms\"";
             format!("`{text}` is not a duration: {right}").into()
         })
     }
@@ -279,10 +279,10 @@ macro_rules! setting_words {
                 match raw {
                     $($crate::settings::Raw::Text($word) => Ok($value),)+
                     $crate::settings::Raw::Text(text) => {
-                        let words = [$($word),+].join(", ");
-                        Err(format!("`{text}` is none of {words}").into())
+                        let list = [$($word),+].join(", ");
+                        Err(format!("`{text}` is not one of {list}").into())
                     }
-                    _ => Err($crate::settings::Mismatch::of_type(raw, "text")),
+                    _ => Err($crate::settings::Mismatch::wrong_type(raw, "text")),
                 }
             }
 
@@ -331,7 +331,7 @@ mod tests {
             ]
         };
         let size = "a number of bytes is not negative";
-        let time = "expected text with a unit, as \"10s\" or \"500ms\", or \"off\"";
+        let time = "expected text with a unit, such as \"10s\" or \"500ms\", or \"off\"";
         assert_eq!(
             read(Raw::Integer(-1)),
             [
@@ -345,7 +345,8 @@ mod tests {
             [
                 "invalid type: string \"x\", expected u16",
                 "`x` is not a size: write \"4 MiB\" or 4194304",
-                "`x` is not a duration: write a number and a unit, as \"10s\" or \"500ms\", or \
+                "`x` is not a duration: write a number and a unit, such as \"10s\" or \"500ms\", \
+                 or \
                  \"off\"",
             ]
         );

@@ -35,10 +35,10 @@ impl Format<Option<u32>> for OptionalMode {
 
     fn read(raw: &Raw<'_>, _: &Units) -> Result<Option<u32>, Mismatch> {
         let Raw::Text(text) = raw else {
-            return Err(Mismatch::of_type(raw, "octal digits in quotes, as \"0660\""));
+            return Err(Mismatch::wrong_type(raw, "octal digits in quotes, such as \"0660\""));
         };
         let mode = u32::from_str_radix(text.trim_start_matches("0o"), 8).map(Some);
-        mode.map_err(|_| format!("`{text}` is no mode of a file: write \"0660\" or such").into())
+        mode.map_err(|_| format!("`{text}` is not a file mode: write one such as \"0660\"").into())
     }
 
     fn write(value: &Option<u32>) -> Option<String> {
@@ -51,11 +51,11 @@ fn bytes(raw: &Raw<'_>, units: &Units, expected: &str, other: &str) -> Result<u6
     match raw {
         Raw::Integer(..0) => Err("a number of bytes is not negative".to_owned().into()),
         Raw::Integer(number) => {
-            u64::try_from(*number).map_err(|_| Mismatch::of_type(raw, expected))
+            u64::try_from(*number).map_err(|_| Mismatch::wrong_type(raw, expected))
         }
         Raw::Text(text) => (units.size)(text)
             .ok_or_else(|| format!("`{text}` is not a size: write \"4 MiB\" or {other}").into()),
-        _ => Err(Mismatch::of_type(raw, expected)),
+        _ => Err(Mismatch::wrong_type(raw, expected)),
     }
 }
 
@@ -94,7 +94,7 @@ impl Format<u32> for Size {
 
     fn read(raw: &Raw<'_>, units: &Units) -> Result<u32, Mismatch> {
         let bytes: u64 = Self::read(raw, units)?;
-        let long = |_| "it is 4 GiB or more, and has to be less".to_owned().into();
+        let long = |_| "the value must be less than 4 GiB".to_owned().into();
         u32::try_from(bytes).map_err(long)
     }
 
@@ -165,10 +165,10 @@ impl Format<Option<u64>> for CountOrOff {
     }
 
     fn read(raw: &Raw<'_>, _: &Units) -> Result<Option<u64>, Mismatch> {
-        let wrong = || Mismatch::of_type(raw, "a number, or \"off\"");
+        let wrong = || Mismatch::wrong_type(raw, "a number, or \"off\"");
         match raw {
             Raw::Text(OFF) => Ok(None),
-            Raw::Text(text) => Err(format!("`{text}` is no number, and not \"off\"").into()),
+            Raw::Text(text) => Err(format!("`{text}` is neither a number nor \"off\"").into()),
             Raw::Integer(..0) => Err("a count is not negative".to_owned().into()),
             Raw::Integer(number) => u64::try_from(*number).map(Some).map_err(|_| wrong()),
             _ => Err(wrong()),

@@ -271,7 +271,7 @@ mod tests {
         fn an_inbox_keeps_order_and_counts_waiting_bytes(
             steps in prop::collection::vec(prop::option::of(1..9_000_usize), 1..60),
         ) {
-            let memory = MemoryShare::of_budget(1 << 30);
+            let memory = MemoryShare::whole(1 << 30);
             let (mut inbox, mut number) = (InboxState::default(), 0_u8);
             let (mut sent, mut read) = (Vec::new(), Vec::new());
             for step in steps {
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_frame_that_does_not_fit_is_refused() {
-        let memory = MemoryShare::of_budget(512 << 10);
+        let memory = MemoryShare::whole(512 << 10);
         let mut inbox = InboxState::default();
         let frame = Bytes::from(vec![7; 200 << 10]);
         inbox.push(frame.clone(), &memory).unwrap();

@@ -127,7 +127,8 @@ impl<B: Buffers> ConnectionState<B> {
             Outgoing::Control(_) | Outgoing::Frame { .. } => None,
         };
         // A proof takes the reserve: until the path opens no credit is renewed.
-        let is_proof = matches!(self.outgoing.front(), Some(Outgoing::Rts { payload, .. }) if payload.is_proof());
+        let front = self.outgoing.front();
+        let is_proof = matches!(front, Some(Outgoing::Rts { payload, .. }) if payload.is_proof());
         let may = match is_proof {
             true => self.flow.try_take_reserved(),
             false => self.flow.try_take(clock),

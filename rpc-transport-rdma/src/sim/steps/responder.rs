@@ -7,7 +7,9 @@ use crate::sim::state::{
     QueuePairState, opcode, rnr_timer, status,
 };
 use crate::sim::violation::SimViolation;
-use crate::sys::provider::{RawCompletion, RawOperation, RawSegment, RemoteKey, RemoteMemory};
+use crate::sys::provider::{
+    Partition, RawCompletion, RawOperation, RawSegment, RemoteKey, RemoteMemory,
+};
 
 /// Byte that a device may leave in memory that it is about to write.
 const RUBBISH: u8 = 0xdb;
@@ -51,6 +53,7 @@ impl NetworkState {
                         && self.paths.carry(ours.gid, ours.interface, theirs.gid)
                         && self.paths.carry(theirs.gid, theirs.interface, ours.gid)
                 })
+                && self.joins_partition(here, there)
                 && there.path().is_some_and(|back| {
                     back.remote.queue_pair_number == here.number
                         && back.remote.gid == ours.gid
@@ -59,6 +62,16 @@ impl NetworkState {
                 })
         });
         found.map(|(id, _)| *id)
+    }
+
+    /// Returns true if the partitions of two ends let packets pass.
+    fn joins_partition(&self, here: &QueuePairState, there: &QueuePairState) -> bool {
+        let key = |queue_pair: &QueuePairState| {
+            let port = usize::from(queue_pair.path()?.port).checked_sub(1)?;
+            let port = self.devices[queue_pair.device].config.ports.get(port)?;
+            Some(Partition::choose(&port.partition_keys).key)
+        };
+        key(here).zip(key(there)).is_some_and(|(here, there)| Partition::joins(here, there))
     }
 
     /// The entry of its port's table that a queue pair sends by.

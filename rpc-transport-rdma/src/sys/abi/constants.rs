@@ -49,6 +49,9 @@ pub(crate) const IBV_WR_SEND_WITH_INV: u32 = 9;
 pub(crate) const IBV_SEND_SIGNALED: u32 = 1 << 1;
 pub(crate) const IBV_SEND_INLINE: u32 = 1 << 3;
 
+/// A flag of `ibv_port_attr.flags`.
+pub(crate) const IBV_QPF_GRH_REQUIRED: u8 = 1;
+
 pub(crate) const IBV_WC_IP_CSUM_OK: u32 = 1 << 2;
 pub(crate) const IBV_WC_WITH_INV: u32 = 1 << 3;
 

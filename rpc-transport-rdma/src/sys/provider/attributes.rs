@@ -54,6 +54,45 @@ pub struct PortAttributes {
     pub lid: u16,
     /// Link layer of its packets.
     pub link_layer: LinkLayer,
+    /// Traffic class that its packets have unless a setting says otherwise.
+    pub traffic_class: u8,
+    /// Partition that its queue pairs are in.
+    pub partition: Partition,
+    /// True if its packets must have a global header.
+    pub needs_global_route: bool,
+}
+
+/// An InfiniBand partition, as a port has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Partition {
+    /// Position in the port's table.
+    pub index: u16,
+    /// The key: the partition in 15 bits, and a bit that is set for a full member.
+    pub key: u16,
+}
+
+impl Partition {
+    /// The partition that every port is in at first.
+    pub const DEFAULT: Self = Self { index: 0, key: 0xffff };
+
+    /// The bit of a full member.
+    const FULL: u16 = 0x8000;
+
+    /// Chooses from a port's table: the first partition that the port is a full member of, else
+    /// the first. Entries of 0 in the low 15 bits are empty.
+    pub(crate) fn choose(keys: &[u16]) -> Self {
+        let entries = (0..).zip(keys.iter().copied()).filter(|(_, key)| key & !Self::FULL != 0);
+        let mut entries = entries.map(|(index, key)| Self { index, key });
+        let is_full = |entry: &Self| entry.key & Self::FULL != 0;
+        entries.clone().find(is_full).or_else(|| entries.next()).unwrap_or(Self::DEFAULT)
+    }
+
+    /// Returns true if packets pass between members with these keys: limited members cannot talk to
+    /// each other.
+    pub(crate) fn joins(here: u16, there: u16) -> bool {
+        let is_same = (here ^ there) & !Self::FULL == 0;
+        is_same && (here | there) & Self::FULL != 0
+    }
 }
 
 /// The kind of an entry in a GID table.
@@ -88,5 +127,29 @@ impl GidEntry {
     /// Returns true if the entry is known to be of a network interface that is known.
     pub(crate) fn belongs_to(&self, interface: Option<u32>) -> bool {
         interface.is_some() && self.interface == interface
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_full_membership_is_chosen() {
+        for (keys, index) in [
+            (&[0x7fff, 0x8001, 0xffff][..], 1),
+            (&[0, 0x8000, 0x7fff], 2),
+            (&[0xffff], 0),
+            (&[0, 0], 0),
+            (&[], 0),
+        ] {
+            assert_eq!(Partition::choose(keys).index, index, "{keys:x?}");
+        }
+    }
+
+    #[test]
+    fn a_partition_joins_its_members_unless_both_are_limited() {
+        assert!(Partition::joins(0xffff, 0xffff) && Partition::joins(0x8001, 0x0001));
+        assert!(!Partition::joins(0x0001, 0x0001) && !Partition::joins(0x8001, 0x8002));
     }
 }

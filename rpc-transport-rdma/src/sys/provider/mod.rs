@@ -35,7 +35,9 @@ mod raw;
 #[forbid(unsafe_code)]
 mod work_id;
 
-pub use attributes::{DeviceAttributes, DeviceInfo, GidEntry, GidKind, PortAttributes, PortState};
+pub use attributes::{
+    DeviceAttributes, DeviceInfo, GidEntry, GidKind, Partition, PortAttributes, PortState,
+};
 pub use completion::{Completion, CompletionError, RawCompletion, WorkStatus};
 pub(crate) use device::LocalAddress;
 pub use device::{Device, Port};

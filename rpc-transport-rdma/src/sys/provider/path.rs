@@ -4,7 +4,7 @@ use rpc_core::InvalidSetting;
 
 use crate::ConnectOptions;
 use crate::proto::endpoint::{Endpoint, Gid, LinkLayer, Mtu};
-use crate::sys::provider::VerbsError;
+use crate::sys::provider::{Partition, VerbsError};
 
 /// The greatest LID of a single port; those above are groups (InfiniBand, 4.1.3).
 const UNICAST_LID_MAX: u16 = 0xbfff;
@@ -36,6 +36,10 @@ pub struct PathAttributes {
     pub remote: Endpoint,
     /// The agreed parameters.
     pub agreement: Agreement,
+    /// Traffic class of our packets, where they have a global header.
+    pub traffic_class: u8,
+    /// True if packets have a global header, beside the local one on InfiniBand.
+    pub is_global: bool,
     /// True if the peer may read memory of this end through the queue pair.
     pub serves_reads: bool,
     /// Timeouts and retries.
@@ -70,6 +74,14 @@ pub enum ConnectError {
         local: Gid,
         /// The GID there.
         remote: Gid,
+    },
+    /// Both ends are on InfiniBand, in partitions between which no packet passes.
+    #[error("the partitions do not match: {local:#06x} here, {remote:#06x} at the peer")]
+    PartitionMismatch {
+        /// The key here.
+        local: u16,
+        /// The key there.
+        remote: u16,
     },
     /// Both ends are on Ethernet, one with an IPv4 address and the other with an IPv6 address.
     #[error("the GIDs are of two address families: {local} here, {remote} at the peer")]
@@ -131,6 +143,11 @@ impl Endpoint {
                 if here.subnet_prefix() != there.subnet_prefix() {
                     return Err(ConnectError::SubnetMismatch { local: here, remote: there });
                 }
+                if let (Some(local), Some(remote)) = (self.partition_key, remote.partition_key)
+                    && !Partition::joins(local, remote)
+                {
+                    return Err(ConnectError::PartitionMismatch { local, remote });
+                }
             }
             (LinkLayer::Ethernet, LinkLayer::Ethernet) => {
                 if here.to_ip().is_ipv4() != there.to_ip().is_ipv4() {
@@ -156,6 +173,8 @@ mod tests {
             mtu: Mtu::B4096,
             reads_max: 16,
             link_layer: LinkLayer::Ethernet,
+            partition_key: None,
+            needs_global_route: false,
         }
     }
 
@@ -199,6 +218,22 @@ mod tests {
         let elsewhere = infiniband("fec0:0:0:1::2", 4);
         let error = local.agree(&elsewhere).unwrap_err();
         assert!(matches!(error, ConnectError::SubnetMismatch { .. }), "{error}");
+    }
+
+    #[test]
+    fn partitions_join_ends_of_which_one_is_a_full_member() {
+        let member = |key| Endpoint {
+            partition_key: key,
+            ..on(LinkLayer::InfiniBand, "fe80::2:c903:1d:2a31", 3)
+        };
+        for (here, there) in [(0xffff, 0xffff), (0x8001, 0x0001)] {
+            member(Some(here)).agree(&member(Some(there))).unwrap();
+        }
+        member(Some(0x8001)).agree(&member(None)).expect("an older peer does not say");
+        for (here, there) in [(0x0001, 0x0001), (0x8001, 0xffff)] {
+            let error = member(Some(here)).agree(&member(Some(there))).unwrap_err();
+            assert!(matches!(error, ConnectError::PartitionMismatch { .. }), "{error}");
+        }
     }
 
     #[test]

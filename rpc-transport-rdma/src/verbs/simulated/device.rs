@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use crate::sim::state::{NetworkState, failed};
 use crate::sim::{SimGid, SimQuery, SimQueueMemory};
 use crate::sys::provider::{
-    Access, AsyncEvent, DeviceAttributes, GidEntry, LinkLayer, LockedMemory, Mapping,
+    Access, AsyncEvent, DeviceAttributes, GidEntry, LockedMemory, Mapping, Partition,
     PortAttributes, PortState, QueuePairRequest, Quirks, RawCompletionQueue, RawDevice,
     RawMemoryRegion, RawMemoryWindow, RawQueuePair, RawSharedReceiveQueue, VerbsError,
 };
@@ -62,8 +62,11 @@ unsafe impl RawDevice for SimContext {
             state: if is_up { PortState::Active } else { PortState::Inactive(PORT_DOWN) },
             active_mtu: port.mtu,
             message_len_max: self.config.message_len_max,
-            lid: 0,
-            link_layer: LinkLayer::Ethernet,
+            lid: port.lid,
+            link_layer: port.link_layer,
+            traffic_class: port.traffic_class,
+            partition: Partition::choose(&port.partition_keys),
+            needs_global_route: port.needs_global_route,
         })
     }
 

@@ -34,8 +34,9 @@ impl SimQueuePair {
             let config = &state.devices[device].config;
             let inline_max = request.inline_max.min(config.inline_max);
             let limits = config.attributes;
-            let of_device = state.queue_pairs.values().filter(|it| it.device == device);
-            if of_device.count() >= limits.queue_pairs_max as usize {
+            let same_device_queue_pairs =
+                state.queue_pairs.values().filter(|it| it.device == device);
+            if same_device_queue_pairs.count() >= limits.queue_pairs_max as usize {
                 return Err(failed(operation, libc::ENOMEM));
             }
             let is_within = (1..=limits.port_count).contains(&request.port)
@@ -98,6 +99,10 @@ unsafe impl RawQueuePair for SimQueuePair {
             let device = self.context.device(state);
             let config = &state.devices[device].config;
             let has_gid = config.gid_at(path.port, path.gid_index).is_some();
+            let port = config.ports.get(usize::from(path.port).wrapping_sub(1));
+            if port.is_none_or(|port| port.needs_global_route && !path.is_global) {
+                return Err(failed(operation, libc::EINVAL));
+            }
             let reads_max = u64::from(config.attributes.responder_reads_max);
             let same_device = state.queue_pairs.values().filter(|it| it.device == device);
             let paths = same_device.filter_map(QueuePairState::path);

@@ -124,6 +124,7 @@ fn queue_pair(
 ) -> Box<dyn RawQueuePair> {
     let request = QueuePairRequest {
         port: 1,
+        partition_index: 0,
         completion_queue,
         shared_receive_queue,
         send_depth: DEPTH,
@@ -142,6 +143,8 @@ fn connect(ends: [(&mut dyn RawQueuePair, Gid); 2]) {
         mtu: Mtu::B4096,
         reads_max: 4,
         link_layer: LinkLayer::Ethernet,
+        partition_key: None,
+        needs_global_route: false,
     };
     let endpoints = [endpoint(&ends[0]), endpoint(&ends[1])];
     for (index, (queue_pair, _)) in ends.into_iter().enumerate() {
@@ -151,6 +154,8 @@ fn connect(ends: [(&mut dyn RawQueuePair, Gid); 2]) {
             packet_sequence_number: endpoints[index].packet_sequence_number,
             remote: endpoints[1 - index],
             agreement: AGREEMENT,
+            traffic_class: 0,
+            is_global: true,
             serves_reads: true,
             options: ConnectOptions::default(),
         };

@@ -260,7 +260,7 @@ fn a_full_socket_is_left_to_the_driver() {
 #[test]
 fn the_backlog_of_a_full_socket_is_charged() {
     let mut writing = Writing::default();
-    writing.queue.count_backlog(&MemoryShare::of_budget(1 << 20));
+    writing.queue.count_backlog(&MemoryShare::whole(1 << 20));
     let _ = push(&mut writing.queue, 100);
     let mut pass = Pass::new(Writer::Sender);
     assert_eq!(writing.next(&mut pass), Next::Write);

@@ -5,7 +5,7 @@
 pub(super) const FORGED: &str = "FORGED-LINE";
 
 /// The longest line that a log may have. Four fields of a peer at 1 KiB each would be generous; a
-/// line has one or two, and some words of ours.
+/// line has one or two, and some text of ours.
 pub(super) const LINE_LEN_MAX: usize = 4 << 10;
 
 /// The most lines that a log may have. A victim writes ten of a kind at once and then six a minute,

@@ -6,13 +6,12 @@
 //! of their own, so that memory and processor time are the victim's alone: `serve`, `call` and
 //! `hostile`. The hostile peers write frames by hand ([`farcall_suite::raw_peer`]).
 //!
-//! Attacks on RDMA paths are elsewhere: they need devices, simulated ones in tests of this crate
+//! Attacks on RDMA paths are elsewhere: they need devices, simulated ones in tests of the suite
 //! and of the RDMA crate, and Soft-RoCE in `rdma_path`.
 
 mod call;
 mod conduct;
 mod control;
-
 mod exposure;
 mod hostile;
 mod judge;
@@ -28,7 +27,6 @@ mod table;
 mod tally;
 
 pub use call::{CallPlan, call};
-
 pub use exposure::Exposure;
 pub use hostile::{Assault, Trap, assault, trap};
 pub use matrix::{list, matrix};

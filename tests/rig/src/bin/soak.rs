@@ -23,7 +23,7 @@ const ROUNDS: u32 = 30;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Maximum number of complaints to print.
-const WORDS_MAX: usize = 20;
+const COMPLAINTS_MAX: usize = 20;
 
 /// Timeout of a call, among 256 others on a slow device.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -120,8 +120,8 @@ fn come_and_go(runtime: &Runtime, path: Path, plan: ChurnPlan) -> Result<bool, F
         seen.growth_kib()
     );
     let complaints = seen.complaints();
-    complaints.iter().take(WORDS_MAX).for_each(|text| println!("FAILED: {text}"));
-    if complaints.len() > WORDS_MAX {
+    complaints.iter().take(COMPLAINTS_MAX).for_each(|text| println!("FAILED: {text}"));
+    if complaints.len() > COMPLAINTS_MAX {
         println!("FAILED in {} ways", complaints.len());
     }
     Ok(complaints.is_empty())

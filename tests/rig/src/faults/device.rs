@@ -42,7 +42,7 @@ impl Resources {
         self
     }
 
-    /// In words, if there are others later.
+    /// Describes the difference, if there are others later.
     pub(super) fn differs_from(&self, later: &Self) -> Option<String> {
         (self != later).then(|| format!("on the devices: {later} instead of {self}"))
     }

@@ -31,7 +31,7 @@ pub(super) enum Fault {
     KillClient,
     /// The cable is pulled, and both ends know it.
     LinkDown,
-    /// Every packet, both ways, is treated as netem's words say.
+    /// Every packet, both ways, is treated as netem's arguments say.
     Netem(&'static str),
     /// Packets of RDMA disappear, both ways, and nothing else does.
     RdmaBlackhole,

@@ -62,7 +62,7 @@ impl Link {
         Ok(())
     }
 
-    /// Does to every packet that leaves by it what netem's words say.
+    /// Does to every packet that leaves by it what netem's arguments say.
     pub(super) fn emulate(&self, netem: &str) -> Result<(), RigError> {
         let pieces = ["tc", "qdisc", "replace", "dev", &self.interface, "root", "netem"];
         run(&pieces.into_iter().chain(netem.split(' ')).collect::<Vec<_>>()).map(drop)

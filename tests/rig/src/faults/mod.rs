@@ -14,12 +14,10 @@ mod call;
 mod cancellations;
 mod cancels;
 mod column;
-
 mod conduct;
 mod config;
 mod counters;
 mod device;
-
 mod far_host;
 mod fault;
 mod lab;
@@ -35,7 +33,6 @@ mod table;
 
 pub use cancels::{CancelPlan, cancels};
 pub(crate) use device::Resources;
-
 pub use load::run_for_ever;
 pub use matrix::{list, matrix, two_hosts};
 pub use serve::serve;

@@ -1,9 +1,10 @@
 //! The files of certificates that a scenario's servers read.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use farcall::tls::Pem;
 use farcall_testkit::certificates::{Authority, CertificateError, Leaf, Wanted};
+use tempfile::TempDir;
 
 use crate::RigError;
 
@@ -27,34 +28,25 @@ pub(super) fn pems(leaf: &Leaf) -> (Pem, Pem) {
 }
 
 /// The files of a server. Dropped, they are deleted.
-pub(super) struct Folder(PathBuf);
+pub(super) struct CertificateFolder(TempDir);
 
-impl Folder {
-    pub(super) fn new(name: &str) -> Result<Self, RigError> {
-        let name = format!("farcall-scenario-{name}-certs-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path)?;
-        Ok(Self(path))
+impl CertificateFolder {
+    pub(super) fn new() -> Result<Self, RigError> {
+        Ok(Self(TempDir::with_prefix("farcall-scenario-certificates-")?))
     }
 
     pub(super) fn path(&self) -> &Path {
-        &self.0
+        self.0.path()
     }
 
     /// Writes the server's certificate and key.
     pub(super) fn set_leaf(&self, leaf: &Leaf) -> Result<(), RigError> {
-        std::fs::write(self.0.join(CERT), &leaf.cert)?;
-        Ok(std::fs::write(self.0.join(KEY), &leaf.key)?)
+        std::fs::write(self.path().join(CERT), &leaf.cert)?;
+        Ok(std::fs::write(self.path().join(KEY), &leaf.key)?)
     }
 
     /// Writes the authorities of clients.
     pub(super) fn set_ca(&self, pem: &str) -> Result<(), RigError> {
-        Ok(std::fs::write(self.0.join(CA), pem)?)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        Ok(std::fs::write(self.path().join(CA), pem)?)
     }
 }

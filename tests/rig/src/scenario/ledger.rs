@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use farcall::{
     CallKind, Channel, Idempotency, MethodDescriptor, Request, Response, Service,
     ServiceDescriptor, Status,
 };
+use tempfile::NamedTempFile;
 
 static SERVICE: ServiceDescriptor = ServiceDescriptor {
     name: "farcall.scenario.Ledger",
@@ -91,34 +92,25 @@ async fn ask(channel: &Channel, method: usize, number: u64) -> Result<(), Status
 
 /// A file for the servers of one scenario. Dropped, it is deleted.
 #[derive(Debug)]
-pub(super) struct LedgerFile(PathBuf);
+pub(super) struct LedgerFile(NamedTempFile);
 
 impl LedgerFile {
-    pub(super) fn new(name: &str) -> io::Result<Self> {
-        let name = format!("farcall-scenario-{name}-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        File::create(&path)?;
-        Ok(Self(path))
+    pub(super) fn new() -> io::Result<Self> {
+        NamedTempFile::with_prefix("farcall-scenario-ledger-").map(Self)
     }
 
     pub(super) fn path(&self) -> &Path {
-        &self.0
+        self.0.path()
     }
 
     /// Returns the number of times that each number was entered.
     pub(super) fn entries(&self) -> io::Result<HashMap<u64, u32>> {
-        let bytes = std::fs::read(&self.0)?;
+        let bytes = std::fs::read(self.path())?;
         let (numbers, _) = bytes.as_chunks();
         let mut entries = HashMap::new();
         for number in numbers {
             *entries.entry(u64::from_le_bytes(*number)).or_insert(0) += 1;
         }
         Ok(entries)
-    }
-}
-
-impl Drop for LedgerFile {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
     }
 }

@@ -7,7 +7,6 @@
 
 mod certificates;
 mod cluster;
-
 mod ledger;
 mod load;
 mod names;

@@ -1,10 +1,10 @@
 //! An etcd of the scenario's own, in which servers register.
 
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use farcall_testkit::process;
+use tempfile::TempDir;
 
 use crate::RigError;
 
@@ -21,23 +21,19 @@ pub(super) const TTL_SECONDS: u64 = 3;
 pub(super) struct Registry {
     // Ends before its data goes.
     _process: process::Process,
-    _folder: Folder,
+    _folder: TempDir,
     address: String,
 }
-
-/// The data of an etcd. Dropped, it is deleted.
-struct Folder(PathBuf);
 
 impl Registry {
     /// Starts the program that [`PROGRAM_VARIABLE`] names, on ports that were free just now; `None`
     /// where it names none.
     pub(super) fn start() -> Result<Option<Self>, RigError> {
         let Some(program) = std::env::var_os(PROGRAM_VARIABLE) else { return Ok(None) };
-        let folder = format!("farcall-scenario-etcd-{}", std::process::id());
-        let folder = Folder(std::env::temp_dir().join(folder));
+        let folder = TempDir::with_prefix("farcall-scenario-etcd-")?;
         let [clients, peers] = free_ports()?.map(|port| format!("http://127.0.0.1:{port}"));
         let mut command = Command::new(program);
-        command.args(["--name", "scenario", "--data-dir"]).arg(&folder.0);
+        command.args(["--name", "scenario", "--data-dir"]).arg(folder.path());
         command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
         command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
         command.arg("--initial-cluster").arg(format!("scenario={peers}"));
@@ -50,12 +46,6 @@ impl Registry {
     /// Its address, for a channel.
     pub(super) fn address(&self) -> &str {
         &self.address
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

@@ -56,7 +56,7 @@ pub(super) fn show(runtime: &Handle) -> Result<Shown, RigError> {
 }
 
 fn show_found(runtime: &Handle, found: &Found, shown: &mut Shown) -> Result<(), RigError> {
-    let file = LedgerFile::new("rolling")?;
+    let file = LedgerFile::new()?;
     let mut cluster = Cluster::start(file.path(), [0; SERVERS], found.directory())?;
     let channel = runtime.block_on(channel(&cluster, found))?;
     let load = Load::start(runtime, &channel);

@@ -32,7 +32,7 @@ const RATIO_MAX: f64 = 1.3;
 
 pub(super) fn show(runtime: &Handle) -> Result<Shown, RigError> {
     let mut shown = Shown::default();
-    let file = LedgerFile::new("skew")?;
+    let file = LedgerFile::new()?;
     let mut delays = [DELAY_MS; SERVERS];
     let cluster = Cluster::start(file.path(), delays, Directory::Nowhere)?;
     let healthy = runtime.block_on(p99(&cluster, Policy::LeastLoaded))?;

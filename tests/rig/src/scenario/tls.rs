@@ -7,7 +7,7 @@ use farcall_testkit::certificates::{Authority, Leaf};
 use tokio::runtime::Handle;
 
 use super::Shown;
-use super::certificates::{Folder, issue, pems};
+use super::certificates::{CertificateFolder, issue, pems};
 use super::ledger::{LedgerFile, look};
 use super::load::Load;
 use super::serve::{RELOAD, RELOADED};
@@ -73,7 +73,7 @@ fn show_rows(runtime: &Handle, shown: &mut Shown) -> Result<(), RigError> {
             "the wrong authority",
             Server::Tls(&right),
             Some(client(&others)),
-            Some("is not of an authority that this channel trusts"),
+            Some("is not from an authority that this channel trusts"),
         ),
         row(
             "an expired certificate",
@@ -91,7 +91,7 @@ fn show_rows(runtime: &Handle, shown: &mut Shown) -> Result<(), RigError> {
             "no client certificate",
             Server::Mutual(&right, &ours),
             Some(client(&ours)),
-            Some("the server requires a certificate, and this channel has shown none"),
+            Some("the server requires a certificate, but this channel presented none"),
         ),
         row(
             "a client certificate of others",
@@ -104,7 +104,10 @@ fn show_rows(runtime: &Handle, shown: &mut Shown) -> Result<(), RigError> {
             "TLS to plaintext",
             Server::Plaintext,
             Some(client(&ours)),
-            Some("the server speaks farcall without TLS, and this channel has `tls` set"),
+            Some(
+                "the server speaks farcall without TLS: remove `tls` from this channel, or set \
+                  it on the server",
+            ),
         ),
     ];
     for row in &rows {
@@ -118,8 +121,8 @@ fn trusting(authority: &Authority) -> ClientTlsConfig {
 }
 
 fn show_row(runtime: &Handle, row: &Row<'_>, shown: &mut Shown) -> Result<(), RigError> {
-    let folder = Folder::new("tls")?;
-    let ledger = LedgerFile::new("tls")?;
+    let folder = CertificateFolder::new()?;
+    let ledger = LedgerFile::new()?;
     let (server, address) = start(&folder, &ledger, &row.server)?;
     let client = row.client.clone().map(ClientTls::new).transpose()?;
     let called = runtime.block_on(call(&address, client.as_ref()));
@@ -136,7 +139,7 @@ fn show_row(runtime: &Handle, row: &Row<'_>, shown: &mut Shown) -> Result<(), Ri
 
 /// Starts a server with its files in `folder`.
 fn start(
-    folder: &Folder,
+    folder: &CertificateFolder,
     ledger: &LedgerFile,
     server: &Server<'_>,
 ) -> Result<(Process, String), RigError> {
@@ -180,7 +183,7 @@ type FileChange<'a> = &'a dyn Fn() -> Result<(), RigError>;
 /// step, and the calls of one that was there before go on.
 fn rotate(runtime: &Handle, shown: &mut Shown) -> Result<(), RigError> {
     let (old, new) = (Authority::new("old")?, Authority::new("new")?);
-    let (folder, ledger) = (Folder::new("rotation")?, LedgerFile::new("rotation")?);
+    let (folder, ledger) = (CertificateFolder::new()?, LedgerFile::new()?);
     let leaf = issue(&old, HOST, YEAR)?;
     let (mut server, address) = start(&folder, &ledger, &Server::Tls(&leaf))?;
     let trusted = folder.path().join("trusted.pem");

@@ -185,6 +185,8 @@ impl HostilePeer {
             mtu: Mtu::from_bytes(u16::try_from(theirs.mtu).unwrap_or(0)).unwrap_or(Mtu::B1024),
             reads_max: u8::try_from(theirs.reads_max).unwrap_or(1),
             link_layer: LinkLayer::Ethernet,
+            partition_key: None,
+            needs_global_route: false,
         };
         let options = ConnectOptions::default();
         if let Some(end) = theirs.read_ends.first() {

@@ -17,5 +17,7 @@ mod readiness;
 mod removal;
 mod route;
 mod shared_receive_queue;
+#[forbid(unsafe_code)]
+mod sysfs;
 
 pub use provider::Ibverbs;

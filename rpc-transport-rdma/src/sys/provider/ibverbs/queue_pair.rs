@@ -91,7 +91,8 @@ impl IbvQueuePair {
             segments: Vec::new(),
             parents: ManuallyDrop::new(parents),
         };
-        queue_pair.modify("initialise a queue pair", to_init(request.port))?;
+        queue_pair
+            .modify("initialise a queue pair", to_init(request.port, request.partition_index))?;
         Ok(queue_pair)
     }
 
@@ -294,10 +295,10 @@ impl Transition {
 }
 
 /// RESET to INIT: the port, and that the peer may read. It may never write.
-pub(crate) fn to_init(port: u8) -> Transition {
+pub(crate) fn to_init(port: u8, partition_index: u16) -> Transition {
     let mut transition = Transition::to(abi::IBV_QPS_INIT);
     transition.attributes.port_num = port;
-    transition.attributes.pkey_index = 0;
+    transition.attributes.pkey_index = partition_index;
     transition.attributes.qp_access_flags = abi::IBV_ACCESS_REMOTE_READ;
     transition.with(abi::IBV_QP_PORT).with(abi::IBV_QP_PKEY_INDEX).with(abi::IBV_QP_ACCESS_FLAGS)
 }
@@ -313,15 +314,16 @@ pub(crate) fn to_ready_to_receive(path: &PathAttributes) -> Transition {
     attributes.qp_access_flags = if path.serves_reads { abi::IBV_ACCESS_REMOTE_READ } else { 0 };
     attributes.min_rnr_timer = path.options.rnr_timer;
     attributes.ah_attr.port_num = path.port;
-    match path.remote.link_layer {
-        LinkLayer::InfiniBand => attributes.ah_attr.dlid = path.remote.lid,
-        LinkLayer::Ethernet => {
-            attributes.ah_attr.is_global = 1;
-            attributes.ah_attr.grh.dgid = ibv_gid { raw: path.remote.gid.0 };
-            attributes.ah_attr.grh.sgid_index = path.gid_index;
-            attributes.ah_attr.grh.hop_limit = HOP_LIMIT;
-            attributes.ah_attr.grh.traffic_class = path.options.traffic_class;
-        }
+    attributes.ah_attr.sl = path.options.service_level;
+    if path.remote.link_layer == LinkLayer::InfiniBand {
+        attributes.ah_attr.dlid = path.remote.lid;
+    }
+    if path.is_global {
+        attributes.ah_attr.is_global = 1;
+        attributes.ah_attr.grh.dgid = ibv_gid { raw: path.remote.gid.0 };
+        attributes.ah_attr.grh.sgid_index = path.gid_index;
+        attributes.ah_attr.grh.hop_limit = HOP_LIMIT;
+        attributes.ah_attr.grh.traffic_class = path.traffic_class;
     }
     transition
         .with(abi::IBV_QP_AV)
@@ -380,6 +382,8 @@ mod tests {
             mtu: Mtu::B4096,
             reads_max: 16,
             link_layer,
+            partition_key: None,
+            needs_global_route: false,
         };
         PathAttributes {
             port: 2,
@@ -387,8 +391,10 @@ mod tests {
             packet_sequence_number: 6,
             remote,
             agreement: Agreement { mtu: Mtu::B1024, reads_in: 4, reads_out: 3 },
+            traffic_class: 104,
+            is_global: link_layer == LinkLayer::Ethernet,
             serves_reads: true,
-            options: ConnectOptions::default().with_traffic_class(104),
+            options: ConnectOptions::default().with_service_level(3),
         }
     }
 
@@ -400,6 +406,14 @@ mod tests {
         assert_eq!((address.grh.sgid_index, address.grh.hop_limit), (0, 0));
         assert_eq!(address.grh.traffic_class, 0);
         assert_ne!(transition.mask & abi::IBV_QP_AV.cast_signed(), 0);
+    }
+
+    #[test]
+    fn on_infiniband_a_global_header_is_beside_the_local_one() {
+        let global = PathAttributes { is_global: true, ..path(LinkLayer::InfiniBand) };
+        let address = to_ready_to_receive(&global).attributes.ah_attr;
+        assert_eq!((address.is_global, address.dlid, address.sl), (1, 9, 3));
+        assert_eq!((address.grh.sgid_index, address.grh.traffic_class), (3, 104));
     }
 
     #[test]
@@ -424,7 +438,8 @@ mod tests {
         assert_eq!(receive.qp_access_flags, abi::IBV_ACCESS_REMOTE_READ);
         let closed = PathAttributes { serves_reads: false, ..path };
         assert_eq!(to_ready_to_receive(&closed).attributes.qp_access_flags, 0);
-        let init = to_init(path.port);
+        let init = to_init(path.port, 7);
+        assert_eq!(init.attributes.pkey_index, 7);
         assert_eq!(init.attributes.qp_access_flags, abi::IBV_ACCESS_REMOTE_READ);
         assert_eq!(init.attributes.port_num, 2);
     }

@@ -97,6 +97,8 @@ fn connect_at(rig: &mut Rig, positions: [u8; 2]) {
         mtu: Mtu::B4096,
         reads_max: 4,
         link_layer: LinkLayer::Ethernet,
+        partition_key: None,
+        needs_global_route: false,
     };
     let endpoints = rig.ends.each_ref().map(endpoint);
     for (index, end) in rig.ends.iter_mut().enumerate() {
@@ -106,6 +108,8 @@ fn connect_at(rig: &mut Rig, positions: [u8; 2]) {
             packet_sequence_number: 1,
             remote: endpoints[1 - index],
             agreement: AGREEMENT,
+            traffic_class: 0,
+            is_global: true,
             serves_reads: true,
             options: ConnectOptions::default(),
         };
@@ -164,8 +168,12 @@ fn responders_of_a_device_share_its_reads() {
             mtu: Mtu::B4096,
             reads_max: 4,
             link_layer: LinkLayer::Ethernet,
+            partition_key: None,
+            needs_global_route: false,
         },
         agreement: AGREEMENT,
+        traffic_class: 0,
+        is_global: true,
         serves_reads: true,
         options: ConnectOptions::default(),
     };

@@ -166,7 +166,7 @@ fn lines_and_calls(
     Ok(complaints)
 }
 
-/// The connection in words; another one has another port.
+/// The connection's text; another one has another port.
 fn ends(channel: &Channel) -> Option<String> {
     channel.info().map(|info| format!("{} {}", info.transport, info.addresses))
 }
