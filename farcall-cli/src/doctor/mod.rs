@@ -17,6 +17,8 @@ mod loopback;
 mod machine;
 mod path;
 mod peer;
+#[cfg(test)]
+mod peer_tests;
 mod raw_verbs;
 #[cfg(test)]
 mod tests;

@@ -38,10 +38,10 @@ impl Peer {
     ///
     /// Returns an error if the target is no address, or no name of the settings file.
     pub(super) fn new(global: &Global, target: &str) -> Result<Self, Failure> {
-        target::builder(global, target).map(Self::of_builder)
+        target::builder(global, target).map(Self::with_builder)
     }
 
-    pub(super) fn of_builder(builder: ChannelBuilder) -> Self {
+    pub(super) fn with_builder(builder: ChannelBuilder) -> Self {
         let authority = match builder.address() {
             Address::Auto(authority) | Address::Rdma(authority) | Address::Tcp(authority) => {
                 Some(authority.clone())

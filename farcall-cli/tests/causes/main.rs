@@ -23,7 +23,6 @@ const LIMIT: Duration = Duration::from_secs(90);
 /// Exit code of a script that cannot put its cause into this host.
 const CANNOT: i32 = 77;
 
-#[derive(Debug)]
 enum Outcome {
     Named {
         message: String,
@@ -56,9 +55,10 @@ async fn each_cause_is_named_with_its_fix() {
                 println!("| {cause} | {injection} | {message} | `{fix}` |");
             }
             Outcome::Skipped if !has_devices => println!("| {cause} | not here | | |"),
-            outcome => {
+            Outcome::Skipped => failed.push(format!("{cause}: it cannot be put in")),
+            Outcome::Failed(text) => {
                 println!("| {cause} | {injection} | NOT NAMED | |");
-                failed.push(format!("{cause}: {outcome:?}"));
+                failed.push(format!("{cause}: {text}"));
             }
         }
     }
@@ -68,7 +68,7 @@ async fn each_cause_is_named_with_its_fix() {
 
 /// Runs the script of a row, whose standard output is the report.
 async fn run(row: &Row, peer: &str) -> Outcome {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
     let script = format!("{}\n{}", rows::PRELUDE, row.script);
     let mut command = Command::new("sh");
     command
@@ -79,7 +79,7 @@ async fn run(row: &Row, peer: &str) -> Outcome {
         .stdin(Stdio::null())
         .kill_on_drop(true);
     let output = match tokio::time::timeout(LIMIT, command.output()).await {
-        Ok(output) => output.unwrap(),
+        Ok(output) => output.unwrap_or_else(|error| panic!("sh: {error}")),
         Err(_) => return Outcome::Failed(format!("no end within {LIMIT:?}")),
     };
     release(folder.path());

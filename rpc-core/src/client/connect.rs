@@ -176,7 +176,11 @@ impl Offers {
         if answer.accepted.is_none() {
             // A server that knows nothing of it declines nothing either.
             for (name, _) in self.pending.drain(..) {
-                let unknown = Declined::with(Obstacle::Incompatible, "the server does not know it");
+                let unknown = Declined::with(
+                    Obstacle::Incompatible,
+                    "the server does not support \
+                                                                      it",
+                );
                 self.failures.add_declined(name, "", &unknown);
             }
         }
@@ -313,7 +317,12 @@ async fn prove(
 ) -> Result<Box<dyn Candidate>, Declined> {
     // The server chooses, and may name anything: an upgrade that was not offered is declined.
     let named = offers.pending.iter().position(|(name, _)| *name == accepted.name);
-    let index = named.ok_or_else(|| Declined::new("the peer accepts what was not offered"))?;
+    let index = named.ok_or_else(|| {
+        Declined::new(
+            "the peer accepted an upgrade that was not \
+                                                   offered",
+        )
+    })?;
     let (_, offer) = offers.pending.swap_remove(index);
     let blob = accepted.blob.clone();
     let mut candidate = upgrade::blocking(move || offer.connect(&blob)).await?;
@@ -334,7 +343,7 @@ fn check_required(
         Some(upgrade) if offers.pending.is_empty() => {
             let mut reason = offers.failures.join();
             if reason.is_empty() {
-                reason.push_str("the server does not know it");
+                reason.push_str("the server does not support it");
             }
             // Whose name the message has already.
             if let Some(rest) = reason.strip_prefix(upgrade.name()) {

@@ -437,14 +437,14 @@ impl fmt::Debug for EncodedReply {
 /// The status of a call whose channel's connector breaks its promise about the protocol.
 #[cold]
 fn wrong_protocol() -> Status {
-    NotExecuted::mark(Status::internal("the connector made a connection of another protocol"))
+    NotExecuted::mark(Status::internal("the connector opened a connection of another protocol"))
 }
 
 /// The status of a call that the server refused before any handler had seen it.
 pub(super) fn refused(code: u16, block: Bytes) -> Status {
     let status = match Outcome::decode(code, block) {
         Ok(Outcome { result: Err(status), .. }) => status,
-        Ok(_) => Status::internal("the server refused a call with the code of a success"),
+        Ok(_) => Status::internal("the server refused a call with the status OK"),
         Err(error) => Status::internal(format!("the response's block does not decode: {error}")),
     };
     NotExecuted::mark(status)

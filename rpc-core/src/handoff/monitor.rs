@@ -76,7 +76,8 @@ impl Monitor {
                     tracing::warn!(
                         target: "farcall::server",
                         %error,
-                        "no thread to look for handlers that block: they hold up their connections"
+                        "cannot start the thread that detects blocking handlers, which stall \
+                         their connections"
                     );
                     None
                 }

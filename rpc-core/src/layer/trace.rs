@@ -23,9 +23,9 @@ tokio::task_local! {
 /// Puts every call into a `tracing` span, and passes W3C trace context on.
 ///
 /// The same layer serves clients and servers, over every transport. A server continues the trace
-/// that the headers `traceparent` and `tracestate` of a request name. Calls made inside its handler,
-/// through a channel with this layer, belong to the same trace. A request whose caller has set
-/// `traceparent` keeps it.
+/// that the headers `traceparent` and `tracestate` of a request name. Calls made inside its
+/// handler, through a channel with this layer, belong to the same trace. A request whose caller has
+/// set `traceparent` keeps it.
 ///
 /// The span `call` has the target `farcall::trace`, the level INFO, and the attributes of
 /// OpenTelemetry's conventions for RPC:
@@ -282,12 +282,8 @@ mod tests {
     use super::*;
     use crate::{CallKind, Idempotency, Method, MethodDescriptor};
 
-    static METHOD: MethodDescriptor = MethodDescriptor {
-        path: "/t.T/M",
-        kind: CallKind::Unary,
-        idempotency: Idempotency::Unknown,
-        detach: crate::Detach::NONE,
-    };
+    static METHOD: MethodDescriptor =
+        MethodDescriptor::new("/t.T/M", CallKind::Unary, Idempotency::Unknown);
 
     /// A call with this outcome; `None` never ends.
     struct Asked {

@@ -182,9 +182,9 @@ impl Count {
     fn log(self) {
         let Self { line, level, left_out } = self;
         if level == Level::INFO {
-            tracing::info!(target: "farcall::log", line, left_out, "lines were left out");
+            tracing::info!(target: "farcall::log", line, left_out, "suppressed repeated lines");
         } else {
-            tracing::warn!(target: "farcall::log", line, left_out, "lines were left out");
+            tracing::warn!(target: "farcall::log", line, left_out, "suppressed repeated lines");
         }
     }
 }
@@ -233,9 +233,10 @@ macro_rules! limited_log {
 pub(crate) mod captured {
     //! Captures the log of a test, for tests that count lines.
     //!
-    //! One subscriber for the whole process hands each line to the log of the thread that said it. A
-    //! subscriber for each test would not do: whether a subscriber listens to a line is remembered for
-    //! the whole process, so that a test which begins or ends would make another's lines unheard.
+    //! One subscriber for the whole process hands each line to the log of the thread that said it.
+    //! A subscriber for each test would not do: whether a subscriber listens to a line is
+    //! remembered for the whole process, so that a test which begins or ends would make another's
+    //! lines unheard.
 
     use std::cell::RefCell;
     use std::io;
@@ -248,7 +249,8 @@ pub(crate) mod captured {
         static CURRENT: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
     }
 
-    /// Captures what this thread logs while it lives. On a current-thread runtime that is everything.
+    /// Captures what this thread logs while it lives. On a current-thread runtime that is
+    /// everything.
     pub(crate) struct CapturedLog(PhantomData<*const ()>);
 
     impl CapturedLog {
@@ -313,7 +315,7 @@ mod tests {
     }
 
     fn is_count(line: &str) -> bool {
-        let parts = ["lines were left out", "line=\"a flood\"", "left_out=990"];
+        let parts = ["suppressed repeated lines", "line=\"a flood\"", "left_out=990"];
         parts.iter().all(|part| line.contains(part))
     }
 

@@ -234,7 +234,7 @@ async fn open(
 /// could else pass a client's session on to a protocol that the client does not speak.
 fn check_agreed(tls: Option<&TlsInfo>, spoken: Alpn) -> Result<(), HandshakeError> {
     let Some(tls) = tls else { return Ok(()) };
-    match tls.protocol().filter(|agreed| *agreed != spoken.id) {
+    match tls.protocol.filter(|agreed| *agreed != spoken.id) {
         Some(_) if tls.is_assumed() => Err(HandshakeError::NoAlpn { spoken: spoken.name }),
         Some(agreed) => Err(HandshakeError::NotAgreed { agreed, spoken: spoken.name }),
         None => Ok(()),

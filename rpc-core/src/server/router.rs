@@ -8,8 +8,9 @@ use bytes::Bytes;
 use super::call_stats::CallStats;
 use super::layers::handle;
 use super::peer::Authorization;
+use super::peer::InsertPeer;
 use super::settings::CallRules;
-use super::{HandlerFuture, PeerExtensions, ServerCall, ServerStack, Service};
+use super::{HandlerFuture, ServerCall, ServerStack, Service};
 use crate::transport::Addresses;
 use crate::wire::hello;
 use crate::{MethodDescriptor, ServiceDescriptor};
@@ -27,7 +28,7 @@ pub(crate) struct Router {
     /// The layers around all of them, where there are any.
     pub(super) stack: Option<ServerStack>,
     /// Connection details in every request's extensions.
-    pub(super) peer_extensions: PeerExtensions,
+    pub(super) peer_extensions: Option<InsertPeer>,
     /// Authorization of calls.
     pub(super) authorization: Authorization,
     /// Time limit of unary calls, and the calls that have a log line.

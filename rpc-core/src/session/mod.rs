@@ -213,7 +213,8 @@ impl SessionCore {
                 .fallback
                 .as_ref()
                 .is_some_and(|it| it.is_without_device),
-            compression: self.settled.compression,
+            accepts_compressed: self.settled.compression.is_accepted(),
+            sends_compressed: self.settled.compression.is_sent(),
             calls_in_flight,
             path: self.transport.path(),
             stats: self.transport.stats(),

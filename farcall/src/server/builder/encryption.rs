@@ -37,7 +37,7 @@ impl ServerBuilder {
     }
 
     /// Returns the reason why the server could not listen at `address` with its proxies.
-    pub(crate) fn refusal_of_proxies(&self, address: &Address) -> Option<&'static str> {
+    pub(crate) fn proxy_refusal(&self, address: &Address) -> Option<&'static str> {
         let are_named = !self.settings().proxy_protocol.from.is_empty();
         (are_named && address.is_local()).then_some(listener::PROXIES_WITHOUT_TCP)
     }

@@ -180,15 +180,11 @@ mod tests {
     use crate::connect::{ConnectError, ConnectFault};
     use crate::policy::retry::Pushback;
     use crate::policy::retry_config::RetryPolicy;
-    use crate::{CallKind, Detach, MethodDescriptor};
+    use crate::{CallKind, MethodDescriptor};
     use proptest::prelude::*;
 
-    static GET: MethodDescriptor = MethodDescriptor {
-        path: "/t.T/Get",
-        kind: CallKind::Unary,
-        idempotency: Idempotency::Idempotent,
-        detach: Detach::NONE,
-    };
+    static GET: MethodDescriptor =
+        MethodDescriptor::new("/t.T/Get", CallKind::Unary, Idempotency::Idempotent);
     static PUT: MethodDescriptor =
         MethodDescriptor { path: "/t.T/Put", idempotency: Idempotency::Unknown, ..GET };
 

@@ -317,7 +317,7 @@ fn response<T>(parts: Option<Box<ReplyParts>>, body: T) -> Response<T> {
 /// The status of a call to a method that is described as of another kind, and of one whose layers
 /// mix up the answers.
 fn mismatch(what: &str) -> Status {
-    Status::internal(format!("the answer is {what}, which belongs to another kind of call"))
+    Status::internal(format!("the response is {what}, which belongs to another kind of call"))
 }
 
 /// The status of an answer of which a part does not decode.
@@ -340,7 +340,7 @@ pub(in crate::client) async fn headers(started: &mut Started) -> Result<Metadata
                 Status::internal(format!("the response's block does not decode: {error}"))
             })?;
             outcome.result?;
-            return Err(Status::internal("the server ended a stream that it had not begun"));
+            return Err(Status::internal("the server ended a stream before it began"));
         }
         Next::Messages(..) | Next::Deflated(..) | Next::End(End::HalfClose) => {
             return Err(Status::internal("the server sent messages before its headers"));

@@ -230,7 +230,7 @@ impl Driver {
         // That the path is broken is known already.
         let fallback = fallback.filter(|_| !matches!(wanted, Wanted::Bootstrap(_)));
         if let Some(reason) = &fallback {
-            tracing::debug!(target: "farcall::path", %reason, "RDMA could not be had");
+            tracing::debug!(target: "farcall::path", %reason, "RDMA is unavailable");
             let is_fault = !connection.info().is_without_device;
             log_without_path(&self.log, transport, &addresses, reason, is_fault);
         }
@@ -251,11 +251,11 @@ impl Driver {
             PathGain::None => {}
             PathGain::First => limited_log!(
                 target: "farcall::path",
-                self.log, INFO, "calls go over RDMA now, after TCP", transport, %addresses
+                self.log, INFO, "calls moved from TCP to RDMA", transport, %addresses
             ),
             PathGain::Back => limited_log!(
                 target: "farcall::path",
-                self.log, INFO, "RDMA is back", transport, %addresses
+                self.log, INFO, "calls are back on RDMA", transport, %addresses
             ),
         }
         // After the new one is known: a call that is refused here finds that.
@@ -273,7 +273,7 @@ impl Driver {
         };
         let failure = Failure { reason, path_verdict };
         if let Some(Denial { reason, .. }) = failure.verdict(wanted) {
-            tracing::debug!(target: "farcall::path", %reason, "RDMA could not be had");
+            tracing::debug!(target: "farcall::path", %reason, "RDMA is unavailable");
         }
         if self.change(|state| state.failover.handle_failed(failure, now())) {
             tracing::debug!(target: "farcall::path", %error, "cannot connect");

@@ -406,7 +406,11 @@ impl<L: Link> Links<L> {
                             state.failure = Some("the connection has ended".into());
                         }
                         Connectivity::TransientFailure => {
-                            state.failure = Some("the server says that it does not serve".into());
+                            state.failure = Some(
+                                "the server reports that it is not \
+                                                  serving"
+                                    .into(),
+                            );
                         }
                         Connectivity::Connecting | Connectivity::Ready { .. } => {}
                     }

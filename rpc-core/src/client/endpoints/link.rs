@@ -19,7 +19,7 @@ use crate::balance::Connectivity;
 use crate::client::attempts::SharedAttempts;
 use crate::client::subchannel::Subchannel;
 use crate::client::{CallRules, Caller, server_streaming};
-use crate::{CallKind, Detach, Idempotency, MethodDescriptor};
+use crate::{CallKind, Idempotency, MethodDescriptor};
 
 /// The pause after an attempt that cannot succeed in this process: the list may change.
 const HOPELESS_PAUSE: Duration = Duration::from_secs(60);
@@ -33,12 +33,11 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// The value of a response's status that stands for a server which serves.
 const SERVING: i32 = 1;
 
-static WATCH: MethodDescriptor = MethodDescriptor {
-    path: "/grpc.health.v1.Health/Watch",
-    kind: CallKind::ServerStreaming,
-    idempotency: Idempotency::NoSideEffects,
-    detach: Detach::NONE,
-};
+static WATCH: MethodDescriptor = MethodDescriptor::new(
+    "/grpc.health.v1.Health/Watch",
+    CallKind::ServerStreaming,
+    Idempotency::NoSideEffects,
+);
 
 /// The subchannel to an endpoint, and what its server says of itself where that is asked for.
 #[derive(Debug, Clone)]

@@ -239,7 +239,7 @@ impl Endpoints {
 
     fn deadline_exceeded(&self, limit: &CallDeadline) -> Status {
         let Inner { name, shared, .. } = &*self.inner;
-        let reason = shared.describe_failure("none has answered yet");
+        let reason = shared.describe_failure("none has connected yet");
         let error = format!("no endpoint of {name} is connected: {reason}");
         NotExecuted::mark(limit.exceeded_unconnected(&error))
     }

@@ -121,7 +121,7 @@ impl Refresh {
     /// # Cancel safety
     ///
     /// This method is cancel safe.
-    pub async fn asked(&self) {
+    pub async fn requested(&self) {
         self.asked.notified().await;
     }
 

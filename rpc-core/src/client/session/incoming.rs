@@ -179,7 +179,7 @@ impl Session {
         let refused = self.core.check(header);
         let (block, message) = take_apart(header, frame);
         if let Some(recv_stream) = recv_stream {
-            let text = "the server answers with one message where a stream is needed";
+            let text = "the server sent one message, but the method returns a stream";
             let fits = if message.is_empty() { Ok(()) } else { Err(Status::internal(text)) };
             if let Err(status) = refused.and(fits) {
                 self.end(header, status);
@@ -226,7 +226,7 @@ impl Session {
         };
         let Some(recv_stream) = recv_stream else {
             // The two sides have different editions of the `.proto`, which is this call's affair.
-            let text = "the server answers with a stream where one message is needed";
+            let text = "the server sent a stream, but the method returns one message";
             self.end(header, Status::internal(text));
             return Ok(());
         };

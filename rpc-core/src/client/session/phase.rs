@@ -159,7 +159,9 @@ pub(super) async fn keep_alive(session: Weak<dyn SessionIo>, rules: WatchRules) 
             && let Some(stalled) = progress.handle_tick(now, core.transport.flows())
         {
             let timeout = progress.timeout();
-            return core.transport.abort(CloseReason::Stalled { stalled, timeout });
+            return core
+                .transport
+                .abort(CloseReason::Stalled { takes_nothing: stalled.takes_nothing(), timeout });
         }
     }
 }

@@ -23,7 +23,8 @@ use tonic::{Extensions, Status};
 use crate::call::refusal;
 use crate::deadline::Inherited;
 use crate::payload::buffer::{Buffer, any_buffer, buffer_of};
-use crate::server::{PeerExtensions, PeerInfo};
+use crate::server::PeerInfo;
+use crate::server::peer::InsertPeer;
 use crate::wire::metadata;
 use crate::{CallKind, Deadline, MethodDescriptor};
 
@@ -347,7 +348,7 @@ pub(in crate::server) enum Head {
     Encoded {
         block: Bytes,
         /// Connection details to add when it is decoded.
-        peer: PeerExtensions,
+        peer: Option<InsertPeer>,
     },
     /// The decoded metadata and extensions. Boxed, so that calls without layers do not carry their
     /// size along.
@@ -373,7 +374,9 @@ impl Head {
         if let Some(deadline) = running.deadline() {
             extensions.insert(deadline);
         }
-        peer.insert(running.peer(), &mut extensions);
+        if let Some(insert) = peer {
+            insert(running.peer(), &mut extensions);
+        }
         Ok((metadata, extensions))
     }
 }

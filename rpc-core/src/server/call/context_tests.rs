@@ -1,13 +1,11 @@
+//! The context of a call, and the earlier of its limits.
+
 use super::*;
 use crate::transport::Addresses;
 use crate::{CallKind, Idempotency};
 
-static METHOD: MethodDescriptor = MethodDescriptor {
-    path: "/t.T/M",
-    kind: CallKind::Unary,
-    idempotency: Idempotency::Unknown,
-    detach: crate::Detach::NONE,
-};
+static METHOD: MethodDescriptor =
+    MethodDescriptor::new("/t.T/M", CallKind::Unary, Idempotency::Unknown);
 
 const SECOND: Duration = Duration::from_secs(1);
 const SECOND_US: u64 = 1_000_000;

@@ -232,8 +232,7 @@ impl Responder {
 
     /// The session as what streams need of it.
     pub(in crate::server) fn io(&self) -> Arc<dyn SessionIo> {
-        let calls = Arc::clone(&self.calls);
-        calls
+        Arc::<CallsInFlight>::clone(&self.calls)
     }
 
     /// Answers with a status alone.

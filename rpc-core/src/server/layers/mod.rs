@@ -447,7 +447,7 @@ impl ServerRequest {
         capture.set_metadata(response_metadata);
         call.head = Head::Decoded(Box::new((metadata, extensions)));
         service.call(method, call).await;
-        capture.take().unwrap_or_else(|| Err(Status::internal("the handler gave no answer")))
+        capture.take().unwrap_or_else(|| Err(Status::internal("the handler returned no response")))
     }
 }
 

@@ -88,7 +88,7 @@ impl Life<'_> {
         let connection = self.connection;
         tracing::debug!(
             target: "farcall::server",
-            addresses = %connection.info().addresses, ?retiring, "sends a client away"
+            addresses = %connection.info().addresses, ?retiring, "asks a client to leave"
         );
         // Calls that cross this come back marked as not executed, and the client makes them
         // elsewhere.
@@ -170,7 +170,8 @@ impl Life<'_> {
             && let Some(stalled) = progress.handle_tick(now, self.connection.flows())
         {
             let timeout = progress.timeout();
-            self.connection.abort(CloseReason::Stalled { stalled, timeout });
+            self.connection
+                .abort(CloseReason::Stalled { takes_nothing: stalled.takes_nothing(), timeout });
             // The tasks that wait for the end of the connection go on.
             std::future::pending::<()>().await;
         }

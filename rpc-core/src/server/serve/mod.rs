@@ -375,20 +375,20 @@ fn log_refusal(
         Some(HandshakeError::Io(error)) => {
             limited_log!(
                 target: "farcall::server",
-                shared.log, INFO, "a client went away in its handshake", %addresses, %error
+                shared.log, INFO, "a client disconnected during its handshake", %addresses, %error
             );
         }
         Some(error) => {
             limited_log!(
                 target: "farcall::server",
-                shared.log, WARN, "refused a connection in its handshake", %addresses, %error
+                shared.log, WARN, "refused a connection during its handshake", %addresses, %error
             );
         }
         None => {
             let timeout = rules.handshake_timeout;
             limited_log!(
                 target: "farcall::server",
-                shared.log, INFO, "a client did not end its handshake in time", %addresses, ?timeout
+                shared.log, INFO, "a client's handshake took too long", %addresses, ?timeout
             );
         }
     }

@@ -289,10 +289,10 @@ impl ServerSession {
         // The two sides have different editions of the `.proto`, which is this call's affair.
         match (header.is_streaming, kind.has_request_stream()) {
             (true, false) => {
-                Err(Status::internal("the client sent a stream where one message is needed"))
+                Err(Status::internal("the client sent a stream, but the method takes one message"))
             }
             (false, true) => {
-                Err(Status::internal("the client sent one message where a stream is needed"))
+                Err(Status::internal("the client sent one message, but the method takes a stream"))
             }
             (true, true) | (false, false) => Ok(Route { service, method, kind }),
         }
