@@ -205,8 +205,8 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
         handoff: &mut Handoff,
     ) -> Result<(), ProtocolError>;
 
-    /// Returns true if [`handle_frame`](Self::handle_frame) may run user code, for which it releases
-    /// the handoff. A transport may keep its driver from handlers that never do.
+    /// Returns true if [`handle_frame`](Self::handle_frame) may run user code, for which it
+    /// releases the handoff. A transport may keep its driver from handlers that never do.
     fn runs_user_code(&self) -> bool {
         true
     }

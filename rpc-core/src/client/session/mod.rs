@@ -181,7 +181,8 @@ impl Session {
 
     /// Tells transport and server that no caller waits for a call any more.
     fn give_up(&self, id: u64) {
-        // Before the cancel: what the transport still has of large frames of the call is taken back.
+        // Before the cancel: what the transport still has of the call's large frames is taken
+        // back.
         self.core.transport.abandon(id);
         // A connection that is closed needs no cancel.
         let _ =

@@ -1,3 +1,5 @@
+//! The context of a call, and the earlier of its limits.
+
 use super::*;
 use crate::transport::Addresses;
 use crate::{CallKind, Idempotency};

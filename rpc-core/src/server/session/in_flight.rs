@@ -1,4 +1,5 @@
-//! The calls of one connection in flight: their table, and the way of their answers to the transport.
+//! The calls of one connection in flight: their table, and the way of their answers to the
+//! transport.
 //!
 //! An answer is a frame that takes its call out of the table as it is written.
 
@@ -116,8 +117,8 @@ impl CallsInFlight {
         }
     }
 
-    /// Sends the answer if nothing has to be waited for. Returns true if it is settled, and false if
-    /// it has to wait for memory. Once it is sent, its call is logged, and the record is gone.
+    /// Sends the answer if nothing has to be waited for. Returns true if it is settled, and false
+    /// if it has to wait for memory. Once it is sent, its call is logged, and the record is gone.
     ///
     /// # Errors
     ///

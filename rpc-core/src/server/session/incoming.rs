@@ -358,8 +358,8 @@ impl ServerSession {
         // An announced request was checked before, but no permit was taken for it: the limit on
         // calls may be reached by now.
         self.check_limits(header)?;
-        // Before `authorize`, which is the program's own code: a client beyond its share does not get
-        // there.
+        // Before `authorize`, which is the program's own code: a client beyond its share does not
+        // get there.
         let permit = self.calls.try_take(1)?;
         let route = self.allowed_route(header)?;
         let received = match received {
