@@ -175,7 +175,7 @@ async fn judge(global: &Global, channel: &Channel, host: &str, checks: &mut Vec<
     are_upgraded && read(global, channel, host, checks).await
 }
 
-/// Has the server READ a large request. Returns false if it does not.
+/// Sends a large request, which the server READs. Returns false if it does not.
 async fn read(global: &Global, channel: &Channel, host: &str, checks: &mut Vec<Finding>) -> bool {
     let start = Instant::now();
     let request = ping::check_service(global, channel, "x".repeat(READ_LEN));

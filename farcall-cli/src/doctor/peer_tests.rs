@@ -106,5 +106,6 @@ async fn loopback_measures_small_and_large_messages() {
     let rdma = Rdma::simulated(&network, RdmaConfig::default());
     let address = CLIENT.parse().unwrap();
     let measured = super::loopback::measure(&rdma, address).await.unwrap();
-    assert!(measured.megabytes > 0.0 && !measured.round_trip.is_zero(), "{measured:?}");
+    // No round trip takes less than a microsecond.
+    assert!(measured.megabytes > 0.0 && measured.round_trip.as_micros() > 0, "{measured:?}");
 }
