@@ -13,7 +13,7 @@ use farcall::metadata::{
 const AFTER_HELP: &str = "\
 Targets:
   auto://host:port     RDMA when both sides can, otherwise TCP
-  rdma://host:port     RDMA, or a failure that has the reason
+  rdma://host:port     RDMA, or an error with the reason
   tcp://host:port      TCP, with TLS if --ca, --cert or --server-name is given
   unix:///path         a Unix socket; unix://@name for an abstract one
   grpc://host:port     a gRPC server over HTTP/2; grpcs:// with TLS
@@ -22,12 +22,12 @@ Targets:
   host:port            auto://host:port; with --plaintext grpc://host:port
   @name                the target `name` of ./farcall.toml or of --config
 
-grpcurl's command lines work: `farcall -plaintext host:50051 list`. In that order of words a bare
+grpcurl's command lines work: `farcall -plaintext host:50051 list`. In grpcurl's order a bare
 host:port is grpcs://, and with -plaintext grpc://.
 
 Exit codes: 0 success, 1 usage, 2 no connection, 64 + the gRPC code of a call that fails.
 
-Bounds: messages --max-message-len (4 MiB), schemas of a server 8 MiB and 2,000 files, lists of
+Limits: messages --max-message-len (4 MiB), schemas of a server 8 MiB and 2,000 files, lists of
 10,000 services, 128 levels of nested messages. Control characters of a server print as escapes.";
 
 /// Inspects, calls and checks services of farcall and gRPC.
@@ -56,7 +56,7 @@ pub(crate) struct Global {
     /// Name in the server's certificate. Default: the target's host
     #[arg(long, visible_aliases = ["servername", "authority"], global = true, value_name = "NAME")]
     pub(crate) server_name: Option<String>,
-    /// Makes a bare host:port a gRPC server without TLS
+    /// Treats a bare host:port as a gRPC server without TLS
     #[arg(long, global = true)]
     pub(crate) plaintext: bool,
     /// Fails: farcall verifies every certificate. Use --ca with the server's own
@@ -71,13 +71,13 @@ pub(crate) struct Global {
         global = true, value_name = "KEY: VALUE", value_parser = header
     )]
     pub(crate) headers: Vec<Header>,
-    /// Bound on the connection and on each call: `500ms`, `2s`, or seconds
+    /// Time limit for the connection and for each call: `500ms`, `2s`, or seconds
     #[arg(
         long, visible_alias = "max-time", global = true, value_name = "TIME",
         value_parser = duration
     )]
     pub(crate) timeout: Option<Duration>,
-    /// Bound on the connection alone
+    /// Time limit for the connection alone
     #[arg(long, global = true, value_name = "TIME", value_parser = duration)]
     pub(crate) connect_timeout: Option<Duration>,
     /// Largest message to accept, in bytes. Default: the target's, else 4 MiB
@@ -89,7 +89,7 @@ pub(crate) struct Global {
     /// Output for people or for programs
     #[arg(long, global = true, value_enum, default_value = "text")]
     pub(crate) format: Format,
-    /// Adds path, endpoint, metadata and times, on the standard error
+    /// Prints path, endpoint, metadata and times to standard error
     #[arg(short, long, visible_alias = "vv", global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
     /// Colors of the output
@@ -179,13 +179,13 @@ pub(crate) struct CallArgs {
     pub(crate) target: String,
     /// Method, as pkg.Service/Method or pkg.Service.Method
     pub(crate) method: String,
-    /// Requests as JSON, one or several behind each other. `@` reads the standard input
+    /// Requests as JSON, one after another. `@` reads standard input
     #[arg(short = 'd', long = "data", value_name = "JSON")]
     pub(crate) data: Option<String>,
-    /// Shows fields that have their default value, too
+    /// Shows fields with default values, too
     #[arg(long)]
     pub(crate) emit_defaults: bool,
-    /// Skips fields of the JSON that the message does not have
+    /// Ignores JSON fields that the message does not have
     #[arg(long)]
     pub(crate) allow_unknown_fields: bool,
     #[command(flatten)]
@@ -228,17 +228,17 @@ pub(crate) struct DoctorArgs {
 pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(crate) call: CallArgs,
-    /// Calls in flight, at most
+    /// Maximum number of calls in flight
     #[arg(short = 'c', long, default_value_t = 50, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) concurrency: u32,
     /// Duration of the run
     #[arg(short = 'z', long, default_value = "10s", value_name = "TIME", value_parser = duration)]
     pub(crate) duration: Duration,
-    /// Calls that end the run before its duration
+    /// Number of calls after which the run ends early
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) calls: Option<u64>,
-    /// Calls a second, as 50k: an open loop, which counts the wait for a free caller
+    /// Calls per second, such as 50k: an open loop, whose latency includes waits for a caller
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(crate) rate: Option<f64>,
     /// Writes the report as JSON
@@ -367,13 +367,18 @@ impl Global {
 /// Reads `key: value`.
 fn header(text: &str) -> Result<Header, String> {
     use base64::Engine as _;
-    let (key, value) = text.split_once(':').ok_or("write it as `key: value`")?;
+    let (key, value) = text.split_once(':').ok_or("expected `key: value`")?;
     let (key, value) = (key.trim().to_ascii_lowercase(), value.trim());
-    let invalid_key = |_| format!("`{key}` is no metadata key");
+    let invalid_key = |_| format!("`{key}` is not a metadata key");
     if key.ends_with("-bin") {
         let name = BinaryMetadataKey::from_bytes(key.as_bytes()).map_err(invalid_key)?;
         let engine = base64::engine::general_purpose::STANDARD;
-        let bytes = engine.decode(value).map_err(|error| format!("`{key}`: base64: {error}"))?;
+        let bytes = engine.decode(value).map_err(|error| {
+            format!(
+                "the value of `{key}` is not \
+                                                                  base64: {error}"
+            )
+        })?;
         return Ok(Header::Binary(name, BinaryMetadataValue::from_bytes(&bytes)));
     }
     let name = AsciiMetadataKey::from_bytes(key.as_bytes()).map_err(invalid_key)?;
@@ -390,15 +395,19 @@ fn duration(text: &str) -> Result<Duration, String> {
         None => humantime::parse_duration(text).map_err(|error| error.to_string()),
     }?;
     let range = Duration::from_millis(1)..=Duration::from_secs(365 * 24 * 3600);
-    range.contains(&parsed).then_some(parsed).ok_or_else(|| "it is not in 1 ms to 365 days".into())
+    range.contains(&parsed).then_some(parsed).ok_or_else(|| "must be from 1 ms to 365 days".into())
 }
 
 /// Reads `p99=2ms`.
 fn threshold(text: &str) -> Result<Threshold, String> {
-    let (name, limit) = text.split_once('=').ok_or("write it as p99=2ms")?;
+    let (name, limit) = text.split_once('=').ok_or("expected METRIC=TIME, such as p99=2ms")?;
     let metric = Metric::value_variants().iter().find(|metric| metric.name() == name);
-    let metric =
-        *metric.ok_or_else(|| format!("`{name}` is none of connect, min, p50, p99, max"))?;
+    let metric = *metric.ok_or_else(|| {
+        format!(
+            "unknown metric `{name}`: use connect, min, p50, p99 or \
+                                       max"
+        )
+    })?;
     let limit = humantime::parse_duration(limit).map_err(|error| error.to_string())?;
     Ok(Threshold { metric, limit })
 }
@@ -411,7 +420,7 @@ fn rate(text: &str) -> Result<f64, String> {
         number => (number, 1.0),
     };
     let number = text.get(..number.len()).and_then(|number| number.parse::<f64>().ok());
-    let rate = number.ok_or("write it as 500, 50k or 1.5M")? * factor;
+    let rate = number.ok_or("expected a rate such as 500, 50k or 1.5M")? * factor;
     let is_possible = (0.01..=1e7).contains(&rate);
-    is_possible.then_some(rate).ok_or_else(|| "it is not in 0.01 to 10M a second".into())
+    is_possible.then_some(rate).ok_or_else(|| "must be from 0.01 to 10M calls per second".into())
 }

@@ -75,7 +75,7 @@ fn check_names(pool: &DescriptorPool) -> Result<(), Failure> {
     match services.chain(messages).chain(enums).find(|name| !is_full_name(name)) {
         None => Ok(()),
         Some(name) => Err(Failure::peer(format!(
-            "the schema names something `{}`, which is no identifier",
+            "the schema uses the name `{}`, which is not an identifier",
             escape(&name)
         ))),
     }

@@ -18,7 +18,7 @@ pub(crate) async fn run(
             Symbol::Service(service) => {
                 service.methods().map(|method| method.full_name().to_owned()).collect()
             }
-            _ => return Err(Failure::usage(format!("{name} is no service"))),
+            _ => return Err(Failure::usage(format!("{name} is not a service"))),
         },
     };
     names.sort_unstable();

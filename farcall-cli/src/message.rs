@@ -94,7 +94,7 @@ impl serde::Serialize for Shown<'_> {
 /// Fails if messages are nested deeper than `left`, looking into each `Any` of a known type.
 fn check_depth(message: &DynamicMessage, left: usize) -> Result<(), String> {
     let Some(left) = left.checked_sub(1) else {
-        return Err(format!("its messages are nested deeper than {DEPTH_MAX}"));
+        return Err(format!("it nests messages deeper than {DEPTH_MAX}"));
     };
     if let Some(inner) = any_content(message) {
         return check_depth(&inner?, left);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use farcall::prost::Message as _;
-use farcall::{CallKind, Channel, Code, Detach, Idempotency, MethodDescriptor, Streaming};
+use farcall::{CallKind, Channel, Code, Idempotency, MethodDescriptor, Streaming};
 use prost_reflect::DescriptorPool;
 use prost_reflect::prost_types::FileDescriptorProto;
 use tokio::sync::mpsc;
@@ -25,7 +25,7 @@ const SERVICES_MAX: usize = 10_000;
 
 const fn reflection(path: &'static str) -> MethodDescriptor {
     let kind = CallKind::Streaming;
-    MethodDescriptor { path, kind, idempotency: Idempotency::NoSideEffects, detach: Detach::NONE }
+    MethodDescriptor::new(path, kind, Idempotency::NoSideEffects)
 }
 
 /// The versions, newest first. Their messages have the same encoding.
@@ -51,7 +51,7 @@ pub(crate) async fn services(global: &Global, channel: &Channel) -> Result<Vec<S
     }
     let mut names: Vec<_> = list.service.into_iter().map(|service| service.name).collect();
     if let Some(name) = names.iter().find(|name| !is_full_name(name)) {
-        let message = format!("the server lists `{}`, which is no service's name", escape(name));
+        let message = format!("the server lists `{}`, which is not a service name", escape(name));
         return Err(Failure::peer(message));
     }
     names.sort_unstable();
@@ -92,7 +92,8 @@ impl Session {
                 result => return result,
             }
         }
-        let hint = "the server has no reflection service; give the schema by --proto or --protoset";
+        let hint = "the server has no reflection service; give the schema with --proto or \
+                    --protoset";
         Err(last.map_or_else(unexpected, |failure| failure.context(hint)))
     }
 
@@ -140,7 +141,10 @@ async fn send(
 }
 
 fn unexpected() -> Failure {
-    Failure::peer("the server's reflection service ended its answers early, or gave another answer")
+    Failure::peer(
+        "the server's reflection service ended its stream early, or sent an unexpected \
+                   response",
+    )
 }
 
 /// Files of a server, complete once nothing that they import is missing.
@@ -203,7 +207,10 @@ impl Files {
     fn require(&self, name: &str) -> Result<(), Failure> {
         match self.missing.contains(name) {
             false => Ok(()),
-            true => Err(Failure::peer(format!("the server answers without its file {name}"))),
+            true => Err(Failure::peer(format!(
+                "the server's reflection response lacks the file \
+                                               {name}"
+            ))),
         }
     }
 

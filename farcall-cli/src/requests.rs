@@ -20,7 +20,7 @@ pub(crate) fn one(args: &CallArgs, descriptor: MessageDescriptor) -> Result<Raw,
     let mut next = reader(args, descriptor);
     let first = next()?;
     if first.is_some() && next()?.is_some() {
-        let message = format!("the method takes one {name}, and the JSON has more than one");
+        let message = format!("the method takes one {name}, but the JSON has several");
         return Err(Failure::usage(message));
     }
     Ok(Raw(first.unwrap_or(empty)))

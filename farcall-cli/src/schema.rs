@@ -69,7 +69,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
         |error: std::io::Error| Failure::usage(format!("cannot read {}: {error}", path.display()));
     let len = std::fs::metadata(path).map_err(unreadable)?.len();
     if len > FILE_LEN_MAX {
-        let message = format!("{}: {len} bytes, at most {FILE_LEN_MAX}", path.display());
+        let message = format!("{} has {len} bytes; the limit is {FILE_LEN_MAX}", path.display());
         return Err(Failure::usage(message));
     }
     std::fs::read(path).map_err(unreadable)
@@ -94,9 +94,9 @@ pub(crate) fn split_method(text: &str) -> Result<(&str, &str), Failure> {
     let path = text.strip_prefix('/').unwrap_or(text);
     let parts = path.split_once('/').or_else(|| path.rsplit_once('.'));
     let is_name = |name: &str| !name.is_empty() && !name.contains('/');
-    parts.filter(|(service, method)| is_name(service) && is_name(method)).ok_or_else(|| {
-        Failure::usage(format!("{text} is no method: write it as pkg.Service/Method"))
-    })
+    parts
+        .filter(|(service, method)| is_name(service) && is_name(method))
+        .ok_or_else(|| Failure::usage(format!("{text} is not a method: write pkg.Service/Method")))
 }
 
 /// Finds a method, or says what there is in its place.

@@ -30,7 +30,7 @@ impl<'a> SchemaSource<'a> {
             return Ok((Self::Files(pool), symbol));
         }
         let target = target.ok_or_else(|| {
-            Failure::usage("name a target, as auto://host:port, or give --proto or --protoset")
+            Failure::usage("give a target, such as auto://host:port, or --proto or --protoset")
         })?;
         let channel = target::connect(global, target).await?.channel;
         output.note(&format!("> over {}", channel.path()));

@@ -72,7 +72,7 @@ pub(crate) fn connect_limit(global: &Global) -> Duration {
 pub(crate) fn builder(global: &Global, target: &str) -> Result<ChannelBuilder, Failure> {
     if global.insecure {
         let message = "farcall verifies every certificate: there is no --insecure. Trust the \
-                       server's own certificate by --ca FILE, or use --plaintext without TLS";
+                       server's own certificate with --ca FILE, or use --plaintext without TLS";
         return Err(Failure::usage(message));
     }
     let builder = match target.strip_prefix('@') {
@@ -111,7 +111,7 @@ fn addressed(global: &Global, target: &str) -> Result<ChannelBuilder, Failure> {
     };
     let builder = Channel::builder(text).map_err(|error| Failure::usage(error.to_string()))?;
     if global.plaintext && matches!(builder.address(), Address::Grpcs(_)) {
-        return Err(Failure::usage(format!("--plaintext contradicts {target}, which has TLS")));
+        return Err(Failure::usage(format!("--plaintext conflicts with {target}, which uses TLS")));
     }
     Ok(builder.scheme(farcall_etcd::scheme()).scheme(farcall_xds::scheme()))
 }
@@ -126,7 +126,7 @@ fn tls(global: &Global, builder: &ChannelBuilder) -> Result<Option<ClientTls>, F
     }
     if matches!(address, Address::Grpc(_)) {
         // As grpcurl does, whose `-authority` is of use without TLS, too.
-        let message = "--ca and --cert are for TLS, which grpc:// and --plaintext do not have";
+        let message = "--ca and --cert need TLS: use grpcs://, not grpc:// or --plaintext";
         let has_files = global.ca.is_some() || global.cert.is_some();
         return if has_files { Err(Failure::usage(message)) } else { Ok(None) };
     }

@@ -186,7 +186,7 @@ impl Entry {
         limited_log!(
             target: "farcall::server",
             self.log, WARN,
-            "this server's entry in etcd was deleted or overwritten: the server writes it again",
+            "this server's entry in etcd was deleted or overwritten: writing it again",
             key, server = self.address
         );
         self.put(lease).await
@@ -223,12 +223,13 @@ impl Entry {
             Some(status) if was_kept => limited_log!(
                 target: "farcall::server",
                 self.log, WARN,
-                "etcd does not keep this server's entry: clients lose it with its lease",
+                "cannot renew this server's lease in etcd: clients lose the server when the lease \
+                 expires",
                 prefix, server, code = ?status.code(), error = status.message()
             ),
             None if !was_kept => limited_log!(
                 target: "farcall::server",
-                self.log, INFO, "etcd keeps this server's entry again",
+                self.log, INFO, "etcd renews this server's lease again",
                 prefix, server
             ),
             _ => {}
@@ -248,7 +249,7 @@ impl Entry {
             }
             // After the lease's time there is nothing left to keep.
             let Ok(state) = timeout(self.ttl, states.next()).await else {
-                let message = format!("no answer to a sign of life within {:?}", self.ttl);
+                let message = format!("etcd did not answer a heartbeat within {:?}", self.ttl);
                 return Err(Status::deadline_exceeded(message));
             };
             match state {
@@ -258,7 +259,7 @@ impl Entry {
                     let next = Instant::now() + interval;
                     // The check must not delay the next heartbeat.
                     let Ok(restored) = timeout(interval, self.restore(id)).await else {
-                        let message = format!("no answer about the lease within {interval:?}");
+                        let message = format!("etcd did not confirm the entry within {interval:?}");
                         return Err(Status::deadline_exceeded(message));
                     };
                     restored?;

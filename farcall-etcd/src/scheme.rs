@@ -25,7 +25,7 @@ fn resolver(address: &CustomAddress) -> Result<Etcd, AddressError> {
     let (endpoint, prefix) = address.rest.split_once('/').unwrap_or((&address.rest, ""));
     let prefix = prefix.trim_end_matches('/');
     if prefix.is_empty() {
-        let example = "etcd:// needs a prefix of keys, as etcd://10.0.0.9:2379/services/shop";
+        let example = "etcd:// needs a key prefix, such as etcd://10.0.0.9:2379/services/shop";
         return Err(error(example.to_owned()));
     }
     let endpoint = if endpoint.is_empty() { ENDPOINT } else { endpoint };
@@ -36,7 +36,7 @@ fn resolver(address: &CustomAddress) -> Result<Etcd, AddressError> {
             let backoff = Backoff::default().with_max_delay(Duration::from_secs(5));
             builder.connect_backoff(backoff).connect_lazy()
         }
-        Ok(_) => return Err(error("etcd is at one host and port".to_owned())),
+        Ok(_) => return Err(error("etcd:// takes one host and port".to_owned())),
         Err(wrong) => return Err(error(format!("the host and port of etcd: {wrong}"))),
     };
     let resolver = Etcd::new(channel, format!("/{prefix}"), address.scheme);
@@ -70,10 +70,10 @@ mod tests {
     #[test]
     fn invalid_addresses_are_refused_with_a_reason() {
         for (text, reason) in [
-            ("etcd://10.0.0.9:2379", "needs a prefix of keys, as etcd://10.0.0.9:2379/services/"),
-            ("etcd://10.0.0.9:2379//", "needs a prefix of keys"),
+            ("etcd://10.0.0.9:2379", "needs a key prefix, such as etcd://10.0.0.9:2379/services/"),
+            ("etcd://10.0.0.9:2379//", "needs a key prefix"),
             ("etcd://10.0.0.9/shop", "`grpc://10.0.0.9` is not an address: it has no port"),
-            ("etcd://a:1,b:1/shop", "etcd is at one host and port"),
+            ("etcd://a:1,b:1/shop", "etcd:// takes one host and port"),
         ] {
             let error = resolve(text).unwrap_err().to_string();
             let expected = format!("`{text}` is not an address: ");

@@ -12,8 +12,8 @@ use farcall::codegen::{HandlerFuture, ServerCall};
 use farcall::resolve::{Refresh, Resolve, ResolveError, Scheme};
 use farcall::testing::{Direction, TestServer};
 use farcall::{
-    CallKind, Code, Detach, Idempotency, Keepalive, MethodDescriptor, Request, Response, Server,
-    Service, ServiceDescriptor, Status, Streaming,
+    CallKind, Code, Idempotency, Keepalive, MethodDescriptor, Request, Response, Server, Service,
+    ServiceDescriptor, Status, Streaming,
 };
 use futures::{StreamExt, stream};
 use tokio::sync::watch;
@@ -28,7 +28,7 @@ use crate::api::{
 use crate::{Etcd, EtcdRegistration, api};
 
 const fn method(path: &'static str, kind: CallKind) -> MethodDescriptor {
-    MethodDescriptor { path, kind, idempotency: Idempotency::Unknown, detach: Detach::NONE }
+    MethodDescriptor::new(path, kind, Idempotency::Unknown)
 }
 
 static SERVICE: ServiceDescriptor = ServiceDescriptor {
@@ -357,13 +357,13 @@ async fn losing_and_regaining_an_entry_log_one_line_each() {
     server.link().cut();
     tokio::time::sleep(ttl).await;
     assert!(registration.failure().is_some());
-    let lost = "WARN farcall::server: etcd does not keep this server's entry";
-    assert_eq!((lines.count(lost), lines.count("entry again")), (1, 0));
+    let lost = "WARN farcall::server: cannot renew this server's lease in etcd";
+    assert_eq!((lines.count(lost), lines.count("lease again")), (1, 0));
     fake.lose_lease(1);
     server.link().accept_connections();
     tokio::time::sleep(ttl * 2).await;
     assert!(registration.failure().is_none());
-    let kept = "INFO farcall::server: etcd keeps this server's entry again";
+    let kept = "INFO farcall::server: etcd renews this server's lease again";
     assert_eq!((lines.count(lost), lines.count(kept)), (1, 1));
 }
 
@@ -408,7 +408,7 @@ async fn a_silent_etcd_is_an_error_within_a_bound() {
         let status = opened.expect("a bound").unwrap_err();
         assert_eq!(
             (status.code(), status.message()),
-            (Code::DeadlineExceeded, "no answer within 10s")
+            (Code::DeadlineExceeded, "etcd did not answer within 10s")
         );
     }
 }

@@ -56,7 +56,7 @@ const CODES: [(&str, Code); 17] = [
 pub(crate) fn read(text: &str) -> Result<ServiceConfig> {
     let value: Value = serde_json::from_str(text).map_err(|error| ServiceConfigError {
         place: String::new(),
-        problem: format!("it is not JSON: {error}"),
+        problem: format!("not JSON: {error}"),
     })?;
     let root = At { place: String::new(), value: &value };
     let fields = root.object()?;
@@ -66,7 +66,7 @@ pub(crate) fn read(text: &str) -> Result<ServiceConfig> {
         for at in part.object()?.list("name")? {
             let name = at.name()?;
             if config.methods.iter().any(|(other, _)| *other == name) {
-                return Err(at.error("another part has the same name"));
+                return Err(at.error("another entry has the same name"));
             }
             config.methods.push((name, method.clone()));
         }
@@ -99,7 +99,7 @@ impl<'a> Fields<'a> {
 
     fn required(&self, key: &str) -> Result<At<'a>> {
         let place = if self.place.is_empty() { String::new() } else { format!("{}: ", self.place) };
-        let problem = format!("it has no {key}");
+        let problem = format!("`{key}` is missing");
         self.get(key).ok_or(ServiceConfigError { place, problem })
     }
 
@@ -117,7 +117,7 @@ impl<'a> At<'a> {
 
     /// Returns the error for a value of another type than `expected`.
     fn mistyped(&self, expected: &str) -> ServiceConfigError {
-        self.error(format!("it is {}, and has to be {expected}", self.value))
+        self.error(format!("expected {expected}, found {}", self.value))
     }
 
     fn checked<T>(&self, value: T, checked: std::result::Result<(), InvalidSetting>) -> Result<T> {
@@ -177,7 +177,7 @@ impl<'a> At<'a> {
         let found = number.and_then(|number| CODES.get(number)).or_else(named);
         found
             .map(|(_, code)| *code)
-            .ok_or_else(|| self.mistyped("a status code, as \"UNAVAILABLE\" or 14"))
+            .ok_or_else(|| self.mistyped("a status code such as \"UNAVAILABLE\" or 14"))
     }
 
     /// Parses a name into the form that `ChannelBuilder::method` accepts.
@@ -186,7 +186,7 @@ impl<'a> At<'a> {
         let text = |key| fields.get(key).map_or(Ok(""), |at| at.text());
         let name = match (text("service")?, text("method")?) {
             ("", "") => return Ok("*".to_owned()),
-            ("", _) => return Err(self.error("it names a method without its service")),
+            ("", _) => return Err(self.error("`method` needs a `service`")),
             (service, _) if service.contains('/') || service == "*" => {
                 return Err(self.error(format!("{service:?} is not a service's full name")));
             }
@@ -215,8 +215,7 @@ impl<'a> At<'a> {
         }
         match (fields.get("retryPolicy"), fields.get("hedgingPolicy")) {
             (Some(_), Some(_)) => {
-                Err(self
-                    .error("it has a retryPolicy and a hedgingPolicy, of which one is possible"))
+                Err(self.error("retryPolicy and hedgingPolicy exclude each other"))
             }
             (Some(at), None) => Ok(config.with_retry(at.retry_policy()?)),
             (None, Some(at)) => Ok(config.with_hedging(at.hedging_policy()?)),
@@ -356,39 +355,37 @@ mod tests {
         let unavailable = r#"["UNAVAILABLE"]"#;
         let retry = "methodConfig[0].retryPolicy";
         let table = [
-            ("[]".to_owned(), "it is [], and has to be an object".to_owned()),
+            ("[]".to_owned(), "expected an object, found []".to_owned()),
             (
                 r#"{"methodConfig": {}}"#.to_owned(),
-                "methodConfig: it is {}, and has to be a list".to_owned(),
+                "methodConfig: expected a list, found {}".to_owned(),
             ),
-            (policy("{}"), format!("{retry}: it has no maxAttempts")),
+            (policy("{}"), format!("{retry}: `maxAttempts` is missing")),
             (
                 full("1", r#""0.1s""#, unavailable),
                 format!(
-                    "{retry}: retry.max_attempts is 1: from 2 to 5: one is no repetition, and \
-                     more are a load that no server asked for"
+                    "{retry}: retry.max_attempts is 1: from 2 to 5: one is no retry, and more \
+                     would flood the server"
                 ),
             ),
             (
                 full("2", "0.1", unavailable),
-                format!(
-                    "{retry}.initialBackoff: it is 0.1, and has to be a duration such as \"0.5s\""
-                ),
+                format!("{retry}.initialBackoff: expected a duration such as \"0.5s\", found 0.1"),
             ),
             (
                 full("2", r#""0.1s""#, r#"["UNAVAILABLY"]"#),
                 format!(
-                    "{retry}.retryableStatusCodes[0]: it is \"UNAVAILABLY\", and has to be a \
-                     status code, as \"UNAVAILABLE\" or 14"
+                    "{retry}.retryableStatusCodes[0]: expected a status code such as \
+                     \"UNAVAILABLE\" or 14, found \"UNAVAILABLY\""
                 ),
             ),
             (
                 r#"{"methodConfig": [{"name": [{"method": "Get"}]}]}"#.to_owned(),
-                "methodConfig[0].name[0]: it names a method without its service".to_owned(),
+                "methodConfig[0].name[0]: `method` needs a `service`".to_owned(),
             ),
             (
                 r#"{"methodConfig": [{"name": [{}]}, {"name": [{}]}]}"#.to_owned(),
-                "methodConfig[1].name[0]: another part has the same name".to_owned(),
+                "methodConfig[1].name[0]: another entry has the same name".to_owned(),
             ),
             (
                 r#"{"retryThrottling": {"maxTokens": 0, "tokenRatio": 1}}"#.to_owned(),
@@ -400,7 +397,7 @@ mod tests {
             assert_eq!(error.to_string(), format!("service config: {message}"));
         }
         let error = ServiceConfig::from_json("{").unwrap_err().to_string();
-        assert!(error.starts_with("service config: it is not JSON: "), "{error}");
+        assert!(error.starts_with("service config: not JSON: "), "{error}");
     }
 
     #[test]

@@ -5,19 +5,16 @@
 //! when its turn comes: a decoded entry of two bytes would take a hundred.
 
 use farcall::client::streaming;
-use farcall::{
-    CallKind, Channel, Detach, Idempotency, MethodDescriptor, Request, Status, Streaming,
-};
+use farcall::{CallKind, Channel, Idempotency, MethodDescriptor, Request, Status, Streaming};
 use futures::Stream;
 use prost::bytes::Bytes;
 use prost::{Message, Oneof};
 
-static AGGREGATED: MethodDescriptor = MethodDescriptor {
-    path: "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources",
-    kind: CallKind::Streaming,
-    idempotency: Idempotency::NoSideEffects,
-    detach: Detach::NONE,
-};
+static AGGREGATED: MethodDescriptor = MethodDescriptor::new(
+    "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources",
+    CallKind::Streaming,
+    Idempotency::NoSideEffects,
+);
 
 /// Maximum length of a resource name inside another resource, in bytes. A name is sent with each
 /// request, and appears in errors and in the log.
@@ -32,7 +29,7 @@ pub(super) fn checked(name: String) -> Result<String, String> {
     match name.len() {
         _ if name.chars().any(char::is_control) => Err("a name has a control character".to_owned()),
         0..=MAX_NAME_LEN => Ok(name),
-        len => Err(format!("a name has {len} bytes, at most {MAX_NAME_LEN}")),
+        len => Err(format!("a name has {len} bytes; the limit is {MAX_NAME_LEN}")),
     }
 }
 
@@ -42,7 +39,7 @@ pub(super) fn checked(name: String) -> Result<String, String> {
 ///
 /// Returns an error if the bytes are not such a message.
 pub(super) fn decoded<M: Message + Default>(bytes: Bytes) -> Result<M, String> {
-    M::decode(bytes).map_err(|error| format!("it cannot be decoded: {error}"))
+    M::decode(bytes).map_err(|error| format!("cannot decode it: {error}"))
 }
 
 /// Opens the stream for all requests and responses.

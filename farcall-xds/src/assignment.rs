@@ -84,14 +84,14 @@ fn endpoint(bytes: Bytes) -> Result<Option<WeightedEndpoint>, String> {
 fn socket_address(message: api::SocketAddress) -> Result<SocketAddr, String> {
     let address = message.address;
     let ip: IpAddr =
-        address.parse().map_err(|_| format!("the endpoint `{address}` is no IP address"))?;
+        address.parse().map_err(|_| format!("the endpoint `{address}` is not an IP address"))?;
     match message.port {
         Some(api::Port::Value(port)) => match u16::try_from(port) {
             Ok(port) if port > 0 => Ok(SocketAddr::new(ip, port)),
             _ => Err(format!("the endpoint {ip} has the port {port}")),
         },
         Some(api::Port::Name(name)) => {
-            Err(format!("the endpoint {ip} has the name `{name}` in place of a port"))
+            Err(format!("the endpoint {ip} has the port name `{name}`, not a number"))
         }
         None => Err(format!("the endpoint {ip} has no port")),
     }
@@ -132,10 +132,14 @@ mod tests {
         let mut weightless = endpoint_at("10.0.0.1", Some(Value(1)), 0);
         weightless.load_balancing_weight = Some(api::UInt32 { value: 0 });
         for (endpoint, reason) in [
-            (endpoint_at("shop.test", Some(Value(1)), 0), "`shop.test` is no IP address"),
+            (endpoint_at("shop.test", Some(Value(1)), 0), "`shop.test` is not an IP address"),
             (endpoint_at("10.0.0.1", Some(Value(70_000)), 0), "has the port 70000"),
             (endpoint_at("10.0.0.1", Some(Value(0)), 0), "has the port 0"),
-            (endpoint_at("::1", Some(Name("web".to_owned())), 0), "has the name `web` in place"),
+            (
+                endpoint_at("::1", Some(Name("web".to_owned())), 0),
+                "has the port name `web`, not a \
+                          number",
+            ),
             (endpoint_at("::1", None, 0), "the endpoint ::1 has no port"),
             (weightless, "the endpoint 10.0.0.1:1 has the weight 0"),
             (api::LbEndpoint::default(), "an endpoint has no socket_address"),

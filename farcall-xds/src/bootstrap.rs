@@ -88,15 +88,15 @@ impl XdsBootstrap {
             (Some(path), _) => {
                 let name = path.display().to_string();
                 let text = fs::read_to_string(path).map_err(|error| {
-                    let message = "the bootstrap file of xDS cannot be read";
+                    let message = "cannot read the xDS bootstrap file";
                     ResolveError::new(format!("{name} ({FILE_VARIABLE}): {message}: {error}"))
                 })?;
                 Self::from_json(&name, &text)
             }
             (None, Some(text)) => Self::from_json(TEXT_VARIABLE, text),
             (None, None) => Err(ResolveError::new(format!(
-                "no control plane is named: {FILE_VARIABLE} names no bootstrap file, and there is \
-                 no {TEXT_VARIABLE}; or write xds://host:port/name"
+                "no control plane is configured: set {FILE_VARIABLE} to a bootstrap file or \
+                 {TEXT_VARIABLE} to its text, or write xds://host:port/name"
             ))),
         }
     }
@@ -209,7 +209,7 @@ fn read(text: &str) -> Result<XdsBootstrap, String> {
     };
     let template = root.get("client_default_listener_resource_name_template")?;
     if let Some(at) = template.as_ref().filter(|at| at.text().is_ok_and(is_xdstp_name)) {
-        return Err(format!("{}: names of the form xdstp: are not supported", at.place));
+        return Err(format!("{}: xdstp: names are not supported", at.place));
     }
     let template = template.map(|at| at.text().map(str::to_owned)).transpose()?;
     Ok(XdsBootstrap { control_plane, node, template })
@@ -230,7 +230,7 @@ fn read_server(server: &At<'_>) -> Result<XdsControlPlane, String> {
         return match credentials {
             XdsCredentials::Insecure => Ok(XdsControlPlane::Unix { path: path.to_owned() }),
             XdsCredentials::Tls { .. } => Err(format!(
-                "{} is a Unix socket, and {}.channel_creds are tls",
+                "{} is a Unix socket, but {}.channel_creds are tls",
                 uri.place, server.place
             )),
         };
@@ -273,7 +273,7 @@ fn read_tls(creds: &At<'_>) -> Result<XdsCredentials, String> {
         (None, None) => None,
         _ => {
             return Err(format!(
-                "{} has one of certificate_file and private_key_file, and not the other",
+                "{} needs certificate_file and private_key_file, or neither",
                 config.place
             ));
         }
@@ -365,7 +365,7 @@ mod tests {
         assert_eq!(read.listener_of("inventory"), "shop/inventory");
         let federated = text.replace("shop/%s", "xdstp://authority/%s");
         let error = XdsBootstrap::from_json("b.json", &federated).unwrap_err().to_string();
-        let message = "b.json: client_default_listener_resource_name_template: names of the form";
+        let message = "b.json: client_default_listener_resource_name_template: xdstp: names";
         assert!(error.starts_with(message), "{error}");
     }
 
@@ -393,13 +393,13 @@ mod tests {
             ),
             (
                 r#"{ "server_uri": "unix:///x", "channel_creds": [{ "type": "tls" }] }"#,
-                "xds_servers[0].server_uri is a Unix socket, and xds_servers[0].channel_creds are",
+                "xds_servers[0].server_uri is a Unix socket, but xds_servers[0].channel_creds are",
             ),
             (
                 r#"{ "server_uri": "a:1", "channel_creds": [
                     { "type": "tls", "config": { "certificate_file": "x" } }
                 ] }"#,
-                "channel_creds[0].config has one of certificate_file and private_key_file, and not",
+                "channel_creds[0].config needs certificate_file and private_key_file, or neither",
             ),
         ] {
             let error = with_server(server).unwrap_err().to_string();
@@ -411,8 +411,8 @@ mod tests {
     fn the_file_precedes_the_text() {
         let missing = Path::new("/nonexistent/bootstrap.json");
         let error = XdsBootstrap::from_either(Some(missing), Some(ISTIO)).unwrap_err().to_string();
-        let message = "/nonexistent/bootstrap.json (GRPC_XDS_BOOTSTRAP): the bootstrap file of xDS \
-                     cannot be read: ";
+        let message = "/nonexistent/bootstrap.json (GRPC_XDS_BOOTSTRAP): cannot read the xDS \
+                       bootstrap file: ";
         assert!(error.starts_with(message), "{error}");
         assert!(XdsBootstrap::from_either(None, Some(ISTIO)).is_ok());
         let error = XdsBootstrap::from_either(None, Some("x")).unwrap_err().to_string();

@@ -178,7 +178,7 @@ impl Xds {
         let opened = timeout(MISSING_AFTER, api::open(&self.channel, sent)).await;
         let opened = opened.unwrap_or_else(|_| {
             let (seconds, listener) = (MISSING_AFTER.as_secs(), &self.listener);
-            let message = format!("it has no answer for {seconds} s to the Listener `{listener}`");
+            let message = format!("no response for the Listener `{listener}` within {seconds} s");
             Err(Status::unavailable(message))
         });
         let responses = opened.map_err(|status| self.failed(&status))?;
@@ -191,7 +191,7 @@ impl Xds {
         // A new stream may repeat the old news. After an error it counts as news again.
         (self.given, self.reported) = (None, None);
         let message = status.message();
-        let message = if message.is_empty() { "no reason is given" } else { message };
+        let message = if message.is_empty() { "it gave no reason" } else { message };
         ResolveError::new(format!(
             "{}: the control plane: {:?}: {message}",
             self.name,
@@ -217,7 +217,7 @@ impl Xds {
                 Err(_) => {
                     self.stream = None;
                     let seconds = SEND_TIMEOUT.as_secs();
-                    let message = format!("it has read no request for {seconds} s");
+                    let message = format!("it read no request for {seconds} s");
                     return Err(self.failed(&Status::unavailable(message)));
                 }
             }
@@ -239,14 +239,14 @@ impl Xds {
                 if let Some(reason) = &answer.rejected {
                     limited_log!(
                         target: "farcall::path",
-                        self.log, WARN, "rejected what the control plane has sent",
+                        self.log, WARN, "rejected a response from the control plane",
                         target = %self.name, %reason
                     );
                 }
                 return self.send([answer.request]).await;
             }
             Some(Err(status)) => status,
-            None => Status::unavailable("it has ended the stream"),
+            None => Status::unavailable("it closed the stream"),
         };
         let was_answered = self.stream.take().is_some_and(|stream| stream.is_answered);
         if !was_answered {
@@ -255,7 +255,7 @@ impl Xds {
         // Routine: control planes restart, and end streams to spread their clients.
         limited_log!(
             target: "farcall::path",
-            self.log, INFO, "the stream of the control plane has ended, and is opened again",
+            self.log, INFO, "the control plane closed the stream: opening another",
             target = %self.name, code = ?status.code(), reason = status.message()
         );
         Ok(())
@@ -275,7 +275,7 @@ impl Xds {
         };
         Some(tokio::select! {
             response = stream.responses.next() => Event::Response(response),
-            () = refresh.asked(), if has_list => Event::Refresh,
+            () = refresh.requested(), if has_list => Event::Refresh,
             () = late => Event::Late,
         })
     }
@@ -289,7 +289,7 @@ impl Xds {
                 self.given = Some(list.clone());
                 limited_log!(
                     target: "farcall::path",
-                    self.log, INFO, "the control plane has told servers",
+                    self.log, INFO, "the control plane sent a list of servers",
                     target = %self.name, servers = list.len()
                 );
                 Some(Ok(list))
@@ -298,7 +298,10 @@ impl Xds {
             Outcome::Awaited(what) if self.patience == Patience::Over => {
                 let seconds = MISSING_AFTER.as_secs();
                 let what = what.join(", ");
-                self.error(format!("{what} has not come in {seconds} s, and does not exist"))
+                self.error(format!(
+                    "{what} did not arrive within {seconds} s and is taken as \
+                                    missing"
+                ))
             }
             Outcome::Awaited(_) => None,
         }

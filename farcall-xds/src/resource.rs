@@ -90,7 +90,7 @@ pub(super) fn decode(kind: Kind, bytes: Bytes, host: &str) -> Result<Decoded, St
     }
     if any.type_url != kind.url() {
         let found = any.type_url.strip_prefix(URL_PREFIX).unwrap_or(&any.type_url);
-        return Err(format!("a {} is wanted and a `{found}` was sent", kind.name()));
+        return Err(format!("expected a {}, found a `{found}`", kind.name()));
     }
     let bytes = any.value;
     match kind {
@@ -118,13 +118,13 @@ pub(super) fn decode(kind: Kind, bytes: Bytes, host: &str) -> Result<Decoded, St
 }
 
 fn undecodable(kind: Kind) -> impl Fn(prost::DecodeError) -> String {
-    move |error| format!("a {} cannot be decoded: {error}", kind.name())
+    move |error| format!("cannot decode a {}: {error}", kind.name())
 }
 
 /// Returns the name of the cluster's assignment.
 fn cluster(message: api::Cluster) -> Result<String, String> {
     if message.kind != Some(BY_ASSIGNMENT) {
-        return Err("its type is not EDS, and no other is supported".to_owned());
+        return Err("its type is not EDS, the only one supported".to_owned());
     }
     let named = message.eds_cluster_config.map(|config| config.service_name);
     api::checked(named.filter(|name| !name.is_empty()).unwrap_or(message.name))
@@ -165,13 +165,13 @@ mod tests {
         let url = Kind::Cluster.url();
         let (name, why) = decoded(&any(url, &cluster_named("shop", None, ""))).unwrap();
         assert_eq!(name, "shop");
-        assert_eq!(why.unwrap_err(), "its type is not EDS, and no other is supported");
+        assert_eq!(why.unwrap_err(), "its type is not EDS, the only one supported");
         let other = any(Kind::Listener.url(), &api::Listener::default());
         let error = decoded(&other).unwrap_err();
-        let message = "a Cluster is wanted and a `envoy.config.listener.v3.Listener` was sent";
+        let message = "expected a Cluster, found a `envoy.config.listener.v3.Listener`";
         assert_eq!(error, message);
         let garbage = Any { type_url: url.to_owned(), value: vec![0xff; 9].into() };
         let error = decoded(&garbage).unwrap_err();
-        assert!(error.starts_with("a Cluster cannot be decoded: "), "{error}");
+        assert!(error.starts_with("cannot decode a Cluster: "), "{error}");
     }
 }

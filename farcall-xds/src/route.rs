@@ -38,7 +38,7 @@ pub(super) struct WeightedCluster {
 /// Returns an error if the listener is not for clients, or if its routes cannot be read.
 pub(super) fn listener(message: api::Listener, host: &str) -> Result<Listener, String> {
     let api = message.api_listener.and_then(|it| it.api_listener);
-    let api = api.ok_or("it has no api_listener, which a client's listener has")?;
+    let api = api.ok_or("it has no api_listener, so it is not a client's listener")?;
     if api.type_url != HTTP_CONNECTION_MANAGER {
         return Err(format!("its api_listener is a `{}`", api.type_url));
     }
@@ -82,7 +82,7 @@ pub(super) fn routes(message: api::RouteConfiguration, host: &str) -> Result<Rou
         }
     }
     Ok(Err(format!(
-        "has no route for all calls in its virtual host `{}`, and routes of single methods are not \
+        "has no route for all calls in its virtual host `{}`; routes for single methods are not \
          supported",
         virtual_host.name
     )))
@@ -141,7 +141,7 @@ fn clusters(action: Option<api::RouteAction>, virtual_host: &str) -> Result<Rout
     };
     if weighted.iter().any(|cluster| cluster.name.is_empty()) {
         return Ok(Err(format!(
-            "leads the calls of its virtual host `{virtual_host}` to no cluster by its name"
+            "names no cluster for the calls of its virtual host `{virtual_host}`"
         )));
     }
     Ok(Ok(weighted))
@@ -150,7 +150,10 @@ fn clusters(action: Option<api::RouteAction>, virtual_host: &str) -> Result<Rout
 /// Returns the clusters with a weight.
 fn weighted_clusters(clusters: Vec<Bytes>) -> Result<Vec<WeightedCluster>, String> {
     if clusters.len() > MAX_CLUSTERS {
-        return Err(format!("a route has {} clusters, at most {MAX_CLUSTERS}", clusters.len()));
+        return Err(format!(
+            "a route has {} clusters; the limit is {MAX_CLUSTERS}",
+            clusters.len()
+        ));
     }
     let mut weighted = Vec::new();
     for bytes in clusters {
@@ -248,7 +251,7 @@ mod tests {
         assert_eq!(read(hosts, "shop").unwrap_err(), message);
         let many = vec![("x", 1); MAX_CLUSTERS + 1];
         let hosts = vec![virtual_host("shop", &["*"], &[route("", split(&many))])];
-        assert_eq!(read(hosts, "shop").unwrap_err(), "a route has 65 clusters, at most 64");
+        assert_eq!(read(hosts, "shop").unwrap_err(), "a route has 65 clusters; the limit is 64");
     }
 
     #[test]
@@ -261,7 +264,7 @@ mod tests {
         assert!(why.starts_with("has no route for all calls in its virtual host `a`"), "{why}");
         let hosts = vec![virtual_host("a", &["*"], &[route("", to(""))])];
         let why = read(hosts, "shop").unwrap().unwrap_err();
-        assert_eq!(why, "leads the calls of its virtual host `a` to no cluster by its name");
+        assert_eq!(why, "names no cluster for the calls of its virtual host `a`");
     }
 
     #[test]

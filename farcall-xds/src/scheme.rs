@@ -35,14 +35,14 @@ fn parse(address: &CustomAddress) -> Result<(Option<String>, &str), String> {
         ));
     };
     if name.is_empty() || name.contains(char::is_whitespace) {
-        return Err(format!("{scheme}:/// needs a name, as {scheme}:///inventory:7000"));
+        return Err(format!("{scheme}:/// needs a name, such as {scheme}:///inventory:7000"));
     }
     if authority.is_empty() {
         return Ok((None, name));
     }
     match format!("grpc://{authority}").parse() {
         Ok(Address::Grpc(authority)) => Ok((Some(authority), name)),
-        Ok(_) => Err("the control plane is at one host and port".to_owned()),
+        Ok(_) => Err("xds:// takes one control plane's host and port".to_owned()),
         Err(error) => Err(format!("the host and port of the control plane: {error}")),
     }
 }
@@ -147,7 +147,7 @@ fn over_tls(
         config = config.with_cert(cert.as_str(), key.as_str());
     }
     let tls = ClientTls::new(config).map_err(|error| {
-        ResolveError::new(format!("the TLS to the control plane {authority}: {error}"))
+        ResolveError::new(format!("TLS to the control plane {authority}: {error}"))
     })?;
     Ok(builder(Address::Grpcs(authority.to_owned())).tls(&tls).connect_lazy())
 }
@@ -159,7 +159,7 @@ fn over_tls(
     _: Option<&(String, String)>,
 ) -> Result<Channel, ResolveError> {
     let problem =
-        "its credentials are tls, and this program was built without farcall-xds' feature";
+        "its credentials are tls, but this program was built without farcall-xds's feature";
     Err(ResolveError::new(format!("the control plane {authority}: {problem} `tls`")))
 }
 
@@ -189,10 +189,10 @@ mod tests {
     fn invalid_addresses_are_refused_with_a_reason() {
         for (text, reason) in [
             ("xds://inventory", "before them: write xds:///inventory"),
-            ("xds+rdma:///", "needs a name, as xds+rdma:///inventory:7000"),
-            ("xds:///a b", "needs a name, as xds:///inventory:7000"),
+            ("xds+rdma:///", "needs a name, such as xds+rdma:///inventory:7000"),
+            ("xds:///a b", "needs a name, such as xds:///inventory:7000"),
             ("xds://control-plane/inventory", "no port"),
-            ("xds://a:1,b:1/inventory", "the control plane is at one host and port"),
+            ("xds://a:1,b:1/inventory", "xds:// takes one control plane's host and port"),
         ] {
             let error = resolver(&custom(text)).err().unwrap().to_string();
             let expected = format!("`{text}` is not an address: ");
@@ -213,18 +213,14 @@ mod tls_tests {
     use farcall::codegen::{HandlerFuture, ServerCall};
     use farcall::tls::{Pem, ServerTls, ServerTlsConfig};
     use farcall::{
-        CallKind, Code, Detach, Idempotency, MethodDescriptor, Request, Response, Server, Service,
+        CallKind, Code, Idempotency, MethodDescriptor, Request, Response, Server, Service,
         ServiceDescriptor, Status,
     };
 
     static SERVICE: ServiceDescriptor = ServiceDescriptor { name: "t.Echo", methods: &[ECHO] };
 
-    const ECHO: MethodDescriptor = MethodDescriptor {
-        path: "/t.Echo/Echo",
-        kind: CallKind::Unary,
-        idempotency: Idempotency::Idempotent,
-        detach: Detach::NONE,
-    };
+    const ECHO: MethodDescriptor =
+        MethodDescriptor::new("/t.Echo/Echo", CallKind::Unary, Idempotency::Idempotent);
 
     static METHOD: MethodDescriptor = ECHO;
 
@@ -306,7 +302,7 @@ mod tls_tests {
     fn unreadable_files_are_named() {
         let missing = "/nonexistent/ca.pem";
         let error = over_tls("control.test:443", Some(missing), None).unwrap_err().to_string();
-        let parts = ["the TLS to the control plane control.test:443: ", missing];
+        let parts = ["TLS to the control plane control.test:443: ", missing];
         assert!(parts.iter().all(|part| error.contains(part)), "{error}");
     }
 }

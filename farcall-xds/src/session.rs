@@ -303,8 +303,8 @@ mod tests {
         let _ = session.ask(Kind::Cluster, names(&["a", "b", "c"]));
         let half = vec![cluster("a", STATIC), cluster("b", EDS), cluster("c", STATIC)];
         let answer = session.handle(response(Kind::Cluster, 2, half)).unwrap();
-        let reason = "the Cluster `a`: its type is not EDS, and no other is supported; \
-                      the Cluster `c`: its type is not EDS, and no other is supported";
+        let reason = "the Cluster `a`: its type is not EDS, the only one supported; \
+                      the Cluster `c`: its type is not EDS, the only one supported";
         let wanted = (vec!["a", "b", "c"], "1", "nonce-2", Some(reason));
         assert_eq!(said(&answer.request), wanted);
         assert_eq!(answer.rejected.as_deref(), Some(reason));
@@ -378,10 +378,7 @@ mod tests {
         let response = response(Kind::Cluster, 1, vec![cluster(&name, STATIC)]);
         let reason = session.handle(response).unwrap().rejected.unwrap();
         assert!(reason.starts_with("the Cluster `a b"), "{reason}");
-        assert!(
-            reason.ends_with("...`: its type is not EDS, and no other is supported"),
-            "{reason}"
-        );
+        assert!(reason.ends_with("...`: its type is not EDS, the only one supported"), "{reason}");
     }
 
     #[test]

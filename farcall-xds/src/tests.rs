@@ -8,7 +8,7 @@ use farcall::codegen::{HandlerFuture, ServerCall};
 use farcall::resolve::{Refresh, Resolve, ResolveError, Scheme};
 use farcall::testing::TestServer;
 use farcall::{
-    CallKind, Code, Detach, Idempotency, MethodDescriptor, Request, Response, Server, Service,
+    CallKind, Code, Idempotency, MethodDescriptor, Request, Response, Server, Service,
     ServiceDescriptor, Status, Streaming,
 };
 use futures::channel::mpsc;
@@ -23,12 +23,11 @@ use super::resource::Kind;
 
 static SERVICE: ServiceDescriptor = ServiceDescriptor {
     name: "envoy.service.discovery.v3.AggregatedDiscoveryService",
-    methods: &[MethodDescriptor {
-        path: "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources",
-        kind: CallKind::Streaming,
-        idempotency: Idempotency::Unknown,
-        detach: Detach::NONE,
-    }],
+    methods: &[MethodDescriptor::new(
+        "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources",
+        CallKind::Streaming,
+        Idempotency::Unknown,
+    )],
 };
 
 type Responses = mpsc::UnboundedSender<Result<DiscoveryResponse, Status>>;
@@ -206,8 +205,8 @@ async fn a_missing_resource_is_reported_once() {
     let mut rig = Rig::new();
     let began = Instant::now();
     let error = rig.next().await.unwrap_err().to_string();
-    let expected =
-        "the xDS service shop: the Listener `shop` has not come in 15 s, and does not exist";
+    let expected = "the xDS service shop: the Listener `shop` did not arrive within 15 s and is \
+                    taken as missing";
     assert_eq!(error, expected);
     assert!(began.elapsed() >= MISSING_AFTER);
     // It arrives after all.
@@ -279,8 +278,8 @@ async fn a_silent_control_plane_is_an_error() {
     let mut rig = Rig::new();
     rig.fake.streams().is_silent = true;
     let error = rig.next().await.unwrap_err().to_string();
-    let expected = "the xDS service shop: the control plane: Unavailable: it has no answer for \
-                    15 s to the Listener `shop`";
+    let expected = "the xDS service shop: the control plane: Unavailable: no response for the \
+                    Listener `shop` within 15 s";
     assert_eq!(error, expected);
 }
 
@@ -300,8 +299,7 @@ async fn a_control_plane_that_reads_nothing_is_an_error() {
         .await
         .unwrap_err()
         .to_string();
-    let expected =
-        "the xDS service shop: the control plane: Unavailable: it has read no request for";
+    let expected = "the xDS service shop: the control plane: Unavailable: it read no request for";
     assert!(error.starts_with(expected), "{error}");
     // The rest stays unread.
     assert!(rig.fake.streams().taken < 10_000, "{}", rig.fake.streams().taken);

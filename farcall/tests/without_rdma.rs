@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use farcall::{Channel, Server, Settings};
 
 #[cfg(target_os = "linux")]
-const REASON: &str = "farcall is built without its feature `rdma`";
+const REASON: &str = "this program was built without farcall's feature `rdma`";
 #[cfg(not(target_os = "linux"))]
-const REASON: &str = "RDMA needs Linux, and this program is built for another system";
+const REASON: &str = "RDMA needs Linux, and this program was built for another system";
 
 /// The lines that a test logs.
 #[derive(Debug, Clone, Default)]

@@ -66,7 +66,7 @@ pub enum CodegenError {
     },
 
     /// The environment variable `PROTOC_INCLUDE` does not name a directory.
-    #[error("PROTOC_INCLUDE is no directory: {}", path.display())]
+    #[error("PROTOC_INCLUDE is not a directory: {}", path.display())]
     ProtocInclude {
         /// The variable's value.
         path: PathBuf,
@@ -74,9 +74,9 @@ pub enum CodegenError {
 
     /// The feature `protoc` is on, and the machine has no protoc.
     #[error(
-        "`{}` is not there, which rpc-codegen's feature `protoc` runs: install it (`apt-get \
+        "rpc-codegen's feature `protoc` runs `{}`, which is not installed: install it (`apt-get \
          install protobuf-compiler`, `brew install protobuf`), set the environment variable PROTOC \
-         to its path, or choose the feature `protox` instead, which needs no program",
+         to its path, or use the feature `protox`, which needs no program",
         program.display()
     )]
     ProtocNotFound {
@@ -148,13 +148,12 @@ pub enum CodegenError {
 
     /// A `prost_build::Config` requests a descriptor set, and its path is unknown.
     #[error(
-        "Config::file_descriptor_set_path cannot be honoured: \
-         call Builder::file_descriptor_set_path"
+        "Config::file_descriptor_set_path has no effect: call Builder::file_descriptor_set_path"
     )]
     ConfigDescriptorSetPath,
 
     /// There is no output directory.
-    #[error("no output directory: OUT_DIR is not set (not a build script?), so call out_dir()")]
+    #[error("OUT_DIR is not set: run this in a build script, or call out_dir()")]
     OutDir,
 
     /// prost-build refused the descriptors or settings, or could not write its output.

@@ -4,13 +4,13 @@
 pub(crate) fn warning(argument: &str) -> String {
     let flag = argument.split('=').next().unwrap_or(argument);
     let instead = match flag {
-        "--experimental_allow_proto3_optional" => "`optional` is understood without it",
-        "--include_imports" | "--include_source_info" => "descriptor sets always have both",
-        "--proto_path" => "name the folder among the includes",
+        "--experimental_allow_proto3_optional" => "protox understands `optional` anyway",
+        "--include_imports" | "--include_source_info" => "descriptor sets always contain both",
+        "--proto_path" => "pass the folder as an include",
         "--descriptor_set_out" => "call file_descriptor_set_path",
-        _ if flag.starts_with("-I") => "name the folder among the includes",
+        _ if flag.starts_with("-I") => "pass the folder as an include",
         _ if flag.starts_with("-o") => "call file_descriptor_set_path",
-        _ => "run a protoc of your own and give compile_fds what it makes",
+        _ => "run protoc yourself and pass its output to compile_fds",
     };
     format!("protoc_arg({argument:?}) has no effect, since no protoc runs: {instead}")
 }

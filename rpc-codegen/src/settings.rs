@@ -82,7 +82,7 @@ pub(crate) fn outside_path(setting: &'static str, value: &str) -> Result<(), Inv
     if value.starts_with("::") || value.starts_with("crate::") {
         return Ok(());
     }
-    let reason = "it begins with neither `::` nor `crate::`";
+    let reason = "it must begin with `::` or `crate::`";
     Err(invalid(setting, value, syn::Error::new(Span::call_site(), reason)))
 }
 

@@ -148,5 +148,5 @@ fn a_relative_tonic_path_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let builder = configure(dir.path()).tonic_path(".sample.v1", "other::v1");
     let message = compile(builder, Config::new()).unwrap_err().to_string();
-    assert!(message.contains("begins with neither `::` nor `crate::`"), "{message}");
+    assert!(message.contains("must begin with `::` or `crate::`"), "{message}");
 }

@@ -70,7 +70,7 @@ fn utf_16_is_named_with_its_fix() {
     {
         let text = units.iter().flat_map(|unit| to_bytes(*unit));
         let source: Vec<u8> = mark.into_iter().chain(text).collect();
-        assert!(refusal(source).contains("the file is in UTF-16: save it as UTF-8"));
+        assert!(refusal(source).contains("the file is UTF-16: save it as UTF-8"));
     }
 }
 
@@ -124,8 +124,8 @@ fn two_names_of_one_include_directory_do_not_shadow() {
 fn message_that_requires_itself_is_refused() {
     let file = |messages: &str| format!("syntax = \"proto2\";\npackage plain;\n{messages}");
     let node = file("message Other {}\nmessage Node {\n  required Node next = 1;\n}");
-    let expected = "a.proto:5:3: message plain.Node requires itself (required plain.Node next): no \
-                    value of it ever ends; make one of these fields optional";
+    let expected = "a.proto:5:3: message plain.Node requires itself (required plain.Node next): \
+                    it has no finite value; make one of these fields optional";
     assert_eq!(refusal(node), expected);
     let pair = file("message A { required B b = 1; }\nmessage B { required A a = 1; }");
     assert!(refusal(&pair).contains("(required plain.B b, required plain.A a)"), "{pair}");

@@ -45,7 +45,7 @@ impl InprocListener {
         let (sender, incoming) = mpsc::channel(BACKLOG);
         let mut names = names();
         if names.contains_key(&name) {
-            let message = "another server in this process has the name";
+            let message = "another server in this process has this name";
             return Err(io::Error::new(io::ErrorKind::AddrInUse, message));
         }
         names.insert(name.clone(), sender);
@@ -85,7 +85,7 @@ impl InprocConnector {
         // Cloned, so that the lock is not held while the backlog is full.
         let listener = names().get(&self.name).cloned();
         let listener = listener.ok_or_else(|| {
-            io::Error::new(io::ErrorKind::NotFound, "no server in this process listens there")
+            io::Error::new(io::ErrorKind::NotFound, "no server in this process has this name")
         })?;
         let (client, server) = pair();
         listener.send(server).await.map_err(|_| io::ErrorKind::ConnectionRefused)?;

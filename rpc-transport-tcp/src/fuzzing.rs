@@ -7,7 +7,7 @@ use rpc_core::pool::Pool;
 use rpc_core::transport::Admission;
 use rpc_core::wire::ProtocolError;
 
-use crate::codec::decoder::{Decoder, Event};
+use crate::codec::decoder::{Decoder, DecoderEvent};
 use crate::proxy::{self, Decoded};
 
 /// Reads a PROXY header from `bytes`, in the steps in which a socket would be read. Returns the
@@ -67,12 +67,12 @@ fn take(
 ) -> Result<(), ProtocolError> {
     while let Some(event) = decoder.next()? {
         match event {
-            Event::Announced { len, .. } if len <= admitted_len_max => {
+            DecoderEvent::Announced { len, .. } if len <= admitted_len_max => {
                 decoder.admit(Admission::Accept { deadline: None });
             }
-            Event::Announced { .. } => decoder.admit(Admission::Refuse),
-            Event::Frame { frame, .. } => frames.push(frame),
-            Event::Ack { read } => acks.push(read),
+            DecoderEvent::Announced { .. } => decoder.admit(Admission::Refuse),
+            DecoderEvent::Frame { frame, .. } => frames.push(frame),
+            DecoderEvent::Ack { read } => acks.push(read),
         }
     }
     Ok(())

@@ -65,7 +65,7 @@ pub(crate) fn quick() -> Result<()> {
 
 fn build() -> Result<PathBuf> {
     let jobs = PROGRAM.build(&Default::default())?;
-    Ok(jobs.into_iter().next().context("the build gave no program")?.program)
+    Ok(jobs.into_iter().next().context("the build produced no program")?.program)
 }
 
 fn arguments(options: &AttackOptions) -> Vec<String> {

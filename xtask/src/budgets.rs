@@ -65,8 +65,9 @@ pub(crate) const KERNEL: Series = Series::V6_1;
 ///
 /// When a budget is exceeded, greedy clients do too little, or the virtual machine fails.
 pub(crate) fn run(jobs: &[Job]) -> Result<()> {
-    let [mut driver, mut greed] = <[Job; 2]>::try_from(jobs.to_vec())
-        .map_err(|jobs| anyhow::anyhow!("{} programs were built, and not two", jobs.len()))?;
+    let [mut driver, mut greed] = <[Job; 2]>::try_from(jobs.to_vec()).map_err(|jobs| {
+        anyhow::anyhow!("expected two programs, but the build produced {}", jobs.len())
+    })?;
     let nanos = INSTRUCTION_NANOS.to_string();
     driver.arguments = vec!["budgets".into(), "--instruction-nanos".into(), nanos];
     greed.variables.extend(GREED_VARIABLES.map(|(name, value)| (name.into(), value.into())));
@@ -78,7 +79,7 @@ pub(crate) fn run(jobs: &[Job]) -> Result<()> {
     options.icount = true;
     match vm::run(&options)? {
         VmEnd::Exited(0) => Ok(()),
-        VmEnd::Exited(_) => bail!("calls take more instructions than they may, see above"),
+        VmEnd::Exited(_) => bail!("calls exceed their budgets of instructions, see above"),
         VmEnd::Expired | VmEnd::NoStatus => bail!("the virtual machine failed, see above"),
     }
 }

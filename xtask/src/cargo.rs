@@ -107,7 +107,7 @@ fn executables_in(messages: &str) -> Result<Vec<Executable>> {
     let mut found = Vec::new();
     for line in messages.lines().filter(|line| line.starts_with('{')) {
         let message: Message = serde_json::from_str(line)
-            .with_context(|| format!("a message of cargo that is not understood: {line}"))?;
+            .with_context(|| format!("cannot parse a message of cargo: {line}"))?;
         if message.reason != "compiler-artifact" {
             continue;
         }

@@ -76,7 +76,7 @@ pub(crate) fn run(options: &FaultsOptions) -> Result<()> {
     setup::ensure(&[Purpose::Build, Purpose::Vm])?;
     let place = RdmaPlace::Vm(options.kernel);
     let mut jobs = program(&[], MATRIX_SECONDS).build(&place.addresses())?;
-    let job = jobs.pop().context("the build gave no program")?;
+    let job = jobs.pop().context("the build produced no program")?;
     let list = bounded::output(Command::new(&job.program).arg("list"), LIST_LIMIT)?;
     let list = Rows::parse(&list)?;
     if options.list {
@@ -157,9 +157,9 @@ impl Rows {
             let (name, hosts, what) = (fields.next()?, fields.next()?, fields.next()?);
             Some(Row { name: name.into(), hosts: hosts.parse().ok()?, what: what.into() })
         };
-        let rows = text.lines().map(|line| {
-            row(line).with_context(|| format!("a row that is not understood: `{line}`"))
-        });
+        let rows = text
+            .lines()
+            .map(|line| row(line).with_context(|| format!("cannot parse a row: `{line}`")));
         rows.collect::<Result<_>>().map(Self)
     }
 

@@ -15,6 +15,7 @@ mod in_process;
 mod interceptors;
 mod layers;
 mod lent_buffers;
+mod operating;
 mod paths;
 mod replicas;
 mod retries;

@@ -36,7 +36,7 @@ const INTERVALS: usize = 60;
 /// The shape of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
-    /// Calls in flight, at most.
+    /// Maximum number of calls in flight.
     pub(crate) concurrency: u32,
     /// Arrivals a second; a closed loop without.
     pub(crate) rate: Option<f64>,

@@ -33,7 +33,8 @@ pub(crate) async fn run(global: &Global, args: &BenchArgs, output: &Output) -> R
     let described = schema::method(&pool, &args.call.method)?;
     let method = method::from_schema(&described);
     if method.kind != CallKind::Unary {
-        let message = format!("{} has streams, and bench calls unary methods", args.call.method);
+        let message =
+            format!("bench calls unary methods only, and {} has streams", args.call.method);
         return Err(Failure::usage(message));
     }
     let request = requests::one(&args.call, described.input())?;

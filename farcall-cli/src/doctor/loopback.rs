@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use farcall::codegen::{HandlerFuture, ServerCall, ServiceDescriptor};
 use farcall::prost::Message;
 use farcall::{
-    CallKind, Channel, Detach, Idempotency, MethodDescriptor, Rdma, Request, Response, Server,
-    Service, Status,
+    CallKind, Channel, Idempotency, MethodDescriptor, Rdma, Request, Response, Server, Service,
+    Status,
 };
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
@@ -40,7 +40,7 @@ static SERVICE: ServiceDescriptor =
 
 const fn method(path: &'static str) -> MethodDescriptor {
     let (kind, idempotency) = (CallKind::Unary, Idempotency::NoSideEffects);
-    MethodDescriptor { path, kind, idempotency, detach: Detach::NONE }
+    MethodDescriptor::new(path, kind, idempotency)
 }
 
 /// Answers with the request, or with nothing.

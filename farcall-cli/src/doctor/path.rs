@@ -71,7 +71,7 @@ fn after<'a>(reason: &'a str, mark: &str) -> Option<&'a str> {
 /// A TLS session that does not come about.
 pub(super) fn of_tls(reason: &str) -> Finding {
     let lower = reason.to_ascii_lowercase();
-    let is_dated = ["expired", "notvalidyet", "not valid yet", "not yet valid"];
+    let is_dated = ["expired", "notvalidyet", "not valid yet", "not yet valid", "becomes valid"];
     if is_dated.iter().any(|text| lower.contains(text)) {
         return Finding::fault("tls", Cause::Clock, reason)
             .on("clocks or certificate")

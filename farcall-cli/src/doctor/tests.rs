@@ -230,11 +230,14 @@ fn verbs_rows() -> Vec<(Cause, Vec<Finding>)> {
             Cause::ShortReads,
             changed(|facts| {
                 opened(facts, |it| {
-                    let defect = "Soft-RoCE on Linux 6.12.9 reports READs as complete that are \
-                                  not: 80 of 35186 under packet loss";
+                    let defect = "Soft-RoCE on Linux 6.12.9 completes READs before their data \
+                                  arrived: 80 of 35186 under packet loss";
                     it.read_defect = Some(defect.into());
                 });
-                unserved(facts, "Soft-RoCE on Linux 6.12.9 reports READs as complete that are not");
+                unserved(
+                    facts,
+                    "Soft-RoCE on Linux 6.12.9 completes READs before their data arrived",
+                );
             }),
         ),
     ]
@@ -388,7 +391,7 @@ fn other_forms_of_a_cause_are_named_too() {
         (
             Cause::Nat,
             vec![path::of_peer(
-                "rdma: the server: the peer is at 10.0.0.9, and its RDMA port is said to be at \
+                "rdma: the server: the peer is at 10.0.0.9, but its RDMA port is said to be at \
                  10.1.0.9 (rdma.port_choice is address)",
                 "h",
             )],
@@ -408,7 +411,7 @@ fn each_side_of_a_path_is_named() {
         ("rdma: this host: there is no RDMA device", "offer", "this host"),
         ("rdma: the server: there is no RDMA device", "bootstrap", "server"),
         (
-            "cannot connect to rdma://h:1: rdma is required and not possible: this host: x",
+            "cannot connect to rdma://h:1: rdma is required but not possible: this host: x",
             "offer",
             "this host",
         ),

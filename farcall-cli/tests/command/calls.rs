@@ -68,8 +68,8 @@ async fn metadata_travels_both_ways() {
     let shown = ran.succeeded();
     assert!(shown.contains(r#"{"key":"x-a","value":"MQ=="}"#), "{shown}");
     for (header, reason) in [
-        ("x", "write it as `key: value`"),
-        ("a b: 1", "is no metadata key"),
+        ("x", "expected `key: value`"),
+        ("a b: 1", "is not a metadata key"),
         ("x-b-bin: ?", "base64"),
         ("x: \u{e9}\u{1}", "not printable ASCII"),
     ] {
@@ -109,7 +109,7 @@ async fn unknown_method_is_named_with_those_there_are() {
     let probe = "farcall.suite.Probe has no method Ecko; it has Block, Chat, Digest, ";
     call("farcall.suite.Probe/Ecko").await.failed(1, probe);
     call("farcall.suite.Nothing/Echo").await.failed(69, "NOT_FOUND");
-    call("Echo").await.failed(1, "Echo is no method: write it as pkg.Service/Method");
+    call("Echo").await.failed(1, "Echo is not a method: write pkg.Service/Method");
 }
 
 #[tokio::test]

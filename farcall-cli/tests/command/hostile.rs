@@ -106,7 +106,7 @@ fn service(name: &str, method: &str, kind: &str) -> ServiceDescriptorProto {
 #[tokio::test]
 async fn names_that_are_no_identifiers_are_refused() {
     let ran = run(|_| listed(["a\x1b[2J\nroot# ".into()]), "list").await;
-    ran.failed(77, "`a\\u{1b}[2J\\nroot# `, which is no service's name");
+    ran.failed(77, "`a\\u{1b}[2J\\nroot# `, which is not a service name");
     let script = |_| {
         let mut file = file("a.proto");
         file.message_type = vec![message("M")];
@@ -156,7 +156,7 @@ async fn file_that_never_comes_ends_the_session() {
         file.dependency = vec!["b\x1b.proto".into()];
         files(&[file])
     };
-    run(script, "describe S").await.failed(77, "answers without its file b\\u{1b}.proto");
+    run(script, "describe S").await.failed(77, "lacks the file b\\u{1b}.proto");
 }
 
 #[tokio::test]
@@ -218,5 +218,5 @@ async fn malformed_descriptors_are_a_failure() {
         files(&[file])
     };
     run(script, "describe M").await.failed(77, "the schema is invalid");
-    run(|_| listed([]), "describe S").await.failed(77, "another answer");
+    run(|_| listed([]), "describe S").await.failed(77, "an unexpected response");
 }

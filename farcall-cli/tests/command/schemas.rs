@@ -53,7 +53,7 @@ async fn every_kind_of_symbol_is_described() {
 async fn server_without_reflection_needs_a_schema() {
     let server = servers::serve(servers::bare(), "tcp://127.0.0.1:0").await;
     let address = &server.address;
-    farcall(&format!("list {address}")).await.failed(76, "give the schema by --proto or");
+    farcall(&format!("list {address}")).await.failed(76, "give the schema with --proto or");
     let set = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(set.path(), farcall_probe::DESCRIPTOR_SET).unwrap();
     let set = set.path().display();

@@ -37,9 +37,9 @@ async fn tls_checks_the_server() {
     let address = format!("grpcs://{}", server.authority());
     farcall_with(&[&["list", &address], &name[..]].concat(), "").await.failed(2, "certificate");
     let plain = format!("grpc://{}", server.authority());
-    farcall_with(&["list", &plain, "--ca", &ca], "").await.failed(1, "--ca and --cert are for TLS");
+    farcall_with(&["list", &plain, "--ca", &ca], "").await.failed(1, "--ca and --cert need TLS");
     let contradiction = ["list", &address, "--plaintext"];
-    farcall_with(&contradiction, "").await.failed(1, "--plaintext contradicts grpcs://");
+    farcall_with(&contradiction, "").await.failed(1, "--plaintext conflicts with grpcs://");
     farcall("list -insecure h:1").await.failed(1, "farcall verifies every certificate");
     farcall("list tcp://h:1 --ca /no/such.pem").await.failed(1, "/no/such.pem");
     farcall("list tcp://h:1 --cert a.pem").await.failed(1, "--key");

@@ -92,7 +92,7 @@ async fn a_target_of_a_file_goes_to_etcd_and_back() {
     reach(&channel, 2).await;
     file.replace(&format!("etcd+tcp://{etcd}"));
     let error = reloader.reload().expect_err("it has no prefix").to_string();
-    assert!(error.contains(":2:11: targets.shop.address: etcd:// needs a prefix"), "{error}");
+    assert!(error.contains(":2:11: targets.shop.address: etcd:// needs a key prefix"), "{error}");
     file.replace(&tcp);
     assert_eq!(reloader.reload().expect("it is right").changes.len(), 1);
     reach(&channel, 1).await;

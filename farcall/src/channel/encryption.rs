@@ -116,20 +116,20 @@ impl Encryption {
         let is_local = address.is_local();
         match (&self.tls, self.required_by) {
             (Some(_), _) if is_local => {
-                Some("TLS is for TCP, and calls there do not leave the host: leave `tls` out")
+                Some("calls there do not leave the host and have no TLS: remove `tls`")
             }
             // Sent in the clear, it would not be what was asked for.
             (Some(_), _) if address.scheme() == Some(Scheme::Grpc) => {
-                Some("grpc:// is without TLS: write grpcs://, or leave `tls` out")
+                Some("grpc:// has no TLS: write grpcs://, or remove `tls`")
             }
             (None, _) if address.scheme() == Some(Scheme::Grpcs) => {
-                Some("grpcs:// is with TLS, and the channel has no `tls`: set it (feature `tls`)")
+                Some("grpcs:// needs TLS: set `tls` on the channel (feature `tls`)")
             }
             (None, Some(RequiredBy::Setting)) if !is_local => {
-                Some("require_encryption is set, and the channel has no `tls`")
+                Some("require_encryption is set, but the channel has no `tls`")
             }
             (None, Some(RequiredBy::Credentials)) if !is_local => Some(
-                "its calls carry credentials, and the channel has no `tls`: set it, or \
+                "calls carry credentials, but the channel has no `tls`: set it, or \
                  allow_unencrypted_credentials",
             ),
             _ => None,
@@ -137,11 +137,10 @@ impl Encryption {
     }
 
     /// Why streams that the program opens itself cannot carry the channel.
-    pub(super) fn refusal_of_streams(&self) -> Option<&'static str> {
+    pub(super) fn stream_refusal(&self) -> Option<&'static str> {
         (self.tls.is_some() || self.required_by.is_some()).then_some(
-            "what encrypts streams that the program opens itself is its own business: leave `tls` \
-             and require_encryption out, and set allow_unencrypted_credentials if its calls carry \
-             credentials",
+            "farcall cannot encrypt streams that the program opens: remove `tls` and \
+             require_encryption, and set allow_unencrypted_credentials if calls carry credentials",
         )
     }
 }
@@ -179,7 +178,7 @@ mod tests {
         for address in ["dns+grpcs:///a:1", "etcd+grpcs:///a", "xds+grpcs:///a", "grpcs://a:1"] {
             let address = address.parse().unwrap();
             let refusal = Encryption::new(None, None, None).refusal(&address);
-            assert!(refusal.is_some_and(|it| it.starts_with("grpcs:// is with TLS")), "{address}");
+            assert!(refusal.is_some_and(|it| it.starts_with("grpcs:// needs TLS")), "{address}");
         }
         let plain = "dns+grpc:///a:1".parse().unwrap();
         assert_eq!(Encryption::new(None, None, None).refusal(&plain), None);

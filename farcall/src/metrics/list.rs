@@ -31,57 +31,57 @@ use declare;
 declare! { OBSERVED {
     SERVER_CONNECTIONS = gauge "farcall.server.connections", Count,
         &["server", "transport", "fallback"],
-        "Open connections of a server, by the path that they take and why not a better one.",
-        "Which share of the clients is on RDMA, and why are the others not?";
+        "Open connections of a server, by path and by the reason for not using RDMA.",
+        "What share of clients uses RDMA, and why do the others not?";
     SERVER_CALLS = gauge "farcall.server.calls.running", Count, &["server"],
-        "Calls of which the handlers have not ended.",
+        "Calls whose handlers are running.",
         "Is the server near `max_calls`?";
     SERVER_MEMORY = gauge "farcall.server.memory.held", Bytes, &["server"],
-        "Bytes that clients make the server keep.",
+        "Bytes that the server holds for clients.",
         "Is the server short of memory?";
     SERVER_MEMORY_LIMIT = gauge "farcall.server.memory.limit", Bytes, &["server"],
-        "Bytes that clients may make the server keep: `max_memory`.",
-        "How much is left for clients?";
+        "Limit on the bytes that the server holds for clients: `max_memory`.",
+        "How much memory is left for clients?";
     CERTIFICATE_DAYS = gauge "farcall.tls.certificate.days_left", Days, &["certificate"],
-        "Days until a certificate of TLS expires; negative afterwards.",
-        "Which certificate has to be renewed?";
+        "Days until a TLS certificate expires; negative after that.",
+        "Which certificate needs renewal?";
     CLIENT_CONNECTIONS = gauge "farcall.client.connections", Count,
         &[TARGET, "state", "transport", "fallback"],
-        "Servers of a channel, by the state of the path to them.",
-        "Which servers are reached over RDMA, over TCP, or not at all?";
+        "Servers of a channel, by the state of their path.",
+        "Which servers does the channel reach over RDMA, over TCP, or not at all?";
     CLIENT_BREAKERS = gauge "farcall.client.breakers.open", Count, &[TARGET],
-        "Servers of a channel whose path over RDMA is tried again later.",
+        "Servers of a channel whose RDMA path is backing off.",
         "Do breakers keep calls off RDMA?";
     CLIENT_EJECTED = gauge "farcall.client.ejected", Count, &[TARGET],
-        "Servers of a channel that are left out because they failed too often.",
+        "Servers of a channel that outlier detection has ejected.",
         "Which target has servers that fail?";
     CLIENT_CALLS = gauge "farcall.client.calls.in_flight", Count, &[TARGET],
         "Calls in flight of a channel.",
         "Do calls pile up?";
     CLIENT_FAILOVERS = counter "farcall.client.failovers", Count, &[TARGET],
-        "Times that RDMA failed while calls took it.",
+        "Failovers from RDMA to TCP.",
         "Does RDMA flap?";
     CLIENT_FAILBACKS = counter "farcall.client.failbacks", Count, &[TARGET],
-        "Times that calls took RDMA again.",
-        "Does RDMA come back after it failed?";
+        "Failbacks from TCP to RDMA.",
+        "Does RDMA come back after a failure?";
     SENT_BYTES = counter "farcall.connections.sent", Bytes, &["side", "transport"],
-        "Bytes that the network has taken.",
-        "How much is sent, by path?";
+        "Bytes sent to the network.",
+        "How much does each path send?";
     RECEIVED_BYTES = counter "farcall.connections.received", Bytes, &["side", "transport"],
-        "Bytes that have come in.",
-        "How much is received, by path?";
+        "Bytes received from the network.",
+        "How much does each path receive?";
     COPIED_BYTES = counter "farcall.connections.copied", Bytes, &["side", "transport"],
-        "Bytes of frames that were copied from one buffer to another, encoding not counted.",
-        "Are payloads copied that need not be?";
+        "Bytes of frames copied between buffers, without encoding.",
+        "Are payloads copied needlessly?";
     WRITTEN_BYTES = counter "farcall.connections.written", Bytes, &["side", "transport"],
-        "Bytes of frames that were written into the transport's memory to be sent.",
-        "Are payloads sent from where they lie?";
+        "Bytes of frames written into the transport's send memory.",
+        "Are payloads sent without a copy?";
     KERNEL_CALLS = counter "farcall.connections.kernel_calls", Count, &["side", "transport"],
-        "Reads and writes that the kernel was asked for.",
-        "What does a call cost in system calls?";
+        "Read and write system calls.",
+        "How many system calls does a call cost?";
     RELOADS = counter "farcall.settings.reloads", Count, &["result"],
-        "Reloads of a settings file, `ok` or `error`.",
-        "Was the last change of the settings taken?";
+        "Reloads of a settings file: `ok` or `error`.",
+        "Did the last change of the settings apply?";
 } }
 
 /// Returns every metric.

@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    #[should_panic(expected = "rdma.lanes is 0: at least 1, since connections are on lanes")]
+    #[should_panic(expected = "rdma.lanes is 0: at least 1, since every connection needs a lane")]
     fn rdma_without_lanes_panics_where_it_is_set() {
         let _ = Rdma::new(RdmaConfig::default().with_lanes(0));
     }

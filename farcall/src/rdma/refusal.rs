@@ -7,12 +7,12 @@ use rpc_core::transport::Addresses;
 
 /// The reason why this build has no RDMA.
 #[cfg(target_os = "linux")]
-pub(crate) const NOT_BUILT_IN: &str = "farcall is built without its feature `rdma`";
+pub(crate) const NOT_BUILT_IN: &str = "this program was built without farcall's feature `rdma`";
 
 /// The reason why this build has no RDMA.
 #[cfg(not(target_os = "linux"))]
 pub(crate) const NOT_BUILT_IN: &str =
-    "RDMA needs Linux, and this program is built for another system";
+    "RDMA needs Linux, and this program was built for another system";
 
 /// Stands in for RDMA where it cannot be used, and refuses every connection with the reason. It
 /// opens no device.
@@ -25,13 +25,13 @@ pub(crate) struct Refusal {
 impl Refusal {
     /// For connections under `require_encryption`.
     pub(crate) fn by_setting() -> Self {
-        let reason = "RDMA is not encrypted, and require_encryption is set";
+        let reason = "RDMA is not encrypted, but require_encryption is set";
         Self { reason, obstacle: Obstacle::Excluded }
     }
 
     /// For calls that carry credentials.
     pub(crate) fn for_credentials() -> Self {
-        let reason = "RDMA is not encrypted, and calls carry credentials";
+        let reason = "RDMA is not encrypted, but calls carry credentials";
         Self { reason, obstacle: Obstacle::Excluded }
     }
 

@@ -7,7 +7,7 @@ use rpc_core::InvalidSetting;
 use rpc_core::client::endpoints::Resolve;
 use rpc_core::settings::expect_valid;
 
-use super::name::{CustomAddress, UNKNOWN_SCHEME, is_own, is_scheme_name};
+use crate::address::{CustomAddress, UNKNOWN_SCHEME, is_own, is_scheme_name};
 use crate::{Address, AddressError};
 
 /// A scheme of addresses that a channel finds servers by, and the factory of its resolvers.
@@ -28,7 +28,7 @@ use crate::{Address, AddressError};
 ///     let rack: u8 = address.rest.parse().map_err(|_| {
 ///         AddressError::new(address.to_string(), "what follows rack:// is not a number")
 ///     })?;
-///     let scheme = address.scheme.of_address();
+///     let scheme = address.scheme.as_str();
 ///     let endpoint = |host| Endpoint::new(format!("{scheme}://10.0.{rack}.{host}:7000"));
 ///     Ok(StaticEndpoints::new([1, 2].map(endpoint)))
 /// }
@@ -93,7 +93,7 @@ impl fmt::Debug for CustomScheme {
 
 fn check_name(name: &str) -> Result<(), InvalidSetting> {
     let rule = match (is_own(name), is_scheme_name(name)) {
-        (true, _) => "a scheme that farcall does not have itself",
+        (true, _) => "a scheme that farcall does not define",
         (_, false) => "lower case letters, digits, `-` and `.`, with a letter first",
         (false, true) => return Ok(()),
     };
@@ -145,10 +145,10 @@ fn unregistered(name: &str) -> String {
     // Schemes of crates beside farcall.
     match name {
         "etcd" | "xds" => format!(
-            "{name}:// needs the crate farcall-{name}: register farcall_{name}::scheme() by \
+            "{name}:// needs the crate farcall-{name}: register farcall_{name}::scheme() with \
              ChannelBuilder::scheme or Settings::with_scheme"
         ),
-        _ => format!("{UNKNOWN_SCHEME}, and `{name}` is not registered (ChannelBuilder::scheme)"),
+        _ => format!("{UNKNOWN_SCHEME}, or register `{name}` (ChannelBuilder::scheme)"),
     }
 }
 
@@ -169,7 +169,7 @@ mod tests {
         }
         for name in ["auto", "rdma", "tcp", "unix", "inproc", "grpc", "grpcs", "dns", "https"] {
             let error = check_name(name).unwrap_err().to_string();
-            assert!(error.ends_with("farcall does not have itself"), "{error}");
+            assert!(error.ends_with("farcall does not define"), "{error}");
         }
         for name in ["", "Consul", "7a", "a+tcp", "a://", "a b", "ä"] {
             let error = check_name(name).unwrap_err().to_string();
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "scheme is `tcp`: a scheme that farcall does not have itself")]
+    #[should_panic(expected = "scheme is `tcp`: a scheme that farcall does not define")]
     fn a_scheme_of_farcalls_own_panics_where_it_is_made() {
         let _ = CustomScheme::new("tcp", none);
     }

@@ -103,7 +103,7 @@ pub(super) enum ServeFault {
     },
     /// RDMA is impossible here, and the address requires it.
     #[error(
-        "cannot listen on {address}: RDMA is required and not possible: {reason}; to serve clients \
+        "cannot listen on {address}: RDMA is required but not possible: {reason}; to serve clients \
          over TCP, listen at auto://, or set rdma_required to false"
     )]
     NoRdma {
@@ -130,15 +130,15 @@ pub(super) enum ServeFault {
     },
     /// A server with `proxy_protocol` was given byte streams that the program accepts itself.
     #[error(
-        "cannot serve byte streams that the program accepts itself with proxy_protocol: the \
-         program reads what their proxy says"
+        "proxy_protocol does not work for byte streams that the program accepts: the program has \
+         to read the PROXY header"
     )]
     ProxiedStreams,
     /// A server with `tls`, or one that requires encryption, was given byte streams that the
     /// program accepts itself.
     #[error(
-        "cannot serve byte streams that the program accepts itself under `tls` or \
-         require_encryption: what encrypts them is the program's business"
+        "`tls` and require_encryption do not work for byte streams that the program accepts: the \
+         program has to encrypt them"
     )]
     Streams,
     /// A setting names a method or a service that the server does not have.

@@ -23,7 +23,7 @@ use super::{ServeError, Server};
 ///
 /// `Kind` is found by the compiler.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no source of connections",
+    message = "`{Self}` is not a source of connections",
     note = "a listener of tokio or the standard library is one, and a `Stream` of `Result`s of \
             byte streams"
 )]

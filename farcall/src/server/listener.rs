@@ -189,16 +189,16 @@ fn protocols(_: &ServerSettings, _: Option<&Arc<AdminState>>) -> Vec<Arc<dyn Oth
 
 /// The reason why connections that do not come over TCP cannot have a proxy's header.
 pub(super) const PROXIES_WITHOUT_TCP: &str =
-    "proxy_protocol is for TCP, and connections there have no address: leave it out";
+    "proxy_protocol needs TCP, and connections there have no address: remove it";
 
 /// Returns the reason why connections cannot be encrypted as required.
 pub(super) fn refusal(is_tcp: bool, has_tls: bool, is_required: bool) -> Option<&'static str> {
     match has_tls {
         true if !is_tcp => {
-            Some("TLS is for TCP, and connections there do not leave the host: leave `tls` out")
+            Some("connections there do not leave the host and have no TLS: remove `tls`")
         }
         false if is_tcp && is_required => {
-            Some("require_encryption is set, and the server has no `tls`")
+            Some("require_encryption is set, but the server has no `tls`")
         }
         _ => None,
     }
@@ -256,8 +256,8 @@ mod tests {
         let first = Server::builder().bind("tcp://127.0.0.1:0").await.unwrap();
         let address = first.local_address().to_string();
         let error = Server::builder().serve(&address).await.unwrap_err();
-        let words = error.to_string();
-        assert!(words.starts_with(&format!("cannot listen on {address}: ")), "{words}");
+        let message = error.to_string();
+        assert!(message.starts_with(&format!("cannot listen on {address}: ")), "{message}");
         assert!(error.source().is_none(), "a report with causes would repeat it: {error:?}");
     }
 }

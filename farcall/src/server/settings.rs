@@ -22,7 +22,7 @@ impl ProxyProtocol {
     /// # Errors
     ///
     /// Returns the first that is not.
-    pub fn check(&self) -> Result<(), InvalidSetting> {
+    pub(crate) fn check(&self) -> Result<(), InvalidSetting> {
         self.check_each()
     }
 }
@@ -115,7 +115,7 @@ impl ServerSettings {
     /// # Errors
     ///
     /// Returns the first that is not.
-    pub fn check(&self) -> Result<(), InvalidSetting> {
+    pub(crate) fn check(&self) -> Result<(), InvalidSetting> {
         self.check_each()
     }
 }
@@ -138,7 +138,7 @@ pub(crate) fn check_socket_mode(mode: u32) -> Result<(), InvalidSetting> {
     match mode {
         0..=0o777 => Ok(()),
         _ => {
-            let rule = "at most 0o777, since a socket has permissions alone";
+            let rule = "at most 0o777, since a socket has only permission bits";
             Err(InvalidSetting::new("socket_mode", format_args!("{mode:#o}"), rule))
         }
     }

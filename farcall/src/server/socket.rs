@@ -18,7 +18,7 @@ use crate::address::NO_SOCKET_SCHEME;
 /// A listener of the standard library is made non-blocking. That includes the listeners that a
 /// service manager hands over (systemd's socket activation). The file of a Unix socket stays.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no listening socket",
+    message = "`{Self}` is not a listening socket",
     note = "a `TcpListener` or `UnixListener` of tokio or the standard library is one"
 )]
 pub trait SocketListener: Send + 'static {
@@ -88,12 +88,12 @@ impl Socket {
                 Ok((address.with_authority(local), Self::Tcp(listener)))
             }
             Address::Grpc(authority) | Address::Grpcs(authority) => {
-                let message = format!("it is a channel's address: listen at tcp://{authority}");
+                let message = format!("only channels use it: listen at tcp://{authority}");
                 Err(invalid(message))
             }
             Address::Custom(_) => Err(invalid(NO_SOCKET_SCHEME.to_owned())),
             Address::Dns(_) | Address::List(_) => {
-                let message = "it names several servers, which a channel chooses among";
+                let message = "the address names several servers, which is for channels";
                 Err(invalid(message.to_owned()))
             }
         }

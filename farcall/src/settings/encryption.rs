@@ -98,7 +98,7 @@ fn pair<'a>(
     all: &mut Vec<Wrong>,
 ) -> Option<(&'a str, &'a str)> {
     let mut alone = |key, other| {
-        let message = format!("it is set without `{other}`: a certificate and its key go together");
+        let message = format!("set without `{other}`: a certificate and its key belong together");
         all.push(Wrong { key, message });
         None
     };
@@ -167,9 +167,8 @@ impl ServerTlsTable {
         let Some(switch) = self.switch() else { return Ok(None) };
         let mut wrong = Vec::new();
         if self.client_ca.is_none() && self.client_certs.is_some() {
-            let message = "it is set without `tls.client_ca`, which has the authorities of \
-                           clients' certificates"
-                .to_owned();
+            let message =
+                "set without `tls.client_ca`, the authorities of clients' certificates".to_owned();
             wrong.push(Wrong { key: "tls.client_certs", message });
         }
         let Some((cert, key)) = pair(self.cert.as_ref(), self.key.as_ref(), &mut wrong) else {

@@ -104,11 +104,11 @@ pub(super) fn keys() -> Vec<String> {
             keys.push(format!("{table}.{key}"));
         }
     }
-    let of_defaults = |key: &String| {
+    let is_default = |key: &String| {
         let target = key.replace("targets.inventory", "defaults.target");
         target.replace("servers.orders", "defaults.server")
     };
-    let defaults: Vec<_> = keys.iter().map(of_defaults).collect();
+    let defaults: Vec<_> = keys.iter().map(is_default).collect();
     keys.extend(defaults);
     keys.extend(["targets", "servers", "defaults", "colour", "targets.x.y.z"].map(str::to_owned));
     keys
@@ -206,12 +206,12 @@ const SHORT: &str = "[targets.\"a.b\"]\naddress = \"tcp://h:1\"\n";
 fn contradicting_values_are_found_at_their_places() {
     let delay = "connect_backoff.max_delay";
     let text = format!("{SHORT}{delay} = \"500ms\"\n");
-    let place = "farcall.toml:3:29: targets.\"a.b\".connect_backoff.max_delay: it is 500ms: ";
+    let place = "farcall.toml:3:29: targets.\"a.b\".connect_backoff.max_delay: is 500ms, but ";
     let error = error_of(&text, &[]);
     assert!(error.starts_with(place), "{error}");
 
     let text = format!("{SHORT}[defaults.target]\n{delay} = \"500ms\"\n");
-    let place = "farcall.toml:4:29: defaults.target.connect_backoff.max_delay: it is 500ms: ";
+    let place = "farcall.toml:4:29: defaults.target.connect_backoff.max_delay: is 500ms, but ";
     let error = error_of(&text, &[]);
     assert!(error.starts_with(place), "{error}");
 }
@@ -226,7 +226,7 @@ fn a_variable_is_named_whose_value_cannot_be_with_others() {
         ("FARCALL__RDMA__RECEIVE_SLOTS", "2"),
     ] {
         let error = error_of(text, &[(name, value)]);
-        assert!(error.starts_with(&format!("environment variable {name}: it is ")), "{error}");
+        assert!(error.starts_with(&format!("environment variable {name}: is ")), "{error}");
     }
 }
 

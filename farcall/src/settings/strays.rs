@@ -24,7 +24,7 @@ const FARCALL: &str = "FARCALL_";
 ///
 /// # Errors
 ///
-/// When it does not.
+/// Returns [`SettingsError`] if it does not.
 pub(super) fn check_named(
     variable: &str,
     names: &[&str],
@@ -59,7 +59,7 @@ pub(super) fn check_named(
 ///
 /// # Errors
 ///
-/// When one has.
+/// Returns [`SettingsError`] if one has.
 pub(super) fn check_others<'a>(
     root: &Root,
     variables: impl Iterator<Item = &'a str>,
@@ -95,7 +95,7 @@ fn meant(root: &Root, variable: &str) -> Option<String> {
         if with_single_underscores(&right) == with_single_underscores(variable) {
             found = Some(elsewhere.unwrap_or_else(|| {
                 let key = dotted(names);
-                format!("two underscores stand between the parts: {right} sets {key}")
+                format!("separate the parts with two underscores: {right} sets {key}")
             }));
         }
     });
@@ -105,7 +105,7 @@ fn meant(root: &Root, variable: &str) -> Option<String> {
     };
     found.or_else(|| {
         is_of_table().then(|| {
-            "it sets nothing: two underscores stand between the parts, as in \
+            "sets nothing: separate the parts with two underscores, as in \
              FARCALL__TARGETS__INVENTORY__TIMEOUT"
                 .to_owned()
         })

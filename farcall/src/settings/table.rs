@@ -17,9 +17,9 @@ pub(super) fn unknown<'a>(
         }
         Some(_) => {
             let known: Vec<_> = known.collect();
-            format!("there is no {kind} `{name}` here: there is {}", known.join(", "))
+            format!("there is no {kind} `{name}` here, only {}", known.join(", "))
         }
-        None => format!("there is no {kind} `{name}`, and no other"),
+        None => format!("there is no {kind} `{name}`, nor any other"),
     }
 }
 

@@ -70,7 +70,7 @@ fn the_environment_replaces_what_the_file_says() {
 
 /// Mistakes in the tables of balancing and of methods.
 #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
-fn of_methods(target: &str) -> [String; 9] {
+fn method_mistakes(target: &str) -> [String; 9] {
     [
         format!("{target}balance.policy = \"random\"\n"),
         format!("{target}balance.outlier_detection.max_ejection_percent = 101\n"),
@@ -130,10 +130,10 @@ fn errors_name_their_place_and_the_fix() {
         "[rdma]\nslot_len = 100\n".to_owned(),
         "[rdma]\ndevices = \"mlx5_0\"\n".to_owned(),
     ];
-    let mut told = String::new();
-    for case in cases.iter().chain(&of_methods(target)) {
+    let mut transcript = String::new();
+    for case in cases.iter().chain(&method_mistakes(target)) {
         let error = read(case, &[]).unwrap_err();
-        write!(told, "{case}--> {error}\n\n").unwrap();
+        write!(transcript, "{case}--> {error}\n\n").unwrap();
     }
     for (variable, value) in [
         ("FARCALL__TARGETS__INVENTORY__TIMEOUT", "soon"),
@@ -152,12 +152,12 @@ fn errors_name_their_place_and_the_fix() {
         ("FARCALL_RDMA_DEVICES", "[]"),
     ] {
         let error = read(target, &[(variable, value)]).unwrap_err();
-        write!(told, "{variable}={value}\n--> {error}\n\n").unwrap();
+        write!(transcript, "{variable}={value}\n--> {error}\n\n").unwrap();
     }
     let settings = read(TWO, &[]).unwrap();
-    writeln!(told, "--> {}", settings.channel("inventry").unwrap_err()).unwrap();
-    writeln!(told, "--> {}", settings.server("orders").unwrap_err()).unwrap();
-    assert_is_file("tests/messages/settings.txt", &told);
+    writeln!(transcript, "--> {}", settings.channel("inventry").unwrap_err()).unwrap();
+    writeln!(transcript, "--> {}", settings.server("orders").unwrap_err()).unwrap();
+    assert_is_file("tests/messages/settings.txt", &transcript);
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn every_conflict_of_keys_is_reported() {
         "targets.a.methods.\"shop.Cart/Get\".retry.max_backoff",
         "targets.a.methods.\"shop.Cart/Put\".retry.max_attempts",
         "targets.a.methods.\"shop.Cart/Put\".hedging.max_attempts",
-        "targets.a.methods.\"/Get\": it is \"/Get\"",
+        "targets.a.methods.\"/Get\": is \"/Get\"",
         "targets.b has no `address`",
         "15:55: targets.b.connect_backoff.max_delay",
         "18:32: servers.c.methods.\"/Get\".compress_from",
@@ -257,8 +257,8 @@ fn every_file_of_tls_that_is_wrong_is_reported() {
         "servers.a.tls.cert: cannot read /none/c",
         "servers.a.tls.key: cannot read /none/k",
         "servers.a.tls.client_ca: cannot read /none/ca",
-        "servers.b.tls.cert: it is set without `tls.key`",
-        "servers.b.tls.client_certs: it is set without `tls.client_ca`",
+        "servers.b.tls.cert: set without `tls.key`",
+        "servers.b.tls.client_certs: set without `tls.client_ca`",
         "targets.c.tls.cert: cannot read /none/c",
         "targets.c.tls.key: cannot read /none/k",
         "targets.c.tls.ca: cannot read /none/ca",
@@ -364,12 +364,8 @@ fn a_scheme_that_is_not_registered_is_named_at_its_line() {
     let error = |name: &str| settings.channel(name).unwrap_err().to_string();
     for (name, line, reason) in [
         ("a", 2, "etcd:// needs the crate farcall-etcd: register farcall_etcd::scheme() by "),
-        (
-            "b",
-            4,
-            "its scheme is none of auto, rdma, tcp, unix, inproc, grpc, grpcs, dns, etcd and ",
-        ),
-        ("c", 6, "its scheme is none of "),
+        ("b", 4, "unknown scheme: use auto, rdma, tcp, unix, inproc, grpc, grpcs, dns, etcd or "),
+        ("c", 6, "unknown scheme: use "),
     ] {
         let error = error(name);
         let start = format!("farcall.toml:{line}:11: targets.{name}.address: {reason}");
@@ -391,7 +387,8 @@ fn a_server_at_a_scheme_of_targets_is_refused() {
     for address in ["tpc://0.0.0.0:1", "etcd://127.0.0.1:2379/shop"] {
         let text = format!("[servers.orders]\naddress = \"{address}\"\n");
         let error = read(&text, &[]).unwrap_err().to_string();
-        let start = "farcall.toml:2:11: servers.orders.address: a server listens at auto, rdma, ";
+        let start = "farcall.toml:2:11: servers.orders.address: a server listens at auto://, \
+                     rdma://, ";
         assert!(error.starts_with(start), "{error}");
     }
 }
@@ -412,8 +409,8 @@ fn origins_of_pages_are_checked_where_they_are_set() {
     let builder = with_origins("[\"https://app.example\"]").unwrap();
     assert_eq!(builder.settings().grpc_web_origins, ["https://app.example"]);
     let error = with_origins("[\"https://app.example/\"]").unwrap_err();
-    let expected = "farcall.toml:3:20: servers.orders.grpc_web_origins: it is \
-                    \"https://app.example/\": it has to be \"*\" alone, or scheme://host[:port]";
+    let expected = "farcall.toml:3:20: servers.orders.grpc_web_origins: is \
+                    \"https://app.example/\", but must be \"*\" alone, or scheme://host[:port]";
     assert!(error.starts_with(expected), "{error}");
 }
 
@@ -422,8 +419,8 @@ fn origins_of_pages_are_checked_where_they_are_set() {
 fn origins_of_pages_are_refused_without_grpc() {
     with_origins("[]").unwrap();
     let error = with_origins("[\"https://app.example\"]").unwrap_err();
-    let expected = "farcall.toml:3:20: servers.orders.grpc_web_origins: it is \
-                    [\"https://app.example\"]: it has to be []: this program was built without";
+    let expected = "farcall.toml:3:20: servers.orders.grpc_web_origins: is \
+                    [\"https://app.example\"], but must be []: this program was built without";
     assert!(error.starts_with(expected), "{error}");
 }
 
@@ -440,11 +437,11 @@ fn networks_of_proxies_are_checked_where_they_are_set() {
     let builder = server("tcp://127.0.0.1:0", "[\"10.0.0.0/24\", \"::1\"]").unwrap();
     assert_eq!(builder.settings().proxy_protocol.from, ["10.0.0.0/24", "::1"]);
     let error = server("tcp://127.0.0.1:0", "[\"10.0.0.0/99\"]").unwrap_err();
-    let expected = "farcall.toml:3:23: servers.orders.proxy_protocol.from: it is \"10.0.0.0/99\": \
-                    it has to be a network, as \"10.0.0.0/8\"";
+    let expected = "farcall.toml:3:23: servers.orders.proxy_protocol.from: is \
+                    \"10.0.0.0/99\", but must be a network such as \"10.0.0.0/8\"";
     assert!(error.starts_with(expected), "{error}");
     let error = server("unix://@orders", "[\"10.0.0.0/24\"]").unwrap_err();
-    let expected = "farcall.toml:3:23: servers.orders.proxy_protocol.from: proxy_protocol is for \
+    let expected = "farcall.toml:3:23: servers.orders.proxy_protocol.from: proxy_protocol needs \
                     TCP";
     assert!(error.starts_with(expected), "{error}");
     server("unix://@orders", "[]").unwrap();

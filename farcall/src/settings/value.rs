@@ -23,7 +23,12 @@ impl FromStr for CodeName {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = code_of_name(text).map(Self);
-        found.ok_or_else(|| format!("`{text}` is not a status code: write \"UNAVAILABLE\" or such"))
+        found.ok_or_else(|| {
+            format!(
+                "`{text}` is not a status code: write one such as \
+                                     \"UNAVAILABLE\""
+            )
+        })
     }
 }
 
@@ -44,8 +49,8 @@ macro_rules! text {
 }
 
 text! {
-    crate::Address: "an address, as \"auto://host:7000\"";
-    CodeName: "the name of a status code, as \"UNAVAILABLE\"";
+    crate::Address: "an address such as \"auto://host:7000\"";
+    CodeName: "the name of a status code, such as \"UNAVAILABLE\"";
 }
 
 /// A rule for something that may be missing.

@@ -108,8 +108,8 @@ async fn a_target_goes_to_a_registered_scheme_and_back() {
 
     file.replace(&target(&custom));
     let error = reloader.reload().unwrap_err().to_string();
-    let place = "farcall.toml:2:11: targets.t.address: its scheme is none of auto, ";
-    assert!(error.contains(place) && error.contains("`port` is not registered"), "{error}");
+    let place = "farcall.toml:2:11: targets.t.address: unknown scheme: use auto, ";
+    assert!(error.contains(place) && error.contains("register `port`"), "{error}");
     calls_reach(&channel, &["a"]).await;
 
     // Of channels that were made before nothing changes: they have the schemes of their time.

@@ -86,12 +86,15 @@ async fn settings_are_watched_once_and_before_they_are_used() {
         error.split_once(": ").unwrap().1.to_owned()
     };
     let text = Settings::parse("a text", "").unwrap();
-    assert_eq!(refused(&text), "it is a text and no file");
+    assert_eq!(refused(&text), "the settings are text, not a file");
     let used = file.load();
     drop(used.channel("t").unwrap());
-    assert!(refused(&used).starts_with("a channel or a server was made before"), "{used:?}");
+    assert!(
+        refused(&used).starts_with("an existing channel or server would not change"),
+        "{used:?}"
+    );
     let watched = file.load();
     let reloader = watched.watch().unwrap();
-    assert_eq!(refused(&watched.clone()), "it is watched already");
+    assert_eq!(refused(&watched.clone()), "the file is already being watched");
     assert_eq!(reloader.reload().unwrap().changes, []);
 }

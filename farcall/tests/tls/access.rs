@@ -77,8 +77,8 @@ async fn a_client_without_an_identity_is_told_that_it_needs_one() {
     ] {
         let denied = who(&channel).await.unwrap_err();
         assert_eq!(denied.code(), Code::Unauthenticated);
-        let words = "/t.Tls/Who is for clients with a certificate, and this one has none";
-        assert_eq!(denied.message(), words);
+        let message = "/t.Tls/Who requires a client certificate, and this client has none";
+        assert_eq!(denied.message(), message);
         assert_eq!(token(&channel).await.unwrap(), "none");
     }
 }
@@ -122,7 +122,7 @@ async fn credentials_do_not_leave_the_host_in_the_clear() {
     let server = serve(Server::builder()).await;
     let with_credentials = |address: &str| builder(address).call_credentials(numbered());
     let error = with_credentials(&server.address).connect().await.unwrap_err().to_string();
-    assert!(error.contains("its calls carry credentials, and the channel has no `tls`"), "{error}");
+    assert!(error.contains("calls carry credentials, but the channel has no `tls`"), "{error}");
     let lazy = with_credentials(&server.address).connect_lazy();
     assert!(token(&lazy).await.unwrap_err().message().contains("carry credentials"));
     let allowed = with_credentials(&server.address).allow_unencrypted_credentials(true);
@@ -133,5 +133,5 @@ async fn credentials_do_not_leave_the_host_in_the_clear() {
     let server = crate::service::serve_at(listening, "auto://127.0.0.1:0").await;
     let channel = with_credentials(&server.address).tls(&authority.client());
     let path = channel.connect().await.unwrap().path().to_string();
-    assert!(path.contains("RDMA is not encrypted, and calls carry credentials"), "{path}");
+    assert!(path.contains("RDMA is not encrypted, but calls carry credentials"), "{path}");
 }

@@ -98,13 +98,13 @@ fn a_missing_or_wrong_file_is_named_with_its_key() {
     );
     let error =
         error_of(&format!("{server}tls.cert = \"{path}/a.pem\"\ntls.key = \"{path}/ca.pem\""));
-    let words = format!(
-        "app.toml:4:11: servers.s.tls.key: {path}/ca.pem has no private key in PEM, but a \
-             section CERTIFICATE: the key is in another file"
+    let message = format!(
+        "app.toml:4:11: servers.s.tls.key: {path}/ca.pem has no private key in PEM, but has a \
+         section CERTIFICATE: the key is in another file"
     );
-    assert_eq!(error, words);
+    assert_eq!(error, message);
     let error = error_of(&format!("{server}tls.cert = \"{path}/a.pem\""));
-    assert!(error.contains("servers.s.tls.cert: it is set without `tls.key`"), "{error}");
+    assert!(error.contains("servers.s.tls.cert: set without `tls.key`"), "{error}");
     let error = error_of(&format!("{server}tls.client_ca = \"{path}/ca.pem\""));
     assert!(error.contains("needs `tls.cert` and `tls.key`"), "{error}");
 }
@@ -116,15 +116,21 @@ fn tls_that_could_not_take_effect_is_an_error_of_the_file() {
     let target = |address: &str| format!("[targets.t]\naddress = \"{address}\"\n");
     let tls = format!("tls.ca = \"{}\"", ca.display());
     let error = error_of(&(target("unix:///run/a.sock") + &tls));
-    assert!(error.starts_with("app.toml:3:10: targets.t.tls.ca: TLS is for TCP"), "{error}");
+    assert!(
+        error.starts_with(
+            "app.toml:3:10: targets.t.tls.ca: calls there do not leave the \
+                               host"
+        ),
+        "{error}"
+    );
     let error = error_of(&(target("tcp://a:1,unix:///run/a.sock") + &tls));
-    assert!(error.contains("targets.t.tls.ca: TLS is for TCP"), "{error}");
+    assert!(error.contains("targets.t.tls.ca: calls there do not leave the host"), "{error}");
     let error = error_of(&(target("tcp://a:1") + "require_encryption = true"));
     assert!(error.contains("targets.t.require_encryption: require_encryption is set"), "{error}");
     let error = error_of(&(target("grpc://a:1") + &tls));
-    assert!(error.contains("targets.t.tls.ca: grpc:// is without TLS: write grpcs://"), "{error}");
+    assert!(error.contains("targets.t.tls.ca: grpc:// has no TLS: write grpcs://"), "{error}");
     let error = error_of(&target("grpcs://a:1"));
-    assert!(error.starts_with("app.toml:2:11: targets.t.address: grpcs:// is with TLS"), "{error}");
+    assert!(error.starts_with("app.toml:2:11: targets.t.address: grpcs:// needs TLS"), "{error}");
     let off = target("unix:///run/a.sock") + &tls + "\ntls.enabled = false";
     assert!(Settings::parse("app.toml", &off).is_ok());
 }

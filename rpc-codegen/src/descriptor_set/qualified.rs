@@ -21,7 +21,7 @@ pub(super) fn check(fds: &FileDescriptorSet) -> Result<(), CodegenError> {
         if let Some(import) = file.dependency.iter().find(|name| !files.contains(name.as_str())) {
             let file = file.name();
             return Err(invalid(format!(
-                "{file} imports {import:?}, which is not there (a set must hold its imports too)"
+                "{file} imports {import:?}, which the set lacks (it must contain its imports)"
             )));
         }
         let scope = match file.package() {
@@ -55,7 +55,7 @@ impl Names {
     fn check<'a>(&self, name: &'a str, owner: &str) -> Result<&'a str, CodegenError> {
         match is_full_name(name) {
             true => Ok(name),
-            false => Err(invalid(format!("{name:?} in {owner} is no protobuf identifier"))),
+            false => Err(invalid(format!("{name:?} in {owner} is not a protobuf identifier"))),
         }
     }
 
@@ -69,7 +69,9 @@ impl Names {
             let count = message.oneof_decl.len();
             let index = field.oneof_index.and_then(|it| usize::try_from(it).ok());
             if field.oneof_index.is_some() && index.is_none_or(|index| index >= count) {
-                return Err(invalid(format!("a field of {name} is in a oneof that is not there")));
+                return Err(invalid(format!(
+                    "a field of {name} names a oneof that does not exist"
+                )));
             }
         }
         message.oneof_decl.iter().try_for_each(|it| self.check(it.name(), &name).map(drop))?;
@@ -150,7 +152,7 @@ mod tests {
         assert!(refusal(&without_import).contains("imports \"b.proto\""));
         let mut bad = set(".shop.v1.Item");
         bad.file[0].message_type[0].name = Some("2".to_owned());
-        assert!(refusal(&bad).contains("no protobuf identifier"));
+        assert!(refusal(&bad).contains("not a protobuf identifier"));
     }
 
     #[test]

@@ -13,9 +13,9 @@ use crate::error::CodegenError;
 /// Returns an error if the set is inconsistent, or lacks a file or type that it refers to.
 pub(super) fn resolve(fds: FileDescriptorSet) -> Result<FileDescriptorSet, CodegenError> {
     let pool = DescriptorPool::from_file_descriptor_set(fds)
-        .map_err(|error| invalid(format!("{error:?} (a set must hold its imports too)")))?;
+        .map_err(|error| invalid(format!("{error:?} (the set must contain its imports)")))?;
     if let Some((name, owner)) = names(&pool).into_iter().find(|(name, _)| !is_full_name(name)) {
-        return Err(invalid(format!("{name:?} in {owner} is no protobuf identifier")));
+        return Err(invalid(format!("{name:?} in {owner} is not a protobuf identifier")));
     }
     Ok(FileDescriptorSet { file: pool.file_descriptor_protos().cloned().collect() })
 }

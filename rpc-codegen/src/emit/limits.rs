@@ -20,16 +20,18 @@ pub(super) fn setters(side: &Side) -> TokenStream {
     let Side { field, name, takes: (taken, ours), sends: (sent, peers) } = side;
     let field = Ident::new(field, Span::call_site());
     let decoding = [
-        format!(" Limits the length of each {taken} message that this {name} takes, in bytes. The"),
-        format!(" {ours}'s own limit holds beside it, 4 MiB unless its builder says otherwise."),
+        format!(
+            " Limits the length of each {taken} message that this {name} accepts, in bytes. The"
+        ),
+        format!(" {ours}'s own limit, 4 MiB by default, also applies."),
     ];
     let encoding = [
         format!(" Limits the length of each {sent} message that this {name} sends, in bytes. The"),
-        format!(" {peers}'s own limit holds beside it."),
+        format!(" {peers}'s own limit also applies."),
     ];
     let compressing = [
-        format!(" Compresses {sent} messages of that length and more, in bytes, where the {peers}"),
-        " accepts it; `usize::MAX` compresses none. It comes before what channel and server say."
+        format!(" Compresses {sent} messages of at least this length, in bytes, if the {peers}"),
+        " accepts it. `usize::MAX` compresses none. Overrides the channel and the server."
             .to_owned(),
     ];
     quote! {

@@ -30,8 +30,8 @@ pub(crate) fn refuse_endless(
     let file = find(&node.file, includes).unwrap_or_else(|| PathBuf::from(&node.file));
     let at = ProtoLocation { file, line_column: place(fds, node, first) };
     let message = format!(
-        "message {name} requires itself (required {}): no value of it ever ends; make one of \
-         these fields optional",
+        "message {name} requires itself (required {}): it has no finite value; make one of these \
+         fields optional",
         fields.join(", required ")
     );
     Err(CodegenError::Proto { at, message })

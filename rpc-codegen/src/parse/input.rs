@@ -32,7 +32,7 @@ fn below_include(proto: &Path, includes: &[PathBuf]) -> Result<PathBuf, CodegenE
     match (found.canonicalize(), proto.canonicalize()) {
         (Ok(first), Ok(wanted)) if first != wanted => Err(CodegenError::Input {
             message: format!(
-                "{} is shadowed by {}, which an earlier include directory has",
+                "{} is shadowed by {} in an earlier include directory",
                 proto.display(),
                 found.display()
             ),

@@ -111,6 +111,6 @@ mod tests {
     #[test]
     fn a_variable_without_a_folder_is_an_error() {
         let error = includes(&["a"], Some("/nowhere/at/all".into())).unwrap_err();
-        assert_eq!(error.to_string(), "PROTOC_INCLUDE is no directory: /nowhere/at/all");
+        assert_eq!(error.to_string(), "PROTOC_INCLUDE is not a directory: /nowhere/at/all");
     }
 }

@@ -17,7 +17,7 @@ pub(super) fn located(
     let file = find(name, includes).unwrap_or_else(|| PathBuf::from(name));
     let source = fs::read(&file).unwrap_or_default();
     let message = match source[..] {
-        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "the file is in UTF-16: save it as UTF-8".to_owned(),
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "the file is UTF-16: save it as UTF-8".to_owned(),
         _ => message,
     };
     let source = String::from_utf8(source).unwrap_or_default();

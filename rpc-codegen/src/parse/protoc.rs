@@ -108,9 +108,12 @@ mod tests {
         let error = parse(&mut config, &[protos().join("greeter.proto")], &[protos()]).unwrap_err();
         assert!(matches!(error, CodegenError::ProtocNotFound { .. }), "{error}");
         let error = CodegenError::ProtocNotFound { program: "protoc".into() }.to_string();
-        for way in
-            ["`protoc` is not there", "apt-get install protobuf-compiler", "PROTOC", "protox"]
-        {
+        for way in [
+            "runs `protoc`, which is not installed",
+            "apt-get install protobuf-compiler",
+            "PROTOC",
+            "protox",
+        ] {
             assert!(error.contains(way), "{error}");
         }
     }

@@ -312,7 +312,7 @@ impl Ring {
     }
 
     /// The endpoints in the order in which `key` prefers them. An endpoint comes up more than once.
-    pub(super) fn preferred(&self, key: u64) -> impl Iterator<Item = u32> {
+    fn preferred(&self, key: u64) -> impl Iterator<Item = u32> {
         // Mixed: keys that users count up lie side by side.
         let place = mix(key);
         let start = self.points.partition_point(|&(at, _)| at < place);

@@ -155,7 +155,10 @@ pub struct MayHaveExecuted {
 
 impl fmt::Display for MayHaveExecuted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the call was in flight when its connection ended: it may have been executed")
+        f.write_str(
+            "the call was in flight when its connection ended, so it may have been \
+                     executed",
+        )
     }
 }
 

@@ -111,7 +111,7 @@ pub(crate) fn check_stream_message(
     }
     Err(Status::resource_exhausted(format!(
         "the {what}'s message of {len} bytes is over the {MESSAGE_LEN_MAX} that one message of a \
-         stream may have; messages of calls without streams may be longer"
+         stream may have; messages of unary calls may be longer"
     )))
 }
 
@@ -185,8 +185,8 @@ pub(crate) fn check_messages(
 pub(crate) fn over_budget(what: &str, len: u64, whose: &str, over: OverBudget) -> Status {
     let OverBudget { bytes, bytes_max } = over;
     Status::resource_exhausted(format!(
-        "the {what} of {len} bytes does not fit beside the {bytes} bytes on their way: the \
-         {whose} limit is {bytes_max} (limits.max_receiving_bytes)"
+        "the {what} of {len} bytes does not fit next to the {bytes} bytes in flight: the {whose} \
+         limit is {bytes_max} (limits.max_receiving_bytes)"
     ))
 }
 
@@ -203,15 +203,15 @@ pub(crate) fn no_such_method(server: &str, path: &str) -> Status {
 /// A call by a path alone, to a server whose Hello does not say which sides of it are streams.
 pub(crate) fn kind_unknown(server: &str, path: &str) -> Status {
     Status::unimplemented(format!(
-        "the server at {server} is of a version that does not say whether {path} has streams: a \
-         generated stub can call it, and a client of gRPC cannot"
+        "the server at {server} is too old to say whether {path} has streams: call it through a \
+         generated stub, not a gRPC client"
     ))
 }
 
 /// A call whose requests are one message, and whose caller sent another number: `UNIMPLEMENTED`, as
 /// gRPC's list of codes has it, since the sides have different methods.
 pub(crate) fn not_one_message(path: &str, what: &str) -> Status {
-    Status::unimplemented(format!("{path} takes one message, and the request has {what}"))
+    Status::unimplemented(format!("{path} takes one message, but the request has {what}"))
 }
 
 /// The requests of a call whose connection ended before they did. The source is the `io::Error` by
@@ -232,7 +232,7 @@ pub(crate) fn going_away() -> Status {
 
 /// A call on a connection that another has taken the place of.
 pub(crate) fn retired() -> Status {
-    Status::unavailable("another connection has taken this one's place")
+    Status::unavailable("another connection replaced this one")
 }
 
 /// A client's call on a connection to `server` that has ended.
@@ -243,9 +243,8 @@ pub(crate) fn lost(server: &str, reason: &CloseReason) -> Status {
 /// A call that the server's end of a connection cut short, although it was in flight.
 pub(crate) fn cut_short(server: &str, reason: &CloseReason) -> Status {
     let status = Status::unavailable(format!(
-        "the connection to {server} has ended: {reason}; the server had announced that it goes \
-         away, and the call did not end in the time that it gave (server.drain_timeout, \
-         server.max_connection_age_grace)"
+        "the connection to {server} has ended: {reason}; the server was draining, and the call \
+         outlasted its grace period (server.drain_timeout, server.max_connection_age_grace)"
     ));
     ended_by(status, reason)
 }
@@ -253,12 +252,12 @@ pub(crate) fn cut_short(server: &str, reason: &CloseReason) -> Status {
 /// The requests of a call that its client has given up. Not a cancel: tonic's `Streaming` makes an
 /// orderly end of one, and a reader must not take what there is for all.
 pub(crate) fn given_up() -> Status {
-    Status::aborted("the client has given up the call")
+    Status::aborted("the client cancelled the call")
 }
 
 /// The requests of a call that has its answer.
 pub(crate) fn answered() -> Status {
-    Status::aborted("the call has ended: its answer was sent")
+    Status::aborted("the call has ended: its response was sent")
 }
 
 /// A call that waited for a connection until its time was over; `whose` names what set the limit.
@@ -276,7 +275,10 @@ pub(crate) fn not_connected_in_time(
 /// A call that took longer than it may; `whose` names what set the limit.
 pub(crate) fn over_time(timeout: Duration, whose: &str) -> Status {
     if timeout.is_zero() {
-        return Status::deadline_exceeded(format!("the call's time was over at once ({whose})"));
+        return Status::deadline_exceeded(format!(
+            "the call's time was up before it began \
+                                                  ({whose})"
+        ));
     }
     let timeout = rounded(timeout);
     Status::deadline_exceeded(format!("the call did not end within {timeout:?} ({whose})"))
@@ -299,7 +301,7 @@ pub(crate) fn not_received_in_time(timeout: Duration) -> Status {
 pub(crate) fn withheld(reason: Withheld) -> Status {
     match reason {
         Withheld::Expired => deadline_exceeded(),
-        Withheld::GivenUp => Status::cancelled("the sender took a large message back"),
+        Withheld::GivenUp => Status::cancelled("the sender cancelled a large message"),
         Withheld::NoMemory(reason) => Status::resource_exhausted(reason),
     }
 }

@@ -299,6 +299,7 @@ impl OnComplete for CallGuard {
 impl Drop for CallGuard {
     fn drop(&mut self) {
         if let Some(session) = &self.session {
+            // The caller has gone: the server need not go on.
             session.cancel(self.id);
         }
     }
@@ -310,7 +311,9 @@ impl Started {
         let Answer::Reply(reply) = &mut self.answer else {
             return Err(Status::internal("the answer is a stream"));
         };
+        // Dropped here, the guard cancels the call.
         let reply = reply.await;
+        // The answer is there, whatever it says: there is nothing left to cancel.
         self.guard.complete();
         // The session answers every call that it takes out of its table, so that only its own
         // unwinding could drop the sender.
@@ -434,14 +437,14 @@ impl fmt::Debug for EncodedReply {
 /// The status of a call whose channel's connector breaks its promise about the protocol.
 #[cold]
 fn wrong_protocol() -> Status {
-    NotExecuted::mark(Status::internal("the connector made a connection of another protocol"))
+    NotExecuted::mark(Status::internal("the connector opened a connection of another protocol"))
 }
 
 /// The status of a call that the server refused before any handler had seen it.
 pub(super) fn refused(code: u16, block: Bytes) -> Status {
     let status = match Outcome::decode(code, block) {
         Ok(Outcome { result: Err(status), .. }) => status,
-        Ok(_) => Status::internal("the server refused a call with the code of a success"),
+        Ok(_) => Status::internal("the server refused a call with the status OK"),
         Err(error) => Status::internal(format!("the response's block does not decode: {error}")),
     };
     NotExecuted::mark(status)

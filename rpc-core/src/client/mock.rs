@@ -37,15 +37,14 @@ type Answer = BoxFuture<'static, Result<ClientReply, Status>>;
 ///
 /// ```
 /// use farcall::mock::MockChannel;
-/// use farcall::{CallKind, Caller, Code, Detach, Idempotency, MethodDescriptor};
+/// use farcall::{CallKind, Caller, Code, Idempotency, MethodDescriptor};
 /// use farcall::{Request, Response, Status};
 /// # // Stands for what is generated from a `.proto` file.
-/// # static SAY_HELLO: MethodDescriptor = MethodDescriptor {
-/// #     path: "/hello.Greeter/SayHello",
-/// #     kind: CallKind::Unary,
-/// #     idempotency: Idempotency::Unknown,
-/// #     detach: Detach::NONE,
-/// # };
+/// # static SAY_HELLO: MethodDescriptor = MethodDescriptor::new(
+/// #     "/hello.Greeter/SayHello",
+/// #     CallKind::Unary,
+/// #     Idempotency::Unknown,
+/// # );
 /// # struct GreeterStub<C>(C);
 /// # impl<C: Caller> GreeterStub<C> {
 /// #     fn new(caller: C) -> Self { Self(caller) }
@@ -175,7 +174,10 @@ impl MockChannel {
         state.scripts.get(method.path()).cloned().ok_or_else(|| {
             let scripted: Vec<_> = state.scripts.keys().collect();
             let path = method.path();
-            Status::unimplemented(format!("the mock has no script for {path}, but {scripted:?}"))
+            Status::unimplemented(format!(
+                "the mock has no script for {path}, only for \
+                                           {scripted:?}"
+            ))
         })
     }
 }
@@ -221,7 +223,7 @@ impl Script {
             let (metadata, extensions, message) = request.into_parts();
             let Ok(message) = message.downcast() else {
                 let expected = type_name::<In>();
-                let message = format!("the script takes {expected}, and the call has another type");
+                let message = format!("the script takes {expected}, but the call has another type");
                 return futures::future::ready(Err(Status::internal(message))).boxed();
             };
             let request = Request::from_parts(metadata, extensions, *message);
@@ -240,7 +242,7 @@ impl Script {
     ) -> Result<ClientReply, Status> {
         if kind != self.kind {
             let message =
-                format!("the script is of kind {:?}, and the call is {kind:?}", self.kind);
+                format!("the script is of kind {:?}, but the call is {kind:?}", self.kind);
             return Err(Status::internal(message));
         }
         let reply = (self.answer)(request).await?;

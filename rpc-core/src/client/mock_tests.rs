@@ -5,7 +5,7 @@ use tonic::Code;
 
 use super::*;
 use crate::client::{client_streaming, server_streaming, streaming, unary};
-use crate::{Detach, Idempotency, MethodDescriptor};
+use crate::{Idempotency, MethodDescriptor};
 
 static UNARY: MethodDescriptor = method("/t.T/Unary", CallKind::Unary);
 static SERVER: MethodDescriptor = method("/t.T/Server", CallKind::ServerStreaming);
@@ -13,7 +13,7 @@ static CLIENT: MethodDescriptor = method("/t.T/Client", CallKind::ClientStreamin
 static BOTH: MethodDescriptor = method("/t.T/Both", CallKind::Streaming);
 
 const fn method(path: &'static str, kind: CallKind) -> MethodDescriptor {
-    MethodDescriptor { path, kind, idempotency: Idempotency::Unknown, detach: Detach::NONE }
+    MethodDescriptor::new(path, kind, Idempotency::Unknown)
 }
 
 fn numbers() -> Request<impl Stream<Item = u64> + Send + 'static> {
@@ -73,7 +73,7 @@ async fn a_call_without_a_script_that_fits_says_so() {
     assert_eq!(absent.code(), Code::Unimplemented);
     assert!(absent.message().contains(SERVER.path) && absent.message().contains(UNARY.path));
     let request = unary::<_, u64>(&mock, &UNARY, Request::new(String::new())).await.unwrap_err();
-    assert_eq!(request.message(), "the script takes u64, and the call has another type");
+    assert_eq!(request.message(), "the script takes u64, but the call has another type");
     let response = unary::<_, String>(&mock, &UNARY, Request::new(1_u64)).await.unwrap_err();
     assert!(response.message().contains("answers with u64 instead of"), "{response}");
     static SAME: MethodDescriptor = method("/t.T/Unary", CallKind::ServerStreaming);

@@ -111,7 +111,7 @@ pub(crate) async fn deflate(message: &dyn Encode) -> Option<Bytes> {
 pub(crate) async fn inflate(deflated: &[u8], len: usize) -> Result<Bytes, &'static str> {
     // Before memory is taken for it.
     if len > deflated.len().saturating_mul(RATIO_MAX) {
-        return Err("no deflate as short as this can have the length that it says");
+        return Err("its announced length is impossible for so few compressed bytes");
     }
     // Taken out of the cell, since other tasks inflate on this thread while this one yields. A
     // future that is dropped meanwhile takes the inflater along, and the next call makes one.
@@ -142,10 +142,10 @@ async fn inflate_with(
         read_len += read;
         out.truncate(begin + written);
         if out.len() > len {
-            return Err("it is longer than it says");
+            return Err("it inflates beyond its announced length");
         }
         match inflated {
-            Err(_) => return Err("it is not deflate in the format of zlib"),
+            Err(_) => return Err("it is not in zlib format"),
             Ok(Status::StreamEnd) => break,
             Ok(_) if read == 0 && written == 0 => return Err("it is cut short"),
             Ok(_) => {}
@@ -155,9 +155,9 @@ async fn inflate_with(
         }
     }
     if read_len < deflated.len() {
-        return Err("something follows its end");
+        return Err("data follows its end");
     }
-    if out.len() < len { Err("it is shorter than it says") } else { Ok(out) }
+    if out.len() < len { Err("it inflates to less than its announced length") } else { Ok(out) }
 }
 
 #[cfg(test)]

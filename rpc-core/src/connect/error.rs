@@ -185,7 +185,7 @@ pub enum ConnectFault {
         timeout: Duration,
     },
     /// The address requires an upgrade that did not come about.
-    #[error("cannot connect to {address}: {upgrade} is required and not possible: {reason}")]
+    #[error("cannot connect to {address}: {upgrade} is required but not possible: {reason}")]
     UpgradeRequired {
         /// The peer.
         address: String,
@@ -210,7 +210,7 @@ pub enum ConnectFault {
     #[error("the attempt to connect panicked")]
     Panicked,
     /// The runtime that was to connect has ended.
-    #[error("the runtime that was to connect has ended")]
+    #[error("the tokio runtime of the attempt has ended")]
     RuntimeEnded,
     /// The address cannot be used as given.
     #[error("cannot connect to {address}: {reason}")]

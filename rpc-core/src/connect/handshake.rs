@@ -22,7 +22,7 @@ const BODY_STEP: usize = 4 << 10;
 #[non_exhaustive]
 pub enum HandshakeError {
     /// The peer closed the stream before it said anything, as a port scan or a health check does.
-    #[error("the peer closed the connection without a word")]
+    #[error("the peer closed the connection before it sent anything")]
     Silent,
     /// The stream failed, or ended inside a message.
     #[error(transparent)]
@@ -41,7 +41,7 @@ pub enum HandshakeError {
         reason: String,
     },
     /// The client speaks another protocol than the one that it agreed on in the TLS handshake.
-    #[error("the client agreed on {agreed} in the TLS handshake (ALPN), and speaks {spoken}")]
+    #[error("the client negotiated {agreed} in the TLS handshake (ALPN), but speaks {spoken}")]
     NotAgreed {
         /// Protocol that ALPN agreed on.
         agreed: &'static str,
@@ -51,8 +51,8 @@ pub enum HandshakeError {
     /// The client agreed on no protocol in the TLS handshake, and speaks one that has to be agreed
     /// on.
     #[error(
-        "the client speaks {spoken} over TLS without ALPN: something ends TLS before this server, \
-         as a load balancer does; tls.alpn = \"optional\" on the server accepts that"
+        "the client speaks {spoken} over TLS without ALPN: something such as a load balancer \
+         terminates TLS in between; accept that with tls.alpn = \"optional\" on the server"
     )]
     NoAlpn {
         /// The protocol that the client speaks.
@@ -65,14 +65,14 @@ pub enum HandshakeError {
         reason: String,
     },
     /// The client says that it uses an upgraded path, and nothing of it has come over that.
-    #[error("{upgrade}: the client says that the path is good, and has never sent a probe over it")]
+    #[error("{upgrade}: the client reported a good path without having sent a probe over it")]
     Unproven {
         /// The upgrade's name.
         upgrade: &'static str,
     },
     /// The client does not say whether the upgraded path is good.
     #[error(
-        "{upgrade}: the client did not say within {} ms whether the path is good",
+        "{upgrade}: the client sent no verdict about the path within {} ms",
         timeout.as_millis()
     )]
     NoVerdict {
@@ -177,7 +177,7 @@ pub fn handshake_failed(address: &str, error: HandshakeError) -> ConnectError {
     let address = address.to_owned();
     match error {
         HandshakeError::Silent => {
-            let message = "the server closed the connection without a word";
+            let message = "the server closed the connection before it sent anything";
             let reason = std::io::Error::new(std::io::ErrorKind::UnexpectedEof, message);
             ConnectError::from(ConnectFault::Handshake { address, reason })
         }

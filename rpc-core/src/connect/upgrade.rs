@@ -305,7 +305,7 @@ pub fn announce(address: &dyn fmt::Display, offered: Option<&Result<String, Decl
     match offered {
         None => tracing::info!(target: "farcall::server", %address, "listening"),
         Some(Ok(ports)) => tracing::info!(
-            target: "farcall::server", %address, %ports, "listening: clients can have RDMA"
+            target: "farcall::server", %address, %ports, "listening: clients can use RDMA"
         ),
         Some(Err(reason)) => tracing::info!(
             target: "farcall::server", %address, %reason, "listening without RDMA"

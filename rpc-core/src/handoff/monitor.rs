@@ -27,7 +27,7 @@ use super::slot::{Resume, WorkerSlot, YieldEntry};
 /// Ten times the few milliseconds for which the kernel's scheduler takes the core from a thread
 /// that others compete with, so that a thread which waits for a core is rarely taken for a blocked
 /// one; and a thousandth of the default `keepalive.timeout`.
-pub(super) const TICK: Duration = Duration::from_millis(20);
+const TICK: Duration = Duration::from_millis(20);
 
 static MONITOR: Monitor = Monitor {
     is_awake: AtomicBool::new(false),
@@ -76,7 +76,8 @@ impl Monitor {
                     tracing::warn!(
                         target: "farcall::server",
                         %error,
-                        "no thread to look for handlers that block: they hold up their connections"
+                        "cannot start the thread that detects blocking handlers, which stall \
+                         their connections"
                     );
                     None
                 }
@@ -136,7 +137,7 @@ impl Monitor {
 
 /// A worker's state, from its turn at two checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sight {
+enum Sight {
     /// It has run no user code since the last look, and runs none.
     Idle,
     /// It has run user code since the last look.
@@ -165,7 +166,7 @@ pub(super) struct Pace {
 
 impl Pace {
     /// Concludes from a look, during which some worker was moving or none.
-    pub(super) fn handle_look(&mut self, activity: Activity) -> Step {
+    fn handle_look(&mut self, activity: Activity) -> Step {
         if activity == Activity::Some {
             self.quiet_ticks = 0;
             return Step::Tick;
@@ -184,13 +185,13 @@ impl Pace {
 
 /// The finding of a check: user code has begun since the last, or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Activity {
+enum Activity {
     None,
     Some,
 }
 
 /// Makes a slot that the monitor looks at for as long as its thread lives.
-pub(super) fn register() -> Arc<WorkerSlot> {
+fn register() -> Arc<WorkerSlot> {
     let slot = Arc::<WorkerSlot>::default();
     MONITOR.slots().push(Observed { slot: Arc::clone(&slot), turn: slot.turn() });
     slot
@@ -204,7 +205,7 @@ pub(super) fn wake() {
 }
 
 /// Compares a worker's turn, which is odd while user code runs, with that of the last look.
-pub(super) fn compare(last: u64, turn: u64) -> Sight {
+fn compare(last: u64, turn: u64) -> Sight {
     match (turn == last, turn % 2 == 1) {
         (false, _) => Sight::Moving,
         (true, true) => Sight::Stuck,

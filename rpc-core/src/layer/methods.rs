@@ -179,10 +179,10 @@ pub fn into_status(error: impl Into<BoxError>) -> Status {
             return status.clone();
         }
         if cause.is::<Elapsed>() {
-            return Status::deadline_exceeded("a layer's timeout has passed");
+            return Status::deadline_exceeded("a layer's timeout expired");
         }
         if cause.is::<Overloaded>() {
-            return Status::resource_exhausted("a layer sheds load: too many calls at a time");
+            return Status::resource_exhausted("a layer shed the call: too many calls at a time");
         }
         link = cause.source();
     }
@@ -197,7 +197,7 @@ mod tests {
     use tonic::Code;
 
     use super::*;
-    use crate::{CallKind, Detach, Idempotency};
+    use crate::{CallKind, Idempotency};
 
     static SERVICE: ServiceDescriptor = ServiceDescriptor {
         name: "hello.Greeter",
@@ -206,7 +206,7 @@ mod tests {
 
     const fn method(path: &'static str) -> MethodDescriptor {
         let (kind, idempotency) = (CallKind::Unary, Idempotency::Unknown);
-        MethodDescriptor { path, kind, idempotency, detach: Detach::NONE }
+        MethodDescriptor::new(path, kind, idempotency)
     }
 
     #[test]

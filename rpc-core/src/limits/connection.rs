@@ -80,19 +80,19 @@ define_settings! {
         /// 16 KiB by default: HTTP/2's usual limit for a header list, which tonic's users know. At
         /// least 256 bytes, since the text of a status counts too.
         max_metadata_len, with_max_metadata_len: u32 as Size = 16 << 10, Live,
-            MIN_METADATA_LEN.., "the text of a status counts as metadata";
+            MIN_METADATA_LEN.., "the message of a status counts as metadata";
         /// Calls in flight on one connection.
         ///
         /// 1,024 by default: ten times the common HTTP/2 default of 100, and with small messages
         /// still under 1 MiB of call state for a connection. At least 1.
         max_calls, with_max_calls: u32 as Plain = 1024, Live,
-            1.., "no call would ever be made";
+            1.., "no call could be made";
         /// Bytes of large messages that are received at a time. Senders wait with more.
         ///
         /// A longer message comes alone. 256 MiB by default: almost four messages of the largest
         /// size that the examples use (64 MiB). At least 1.
         max_receiving_bytes, with_max_receiving_bytes: u64 as Size = 256 << 20, Live,
-            1.., "; a message that is longer comes alone";
+            1.., "; a longer message is received alone";
         /// Messages of one stream on their way or waiting to be read.
         ///
         /// 8,192 by default: as many of 256 bytes as `max_stream_bytes` has. A stream of requests
@@ -100,7 +100,7 @@ define_settings! {
         /// widen with `max_stream_bytes`. From 1 to 65,536.
         max_stream_messages, with_max_stream_messages: u32 as Plain = 8192, CodeOnly,
             1..=MAX_STREAM_MESSAGES,
-            "a window of 0 would never open, and all of one may wait in memory";
+            "a window of 0 never opens, and a full one waits in memory";
         /// Bytes of one stream on their way or waiting to be read.
         ///
         /// One message more than that may pass, and counts against `max_receiving_bytes` when it is
@@ -113,7 +113,7 @@ define_settings! {
         /// first. From 1 to 1 GiB.
         max_stream_bytes, with_max_stream_bytes: u32 as Size = 2 << 20, Live,
             1..=MAX_STREAM_BYTES,
-            Whole("from 1 to 1073741824 (1 GiB), since a window of 0 would never open, and a wider \
+            Whole("from 1 to 1073741824 (1 GiB), since a window of 0 never opens, and a larger \
                    one cannot be counted");
     }
 }
@@ -280,7 +280,7 @@ mod tests {
         let table = [
             (new().with_max_message_len(0), "max_message_len is 0: at least 1, since only empty"),
             (new().with_max_metadata_len(255), "max_metadata_len is 255: at least 256, since the"),
-            (new().with_max_calls(0), "max_calls is 0: at least 1, since no call would ever be"),
+            (new().with_max_calls(0), "max_calls is 0: at least 1, since no call could be made"),
             (new().with_max_receiving_bytes(0), "max_receiving_bytes is 0: at least 1; a message"),
             (new().with_max_stream_messages(0), "max_stream_messages is 0: from 1 to 65536, since"),
             (new().with_max_stream_messages(65_537), "max_stream_messages is 65537: from 1 to 655"),

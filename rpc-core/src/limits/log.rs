@@ -182,9 +182,9 @@ impl Count {
     fn log(self) {
         let Self { line, level, left_out } = self;
         if level == Level::INFO {
-            tracing::info!(target: "farcall::log", line, left_out, "lines were left out");
+            tracing::info!(target: "farcall::log", line, left_out, "suppressed repeated lines");
         } else {
-            tracing::warn!(target: "farcall::log", line, left_out, "lines were left out");
+            tracing::warn!(target: "farcall::log", line, left_out, "suppressed repeated lines");
         }
     }
 }
@@ -313,7 +313,7 @@ mod tests {
     }
 
     fn is_count(line: &str) -> bool {
-        let parts = ["lines were left out", "line=\"a flood\"", "left_out=990"];
+        let parts = ["suppressed repeated lines", "line=\"a flood\"", "left_out=990"];
         parts.iter().all(|part| line.contains(part))
     }
 

@@ -17,7 +17,7 @@ use crate::metrics::list::{
 use crate::{Method, MethodDescriptor};
 
 /// The label of methods that no descriptor describes.
-pub(super) const OTHER: &str = "other";
+const OTHER: &str = "other";
 
 /// Number of status codes.
 const CODE_COUNT: usize = 17;
@@ -47,7 +47,7 @@ fn bytes(len: u64) -> f64 {
 
 /// Values by the address of a method's descriptor. Nothing is ever removed, so that a look needs no
 /// lock. Two descriptors in the same place are in two parts.
-pub(super) struct ByMethod<M> {
+struct ByMethod<M> {
     slots: [OnceLock<(&'static MethodDescriptor, M)>; SLOT_COUNT],
     more: OnceLock<Box<Self>>,
     other: OnceLock<M>,
@@ -84,7 +84,7 @@ impl<M> ByMethod<M> {
 }
 
 /// Values by status code, each made when the first call ends with its code.
-pub(super) struct ByCode<H>([OnceLock<Box<H>>; CODE_COUNT]);
+struct ByCode<H>([OnceLock<Box<H>>; CODE_COUNT]);
 
 impl<H> ByCode<H> {
     pub(super) const fn new() -> Self {
@@ -329,14 +329,10 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::{CallKind, Detach, Idempotency};
+    use crate::{CallKind, Idempotency};
 
-    const METHOD: MethodDescriptor = MethodDescriptor {
-        path: "/t.T/M",
-        kind: CallKind::Unary,
-        idempotency: Idempotency::Unknown,
-        detach: Detach::NONE,
-    };
+    const METHOD: MethodDescriptor =
+        MethodDescriptor::new("/t.T/M", CallKind::Unary, Idempotency::Unknown);
 
     static METHODS: [MethodDescriptor; 100] = [METHOD; 100];
 

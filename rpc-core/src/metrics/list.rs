@@ -10,7 +10,7 @@ pub(super) const ATTEMPT_STARTED: Metric = Metric::counter(
     "grpc.client.attempt.started",
     MetricUnit::Count,
     &[METHOD, TARGET],
-    "Attempts at calls that were begun.",
+    "Attempts started.",
     "How many requests does this client send?",
 );
 
@@ -18,7 +18,7 @@ pub(super) const ATTEMPT_DURATION: Metric = Metric::counter(
     "grpc.client.attempt.duration",
     MetricUnit::Seconds,
     &[METHOD, TARGET, STATUS],
-    "Time from the beginning of an attempt to its end, the wait for a connection included.",
+    "Duration of an attempt, including the wait for a connection.",
     "How long does a server take, and how often does it fail?",
 )
 .as_histogram();
@@ -27,7 +27,7 @@ pub(super) const ATTEMPT_SENT: Metric = Metric::counter(
     "grpc.client.attempt.sent_total_compressed_message_size",
     MetricUnit::Bytes,
     &[METHOD, TARGET, STATUS],
-    "Bytes of the request messages of an attempt, as they were sent.",
+    "Bytes of an attempt's request messages, as sent.",
     "How large are requests?",
 )
 .as_histogram();
@@ -36,7 +36,7 @@ pub(super) const ATTEMPT_RECEIVED: Metric = Metric::counter(
     "grpc.client.attempt.rcvd_total_compressed_message_size",
     MetricUnit::Bytes,
     &[METHOD, TARGET, STATUS],
-    "Bytes of the response messages of an attempt, as they were received.",
+    "Bytes of an attempt's response messages, as received.",
     "How large are responses?",
 )
 .as_histogram();
@@ -45,7 +45,7 @@ pub(super) const CALL_DURATION: Metric = Metric::counter(
     "grpc.client.call.duration",
     MetricUnit::Seconds,
     &[METHOD, TARGET, STATUS],
-    "Time from the beginning of a call to its end, with all its attempts.",
+    "Duration of a call, including all attempts.",
     "How long do callers wait, and how many calls fail in the end?",
 )
 .as_histogram();
@@ -54,7 +54,7 @@ pub(super) const SERVER_STARTED: Metric = Metric::counter(
     "grpc.server.call.started",
     MetricUnit::Count,
     &[METHOD],
-    "Calls that have arrived, refused ones included.",
+    "Calls received, including refused ones.",
     "How many calls arrive?",
 );
 
@@ -62,7 +62,7 @@ pub(super) const SERVER_DURATION: Metric = Metric::counter(
     "grpc.server.call.duration",
     MetricUnit::Seconds,
     &[METHOD, STATUS],
-    "Time from the arrival of a request to its answer.",
+    "Time from the arrival of a request to its response.",
     "How long do handlers take, and how many calls fail?",
 )
 .as_histogram();
@@ -71,7 +71,7 @@ pub(super) const SERVER_SENT: Metric = Metric::counter(
     "grpc.server.call.sent_total_compressed_message_size",
     MetricUnit::Bytes,
     &[METHOD, STATUS],
-    "Bytes of the response messages of a call, as they were sent.",
+    "Bytes of a call's response messages, as sent.",
     "How large are responses?",
 )
 .as_histogram();
@@ -80,7 +80,7 @@ pub(super) const SERVER_RECEIVED: Metric = Metric::counter(
     "grpc.server.call.rcvd_total_compressed_message_size",
     MetricUnit::Bytes,
     &[METHOD, STATUS],
-    "Bytes of the request messages of a call, as they were received.",
+    "Bytes of a call's request messages, as received.",
     "How large are requests?",
 )
 .as_histogram();
@@ -89,7 +89,7 @@ pub(super) const RETRIES: Metric = Metric::counter(
     "farcall.client.retries",
     MetricUnit::Count,
     &[METHOD, "kind"],
-    "Attempts beside the first ones, by the rule that allows them.",
+    "Attempts after the first, by the policy that allowed them.",
     "Do retries hide failures?",
 );
 
@@ -97,7 +97,7 @@ pub(super) const RETRIES_DENIED: Metric = Metric::counter(
     "farcall.client.retries.denied",
     MetricUnit::Count,
     &[METHOD, "kind"],
-    "Attempts that a budget did not allow.",
+    "Attempts that a budget denied.",
     "Is the retry budget spent?",
 );
 
@@ -105,8 +105,8 @@ pub(super) const CONNECTIONS_OPENED: Metric = Metric::counter(
     "farcall.connections.opened",
     MetricUnit::Count,
     &["side", "transport", "fallback"],
-    "Connections that were established, by the path that they took.",
-    "How often do clients connect, and do they get RDMA?",
+    "Connections established, by path.",
+    "How often do clients connect, and do they use RDMA?",
 );
 
 /// The metrics that the runtime counts by itself.

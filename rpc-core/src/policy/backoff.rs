@@ -137,7 +137,7 @@ impl Reconnect {
 }
 
 /// The reason for the shortest first delay.
-const A_PAUSE: &str = "attempts would follow one another without a pause";
+const A_PAUSE: &str = "attempts would follow each other without a pause";
 
 /// The reason for the shortest time after which a connection counts as a success.
 const A_LIFE: &str = "a connection that ends at once would be replaced without a pause";
@@ -180,7 +180,7 @@ define_settings! {
         ///
         /// From 0 to 1; 0.2 by default.
         jitter, with_jitter: f64 as Plain = 0.2, CodeOnly,
-            0.0..=1.0, "it is the part of a delay that chance adds or takes away";
+            0.0..=1.0, "it is the random part of a delay";
         /// Time after which a connection counts as a success, so that the next failure is a first
         /// one. A connection over which a call was answered may also end after `initial_delay`.
         ///

@@ -186,7 +186,7 @@ proptest! {
 fn values_out_of_range_are_named_with_their_range() {
     let (new, zero) = (Backoff::default, Duration::ZERO);
     let multiplier = "a finite number, at least 1, since delays do not shrink";
-    let jitter = "from 0 to 1, since it is the part";
+    let jitter = "from 0 to 1, since it is the random part";
     let table = [
         (new().with_initial_delay(zero), "initial_delay is 0ns: from 1 ms to a day".into()),
         (new().with_max_delay(SECOND / 2), "max_delay is 500ms: from the initial".into()),

@@ -343,9 +343,9 @@ impl<C> Failover<C> {
                 return Some(Lost { connection, path_failure: None });
             }
         };
-        let sent_away = || Reason::from("the server sent this client away");
+        let sent_away = || Reason::from("the server asked this client to leave");
         let reason = failure.clone().unwrap_or_else(sent_away);
-        let message = format!("the last connection was of no use ({addresses}): {reason}");
+        let message = format!("the last connection answered no call ({addresses}): {reason}");
         let reason = reason.with_message(message);
         let lifespan = Lifespan { attempted_at, connected_at, answered_count };
         self.reconnect.handle_lost(lifespan, now, reason);

@@ -235,7 +235,7 @@ fn a_connection_of_no_use_is_told_with_its_reason() {
     let mut failover = failover(WhileBroken::UseBootstrap);
     for (cause, reason, failure) in [
         (Cause::Peer("closed".into()), None, Some("closed")),
-        (Cause::SentAway, Some("the server sent this client away"), None),
+        (Cause::SentAway, Some("the server asked this client to leave"), None),
         (Cause::Link("reset".into()), Some("reset"), Some("reset")),
     ] {
         let due = failover.next_connect(now);
@@ -245,7 +245,7 @@ fn a_connection_of_no_use_is_told_with_its_reason() {
         // The first loss is made good at once.
         let said = failover.refusal(due).map(|it| it.reason);
         let expected =
-            reason.map(|it| format!("the last connection was of no use (here -> there): {it}"));
+            reason.map(|it| format!("the last connection answered no call (here -> there): {it}"));
         let (said, failed) = (said.as_deref(), failover.reconnect().failure().map(|it| &**it));
         assert_eq!((said, failed), (expected.as_deref(), failure));
     }

@@ -36,13 +36,13 @@ define_settings! {
         /// of the flood of pings.
         interval, with_interval: Option<Duration> as OrOff = Some(Duration::from_secs(10)), Live,
             MIN_INTERVAL..=MAX_DURATION,
-            "the peer takes more pings for a flood and ends the connection";
+            "the peer treats more pings as a flood and closes the connection";
         /// Time in which nothing may come in after a ping before the connection ends.
         ///
         /// 20 s by default, as gRPC has it: a ping may stand behind what the sockets on the way
         /// have buffered, and 4 MiB of that take 17 s on a link of 2 Mbit/s. From 1 ms to 365 days.
         timeout, with_timeout: Duration as Plain = Duration::from_secs(20), Live,
-            MIN_TIMEOUT..=MAX_DURATION, "no peer answers in no time";
+            MIN_TIMEOUT..=MAX_DURATION, "no peer answers that fast";
     } private {
         /// Permits an interval that the peer takes for a flood after a while.
         is_for_tests: bool = false;
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn times_out_of_range_are_named_with_their_range() {
         let (ms, year) = (Duration::from_millis(1), 365 * 24 * 3600 * SECOND);
-        let flood = "from 100 ms to 365 days, since the peer takes more pings for a flood";
+        let flood = "from 100 ms to 365 days, since the peer treats more pings as a flood";
         let timeout = "from 1 ms to 365 days, since no peer";
         let table = [
             (RULES.with_interval(Some(99 * ms)), format!("interval is 99ms: {flood}")),

@@ -17,7 +17,7 @@ pub const MAX_ATTEMPTS: u32 = 5;
 pub const ATTEMPTS: RangeInclusive<u32> = 2..=MAX_ATTEMPTS;
 
 /// The reason for it.
-pub const AS_A_LOAD: &str = ": one is no repetition, and more are a load that no server asked for";
+pub const AS_A_LOAD: &str = ": one is no retry, and more would flood the server";
 
 /// The codes with their names in gRPC's specification, each at the index that is its number.
 const NAMES: [&str; 17] = [

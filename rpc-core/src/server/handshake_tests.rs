@@ -231,13 +231,13 @@ fn a_client_without_alpn_is_held_to_http1() {
     let assumed = info.clone().with_assumed_protocol(Alpn::HTTP1.id);
     assert!(check_agreed(Some(&assumed), Alpn::HTTP1).is_ok());
     let refused = check_agreed(Some(&assumed), Alpn::GRPC).unwrap_err().to_string();
-    let message = "the client speaks gRPC over TLS without ALPN: something ends TLS before this \
-                   server, as a load balancer does; tls.alpn = \"optional\" on the server accepts \
-                   that";
+    let message = "the client speaks gRPC over TLS without ALPN: something such as a load \
+                   balancer terminates TLS in between; accept that with tls.alpn = \"optional\" \
+                   on the server";
     assert_eq!(refused, message);
     let agreed = info.clone().with_protocol(Alpn::HTTP1.id);
     let refused = check_agreed(Some(&agreed), Alpn::GRPC).unwrap_err().to_string();
-    let message = "the client agreed on http/1.1 in the TLS handshake (ALPN), and speaks gRPC";
+    let message = "the client negotiated http/1.1 in the TLS handshake (ALPN), but speaks gRPC";
     assert_eq!(refused, message);
     // Where ALPN is optional, and without TLS.
     assert!(check_agreed(Some(&info), Alpn::GRPC).is_ok());

@@ -189,7 +189,7 @@ impl ServerSettings {
     /// # Errors
     ///
     /// Returns the first that is not.
-    pub fn check(&self) -> Result<(), InvalidSetting> {
+    pub(crate) fn check(&self) -> Result<(), InvalidSetting> {
         self.check_each()
     }
 

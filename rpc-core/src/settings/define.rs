@@ -8,7 +8,7 @@
 ///     /// Documentation, whose first paragraph a settings file has, too.
 ///     Limits, LimitsOverlay, "limits", [const], derive(Copy, PartialEq, Eq) {
 ///         /// Documentation, whose first paragraph a settings file has, too.
-///         max_calls, with_max_calls: u32 as Plain = 1024, Live, 1.., "no call would ever be made";
+///         max_calls, with_max_calls: u32 as Plain = 1024, Live, 1.., "no call could be made";
 ///     } groups {
 ///         connect, with_connect: ConnectOptions, ConnectOptionsOverlay, Start;
 ///     } private {

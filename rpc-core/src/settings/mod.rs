@@ -108,7 +108,7 @@ pub const TIMEOUT: RangeInclusive<Duration> = MIN_TIMEOUT..=MAX_DURATION;
 pub const PERIOD: RangeToInclusive<Duration> = ..=MAX_DURATION;
 
 /// The reason for the shortest timeout.
-pub const NO_TIME: &str = "nothing happens in no time";
+pub const NO_TIME: &str = "a shorter time amounts to none";
 
 /// The reason for the longest period; zero ends it at once.
 pub const COMPUTED: &str = ", so that its end can be computed; 0 means at once";
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn values_out_of_range_are_named_with_their_range() {
-        let timeout = "from 1 ms to 365 days, since nothing happens in no time";
+        let timeout = "from 1 ms to 365 days, since a shorter time amounts to none";
         let period = "at most 365 days, so that its end can be computed; 0 means at once";
         let table = [
             (check_timeout("a", Duration::ZERO), "0ns", timeout),

@@ -53,7 +53,7 @@ fn check(metadata: &Metadata) -> io::Result<()> {
 fn check_len(len: u64) -> io::Result<()> {
     match len <= LEN_MAX {
         true => Ok(()),
-        false => Err(invalid(format!("it has more than 1 MiB ({len} bytes)"))),
+        false => Err(invalid(format!("the file has more than 1 MiB ({len} bytes)"))),
     }
 }
 
@@ -80,7 +80,7 @@ mod tests {
         std::os::unix::fs::symlink(&file, &link).unwrap();
         assert_eq!(read_small_file(&link).unwrap().len(), 1 << 20);
         std::fs::write(&file, vec![b'#'; (1 << 20) + 1]).unwrap();
-        assert_eq!(refusal(&file), "it has more than 1 MiB (1048577 bytes)");
+        assert_eq!(refusal(&file), "the file has more than 1 MiB (1048577 bytes)");
         assert_eq!(refusal(&folder), "it is a directory: name a regular file");
         assert_eq!(refusal("/dev/zero"), "it is a device: name a regular file");
         let socket = folder.join("socket");

@@ -179,7 +179,7 @@ pub fn read<F: Format<V>, V>(
         // The reader knows the setting's name by its place.
         range
             .check("", inner, &reason)
-            .map_err(|error| format!("it is {}: it has to be {}", error.value(), error.rule()))?;
+            .map_err(|error| format!("is {}, but must be {}", error.value(), error.rule()))?;
     }
     Ok(value)
 }
@@ -314,7 +314,7 @@ mod tests {
         let both = Outer::resolve(&file.clone().or(&defaults));
         assert_eq!((both.len, both.inner.index, both.hidden), (5, Some(2), 7));
         let wrong = read(&mut file, "len", &Raw::Integer(0)).unwrap_err();
-        assert_eq!(wrong.message, "it is 0: it has to be at least 1, since nothing would fit");
+        assert_eq!(wrong.message, "is 0, but must be at least 1, since nothing would fit");
         assert!(file.slot("colour").is_none());
         for (name, instead) in [
             ("hidden", "not a setting of the file; set in code: `Outer::hidden`"),

@@ -351,7 +351,7 @@ impl<E: OnComplete + Unpin> Body for MessageBody<E> {
 }
 
 /// Decodes the message that the body left, whatever `Streaming` has in its buffer.
-pub(super) struct HandoffDecoder<M> {
+struct HandoffDecoder<M> {
     pub(super) handoff: Arc<Handoff>,
     pub(super) message: PhantomData<fn() -> M>,
 }

@@ -8,11 +8,10 @@ use prost::Message;
 use tonic::Status;
 
 use super::{SendStream, StreamWriter};
-use crate::Detach;
 use crate::call::options::{MessageLimit, MessageLimits};
 use crate::call::refusal;
 use crate::compression::{Deflated, is_due};
-use crate::payload::encode::{Detacher, Encode, Split};
+use crate::payload::encode::{Detach, Detacher, Encode, Split};
 use crate::wire::{FrameKind, MESSAGE_LEN_LEN};
 
 /// One direction of a call: names for error messages, and the method's tail-field accessor.
@@ -49,7 +48,7 @@ impl Direction {
 
 /// Messages that share a frame.
 #[derive(Debug)]
-pub(super) struct Batch<M> {
+struct Batch<M> {
     messages: Vec<Split<M>>,
     len: usize,
     /// The frame is filled up to this length; a longer message has a frame of its own.
@@ -104,7 +103,7 @@ impl<M: Message> Encode for Batch<M> {
 
 /// A message alone in its frame, behind its length.
 #[derive(Debug)]
-pub(super) struct Framed<'a>(pub(super) &'a dyn Encode);
+struct Framed<'a>(pub(super) &'a dyn Encode);
 
 impl Encode for Framed<'_> {
     fn len(&self) -> usize {

@@ -188,7 +188,11 @@ fn a_compressed_message_is_alone_and_counts_as_it_came() {
     assert!(matches!(next(&recv_stream), Some(Step::Message(message, _)) if message == "b"));
     assert!(requests(WINDOW).insert(0, deflated(&[20, 20])).is_err(), "two share the frame");
     let cut = Item::Deflated(Bytes::from_static(&[9, 0, 0, 0, 1]));
-    assert!(requests(WINDOW).insert(0, cut).is_err(), "it is shorter than it says");
+    assert!(
+        requests(WINDOW).insert(0, cut).is_err(),
+        "it inflates to less than its announced \
+                                                       length"
+    );
     assert!(responses(WINDOW).insert(0, deflated(&[20])).is_err(), "before headers");
     // The one that crosses the line is the last.
     let full = requests(WINDOW);

@@ -29,11 +29,10 @@ use thiserror::Error;
 
 use crate::handoff::Handoff;
 use crate::limits::memory::MemoryShare;
-use crate::policy::progress::{Flows, Stalled};
+use crate::policy::progress::Flows;
 use crate::wire::{HEADER_LEN, ProtocolError};
 use crate::{BufferSource, Deadline, Reason};
 
-pub(crate) use addresses::UCred;
 pub use addresses::{Addresses, Identity, TlsInfo};
 pub use frames::{OutFrame, Withdrawn, WriteHead};
 
@@ -310,7 +309,7 @@ pub struct TransportStats {
     pub large_received: u64,
     /// Bytes of frames that this side copied from one buffer to another, encoding not counted.
     pub copied_bytes: u64,
-    /// Bytes of frames that were written into the transport's memory to be sent. What a payload
+    /// Bytes of frames written into the transport's send memory. What a payload
     /// costs in copies on its way out is in here: encoding it is one, and one that is sent from
     /// where it lies has none.
     pub written_bytes: u64,
@@ -331,7 +330,7 @@ pub struct TransportStats {
 
 impl TransportStats {
     /// Adds the counts of another transport.
-    pub fn add(&mut self, other: Self) {
+    pub(crate) fn add(&mut self, other: Self) {
         self.small_sent += other.small_sent;
         self.large_sent += other.large_sent;
         self.small_received += other.small_received;
@@ -430,10 +429,11 @@ pub enum CloseReason {
         timeout: Duration,
     },
     /// The peer is there, and has stopped taking or sending.
-    #[error("{} for {timeout:?} (progress_timeout)", describe(*stalled))]
+    #[error("{} for {timeout:?} (progress_timeout)", describe(*takes_nothing))]
     Stalled {
-        /// The direction that stalled.
-        stalled: Stalled,
+        /// True if the peer took nothing of what waits for it; false if it began a large frame and
+        /// sent nothing more of it.
+        takes_nothing: bool,
         /// Time that it had.
         timeout: Duration,
     },
@@ -502,21 +502,21 @@ impl CloseReason {
             Self::Local | Self::Peer | Self::Protocol(_) | Self::RuntimeEnded => false,
         }
     }
+}
 
-    /// The reason of a link whose task is dropped before its end: the runtime drops its tasks when
-    /// it ends, and a panic drops the one that it happens in.
-    #[must_use]
-    pub fn task_dropped() -> Self {
-        match std::thread::panicking() {
-            true => Self::Failed("the connection's task panicked, which is a bug".into()),
-            false => Self::RuntimeEnded,
-        }
+/// Returns the reason of a link whose task is dropped before its end: the runtime drops its tasks
+/// when it ends, and a panic drops the one that it happens in.
+#[must_use]
+pub fn task_dropped() -> CloseReason {
+    match std::thread::panicking() {
+        true => CloseReason::Failed("the connection's task panicked, which is a bug".into()),
+        false => CloseReason::RuntimeEnded,
     }
 }
 
-fn describe(stalled: Stalled) -> &'static str {
-    match stalled {
-        Stalled::Sending => "the peer has taken nothing of what waits for it",
-        Stalled::Receiving => "the peer has begun a large frame and sent nothing more of it",
+fn describe(takes_nothing: bool) -> &'static str {
+    match takes_nothing {
+        true => "the peer has taken nothing of what waits for it",
+        false => "the peer has begun a large frame and sent nothing more of it",
     }
 }

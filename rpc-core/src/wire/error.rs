@@ -76,8 +76,8 @@ impl Spoken {
     pub fn describe(self) -> &'static str {
         match self {
             Self::Farcall => "this is farcall without TLS",
-            Self::Tls => "this is TLS, which one side has and the other has not: set `tls` on both",
-            Self::Http2 => "this is gRPC over HTTP/2, which farcall speaks with its feature `grpc`",
+            Self::Tls => "this is TLS, which only one side uses: set `tls` on both",
+            Self::Http2 => "this is gRPC over HTTP/2, which needs farcall's feature `grpc`",
             Self::Http1 => "this is HTTP/1.1",
             Self::Ssh => "this is SSH",
             Self::Proxy => {
@@ -101,7 +101,7 @@ pub enum ProtocolError {
     /// No version of the protocol is spoken by both sides.
     #[error(
         "no common protocol version: the peer speaks {peer_min} to {peer_max}, \
-         we speak {our_min} to {our_max}"
+         this side speaks {our_min} to {our_max}"
     )]
     Version {
         /// The oldest version that the peer speaks.
@@ -134,7 +134,7 @@ pub enum ProtocolError {
         needed: u64,
     },
     /// A field holds a value that means nothing.
-    #[error("{what} holds {value}, which means nothing")]
+    #[error("{what} has the unknown value {value}")]
     Invalid {
         /// The field.
         what: &'static str,
@@ -166,7 +166,7 @@ pub enum ProtocolError {
         role: &'static str,
     },
     /// A frame with a part that frames of its kind do not have.
-    #[error("a {kind:?} frame carries no {part}, and this one has {len} bytes of it")]
+    #[error("a {kind:?} frame has no {part}, but this one has {len} bytes of it")]
     UnexpectedPart {
         /// The kind of the frame.
         kind: super::FrameKind,
@@ -176,7 +176,7 @@ pub enum ProtocolError {
         len: u64,
     },
     /// A compressed frame that this side has not said it accepts.
-    #[error("a {kind:?} frame is compressed, which was not agreed on in the handshake")]
+    #[error("a {kind:?} frame is compressed, which the handshake did not allow")]
     NotNegotiated {
         /// The kind of the frame.
         kind: super::FrameKind,

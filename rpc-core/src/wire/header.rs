@@ -56,7 +56,7 @@ const NOT_EXECUTED: u8 = 2;
 const DEFLATED: u8 = 4;
 
 /// The length of the length that a compressed message inflates to, in bytes.
-pub(crate) const INFLATED_LEN_LEN: usize = 8;
+const INFLATED_LEN_LEN: usize = 8;
 
 /// The parts that may follow the header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

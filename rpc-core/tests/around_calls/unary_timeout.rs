@@ -121,7 +121,7 @@ async fn layers_combine_channel_timeout_and_inherited_deadline() {
     assert_eq!(start.elapsed(), 2 * STEP);
     let inherited = Deadline::after(Instant::now(), STEP);
     let status = Deadline::scope(Some(inherited), stub.wait()).await.unwrap_err();
-    let words = "within 1s (what was left to the call whose handler makes this one)";
+    let words = "within 1s (the time left to the handler that made the call)";
     assert!(status.message().ends_with(words), "{status}");
 }
 

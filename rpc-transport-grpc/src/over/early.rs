@@ -121,7 +121,7 @@ impl Waiting {
             }
             if self.part_due <= now {
                 return Poll::Ready(Status::deadline_exceeded(format!(
-                    "nothing more of the request's message came within {:?} (the server's \
+                    "the rest of the request's message did not arrive within {:?} (the server's \
                      handshake_timeout)",
                     self.part_timeout
                 )));

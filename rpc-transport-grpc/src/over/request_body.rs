@@ -127,7 +127,7 @@ fn broken(status: Status) -> Status {
         return status;
     }
     // The same status as for a farcall client that cancels its call mid-request.
-    Status::aborted(format!("the client has given up the call: {}", status.message()))
+    Status::aborted(format!("the client cancelled the call: {}", status.message()))
 }
 
 /// Replaces the status of a message that tonic refused to inflate: tonic's own names no setting.
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn a_cancelled_body_is_an_error() {
         let read = read([Ok(MESSAGE), Err(Status::cancelled("reset"))]);
-        assert_eq!(read, [r#"b"hi""#, "the client has given up the call: reset"]);
+        assert_eq!(read, [r#"b"hi""#, "the client cancelled the call: reset"]);
     }
 
     #[test]
@@ -227,7 +227,7 @@ mod tests {
             read_script(script, limit)
         };
         let at_port = read(Limit::for_port(100, MemoryShare::default(), Version::HTTP_2));
-        let expected = "the client has given up the call: its stream was reset";
+        let expected = "the client cancelled the call: its stream was reset";
         assert_eq!(at_port, [r#"b"hi""#, expected]);
         assert_eq!(read(Limit::for_process(100)), [r#"b"hi""#, "end"]);
     }

@@ -186,7 +186,7 @@ impl Serving {
         // hyper enforces the time limit on the request head, so `late` never fires.
         if let Some(Err(error)) = drive(connection, pending(), ends, &flowing, leave).await {
             tracing::debug!(
-                target: "farcall::server", %error, "a connection over HTTP has ended"
+                target: "farcall::server", %error, "an HTTP connection ended"
             );
         }
         is_silent
@@ -225,11 +225,11 @@ fn log_end(log: &LogLimit, addresses: &Addresses, flowing: &Flowing, error: &Htt
         let (name, limit) = flowing.limit().unzip();
         limited_log!(
             target: "farcall::server",
-            log, WARN, "closed a connection over HTTP/2", %addresses, %error, name, limit
+            log, WARN, "closed an HTTP/2 connection", %addresses, %error, name, limit
         );
     } else {
         tracing::debug!(
-            target: "farcall::server", %addresses, %error, "a connection over HTTP has ended"
+            target: "farcall::server", %addresses, %error, "an HTTP connection ended"
         );
     }
 }

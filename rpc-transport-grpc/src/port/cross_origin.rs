@@ -126,7 +126,7 @@ impl CrossOrigin {
             tracing::debug!(
                 target: "farcall::server",
                 %origin,
-                "a page may not call by grpc-web: grpc_web_origins does not have its origin"
+                "rejected a grpc-web call: grpc_web_origins lacks the page's origin"
             );
         }
         None

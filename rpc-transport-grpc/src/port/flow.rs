@@ -24,8 +24,8 @@ const TURN_LEN: usize = 16 << 10;
 /// in the written bytes.
 const LIMITS: [(&str, &str); 4] = [
     ("too_many_continuations", "headers in too many frames"),
-    ("header_list_way_too_large", "headers far beyond limits.max_metadata_len"),
-    ("too_many_data_frames", "100 frames of data that are empty"),
+    ("header_list_way_too_large", "headers far over limits.max_metadata_len"),
+    ("too_many_data_frames", "100 empty data frames"),
     ("too_many_internal_resets", "1,024 streams that broke the protocol"),
 ];
 

@@ -138,7 +138,8 @@ pub(super) fn fit(headers: &mut HeaderMap, max: usize) -> bool {
             headers.insert(GRPC_MESSAGE, text);
         }
     }
-    tracing::debug!(target: "farcall::server", len, max, "cut a response to its client's limit");
+    tracing::debug!(target: "farcall::server", len, max, "cut a response down to its client's \
+                             limit");
     has_failed
 }
 

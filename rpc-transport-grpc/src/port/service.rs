@@ -216,8 +216,8 @@ impl Refusal {
 }
 
 /// Text for a request that is not a call.
-const NO_CALL: &str = "This is the port of a farcall server. It takes gRPC over HTTP/2, grpc-web, \
-                       and GET /healthz.\n";
+const NO_CALL: &str = "This is the port of a farcall server. It accepts gRPC over HTTP/2, \
+                       grpc-web, and GET /healthz.\n";
 
 /// Returns a plain text response.
 fn text(code: StatusCode, message: &'static str) -> http::Response<tonic::body::Body> {

@@ -86,12 +86,12 @@ fn alone(message: Raw) -> impl Stream<Item = Result<Raw, Status>> + Send + 'stat
 async fn one(response: Response<Streaming<Raw>>) -> Result<Response<Raw>, Status> {
     let (metadata, mut messages, extensions) = response.into_parts();
     let Some(message) = messages.message().await? else {
-        return Err(Status::internal("the service ended its answer without a message"));
+        return Err(Status::internal("the service ended its response without a message"));
     };
     // `trailers` drains the stream silently. Without this read, a second message would go
     // unnoticed.
     if messages.message().await?.is_some() {
-        return Err(Status::internal("the service answers with more than one message"));
+        return Err(Status::internal("the service sent more than one response message"));
     }
     let mut response = Response::from_parts(metadata, message, extensions);
     let trailers = trailers_of(&mut messages).await;

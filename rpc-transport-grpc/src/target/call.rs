@@ -123,7 +123,7 @@ impl Ends {
     /// Converts metadata to the form that the application sees.
     fn metadata(&self, metadata: MetadataMap) -> Result<MetadataMap, Status> {
         from_http(metadata).map_err(|error| {
-            Status::internal(format!("of the answer of the server at {}, {error}", self.server))
+            Status::internal(format!("in the response from the server at {}: {error}", self.server))
         })
     }
 
@@ -140,7 +140,7 @@ impl Ends {
             Err(error) => {
                 let (code, text) = (status.code(), status.message());
                 let text = format!(
-                    "the server at {} ends the call with {code:?} ({text}), and its {error}",
+                    "the server at {} ended the call with {code:?} ({text}), and its {error}",
                     self.server
                 );
                 status = Status::internal(text);
@@ -179,7 +179,7 @@ fn requests(
 
 /// Returns an error that resets the HTTP/2 stream with the code of a cancelled call.
 fn cancelled() -> Status {
-    let mut status = Status::cancelled("the call was given up");
+    let mut status = Status::cancelled("the call was cancelled");
     status.set_source(Arc::new(h2::Error::from(h2::Reason::CANCEL)));
     status
 }
@@ -192,11 +192,11 @@ async fn one(response: Response<Streaming<Raw>>, ends: &Ends) -> Result<EncodedR
     let (metadata, mut messages, _) = response.into_parts();
     let mut next = async || messages.message().await.map_err(|status| ends.status(status));
     let Some(Raw(message)) = next().await? else {
-        return Err(Status::unimplemented("the server ended its answer without a message"));
+        return Err(Status::unimplemented("the server ended its response without a message"));
     };
     // Reads on to the end: the trailers carry the status, and a second message is an error.
     if next().await?.is_some() {
-        return Err(Status::unimplemented("the server answers with more than one message"));
+        return Err(Status::unimplemented("the server sent more than one response message"));
     }
     let trailers = messages.trailers().await?.unwrap_or_default();
     let (initial, trailers) = (ends.metadata(metadata)?, ends.metadata(trailers)?);
@@ -319,14 +319,14 @@ fn failed(server: &str, goodbye: &Goodbye, error: &hyper::Error, progress: Progr
     };
     let cause = describe(error);
     if was_not_taken {
-        let message = format!("the server at {server} has not taken the call: {cause}");
+        let message = format!("the server at {server} did not accept the call: {cause}");
         let message = goodbye.explain(message);
         return NotExecuted::mark(Status::unavailable(message));
     }
     if is_reset {
         // tonic owns gRPC's table of HTTP/2 codes.
         let code = reason.map_or(tonic::Code::Unknown, code_of);
-        return Status::new(code, format!("the server at {server} has reset the call: {cause}"));
+        return Status::new(code, format!("the server at {server} reset the call: {cause}"));
     }
     let message = goodbye.explain(format!("the connection to {server} has ended: {cause}"));
     MayHaveExecuted::mark(Status::unavailable(message))

@@ -166,14 +166,15 @@ const HEADERS_LEN_MIN: u32 = 8 << 10;
 /// Describes a peer that does not speak HTTP/2.
 fn describe(foreign: &Foreign) -> String {
     match foreign {
-        Foreign::Closed => "the server closed the connection without a word of HTTP/2: a farcall \
-                            server listens at tcp:// or auto://"
+        Foreign::Closed => "the server closed the connection before it sent any HTTP/2: for a \
+                            farcall server, write tcp:// or auto://"
             .to_owned(),
-        Foreign::Bytes(first) if is_go_away(first) => "the server takes no connection (GOAWAY): a \
-                                                       port with TLS is at grpcs://"
+        Foreign::Bytes(first) if is_go_away(first) => "the server refused the connection \
+                                                       (GOAWAY): for a port with TLS, write \
+                                                       grpcs://"
             .to_owned(),
         Foreign::Bytes(first) => match Spoken::of(first).map(Spoken::describe) {
-            Some(words) => format!("the server does not speak HTTP/2: {words}"),
+            Some(text) => format!("the server does not speak HTTP/2: {text}"),
             None => format!("the server does not speak HTTP/2: its first bytes are {first:02x?}"),
         },
     }

@@ -73,7 +73,7 @@ impl Goodbye {
         if reason != h2::Reason::NO_ERROR {
             *message = Some(text);
         } else if message.is_none() {
-            *message = Some(format!("{text}: it drains, or the connection was old or idle"));
+            *message = Some(format!("{text}: it is draining, or the connection was old or idle"));
         }
     }
 }
@@ -283,7 +283,11 @@ mod tests {
     async fn reasons_are_named() {
         type Case<'a> = (&'a [(h2::Reason, &'a [u8])], &'a str);
         let cases: [Case<'_>; 4] = [
-            (&[(h2::Reason::NO_ERROR, b"")], "NO_ERROR): it drains, or the connection was old"),
+            (
+                &[(h2::Reason::NO_ERROR, b"")],
+                "NO_ERROR): it is draining, or the connection was \
+                                        old",
+            ),
             (&[(h2::Reason::NO_ERROR, b"max_age")], "(NO_ERROR, \"max_age\"): it drains"),
             (
                 &[(h2::Reason::NO_ERROR, b""), (h2::Reason::INTERNAL_ERROR, b"a\nb")],

@@ -118,7 +118,7 @@ impl HttpError {
         let Self { server, status, content_type } = self;
         let (http, mut message) = (status.as_u16(), String::new());
         // Writing to a `String` cannot fail.
-        let _ = write!(message, "the server at {server} answers with HTTP {http} and ");
+        let _ = write!(message, "the server at {server} answered with HTTP {http} and ");
         let _ = match ends.contains_key(GRPC_STATUS) {
             true => {
                 let value = text(ends.get(GRPC_STATUS));

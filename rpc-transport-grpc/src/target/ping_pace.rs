@@ -52,8 +52,8 @@ impl PingPace {
         tracing::warn!(
             target: "farcall::path",
             server, ?interval,
-            "the server ended a connection for too many pings: the channel's keepalive.interval \
-             is doubled"
+            "the server closed a connection for too many pings: doubled the channel's \
+             keepalive.interval"
         );
     }
 }

@@ -75,7 +75,7 @@ where
 
 fn check(server: &str, headers: &HeaderMap) -> Result<(), Status> {
     let mistake = |what: &str, value: &http::HeaderValue| {
-        Err(Status::internal(format!("the server at {server} answers in {what} {value:?}")))
+        Err(Status::internal(format!("the server at {server} responds in {what} {value:?}")))
     };
     if let Some(value) = headers.get(CONTENT_TYPE)
         && ContentType::parse(value) == ContentType::OtherCodec

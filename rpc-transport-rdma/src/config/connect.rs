@@ -27,12 +27,12 @@ define_settings! {
         /// The time for an acknowledgement: 4.096 us, doubled so many times.
         ///
         /// 1 to 31; 14 by default.
-        timeout, with_timeout: u8 as Plain = 14, Start, 1..=31, "0 is for ever";
+        timeout, with_timeout: u8 as Plain = 14, Start, 1..=31, "0 waits forever";
         /// Retries after a missing acknowledgement.
         ///
         /// 1 to 6; 6 by default, so that loss of a few per cent does not end a connection. 7 is
         /// refused: on Soft-RoCE it means for ever, and a dead peer would never be noticed.
-        retry_count, with_retry_count: u8 as Plain = 6, Start, 1..=6, "7 may be for ever";
+        retry_count, with_retry_count: u8 as Plain = 6, Start, 1..=6, "7 may retry forever";
         /// Retries when the peer has no receive posted; 7 is for ever.
         ///
         /// 0 to 7; 7 by default, because one greedy client must not end the others' connections on
@@ -52,7 +52,7 @@ impl ConnectOptions {
     /// # Errors
     ///
     /// Returns the first that is not.
-    pub fn check(&self) -> Result<(), InvalidSetting> {
+    pub(crate) fn check(&self) -> Result<(), InvalidSetting> {
         self.check_each()
     }
 }

@@ -28,10 +28,9 @@ pub(crate) const MAX_READ_QUEUE_PAIRS: u8 = 8;
 /// The most credits that a connection can have: as many as a lane can have slots.
 const MAX_CREDITS: u32 = u16::MAX as u32;
 
-const SOURCE: &str =
-    "at least rdma.slot_len, since a frame that is longer is sent from this memory";
-const SINK: &str = "at least rdma.slot_len, since a frame that is longer is read into this memory";
-const NO_READS: &str = "nothing large comes without READs";
+const SOURCE: &str = "at least rdma.slot_len, since longer frames are sent from this memory";
+const SINK: &str = "at least rdma.slot_len, since longer frames are read into this memory";
+const NO_READS: &str = "only READs fetch large frames";
 
 define_settings! {
     /// RDMA devices, which all servers and targets share.
@@ -59,7 +58,7 @@ define_settings! {
         /// 1 by default: lanes share the memory that the process may lock, see
         /// [`receive_slots`](Self::receive_slots). Each lane has a task of its own, so more serve
         /// more processors; a new connection goes to the lane that has the fewest. At least 1.
-        lanes, with_lanes: u16 as Plain = 1, Start, 1.., "connections are on lanes";
+        lanes, with_lanes: u16 as Plain = 1, Start, 1.., "every connection needs a lane";
         /// Receive slots that all connections of a lane share.
         ///
         /// 1,024 by default. With slots of 4,352 bytes that is 4.3 MiB. On hardware the queues
@@ -278,20 +277,13 @@ impl fmt::Display for RkeyScope {
     }
 }
 
-/// A word that names no scope.
-#[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no scope of keys: it is `auto`, `window` or `region`")]
-pub struct UnknownRkeyScope(String);
-
-rpc_core::readable_debug!(UnknownRkeyScope);
-
 impl FromStr for RkeyScope {
-    type Err = UnknownRkeyScope;
+    type Err = InvalidSetting;
 
-    fn from_str(word: &str) -> Result<Self, UnknownRkeyScope> {
+    fn from_str(word: &str) -> Result<Self, InvalidSetting> {
         let all = [Self::Auto, Self::Window, Self::Region];
         let found = all.into_iter().find(|scope| scope.to_string() == word);
-        found.ok_or_else(|| UnknownRkeyScope(word.to_owned()))
+        found.ok_or_else(|| InvalidSetting::new("rkey_scope", word, "auto, window or region"))
     }
 }
 
@@ -313,7 +305,7 @@ mod tests {
             config
         };
         let table = [
-            (new().with_lanes(0), "lanes is 0: at least 1, since connections are on lanes"),
+            (new().with_lanes(0), "lanes is 0: at least 1, since every connection needs a lane"),
             (new().with_receive_slots(2), "receive_slots is 2: at least 3, since a connection"),
             (new().with_slot_len(447), "slot_len is 447: at least 448, which the offer"),
             (new().with_send_slots(0), "send_slots is 0: at least 1, since every message"),
@@ -324,7 +316,7 @@ mod tests {
             (new().with_max_source_bytes(4351), "max_source_bytes is 4351: at least rdma.slot_len"),
             (new().with_max_sink_bytes(4351), "max_sink_bytes is 4351: at least rdma.slot_len"),
             (new().with_max_read_len(0), "max_read_len is 0: at least 1, since nothing large"),
-            (new().with_max_reads(0), "max_reads is 0: at least 1, since nothing large comes"),
+            (new().with_max_reads(0), "max_reads is 0: at least 1, since only READs fetch large"),
             (new().with_max_read_bytes(0), "max_read_bytes is 0: at least 1, since nothing"),
             (new().with_read_queue_pairs(9), "read_queue_pairs is 9: at most 8, which is what"),
             (new().with_memory_timeout(long), "memory_timeout is 31622400s: at most 365 days"),

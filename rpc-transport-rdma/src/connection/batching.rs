@@ -31,6 +31,7 @@ impl Batching {
         match self {
             Self::Off => false,
             Self::Handling { .. } => true,
+            // In portions, so that the first callers do not wait for the last ones.
             Self::Held => outgoing_len == 0 || !outgoing_len.is_multiple_of(HELD_FRAMES_MAX),
         }
     }

@@ -126,6 +126,7 @@ impl Payload for RndvPayload {
         match self {
             Self::Own { buffer, .. } => {
                 let RemoteMemory { address, key } = buffer.remote();
+                // The header travels in the offer, and the peer reads what is behind it.
                 RemoteMemory { address: address + HEADER_LEN as u64, key }
             }
             Self::Lent { lent, .. } => lent.remote(),

@@ -63,6 +63,7 @@ impl Live {
                 Obeyed::Nothing => break,
             }
         }
+        // Its queue pairs take no posts, and what was in the batch has been given back.
         if self.state.is_halting() {
             return Obeyed::Nothing;
         }
@@ -89,6 +90,7 @@ impl Live {
                     let window = self.queues.allocate_window();
                     let window = window.map_err(|error| Reason::new(error.to_string(), error));
                     self.state.handle(Event::MemoryWindow(window), clock);
+                    // What waited for the window may go out in the same post.
                     obeyed = Obeyed::Window;
                 }
                 Action::Deallocate(binding) => self.queues.deallocate_window(binding),
@@ -106,7 +108,7 @@ impl Live {
     pub(super) fn end_reason(&self) -> CloseReason {
         let reason = self.state.end_reason().cloned();
         // The lane's task ends its connections by itself only where it is dropped.
-        reason.unwrap_or_else(CloseReason::task_dropped)
+        reason.unwrap_or_else(rpc_core::transport::task_dropped)
     }
 }
 

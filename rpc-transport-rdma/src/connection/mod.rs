@@ -58,7 +58,7 @@ pub(crate) struct Connection {
     /// The longest frame that travels whole.
     pub(crate) frame_len_max: usize,
     proof_plan: ProofPlan,
-    /// What the path had not carried when the connection ended.
+    /// The stage that the proof of the path had reached when the connection ended.
     last_stage: OnceLock<ProofStage>,
     /// Set when the path is proven.
     pub(crate) proven: CancellationToken,
@@ -138,7 +138,8 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// When the connection ends: before the change, which is not made then, or by it.
+    /// Returns [`TransportError::Closed`] if the connection ends: before the change, which is not
+    /// made then, or by it.
     pub(crate) fn with_live<R>(
         self: &Arc<Self>,
         change: impl FnOnce(&mut Live, &mut Clock) -> R,
@@ -151,6 +152,7 @@ impl Connection {
                 return Err(TransportError::Closed { reason: reason.clone() });
             }
         };
+        // The change is not made on an end that halts: it would queue what never goes out.
         let value = if live.state.is_halting() {
             None
         } else {
@@ -161,6 +163,8 @@ impl Connection {
             Some(value)
         };
         let ended = live.state.end_reason().cloned();
+        // Taken under the lock and carried out without it: they take it again, or run code of the
+        // application.
         let actions = std::mem::take(&mut live.after);
         drop(life);
         self.carry_out(actions);
@@ -246,6 +250,7 @@ impl Connection {
         let actions = {
             let mut life = self.life();
             let Life::Alive(live) = &mut *life else { return };
+            // A timer of an earlier connection with this tag must not disarm ours.
             live.armed.take_if(|armed| *armed == at);
             live.state.handle(Event::Timeout(look), &mut clock);
             let obeyed = live.transmit(&mut clock);
@@ -272,6 +277,7 @@ impl Connection {
         }
         self.worker.note_woken();
         self.ending.cancel();
+        // Senders that wait for a permit learn of the end by this, and never get one.
         self.frames.close();
         self.arm(live);
         // Queue pairs that had nothing in flight are drained at once, or cannot be halted.
@@ -312,6 +318,7 @@ impl Connection {
 
     /// Begins to deliver to `handler`; what came before is delivered by the worker's task.
     pub(crate) fn start(self: &Arc<Self>, handler: Arc<dyn Handler>) {
+        // Before the life is looked at: an end between the two finds the handler and tells it.
         *self.handler_slot() = Some(handler);
         let ended = match &*self.life() {
             Life::Ended(reason) => Some(reason.clone()),
@@ -328,6 +335,7 @@ impl Connection {
     /// Tells the handler, if there is one, that it is over. The handler is told once, by the caller
     /// that takes it out of its slot.
     fn tell_end(&self, reason: CloseReason) {
+        // Taken out first: a handler that drops the transport comes back here.
         let handler = self.handler_slot().take();
         if let Some(handler) = handler {
             handler.handle_closed(reason);
@@ -395,6 +403,7 @@ impl Connection {
         let Life::Alive(live) = &mut *life else { return None };
         live.state.handle(Event::Message { bytes: message, taken_key }, &mut clock);
         let arrival = live.state.poll_delivery();
+        // Only these wake a caller that may send at once; see `batching`.
         if matches!(arrival, Some(Arrival::Small(_))) {
             live.batching.count_frame();
         }
@@ -491,6 +500,7 @@ impl Connection {
                 Life::Ended(_) => return false,
             }
         };
+        // The tag may be another connection's as soon as this one is out of the table.
         if let Some(at) = live.armed {
             self.worker.timers.disarm(at, self.tag);
         }

@@ -118,6 +118,7 @@ impl QueuePairs {
                 self.permits.push_back(permit);
             }
             Transmit::Offer { binding, slot, len, permit } => {
+                // In one batch and in this order: the offer names a key that the bind makes.
                 self.batch.extend(binding.map(Work::Bind));
                 self.batch.push_back(Work::Send { slot, len, invalidate: None });
                 self.permits.push_back(Some(permit));
@@ -126,6 +127,7 @@ impl QueuePairs {
             Transmit::Read(chunk) => {
                 let (sink, offset, remote) = (chunk.sink, chunk.offset, chunk.remote);
                 let read = Work::Read { sink, offset, len: chunk.len, remote };
+                // Without a queue pair for it a READ goes with the messages.
                 self.batch.extend(self.reads.push(chunk.queue, read).err());
             }
         }
@@ -141,6 +143,7 @@ impl QueuePairs {
         if self.batch.is_empty() {
             return Ok(reads.must_retry);
         }
+        // Counted by difference: the device may take a part of the batch.
         let waiting_count = self.message_count();
         let posted = self.messages.post(&mut self.batch);
         self.activity.posts.add(1);
@@ -166,6 +169,7 @@ impl QueuePairs {
         let position = self.reads.position(completion.queue_pair_number());
         let handled = match position {
             Some(position) => self.reads.handle_completion(position, completion, &mut done),
+            // Also a completion of a queue pair that is gone: it is none of ours, and ignored.
             None => self.messages.handle_completion(completion, &mut done),
         };
         if let Err(error) = handled {
@@ -179,6 +183,8 @@ impl QueuePairs {
                     target: "farcall::rdma",
                     ?work, %error, "an RDMA work request failed"
                 );
+                // The first failure is the cause. A flush before it is a consequence that overtook
+                // it.
                 if failure.is_none() || !error.is_flush() {
                     let message = format!("the RDMA path failed: {error}");
                     failure = Some(CloseReason::Failed(Reason::new(message, error)));
@@ -219,6 +225,8 @@ impl QueuePairs {
                 Work::Bind(_) | Work::Invalidate(_) => {}
             }
         }
+        // The last ones: permits are in the order of posting, and what was not posted is at the
+        // end.
         self.permits.truncate(self.permits.len() - unsent_count);
         for (queue, count) in self.reads.halt().into_iter().enumerate() {
             (0..count).for_each(|_| state.handle(Event::Unposted { queue }, clock));
@@ -261,8 +269,10 @@ impl QueuePairs {
     ///
     /// # Errors
     ///
-    /// A failure, when there was one: the device may still read what was offered.
+    /// Returns a [`VerbsError`] if one of them could not be destroyed: the device may still read
+    /// what was offered.
     pub(crate) fn destroy(&mut self) -> Result<(), VerbsError> {
+        // All of them, although one fails: each that is gone can read nothing any more.
         let (messages, reads) = (self.messages.destroy(), self.reads.destroy());
         messages.and(reads)
     }
@@ -451,7 +461,8 @@ impl ReadQueues {
     ///
     /// # Errors
     ///
-    /// The last failure, when there was one: see [`QueuePair::destroy`].
+    /// Returns a [`VerbsError`] if one of them could not be destroyed: the device may still read
+    /// what was offered.
     pub(crate) fn destroy(&mut self) -> Result<(), VerbsError> {
         let mut destroyed = Ok(());
         for queue in &mut self.0 {

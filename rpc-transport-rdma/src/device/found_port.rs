@@ -64,7 +64,7 @@ impl FoundPort {
     }
 
     /// The port with the GIDs that peers can be given, in words for the log.
-    pub(crate) fn words(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let gids: Vec<_> = self.serving().map(|entry| entry.gid.to_string()).collect();
         format!("{}:{} ({})", self.device, self.port, gids.join(", "))
     }

@@ -64,13 +64,13 @@ pub enum WindowFault {
         error: CompletionError,
     },
     /// The bytes read through a window were not those that it was bound to.
-    #[error("memory windows do not work: what was read through one is not what is there")]
+    #[error("memory windows do not work: a READ through one returned other bytes")]
     WrongBytes,
     /// A message took a key away, and the device does not say so or says another.
-    #[error("a message that takes a key away is not reported as one")]
+    #[error("a SEND with invalidate is not reported as one")]
     NotReported,
     /// A READ succeeded under a key that had been taken away.
-    #[error("memory windows do not work: a key that was taken away still opens memory")]
+    #[error("memory windows do not work: an invalidated key still opens memory")]
     StillOpen,
 }
 

@@ -88,7 +88,7 @@ const SOFT_ROCE_VENDOR: u32 = 0x00ff_ffff;
 /// window, which are null once that is free; and `req_retry` starts again with the oldest request,
 /// so that binds and invalidations behind it are executed once more.
 const SOFT_ROCE_WINDOWS: &str =
-    "with Soft-RoCE a peer that takes a window's key away twice panics this host's kernel";
+    "on Soft-RoCE, a peer that invalidates a window's key twice panics this host's kernel";
 
 impl Kernel {
     /// The release in the text of `uname -r`, if that begins with two numbers.
@@ -127,11 +127,11 @@ fn soft_roce_defect(release: Option<&str>) -> Option<String> {
     match evidence {
         Some(Evidence::Whole) => None,
         Some(Evidence::Short { short, of }) => Some(format!(
-            "Soft-RoCE on Linux {shown} reports READs as complete that are not: {short} of {of} \
-             under packet loss"
+            "Soft-RoCE on Linux {shown} completes READs before their data arrived: {short} of \
+             {of} under packet loss"
         )),
         None => Some(format!(
-            "Soft-RoCE on Linux {shown} was never checked for READs that complete short"
+            "Soft-RoCE on Linux {shown} was never checked for READs that complete early"
         )),
     }
 }
@@ -171,7 +171,7 @@ fn untrusted(reason: String) -> Declined {
 pub(crate) fn check(device: &Device, config: &RdmaConfig) -> Result<(), Declined> {
     match device.read_defect() {
         Some(defect) if !config.allow_untrusted_reads => Err(untrusted(format!(
-            "the READs of {} are not to be trusted: {defect} (rdma.allow_untrusted_reads)",
+            "READs on {} cannot be trusted: {defect} (rdma.allow_untrusted_reads)",
             device.name()
         ))),
         _ => Ok(()),

@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_ports_that_have_the_address_the_nearest_is_chosen() {
+    fn the_nearest_of_equal_ports_is_chosen() {
         let here = [(ADDRESS, GidKind::RoceV2)];
         let ports = ["unknown", "far", "near"].map(|name| port(name, PortState::Active, &here));
         let mut search = Search::for_address(ADDRESS.parse().unwrap());
@@ -445,7 +445,7 @@ mod tests {
         let here = [(ADDRESS, GidKind::RoceV2)];
         let up = port("up", PortState::Active, &here);
         assert!(can_serve(&up, &[], None) && can_serve(&up, &["up:1".parse().unwrap()], Some(0)));
-        assert_eq!(up.words(), "up:1 (10.0.0.1)");
+        assert_eq!(up.describe(), "up:1 (10.0.0.1)");
         assert!(!can_serve(&up, &["other".parse().unwrap()], None));
         assert!(!can_serve(&port("down", PortState::Inactive(1), &here), &[], None));
         assert!(!can_serve(

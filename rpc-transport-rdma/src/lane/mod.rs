@@ -44,7 +44,7 @@ use crate::verbs::{Attachment, RAISE_LOCK_LIMIT};
 const WORN_PART: u32 = 10;
 
 /// The reason given to connections that come after the worker's end.
-pub(crate) const DEAD: &str = "the RDMA lane has ended with the tokio runtime of its task";
+pub(crate) const DEAD: &str = "the RDMA lane has ended with its task's tokio runtime";
 
 /// The state that connections and the worker's task share; `C` is a connection.
 pub(crate) struct WorkerShared<C> {
@@ -148,7 +148,7 @@ impl<C> WorkerShared<C> {
     ///
     /// # Errors
     ///
-    /// In words, when there are no slots left to promise or the worker has ended.
+    /// Returns a description if there are no slots left to promise, or the worker has ended.
     pub(crate) fn take_place(self: &Arc<Self>) -> Result<(Place<C>, HeldQuota), String> {
         if self.is_dead() {
             return Err(self.table().end_words());
@@ -165,8 +165,8 @@ impl<C> WorkerShared<C> {
             let (slots, count_max) = (self.config.receive_slots, self.config.max_connections);
             format!(
                 "the lane is full: {count} connections of at most {count_max} \
-                 (rdma.max_connections), and {free} of {slots} receive slots left to promise \
-                 (rdma.receive_slots), of which a connection takes {BASE}{}",
+                 (rdma.max_connections), and {free} of {slots} receive slots free to promise \
+                 (rdma.receive_slots); a connection takes {BASE}{}",
                 describe_lock_limit(self.lock_limit)
             )
         })?;
@@ -181,13 +181,13 @@ impl<C> WorkerShared<C> {
     ///
     /// # Errors
     ///
-    /// In words, when the client's address has its share of them.
+    /// Returns a description if the client's address has its share of them.
     pub(crate) fn take_unproven(&self, peer: PeerKey) -> Result<Charge<PeerKey>, String> {
         let (taken, free) = self.shares.quota().places();
         self.unproven.try_take(peer, taken.into(), free.into()).map_err(|OverShare { held }| {
             format!(
-                "{held} connections of this address have not shown yet that their path works, \
-                 which is its share of the {free} places that are left (rdma.max_connections)"
+                "{held} connections from this address are unproven, which is its share of the \
+                 {free} free places (rdma.max_connections)"
             )
         })
     }
@@ -197,7 +197,7 @@ impl<C> WorkerShared<C> {
     ///
     /// # Errors
     ///
-    /// In words, when the worker has ended, since no task would handle them.
+    /// Returns a description if the worker has ended, since no task would handle them.
     pub(crate) fn register(
         &self,
         mut place: Place<C>,

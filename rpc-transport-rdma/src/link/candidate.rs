@@ -84,7 +84,7 @@ impl JoinedPath {
 impl Candidate for ConnectedEnd {
     fn bind(&mut self, binding: PathBinding) -> Result<(), Declined> {
         let is_bound = self.connection.as_ref().is_some_and(|connection| connection.bind(binding));
-        let text = "a probe has come before the path could be bound to the TLS session";
+        let text = "a probe arrived before the path could be bound to the TLS session";
         is_bound.then_some(()).ok_or_else(|| Declined::new(text))
     }
 

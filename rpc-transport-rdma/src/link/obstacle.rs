@@ -73,7 +73,7 @@ mod tests {
             state: 1,
         };
         let refused = std::io::Error::from_raw_os_error(libc::EBUSY);
-        let full = VerbsError::CompletionQueueFull { asked: 2, free: 1, capacity: 4 };
+        let full = VerbsError::CompletionQueueFull { wanted: 2, free: 1, capacity: 4 };
         let table: [(Box<dyn std::error::Error>, Obstacle, bool); 10] = [
             (Box::new(lock(Some(1 << 16))), Obstacle::LockLimit, false),
             (Box::new(lock(None)), Obstacle::Refused, true),

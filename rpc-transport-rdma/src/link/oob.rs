@@ -24,7 +24,7 @@ struct Watching(Arc<Connection>);
 impl Drop for Watching {
     fn drop(&mut self) {
         // Of no effect once it has ended.
-        self.0.fail(CloseReason::task_dropped());
+        self.0.fail(rpc_core::transport::task_dropped());
     }
 }
 
@@ -45,7 +45,7 @@ async fn watch_until_end(mut bootstrap: Box<dyn Bootstrap>, watching: Watching) 
         read = bootstrap.read(&mut byte) => Some(match read {
             Ok(0) => CloseReason::Peer,
             Ok(_) if byte[0] == PATH_FAILED => {
-                CloseReason::Failed("the peer says that the RDMA path failed".into())
+                CloseReason::Failed("the peer reported that the RDMA path failed".into())
             }
             Ok(_) => {
                 let what = "bytes on the bootstrap beside an RDMA path";

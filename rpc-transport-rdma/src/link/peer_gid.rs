@@ -49,13 +49,13 @@ impl PeerGid {
         match self {
             Self::Address(Some(address)) if gid == Gid::from_ip(address) => Ok(()),
             Self::Address(Some(address)) => Err(Declined::new(format!(
-                "the peer is at {}, and its RDMA port is said to be at {gid} \
+                "the peer is at {}, but its RDMA port is said to be at {gid} \
                  (rdma.port_choice is address)",
                 address.to_canonical()
             ))),
             Self::Address(None) => Err(Declined::new(format!(
-                "the peer's RDMA port is said to be at {gid}, and the connection to it has no IP \
-                 address to compare that with"
+                "the peer's RDMA port is said to be at {gid}, but the connection has no IP address \
+                 to compare that with"
             ))),
             Self::AnyHost if is_of_one_host(gid.to_ip()) => Ok(()),
             Self::AnyHost => Err(Declined::new(format!(

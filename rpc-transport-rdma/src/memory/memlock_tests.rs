@@ -51,7 +51,7 @@ async fn a_caller_at_the_limit_waits_for_pins_in_progress() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn of_many_at_once_each_has_its_turn() {
+async fn each_of_many_has_its_turn() {
     let (network, _sim, pools) = limited(2 * MIB);
     for round in 0..20 {
         let takers = (0..16).map(|taker| {

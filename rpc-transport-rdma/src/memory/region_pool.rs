@@ -358,7 +358,7 @@ impl RegionPool {
     fn class_for(&self, len: usize) -> Result<SizeClass, PoolError> {
         let class = SizeClass::of(len).filter(|class| self.store.blocks_max(*class) > 1);
         class
-            .or_else(|| SizeClass::of_pages(len, page_len()))
+            .or_else(|| SizeClass::for_pages(len, page_len()))
             .filter(|class| class.units() <= self.units_max)
             .ok_or_else(|| self.too_large(len))
     }

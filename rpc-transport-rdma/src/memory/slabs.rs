@@ -216,7 +216,7 @@ impl SizeClass {
 
     /// The smallest class for `len` bytes in whole pages of `page_len`. A device pins whole
     /// pages, so that a buffer with a registration of its own takes them from the budget.
-    pub(super) fn of_pages(len: usize, page_len: usize) -> Option<Self> {
+    pub(super) fn for_pages(len: usize, page_len: usize) -> Option<Self> {
         Self::of(len.max(1).checked_next_multiple_of(page_len)?)
     }
 
@@ -336,11 +336,11 @@ mod tests {
     fn classes_for_whole_pages_are_whole_pages() {
         for page_len in [4 << 10, 16 << 10, 64 << 10] {
             for len in (0..60).map(|step| step * 9973) {
-                let bytes = SizeClass::of_pages(len, page_len).unwrap().bytes();
+                let bytes = SizeClass::for_pages(len, page_len).unwrap().bytes();
                 assert!(bytes >= len && bytes.is_multiple_of(page_len), "{len} in {bytes}");
             }
         }
-        assert_eq!(SizeClass::of_pages(usize::MAX, 4096), None);
+        assert_eq!(SizeClass::for_pages(usize::MAX, 4096), None);
     }
 
     #[test]

@@ -39,8 +39,8 @@ impl SlotPool {
         let stride = slot_len.max(1).checked_next_multiple_of(ALIGNMENT);
         let len = stride.and_then(|stride| stride.checked_mul(count as usize));
         let (Some(stride), Some(len)) = (stride, len) else {
-            let (asked, max) = (slot_len as u64, usize::MAX as u64);
-            return Err(VerbsError::LimitExceeded { what: "slot length", asked, max });
+            let (wanted, max) = (slot_len as u64, usize::MAX as u64);
+            return Err(VerbsError::LimitExceeded { what: "slot length", wanted, max });
         };
         Ok(Arc::new(Self {
             region: Region::new(device, len, Access::Eager)?,

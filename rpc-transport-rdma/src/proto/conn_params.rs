@@ -141,14 +141,17 @@ impl ConnParams {
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Declined> {
         let raw = RawBlob::decode(bytes)
             .map_err(|error| incompatible(format!("the peer's blob does not decode: {error}")))?;
+        // Fields may be added within a version; peers skip those that they do not know.
         if raw.version != VERSION {
             let version = raw.version;
             return Err(incompatible(format!(
-                "the peer's RDMA path has version {version}, ours {VERSION}"
+                "the peer's RDMA path has version {version}; this side speaks {VERSION}"
             )));
         }
         let invalid =
             |field: &str| incompatible(format!("the peer's blob has an impossible {field}"));
+        // Every number is checked for its type here, and for what it means in `check`: a value that
+        // wraps would name another queue pair or another host.
         let mtu = u16::try_from(raw.mtu).ok().and_then(Mtu::from_bytes);
         let partition_key =
             u16::try_from(raw.partition_key).map_err(|_| invalid("partition key"))?;
@@ -165,6 +168,7 @@ impl ConnParams {
         };
         let traffic_class = raw.traffic_class.map(u8::try_from).transpose();
         let traffic_class = traffic_class.map_err(|_| invalid("traffic class"))?;
+        // Before anything is made of them: a blob of 8 KiB could name a thousand.
         if raw.read_ends.len() > READ_QUEUE_PAIRS_MAX {
             return Err(invalid("number of queue pairs for READs"));
         }
@@ -188,20 +192,23 @@ impl ConnParams {
     ///
     /// # Errors
     ///
-    /// In words: an end that cannot be, or that no path joins with ours; no credit; slots too
-    /// short for an offer; one queue pair for two purposes.
+    /// Returns [`Declined`] for an end that cannot be, or that no path joins with ours; for no
+    /// credit; for slots too short for an offer; for one queue pair with two purposes.
     pub(crate) fn check(&self, local: &Endpoint, slot_len: u32) -> Result<u32, Declined> {
         let ends = || std::iter::once(&self.endpoint).chain(&self.read_ends);
         for end in ends() {
             local.agree(end).map_err(|error| incompatible(error.to_string()))?;
         }
+        // Two ends on one queue pair would take each other's packets for lost ones, and retry.
         let numbers: HashSet<u32> = ends().map(|end| end.queue_pair_number).collect();
         if numbers.len() != ends().count() {
-            return Err(incompatible("the peer has one queue pair for two purposes"));
+            return Err(incompatible("the peer uses one queue pair for two purposes"));
         }
+        // The proof itself needs a credit for its release.
         if self.grant == 0 {
             return Err(incompatible("the peer grants no message at all"));
         }
+        // Both ends use the shorter, so that neither writes what the other's slot cannot take.
         let slot_len = slot_len.min(self.slot_len);
         if (slot_len as usize) < RTS_LEN_MAX {
             return Err(incompatible(format!(
@@ -223,6 +230,7 @@ impl RawReadEnd {
 
     fn beside(&self, main: &Endpoint) -> Option<Endpoint> {
         Some(Endpoint {
+            // The rest is the main end's: all queue pairs of a connection are on one port.
             queue_pair_number: self.queue_pair_number,
             packet_sequence_number: self.packet_sequence_number,
             reads_max: u8::try_from(self.reads_max).ok()?,
@@ -292,18 +300,18 @@ mod tests {
         };
         assert_eq!(good().check(&end(20), 1000), Ok(1000));
         assert_eq!(good().check(&end(20), 8000), Ok(4352));
-        let of_end = |endpoint| ConnParams { endpoint, ..good() };
-        let of_reads = |end| ConnParams { read_ends: vec![end], ..good() };
+        let with_end = |endpoint| ConnParams { endpoint, ..good() };
+        let with_read_end = |end| ConnParams { read_ends: vec![end], ..good() };
         let ipv6 = Gid::from_ip("2001:db8::1".parse().unwrap());
         let bad = [
             ("grants no message", ConnParams { grant: 0, ..good() }),
             ("slots of 1 bytes are too short", ConnParams { slot_len: 1, ..good() }),
-            ("queue pair number", of_end(end(0))),
-            ("queue pair number", of_reads(end(1 << 24))),
-            ("number of READs", of_reads(Endpoint { reads_max: 0, ..end(18) })),
-            ("two purposes", of_reads(end(17))),
-            ("link layers", of_end(Endpoint { link_layer: LinkLayer::InfiniBand, ..end(17) })),
-            ("address families", of_end(Endpoint { gid: ipv6, ..end(17) })),
+            ("queue pair number", with_end(end(0))),
+            ("queue pair number", with_read_end(end(1 << 24))),
+            ("number of READs", with_read_end(Endpoint { reads_max: 0, ..end(18) })),
+            ("two purposes", with_read_end(end(17))),
+            ("link layers", with_end(Endpoint { link_layer: LinkLayer::InfiniBand, ..end(17) })),
+            ("address families", with_end(Endpoint { gid: ipv6, ..end(17) })),
         ];
         for (text, conn_params) in bad {
             let reason = conn_params.check(&end(20), 1000).unwrap_err().reason;

@@ -44,6 +44,7 @@ impl Gid {
     /// The half that all ports of an InfiniBand subnet have in common.
     #[must_use]
     pub fn subnet_prefix(self) -> [u8; 8] {
+        // A slice pattern cannot fail, where a range could panic.
         let [a, b, c, d, e, f, g, h, ..] = self.0;
         [a, b, c, d, e, f, g, h]
     }
@@ -113,8 +114,9 @@ impl Mtu {
     /// The largest MTU whose packets an Ethernet interface carries whose own is `interface_mtu`
     /// bytes. The smallest there is if none fits.
     #[must_use]
-    pub fn on_interface(interface_mtu: u32) -> Self {
+    pub(crate) fn on_interface(interface_mtu: u32) -> Self {
         let payload = interface_mtu.saturating_sub(ROCE_HEADERS_LEN_MAX);
+        // A path with less than 256 bytes cannot carry RoCE at all; the proof finds that.
         let fits = |mtu: &Self| u32::from(mtu.bytes()) <= payload;
         Self::ALL.into_iter().rev().find(fits).unwrap_or(Self::B256)
     }

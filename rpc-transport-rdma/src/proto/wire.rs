@@ -19,8 +19,8 @@
 //! A frame follows its header. After the header of an offer come `frame_len: u64`,
 //! `segment_count: u32`, `head_len: u32`, for each segment `address: u64, len: u64, rkey: u32` and
 //! four zero bytes, and then the first `head_len` bytes of the frame: its header at least. The
-//! segments are what follows the head. A proof is an offer whose head fills the rest of the slot: 32
-//! bytes of zeros, a seed of 8 bytes, and zeros. Pure values: nothing is sent here.
+//! segments are what follows the head. A proof is an offer whose head fills the rest of the slot:
+//! 32 bytes of zeros, a seed of 8 bytes, and zeros. Pure values: nothing is sent here.
 
 use bytes::{Buf as _, BufMut as _};
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
@@ -157,6 +157,7 @@ impl MessageHeader {
 
     /// Reads the header, and gives what follows it.
     pub(crate) fn parse(message: &[u8]) -> Result<(Self, &[u8]), ProtocolError> {
+        // One check of the length, after which nothing here can panic, whatever the peer sent.
         let (mut raw, rest) = message
             .split_at_checked(MESSAGE_HEADER_LEN)
             .ok_or_else(|| truncated("RDMA message", message.len(), MESSAGE_HEADER_LEN))?;
@@ -245,6 +246,7 @@ impl Rts {
         let (mut raw, rest) = body.split_at_checked(RTS_LEN).ok_or_else(|| cut(RTS_LEN))?;
         let frame_len = raw.get_u64_le();
         let (count, head_len) = (raw.get_u32_le() as usize, raw.get_u32_le() as usize);
+        // Before the count is multiplied or allocated by.
         if count == 0 || count > SEGMENTS_MAX {
             let value = count as u64;
             return Err(ProtocolError::Invalid { what: "segment count of an offer", value });
@@ -252,6 +254,8 @@ impl Rts {
         let segments_len = count * SEGMENT_LEN;
         let (raw_segments, head) =
             rest.split_at_checked(segments_len).ok_or_else(|| cut(RTS_LEN + segments_len))?;
+        // The head is all that is left, to the byte: what follows it would be a second truth about
+        // the frame's length.
         if head_len < HEADER_LEN || head_len != head.len() {
             let value = head_len as u64;
             return Err(ProtocolError::Invalid { what: "length of an offer's head", value });
@@ -259,6 +263,7 @@ impl Rts {
         let segments: Vec<_> =
             raw_segments.chunks_exact(SEGMENT_LEN).map(RtsSegment::from_bytes).collect();
         let mut lens = segments.iter().map(|segment| segment.len);
+        // Segments are a peer's numbers, and their sum may overflow.
         let sum = lens.try_fold(head_len as u64, u64::checked_add);
         if sum != Some(frame_len) || segments.iter().any(|segment| segment.len == 0) {
             let what = "length of an offer's segments";

@@ -36,7 +36,7 @@ impl HalfOpen {
     ///
     /// # Errors
     ///
-    /// When the client's address has its share.
+    /// Returns [`OverShare`] if the client's address has its share.
     pub(crate) fn try_take(
         &self,
         peer: PeerKey,

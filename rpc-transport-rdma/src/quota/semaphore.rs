@@ -103,7 +103,7 @@ impl PeerShare {
     ///
     /// # Errors
     ///
-    /// When the semaphore has never had as many.
+    /// Returns [`TooMuch`] if the semaphore has never had as many.
     ///
     /// # Cancel safety
     ///
@@ -211,11 +211,11 @@ mod tests {
         assert!(greedy.try_take(1).is_none());
         let mut waiting = std::pin::pin!(greedy.take(1));
         assert!(poll_immediate(waiting.as_mut()).await.is_none());
-        let of_honest = honest.take(2).now_or_never().expect("at once").unwrap();
+        let second = honest.take(2).now_or_never().expect("at once").unwrap();
         assert_eq!((greedy.held(), honest.held(), semaphore.total()), (8, 2, 10));
         drop(held);
         let served = waiting.await.unwrap();
-        drop((served, of_honest));
+        drop((served, second));
         assert_eq!(semaphore.total(), 0);
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::fabric::Fabric;
-use super::state::{NetworkState, nanos};
+use super::state::{Event, NetworkState, nanos};
 use crate::AsyncEventKind;
 
 /// A device of a simulated network. Clones are the same device.
@@ -28,20 +28,21 @@ impl SimDevice {
     /// Takes its ports down: from here on nothing gets in or out, what is on its way is lost, and
     /// everybody who has it open gets an event. Queue pairs notice by their timeouts.
     pub fn link_down(&self) {
+        self.enter(NetworkState::drop_link);
+    }
+
+    /// Takes its ports down, and brings them up again after `time`.
+    pub fn flap(&self, time: Duration) {
         self.enter(|state, index| {
-            if std::mem::take(&mut state.devices[index].is_link_up) {
-                state.raise_for_ports(index, AsyncEventKind::PortError);
-            }
+            state.drop_link(index);
+            let at = state.now + nanos(time);
+            state.agenda.schedule(at, Event::LinkUp { device: index });
         });
     }
 
     /// Brings its ports up again.
     pub fn link_up(&self) {
-        self.enter(|state, index| {
-            if !std::mem::replace(&mut state.devices[index].is_link_up, true) {
-                state.raise_for_ports(index, AsyncEventKind::PortActive);
-            }
-        });
+        self.enter(NetworkState::raise_link);
     }
 
     /// Takes the device away for good: posts and registrations fail with `EIO`, no search finds it,
@@ -58,7 +59,7 @@ impl SimDevice {
                 context.is_dead = true;
             }
             state.raise_for_all(index, AsyncEventKind::DeviceFatal);
-            for queue_pair in of_device(state, index) {
+            for queue_pair in queue_pairs(state, index) {
                 end(state, queue_pair);
             }
         });
@@ -73,7 +74,7 @@ impl SimDevice {
     /// Breaks all its queue pairs, each with an event.
     pub fn break_queue_pairs(&self) {
         self.enter(|state, index| {
-            for queue_pair in of_device(state, index) {
+            for queue_pair in queue_pairs(state, index) {
                 state.break_down(queue_pair);
             }
         });
@@ -90,7 +91,7 @@ impl SimDevice {
     }
 }
 
-fn of_device(state: &NetworkState, index: usize) -> Vec<u32> {
+fn queue_pairs(state: &NetworkState, index: usize) -> Vec<u32> {
     let all = state.queue_pairs.iter();
     all.filter(|(_, queue_pair)| queue_pair.device == index).map(|(id, _)| *id).collect()
 }

@@ -93,8 +93,10 @@ pub struct LaneInfo {
     pub registered_bytes: u64,
     /// The part of those bytes that lies in explicit huge pages.
     pub huge_page_bytes: u64,
-    /// Received large frames that applications hold.
-    pub leases: LeaseStats,
+    /// Received large frames that applications hold at this moment.
+    pub leases_held: usize,
+    /// Received large frames that were held for longer than `RdmaConfig::lease_warn_after`, so far.
+    pub leases_overdue: u64,
     /// Counters since the lane began.
     pub activity: LaneActivity,
     /// Ends of large frames whose calls were cancelled.
@@ -104,75 +106,62 @@ pub struct LaneInfo {
 counts! {
     /// Counters of a lane since it began.
     pub struct LaneActivity counted by ActivityCounters, metrics "farcall.rdma.lane." {
-        /// Times that a connection had something to send and the peer no slot for it.
+        /// Waits for credit: a connection had data to send, and its peer no free slot.
         credit_waits,
-        /// Waits for credit that lasted for seconds. Each is in the log.
+        /// Waits for credit that lasted seconds. The log has each.
         credit_stalls,
         /// Credits that idle peers gave back.
         credits_returned,
-        /// Messages sent for nothing but the grant in them.
+        /// Messages sent only for the grant in them.
         grants_sent,
-        /// Times that an idle peer was asked for its credits.
+        /// Requests to idle peers to return credits.
         recalls_sent,
-        /// Times that the device saw fewer receives posted than an eighth of the queue. Soon after
-        /// that peers have to wait and try again (RNR), which no device reports to the receiver.
+        /// Times that fewer than an eighth of the receives were posted. Soon after, peers have to
+        /// retry (RNR).
         receive_limit_events,
-        /// Times that the device did not take all receive slots that it was given back, after it
-        /// had taken all before. They are tried again.
+        /// Times that the device began to refuse receive slots. The lane posts them again later.
         refills_refused,
-        /// Large frames whose memory is leaked, because a queue pair of their connection could not
-        /// be destroyed and may serve it to the peer for ever. Each such connection is in the log.
+        /// Large frames leaked because a queue pair that may serve them could not be destroyed.
+        /// The log has each connection.
         offers_leaked,
-        /// Receive slots that were lost with queue pairs that died, by peers that went in the
-        /// middle of a message or by what a driver does.
+        /// Receive slots lost with dead queue pairs.
         slots_lost,
-        /// Those of them that are used again, because the device cannot have them.
+        /// Lost receive slots that were reused, once the device could no longer hold them.
         slots_reclaimed,
-        /// Batches of requests posted; each is one call into the device.
+        /// Batches of requests posted. Each is one call into the device.
         posts,
         /// Polls that found completions.
         polls,
-        /// Completions that they found.
+        /// Completions found by polls.
         completions,
         /// Polls that found nothing.
         spins,
         /// Completion events waited for.
         events,
-        /// Times that the lane's task woke up, by an event or because it was asked.
+        /// Wakeups of the lane's task.
         wakeups,
     }
-}
-
-/// A lane's leases.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct LeaseStats {
-    /// Received frames that applications hold at this moment.
-    pub held: usize,
-    /// Leases that were held for longer than `RdmaConfig::lease_warn_after`, so far.
-    pub overdue_count: u64,
 }
 
 counts! {
     /// Ends of large frames whose calls were cancelled, since the lane began.
     ///
-    /// A frame that was withdrawn and is not among the answers is in quarantine, or its connection
-    /// has ended.
+    /// A cancelled offer that no other counter includes is in quarantine, or its connection has
+    /// ended.
     pub struct CancellationStats counted by Cancellations, metrics "farcall.rdma.cancellations." {
-        /// Frames that this side had offered and asked the peer to let go of.
+        /// Offers that this side cancelled.
         withdrawn,
-        /// Of those, the ones of which the peer had read nothing.
+        /// Cancelled offers of which the peer had read nothing.
         not_started,
-        /// Of those, the ones that the peer stopped reading half-way.
+        /// Cancelled offers that the peer stopped reading half-way.
         stopped,
-        /// Of those, the ones that the peer had read whole by then.
+        /// Cancelled offers that the peer had already read completely.
         completed,
-        /// Of those, the ones that the peer did not release in time and whose keys were revoked
-        /// instead.
+        /// Cancelled offers that the peer did not release in time: the keys were revoked.
         revoked,
-        /// Of those, the ones that the peer did not release in time, at the cost of the connection.
+        /// Cancelled offers that the peer did not release in time: the connection was closed.
         overdue,
-        /// Frames that this side was reading or about to read and stopped.
+        /// Frames that this side stopped reading, or never began to.
         pulls_stopped,
     }
 }

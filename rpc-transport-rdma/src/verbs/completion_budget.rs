@@ -60,7 +60,7 @@ impl CompletionBudget {
         match self.claimed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add) {
             Ok(_) => Ok(()),
             Err(claimed) => Err(VerbsError::CompletionQueueFull {
-                asked: count,
+                wanted: count,
                 free: self.capacity - claimed,
                 capacity: self.capacity,
             }),
@@ -165,7 +165,7 @@ mod tests {
         budget.claim(6).unwrap();
         budget.retire(6);
         let error = budget.claim(5).unwrap_err();
-        assert!(matches!(error, VerbsError::CompletionQueueFull { asked: 5, free: 4, .. }));
+        assert!(matches!(error, VerbsError::CompletionQueueFull { wanted: 5, free: 4, .. }));
         budget.free(budget.retired());
         budget.claim(10).unwrap();
         assert!(budget.claim(1).is_err());

@@ -59,7 +59,7 @@ impl CompletionQueue {
             let what = "completion queue capacity";
             return Err(VerbsError::LimitExceeded {
                 what,
-                asked: capacity.into(),
+                wanted: capacity.into(),
                 max: max.into(),
             });
         }
@@ -81,7 +81,7 @@ impl CompletionQueue {
     ///
     /// # Errors
     ///
-    /// What the system said. The queue and everything that completes into it are then lost.
+    /// Returns the system's error. The queue and everything that completes into it are then lost.
     pub fn poll(&mut self, out: &mut Vec<Completion>) -> Result<usize, VerbsError> {
         let retired = self.shared.budget.retired();
         if retired > 0 && self.retiring.is_none() {
@@ -122,7 +122,7 @@ impl CompletionQueue {
     ///
     /// # Errors
     ///
-    /// What the system said.
+    /// Returns the system's error.
     pub fn arm(&self) -> Result<(), VerbsError> {
         self.shared.raw.arm()
     }

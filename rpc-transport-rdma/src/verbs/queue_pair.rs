@@ -182,7 +182,7 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// What the system said, for example that the device has none left.
+    /// Returns the system's error, for example that the device has none left.
     pub fn allocate_window(&mut self) -> Result<Window, VerbsError> {
         self.windows.allocate()
     }
@@ -272,7 +272,7 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// What the system said; it may be tried again, and dropping is safe at any time.
+    /// Returns the system's error; it may be tried again, and dropping is safe at any time.
     pub fn halt(&mut self) -> Result<(), VerbsError> {
         if matches!(self.state, QueuePairState::Halting | QueuePairState::Drained) {
             return Ok(());
@@ -391,8 +391,8 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// What the system said. The queue pair may go on to serve its peer's READs: what these can
-    /// reach must be leaked as its buffers are.
+    /// Returns the system's error. The queue pair may go on to serve its peer's READs: what these
+    /// can reach must be leaked as its buffers are.
     pub(crate) fn destroy(&mut self) -> Result<(), VerbsError> {
         let Some(mut raw) = self.raw.take() else { return Ok(()) };
         if self.in_flight.len() > 0

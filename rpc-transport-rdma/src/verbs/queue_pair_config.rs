@@ -39,8 +39,8 @@ impl QueuePairConfig {
         let device_max = port.device.attributes().send_depth_max.saturating_sub(1);
         let max = device_max.min(u32::from(WorkId::POSITIONS) - 2);
         if self.send_depth == 0 || self.send_depth > max {
-            let asked = self.send_depth.into();
-            return Err(VerbsError::LimitExceeded { what: "send depth", asked, max: max.into() });
+            let wanted = self.send_depth.into();
+            return Err(VerbsError::LimitExceeded { what: "send depth", wanted, max: max.into() });
         }
         QueueIdentity::new(self.tag)
     }

@@ -345,7 +345,7 @@ fn a_queue_pair_without_completion_room_is_refused() {
     let mut fixture = Fixture::new();
     let config = QueuePairConfig { send_depth: 60, ..Default::default() };
     let error = QueuePair::new(&fixture.attachment, &fixture.port, &config).unwrap_err();
-    assert!(matches!(error, VerbsError::CompletionQueueFull { asked: 61, free: 57, .. }));
+    assert!(matches!(error, VerbsError::CompletionQueueFull { wanted: 61, free: 57, .. }));
     let config = QueuePairConfig { send_depth: 56, ..config };
     let new = || QueuePair::new(&fixture.attachment, &fixture.port, &config);
     // Nothing can have completed of one that was never connected.

@@ -174,7 +174,7 @@ impl SharedReceiveQueue {
     ///
     /// # Errors
     ///
-    /// What the system said when the device refused some for another reason.
+    /// Returns the system's error when the device refused some for another reason.
     pub fn repost(&mut self) -> Result<usize, VerbsError> {
         if self.slots.idle_count() == 0 {
             return Ok(0);
@@ -263,7 +263,7 @@ impl SharedReceiveQueue {
     ///
     /// # Errors
     ///
-    /// What the system said, for example that the device does not know limits.
+    /// Returns the system's error, for example that the device does not know limits.
     pub fn arm_limit(&self, limit: u32) -> Result<(), VerbsError> {
         self.raw.arm_limit(limit)
     }
@@ -305,10 +305,10 @@ impl SharedReceiveQueue {
 /// Checks a configuration against the device and the format of work ids.
 fn check(device: &Device, config: &SharedReceiveQueueConfig) -> Result<QueueIdentity, VerbsError> {
     let max = device.attributes().shared_receives_max.min(WorkId::POSITIONS.into());
-    let asked = u32::from(config.slot_count);
-    if asked > max {
+    let wanted = u32::from(config.slot_count);
+    if wanted > max {
         let what = "number of receive slots";
-        return Err(VerbsError::LimitExceeded { what, asked: asked.into(), max: max.into() });
+        return Err(VerbsError::LimitExceeded { what, wanted: wanted.into(), max: max.into() });
     }
     QueueIdentity::new(config.tag)
 }
@@ -425,7 +425,7 @@ mod tests {
         let completions = CompletionQueue::new(&sim.device(), 8).unwrap();
         let config = SharedReceiveQueueConfig { slot_count: 9, slot_len: 64, tag: 0 };
         let error = SharedReceiveQueue::new(&completions, &config).unwrap_err();
-        assert!(matches!(error, VerbsError::CompletionQueueFull { asked: 9, free: 8, .. }));
+        assert!(matches!(error, VerbsError::CompletionQueueFull { wanted: 9, free: 8, .. }));
         let config = SharedReceiveQueueConfig { slot_count: 4, tag: u32::MAX, ..config };
         let error = SharedReceiveQueue::new(&completions, &config).unwrap_err();
         assert!(matches!(error, VerbsError::LimitExceeded { what: "tag", .. }));

@@ -89,7 +89,7 @@ impl Driver {
     pub(super) async fn run(self: Box<Self>) {
         match self.drive().await {
             Err(ended) => tracing::debug!(
-                target: "farcall::rdma", ?ended, "a task no longer serves an RDMA lane"
+                target: "farcall::rdma", ?ended, "a task stopped serving an RDMA lane"
             ),
             Ok(never) => match never {},
         }
@@ -240,7 +240,7 @@ impl Driver {
                 target: "farcall::rdma",
                 of_process,
                 WARN,
-                "a lane misses a tenth of its receive slots or more",
+                "a lane has lost a tenth of its receive slots or more",
                 device,
                 missing
             );
@@ -298,7 +298,7 @@ impl Driver {
             let device = self.shared.attachment.device().name();
             tracing::debug!(
                 target: "farcall::rdma",
-                device, idle_count, "the device takes no more receives for now"
+                device, idle_count, "the device accepts no more receives for now"
             );
         }
         Ok(())
@@ -355,7 +355,7 @@ impl Driver {
             let device = self.shared.attachment.device().name();
             tracing::debug!(
                 target: "farcall::rdma",
-                %error, device, "the device gives no word of a queue that runs low"
+                %error, device, "the device does not report a receive queue that runs low"
             );
         }
     }
@@ -374,7 +374,7 @@ impl Driver {
                 target: "farcall::rdma",
                 of_process,
                 WARN,
-                "a shared receive queue ran low: the lane is late, windows are halved",
+                "a shared receive queue ran low, so the lane is behind: halved the windows",
                 device
             );
         }

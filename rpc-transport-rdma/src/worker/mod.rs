@@ -76,6 +76,7 @@ impl Worker {
         // What a READ leaves out that completes short must not be another connection's.
         let sink_handout = device.read_defect().map_or(Handout::AsLeft, |_| Handout::Erased);
         let sinks = pool(Access::Sink, sink_handout, config.max_sink_bytes);
+        // A READ that is longer than the whole budget would wait for ever.
         let max_read_bytes = config.max_read_bytes.max(config.max_read_len);
         let reads = FairSemaphore::new(max_read_bytes.into());
         Self::start_with(device, config, *lock_limit, Large { sources, sinks, reads })
@@ -86,6 +87,7 @@ impl Worker {
         let WorkerShared { attachment, config, lock_limit, sources, sinks, reads, .. } =
             &*self.shared;
         let (sources, sinks, reads) = (Arc::clone(sources), Arc::clone(sinks), Arc::clone(reads));
+        // One budget for all lanes of a device: it is the device that is shared.
         let large = Large { sources, sinks, reads };
         Self::start_with(attachment.device(), config, *lock_limit, large)
     }
@@ -97,6 +99,8 @@ impl Worker {
         Large { sources, sinks, reads }: Large,
     ) -> Result<Self, VerbsError> {
         let slots = u32::from(config.receive_slots);
+        // Never less than the lane may have waiting: a queue that overruns is broken for good.
+        // Where the device has less, queue pairs are refused instead.
         let capacity = config.completions_of_lane().min(device.attributes().completions_max);
         let completions = CompletionQueue::new(device, capacity)?;
         let receives = SharedReceiveQueue::new(
@@ -193,6 +197,7 @@ impl WorkerShared {
         is_concerned: impl Fn(&Connection) -> bool,
     ) -> usize {
         let mut connections = self.connections();
+        // A copy of the table: failing a connection takes its lock, and the table's must be free.
         connections.retain(|connection| is_concerned(connection));
         for connection in &connections {
             connection.fail(reason.clone());
@@ -228,6 +233,7 @@ impl Drop for Worker {
 fn wait_for_deadlines(worker: &Arc<WorkerShared>) -> impl Future<Output = ()> + use<> {
     let (timers, stop, worker) =
         (Arc::clone(&worker.timers), worker.stop.clone(), Arc::downgrade(worker));
+    // Weak, or the timer would keep a lane alive that no connection uses.
     crate::lane::timers::run(timers, stop, move |tag, at| {
         let connection = worker.upgrade().and_then(|worker| worker.by_tag(tag));
         if let Some(connection) = connection {

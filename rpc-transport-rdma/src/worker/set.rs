@@ -76,7 +76,7 @@ impl WorkerSet {
     ///
     /// # Errors
     ///
-    /// What `make` says; the next call makes anew.
+    /// Returns the error of `make`. The next call makes anew.
     pub(crate) fn find<T, E>(
         &self,
         device: &str,

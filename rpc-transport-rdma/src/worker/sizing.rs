@@ -44,12 +44,14 @@ pub(super) fn fit(config: &RdmaConfig, budget: u64) -> Option<RdmaConfig> {
         ..config.clone()
     };
     for cut in 0_u32.. {
+        // A lane below this would refuse every frame; the device's own refusal says more.
         let is_least = fitted.max_connections <= 1
             && fitted.receive_slots <= MIN_SLOTS
             && fitted.send_slots <= MIN_SEND_SLOTS;
         if is_least || lane_len(&fitted) <= budget {
             break;
         }
+        // Connections first and slots next, in turn: either alone would leave the other unusable.
         if cut.is_multiple_of(2) {
             fitted.max_connections = (fitted.max_connections / 2).max(1);
         } else {

@@ -87,7 +87,10 @@ pub(crate) struct Replenish {
 
 /// A device has taken no receive for too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the device has taken no receive for {}s: {idle_count} slots wait", STUCK_AFTER.as_secs())]
+#[error(
+    "the device has accepted no receive for {}s: {idle_count} slots wait",
+    STUCK_AFTER.as_secs()
+)]
 pub(crate) struct ReplenishStalled {
     pub(crate) idle_count: usize,
 }

@@ -61,13 +61,13 @@ struct Bench {
     cut_off: Vec<String>,
 }
 
-fn words(seed: u64) -> impl Iterator<Item = [u8; WORD_LEN]> {
+fn pattern(seed: u64) -> impl Iterator<Item = [u8; WORD_LEN]> {
     (0_u64..).map(move |index| ((seed << 32) | index).to_le_bytes())
 }
 
 /// From where the bytes are not those of that seed.
 fn wrong_from(seed: u64, bytes: &[u8]) -> Option<usize> {
-    let mut places = bytes.chunks_exact(WORD_LEN).zip(words(seed));
+    let mut places = bytes.chunks_exact(WORD_LEN).zip(pattern(seed));
     places.position(|(found, word)| found != word).map(|index| index * WORD_LEN)
 }
 
@@ -99,7 +99,7 @@ impl Bench {
             let mut source = self.sources[1 - i].try_take(len).unwrap();
             source
                 .chunks_exact_mut(WORD_LEN)
-                .zip(words(self.seed))
+                .zip(pattern(self.seed))
                 .for_each(|(to, word)| to.copy_from_slice(&word));
             let sink = Arc::new(Sink::new(self.sinks[i].try_take(len).unwrap()));
             let remote = source.remote();

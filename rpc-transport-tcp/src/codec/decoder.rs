@@ -29,7 +29,7 @@ const AHEAD_LEN: usize = RECORD_HEADER_LEN + FRAME_LEN_LEN + HEADER_LEN;
 
 /// A decoded item.
 #[derive(Debug)]
-pub(crate) enum Event {
+pub(crate) enum DecoderEvent {
     /// A large frame begins. The caller must call [`Decoder::admit`] next.
     Announced { prefix: [u8; HEADER_LEN], len: u64 },
     /// A frame is complete.
@@ -47,7 +47,7 @@ enum Transfer {
 
 /// The position of the decoder between two bytes.
 #[derive(Debug, Clone, Copy)]
-enum State {
+enum DecoderState {
     Header,
     /// The large frame of this transfer awaits admission. `chunk_len` is the length of its first
     /// chunk.
@@ -67,7 +67,7 @@ enum State {
 pub(crate) struct Decoder {
     pool: Pool,
     buffer: ReadBuffer,
-    state: State,
+    state: DecoderState,
     transfers: HashMap<u32, Transfer>,
     pub(crate) acks: Acks,
 }
@@ -77,7 +77,7 @@ impl Decoder {
         Self {
             buffer: ReadBuffer::new(pool.clone(), BUFFER_LEN),
             pool,
-            state: State::Header,
+            state: DecoderState::Header,
             transfers: HashMap::new(),
             acks: Acks::default(),
         }
@@ -87,11 +87,11 @@ impl Decoder {
     /// and the buffer.
     pub(crate) fn read_slices(&mut self) -> [&mut [u8]; 2] {
         // The next record is most likely another chunk. Only its header tells.
-        let is_between_chunks = matches!(self.state, State::Header)
+        let is_between_chunks = matches!(self.state, DecoderState::Header)
             && self.buffer.bytes().len() < RECORD_HEADER_LEN
             && !self.transfers.is_empty();
         let direct: &mut [u8] = match self.state {
-            State::Chunk { transfer, left } => match self.transfers.get_mut(&transfer) {
+            DecoderState::Chunk { transfer, left } => match self.transfers.get_mut(&transfer) {
                 Some(Transfer::Receiving { memory, at }) => {
                     let end = (*at + left).min(memory.len());
                     &mut memory[*at..end]
@@ -107,7 +107,7 @@ impl Decoder {
 
     /// Records that `len` bytes were read into the slices.
     pub(crate) fn filled(&mut self, mut len: usize) {
-        if let State::Chunk { transfer, left } = &mut self.state
+        if let DecoderState::Chunk { transfer, left } = &mut self.state
             && let Some(Transfer::Receiving { at, .. }) = self.transfers.get_mut(transfer)
         {
             // A read fills the slices in order, so the first bytes belong to the chunk.
@@ -127,7 +127,9 @@ impl Decoder {
 
     /// Returns true if the stream may end here.
     pub(crate) fn is_between_frames(&self) -> bool {
-        matches!(self.state, State::Header) && self.buffer.is_empty() && self.transfers.is_empty()
+        matches!(self.state, DecoderState::Header)
+            && self.buffer.is_empty()
+            && self.transfers.is_empty()
     }
 
     /// Returns true if large frames are incomplete.
@@ -145,22 +147,22 @@ impl Decoder {
     /// # Errors
     ///
     /// Returns an error if the peer violates the record format.
-    pub(crate) fn next(&mut self) -> Result<Option<Event>, ProtocolError> {
+    pub(crate) fn next(&mut self) -> Result<Option<DecoderEvent>, ProtocolError> {
         loop {
             match self.state {
-                State::Admission { .. } => return Ok(None),
-                State::Chunk { transfer, left } => {
+                DecoderState::Admission { .. } => return Ok(None),
+                DecoderState::Chunk { transfer, left } => {
                     let left = left - self.copy_chunk(transfer, left);
-                    self.state = State::Chunk { transfer, left };
+                    self.state = DecoderState::Chunk { transfer, left };
                     if left > 0 {
                         return Ok(None);
                     }
-                    self.state = State::Header;
+                    self.state = DecoderState::Header;
                     if let Some(event) = self.finish(transfer) {
                         return Ok(Some(event));
                     }
                 }
-                State::Header => {
+                DecoderState::Header => {
                     let Some(header) = self.peek::<RECORD_HEADER_LEN>(0) else { return Ok(None) };
                     let header = RecordHeader::parse(&header)?;
                     let event = match header.kind {
@@ -180,7 +182,7 @@ impl Decoder {
 
     /// Accepts or refuses the frame that was announced last.
     pub(crate) fn admit(&mut self, admission: Admission) {
-        let State::Admission { transfer, chunk_len, len } = self.state else { return };
+        let DecoderState::Admission { transfer, chunk_len, len } = self.state else { return };
         // An accepted length is within the limits, so it always fits `usize`.
         let entry = match (admission, usize::try_from(len)) {
             (Admission::Accept { .. }, Ok(len)) => {
@@ -189,24 +191,24 @@ impl Decoder {
             _ => Transfer::Discarding { left: len },
         };
         self.transfers.insert(transfer, entry);
-        self.state = State::Chunk { transfer, left: chunk_len };
+        self.state = DecoderState::Chunk { transfer, left: chunk_len };
     }
 
-    fn single(&mut self, header: RecordHeader) -> Option<Event> {
+    fn single(&mut self, header: RecordHeader) -> Option<DecoderEvent> {
         if self.buffer.bytes().len() < RECORD_HEADER_LEN + header.len {
             return None;
         }
         self.buffer.skip(RECORD_HEADER_LEN);
-        Some(Event::Frame { frame: self.buffer.take(header.len), delivery: Delivery::Whole })
+        Some(DecoderEvent::Frame { frame: self.buffer.take(header.len), delivery: Delivery::Whole })
     }
 
-    fn ack(&mut self) -> Option<Event> {
+    fn ack(&mut self) -> Option<DecoderEvent> {
         let read = self.peek::<ACK_LEN>(RECORD_HEADER_LEN)?;
         self.buffer.skip(RECORD_HEADER_LEN + ACK_LEN);
-        Some(Event::Ack { read: u64::from_le_bytes(read) })
+        Some(DecoderEvent::Ack { read: u64::from_le_bytes(read) })
     }
 
-    fn first(&mut self, header: RecordHeader) -> Result<Option<Event>, ProtocolError> {
+    fn first(&mut self, header: RecordHeader) -> Result<Option<DecoderEvent>, ProtocolError> {
         let Some(len) = self.peek::<FRAME_LEN_LEN>(RECORD_HEADER_LEN) else { return Ok(None) };
         // Consumes nothing until the frame's header is complete, so that the next call starts over.
         let Some(prefix) = self.peek::<HEADER_LEN>(RECORD_HEADER_LEN + FRAME_LEN_LEN) else {
@@ -223,8 +225,8 @@ impl Decoder {
         }
         self.buffer.skip(RECORD_HEADER_LEN + FRAME_LEN_LEN);
         self.begin_chunk(&header, chunk_len);
-        self.state = State::Admission { transfer: header.transfer, chunk_len, len };
-        Ok(Some(Event::Announced { prefix, len }))
+        self.state = DecoderState::Admission { transfer: header.transfer, chunk_len, len };
+        Ok(Some(DecoderEvent::Announced { prefix, len }))
     }
 
     fn next_chunk(&mut self, header: RecordHeader) -> Result<(), ProtocolError> {
@@ -239,7 +241,7 @@ impl Decoder {
         check_chunk(left, header.len)?;
         self.buffer.skip(RECORD_HEADER_LEN);
         self.begin_chunk(&header, header.len);
-        self.state = State::Chunk { transfer: header.transfer, left: header.len };
+        self.state = DecoderState::Chunk { transfer: header.transfer, left: header.len };
         Ok(())
     }
 
@@ -268,7 +270,7 @@ impl Decoder {
     }
 
     /// Ends a transfer whose last chunk has arrived.
-    fn finish(&mut self, transfer: u32) -> Option<Event> {
+    fn finish(&mut self, transfer: u32) -> Option<DecoderEvent> {
         let is_whole = match self.transfers.get(&transfer)? {
             Transfer::Receiving { memory, at } => *at == memory.len(),
             Transfer::Discarding { left } => *left == 0,
@@ -278,7 +280,7 @@ impl Decoder {
         }
         match self.transfers.remove(&transfer)? {
             Transfer::Receiving { memory, .. } => {
-                Some(Event::Frame { frame: memory.freeze(), delivery: Delivery::Announced })
+                Some(DecoderEvent::Frame { frame: memory.freeze(), delivery: Delivery::Announced })
             }
             Transfer::Discarding { .. } => None,
         }

@@ -10,7 +10,7 @@ use rpc_core::transport::{CloseReason, Handler};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::codec::decoder::Decoder;
-use crate::connection::shared::Shared;
+use crate::connection::shared::ConnectionShared;
 use crate::connection::socket::Socket;
 
 /// Maximum time for a closing connection to write its queued frames.
@@ -32,8 +32,8 @@ impl<R: Into<CloseReason>> From<R> for Ended {
 }
 
 /// The state of the connection's task. If a handler blocks the task, another one takes it over.
-pub(crate) struct Driver<S> {
-    shared: Arc<Shared<S>>,
+pub(crate) struct ConnectionDriver<S> {
+    shared: Arc<ConnectionShared<S>>,
     handler: Arc<dyn Handler>,
     runs_user_code: bool,
     runtime: Handle,
@@ -43,7 +43,7 @@ pub(crate) struct Driver<S> {
 /// Ends the connection if its task is dropped, as a runtime does at its end. Callers on other
 /// runtimes would otherwise wait for replies that no task reads.
 struct Ending<S: Socket> {
-    shared: Arc<Shared<S>>,
+    shared: Arc<ConnectionShared<S>>,
     /// Taken once the end is reported, or if another task will report it.
     handler: Option<Arc<dyn Handler>>,
 }
@@ -62,13 +62,13 @@ impl<S: Socket> Ending<S> {
 
 impl<S: Socket> Drop for Ending<S> {
     fn drop(&mut self) {
-        self.end(CloseReason::task_dropped());
+        self.end(rpc_core::transport::task_dropped());
     }
 }
 
-impl<S: Socket> Driver<S> {
+impl<S: Socket> ConnectionDriver<S> {
     /// Creates a driver for a task of the current runtime.
-    pub(crate) fn new(shared: Arc<Shared<S>>, handler: Arc<dyn Handler>) -> Box<Self> {
+    pub(crate) fn new(shared: Arc<ConnectionShared<S>>, handler: Arc<dyn Handler>) -> Box<Self> {
         let decoder = Decoder::new(shared.pool.clone());
         let runs_user_code = handler.runs_user_code();
         Box::new(Self { shared, handler, runs_user_code, runtime: Handle::current(), decoder })
@@ -122,7 +122,7 @@ impl<S: Socket> Driver<S> {
     }
 }
 
-impl<S: Socket> Resume for Driver<S> {
+impl<S: Socket> Resume for ConnectionDriver<S> {
     fn runtime(&self) -> &Handle {
         &self.runtime
     }

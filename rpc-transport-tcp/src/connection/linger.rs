@@ -7,7 +7,7 @@ use std::future::poll_fn;
 use std::io::{self, IoSliceMut};
 use std::time::Duration;
 
-use crate::connection::shared::Shared;
+use crate::connection::shared::ConnectionShared;
 use crate::connection::socket::{Moved, Socket};
 
 /// Maximum wait for the peer to close its side.
@@ -20,7 +20,7 @@ const LEN_MAX: usize = 16 << 20;
 /// Length of one read in bytes.
 const READ_LEN: usize = 16 << 10;
 
-impl<S: Socket> Shared<S> {
+impl<S: Socket> ConnectionShared<S> {
     /// Shuts down this side's direction, and discards the peer's bytes, within limits, until it has
     /// closed.
     pub(crate) async fn linger(&self) {

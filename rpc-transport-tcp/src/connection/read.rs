@@ -4,8 +4,8 @@
 //! go out together. Frames that only wake a task, such as replies that wake their callers, keep it
 //! corked until the woken tasks have run. Their next requests can then go out together, too.
 //!
-//! Each frame is delivered with the [`Driver`] in a [`Handoff`]. If its handler blocks, another
-//! task takes over the connection, and this one ends when the handler returns.
+//! Each frame is delivered with the [`ConnectionDriver`] in a [`Handoff`]. If its handler blocks,
+//! another task takes over the connection, and this one ends when the handler returns.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -16,18 +16,22 @@ use rpc_core::handoff::{Handoff, displace_lifo_slot, yield_now};
 use rpc_core::transport::{CloseReason, Counters, Delivery, Handler};
 use tokio::runtime::Handle;
 
-use crate::codec::decoder::{Decoder, Event};
-use crate::connection::driver::{Driver, Ended};
-use crate::connection::shared::Shared;
+use crate::codec::decoder::{Decoder, DecoderEvent};
+use crate::connection::driver::{ConnectionDriver, Ended};
+use crate::connection::shared::ConnectionShared;
 use crate::connection::socket::{Moved, Socket};
 use crate::send::turn::Turn;
 
 /// Bytes read before other tasks get their turn: about 30 us.
 const TURN_BYTES: usize = 128 << 10;
 
-impl<S: Socket> Shared<S> {
+impl<S: Socket> ConnectionShared<S> {
     /// Reads until the connection ends, and returns the reason.
-    pub(crate) async fn read(&self, driver: Box<Driver<S>>, handler: &dyn Handler) -> Ended {
+    pub(crate) async fn read(
+        &self,
+        driver: Box<ConnectionDriver<S>>,
+        handler: &dyn Handler,
+    ) -> Ended {
         match self.read_on(driver, handler).await {
             Err(ended) => ended,
             Ok(never) => match never {},
@@ -36,7 +40,7 @@ impl<S: Socket> Shared<S> {
 
     async fn read_on(
         &self,
-        mut driver: Box<Driver<S>>,
+        mut driver: Box<ConnectionDriver<S>>,
         handler: &dyn Handler,
     ) -> Result<Infallible, Ended> {
         // A delivery that was taken over has left its replies corked, and frames in the buffer.
@@ -160,19 +164,19 @@ impl<S: Socket> Shared<S> {
     /// reply yet. If there are several, the queue stays corked.
     fn deliver(
         &self,
-        mut driver: Box<Driver<S>>,
+        mut driver: Box<ConnectionDriver<S>>,
         handler: &dyn Handler,
         has_woken: &mut bool,
-    ) -> Result<(Box<Driver<S>>, u64), Ended> {
+    ) -> Result<(Box<ConnectionDriver<S>>, u64), Ended> {
         self.queue().cork();
         let mut received = Received::default();
         let mut is_unblocked = false;
         while let Some(event) = driver.decoder.next()? {
             match event {
-                Event::Announced { prefix, len } => {
+                DecoderEvent::Announced { prefix, len } => {
                     driver.decoder.admit(handler.handle_announced(&prefix, len)?);
                 }
-                Event::Frame { frame, delivery } => {
+                DecoderEvent::Frame { frame, delivery } => {
                     received.count(delivery);
                     let had_woken = *has_woken || S::WAKES;
                     if !driver.runs_user_code() {
@@ -192,7 +196,7 @@ impl<S: Socket> Shared<S> {
                     driver = returned;
                     result?;
                 }
-                Event::Ack { read } => {
+                DecoderEvent::Ack { read } => {
                     is_unblocked |= self.queue().handle_ack(read, Instant::now())?;
                 }
             }
@@ -314,7 +318,7 @@ pub(super) mod tests {
         let taker = Taker::default();
         let mut context = Context::from_waker(Waker::noop());
         shared.socket.readable().await.unwrap();
-        let driver = Driver::new(Arc::clone(&shared), Arc::new(Taker::default()));
+        let driver = ConnectionDriver::new(Arc::clone(&shared), Arc::new(Taker::default()));
         let mut reading = pin!(shared.read(driver, &taker));
         let mut received = [0; 64];
         assert!(reading.as_mut().poll(&mut context).is_pending());
@@ -370,7 +374,7 @@ pub(super) mod tests {
         let shared = SocketTransport::new(ours, Pool::new(0)).shared;
         shared.socket.readable().await.unwrap();
         let waking = Waking::default();
-        let driver = Driver::new(Arc::clone(&shared), Arc::new(Taker::default()));
+        let driver = ConnectionDriver::new(Arc::clone(&shared), Arc::new(Taker::default()));
         let mut reading = pin!(shared.read(driver, &waking));
         let mut context = Context::from_waker(Waker::noop());
         assert!(reading.as_mut().poll(&mut context).is_pending());

@@ -12,10 +12,10 @@ use rpc_core::transport::{OutFrame, TransportError};
 use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
 
 use crate::codec::record::SINGLE_LEN_MAX;
-use crate::connection::shared::Shared;
+use crate::connection::shared::ConnectionShared;
 use crate::send::frame::{FrameBuffer, LargeShare};
 
-impl<S> Shared<S> {
+impl<S> ConnectionShared<S> {
     /// Returns memory for a frame, if there is room for it.
     pub(crate) fn try_buffer(
         &self,

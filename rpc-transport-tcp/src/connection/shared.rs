@@ -18,7 +18,7 @@ use crate::send::queue::SendQueue;
 use crate::send::scheduler::WriteScheduler;
 
 /// The state shared by senders and the connection's task.
-pub(crate) struct Shared<S> {
+pub(crate) struct ConnectionShared<S> {
     pub(crate) socket: S,
     pub(crate) pool: Pool,
     pub(crate) counters: Counters,
@@ -40,7 +40,7 @@ pub(crate) struct Shared<S> {
     pub(crate) close: CancellationToken,
 }
 
-impl<S> Shared<S> {
+impl<S> ConnectionShared<S> {
     pub(crate) fn new(socket: S, pool: Pool) -> Self {
         Self {
             socket,

@@ -17,9 +17,9 @@ use rpc_core::transport::{
 use rpc_core::wire::HEADER_LEN;
 
 use crate::codec::record::{RECORD_HEADER_LEN, RecordHeader, RecordKind};
-use crate::connection::driver::Driver;
+use crate::connection::driver::ConnectionDriver;
 use crate::connection::scratch;
-use crate::connection::shared::Shared;
+use crate::connection::shared::ConnectionShared;
 use crate::connection::socket::Socket;
 use crate::send::frame::FrameBuffer;
 
@@ -29,12 +29,12 @@ const BATCH_LEN_MAX: usize = 32 << 10;
 
 /// A connected socket as a transport.
 pub(crate) struct SocketTransport<S> {
-    pub(crate) shared: Arc<Shared<S>>,
+    pub(crate) shared: Arc<ConnectionShared<S>>,
 }
 
 impl<S> SocketTransport<S> {
     pub(crate) fn new(socket: S, pool: Pool) -> Self {
-        Self { shared: Arc::new(Shared::new(socket, pool)) }
+        Self { shared: Arc::new(ConnectionShared::new(socket, pool)) }
     }
 }
 
@@ -57,7 +57,7 @@ impl<S: Socket> Transport for SocketTransport<S> {
     }
 
     fn start(&self, handler: Arc<dyn Handler>) {
-        tokio::spawn(Driver::new(Arc::clone(&self.shared), handler).run());
+        tokio::spawn(ConnectionDriver::new(Arc::clone(&self.shared), handler).run());
     }
 
     fn try_send(&self, frame: OutFrame<'_>) -> Result<bool, TransportError> {

@@ -15,7 +15,7 @@ use rpc_core::handoff::{displace_lifo_slot, yield_now};
 use rpc_core::transport::{CloseReason, TransportError};
 use tokio::runtime::Handle;
 
-use crate::connection::shared::Shared;
+use crate::connection::shared::ConnectionShared;
 use crate::connection::socket::{Moved, Socket};
 use crate::send::pass::{Next, Pass, Writer};
 use crate::send::queue::SendQueue;
@@ -30,7 +30,7 @@ enum Flushed {
     Elsewhere,
 }
 
-impl<S: Socket> Shared<S> {
+impl<S: Socket> ConnectionShared<S> {
     /// Queues something, and writes if `queue` returns true.
     pub(crate) fn push(
         &self,

@@ -32,12 +32,12 @@ pub(crate) fn native(name: &str) -> io::Result<PathBuf> {
         return Err(invalid("the address of a Unix socket needs a path or a name".to_owned()));
     }
     if name.contains('\0') {
-        return Err(invalid("the path of a Unix socket cannot hold a zero byte".to_owned()));
+        return Err(invalid("the path of a Unix socket cannot contain a zero byte".to_owned()));
     }
     if name.len() > PATH_LEN_MAX {
         let len = name.len();
         let message =
-            format!("the path has {len} bytes, and that of a Unix socket {PATH_LEN_MAX} at most");
+            format!("the path has {len} bytes; a Unix socket's path has at most {PATH_LEN_MAX}");
         return Err(invalid(message));
     }
     match name.strip_prefix('@') {
@@ -103,7 +103,7 @@ pub(crate) fn bind(
     let path = native(name)?;
     if name.starts_with('@') {
         if !access.is_default() {
-            let message = "an abstract name has no file: leave socket_mode and socket_owner out";
+            let message = "an abstract name has no file: remove socket_mode and socket_owner";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         return Ok((UnixListener::bind(path)?, None));
@@ -133,10 +133,10 @@ pub(crate) fn bind(
 fn remove_stale(path: &Path) -> io::Result<()> {
     let in_use = |message| Err(io::Error::new(io::ErrorKind::AddrInUse, message));
     if !fs::symlink_metadata(path)?.file_type().is_socket() {
-        return in_use("there is a file, and it is no socket");
+        return in_use("a file that is not a socket is in the way");
     }
     if !is_stale(path)? {
-        return in_use("a process listens there");
+        return in_use("another process listens there");
     }
     let mut aside = path.as_os_str().to_owned();
     aside.push(format!(".{}", std::process::id()));
@@ -151,7 +151,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
     // The renamed file turned out to be live. Renaming it back gives its server the path again.
     fs::rename(&aside, path)?;
-    in_use("a process listens there")
+    in_use("another process listens there")
 }
 
 fn is_stale(path: &Path) -> io::Result<bool> {
@@ -188,7 +188,7 @@ mod tests {
         let (listener, file) = bind(name, &SocketAccess::default()).unwrap();
         let error = bind(name, &SocketAccess::default()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
-        assert_eq!(error.to_string(), "a process listens there");
+        assert_eq!(error.to_string(), "another process listens there");
         drop((listener, file));
         assert!(!path.exists());
         fs::remove_dir_all(folder).unwrap();
@@ -200,7 +200,7 @@ mod tests {
         let path = folder.join("precious");
         fs::write(&path, "data").unwrap();
         let error = bind(path.to_str().unwrap(), &SocketAccess::default()).unwrap_err();
-        assert_eq!(error.to_string(), "there is a file, and it is no socket");
+        assert_eq!(error.to_string(), "a file that is not a socket is in the way");
         assert_eq!(fs::read_to_string(&path).unwrap(), "data");
         fs::remove_dir_all(folder).unwrap();
     }

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use rpc_core::client::{
@@ -14,8 +15,7 @@ use rpc_core::connect::Alpn;
 use rpc_core::connect::{Bootstrap, ConnectError, ConnectFault, Wanted};
 use rpc_core::server::Listen;
 use rpc_core::transport::Addresses;
-#[cfg(target_os = "linux")]
-use socket2::SockRef;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpStream, ToSocketAddrs, lookup_host};
 use tokio::runtime::Handle;
 
@@ -37,9 +37,17 @@ use crate::tls::{ClientTls, ServerTls};
 #[cfg(target_os = "linux")]
 const UNSENT_BYTES_MAX: u32 = 128 << 10;
 
-/// Configures a stream: sends small writes at once, and bounds the unsent bytes in the kernel.
+/// Time without a byte after which the kernel asks the peer for a sign of life. A stream beside an
+/// RDMA path carries nothing, so that nothing else would notice that its peer's host is gone, or
+/// keep the entry of a firewall or an address translation alive.
+const IDLE_PROBE_AFTER: Duration = Duration::from_secs(60);
+
+/// Configures a stream: sends small writes at once, probes idle peers, and bounds the unsent bytes
+/// in the kernel.
 fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
+    let keepalive = TcpKeepalive::new().with_time(IDLE_PROBE_AFTER);
+    SockRef::from(stream).set_tcp_keepalive(&keepalive)?;
     #[cfg(target_os = "linux")]
     SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX)?;
     Ok(())
@@ -323,7 +331,21 @@ mod tests {
     use super::*;
 
     /// Far longer than anything here takes.
-    const HOUR: std::time::Duration = std::time::Duration::from_secs(3600);
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// Both ends of a bootstrap: the one that listens, and the one that connects.
+    #[tokio::test]
+    async fn idle_peers_are_probed_by_the_kernel() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let connecting = TcpStream::connect(listener.local_addr().unwrap());
+        let (connected, accepted) = tokio::join!(connecting, listener.accept());
+        for stream in [connected.unwrap(), accepted.unwrap().0] {
+            prepare(&stream).unwrap();
+            let socket = SockRef::from(&stream);
+            assert!(socket.keepalive().unwrap());
+            assert_eq!(socket.tcp_keepalive_time().unwrap(), IDLE_PROBE_AFTER);
+        }
+    }
 
     /// A small frame waits behind everything that the kernel has accepted.
     #[cfg(target_os = "linux")]

@@ -61,7 +61,7 @@ pub(crate) enum HeaderError {
     #[error("there is none")]
     Absent,
     /// The line does not end.
-    #[error("its line has no end within {V1_LEN_MAX} bytes")]
+    #[error("its line does not end within {V1_LEN_MAX} bytes")]
     Endless,
     /// The line has a malformed field.
     #[error("its {0} cannot be read")]

@@ -7,7 +7,7 @@ use ipnet::{IpNet, Ipv4Net};
 use rpc_core::InvalidSetting;
 
 const SETTING: &str = "proxy_protocol.from";
-const RULE: &str = "a network, as \"10.0.0.0/8\" or \"2001:db8::/32\", or an address";
+const RULE: &str = "a network such as \"10.0.0.0/8\" or \"2001:db8::/32\", or an address";
 
 /// Bits before the IPv4 address in an IPv4-mapped IPv6 address.
 const MAPPED_BITS: u8 = 96;

@@ -62,7 +62,7 @@ pub(crate) const DEFERRED_COUNT_MIN: u64 = 8;
 
 /// The life cycle of a queue.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-enum Phase {
+enum QueuePhase {
     #[default]
     Open,
     /// Closed by this side: takes no more frames, and writes the queued ones.
@@ -84,7 +84,7 @@ enum Cork {
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
     turn: Turn,
-    phase: Phase,
+    phase: QueuePhase,
     cork: Cork,
     /// True while senders leave their writes to the connection's task.
     defers: bool,
@@ -145,7 +145,7 @@ impl SendQueue {
         self.turn == Turn::Idle
             && self.cork == Cork::Out
             && !self.defers
-            && self.phase == Phase::Open
+            && self.phase == QueuePhase::Open
     }
 
     /// Records that a sender writes a record directly. The queue must be idle.
@@ -159,7 +159,7 @@ impl SendQueue {
     /// queued meanwhile or the connection's task has to look.
     pub(crate) fn end_alone(&mut self, pass: &Pass) -> bool {
         let is_alone = self.turn == Turn::Anyone
-            && self.phase == Phase::Open
+            && self.phase == QueuePhase::Open
             && !pass.is_socket_full
             && self.small.bytes() == 0
             && self.large.is_empty()
@@ -271,7 +271,7 @@ impl SendQueue {
         now: impl Fn() -> Instant,
     ) -> Next {
         // A closed queue frees everything here, since only the holder of the scheduler's lock can.
-        if let Phase::Closed(_) = self.phase {
+        if let QueuePhase::Closed(_) = self.phase {
             scheduler.discard_all(&mut pass.discarded);
             pass.discarded.extend(self.large.drain(..));
             return Next::Done;
@@ -304,7 +304,7 @@ impl SendQueue {
         // Nothing is queued or staged, and the queue's lock is held: no frame can slip in unseen.
         self.turn = Turn::Idle;
         // The connection's task waits for the end of the drain.
-        if self.phase == Phase::Draining { Next::Yield } else { Next::Done }
+        if self.phase == QueuePhase::Draining { Next::Yield } else { Next::Done }
     }
 
     /// Decides the next step when only chunks are left.
@@ -318,7 +318,7 @@ impl SendQueue {
         let is_paced = self.window.is_paced();
         // A closing side reads no acks, so it must not wait for one. The clock is read only if it
         // matters.
-        if self.phase == Phase::Open && is_paced && !self.window.may_send(now()) {
+        if self.phase == QueuePhase::Open && is_paced && !self.window.may_send(now()) {
             return self.block(Blocked::WindowFull);
         }
         // A sender's call must not wait for another call's large frame.
@@ -455,8 +455,8 @@ impl SendQueue {
     /// Takes no more frames, and writes the queued ones. Chunks no longer wait for acks, since none
     /// is read.
     pub(crate) fn drain(&mut self) {
-        if self.phase == Phase::Open {
-            self.phase = Phase::Draining;
+        if self.phase == QueuePhase::Open {
+            self.phase = QueuePhase::Draining;
             self.unblock(Blocked::WindowFull);
         }
     }
@@ -467,14 +467,14 @@ impl SendQueue {
     /// If this side had already closed the connection, that stays the reason.
     pub(crate) fn close(&mut self, reason: CloseReason) {
         let reason = match self.phase {
-            Phase::Open => reason,
+            QueuePhase::Open => reason,
             // The end of a drain is what this side asked for, even if the socket fails first.
-            Phase::Draining => CloseReason::Local,
-            Phase::Closed(_) => return,
+            QueuePhase::Draining => CloseReason::Local,
+            QueuePhase::Closed(_) => return,
         };
         // The turn becomes idle, so that `drive_writes` ends instead of waiting for a socket or an
         // ack.
-        self.phase = Phase::Closed(reason);
+        self.phase = QueuePhase::Closed(reason);
         (self.turn, self.cork, self.ack) = (Turn::Idle, Cork::Out, None);
         self.small.clear();
         self.staged_bytes = 0;
@@ -485,23 +485,23 @@ impl SendQueue {
     /// Returns the reason why no more frames are taken.
     pub(crate) fn close_reason(&self) -> Option<&CloseReason> {
         match &self.phase {
-            Phase::Open => None,
-            Phase::Draining => Some(&CloseReason::Local),
-            Phase::Closed(reason) => Some(reason),
+            QueuePhase::Open => None,
+            QueuePhase::Draining => Some(&CloseReason::Local),
+            QueuePhase::Closed(reason) => Some(reason),
         }
     }
 
     /// Returns true if no more frames are taken, but queued ones may still leave.
     pub(crate) fn is_draining(&self) -> bool {
-        self.phase == Phase::Draining
+        self.phase == QueuePhase::Draining
     }
 
     /// Returns true if nothing will be written any more.
     pub(crate) fn is_over(&self) -> bool {
         match self.phase {
-            Phase::Open => false,
-            Phase::Draining => self.turn == Turn::Idle,
-            Phase::Closed(_) => true,
+            QueuePhase::Open => false,
+            QueuePhase::Draining => self.turn == Turn::Idle,
+            QueuePhase::Closed(_) => true,
         }
     }
 

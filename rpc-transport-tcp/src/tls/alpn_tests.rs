@@ -30,7 +30,7 @@ async fn handshake_under(
 async fn both_sides_know_the_negotiated_protocol() {
     for protocol in [Alpn::FARCALL, Alpn::GRPC] {
         for info in handshake(&[Alpn::FARCALL, Alpn::GRPC], &[protocol]).await {
-            assert_eq!(info.unwrap().protocol(), Some(protocol.id));
+            assert_eq!(info.unwrap().protocol, Some(protocol.id));
         }
     }
 }
@@ -38,12 +38,12 @@ async fn both_sides_know_the_negotiated_protocol() {
 #[tokio::test]
 async fn an_unsupported_protocol_is_reported_by_name() {
     let [server, client] = handshake(&[Alpn::FARCALL], &[Alpn::GRPC]).await;
-    let message = "the client speaks TLS, and not farcall over it (ALPN farcall/1)";
+    let message = "the client speaks TLS, but not farcall over it (ALPN farcall/1)";
     assert_eq!(server.unwrap_err(), message);
-    assert_eq!(client.unwrap_err(), "the server speaks TLS, and not gRPC over it (ALPN h2)");
+    assert_eq!(client.unwrap_err(), "the server speaks TLS, but not gRPC over it (ALPN h2)");
     let other = Alpn { id: "other/7", name: "other" };
     let [server, _] = handshake(&[Alpn::FARCALL, Alpn::GRPC], &[other]).await;
-    let message = "the client speaks TLS, and not farcall or gRPC over it (ALPN farcall/1, h2)";
+    let message = "the client speaks TLS, but not farcall or gRPC over it (ALPN farcall/1, h2)";
     assert_eq!(server.unwrap_err(), message);
 }
 
@@ -51,26 +51,26 @@ async fn an_unsupported_protocol_is_reported_by_name() {
 #[tokio::test]
 async fn a_server_without_alpn_is_refused_unless_it_is_optional() {
     let [_, client] = handshake(&[], &[Alpn::GRPC]).await;
-    let message = "the server agreed on no protocol in the TLS handshake (ALPN h2): something ends \
-                   TLS between the two, as a load balancer does; tls.alpn = \"optional\" on the \
-                   channel accepts that";
+    let message = "the server negotiated no protocol in the TLS handshake (ALPN h2): something \
+                   such as a load balancer terminates TLS in between; accept that with tls.alpn = \
+                   \"optional\" on the channel";
     assert_eq!(client.unwrap_err(), message);
     let [_, client] = handshake_under(AlpnPolicy::Optional, &[], &[Alpn::GRPC]).await;
-    assert_eq!(client.unwrap().protocol(), None);
+    assert_eq!(client.unwrap().protocol, None);
 }
 
 #[tokio::test]
 async fn a_client_without_alpn_speaks_http1_unless_it_is_optional() {
     let [server, _] = handshake(&[Alpn::FARCALL, Alpn::HTTP1], &[]).await;
-    assert_eq!(server.unwrap().protocol(), Some("http/1.1"));
+    assert_eq!(server.unwrap().protocol, Some("http/1.1"));
     let [server, _] = handshake(&[Alpn::FARCALL], &[]).await;
-    let message = "the client agreed on no protocol in the TLS handshake (ALPN farcall/1): \
-                   something ends TLS between the two, as a load balancer does; tls.alpn = \
-                   \"optional\" on the server accepts that";
+    let message = "the client negotiated no protocol in the TLS handshake (ALPN farcall/1): \
+                   something such as a load balancer terminates TLS in between; accept that with \
+                   tls.alpn = \"optional\" on the server";
     assert_eq!(server.unwrap_err(), message);
     for protocols in [&[Alpn::FARCALL, Alpn::HTTP1][..], &[Alpn::FARCALL]] {
         let [server, _] = handshake_under(AlpnPolicy::Optional, protocols, &[]).await;
-        assert_eq!(server.unwrap().protocol(), None);
+        assert_eq!(server.unwrap().protocol, None);
     }
 }
 

@@ -19,15 +19,15 @@ pub(super) fn describe_fault(holder: Holder, error: &CertificateError) -> String
         Holder::Peer { judge } => judge,
     };
     match error {
-        C::BadEncoding => "cannot be parsed: it is no X.509 certificate".to_owned(),
+        C::BadEncoding => "cannot be parsed: it is not an X.509 certificate".to_owned(),
         C::Revoked => "has been revoked".to_owned(),
         C::UnhandledCriticalExtension => {
-            format!("has a critical extension that this {judge} does not know")
+            format!("has a critical extension unknown to this {judge}")
         }
         C::UnsupportedSignatureAlgorithmContext { .. }
         | C::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => format!(
-            "is signed by an algorithm that this {judge} does not accept: SHA-256 or newer with \
-             RSA of 2048 bits or more, ECDSA or Ed25519 work"
+            "has a signature algorithm that this {judge} does not accept: use SHA-256 or newer \
+             with RSA of 2048 bits or more, ECDSA, or Ed25519"
         ),
         C::Other(other) => describe_other(&other.to_string()),
         error => format!("cannot be used: {}", spaced(&format!("{error:?}"))),
@@ -37,22 +37,21 @@ pub(super) fn describe_fault(holder: Holder, error: &CertificateError) -> String
 /// Describes a webpki fault that rustls only passes on by name.
 fn describe_other(name: &str) -> String {
     match name {
-        "CaUsedAsEndEntity" => "is one of an authority (CA:TRUE), as `openssl req -x509` makes \
-                                it: make it with `-addext basicConstraints=critical,CA:FALSE`"
+        "CaUsedAsEndEntity" => "is an authority's (CA:TRUE), the default of `openssl req -x509`: \
+         create it with `-addext basicConstraints=critical,CA:FALSE`"
             .to_owned(),
-        "EndEntityUsedAsCa" => "is signed by a certificate that is no authority's (CA:FALSE): \
-                                make that one with `-addext basicConstraints=critical,CA:TRUE`"
+        "EndEntityUsedAsCa" => "is signed by a certificate that is not an authority's (CA:FALSE): \
+         create that one with `-addext basicConstraints=critical,CA:TRUE`"
             .to_owned(),
-        "UnsupportedCertVersion" => "is of version 1 of X.509, as `openssl x509 -req` makes it \
-                                     without -extfile: make it of version 3, with a \
-                                     subjectAltName"
+        "UnsupportedCertVersion" => "is X.509 version 1, the default of `openssl x509 -req` \
+         without -extfile: create it as version 3, with a subjectAltName"
             .to_owned(),
         "PathLenConstraintViolated" => "has more authorities above it than one of them allows \
                                         (pathlen)"
             .to_owned(),
-        "NameConstraintViolation" => "is for a name that its authority may not sign for (name \
-                                      constraints)"
-            .to_owned(),
+        "NameConstraintViolation" => {
+            "is for a name outside its authority's name constraints".to_owned()
+        }
         name => format!("cannot be used: {}", spaced(name)),
     }
 }

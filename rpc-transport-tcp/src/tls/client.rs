@@ -156,10 +156,10 @@ fn server_name(name: &str) -> Result<ServerName<'static>, TlsError> {
 /// A handle to a channel's TLS. Clones share their state.
 #[derive(Clone)]
 pub struct ClientTls {
-    shared: Arc<Shared>,
+    shared: Arc<SharedClientTls>,
 }
 
-struct Shared {
+struct SharedClientTls {
     loaded: ArcSwap<Loaded>,
 }
 
@@ -192,7 +192,7 @@ impl ClientTls {
     #[doc(hidden)]
     pub fn checked(config: ClientTlsConfig) -> Result<Self, Vec<TlsError>> {
         let loaded = ArcSwap::from_pointee(Loaded::new(config)?);
-        Ok(Self { shared: Arc::new(Shared { loaded }) })
+        Ok(Self { shared: Arc::new(SharedClientTls { loaded }) })
     }
 
     /// Returns the configuration.

@@ -61,7 +61,7 @@ pub enum TlsError {
         name: String,
     },
     /// No authority is configured that could verify the server's certificate.
-    #[error("{setting}: no authority is named that the server's certificate is checked with{hint}")]
+    #[error("{setting}: no authority is configured to verify the server's certificate{hint}")]
     NoAuthority {
         /// The setting.
         setting: &'static str,

@@ -51,8 +51,8 @@ pub(super) fn describe_error(role: Role, protocols: &[Alpn], error: &Error) -> S
     match error {
         Error::InvalidCertificate(error) => describe_certificate(role, error),
         Error::NoCertificatesPresented => {
-            "the client has shown no certificate, and this server requires one of an authority in \
-             tls.client_ca"
+            "the client presented no certificate, and this server requires one from an authority \
+             in tls.client_ca"
                 .to_owned()
         }
         Error::AlertReceived(alert) => describe_alert(role, protocols, *alert),
@@ -64,7 +64,7 @@ pub(super) fn describe_error(role: Role, protocols: &[Alpn], error: &Error) -> S
         Error::InvalidMessage(error) => {
             format!("the {peer} does not speak TLS: {}", spaced(&format!("{error:?}")))
         }
-        error => format!("the {peer} does not keep to TLS: {error}"),
+        error => format!("the {peer} violated TLS: {error}"),
     }
 }
 
@@ -73,7 +73,7 @@ pub(super) fn not_spoken(role: Role, protocols: &[Alpn]) -> String {
     let joined =
         |what: fn(&Alpn) -> &str, by| protocols.iter().map(what).collect::<Vec<_>>().join(by);
     let (names, ids) = (joined(|it| it.name, " or "), joined(|it| it.id, ", "));
-    format!("the {} speaks TLS, and not {names} over it (ALPN {ids})", role.peer())
+    format!("the {} speaks TLS, but not {names} over it (ALPN {ids})", role.peer())
 }
 
 /// Describes a peer that negotiates no protocol.
@@ -81,9 +81,9 @@ pub(super) fn describe_no_alpn(role: Role, protocols: &[Alpn]) -> String {
     let (peer, ours) = (role.peer(), role.ours());
     let ids = protocols.iter().map(|it| it.id).collect::<Vec<_>>().join(", ");
     format!(
-        "the {peer} agreed on no protocol in the TLS handshake (ALPN {ids}): something ends TLS \
-         between the two, as a load balancer does; tls.alpn = \"optional\" on the {ours} accepts \
-         that"
+        "the {peer} negotiated no protocol in the TLS handshake (ALPN {ids}): something such as a \
+         load balancer terminates TLS in between; accept that with tls.alpn = \"optional\" on the \
+         {ours}"
     )
 }
 
@@ -92,31 +92,37 @@ pub(super) fn describe_no_alpn(role: Role, protocols: &[Alpn]) -> String {
 pub(super) fn describe_close(role: Role, is_silent: bool) -> String {
     let peer = role.peer();
     if is_silent {
-        return format!("the {peer} closed the connection without a word: it may have no TLS");
+        return format!(
+            "the {peer} closed the connection before it sent anything: it may have no \
+                        TLS"
+        );
     }
-    format!("the {peer} closed the connection amid the TLS handshake")
+    format!("the {peer} closed the connection during the TLS handshake")
 }
 
 /// Describes a peer whose first bytes are not TLS.
 pub(super) fn describe_first_bytes(role: Role, first: &[u8]) -> String {
     match (role, Spoken::of(first)) {
         (Role::Client, Some(Spoken::Farcall)) => {
-            "the server speaks farcall without TLS, and this channel has `tls` set".to_owned()
+            "the server speaks farcall without TLS: remove `tls` from this channel, or set it on \
+             the server"
+                .to_owned()
         }
         (Role::Server, Some(Spoken::Farcall)) => {
-            "the client speaks farcall without TLS, and this server requires TLS: set `tls` on the \
-             channel"
+            "the client speaks farcall without TLS, but this server requires TLS: set `tls` on \
+             the channel"
                 .to_owned()
         }
         (Role::Client, Some(Spoken::Http2)) => {
-            "the server speaks HTTP/2 without TLS: gRPC without TLS is grpc://, without `tls`"
-                .to_owned()
+            "the server speaks HTTP/2 without TLS: write grpc://, and remove `tls`".to_owned()
         }
         (Role::Server, Some(Spoken::Http2)) => {
-            "the client speaks gRPC over HTTP/2 without TLS, and this server requires TLS"
+            "the client speaks gRPC over HTTP/2 without TLS, but this server requires TLS"
                 .to_owned()
         }
-        (_, Some(spoken)) => format!("the {} does not speak TLS: {}", role.peer(), spoken.describe()),
+        (_, Some(spoken)) => {
+            format!("the {} does not speak TLS: {}", role.peer(), spoken.describe())
+        }
         (_, None) => {
             format!("the {} does not speak TLS: its first bytes are {first:02x?}", role.peer())
         }
@@ -128,7 +134,7 @@ fn describe_certificate(role: Role, error: &CertificateError) -> String {
     let (peer, ours) = (role.peer(), role.ours());
     match error {
         C::UnknownIssuer => format!(
-            "the {peer}'s certificate is not of an authority that this {ours} trusts ({})",
+            "the {peer}'s certificate is not from an authority that this {ours} trusts ({})",
             role.authorities()
         ),
         C::BadSignature => format!(
@@ -144,12 +150,12 @@ fn describe_certificate(role: Role, error: &CertificateError) -> String {
         C::NotValidYetContext { time, not_before } => {
             let until = not_before.as_secs().saturating_sub(time.as_secs());
             let until = Rough(Duration::from_secs(until));
-            format!("the {peer}'s certificate is valid only in {until}: is the clock right?")
+            format!("the {peer}'s certificate becomes valid in {until}: is the clock right?")
         }
         C::NotValidYet => format!("the {peer}'s certificate is not valid yet"),
         C::NotValidForNameContext { expected, presented } if presented.is_empty() => format!(
             "the server's certificate has no subjectAltName, and its common name does not count: \
-             make it with `-addext subjectAltName={}`",
+             create it with `-addext subjectAltName={}`",
             alt_name(expected)
         ),
         C::NotValidForNameContext { expected, presented } => format!(
@@ -174,7 +180,7 @@ fn describe_alert(role: Role, protocols: &[Alpn], alert: AlertDescription) -> St
     let (peer, ours) = (role.peer(), role.ours());
     match alert {
         A::CertificateRequired => format!(
-            "the {peer} requires a certificate, and this {ours} has shown none (tls.cert, tls.key)"
+            "the {peer} requires a certificate, but this {ours} presented none (tls.cert, tls.key)"
         ),
         A::UnknownCA => format!(
             "the {peer} does not trust the authority of this {ours}'s certificate (tls.cert)"
@@ -194,7 +200,7 @@ fn describe_alert(role: Role, protocols: &[Alpn], alert: AlertDescription) -> St
         }
         A::BadCertificate | A::UnsupportedCertificate | A::CertificateUnknown => format!(
             "the {peer} refuses this {ours}'s certificate (tls.cert): it may be for another name \
-             or purpose, or be that of an authority"
+             or purpose, or be an authority's own"
         ),
         A::AccessDenied => format!("the {peer} denies this {ours} access"),
         A::NoApplicationProtocol => not_spoken(role, protocols),
@@ -205,7 +211,7 @@ fn describe_alert(role: Role, protocols: &[Alpn], alert: AlertDescription) -> St
         }
         alert => {
             let alert = spaced(&format!("{alert:?}"));
-            format!("the {peer} broke the TLS handshake off (alert: {alert})")
+            format!("the {peer} aborted the TLS handshake (alert: {alert})")
         }
     }
 }
@@ -264,18 +270,17 @@ mod tests {
         let unknown = Error::InvalidCertificate(CertificateError::UnknownIssuer);
         assert_eq!(
             describe_error(Role::Client, &[Alpn::FARCALL], &unknown),
-            "the server's certificate is not of an authority that this channel trusts (tls.ca)"
+            "the server's certificate is not from an authority that this channel trusts (tls.ca)"
         );
         assert_eq!(
             describe_error(Role::Server, &[Alpn::FARCALL], &unknown),
-            "the client's certificate is not of an authority that this server trusts \
+            "the client's certificate is not from an authority that this server trusts \
              (tls.client_ca)"
         );
         let alert = Error::AlertReceived(AlertDescription::CertificateRequired);
         assert_eq!(
             describe_error(Role::Client, &[Alpn::FARCALL], &alert),
-            "the server requires a certificate, and this channel has shown none (tls.cert, \
-             tls.key)"
+            "the server requires a certificate, but this channel presented none (tls.cert, tls.key)"
         );
     }
 
@@ -291,7 +296,7 @@ mod tests {
             describe_error(Role::Server, &[Alpn::FARCALL], &Error::InvalidCertificate(early));
         assert_eq!(
             message,
-            "the client's certificate is valid only in 1 hour: is the clock right?"
+            "the client's certificate becomes valid in 1 hour: is the clock right?"
         );
     }
 

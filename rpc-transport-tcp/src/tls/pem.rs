@@ -188,9 +188,9 @@ mod tests {
         let old = format!("-----BEGIN {label}-----\n{head}MIGb\n-----END {label}-----\n");
         for key in [new, old] {
             let error = Pem::bytes(key).key("tls.key").unwrap_err().to_string();
-            let expected = "tls.key: the PEM in memory has no private key in PEM, but one with a \
-                            passphrase: its passphrase cannot be asked for: write it without one, \
-                            by `openssl pkey -in FILE -out FILE.plain`";
+            let expected = "tls.key: the PEM in memory has no private key in PEM, but a key with \
+                            a passphrase: farcall cannot ask for a passphrase: remove it with \
+                            `openssl pkey -in FILE -out FILE.plain`";
             assert_eq!(error, expected);
         }
         // One usable key is enough.

@@ -18,18 +18,22 @@ const UTF_8: [u8; 3] = [0xef, 0xbb, 0xbf];
 /// Labels of sections that are neither certificates nor private keys, each with its remedy.
 const OTHER_SECTIONS: [(&str, &str); 9] = [
     ("ENCRYPTED PRIVATE KEY", PASSPHRASE),
-    ("OPENSSH PRIVATE KEY", "write the key in PKCS #8, by `ssh-keygen -p -m PKCS8 -f FILE`"),
-    ("DSA PRIVATE KEY", "TLS 1.3 has no DSA: make a key by `openssl genpkey -algorithm ed25519`"),
+    ("OPENSSH PRIVATE KEY", "convert the key to PKCS #8 with `ssh-keygen -p -m PKCS8 -f FILE`"),
+    (
+        "DSA PRIVATE KEY",
+        "TLS 1.3 has no DSA: create a key with `openssl genpkey -algorithm \
+      ed25519`",
+    ),
     ("PRIVATE KEY", "the certificate is in another file"),
-    ("CERTIFICATE REQUEST", "name the certificate that the authority has made of it"),
-    ("TRUSTED CERTIFICATE", "write it as a plain one, by `openssl x509 -in FILE -out FILE.pem`"),
-    ("PKCS7", "write its certificates, by `openssl pkcs7 -print_certs -in FILE -out FILE.pem`"),
+    ("CERTIFICATE REQUEST", "name the certificate that the authority issued for it"),
+    ("TRUSTED CERTIFICATE", "convert it to a plain one with `openssl x509 -in FILE -out FILE.pem`"),
+    ("PKCS7", "extract its certificates with `openssl pkcs7 -print_certs -in FILE -out FILE.pem`"),
     ("PUBLIC KEY", "name the file with the private key"),
     ("CERTIFICATE", "the key is in another file"),
 ];
 
-const PASSPHRASE: &str = "its passphrase cannot be asked for: write it without one, by \
-                          `openssl pkey -in FILE -out FILE.plain`";
+const PASSPHRASE: &str = "farcall cannot ask for a passphrase: remove it with `openssl pkey -in \
+                          FILE -out FILE.plain`";
 
 /// Returns the text without byte order marks, and converted from UTF-16 to UTF-8. Files that were
 /// concatenated also have marks in the middle.
@@ -109,11 +113,11 @@ impl fmt::Display for Found {
         match self {
             Self::Nothing => Ok(()),
             Self::Empty => f.write_str(": it is empty"),
-            Self::Passphrase => write!(f, ", but one with a passphrase: {PASSPHRASE}"),
+            Self::Passphrase => write!(f, ", but a key with a passphrase: {PASSPHRASE}"),
             Self::Der(program) => {
-                write!(f, ": it is in DER: convert it by `{program} FILE -out FILE.pem`")
+                write!(f, ": it is in DER: convert it with `{program} FILE -out FILE.pem`")
             }
-            Self::Section(label, fix) => write!(f, ", but a section {label}: {fix}"),
+            Self::Section(label, fix) => write!(f, ", but has a section {label}: {fix}"),
         }
     }
 }
@@ -139,11 +143,26 @@ mod tests {
     fn the_actual_content_is_named_with_its_remedy() {
         let section = |label: &str| format!("-----BEGIN {label}-----\nAA==\n-----END {label}-----");
         for (wanted, text, expected) in [
-            ("private key", section("ENCRYPTED PRIVATE KEY"), ", but one with a passphrase: "),
-            ("private key", section("CERTIFICATE"), ", but a section CERTIFICATE: the key is in"),
-            ("private key", section("OPENSSH PRIVATE KEY"), ", but a section OPENSSH PRIVATE KEY"),
-            ("certificate", section("RSA PRIVATE KEY"), ", but a section PRIVATE KEY: "),
-            ("certificate", section("CERTIFICATE REQUEST"), ", but a section CERTIFICATE REQUEST"),
+            ("private key", section("ENCRYPTED PRIVATE KEY"), ", but a key with a passphrase: "),
+            (
+                "private key",
+                section("CERTIFICATE"),
+                ", but has a section CERTIFICATE: the key is \
+              in",
+            ),
+            (
+                "private key",
+                section("OPENSSH PRIVATE KEY"),
+                ", but has a section OPENSSH PRIVATE \
+              KEY",
+            ),
+            ("certificate", section("RSA PRIVATE KEY"), ", but has a section PRIVATE KEY: "),
+            (
+                "certificate",
+                section("CERTIFICATE REQUEST"),
+                ", but has a section CERTIFICATE \
+              REQUEST",
+            ),
             ("certificate", " \n".to_owned(), ": it is empty"),
         ] {
             let found = Found::in_place_of(wanted, text.as_bytes()).to_string();

@@ -158,10 +158,10 @@ pub(super) fn roots(ca: &Pem, setting: &'static str) -> Result<RootCertStore, Tl
 /// A handle to a server's TLS. Clones share their state.
 #[derive(Clone)]
 pub struct ServerTls {
-    shared: Arc<Shared>,
+    shared: Arc<SharedServerTls>,
 }
 
-struct Shared {
+struct SharedServerTls {
     loaded: ArcSwap<Loaded>,
 }
 
@@ -193,7 +193,7 @@ impl ServerTls {
     #[doc(hidden)]
     pub fn checked(config: ServerTlsConfig) -> Result<Self, Vec<TlsError>> {
         let loaded = ArcSwap::from_pointee(Loaded::new(config)?);
-        Ok(Self { shared: Arc::new(Shared { loaded }) })
+        Ok(Self { shared: Arc::new(SharedServerTls { loaded }) })
     }
 
     /// Returns the configuration.

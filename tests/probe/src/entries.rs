@@ -41,7 +41,7 @@ pub fn entries(metadata: &MetadataMap) -> Result<Vec<MetadataEntry>, Status> {
 pub fn metadata(entries: &[MetadataEntry]) -> Result<MetadataMap, Status> {
     let mut metadata = MetadataMap::new();
     for MetadataEntry { key, value } in entries {
-        let unusable = || Status::invalid_argument(format!("{key} is no metadata"));
+        let unusable = || Status::invalid_argument(format!("{key} is not metadata"));
         if key.ends_with("-bin") {
             let key = MetadataKey::from_bytes(key.as_bytes()).map_err(|_| unusable())?;
             metadata.append_bin(key, MetadataValue::from_bytes(value));

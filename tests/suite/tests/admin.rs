@@ -297,6 +297,12 @@ async fn farcall(authority: &str, id: u16, message: &[u8], is_streaming: bool) -
     format!("{hello:?} {:?}", peer.read_frame().await)
 }
 
+/// Returns a message as gRPC frames it.
+fn prefixed(message: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(message.len()).unwrap();
+    [&[0][..], &len.to_be_bytes(), message].concat()
+}
+
 const PATHS: [&str; 6] = [
     "/debug/farcall",
     "/debug/farcall?refresh=off",
@@ -326,7 +332,7 @@ proptest! {
         accept in prop::sample::select(vec!["*/*", "text/html"]),
         message in prop::collection::vec(any::<u8>(), 0..8),
     ) {
-        let body = [&[0, 0, 0, 0, message.len() as u8][..], &message].concat();
+        let body = prefixed(&message);
         let head = format!(
             "{method} {path} HTTP/1.1\r\nhost: {host}\r\naccept: {accept}\r\n\
              content-type: {kind}\r\ncontent-length: {}\r\n\r\n",
@@ -346,7 +352,7 @@ proptest! {
         kind in prop::sample::select(KINDS.to_vec()),
         message in prop::collection::vec(any::<u8>(), 0..8),
     ) {
-        let body = [&[0, 0, 0, 0, message.len() as u8][..], &message].concat();
+        let body = prefixed(&message);
         let [with, without] = both(|authority| {
             let body = body.clone();
             async move { http2(&authority, method, path, kind, body).await }

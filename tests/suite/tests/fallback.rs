@@ -83,7 +83,7 @@ async fn rdma_without_a_device_is_an_error_that_says_why() -> Result<(), Failure
     let text = error.to_string();
     assert_eq!(error.kind(), ConnectErrorKind::RdmaRequired, "{error:?}");
     let (address, reason) =
-        text.split_once(": rdma is required and not possible: ").expect("a reason");
+        text.split_once(": rdma is required but not possible: ").expect("a reason");
     assert!(is_reason(&format!("rdma: {reason}"), here()), "{reason}");
     assert!(address.contains(&authority), "{text}");
     assert!(log.take_lines().iter().all(|line| !line.contains("without RDMA")), "{log:?}");

@@ -140,7 +140,7 @@ async fn a_peer_that_ends_inside_its_hello_is_a_line_of_info() -> Result<(), Fai
     let mut lines = log.all_lines();
     lines.retain(|line| line.contains("handshake"));
     let [line] = &lines[..] else { panic!("{lines:#?}") };
-    let pieces = ["went away in its handshake", "early eof", "127.0.0.1:"];
+    let pieces = ["disconnected during its handshake", "early eof", "127.0.0.1:"];
     assert!(pieces.iter().all(|piece| line.contains(piece)), "{line}");
     Ok(())
 }
@@ -239,7 +239,7 @@ async fn metadata_on_a_frame_that_has_none_is_named() -> Result<(), Failure> {
         let message: &[u8] = if kind == FrameKind::Messages { &[0; 4] } else { &[] };
         header.message_len = message.len() as u64;
         let frame = [&header.to_bytes()[..], &[0; 1000], message].concat();
-        let text = format!("a {kind:?} frame carries no metadata, and this one has 1000 bytes");
+        let text = format!("a {kind:?} frame has no metadata, but this one has 1000 bytes");
         costs_one_line(Opening::Hello, &record(WHOLE, 0, &frame), &text).await?;
     }
     Ok(())

@@ -214,7 +214,7 @@ async fn a_stream_instead_of_one_message() {
     for (kind, body) in [(FrameKind::Headers, &b""[..]), (FrameKind::Messages, &[0; 4])] {
         let answer = record(WHOLE, 0, &frame(kind, FIRST_CALL, 0, body));
         let status = call(FaultyAnswer::AfterRequest(answer)).await;
-        check(&status, Code::Internal, "a stream where one message is needed");
+        check(&status, Code::Internal, "a stream, but the method");
     }
 }
 
@@ -224,7 +224,7 @@ async fn one_message_instead_of_a_stream() {
     let status = status_of(FaultyAnswer::AfterRequest(answer), async |stub| {
         stub.download(DownloadRequest::default()).await.err()
     });
-    check(&status.await, Code::Internal, "one message where a stream is needed");
+    check(&status.await, Code::Internal, "one message, but the method");
 }
 
 /// A server may neither send messages before its headers, nor its headers twice.

@@ -187,7 +187,7 @@ async fn what_is_neither_a_probe_nor_grpc_web_is_answered_by_name() {
         let (answered, message) = code_of(&running, line, headers).await;
         assert_eq!(answered, code, "{line}");
         assert!(
-            message.starts_with("This is the port of a farcall server. It takes gRPC"),
+            message.starts_with("This is the port of a farcall server. It accepts gRPC"),
             "{message}"
         );
     }

@@ -167,7 +167,7 @@ async fn behaves_as_many(channel: Channel, servers: [Running; 3]) {
     for _ in 0..9 {
         call(&channel).await.expect("two serve");
     }
-    assert_eq!(servers[0].calls(), before, "it says that it does not serve");
+    assert_eq!(servers[0].calls(), before, "it reports that it is not serving");
     servers[0].set_health(ServingStatus::Serving).await;
     until(|| states(&channel, ready) == 3).await;
     // Of retries.
@@ -262,6 +262,6 @@ async fn what_a_grpc_name_lacks_is_said() {
     let servers = three(32, None).await;
     let channel = plain.connect_with_resolver(dns(&servers, Scheme::Grpcs).await);
     let status = call(&channel).await.unwrap_err();
-    let reason = "grpcs:// is with TLS, and the channel has no `tls`: set it (feature `tls`)";
+    let reason = "grpcs:// needs TLS: set `tls` on the channel (feature `tls`)";
     assert!(status.message().contains(reason), "{}", status.message());
 }

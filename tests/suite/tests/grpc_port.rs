@@ -89,7 +89,7 @@ impl TestService for Waiting {
     async fn empty_call(&self, _: Request<Empty>) -> Result<Response<Empty>, Status> {
         let peer = PeerInfo::current().expect("it is a call");
         assert_eq!(peer.transport, "grpc");
-        assert!(peer.remote_addr().is_some_and(|it| it.ip().is_loopback()));
+        assert!(peer.addresses.peer.is_some_and(|it| it.ip().is_loopback()));
         Ok(Response::new(Empty {}))
     }
 
@@ -364,7 +364,7 @@ async fn a_server_may_take_no_clients_of_grpc() {
     let running = serve(builder).await;
     let refused = within(Channel::connect(format!("grpc://{}", running.authority))).await;
     let text = refused.unwrap_err().to_string();
-    assert!(text.contains("closed the connection without a word of HTTP/2"), "{text}");
+    assert!(text.contains("closed the connection before it sent any HTTP/2"), "{text}");
 }
 
 #[tokio::test]

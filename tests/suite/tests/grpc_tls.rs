@@ -117,7 +117,7 @@ impl TestService for Who {
     ) -> Result<Response<SimpleResponse>, Status> {
         // None behind tonic's server.
         let peer = PeerInfo::current();
-        let identity = peer.as_ref().and_then(|peer| peer.identity());
+        let identity = peer.as_ref().and_then(|peer| peer.addresses.identity());
         let transport = peer.as_ref().map_or("tonic", |peer| peer.transport);
         let caller = identity.map_or_else(|| "anonymous".to_owned(), ToString::to_string);
         let token = request.metadata().get("authorization");
@@ -217,7 +217,7 @@ async fn a_handler_sees_who_calls_over_mutual_tls() {
         Ok(mut client) => who(&mut client).await.is_err(),
         Err(_) => true,
     };
-    assert!(refused, "it has shown no certificate");
+    assert!(refused, "it presented no certificate");
 }
 
 #[tokio::test]
@@ -267,7 +267,7 @@ async fn grpcs_calls_tonics_server_and_the_port() {
         assert_eq!(channel.path().transport(), Some("grpc"));
         assert_eq!(who_by(&channel).await.unwrap().username, expected);
         let tls = channel.info().unwrap().addresses.tls.expect("it has TLS");
-        assert_eq!(tls.protocol(), Some("h2"));
+        assert_eq!(tls.protocol, Some("h2"));
         assert!(tls.identity.as_ref().is_some_and(|server| server.dns_names().is_empty()));
     }
     // A list of such servers, each checked with its own name.
@@ -290,7 +290,7 @@ async fn credentials_go_over_grpcs_and_not_over_grpc() {
     assert_eq!(who_by(&channel).await.unwrap().oauth_scope, "token");
     let plain = Channel::builder(format!("grpc://{}", running.authority)).unwrap();
     let refused = within(plain.clone().call_credentials(credentials).connect()).await.unwrap_err();
-    assert!(refused.to_string().contains("its calls carry credentials"), "{refused}");
+    assert!(refused.to_string().contains("calls carry credentials"), "{refused}");
     let refused = within(plain.require_encryption(true).connect()).await.unwrap_err();
     assert!(refused.to_string().contains("require_encryption is set"), "{refused}");
 }
@@ -317,7 +317,7 @@ async fn a_server_with_tls_and_no_grpc_is_told_by_name() {
     let authority = Authority::new();
     let running = serve(Server::builder().grpc_clients(false).tls(&authority.server())).await;
     let text = refused(&format!("grpcs://{}", running.authority), &authority.client()).await;
-    assert!(text.ends_with("the server speaks TLS, and not gRPC over it (ALPN h2)"), "{text}");
+    assert!(text.ends_with("the server speaks TLS, but not gRPC over it (ALPN h2)"), "{text}");
     // A server of gRPC where one of farcall is expected.
     let tonics = serve_by_tonic(Some(authority.tonic_server())).await;
     let text = refused(&format!("tcp://{tonics}"), &authority.client()).await;
@@ -341,7 +341,8 @@ async fn tls_on_one_side_alone_is_told_by_name() {
     assert!(text.contains("this port requires TLS"), "{text}");
     let refused_plain = within(Channel::connect(format!("grpc://{}", with_tls.authority))).await;
     let text = refused_plain.unwrap_err().to_string();
-    let expected = "the server takes no connection (GOAWAY): a port with TLS is at grpcs://";
+    let expected = "the server refused the connection (GOAWAY): for a port with TLS, write \
+                    grpcs://";
     assert!(text.ends_with(expected), "{text}");
     // HTTP/1.
     let mut stream = TcpStream::connect(&with_tls.authority).await.unwrap();
@@ -351,9 +352,10 @@ async fn tls_on_one_side_alone_is_told_by_name() {
     assert!(answer.starts_with("HTTP/1.1 400 ") && answer.ends_with("TLS\n"), "{answer}");
     // TLS, at a port without it.
     let text = refused(&format!("grpcs://{}", without.authority), &authority.client()).await;
-    assert!(
-        text.ends_with("the server speaks farcall without TLS, and this channel has `tls` set")
-    );
+    assert!(text.ends_with(
+        "the server speaks farcall without TLS: remove `tls` from this channel, or \
+                        set it on the server"
+    ));
     assert!(try_tonic(&without, authority.tonic_client()).await.is_err());
     let tonics = serve_by_tonic(None).await;
     let text = refused(&format!("grpcs://{tonics}"), &authority.client()).await;

@@ -50,7 +50,15 @@ fn values(lines: &[String], field: &str) -> Vec<u64> {
 
 /// Counts the events that lines report: themselves, and those suppressed before them.
 fn events(lines: &[String]) -> u64 {
-    let themselves = lines.iter().filter(|line| !line.contains("lines were left out")).count();
+    let themselves = lines
+        .iter()
+        .filter(|line| {
+            !line.contains(
+                "suppressed repeated \
+                                                                lines",
+            )
+        })
+        .count();
     values(lines, "left_out").iter().sum::<u64>() + themselves as u64
 }
 

@@ -209,7 +209,7 @@ async fn an_unreadable_resource_is_rejected_and_changes_nothing() {
     control_plane.set_garbage(&service([&one, &two]));
     until(|| !control_plane.seen().rejected.is_empty()).await;
     let seen = control_plane.seen();
-    let reason = "a ClusterLoadAssignment cannot be decoded: ";
+    let reason = "cannot decode a ClusterLoadAssignment: ";
     assert!(seen.rejected[0].starts_with(reason), "{:?}", seen.rejected);
     assert_eq!(known(&channel), [format!("tcp://{}", one.address)]);
     echo(&channel).await.unwrap();

@@ -92,5 +92,5 @@ fn peers() -> Result<PathBuf> {
 fn program(arguments: &[&str], name: &str) -> Result<PathBuf> {
     let built = cargo::executables(arguments, BUILD_LIMIT)?;
     let found = built.into_iter().find(|executable| executable.name == name);
-    Ok(found.with_context(|| format!("the build gave no {name}"))?.path)
+    Ok(found.with_context(|| format!("the build produced no {name}"))?.path)
 }

@@ -49,7 +49,7 @@ pub(crate) fn measure(options: &BenchOptions, boots: Vec<Vec<String>>) -> Result
     setup::ensure(&[&[Purpose::Build, Purpose::Bench], place.purposes()].concat())?;
     place.announce();
     let mut jobs = DRIVER.build(&place.addresses())?;
-    let driver = jobs.pop().context("the build gave no driver")?;
+    let driver = jobs.pop().context("the build produced no driver")?;
     let folder = tempfile::Builder::new().prefix("farcall-bench-").tempdir()?;
     let inside = folder.path().join(RESULTS);
     if let Some(file) = options.json.as_ref().filter(|file| file.exists()) {
@@ -71,7 +71,7 @@ pub(crate) fn measure(options: &BenchOptions, boots: Vec<Vec<String>>) -> Result
     }
     match failures.into_iter().next() {
         None => Ok(()),
-        Some(error) => bail!(error.context("not every figure of RDMA was measured")),
+        Some(error) => bail!(error.context("some RDMA figures were not measured")),
     }
 }
 

@@ -45,10 +45,10 @@ pub(super) fn check() -> Result<()> {
     }
     let held = std::fs::read_to_string(PAGE).with_context(|| format!("reading {PAGE}"))?;
     if !held.contains(&made_by(version)) {
-        println!("{PAGE} was made by another rustdoc than {version} and is not compared");
+        println!("{PAGE} was written by another rustdoc than {version}: not compared");
         return Ok(());
     }
-    let differs = || format!("{PAGE} is not farcall's interface: {WRITE}=1 writes it anew");
+    let differs = || format!("{PAGE} differs from farcall's interface: {WRITE}=1 rewrites it");
     ensure!(held == page, differs());
     println!("{PAGE} is farcall's interface");
     Ok(())
@@ -68,7 +68,7 @@ fn page(version: &str) -> Result<String> {
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{written} {}'s pages.\n", made_by(version));
     let command = "cargo doc --open --no-deps --all-features -p farcall";
-    let _ = writeln!(text, "With every feature. `{command}` has the descriptions.");
+    let _ = writeln!(text, "With every feature. `{command}` shows the descriptions.");
     let (mut ours, mut others) = (Vec::new(), Vec::new());
     for name in user_docs::CRATES {
         let folder = user_docs::pages(name);

@@ -420,12 +420,12 @@ fn windows_refusal(step: CheckStep) -> Result<()> {
     command.args(["--quiet", "--message-format", "short"]);
     println!("{} (has to fail)", command_line(&command));
     let Err(error) = bounded::tool_output(&mut command, step.limit()) else {
-        bail!("farcall compiles for Windows, which it is to refuse");
+        bail!("farcall compiles for Windows, but must refuse to");
     };
     let error = error.to_string();
     let count = error.matches("error: ").count() + error.matches("error[").count();
     if count != 2 || !error.contains(REFUSAL) || !error.contains("error: could not compile") {
-        bail!("farcall for Windows is to fail with {REFUSAL:?} alone: {error}");
+        bail!("farcall for Windows must fail with {REFUSAL:?} alone: {error}");
     }
     Ok(())
 }

@@ -72,7 +72,7 @@ impl Balancers {
 fn adapted(text: &str, replacements: &[(&str, &str)]) -> Result<String> {
     let mut text = text.to_owned();
     for (from, to) in replacements {
-        ensure!(text.contains(from), "the file of the documentation has no `{from}`");
+        ensure!(text.contains(from), "the documentation's file has no `{from}`");
         text = text.replace(from, to);
     }
     Ok(text)
@@ -168,7 +168,7 @@ fn unpacked() -> Result<PathBuf> {
     if root.exists() || (is_there("haproxy") && is_there("nginx") && has_module) {
         return Ok(root);
     }
-    program::find("apt-get").context("only Debian's packages are known here")?;
+    program::find("apt-get").context("only Debian's packages are supported here")?;
     eprintln!("xtask: downloading {} into {}", PACKAGES.join(", "), root.display());
     let work = tempfile::Builder::new().prefix("fetch-").tempdir_in(folder()?)?;
     if let Err(error) = download(work.path()) {
@@ -185,7 +185,7 @@ fn unpacked() -> Result<PathBuf> {
         }
     }
     // Whole, or not there.
-    std::fs::rename(parts, &root).context("apt-get has downloaded nothing")?;
+    std::fs::rename(parts, &root).context("apt-get downloaded nothing")?;
     Ok(root)
 }
 

@@ -67,7 +67,7 @@ impl Column {
     ///
     /// Returns an error if the client broke off, or had no case.
     pub fn parse(name: &str, text: &str) -> Result<Self> {
-        ensure!(text.ends_with("done\n"), "{name}: the client did not come to its end: {text}");
+        ensure!(text.ends_with("done\n"), "{name}: the client did not finish: {text}");
         let mut column = Self { name: name.to_owned(), ..Self::default() };
         for line in text.lines() {
             if line.strip_prefix("ok ").is_some() {
@@ -77,7 +77,7 @@ impl Column {
             }
         }
         let count = column.passed + column.failed.len();
-        ensure!(count > 0, "{name}: the client had no case: {text}");
+        ensure!(count > 0, "{name}: the client ran no case: {text}");
         Ok(column)
     }
 }

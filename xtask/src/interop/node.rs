@@ -47,8 +47,7 @@ fn prepare() -> Result<()> {
     eprintln!("xtask: installing {} of npm into {}", PACKAGES.join(", "), work.display());
     let mut npm = Command::new("npm");
     npm.args(["install", "--no-audit", "--no-fund", "--loglevel=error", "--prefix"]).arg(&work);
-    bounded::run(npm.args(PACKAGES), INSTALL_LIMIT)
-        .context("npm's packages cannot be installed")?;
+    bounded::run(npm.args(PACKAGES), INSTALL_LIMIT).context("cannot install npm's packages")?;
     Ok(())
 }
 

@@ -94,10 +94,10 @@ pub(crate) fn environment_with(packages: &[&str], imports: &str) -> Result<PathB
     }
     eprintln!("xtask: installing {} of PyPI into {}", packages.join(", "), venv.display());
     bounded::run(Command::new("python3").args(["-m", "venv"]).arg(&venv), INSTALL_LIMIT)
-        .context("python3 makes no virtual environment (Debian: python3-venv)")?;
+        .context("python3 cannot create a virtual environment (Debian: python3-venv)")?;
     let mut pip = Command::new(&python);
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(packages);
-    bounded::run(&mut pip, INSTALL_LIMIT).context("PyPI's packages cannot be installed")?;
+    bounded::run(&mut pip, INSTALL_LIMIT).context("cannot install PyPI's packages")?;
     Ok(python)
 }
 

@@ -40,7 +40,7 @@ impl Server {
     /// When it cannot be built or started.
     pub fn start(web_origins: &[&str]) -> Result<Self> {
         let jobs = PROGRAM.build(&Default::default())?;
-        let program = jobs.into_iter().next().context("the build gave no program")?.program;
+        let program = jobs.into_iter().next().context("the build produced no program")?.program;
         let mut command = Command::new(&program);
         let mut process = Process::start("the server", command.arg(folder()?).args(web_origins))?;
         let mut next = || {

@@ -53,7 +53,7 @@ fn checked(columns: Vec<Column>, ran: Result<()>) -> Result<Vec<Column>> {
     ensure!(cases.sum::<usize>() > 0, "the suite's test reported no case");
     // A behaviour that fails makes the program fail, and is in its report.
     if columns.iter().all(|column| column.failed.is_empty()) {
-        ran.context("the suite's test failed, and all cases of its report hold")?;
+        ran.context("the suite's test failed, but all cases of its report hold")?;
     }
     Ok(columns)
 }
@@ -69,7 +69,7 @@ fn parse(text: &str) -> Result<Vec<Column>> {
     for line in text.lines() {
         let parsed = serde_json::from_str(line);
         let Line { column, behaviour, outcome } =
-            parsed.with_context(|| format!("a line that is not understood: {line}"))?;
+            parsed.with_context(|| format!("cannot parse a line: {line}"))?;
         if outcome == "absent" {
             continue;
         }

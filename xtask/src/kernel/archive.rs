@@ -103,7 +103,7 @@ impl AptOptions {
         let mut search = self.command("apt-cache");
         let listed =
             bounded::output(search.args(["search", "--names-only", &pattern]), SEARCH_LIMIT)
-                .context("kernels for the virtual machine are found with apt")?;
+                .context("finding kernels for the virtual machine needs apt")?;
         let names = listed.lines().filter_map(|line| line.split_whitespace().next());
         Ok(series.newest_package(names).map(str::to_owned))
     }

@@ -147,7 +147,7 @@ fn only_release(root: &Path) -> Result<String> {
     let mut entries =
         fs::read_dir(&modules).with_context(|| format!("reading {}", modules.display()))?;
     let entry = entries.next().context("the kernel package holds no modules")??;
-    entry.file_name().into_string().ok().context("a kernel release that is not UTF-8")
+    entry.file_name().into_string().ok().context("the kernel release is not UTF-8")
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ fn unpacked() -> Result<PathBuf> {
     let folder = std::path::absolute(PathBuf::from(target).join("etcd"))?;
     let program = folder.join("usr/bin/etcd");
     if !program.exists() {
-        program::find("apt-get").context("only Debian's package is known here")?;
+        program::find("apt-get").context("only Debian's package is supported here")?;
         eprintln!("xtask: downloading {PACKAGE} into {}", folder.display());
         unpack(&folder)?;
     }
@@ -50,7 +50,7 @@ fn unpack(folder: &Path) -> Result<()> {
     download.args(["-o", "APT::Sandbox::User=root", "download", PACKAGE]);
     bounded::run(download.current_dir(work.path()), DOWNLOAD_LIMIT)?;
     let package = std::fs::read_dir(work.path())?.flatten().next();
-    let package = package.context("apt-get has downloaded no file")?.path();
+    let package = package.context("apt-get downloaded no file")?.path();
     let mut dpkg = program::command("dpkg");
     Ok(bounded::run(dpkg.arg("-x").arg(package).arg(folder), UNPACK_LIMIT)?)
 }

@@ -67,7 +67,7 @@ fn command(arguments: &[String]) -> Result<Command> {
 
 fn build() -> Result<PathBuf> {
     let jobs = PROGRAM.build(&Default::default())?;
-    Ok(jobs.into_iter().next().context("the build gave no program")?.program)
+    Ok(jobs.into_iter().next().context("the build produced no program")?.program)
 }
 
 fn arguments(options: &ScenarioOptions) -> Vec<String> {

@@ -25,7 +25,7 @@ pub(super) fn command(system: &System, missing: &[&Need]) -> String {
         }
     }
     if packages.is_empty() {
-        return format!("{name} has no packages of what is missing");
+        return format!("{name} has no packages for the missing parts");
     }
     format!(
         "xtask may not install packages here ({name}): run `{} {}` as root, then the command again",
@@ -95,11 +95,11 @@ mod tests {
         assert_eq!(lines[0], "rdma-core (names and modules of RDMA devices)");
         assert_eq!(
             lines[1],
-            "the program ib_send_lat (what farcall is measured against): Arch has perftest in its \
+            "the program ib_send_lat (farcall is measured against it): Arch has perftest in its \
              user repository only"
         );
         let only = with_debian_names(&["perftest"]);
-        assert_eq!(command(&arch, &only), "arch has no packages of what is missing");
+        assert_eq!(command(&arch, &only), "arch has no packages for the missing parts");
     }
 
     #[test]
@@ -109,7 +109,7 @@ mod tests {
             remedies(&system("ID=alpine\n"), &missing),
             [
                 "the program rdma (makes the Soft-RoCE devices): `apk add iproute2-rdma`",
-                "the program ib_send_lat (what farcall is measured against): Alpine has no package \
+                "the program ib_send_lat (farcall is measured against it): Alpine has no package \
                  of perftest",
             ]
         );

@@ -58,7 +58,7 @@ pub(crate) fn ensure() -> Result<Variables> {
 }
 
 fn named(folder: &Path) -> Result<Variables> {
-    let folder = folder.to_str().context("libclang lies in a folder whose name is not UTF-8")?;
+    let folder = folder.to_str().context("the name of libclang's folder is not UTF-8")?;
     Ok(vec![(VARIABLE, folder.to_owned())])
 }
 

@@ -87,7 +87,7 @@ const NEEDS: &[Need] = &[
     need(
         Build,
         Exists("/usr/include/stdio.h"),
-        "what the linker looks for",
+        "libraries for the linker",
         [As("libc6-dev"), As("glibc-devel"), As("glibc"), As("musl-dev"), As("glibc-devel")],
     ),
     need(Build, Program("ld"), "the linker that cc calls", everywhere("binutils")),
@@ -131,7 +131,7 @@ const NEEDS: &[Need] = &[
     need(
         Vm,
         GuestKernel,
-        "what it boots",
+        "the kernel that it boots",
         on_debian(
             "apt",
             "it is one of Debian's, which apt fetches: a container of Debian's can run this",
@@ -221,7 +221,7 @@ const NEEDS: &[Need] = &[
     need(
         Vm,
         Program("ib_send_lat"),
-        "what farcall is measured against",
+        "farcall is measured against it",
         [
             As("perftest"),
             As("perftest"),
@@ -234,7 +234,7 @@ const NEEDS: &[Need] = &[
     need(
         Bench,
         Program("ucx_perftest"),
-        "what farcall is compared with over RDMA",
+        "farcall is compared with it over RDMA",
         [
             As("ucx-utils"),
             As("ucx"),
@@ -250,7 +250,7 @@ const NEEDS: &[Need] = &[
         [As("linux-perf"), As("perf"), As("perf"), As("perf"), As("perf")],
     ),
     need(Bench, Program("capnp"), "compiles a peer's schema", everywhere("capnproto")),
-    need(Portability, Program("debootstrap"), "makes a bare Debian", everywhere("debootstrap")),
+    need(Portability, Program("debootstrap"), "creates a bare Debian", everywhere("debootstrap")),
     need(
         Portability,
         Exists("/usr/share/keyrings/debian-archive-keyring.gpg"),
@@ -263,7 +263,7 @@ const NEEDS: &[Need] = &[
             Not("openSUSE has no package of Debian's keys"),
         ],
     ),
-    need(Portability, Program("git"), "clones what is committed", everywhere("git")),
+    need(Portability, Program("git"), "clones the committed tree", everywhere("git")),
     need(Browser, Chromium, "the browser that calls by grpc-web", everywhere("chromium")),
 ];
 

@@ -53,13 +53,13 @@ impl Report {
         for line in text.lines() {
             let parsed = serde_json::from_str(line);
             let Line { behaviour, outcome, note } =
-                parsed.with_context(|| format!("a line that is not understood: {line}"))?;
+                parsed.with_context(|| format!("cannot parse a line: {line}"))?;
             let cell = match (outcome.as_str(), note) {
                 ("planned", _) => Cell::Missing,
                 ("passed", difference) => Cell::Passed(difference),
                 ("failed", _) => Cell::Failed,
                 ("absent", Some(reason)) => Cell::Absent(reason),
-                _ => bail!("an outcome that is not understood: {line}"),
+                _ => bail!("cannot parse an outcome: {line}"),
             };
             report.put(behaviour, cell);
         }

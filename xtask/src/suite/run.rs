@@ -42,7 +42,7 @@ pub(crate) fn run(transports: &[Transport], kernel: Series) -> Result<()> {
         }
     }
     println!("\n{table}");
-    if table.is_green() { Ok(()) } else { bail!("not every behaviour was shown") }
+    if table.is_green() { Ok(()) } else { bail!("some behaviors were not shown") }
 }
 
 /// Runs the program of a transport.

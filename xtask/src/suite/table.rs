@@ -124,12 +124,12 @@ fn text(cell: Cell, notes: &mut Footnotes) -> String {
     match cell {
         Cell::Passed(None) => "ok".to_owned(),
         Cell::Passed(Some(difference)) => {
-            let note = format!("differs, as {DIFFERENCES} tells under `{difference}`");
+            let note = format!("differs, see `{difference}` in {DIFFERENCES}");
             format!("ok [{}]", notes.mark(note))
         }
         Cell::Absent(reason) => format!("- [{}]", notes.mark(reason)),
         Cell::Failed => "FAILED".to_owned(),
-        Cell::Missing => format!("FAILED [{}]", notes.mark("nothing was heard of it".to_owned())),
+        Cell::Missing => format!("FAILED [{}]", notes.mark("it reported nothing".to_owned())),
     }
 }
 

@@ -89,9 +89,7 @@ fn environment(options: &VmOptions, host: u8) -> Result<Vec<OsString>> {
     for name in ["PATH", "HOME"].into_iter().chain(options.env.iter().map(String::as_str)) {
         match std::env::var_os(name) {
             Some(value) => variables.push(assignment(name, &value)),
-            None => bail!(
-                "the environment variable {name} is to be passed to the guest, but is not set"
-            ),
+            None => bail!("the guest needs the environment variable {name}, which is not set"),
         }
     }
     Ok(variables)

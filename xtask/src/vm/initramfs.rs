@@ -91,13 +91,13 @@ fn fill(root: &Path, busybox: &Path, modules: &[PathBuf]) -> Result<()> {
 
 /// Copies a module, uncompressed, and returns the name of the copy.
 fn add_module(file: &Path, folder: &Path) -> Result<String> {
-    let name = file.file_name().and_then(|name| name.to_str()).context("a module without name")?;
+    let name = file.file_name().and_then(|name| name.to_str()).context("a module has no name")?;
     if name.ends_with(".ko") {
         fs::copy(file, folder.join(name)).with_context(|| format!("copying {}", file.display()))?;
         return Ok(name.to_owned());
     }
     let Some(plain) = name.strip_suffix(".xz") else {
-        bail!("{} is compressed in a way that is not known here", file.display());
+        bail!("{} has an unknown compression", file.display());
     };
     let mut unpack = program::command("xz");
     let content = bounded::output_bytes(unpack.arg("-dc").arg(file), PACK_LIMIT)?;

@@ -156,7 +156,7 @@ impl Share {
         };
         fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
         let folder = folder.canonicalize()?;
-        eprintln!("xtask: what the command writes to its share lies in {}", folder.display());
+        eprintln!("xtask: the command's share is in {}", folder.display());
         Ok(Self::Kept(folder))
     }
 

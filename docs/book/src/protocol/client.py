@@ -116,7 +116,6 @@ class Connection:
             for number, value in (
                 (1, MESSAGE_LEN_MAX),
                 (2, METADATA_LEN_MAX),
-                (3, 1),
                 (8, MESSAGE_LEN_MAX),
                 (9, WINDOW_MESSAGES),
                 (10, WINDOW_BYTES),

@@ -50,7 +50,7 @@ mod tests {
         for (address, reason) in [
             ("etcd+tcp://127.0.0.1:2379/shop", "etcd:// needs the crate farcall-etcd: "),
             ("xds:///inventory", "xds:// needs the crate farcall-xds: "),
-            ("tpc://host:1", "its scheme is none of auto, rdma, tcp, unix, inproc, grpc, "),
+            ("tpc://host:1", "unknown scheme: use auto, rdma, tcp, unix, inproc, grpc, "),
         ] {
             let error = Channel::connect(address).await.unwrap_err().to_string();
             let expected = format!("cannot connect to {address}: ");
@@ -65,6 +65,6 @@ mod tests {
         });
         let builder = Channel::builder("rack://7").unwrap().scheme(scheme);
         let error = builder.connect().await.unwrap_err().to_string();
-        assert!(error.contains("its scheme is none of auto, rdma, tcp, unix, "), "{error}");
+        assert!(error.contains("unknown scheme: use auto, rdma, tcp, unix, "), "{error}");
     }
 }

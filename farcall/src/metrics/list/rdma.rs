@@ -14,54 +14,54 @@ declare! { RDMA {
         "Connections of a lane.",
         "Are connections spread over the lanes?";
     LANE_UNPROVEN = gauge "farcall.rdma.lane.unproven", Count, LANE,
-        "Connections of a lane that clients have begun and not proven yet.",
-        "Do clients begin connections and leave them?";
+        "Connections of a lane that clients have begun but not proven.",
+        "Do clients abandon connections half-way?";
     LANE_SLOTS = gauge "farcall.rdma.lane.receive_slots", Count, LANE,
         "Receive slots of a lane.",
-        "How many messages can a lane be sent at a time?";
+        "How many messages can a lane receive at a time?";
     LANE_PROMISED = gauge "farcall.rdma.lane.promised_slots", Count, LANE,
-        "Receive slots that peers have credits for.",
-        "Is a lane short of slots, so that peers wait for credits?";
+        "Receive slots promised to peers as credits.",
+        "Do peers wait for credits because a lane is short of slots?";
     LANE_MISSING = gauge "farcall.rdma.lane.missing_slots", Count, LANE,
-        "Receive slots that may be lost with queue pairs that died.",
-        "Does a lane lose slots? At a tenth it takes no new connections.";
+        "Receive slots that may be lost with dead queue pairs.",
+        "Does a lane lose slots? At a tenth, it accepts no new connections.";
     LANE_SEND_SLOTS = gauge "farcall.rdma.lane.send_slots_in_use", Count, LANE,
         "Send slots that hold a message.",
-        "Does the device take what is posted?";
+        "Does the device keep up with posted messages?";
     LANE_LEASES = gauge "farcall.rdma.lane.leases", Count, LANE,
         "Received large messages that the application holds.",
         "Does the application keep received messages for too long?";
     LANE_LEASES_OVERDUE = counter "farcall.rdma.lane.leases.overdue", Count, LANE,
-        "Received large messages that the application held for so long that the log warned of it.",
+        "Received large messages that the application held past `lease_warn_after`.",
         "Does the application keep received messages for too long?";
     DEVICE_READ = gauge "farcall.rdma.reads_in_flight", Bytes, DEVICE,
-        "Bytes of READs that devices of peers have not answered.",
+        "Bytes of READs in flight.",
         "Do large messages wait for the network or for peers?";
     DEVICE_SOURCE = gauge "farcall.rdma.source_bytes", Bytes, DEVICE,
-        "Bytes of large messages that peers have not read yet.",
-        "Do peers read what they are offered?";
+        "Bytes of large messages that peers have yet to read.",
+        "Do peers read large messages promptly?";
     DEVICE_SINK = gauge "farcall.rdma.sink_bytes", Bytes, DEVICE,
-        "Bytes of received large messages, until the application lets go of them.",
-        "How much memory do received messages bind?";
+        "Bytes of received large messages that the application still holds.",
+        "How much memory do received messages hold?";
     DEVICE_REGISTERED = gauge "farcall.rdma.registered_bytes", Bytes, DEVICE,
-        "Bytes that are registered for large messages, in use or not.",
-        "How near is the memlock limit?";
+        "Bytes registered for large messages, in use or not.",
+        "How close is the memlock limit?";
     DEVICE_HUGE = gauge "farcall.rdma.huge_page_bytes", Bytes, DEVICE,
-        "Registered bytes that lie in huge pages.",
+        "Registered bytes in huge pages.",
         "Are huge pages in use?";
     DEVICE_OPEN = gauge "farcall.rdma.device.open", Count, DEVICE,
-        "1 while the device is in use, and 0 afterwards.",
-        "Is the device there?";
+        "1 while the device is in use, 0 afterwards.",
+        "Is the device present?";
     DEVICE_EVENTS = counter "farcall.rdma.device.events", Count, &["device", "event"],
-        "Events of a device, by their kind.",
-        "Did a port go down, or a queue break?";
+        "Events of a device, by kind.",
+        "Did a port go down, or a queue fail?";
 } }
 
 /// The question that counts of a lane's work answer.
-const ACTIVITY: &str = "What does a lane do, and what does it wait for?";
+const ACTIVITY: &str = "What is a lane doing, and what is it waiting for?";
 
 /// The question that counts of cancelled messages answer.
-const CANCELLED: &str = "What becomes of large messages whose calls are given up?";
+const CANCELLED: &str = "What happens to large messages of cancelled calls?";
 
 /// Returns the metric of a count of a lane.
 fn count(name: &'static str, description: &'static str, question: &'static str) -> Metric {

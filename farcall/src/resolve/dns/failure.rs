@@ -18,10 +18,10 @@ impl LookupFailure {
             NetError::Dns(DnsError::ResponseCode(code)) => {
                 format!("the name server refuses to look up {name}: {code}")
             }
-            NetError::Timeout => format!("no name server has answered for {name} in time"),
-            NetError::NoConnections => format!("no name server can be reached to look up {name}"),
-            NetError::Io(error) => format!("{name} cannot be looked up: {error}"),
-            other => format!("{name} cannot be looked up: {other}"),
+            NetError::Timeout => format!("no name server answered for {name} in time"),
+            NetError::NoConnections => format!("cannot reach a name server to look up {name}"),
+            NetError::Io(error) => format!("cannot look up {name}: {error}"),
+            other => format!("cannot look up {name}: {other}"),
         })
     }
 
@@ -64,9 +64,9 @@ mod tests {
         for (error, sentence) in [
             (none.into(), "nosuch.invalid has no A or AAAA record"),
             (refused, "the name server refuses to look up nosuch.invalid: Server Failure"),
-            (NetError::Timeout, "no name server has answered for nosuch.invalid in time"),
-            (NetError::NoConnections, "no name server can be reached to look up nosuch.invalid"),
-            (gone.into(), "nosuch.invalid cannot be looked up: connection refused"),
+            (NetError::Timeout, "no name server answered for nosuch.invalid in time"),
+            (NetError::NoConnections, "cannot reach a name server to look up nosuch.invalid"),
+            (gone.into(), "cannot look up nosuch.invalid: connection refused"),
         ] {
             let failure = LookupFailure::new(&error, "nosuch.invalid.", "A or AAAA");
             assert_eq!(failure.to_string(), sentence);

@@ -56,7 +56,8 @@ impl CurrentResolver {
             (Some(resolver), Some(error)) => {
                 limited_log!(
                     target: "farcall::path",
-                    log, WARN, "the system's DNS settings from before stay in use", %error
+                    log, WARN, "cannot read the system's DNS settings: the earlier ones stay in \
+                                use", %error
                 );
                 Ok(resolver.clone())
             }
@@ -103,7 +104,7 @@ mod settings {
         move || {
             let name = settings.display();
             let text = fs::read(&settings).map_err(|error| {
-                ResolveError::new(format!("the DNS settings {name} cannot be read: {error}"))
+                ResolveError::new(format!("cannot read the DNS settings {name}: {error}"))
             })?;
             let stamp = |hosts: Metadata| (hosts.modified().ok(), hosts.len());
             let hosts: HostsStamp = fs::metadata(&hosts).ok().map(stamp);
@@ -137,7 +138,7 @@ mod settings {
         let mut known = None;
         move || {
             let read = read_system_conf().map_err(|error| {
-                ResolveError::new(format!("the system's DNS settings cannot be read: {error}"))
+                ResolveError::new(format!("cannot read the system's DNS settings: {error}"))
             })?;
             // They cannot be compared.
             let now = Some(format!("{read:?}"));

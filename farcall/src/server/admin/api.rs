@@ -4,18 +4,17 @@
 //! this crate. A test of the command `farcall` compares them with the file.
 #![allow(missing_docs, reason = "the .proto file documents the fields")]
 
-use rpc_core::{CallKind, Detach, Idempotency, MethodDescriptor, ServiceDescriptor};
+use rpc_core::{CallKind, Idempotency, MethodDescriptor, ServiceDescriptor};
 
 /// The service.
 pub static SERVICE: ServiceDescriptor =
     ServiceDescriptor { name: "farcall.admin.v1.Admin", methods: &METHODS };
 
-static METHODS: [MethodDescriptor; 1] = [MethodDescriptor {
-    path: "/farcall.admin.v1.Admin/GetSnapshot",
-    kind: CallKind::Unary,
-    idempotency: Idempotency::NoSideEffects,
-    detach: Detach::NONE,
-}];
+static METHODS: [MethodDescriptor; 1] = [MethodDescriptor::new(
+    "/farcall.admin.v1.Admin/GetSnapshot",
+    CallKind::Unary,
+    Idempotency::NoSideEffects,
+)];
 
 /// Most connections that a snapshot has.
 pub const CONNECTIONS_MAX: usize = 1000;

@@ -18,7 +18,9 @@ use std::sync::Arc;
 #[cfg(feature = "grpc")]
 pub(crate) use self::pages::pages;
 pub(crate) use self::service::AdminService;
-pub(crate) use self::state::{AdminState, ServerView, SettingsView};
+#[cfg(feature = "settings")]
+pub(crate) use self::state::SettingsView;
+pub(crate) use self::state::{AdminState, ServerView};
 use crate::Channel;
 
 /// Shows operators the state of a server: [`ServerBuilder::admin`](crate::ServerBuilder::admin).

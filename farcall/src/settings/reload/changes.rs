@@ -52,7 +52,7 @@ impl fmt::Display for SettingChange {
             write!(f, " (line {line})")?;
         }
         let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "not set".to_owned());
-        write!(f, ": it was {}, and is {}", value(old), value(new))?;
+        write!(f, ": was {}, is now {}", value(old), value(new))?;
         match effect {
             TakesEffect::Now => Ok(()),
             TakesEffect::NextStart => f.write_str("; that takes effect at the next start"),

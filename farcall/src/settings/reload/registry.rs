@@ -24,7 +24,7 @@ pub(crate) fn read(path: &Path) -> Result<Loaded, SettingsError> {
     let unreadable = |reason| SettingsError::unreadable(path, reason);
     let bytes = read_small_file(path).map_err(unreadable)?;
     let text = String::from_utf8(bytes).map_err(|_| {
-        let reason = "it is no UTF-8: save it as UTF-8";
+        let reason = "the file is not UTF-8: save it as UTF-8";
         unreadable(io::Error::new(io::ErrorKind::InvalidData, reason))
     })?;
     // Editors put a byte order mark before the text.
@@ -189,16 +189,16 @@ impl Shared {
         let refuse = |reason: &str| {
             Err(SettingsFault::Unwatchable { origin: origin(), reason: reason.to_owned() }.into())
         };
-        let Some(path) = &self.path else { return refuse("it is a text and no file") };
+        let Some(path) = &self.path else { return refuse("the settings are text, not a file") };
         match state.uses {
             Uses::None => {}
             Uses::Unwatched => {
                 return refuse(
-                    "a channel or a server was made before, which would not change: call `watch` \
-                     just after `load`",
+                    "an existing channel or server would not change: call `watch` right after \
+                     `load`",
                 );
             }
-            Uses::Watched(_) => return refuse("it is watched already"),
+            Uses::Watched(_) => return refuse("the file is already being watched"),
         }
         state.uses = Uses::Watched(Registry::default());
         Ok(path.clone())

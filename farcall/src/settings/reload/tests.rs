@@ -116,8 +116,8 @@ fn a_target_that_comes_takes_effect_and_one_that_goes_stays() {
         [
             "targets.new.address (line 2): it was not set, and is \"tcp://h:2\"".to_owned(),
             "targets.new.limits.max_calls (line 3): it was not set, and is 3".to_owned(),
-            format!("targets.old.address: it was \"tcp://h:1\", and is not set{at_start}"),
-            format!("targets.old.limits.max_calls: it was 3, and is not set{at_start}"),
+            format!("targets.old.address: was \"tcp://h:1\", is now not set{at_start}"),
+            format!("targets.old.limits.max_calls: was 3, is now not set{at_start}"),
         ]
     );
 }

@@ -210,7 +210,8 @@ impl MethodConfig {
             }
             None => !name.is_empty() && !name.starts_with('/'),
         };
-        let rule = "a service's full name, as shop.Catalog, or a method's, as /shop.Catalog/Get";
+        let rule = "a service's full name, such as shop.Catalog, or a method's, such as \
+                    /shop.Catalog/Get";
         ensure(is_valid, "methods", name, rule)
     }
 

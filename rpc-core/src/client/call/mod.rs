@@ -14,6 +14,7 @@ pub(in crate::client) mod reply;
 pub(in crate::client) mod rules;
 
 use std::any::{TypeId, type_name};
+use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 use std::{fmt, mem};
@@ -134,7 +135,7 @@ impl<'a> Call<'a> {
     }
 
     /// Returns the timeout of a call whose request sets none: the stub's, or the channel's.
-    pub(super) fn default_timeout(&self, rules: &CallRules) -> Option<(Duration, SetBy)> {
+    fn default_timeout(&self, rules: &CallRules) -> Option<(Duration, SetBy)> {
         if self.parts.is_settled || self.parts.extensions.get::<Deadline>().is_some() {
             return None;
         }
@@ -298,6 +299,10 @@ impl Described for ClientCall {
     fn side(&self) -> Side {
         Side::Client
     }
+
+    fn peer(&self) -> Option<(&'static str, Option<SocketAddr>)> {
+        None
+    }
 }
 
 impl RequestHead for ClientCall {
@@ -347,7 +352,7 @@ impl fmt::Debug for Call<'_> {
 
 /// The parts of a request that precede its messages.
 #[derive(Debug, Clone, Default)]
-pub(in crate::client) struct RequestParts {
+struct RequestParts {
     pub(in crate::client) metadata: MetadataMap,
     pub(in crate::client) extensions: Extensions,
     /// The earliest of what layers say and, once the call owns its request, of what its caller

@@ -100,12 +100,14 @@ impl ClientReply {
         log: Option<EndLog>,
     ) -> Result<Self, Status> {
         let Reply { code, block, message, .. } = reply;
+        // Most replies have no metadata: no map is made for them, and nothing is allocated.
         if code == 0 && block.is_empty() {
             limit.check(message.len())?;
             return Ok(Self { parts: None, body: ReplyBody::Message(message), log });
         }
         let outcome = Outcome::decode(code, block);
         let Outcome { metadata, result } = outcome.map_err(|error| undecodable("block", &error))?;
+        // Before the length: a status comes without a message, and says more than a limit.
         let trailers = result?;
         limit.check(message.len())?;
         Ok(Self { log, ..Self::with_message(metadata, trailers, message) })
@@ -129,6 +131,7 @@ impl ClientReply {
                 }
             }
             ReplyBody::Scripted(parts) if meter.is_on() => {
+                // Only where metrics are on: the stream gets a second box.
                 let inner = std::mem::replace(parts, stream::empty().boxed());
                 *parts = counted(inner, meter).boxed();
             }
@@ -182,6 +185,7 @@ impl ClientReply {
             Ok(message) => Ok(response(self.parts, message)),
             Err(error) => {
                 let status = refusal::undecodable("response", &error);
+                // The channel has counted this call as a success, and does not see it any more.
                 self.log.inspect(|log| log.log_failure(&status));
                 Err(status)
             }
@@ -200,6 +204,8 @@ impl ClientReply {
     /// Takes the trailers out, of the extensions and of the metadata.
     fn split_trailers(&mut self) -> MetadataMap {
         let Some(parts) = self.parts.as_deref_mut() else { return MetadataMap::new() };
+        // Unary replies of tonic have both in one map. Callers that ask for trailers get them
+        // apart.
         if let Some(initial) = parts.initial.take() {
             parts.metadata = initial;
         }
@@ -277,6 +283,7 @@ impl StreamGuard {
 
     fn set_code(&mut self, code: Code) {
         self.call.meter_mut().set_code(code);
+        // The attempt and the whole call end with the same code.
         if let Some(whole) = &mut self.whole {
             whole.set_code(code);
         }
@@ -310,7 +317,7 @@ fn response<T>(parts: Option<Box<ReplyParts>>, body: T) -> Response<T> {
 /// The status of a call to a method that is described as of another kind, and of one whose layers
 /// mix up the answers.
 fn mismatch(what: &str) -> Status {
-    Status::internal(format!("the answer is {what}, which belongs to another kind of call"))
+    Status::internal(format!("the response is {what}, which belongs to another kind of call"))
 }
 
 /// The status of an answer of which a part does not decode.
@@ -324,6 +331,7 @@ pub(in crate::client) async fn headers(started: &mut Started) -> Result<Metadata
         Next::Headers(block) => block,
         Next::Failed(status) => return Err(status),
         Next::End(End::Outcome { code, block, is_not_executed }) => {
+            // The server has ended the call: dropping the guard must not cancel it.
             started.guard.complete();
             if is_not_executed {
                 return Err(refused(code, block));
@@ -332,7 +340,7 @@ pub(in crate::client) async fn headers(started: &mut Started) -> Result<Metadata
                 Status::internal(format!("the response's block does not decode: {error}"))
             })?;
             outcome.result?;
-            return Err(Status::internal("the server ended a stream that it had not begun"));
+            return Err(Status::internal("the server ended a stream before it began"));
         }
         Next::Messages(..) | Next::Deflated(..) | Next::End(End::HalfClose) => {
             return Err(Status::internal("the server sent messages before its headers"));
@@ -353,6 +361,7 @@ pub(in crate::client) fn download(
     let Answer::Stream(recv_stream) = answer else {
         return Err(Status::internal("the answer is one message"));
     };
+    // Boxed: a stream without a deadline has no room for it.
     let timer = call.deadline().map(|Deadline(at)| Box::pin(tokio::time::sleep_until(at)));
     let (id, receiving) = (guard.id(), call.receiving());
     let stream_guard = StreamGuard { guard, _upload: upload, call, whole: None };

@@ -101,7 +101,7 @@ impl SetBy {
             Self::Stub => "the stub's timeout",
             Self::Timeout => "the channel's timeout",
             Self::UnaryTimeout => "the channel's unary_timeout",
-            Self::Inherited => "what was left to the call whose handler makes this one",
+            Self::Inherited => "the time left to the handler that made the call",
             Self::Layer => "the deadline that a layer set",
             Self::MethodConfig => "the timeout of the channel's service config",
         }
@@ -230,8 +230,8 @@ mod tests {
         let inherited = CallDeadline::at(inherited, now, SetBy::Inherited);
         let earliest = CallDeadline::earliest([channels, inherited]).unwrap();
         assert_eq!(earliest.deadline(), inherited.deadline());
-        let message = "the call did not end within 2s (what was left to the call whose handler \
-                     makes this one)";
+        let message = "the call did not end within 2s (the time left to the handler that made the \
+                     call)";
         assert_eq!(earliest.exceeded().message(), message);
     }
 }

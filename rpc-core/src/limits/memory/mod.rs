@@ -286,7 +286,7 @@ pub(crate) fn memory_max(max: Option<u64>) -> u64 {
 }
 
 /// The bytes of memory that this process may use. A limit that is changed later is not seen.
-pub(super) fn usable() -> u64 {
+fn usable() -> u64 {
     let read = |path: &Path| std::fs::read_to_string(path).ok();
     usable_by(&read)
 }

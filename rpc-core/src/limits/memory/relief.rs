@@ -31,7 +31,7 @@ use crate::policy::progress::{Flow, Flows};
 
 /// The time in which a connection has to move something, or enough: longer than a link between
 /// continents takes to deliver again what it lost, and short enough for the reserve to last.
-pub(crate) const STALLED_AFTER: Duration = Duration::from_secs(1);
+const STALLED_AFTER: Duration = Duration::from_secs(1);
 
 /// The time in which a peer has to be able to take what it makes this side hold. Slower ones give
 /// way when memory is short: a peer that reads a byte now and then would be never found otherwise.

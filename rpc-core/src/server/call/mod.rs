@@ -7,7 +7,7 @@ pub(in crate::server) mod record;
 pub(in crate::server) mod reply;
 
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -23,7 +23,6 @@ use self::reply::Responder;
 use crate::call::metadata::merge;
 use crate::call::options::MessageLimits;
 use crate::call::refusal;
-use crate::server::PeerExtensions;
 use crate::server::layers::Capture;
 use crate::stream::{
     Direction, Inflated, Receiving, StreamWriter, forward, inflated, request_streaming,
@@ -32,15 +31,14 @@ use crate::wire::{FrameKind, metadata};
 use crate::{Deadline, LateTrailers, ServiceDescriptor, Trailers};
 
 pub use context::{CallContext, buffer};
-
-/// The future of a call's handler, answer included.
-pub type HandlerFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub use handling::HandlerFuture;
 
 /// A service that a `Server` can serve; generated for each service of a `.proto`.
 #[diagnostic::on_unimplemented(
     message = "farcall cannot serve `{Self}` as it is",
-    label = "this is no service that rpc-codegen has generated",
-    note = "wrap what implements tonic's trait: `greeter_rpc::GreeterService::new(implementation)`",
+    label = "this is not a service that rpc-codegen generated",
+    note = "wrap the implementation of tonic's trait: \
+            `greeter_rpc::GreeterService::new(implementation)`",
     note = "tonic's `GreeterServer` is for tonic's server; `from_arc` shares the implementation"
 )]
 pub trait Service: Send + Sync + 'static {
@@ -185,7 +183,7 @@ impl ServerCall {
 
     /// Takes what precedes the messages out of the call.
     pub(in crate::server) fn take_head(&mut self) -> Result<(MetadataMap, Extensions), Status> {
-        let taken = Head::Encoded { block: Bytes::new(), peer: PeerExtensions::Omit };
+        let taken = Head::Encoded { block: Bytes::new(), peer: None };
         std::mem::replace(&mut self.head, taken).decode(&self.running)
     }
 
@@ -194,7 +192,10 @@ impl ServerCall {
         M: Message + Default + 'static,
     {
         let Some(recv_stream) = self.streams.recv_stream.clone() else {
-            return Err(Status::internal("the client sent one message where a stream is needed"));
+            return Err(Status::internal(
+                "the client sent one message, but the method takes a \
+                                         stream",
+            ));
         };
         let (metadata, extensions) = self.take_head()?;
         let (limit, method) = (self.limits.service_requests(), self.running.method().into());
@@ -311,7 +312,7 @@ fn decode<Req: Message + Default>(
     (running, limits): (&CallScope, MessageLimits),
 ) -> Result<Request<Req>, Status> {
     if streams.recv_stream.is_some() {
-        return Err(Status::internal("the client sent a stream where one message is needed"));
+        return Err(Status::internal("the client sent a stream, but the method takes one message"));
     }
     limits.service_requests().check(message.len())?;
     let (metadata, extensions) = head.decode(running)?;

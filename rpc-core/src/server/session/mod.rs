@@ -55,6 +55,7 @@ impl ServerSession {
     /// A session that receives nothing before it is started.
     pub(crate) fn new(transport: Box<dyn Transport>, setup: ServerSetup) -> Arc<Self> {
         let mut peer = PeerInfo::new(transport.name(), setup.addresses.clone());
+        // Taken here: the transport moves into the session, and handlers see the peer alone.
         peer.buffers = Buffers::of(transport.buffers().as_ref());
         transport.charge_memory(&setup.memory);
         let settled = Settled {
@@ -254,6 +255,7 @@ impl ServerSession {
     /// Checks a request that is announced. The session must not be locked, because a limit that is
     /// reached is logged.
     fn check_request(&self, header: &FrameHeader) -> Result<(), Status> {
+        // The cheapest first: `authorize` is the program's own code.
         self.check_limits(header)?;
         self.calls.check(1)?;
         self.allowed_route(header).map(drop)
@@ -287,10 +289,10 @@ impl ServerSession {
         // The two sides have different editions of the `.proto`, which is this call's affair.
         match (header.is_streaming, kind.has_request_stream()) {
             (true, false) => {
-                Err(Status::internal("the client sent a stream where one message is needed"))
+                Err(Status::internal("the client sent a stream, but the method takes one message"))
             }
             (false, true) => {
-                Err(Status::internal("the client sent one message where a stream is needed"))
+                Err(Status::internal("the client sent one message, but the method takes a stream"))
             }
             (true, true) | (false, false) => Ok(Route { service, method, kind }),
         }

@@ -246,13 +246,13 @@ impl<V: Value> Value for Vec<V> {
     }
 }
 
-const PERIOD: &str = "text with a unit, as \"10s\" or \"500ms\"";
+const PERIOD: &str = "text with a unit, such as \"10s\" or \"500ms\"";
 
 impl Value for Duration {
     fn read(raw: &Raw<'_>, units: &Units) -> Result<Self, Mismatch> {
         let Raw::Text(text) = raw else { return Err(Mismatch::wrong_type(raw, PERIOD)) };
         (units.duration)(text).ok_or_else(|| {
-            let right = "write a number and a unit, as \"10s\" or \"500ms\"";
+            let right = "write a number and a unit, such as \"10s\" or \"500ms\"";
             format!("`{text}` is not a duration: {right}").into()
         })
     }
@@ -280,7 +280,7 @@ macro_rules! setting_words {
                     $($crate::settings::Raw::Text($word) => Ok($value),)+
                     $crate::settings::Raw::Text(text) => {
                         let list = [$($word),+].join(", ");
-                        Err(format!("`{text}` is none of {list}").into())
+                        Err(format!("`{text}` is not one of {list}").into())
                     }
                     _ => Err($crate::settings::Mismatch::wrong_type(raw, "text")),
                 }
@@ -331,7 +331,7 @@ mod tests {
             ]
         };
         let size = "a number of bytes is not negative";
-        let time = "expected text with a unit, as \"10s\" or \"500ms\", or \"off\"";
+        let time = "expected text with a unit, such as \"10s\" or \"500ms\", or \"off\"";
         assert_eq!(
             read(Raw::Integer(-1)),
             [
@@ -345,7 +345,8 @@ mod tests {
             [
                 "invalid type: string \"x\", expected u16",
                 "`x` is not a size: write \"4 MiB\" or 4194304",
-                "`x` is not a duration: write a number and a unit, as \"10s\" or \"500ms\", or \
+                "`x` is not a duration: write a number and a unit, such as \"10s\" or \"500ms\", \
+                 or \
                  \"off\"",
             ]
         );

@@ -35,10 +35,10 @@ impl Format<Option<u32>> for OptionalMode {
 
     fn read(raw: &Raw<'_>, _: &Units) -> Result<Option<u32>, Mismatch> {
         let Raw::Text(text) = raw else {
-            return Err(Mismatch::wrong_type(raw, "octal digits in quotes, as \"0660\""));
+            return Err(Mismatch::wrong_type(raw, "octal digits in quotes, such as \"0660\""));
         };
         let mode = u32::from_str_radix(text.trim_start_matches("0o"), 8).map(Some);
-        mode.map_err(|_| format!("`{text}` is no mode of a file: write \"0660\" or such").into())
+        mode.map_err(|_| format!("`{text}` is not a file mode: write one such as \"0660\"").into())
     }
 
     fn write(value: &Option<u32>) -> Option<String> {
@@ -94,7 +94,7 @@ impl Format<u32> for Size {
 
     fn read(raw: &Raw<'_>, units: &Units) -> Result<u32, Mismatch> {
         let bytes: u64 = Self::read(raw, units)?;
-        let long = |_| "it is 4 GiB or more, and has to be less".to_owned().into();
+        let long = |_| "the value must be less than 4 GiB".to_owned().into();
         u32::try_from(bytes).map_err(long)
     }
 
@@ -168,7 +168,7 @@ impl Format<Option<u64>> for CountOrOff {
         let wrong = || Mismatch::wrong_type(raw, "a number, or \"off\"");
         match raw {
             Raw::Text(OFF) => Ok(None),
-            Raw::Text(text) => Err(format!("`{text}` is no number, and not \"off\"").into()),
+            Raw::Text(text) => Err(format!("`{text}` is neither a number nor \"off\"").into()),
             Raw::Integer(..0) => Err("a count is not negative".to_owned().into()),
             Raw::Integer(number) => u64::try_from(*number).map(Some).map_err(|_| wrong()),
             _ => Err(wrong()),

@@ -122,7 +122,7 @@ pub(super) enum Http2Error {
     #[error("{}", .0.message())]
     Memory(Status),
     /// The defense against rapid reset.
-    #[error("more than {max} calls were reset before they were seen (rapid reset)")]
+    #[error("the client reset more than {max} calls before the server saw them (rapid reset)")]
     RapidReset {
         /// The limit, in calls.
         max: u32,

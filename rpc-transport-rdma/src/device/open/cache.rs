@@ -180,7 +180,7 @@ impl SharedCache {
     /// Logs what changes by the ports of `device`, or by those of all devices, as they are now.
     pub(super) fn tell_ports(&self, device: Option<&str>, found: &[FoundPort]) {
         let usable = found.iter().filter(|port| self.usable.includes(port));
-        let usable = usable.map(|port| (port.device.clone(), port.words())).collect();
+        let usable = usable.map(|port| (port.device.clone(), port.describe())).collect();
         // Not logged under the lock: a subscriber may take its time.
         let [appeared, vanished] = self.cache().told_ports.update(device, usable);
         for port in appeared {
@@ -190,7 +190,7 @@ impl SharedCache {
         }
         for port in vanished {
             rpc_core::limited_log!(
-                target: "farcall::rdma", of_process, INFO, "an RDMA port is usable no more", %port
+                target: "farcall::rdma", of_process, INFO, "an RDMA port is no longer usable", %port
             );
         }
     }
@@ -302,16 +302,16 @@ mod tests {
         let known = |ports: &[&str]| -> Known {
             ports.iter().map(|&port| (port[..1].to_owned(), port.to_owned())).collect()
         };
-        let mut told = ToldPorts::default();
+        let mut ports = ToldPorts::default();
         let none: [Vec<String>; 2] = Default::default();
-        assert_eq!(told.update(Some("a"), known(&["a:1"])), none);
-        assert_eq!(told.update(None, known(&["a:1", "b:1"])), none);
-        assert_eq!(told.update(None, known(&["a:1", "b:1"])), none);
+        assert_eq!(ports.update(Some("a"), known(&["a:1"])), none);
+        assert_eq!(ports.update(None, known(&["a:1", "b:1"])), none);
+        assert_eq!(ports.update(None, known(&["a:1", "b:1"])), none);
         let vanished = [vec![], vec!["a:1".to_owned()]];
-        assert_eq!(told.update(Some("a"), known(&[])), vanished);
-        assert_eq!(told.update(None, known(&["b:1"])), none);
+        assert_eq!(ports.update(Some("a"), known(&[])), vanished);
+        assert_eq!(ports.update(None, known(&["b:1"])), none);
         let appeared = [vec!["a:2".to_owned()], vec![]];
-        assert_eq!(told.update(Some("a"), known(&["a:2"])), appeared);
+        assert_eq!(ports.update(Some("a"), known(&["a:2"])), appeared);
     }
 
     #[test]

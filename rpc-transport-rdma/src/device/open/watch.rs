@@ -4,36 +4,65 @@
 //! workers that are left end too: no task would receive their ports' events any more.
 //! What an event asks for is decided purely ([`Response`]).
 
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rpc_core::Reason;
 use rpc_core::transport::CloseReason;
+use tokio::time::Instant;
 
 use crate::connection::Connection;
 use crate::device::open::cache::SharedCache;
 use crate::device::{FoundPort, ports_of};
-use crate::verbs::{AsyncEvent, Device, VerbsError};
+use crate::verbs::{AsyncEvent, Device, PortState, VerbsError};
 use crate::{AsyncEventKind, DeviceEvent};
+
+/// Time for which the connections of a port stay that went down. A cable that is seated anew, or a
+/// bond that changes its port, is back in less, and retransmissions bridge about as much: the queue
+/// pairs of a dead link give up by themselves.
+const PORT_GRACE: Duration = Duration::from_secs(2);
 
 /// The task of one opening of a device.
 pub(crate) struct Watch {
     device: Device,
     shared: Arc<SharedCache>,
     is_over: bool,
+    /// Ports that went down and were not reported as active since, and when their connections end.
+    /// `None` stands for all ports.
+    suspects: HashMap<Option<u8>, Instant>,
 }
 
 impl Watch {
     pub(super) fn new(device: Device, shared: Arc<SharedCache>) -> Self {
-        Self { device, shared, is_over: false }
+        Self { device, shared, is_over: false, suspects: HashMap::new() }
     }
 
     pub(crate) async fn run(mut self) {
         while let Some(stop) = self.shared.next_stop(&self.device) {
             let event = poll_fn(|context| self.device.poll_async_event(context));
+            let suspect = self.suspects.iter().min_by_key(|(_, until)| **until);
+            let suspect = suspect.map(|(port, until)| (*port, *until));
+            let expired = async {
+                match suspect {
+                    Some((port, until)) => {
+                        tokio::time::sleep_until(until).await;
+                        port
+                    }
+                    None => std::future::pending().await,
+                }
+            };
             let event = tokio::select! {
+                // An event that has come before the end of the grace counts.
+                biased;
                 () = stop.cancelled() => continue,
                 event = event => event,
+                port = expired => {
+                    self.suspects.remove(&port);
+                    self.end_suspect(port).await;
+                    continue;
+                }
             };
             match event {
                 Ok(event) => self.handle(&event).await,
@@ -48,21 +77,29 @@ impl Watch {
         self.is_over = true;
     }
 
-    async fn handle(&self, event: &AsyncEvent) {
+    async fn handle(&mut self, event: &AsyncEvent) {
         let device = self.device.name();
         self.shared.count(&self.device, event.kind);
         let kind = event.kind;
         let ended = match response(event) {
             Response::Ignore => 0,
-            Response::LookAgain => {
+            Response::Trust(port) => {
+                match port {
+                    Some(_) => drop(self.suspects.remove(&port)),
+                    None => self.suspects.clear(),
+                }
                 self.shared.forget();
                 self.tell_ports().await;
                 0
             }
-            Response::EndPort(port) => {
-                let ended = self.end_port(port);
+            Response::Suspect(port) => {
+                // A second report in a row does not lengthen the first one's grace.
+                let until = Instant::now() + PORT_GRACE;
+                self.suspects.entry(port).or_insert(until);
+                // No new connection finds the port while it is down.
+                self.shared.forget();
                 self.tell_ports().await;
-                ended
+                0
             }
             Response::CheckAddresses => self.check_addresses().await,
             Response::EndQueuePair(number) => self.end_queue_pair(number, event),
@@ -90,12 +127,12 @@ impl Watch {
         };
         let (port, queue_pair) = (event.port, event.queue_pair_number);
         match response(event) {
-            Response::Ignore | Response::LookAgain => {
+            Response::Ignore | Response::Trust(_) => {
                 rpc_core::limited_log!(
                     target: "farcall::rdma",
                     of_process,
                     INFO,
-                    "an RDMA device event without consequence",
+                    "ignored an RDMA device event",
                     device,
                     ?kind,
                     port,
@@ -116,15 +153,33 @@ impl Watch {
         }
     }
 
-    fn end_port(&self, port: Option<u8>) -> usize {
-        self.shared.forget();
-        let device = self.device.name();
-        let message = match port {
-            Some(port) => format!("port {port} of {device} went down (PortError)"),
-            None => format!("a port of {device} went down (PortError)"),
+    /// Ends the connections of a port that has been down for its grace.
+    async fn end_suspect(&self, suspect: Option<u8>) {
+        // A report of its return may be lost in an overflow of the kernel's queue.
+        let found = self.look().await;
+        let is_active = |port: u8| {
+            let mut ports = found.iter().flatten();
+            ports.any(|it| it.port == port && it.attributes.state == PortState::Active)
+        };
+        let (device, grace) = (self.device.name(), PORT_GRACE);
+        let message = match suspect {
+            Some(port) => format!("port {port} of {device} went down (PortError) for {grace:?}"),
+            None => format!("a port of {device} went down (PortError) for {grace:?}"),
         };
         let reason = Reason::new(message, DeviceEvent::new(AsyncEventKind::PortError));
-        self.end_where(reason, |connection| port.is_none_or(|port| port == connection.reach.port))
+        let ended = self.end_where(reason, |connection| {
+            let port = connection.reach.port;
+            suspect.is_none_or(|suspect| suspect == port) && !is_active(port)
+        });
+        rpc_core::limited_log!(
+            target: "farcall::rdma",
+            of_process,
+            WARN,
+            "an RDMA port stays down",
+            device,
+            port = suspect,
+            ended
+        );
     }
 
     /// Ends the connections whose address has disappeared from their port.
@@ -135,7 +190,7 @@ impl Watch {
             Ok(found) => {
                 self.shared.tell_ports(Some(name), &found);
                 self.end_where(
-                    format!("{name} has the address of the connection no more").into(),
+                    format!("{name} no longer has the connection's address").into(),
                     |connection| connection.reach.is_lost(&found),
                 )
             }
@@ -205,7 +260,7 @@ impl Drop for Watch {
         if self.is_over {
             return;
         }
-        self.let_go(&CloseReason::task_dropped());
+        self.let_go(&rpc_core::transport::task_dropped());
     }
 }
 
@@ -214,10 +269,11 @@ impl Drop for Watch {
 pub(super) enum Response {
     /// It is counted, and nothing follows from it.
     Ignore,
-    /// Ports may be usable that were not: they are looked up anew.
-    LookAgain,
-    /// The connections of a port end; those of all ports if the event names none.
-    EndPort(Option<u8>),
+    /// A port is back, or all are: ports are looked up anew.
+    Trust(Option<u8>),
+    /// A port went down: its connections end unless it comes back soon; those of all ports if the
+    /// event names none.
+    Suspect(Option<u8>),
     /// The addresses of ports may have changed: connections whose own is gone end.
     CheckAddresses,
     /// The connection of a queue pair ends.
@@ -235,8 +291,8 @@ pub(super) enum Response {
 /// Returns the response to `event`.
 pub(super) fn response(event: &AsyncEvent) -> Response {
     match event.kind {
-        AsyncEventKind::PortActive => Response::LookAgain,
-        AsyncEventKind::PortError => Response::EndPort(event.port),
+        AsyncEventKind::PortActive => Response::Trust(event.port),
+        AsyncEventKind::PortError => Response::Suspect(event.port),
         AsyncEventKind::GidChange | AsyncEventKind::LidChange => Response::CheckAddresses,
         AsyncEventKind::QueuePairFatal
         | AsyncEventKind::QueuePairRequestError
@@ -273,8 +329,8 @@ mod tests {
             (AsyncEventKind::QueuePairRequestError, Response::EndQueuePair(17)),
             (AsyncEventKind::QueuePairAccessError, Response::EndQueuePair(17)),
             (AsyncEventKind::DeviceFatal, Response::EndDevice),
-            (AsyncEventKind::PortActive, Response::LookAgain),
-            (AsyncEventKind::PortError, Response::EndPort(Some(2))),
+            (AsyncEventKind::PortActive, Response::Trust(Some(2))),
+            (AsyncEventKind::PortError, Response::Suspect(Some(2))),
             (AsyncEventKind::GidChange, Response::CheckAddresses),
             (AsyncEventKind::LidChange, Response::CheckAddresses),
             (AsyncEventKind::ReceiveLimit, Response::Replenish),
@@ -290,6 +346,6 @@ mod tests {
     fn an_event_without_its_subject_harms_nothing_else() {
         let event = |kind| AsyncEvent { kind, port: None, queue_pair_number: None };
         assert_eq!(response(&event(AsyncEventKind::QueuePairFatal)), Response::Ignore);
-        assert_eq!(response(&event(AsyncEventKind::PortError)), Response::EndPort(None));
+        assert_eq!(response(&event(AsyncEventKind::PortError)), Response::Suspect(None));
     }
 }

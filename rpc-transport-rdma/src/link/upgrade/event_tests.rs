@@ -27,25 +27,25 @@ impl Rig {
 }
 
 /// The connection ends, for a reason that has these words.
-async fn ends(end: &End, told: &Recorder, text: &str) {
+async fn ends(end: &End, recorder: &Recorder, text: &str) {
     until("the halt", || end.connection().ending.is_cancelled()).await;
     end.flush();
-    until("the end", || told.closed().is_some()).await;
-    let reason = told.closed().map(|reason| reason.to_string()).unwrap_or_default();
+    until("the end", || recorder.closed().is_some()).await;
+    let reason = recorder.closed().map(|reason| reason.to_string()).unwrap_or_default();
     assert!(reason.contains(text), "{reason}");
 }
 
 #[tokio::test]
-async fn a_downed_port_ends_its_connections_and_declines_new_ones() {
+async fn a_port_that_stays_down_ends_its_connections() {
     let rig = Rig::new();
-    let (end, told) = rig.open();
+    let (end, recorder) = rig.open();
     rig.happen_to_port(AsyncEventKind::PortError, 2);
     rig.is_counted(AsyncEventKind::PortError, 1).await;
     assert!(!end.connection().ending.is_cancelled(), "it is another port");
 
     rig.sim.set_port_down(true);
     rig.happen_to_port(AsyncEventKind::PortError, 1);
-    ends(&end, &told, "port 1 of sim went down").await;
+    ends(&end, &recorder, "port 1 of sim went down").await;
     let reason = rig.declined().expect("nothing can be offered");
     assert!(reason.contains("port 1 of sim") && reason.contains("not active"), "{reason}");
 
@@ -103,10 +103,10 @@ async fn a_lost_device_ends_everything_on_it_is_closed_and_found_anew() {
     let rig = Rig::new();
     let all = [rig.open(), rig.open()];
     rig.happen(AsyncEventKind::DeviceFatal);
-    for (end, told) in &all {
+    for (end, recorder) in &all {
         // The device gives nothing back, and no end waits for it.
-        until("the end", || told.closed().is_some()).await;
-        let reason = told.closed().map(|reason| reason.to_string()).unwrap_or_default();
+        until("the end", || recorder.closed().is_some()).await;
+        let reason = recorder.closed().map(|reason| reason.to_string()).unwrap_or_default();
         assert_eq!(reason, "the RDMA device sim is gone (DeviceFatal)");
         tokio::time::timeout(PROOF_TIMEOUT, end.connection().ended.cancelled()).await.unwrap();
     }
@@ -131,10 +131,10 @@ async fn an_event_of_a_queue_pair_ends_its_connection_alone() {
     ];
     for kind in kinds {
         let rig = Rig::new();
-        let ((bad, told), (good, heard)) = (rig.open(), rig.open());
+        let ((bad, recorder), (good, heard)) = (rig.open(), rig.open());
         let queue_pair_number = Some(bad.number);
         rig.sim.happen(AsyncEvent { kind, port: None, queue_pair_number });
-        ends(&bad, &told, &format!("queue pair {} of sim broke ({kind:?})", bad.number)).await;
+        ends(&bad, &recorder, &format!("queue pair {} of sim broke ({kind:?})", bad.number)).await;
         frame_arrives(&good, &heard, b"untouched").await;
     }
 }
@@ -143,10 +143,10 @@ async fn an_event_of_a_queue_pair_ends_its_connection_alone() {
 async fn a_broken_shared_queue_ends_its_worker_alone() {
     for kind in [AsyncEventKind::SharedReceiveQueueError, AsyncEventKind::CompletionQueueError] {
         let rig = Rig::new();
-        let (end, told) = rig.open();
+        let (end, recorder) = rig.open();
         rig.happen(kind);
-        until("the end", || told.closed().is_some()).await;
-        let reason = told.closed().map(|reason| reason.to_string()).unwrap_or_default();
+        until("the end", || recorder.closed().is_some()).await;
+        let reason = recorder.closed().map(|reason| reason.to_string()).unwrap_or_default();
         assert_eq!(reason, format!("a queue of sim broke ({kind:?})"));
         drop(end);
         let (next, heard) = rig.open();
@@ -158,25 +158,25 @@ async fn a_broken_shared_queue_ends_its_worker_alone() {
 #[tokio::test]
 async fn a_connection_whose_address_is_gone_ends() {
     let rig = Rig::new();
-    let (end, told) = rig.open();
+    let (end, recorder) = rig.open();
     rig.happen_to_port(AsyncEventKind::GidChange, 1);
     rig.is_counted(AsyncEventKind::GidChange, 1).await;
-    frame_arrives(&end, &told, b"its own is still there").await;
+    frame_arrives(&end, &recorder, b"its own is still there").await;
 
     rig.sim.set_gid_gone(true);
     rig.happen_to_port(AsyncEventKind::GidChange, 1);
-    ends(&end, &told, "sim has the address of the connection no more").await;
+    ends(&end, &recorder, "sim no longer has the connection's address").await;
     assert!(rig.declined().is_some_and(|reason| reason.contains("no active RDMA port")));
 }
 
 #[tokio::test]
 async fn the_task_of_a_device_ends_with_its_last_worker() {
     let rig = Rig::new();
-    let (end, told) = rig.open();
+    let (end, recorder) = rig.open();
     let sim = rig.sim.clone();
     end.connection().fail(CloseReason::Local);
     end.flush();
-    until("the end", || told.closed().is_some()).await;
+    until("the end", || recorder.closed().is_some()).await;
     end.connection().ended.cancelled().await;
     drop((end, rig));
     until("the device is closed", || sim.openings() == (1, 0)).await;

@@ -7,7 +7,7 @@ use rpc_core::wire::{HEADER_LEN, ProtocolError};
 use super::tests::oob::Stream;
 use super::*;
 use crate::PortChoice;
-use crate::sim::{SimDeviceConfig, SimFaults, SimNetwork};
+use crate::sim::{SimDevice, SimDeviceConfig, SimFaults, SimNetwork};
 use crate::verbs::{GidKind, LinkLayer};
 
 /// Longer than a slot.
@@ -66,6 +66,7 @@ impl Handler for Counting {
 /// A client and servers, each with a device: host 1 and the others.
 struct Cluster {
     network: SimNetwork,
+    devices: Vec<SimDevice>,
     client: RdmaUpgrade,
     servers: Vec<RdmaUpgrade>,
 }
@@ -83,15 +84,16 @@ impl Cluster {
 
     fn with(config: &RdmaConfig, change: impl Fn(u8, &mut SimDeviceConfig)) -> Self {
         let network = SimNetwork::new(3);
+        let mut devices = Vec::new();
         let upgrades = [1, 2, 3].map(|host| {
             let mut device = SimDeviceConfig::new(&format!("sim{host}"), &[address(host)]);
             change(host, &mut device);
-            network.add_device_with(device);
+            devices.push(network.add_device_with(device));
             let config = config.clone().with_devices(vec![format!("sim{host}")]);
             RdmaUpgrade::with_provider(Box::new(network.provider()), config)
         });
         let [client, servers @ ..] = upgrades;
-        Self { network, client, servers: servers.into() }
+        Self { network, devices, client, servers: servers.into() }
     }
 
     /// The traffic classes of all queue pairs, in the order of their making.
@@ -114,15 +116,15 @@ impl Cluster {
     async fn connect_by(
         &self,
         host: u8,
-        of_client: impl Fn(Vec<u8>) -> Vec<u8>,
-        of_server: impl Fn(Vec<u8>) -> Vec<u8>,
+        edit_offer: impl Fn(Vec<u8>) -> Vec<u8>,
+        edit_answer: impl Fn(Vec<u8>) -> Vec<u8>,
     ) -> Result<Joined, String> {
         let server = &self.servers[usize::from(host) - 2];
         let reason = |declined: Declined| declined.reason;
         let offer = self.client.offer(&between(1, host)).map_err(reason)?;
-        let accepted = server.accept(&between(host, 1), &of_client(offer.blob()));
+        let accepted = server.accept(&between(host, 1), &edit_offer(offer.blob()));
         let (answer, server) = accepted.map_err(reason)?;
-        let mut client = offer.connect(&of_server(answer)).map_err(reason)?;
+        let mut client = offer.connect(&edit_answer(answer)).map_err(reason)?;
         client.prove().await.map_err(reason)?;
         assert!(server.is_probed());
         let (left, right) = tokio::io::duplex(64);
@@ -230,6 +232,32 @@ async fn peers_without_the_proof_are_proven_by_a_probe() {
     }
 }
 
+/// A program without large frames may have no memory for them.
+#[tokio::test(start_paused = true)]
+async fn small_budgets_are_proven_by_a_probe() {
+    let slot_len = RdmaConfig::default().slot_len.into();
+    for config in [
+        RdmaConfig { max_source_bytes: slot_len, ..RdmaConfig::default() },
+        RdmaConfig { max_sink_bytes: slot_len, ..RdmaConfig::default() },
+    ] {
+        let cluster = Cluster::new(&config);
+        let joined = cluster.connect(2).await.unwrap();
+        assert!(joined.exchange(4000).await);
+    }
+    // The least that can have a proof has it, with READs on the most queue pairs.
+    let config = RdmaConfig {
+        max_source_bytes: 16 << 10,
+        max_sink_bytes: 128 << 10,
+        max_read_bytes: 1,
+        max_read_len: 1 << 10,
+        read_queue_pairs: 8,
+        ..RdmaConfig::default()
+    };
+    assert!(is_affordable(&config));
+    let cluster = Cluster::new(&config);
+    assert_eq!(cluster.connect(2).await.map(|_| ()), Ok(()));
+}
+
 #[tokio::test(start_paused = true)]
 async fn wrong_bytes_pause_their_pair_alone() {
     let cluster = Cluster::new(&RdmaConfig::default());
@@ -269,7 +297,7 @@ async fn the_mtu_is_that_of_the_gids_interface() {
     assert!(joined.exchange(LARGE_LEN).await);
 }
 
-/// What a peer says of its proof takes no memory beyond a few packets for each queue pair.
+/// A peer's proof takes memory of a few packets for each queue pair, whatever it says.
 #[tokio::test]
 async fn a_proof_that_is_not_due_costs_its_connection() {
     use crate::proto::wire::{MessageKind, RTS_LEN_MAX, Rts, RtsSegment};
@@ -296,10 +324,10 @@ async fn a_server_without_a_class_has_its_clients() {
         (None, Some(16), [106, 16]),
         (Some(8), Some(16), [8, 16]),
     ] {
-        let of_hardware = |host, device: &mut SimDeviceConfig| {
+        let hardware = |host, device: &mut SimDeviceConfig| {
             device.ports[0].traffic_class = if host == 1 { 106 } else { 0 };
         };
-        let mut cluster = Cluster::with(&RdmaConfig::default(), of_hardware);
+        let mut cluster = Cluster::with(&RdmaConfig::default(), hardware);
         cluster.client.config.connect.traffic_class = client;
         cluster.servers[0].config.connect.traffic_class = server;
         let joined = cluster.connect(2).await.unwrap();
@@ -359,4 +387,35 @@ async fn partitions_decide_about_a_path_before_it_is_made() {
         };
         assert!(is_expected, "{here:x?} {there:x?}: {reason:?}");
     }
+}
+
+/// A cable that is seated anew: packets get lost, and the queue pairs send them again.
+#[tokio::test(start_paused = true)]
+async fn a_short_flap_ends_no_connection() {
+    let cluster = Cluster::new(&RdmaConfig::default());
+    let joined = cluster.connect(2).await.unwrap();
+    for _ in 0..20 {
+        cluster.devices[1].flap(Duration::from_millis(100));
+        assert!(joined.exchange(4000).await && joined.exchange(LARGE_LEN).await);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(joined.ends(), [None, None]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_flap_ends_idle_connections_with_the_reason() {
+    let cluster = Cluster::new(&RdmaConfig::default());
+    let joined = cluster.connect(2).await.unwrap();
+    // Grants are still on their way, and a queue pair with traffic gives up sooner.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    cluster.devices[1].flap(Duration::from_secs(3));
+    tokio::time::sleep(Duration::from_millis(1900)).await;
+    assert_eq!(joined.ends(), [None, None], "the grace is not over");
+    let declined = cluster.connect(2).await.map(|_| ()).unwrap_err();
+    assert!(declined.contains("not active"), "{declined}");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let server = joined.ends()[1].clone().map(|reason| reason.to_string()).unwrap_or_default();
+    assert!(server.contains("port 1 of sim2 went down (PortError) for 2s"), "{server}");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(cluster.connect(2).await.is_ok(), "the port is back");
 }

@@ -84,6 +84,8 @@ impl TimerTable {
     /// Moves a timer's deadline to `at`, if that is earlier.
     pub(super) fn arm(&mut self, timer: Timer, at: Instant) {
         let entry = &mut self.at[timer as usize];
+        // Never later: a deadline that is looked at too early arms itself again, and one too late
+        // would hold memory.
         *entry = Some(entry.map_or(at, |before| before.min(at)));
         self.next = Some(self.next.map_or(at, |before| before.min(at)));
     }
@@ -94,11 +96,13 @@ impl TimerTable {
 
     /// Takes a timer that has passed out of the table.
     pub(super) fn take_passed(&mut self, now: Instant) -> Option<Timer> {
+        // In the order of `ALL`, whatever passed first: the same run of a script every time.
         let passed = Timer::ALL.into_iter().find(|timer| {
             let at = self.at[*timer as usize];
             at.is_some_and(|at| at <= now)
         })?;
         self.at[passed as usize] = None;
+        // Recomputed only here, when a timer has passed: arming happens with every message.
         self.next = self.at.iter().flatten().min().copied();
         Some(passed)
     }

@@ -76,6 +76,7 @@ pub(crate) struct Look {
 #[derive(Debug)]
 pub(crate) enum Outgoing<B: Buffers> {
     /// One that lies in its slot, behind room for the header.
+    // The permit bounds a connection's part of the lane's slots, and comes back with the slot.
     Frame { slot: B::Slot, len: usize, permit: B::Permit },
     /// One to be offered, and the slot for the offer.
     Rts {
@@ -120,9 +121,12 @@ pub(crate) enum Event<'a, B: Buffers> {
     NoMemory { transfer: u32, why: Withheld },
     /// There is room for READs: the answer to [`Action::TakeTurn`].
     Turn(PermitOf<B>),
-    /// What was READ for the path's proof was compared with what it has to be.
+    /// The owner has no memory for this side's part of the path's proof.
+    NoProof(Reason),
+    /// The bytes that were READ for the path's proof were compared with those of its seed.
     ProofChecked { is_good: bool },
     /// A message of the peer, and the key that it took away.
+    // Borrowed: the slot is posted again before anything is delivered.
     Message { bytes: &'a [u8], taken_key: Option<RemoteKey> },
     /// The device is done with a message, whose slot is a control slot.
     SentControl(B::Slot),
@@ -131,6 +135,7 @@ pub(crate) enum Event<'a, B: Buffers> {
     /// The device gives a message of another slot back, which may or may not have arrived.
     Unsent,
     /// The device is done with a READ. `is_read` says that the bytes are there.
+    // The sink comes back with each READ, because the device owns it until then.
     Read { queue: usize, len: u32, sink: B::Sink, is_read: bool },
     /// A READ was given back without having been posted, by an end that is halted.
     Unposted { queue: usize },

@@ -207,12 +207,15 @@ impl<B: Buffers> ConnectionState<B> {
                 self.handle_device(event, clock);
                 Ok(())
             }
+            // Requests to a connection that ends. Dropping one may free memory of the application,
+            // which the owner does with its lock released.
             event if self.is_halting() => {
                 drop(event);
                 Ok(())
             }
             event => self.handle_request(event, clock),
         };
+        // One place ends a connection, so that the first reason is the one that is told.
         if let Err(reason) = handled {
             self.halt(reason, clock.now());
         }
@@ -259,6 +262,7 @@ impl<B: Buffers> ConnectionState<B> {
             Event::Memory { transfer, sink } => drop(self.rndv_get.begin(transfer, sink)),
             Event::NoMemory { transfer, why } => self.withhold(transfer, why),
             Event::Turn(turn) => self.read_throttle.grant(turn),
+            Event::NoProof(reason) => self.handle_no_proof(reason)?,
             Event::ProofChecked { is_good } => self.handle_proof_checked(is_good)?,
             _ => {}
         }
@@ -269,8 +273,10 @@ impl<B: Buffers> ConnectionState<B> {
     ///
     /// # Errors
     ///
-    /// The frame, when nothing new is taken any more. Dropping it may run code of the application.
+    /// Returns the frame if nothing new is taken any more. Dropping it may run code of the
+    /// application.
     pub(crate) fn send(&mut self, outgoing: Outgoing<B>) -> Result<(), Outgoing<B>> {
+        // Given back and not dropped: the owner holds its lock, and the frame may be a loan.
         if !self.is_open() {
             return Err(outgoing);
         }
@@ -308,6 +314,8 @@ impl<B: Buffers> ConnectionState<B> {
     /// Requires TLS channel binding on probes. Returns false if an unbound probe was already seen.
     #[must_use]
     pub(crate) fn bind(&mut self, binding: PathBinding) -> bool {
+        // Set although it may be too late: a path that fails this check must answer no probe
+        // either.
         self.binding = Some(binding);
         !self.is_probed && !self.is_proven
     }
@@ -335,6 +343,7 @@ impl<B: Buffers> ConnectionState<B> {
     /// Returns true if everything that was accepted has been sent and released. Must be called when
     /// nothing is left to send: a key that has to be invalidated is in flight then.
     fn is_idle(&self) -> bool {
+        // Cheap conditions first; the READs of a transfer are in flight or about to be.
         self.is_flushed()
             && self.control.is_empty()
             && self.rndv_get.transfer_count() == 0
@@ -354,15 +363,20 @@ impl<B: Buffers> ConnectionState<B> {
             return;
         }
         self.phase = Phase::Halting(reason);
+        // Before the frees below: while a queue pair works, what was offered can be read.
         self.actions.push_back(Action::Halt);
         self.arm_drain(now);
+        // Never to be sent. A release among them frees nothing here, and the peer learns of the end
+        // by the queue pair or the byte stream.
         self.control.clear();
         for outgoing in self.outgoing.drain(..) {
             if let Outgoing::Rts { payload, .. } = outgoing {
                 self.actions.push_back(Action::Free(payload));
             }
         }
+        // READs in flight own their sinks, which come back with their completions.
         self.rndv_get.clear();
+        // A turn that is kept would count against this peer's other connections.
         self.read_throttle.pass();
     }
 
@@ -379,6 +393,7 @@ impl<B: Buffers> ConnectionState<B> {
         let offered = std::mem::take(&mut self.offered);
         let count = offered.len() + windows.exposed_count();
         self.flow.activity().offers_leaked.add(count as u64);
+        // The device may still answer READs of it: freed, it would show the peer another's bytes.
         std::mem::forget((offered, windows));
         count
     }

@@ -14,9 +14,9 @@
 //! offer like others, with a window where those have one, and its release says what became of it:
 //! read and whole, refused for want of memory, or stopped because the bytes were wrong.
 
-use rpc_core::Deadline;
 use rpc_core::transport::CloseReason;
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
+use rpc_core::{Deadline, Reason};
 use tokio::time::Instant;
 
 use super::{Action, Buffers, ConnectionState};
@@ -30,7 +30,7 @@ pub(crate) const PROOF_HEAD_LEN: usize = HEADER_LEN + 8;
 /// The longest part of a proof that one queue pair reads: more than three packets.
 const PROOF_READ_LEN_MAX: u64 = 4 * 4096;
 
-/// What a path has not carried yet, or why it never will. The order is that of the client.
+/// The step of a proof that comes next, or why none will. The order is that of the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProofStage {
     /// A probe and its answer.
@@ -109,6 +109,7 @@ impl<B: Buffers> ConnectionState<B> {
 
     /// Goes on after the answer to our probe.
     pub(super) fn handle_answered(&mut self) {
+        // A peer of an earlier version takes kind 10 for a violation.
         if !self.rules.proves_fully {
             self.proof.stage = ProofStage::Done;
             self.actions.push_back(Action::Proven);
@@ -143,6 +144,7 @@ impl<B: Buffers> ConnectionState<B> {
         }
         // What a peer says is long would take memory of that length.
         let len = offer.segments[0].len;
+        // Each is READ on a queue pair of its own, and compared with the same bytes.
         let is_even = offer.segments.iter().all(|segment| segment.len == len);
         if !is_even || len > PROOF_READ_LEN_MAX || offer.head.len() < PROOF_HEAD_LEN {
             return invalid("length of the proof of an RDMA path", offer.frame_len());
@@ -162,6 +164,16 @@ impl<B: Buffers> ConnectionState<B> {
         Ok(())
     }
 
+    /// Ends the connection, whose path nothing was learned of.
+    ///
+    /// # Errors
+    ///
+    /// Returns `reason`, always.
+    pub(super) fn handle_no_proof(&mut self, reason: Reason) -> Result<(), CloseReason> {
+        self.proof.stage = ProofStage::NoMemory;
+        Err(CloseReason::Failed(reason))
+    }
+
     /// Goes on after the check of what was read.
     ///
     /// # Errors
@@ -173,6 +185,8 @@ impl<B: Buffers> ConnectionState<B> {
         theirs.is_checked = is_good;
         let transfer = theirs.transfer;
         if is_good {
+            // Released before our own part goes out: the release takes the only credit there may
+            // be, and the proof needs none.
             self.push_release(transfer, AtsStatus::Read);
             self.offer_proof();
             self.end_proof();
@@ -197,12 +211,15 @@ impl<B: Buffers> ConnectionState<B> {
         transfer: u32,
         outcome: AtsStatus,
     ) -> Result<(), CloseReason> {
+        // Any other release is of a frame.
         if self.proof.ours != Some(transfer) || self.proof.is_released {
             return Ok(());
         }
         let (stage, message) = match outcome {
             AtsStatus::Read => {
                 self.proof.is_released = true;
+                // The peer's part may have come first where messages and completions are told of
+                // apart.
                 if self.proof.theirs.is_none() {
                     self.proof.stage = ProofStage::PeerMessage;
                 }
@@ -217,6 +234,7 @@ impl<B: Buffers> ConnectionState<B> {
     }
 
     fn end_proof(&mut self) {
+        // Both halves in either order; the server ends here, too, and nothing waits for it.
         let is_checked = self.proof.theirs.as_ref().is_some_and(|theirs| theirs.is_checked);
         if is_checked && self.proof.is_released && self.proof.stage != ProofStage::Done {
             self.proof.stage = ProofStage::Done;

@@ -82,16 +82,16 @@ impl Alone {
         let (counters, cancellations) = (Arc::default(), Arc::default());
         let activity = Arc::default();
         let taken = Rc::default();
-        let [share, of_state] =
+        let [share, state_share] =
             [(); 2].map(|()| Share { max: READ_BYTES, taken: Rc::clone(&taken) });
-        let limits = ReadLimits { queues: 1, of_queue: 2, total: 2 };
+        let limits = ReadLimits { queues: 1, per_queue: 2, total: 2 };
         let held = HeldQuota::take(&quota).expect("there are slots");
         let state = ConnectionState::new(Parts {
             rules,
             flow: FlowWindow::new(held, granted, Arc::clone(&activity)),
             control_slots: (0..4).map(|_| Slot::new(&books, CONTROL_SLOT_LEN)).collect(),
             rndv_get: RndvGet::new(limits, CHUNK_LEN),
-            read_throttle: ReadThrottle::new(of_state, CHUNK_LEN, 1),
+            read_throttle: ReadThrottle::new(state_share, CHUNK_LEN, 1),
             counters: Arc::clone(&counters),
             cancellations: Arc::clone(&cancellations),
         });

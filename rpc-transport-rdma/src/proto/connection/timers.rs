@@ -74,7 +74,7 @@ impl<B: Buffers> ConnectionState<B> {
     ///
     /// # Errors
     ///
-    /// Why the connection has to end.
+    /// Returns the [`CloseReason`] if the connection has to end.
     pub(super) fn handle_timeout(&mut self, look: Look) -> Result<(), CloseReason> {
         // Each is armed for later, or gone, when it has been handled.
         // Collected first: a handler may arm its own timer again.
@@ -142,7 +142,7 @@ impl<B: Buffers> ConnectionState<B> {
         };
         let Some(at) = look_at else {
             let message =
-                format!("the peer has not answered a READ within {timeout:?} (rdma.read_timeout)");
+                format!("the peer did not answer a READ within {timeout:?} (rdma.read_timeout)");
             return Err(CloseReason::Failed(message.into()));
         };
         self.timers.arm(Timer::Read, at);
@@ -175,13 +175,13 @@ impl<B: Buffers> ConnectionState<B> {
             self.cancellations.overdue.add(1);
             let timeout = timeouts.cancel;
             format!(
-                "the peer did not release within {timeout:?} what was taken back from it \
+                "the peer did not release a cancelled offer within {timeout:?} \
                  (RdmaConfig::cancel_timeout)"
             )
         } else {
             let timeout = timeouts.release;
             format!(
-                "the peer did not release within {timeout:?} what it was offered \
+                "the peer did not release an offer within {timeout:?} \
                  (rdma.release_timeout)"
             )
         };

@@ -95,6 +95,8 @@ impl Credits {
     /// Counts a message to be sent; false when the peer has no slot for it.
     #[must_use]
     pub(crate) fn try_take(&mut self) -> bool {
+        // Unspent and never spent < granted: both counts wrap, and only their difference means
+        // something.
         let may = self.unspent() > 0;
         self.sending.spent = self.sending.spent.wrapping_add(u32::from(may));
         may
@@ -104,6 +106,7 @@ impl Credits {
     #[must_use]
     pub(crate) fn try_take_reserved(&mut self) -> bool {
         let sending = &mut self.sending;
+        // Sixteen bits are enough: at most RESERVE of them are ever unseen.
         let unseen = sending.control_sent.wrapping_sub(sending.control_seen);
         let may = u32::from(unseen) < RESERVE;
         sending.control_sent = sending.control_sent.wrapping_add(u16::from(may));
@@ -114,8 +117,8 @@ impl Credits {
     ///
     /// # Errors
     ///
-    /// When the peer takes back what it granted, grants more than it could mean, or has seen what
-    /// was not sent.
+    /// Returns [`ProtocolError::Invalid`] if the peer takes back what it granted, grants more than
+    /// it could mean, or has seen what was not sent.
     pub(crate) fn handle_grant(&mut self, grant: Grant) -> Result<(), ProtocolError> {
         let sending = &mut self.sending;
         let more = grant.count.wrapping_sub(sending.granted);
@@ -124,11 +127,13 @@ impl Credits {
             let value = grant.count.into();
             return Err(ProtocolError::Invalid { what: "credit grant", value });
         }
+        // A peer that has seen what was never sent would raise the reserve without bound.
         let seen = grant.control_seen.wrapping_sub(sending.control_seen);
         if seen > sending.control_sent.wrapping_sub(sending.control_seen) {
             let value = grant.control_seen.into();
             return Err(ProtocolError::Invalid { what: "count of control messages", value });
         }
+        // Only here, after both checks: a grant that is refused must leave no trace.
         sending.granted = grant.count;
         sending.control_seen = grant.control_seen;
         self.receiving.is_wanted |= grant.wants_more;
@@ -139,9 +144,10 @@ impl Credits {
     ///
     /// # Errors
     ///
-    /// When the peer sent it without credit.
+    /// Returns [`ProtocolError::Invalid`] if the peer sent it without credit.
     pub(crate) fn handle_message(&mut self) -> Result<(), ProtocolError> {
         self.receiving.spend(1, "messages sent without credit")?;
+        // A peer that sends is not idle, and may be asked again once it is.
         self.receiving.reclaim = Reclaim::None;
         Ok(())
     }
@@ -150,7 +156,7 @@ impl Credits {
     ///
     /// # Errors
     ///
-    /// When the peer sent it beyond the reserve.
+    /// Returns [`ProtocolError::Invalid`] if the peer sent it beyond the reserve.
     pub(crate) fn handle_reserved(&mut self) -> Result<(), ProtocolError> {
         let receiving = &mut self.receiving;
         receiving.control_received = receiving.control_received.wrapping_add(1);
@@ -165,9 +171,11 @@ impl Credits {
     /// The grant to send along with a message that goes out now, while `waiting_count` more wait.
     #[must_use]
     pub(crate) fn announce(&mut self, waiting_count: usize) -> Grant {
+        // Before the promise is raised: the peer decides by this whether to enlarge our window.
         let wants_more = waiting_count > 0 && self.unspent() == 0;
         let receiving = &mut self.receiving;
         receiving.promised = receiving.promised.wrapping_add(receiving.grantable());
+        // What is announced here is what a peer may use anew, so the two move together.
         receiving.control_announced = receiving.control_received;
         let control_seen = receiving.control_received;
         Grant { count: receiving.promised, control_seen, wants_more }
@@ -201,9 +209,12 @@ impl Credits {
     /// `None` when there is nothing. The message that tells it is paid for.
     fn take_return(&mut self) -> Option<u32> {
         let keep = self.sending.keep.take()?;
+        // Decided when it goes out and not when it was asked for: messages that went out meanwhile
+        // have used some of the credits.
         let excess = self.unspent().checked_sub(keep).filter(|excess| *excess > 0)?;
         let sending = &mut self.sending;
         sending.spent = sending.spent.wrapping_add(excess);
+        // One of them pays for the return itself.
         sending.returned = sending.returned.wrapping_add(excess - 1);
         Some(sending.returned)
     }
@@ -266,6 +277,7 @@ impl Credits {
     /// Records that the peer asks for the credits beyond `keep`. [`Credits::take_due`] gives up
     /// those that this side has not used by then.
     pub(crate) fn handle_reclaim(&mut self, keep: u32) {
+        // The last credit stays. Without one, neither end could ever speak again.
         self.sending.keep = Some(keep.max(1));
     }
 
@@ -273,10 +285,11 @@ impl Credits {
     ///
     /// # Errors
     ///
-    /// When it gives up what it never had.
+    /// Returns [`ProtocolError::Invalid`] if the peer gives up what it never had.
     pub(crate) fn handle_return(&mut self, returned: u32) -> Result<u32, ProtocolError> {
         let receiving = &mut self.receiving;
         let more = returned.wrapping_sub(receiving.returned);
+        // As if they had been used: a credit given back twice would free a slot twice.
         receiving.spend(more, "returned credits")?;
         receiving.returned = returned;
         Ok(more)

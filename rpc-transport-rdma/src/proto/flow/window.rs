@@ -39,6 +39,8 @@ impl HeldQuota {
 
 impl Drop for HeldQuota {
     fn drop(&mut self) {
+        // Only once the queue pairs are gone may another connection be promised these slots, which
+        // is why the owner drops this behind them.
         self.shares.change(|quota| quota.leave(self.extra));
     }
 }
@@ -82,6 +84,7 @@ impl FlowWindow {
     #[must_use]
     pub(crate) fn try_take(&mut self, clock: &mut Clock) -> bool {
         let may = self.credits.try_take();
+        // A wait is one until the next message goes out, however often it is tried in between.
         if may {
             self.wait = None;
         } else if self.wait.is_none() {
@@ -170,6 +173,7 @@ impl FlowWindow {
     /// Asks the peer for what it does not use, if it has sent nothing since the last time.
     pub(crate) fn reclaim(&mut self) {
         let received = self.credits.received_count();
+        // Nothing since the last look. A busy peer gives its credits back by using them.
         let is_idle = std::mem::replace(&mut self.received_before, received) == received;
         if is_idle {
             self.credits.reclaim();
@@ -203,11 +207,13 @@ impl FlowWindow {
     fn fit(&mut self) {
         let window = self.credits.window();
         let limit = self.holding.shares.limit();
+        // The limit falls when others need slots. Then a wish for more is not even looked at.
         if window > limit {
             self.credits.set_window(limit);
         } else if self.credits.take_wanted() {
             self.grow(window);
         }
+        // Slots that the peer may still fill stay, although the window is smaller by now.
         let excess = self.holding.window().saturating_sub(self.credits.claim());
         if excess > 0 {
             self.holding.extra -= excess;
@@ -225,6 +231,7 @@ impl FlowWindow {
             0 => 0,
             missing => shares.change(|quota| quota.grow(held, missing)),
         };
+        // Others are asked to shrink; this connection grows when its peer wants more the next time.
         if held + more < wanted {
             shares.press();
         }

@@ -49,7 +49,7 @@ pub(crate) struct ReadLimits {
     /// Queues that carry them, at least one.
     pub(crate) queues: usize,
     /// On one of them.
-    pub(crate) of_queue: usize,
+    pub(crate) per_queue: usize,
     /// On all of them.
     pub(crate) total: usize,
 }
@@ -110,8 +110,8 @@ impl Due {
 impl ReadLimits {
     /// One queue carries them all.
     pub(crate) fn one_queue(reads_max: u8) -> Self {
-        let of_queue = reads_max.into();
-        Self { queues: 1, of_queue, total: of_queue }
+        let per_queue = reads_max.into();
+        Self { queues: 1, per_queue, total: per_queue }
     }
 }
 
@@ -178,16 +178,18 @@ impl<S: Clone> RndvGet<S> {
     ///
     /// # Errors
     ///
-    /// When the transfer is under way already.
+    /// Returns [`ProtocolError::Invalid`] if the transfer is under way already.
     pub(crate) fn accept(
         &mut self,
         transfer: u32,
         wanted: GetRequest,
     ) -> Result<(), ProtocolError> {
+        // A second offer under the number would take over the READs of the first.
         if self.transfers.contains_key(&transfer) {
             let value = transfer.into();
             return Err(ProtocolError::Invalid { what: "transfer of an offer", value });
         }
+        // It does not overflow: the offer's length is the sum of its segments, and was checked.
         let missing = wanted.segments.iter().map(|segment| segment.len).sum();
         let offset = wanted.head.len();
         let memory = Memory::Queued;
@@ -217,6 +219,8 @@ impl<S: Clone> RndvGet<S> {
 
     /// Returns true if memory should be taken for a transfer.
     pub(crate) fn has_due(&self) -> bool {
+        // No more have memory than READs may be outstanding: a peer that answers slowly would hold
+        // memory for every frame that it offers.
         !self.queued.is_empty() && self.asked_count + self.turns.len() < self.limits.total
     }
 
@@ -236,6 +240,7 @@ impl<S: Clone> RndvGet<S> {
     /// ended.
     pub(crate) fn late(&self, now: Instant) -> Vec<Due> {
         let mut late: Vec<_> = self.waiting().filter(|due| due.late_at() <= now).collect();
+        // The map has no order, and the same script must give the same run.
         late.sort_unstable_by_key(|due| due.transfer);
         late
     }
@@ -254,6 +259,7 @@ impl<S: Clone> RndvGet<S> {
     /// The head of a frame of `len` bytes whose transfer waits for memory. A peer may have taken
     /// one back and have offered another by the same number since that memory was asked for.
     pub(crate) fn head(&self, transfer: u32, len: usize) -> Option<&[u8]> {
+        // Memory that comes late may meet another transfer of the same number.
         let entry = self.transfers.get(&transfer).filter(|entry| !entry.has_sink())?;
         let head = &entry.wanted.head;
         (head.len() as u64 + entry.missing == len as u64).then_some(head)
@@ -266,6 +272,8 @@ impl<S: Clone> RndvGet<S> {
             Some(entry) if !entry.has_sink() => {
                 match std::mem::replace(&mut entry.memory, Memory::Sink(sink)) {
                     Memory::Asked => self.asked_count -= 1,
+                    // Memory that was asked for before the number was offered anew: it serves all
+                    // the same, and the transfer must not be asked for again.
                     Memory::Queued | Memory::Sink(_) => self.queued.retain(|it| *it != transfer),
                 }
                 self.turns.push_back(transfer);
@@ -290,19 +298,23 @@ impl<S: Clone> RndvGet<S> {
         while let Some(free) = self.free_queue() {
             let number = self.turns.pop_front()?;
             let Some(transfer) = self.transfers.get_mut(&number) else { continue };
+            // Here and not by a timer: what counts is that no READ begins after the deadline.
             if transfer.wanted.deadline.is_some_and(|deadline| deadline.has_passed(now)) {
                 self.stop(number, Withheld::Expired);
                 continue;
             }
             let Some(len) = transfer.next_len(self.chunk_len) else { continue };
             let queue = transfer.own_queue(self.limits.queues).unwrap_or(free);
-            let is_full = self.posted[queue].len() >= self.limits.of_queue;
+            let is_full = self.posted[queue].len() >= self.limits.per_queue;
             if is_full || !admit(queue, len) {
+                // In front: the turn is still its own, and the caller comes back when there is
+                // room.
                 self.turns.push_front(number);
                 return None;
             }
             let Some(chunk) = transfer.next_chunk(queue, len) else { continue };
             if !transfer.wanted.segments.is_empty() {
+                // Behind all others, so that a long frame lets short ones pass between its READs.
                 self.turns.push_back(number);
             }
             self.posted[queue].push_back((number, chunk.len));
@@ -317,7 +329,7 @@ impl<S: Clone> RndvGet<S> {
             return None;
         }
         let free = self.posted.iter().enumerate();
-        let free = free.filter(|(_, posted)| posted.len() < self.limits.of_queue);
+        let free = free.filter(|(_, posted)| posted.len() < self.limits.per_queue);
         let bytes =
             |posted: &VecDeque<_>| posted.iter().map(|(_, len)| u64::from(*len)).sum::<u64>();
         free.min_by_key(|(_, posted)| bytes(posted)).map(|(queue, _)| queue)
@@ -328,9 +340,11 @@ impl<S: Clone> RndvGet<S> {
     pub(crate) fn handle_read(&mut self, queue: usize) -> Option<Ended> {
         let (number, len) = self.posted.get_mut(queue)?.pop_front()?;
         let transfer = self.transfers.get_mut(&number)?;
+        // By what was posted and not by what the device says: a READ completes whole or fails.
         transfer.missing -= u64::from(len);
         transfer.outstanding -= 1;
         let is_over = transfer.missing == 0 || transfer.stopped.is_some();
+        // A stopped transfer is over with its last READ: until then the device writes to its sink.
         if !is_over || transfer.outstanding > 0 {
             return None;
         }
@@ -344,6 +358,7 @@ impl<S: Clone> RndvGet<S> {
     /// stopped already or needs no further READ is left alone.
     pub(crate) fn stop(&mut self, number: u32, why: Withheld) {
         let Some(transfer) = self.transfers.get_mut(&number) else { return };
+        // All READs are posted: it will be whole sooner than the peer could be told otherwise.
         if transfer.wanted.segments.is_empty() || transfer.stopped.is_some() {
             return;
         }
@@ -356,6 +371,7 @@ impl<S: Clone> RndvGet<S> {
             transfer.stopped = Some(why);
             return;
         }
+        // The peer counts what was never started as safe to send again.
         let has_read = transfer.offset > transfer.wanted.head.len();
         let prefix = transfer.wanted.prefix;
         self.transfers.remove(&number);
@@ -365,8 +381,8 @@ impl<S: Clone> RndvGet<S> {
 
     /// Stops every transfer of a call.
     pub(crate) fn stop_call(&mut self, call: u64, why: &Withheld) {
-        let of_call = self.transfers.iter().filter(|(_, entry)| entry.wanted.call == call);
-        let numbers: Vec<u32> = of_call.map(|(number, _)| *number).collect();
+        let affected = self.transfers.iter().filter(|(_, entry)| entry.wanted.call == call);
+        let numbers: Vec<u32> = affected.map(|(number, _)| *number).collect();
         for number in numbers {
             self.stop(number, why.clone());
         }

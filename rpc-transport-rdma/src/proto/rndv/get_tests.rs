@@ -50,7 +50,7 @@ fn transfers_take_turns_and_the_depth_is_kept() {
 #[test]
 fn a_read_goes_where_the_fewest_bytes_are_on_their_way() {
     let now = Instant::now();
-    let limits = ReadLimits { queues: 2, of_queue: 2, total: 3 };
+    let limits = ReadLimits { queues: 2, per_queue: 2, total: 3 };
     let mut rndv_get = RndvGet::new(limits, 100);
     for (number, len) in [(1, 100), (2, 10), (3, 10), (4, 10), (5, 10)] {
         started(&mut rndv_get, number, len, number);
@@ -196,12 +196,12 @@ fn a_frame_beyond_four_gibibytes_is_read_whole() {
         while let Some(chunk) = rndv_get.next_chunk(now, |_, _| true) {
             assert_eq!(chunk.offset as u64, read);
             assert!(chunk.len <= CHUNK);
-            let of_segment = match read {
+            let in_segment = match read {
                 0 => 0,
                 _ if read <= 5 << 30 => read - 1,
                 _ => read - 1 - (5 << 30),
             };
-            assert_eq!(chunk.remote.address, (1 << 40) + of_segment);
+            assert_eq!(chunk.remote.address, (1 << 40) + in_segment);
             read += u64::from(chunk.len);
         }
         ended = rndv_get.handle_read(0);
@@ -246,15 +246,15 @@ fn a_read_that_is_rejected_comes_again() {
     let mut rndv_get = RndvGet::new(ReadLimits::one_queue(2), 10);
     started(&mut rndv_get, 1, 15, 'a');
     started(&mut rndv_get, 2, 15, 'b');
-    let mut asked = Vec::new();
+    let mut wanted = Vec::new();
     assert_eq!(
         rndv_get.next_chunk(now, |queue, len| {
-            asked.push((queue, len));
+            wanted.push((queue, len));
             false
         }),
         None
     );
-    assert_eq!(asked, [(0, 10)]);
+    assert_eq!(wanted, [(0, 10)]);
     let chunk = rndv_get.next_chunk(now, |_, _| true).unwrap();
     assert_eq!((chunk.sink, chunk.offset), ('a', 0));
 }
@@ -290,7 +290,7 @@ fn the_first_reason_to_stop_counts() {
 #[test]
 fn a_spread_frame_reads_each_segment_on_its_own_queue() {
     let now = Instant::now();
-    let limits = ReadLimits { queues: 3, of_queue: 2, total: 6 };
+    let limits = ReadLimits { queues: 3, per_queue: 2, total: 6 };
     let mut rndv_get = RndvGet::new(limits, 60);
     rndv_get.accept_spread(1, wanted(1, &[(0, 100), (0, 100), (0, 100)])).unwrap();
     assert!(rndv_get.begin(1, 'a'));
@@ -306,12 +306,12 @@ proptest! {
         lens in prop::collection::vec(prop::collection::vec(1u64..50, 1..4), 1..6),
         stops in prop::collection::vec((0u32..6, 0usize..40), 0..4),
         queues in 1usize..4,
-        of_queue in 1usize..5,
+        per_queue in 1usize..5,
         chunk_len in 1u32..20,
         mut order in prop::collection::vec(0usize..4, 0..40),
     ) {
         let now = Instant::now();
-        let limits = ReadLimits { queues, of_queue, total: queues + of_queue };
+        let limits = ReadLimits { queues, per_queue, total: queues + per_queue };
         let mut rndv_get = RndvGet::new(limits, chunk_len);
         for (number, lens) in (0u32..).zip(&lens) {
             let segments: Vec<_> = lens.iter().map(|len| (0, *len)).collect();
@@ -331,7 +331,7 @@ proptest! {
                 prop_assert_eq!(chunk.offset, read[chunk.sink]);
                 read[chunk.sink] += chunk.len as usize;
                 outstanding[chunk.queue].push_back(chunk.sink);
-                prop_assert!(outstanding[chunk.queue].len() <= of_queue);
+                prop_assert!(outstanding[chunk.queue].len() <= per_queue);
                 prop_assert!(outstanding.iter().flatten().count() <= limits.total);
             }
             // Each queue completes in its own order, and they in any.

@@ -90,6 +90,7 @@ impl<B> RndvSends<B> {
         // Buffers have 8 KiB at least, so that 2^20 of them are 8 GiB offered to one peer; beyond
         // that numbers would repeat, and only the peer that was offered so much could be confused.
         let index = u32::try_from(entry.key()).unwrap_or(u32::MAX) & INDEX_MASK;
+        // A late release of an earlier transfer at this index must not free this one.
         self.generation = self.generation.wrapping_add(1);
         let transfer = self.generation << INDEX_BITS | index;
         entry.insert(Entry { buffer, key, call, transfer, offered_at: now, quarantined_at: None });
@@ -100,13 +101,14 @@ impl<B> RndvSends<B> {
     ///
     /// # Errors
     ///
-    /// When no such transfer is offered.
+    /// Returns [`ProtocolError::Invalid`] if no such transfer is offered.
     pub(crate) fn release(&mut self, transfer: u32) -> Result<AckedFrame<B>, ProtocolError> {
         let index = (transfer & INDEX_MASK) as usize;
         if self.entries.get(index).is_none_or(|entry| entry.transfer != transfer) {
             let value = transfer.into();
             return Err(ProtocolError::Invalid { what: "transfer of a release", value });
         }
+        // From here on a second release finds nothing, and costs its sender the connection.
         let Entry { buffer, key, quarantined_at, .. } = self.entries.remove(index);
         Ok(AckedFrame { buffer, key, was_quarantined: quarantined_at.is_some() })
     }
@@ -136,6 +138,7 @@ impl<B> RndvSends<B> {
     pub(crate) fn withdraw(&mut self, call: u64, now: Instant) -> Vec<u32> {
         let mut transfers = Vec::new();
         for (_, entry) in &mut self.entries {
+            // A second cancel would give the peer more time.
             if entry.call == call && entry.quarantined_at.is_none() {
                 entry.quarantined_at = Some(now);
                 transfers.push(entry.transfer);

@@ -71,8 +71,8 @@ impl<S: ReadShare> ReadThrottle<S> {
     pub(crate) fn try_admit(&mut self, queue: usize, len: u32, now: Instant) -> bool {
         // A turn is good for one READ. The rest of a turn returns when `turn` is dropped, so a
         // short READ does not keep the bytes of a long one.
-        let of_turn = self.turn.take().and_then(|mut turn| S::split(&mut turn, len.into()));
-        let permit = match of_turn {
+        let part = self.turn.take().and_then(|mut turn| S::split(&mut turn, len.into()));
+        let permit = match part {
             Some(permit) => Some(permit),
             // While a task waits in line, this connection must not take bytes past it.
             None if self.wait == Wait::None => self.share.try_take(len.into()),
@@ -103,6 +103,7 @@ impl<S: ReadShare> ReadThrottle<S> {
     /// Ends the wait with a turn.
     pub(crate) fn grant(&mut self, turn: S::Permit) {
         self.wait = Wait::None;
+        // Kept until the next READ is admitted: the task that waited for it has ended.
         self.turn = Some(turn);
     }
 

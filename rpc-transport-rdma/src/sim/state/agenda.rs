@@ -20,6 +20,8 @@ pub(crate) enum Event {
     Flush { queue_pair: u32 },
     /// Flushes the receive in progress of a queue pair in the error state, which was its last.
     LastReceive { queue_pair: u32 },
+    /// The link of a device comes back.
+    LinkUp { device: usize },
     /// The event of a completion queue that was armed comes through.
     Notify { completion_queue: u32 },
 }

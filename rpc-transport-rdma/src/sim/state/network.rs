@@ -154,6 +154,7 @@ impl NetworkState {
                 Event::Resume { queue_pair, attempt } => self.resume(queue_pair, attempt),
                 Event::Flush { queue_pair } => self.flush(queue_pair),
                 Event::LastReceive { queue_pair } => self.end_receives(queue_pair),
+                Event::LinkUp { device } => self.raise_link(device),
                 Event::Notify { completion_queue } => self.notify_late(completion_queue),
             }
         }
@@ -242,6 +243,20 @@ impl NetworkState {
         self.raise_in_all(device, AsyncEvent { kind, port: None, queue_pair_number: None });
     }
 
+    /// Takes the link of a device down, unless it is.
+    pub(crate) fn drop_link(&mut self, device: usize) {
+        if std::mem::take(&mut self.devices[device].is_link_up) {
+            self.raise_for_ports(device, AsyncEventKind::PortError);
+        }
+    }
+
+    /// Brings the link of a device up, unless it is.
+    pub(crate) fn raise_link(&mut self, device: usize) {
+        if !std::mem::replace(&mut self.devices[device].is_link_up, true) {
+            self.raise_for_ports(device, AsyncEventKind::PortActive);
+        }
+    }
+
     /// Tells all openings of a device what happened to each of its ports.
     pub(crate) fn raise_for_ports(&mut self, device: usize, kind: AsyncEventKind) {
         for port in 1..=self.devices[device].config.attributes.port_count {
@@ -252,8 +267,8 @@ impl NetworkState {
 
     /// Puts an event into the queue of each opening of a device.
     pub(crate) fn raise_in_all(&mut self, device: usize, event: AsyncEvent) {
-        let of_device = self.contexts.iter().filter(|(_, state)| state.device == device);
-        let contexts: Vec<u32> = of_device.map(|(id, _)| *id).collect();
+        let openings = self.contexts.iter().filter(|(_, state)| state.device == device);
+        let contexts: Vec<u32> = openings.map(|(id, _)| *id).collect();
         for context in contexts {
             self.raise(context, event);
         }

@@ -63,8 +63,8 @@ impl NetworkState {
                 (Some(state.completion_queue), Origin::Send { queue_pair: *id, ended })
             }
             None => {
-                let of_device = self.completion_queues.iter().find(|(_, it)| it.device == device);
-                (of_device.map(|(id, _)| *id), Origin::Send { queue_pair: 0, ended: 0 })
+                let queue = self.completion_queues.iter().find(|(_, it)| it.device == device);
+                (queue.map(|(id, _)| *id), Origin::Send { queue_pair: 0, ended: 0 })
             }
         };
         if let Some(queue) = queue {

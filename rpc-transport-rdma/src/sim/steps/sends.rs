@@ -16,8 +16,8 @@ impl NetworkState {
             script.queue_pairs += 1;
             return script.queue_pairs;
         }
-        let of_device = self.queue_pairs.values().filter(|it| it.device == device);
-        let taken: std::collections::BTreeSet<u32> = of_device.map(|it| it.number).collect();
+        let siblings = self.queue_pairs.values().filter(|it| it.device == device);
+        let taken: std::collections::BTreeSet<u32> = siblings.map(|it| it.number).collect();
         (FIRST_NUMBER..).find(|number| !taken.contains(number)).unwrap_or(FIRST_NUMBER)
     }
 

@@ -71,7 +71,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// What the system said.
+    /// Returns the system's error.
     pub fn port(&self, number: u8) -> Result<PortAttributes, VerbsError> {
         self.raw.port(number)
     }
@@ -80,7 +80,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// What the system said.
+    /// Returns the system's error.
     pub fn gid_table(&self) -> Result<Vec<GidEntry>, VerbsError> {
         self.raw.gid_table()
     }

@@ -62,22 +62,20 @@ pub enum VerbsError {
         found: Vec<String>,
     },
     /// Something is more than a device or a format allows.
-    #[error("{what} of {asked} exceeds the limit of {max}")]
+    #[error("{what} of {wanted} exceeds the limit of {max}")]
     LimitExceeded {
         /// The resource that was requested.
         what: &'static str,
         /// The requested amount.
-        asked: u64,
+        wanted: u64,
         /// The limit.
         max: u64,
     },
     /// The completion queue has no room for the completions that a new queue could produce.
-    #[error(
-        "the completion queue has {free} of {capacity} entries left and {asked} more are needed"
-    )]
+    #[error("the completion queue has {free} of {capacity} entries left, but {wanted} are needed")]
     CompletionQueueFull {
         /// Entries needed.
-        asked: u32,
+        wanted: u32,
         /// Entries left.
         free: u32,
         /// Entries in all.
@@ -161,8 +159,8 @@ fn describe_shortage(
     let device = device.unwrap_or_default();
     let Some(limit) = limit_bytes else {
         return format!(
-            "out of memory; RLIMIT_MEMLOCK is unlimited, so the machine is out of it or the \
-             device{device}"
+            "out of memory; RLIMIT_MEMLOCK is unlimited, so the host or the device is out of \
+             it{device}"
         );
     };
     let shown = limit / 1024;
@@ -174,7 +172,7 @@ fn describe_shortage(
     }
     format!(
         "out of memory; RLIMIT_MEMLOCK leaves room ({limit} bytes, of which {locked} are locked), \
-         so the machine is out of it or the device{device}"
+         so the host or the device is out of it{device}"
     )
 }
 

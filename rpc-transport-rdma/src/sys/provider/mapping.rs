@@ -29,7 +29,7 @@ impl Mapping {
     ///
     /// # Errors
     ///
-    /// What the system said when there is no memory, or `InvalidInput` for an absurd length.
+    /// Returns the system's error when there is no memory, or `InvalidInput` for an absurd length.
     pub fn new(len: usize) -> io::Result<Self> {
         let len = pages::whole_pages(len).filter(|len| isize::try_from(*len).is_ok());
         let len = len.ok_or_else(|| {

@@ -31,7 +31,7 @@ pub unsafe trait Provider: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// What the system said when they cannot be listed.
+    /// Returns the system's error when they cannot be listed.
     fn devices(&self) -> Result<Vec<DeviceInfo>, VerbsError>;
 
     /// Opens the device of this name.
@@ -71,7 +71,7 @@ pub unsafe trait RawDevice: Any + Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// What the system said.
+    /// Returns the system's error.
     fn port(&self, number: u8) -> Result<PortAttributes, VerbsError>;
 
     /// Memory that the process has locked, and may lock, if queues of the device count toward the
@@ -82,7 +82,7 @@ pub unsafe trait RawDevice: Any + Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// What the system said.
+    /// Returns the system's error.
     fn gid_table(&self) -> Result<Vec<GidEntry>, VerbsError>;
 
     /// Takes the next asynchronous event; if there is none, arranges for a wake-up when one
@@ -111,14 +111,14 @@ pub unsafe trait RawDevice: Any + Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// What the system said, for example that the device has none.
+    /// Returns the system's error, for example that the device has none.
     fn allocate_window(&self) -> Result<Box<dyn RawMemoryWindow>, VerbsError>;
 
     /// Makes a completion queue with at least `capacity` entries and its event channel.
     ///
     /// # Errors
     ///
-    /// What the system said.
+    /// Returns the system's error.
     fn create_completion_queue(
         &self,
         capacity: u32,
@@ -129,7 +129,7 @@ pub unsafe trait RawDevice: Any + Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// What the system said.
+    /// Returns the system's error.
     fn create_shared_receive_queue(
         &self,
         depth: u32,
@@ -228,14 +228,14 @@ pub unsafe trait RawCompletionQueue: Any + Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// What the system said; the queue is then of no use any more.
+    /// Returns the system's error; the queue is then of no use any more.
     fn poll(&self, out: &mut [RawCompletion]) -> Result<usize, VerbsError>;
 
     /// Asks for one event when the next completion arrives.
     ///
     /// # Errors
     ///
-    /// What the system said.
+    /// Returns the system's error.
     fn arm(&self) -> Result<(), VerbsError>;
 
     /// Takes all pending events; if there are none, arranges for a wake-up when one arrives.
@@ -276,7 +276,7 @@ pub unsafe trait RawSharedReceiveQueue: Any + Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// What the system said, for example that the device does not know limits.
+    /// Returns the system's error, for example that the device does not know limits.
     fn arm_limit(&self, limit: u32) -> Result<(), VerbsError>;
 }
 
@@ -297,14 +297,14 @@ pub unsafe trait RawQueuePair: Debug + Send {
     ///
     /// # Errors
     ///
-    /// What the system said; the queue pair is then fit for nothing but destruction.
+    /// Returns the system's error; the queue pair is then fit for nothing but destruction.
     fn connect(&mut self, path: &PathAttributes) -> Result<(), VerbsError>;
 
     /// Moves it to the error state, from any state. What is in flight is flushed, later.
     ///
     /// # Errors
     ///
-    /// What the system said.
+    /// Returns the system's error.
     fn set_error(&mut self) -> Result<(), VerbsError>;
 
     /// Posts requests in order with one call into the device.
@@ -327,8 +327,8 @@ pub unsafe trait RawQueuePair: Debug + Send {
     ///
     /// # Errors
     ///
-    /// What the system said. The device may then still use everything that was posted, and the
-    /// implementation has leaked the queue pair with the queues that it was made with.
+    /// Returns the system's error. The device may then still use everything that was posted, and
+    /// the implementation has leaked the queue pair with the queues that it was made with.
     fn destroy(self: Box<Self>) -> Result<(), VerbsError>;
 }
 

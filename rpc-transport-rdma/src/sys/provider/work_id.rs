@@ -110,8 +110,8 @@ impl QueueIdentity {
     /// [`VerbsError::LimitExceeded`] when the tag is larger than [`WorkId::TAG_MAX`].
     pub(crate) fn new(tag: u32) -> Result<Self, VerbsError> {
         if tag > WorkId::TAG_MAX {
-            let (asked, max) = (tag.into(), WorkId::TAG_MAX.into());
-            return Err(VerbsError::LimitExceeded { what: "tag", asked, max });
+            let (wanted, max) = (tag.into(), WorkId::TAG_MAX.into());
+            return Err(VerbsError::LimitExceeded { what: "tag", wanted, max });
         }
         Ok(Self { serial: next_serial(), tag })
     }

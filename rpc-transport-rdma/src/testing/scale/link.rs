@@ -20,7 +20,7 @@ pub(super) struct Link {
     /// Messages on their way to the server or in its slots.
     toward_server: u32,
     /// Start times of the unanswered calls, if their latency is measured.
-    asked: VecDeque<u64>,
+    requested: VecDeque<u64>,
     /// Requests that the server has taken.
     pub(super) received: u64,
     /// Answers that the peer has.
@@ -47,7 +47,7 @@ impl Link {
             peer: End::new(FlowWindow::new(peer, server_window, peer_tally)),
             is_greedy: false,
             toward_server: 0,
-            asked: VecDeque::new(),
+            requested: VecDeque::new(),
             received: 0,
             answered: 0,
         })
@@ -71,7 +71,7 @@ impl Link {
 
     /// Calls once, at `now`.
     pub(super) fn ask(&mut self, now: u64) {
-        self.asked.push_back(now);
+        self.requested.push_back(now);
         self.peer.add_frames(1);
     }
 
@@ -111,7 +111,7 @@ impl Link {
             return None;
         }
         self.answered += 1;
-        self.asked.pop_front().map(|asked| now - asked)
+        self.requested.pop_front().map(|requested| now - requested)
     }
 
     /// Returns the next message that the peer may send now.

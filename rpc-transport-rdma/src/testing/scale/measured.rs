@@ -94,9 +94,9 @@ pub fn forecast(plan: &Plan) -> Forecast {
     let capacity = (BATCH * ROUND_TRIP) as f64 * (1.0 - load);
     let round_trips = windows.map(|window| (a * window / capacity).max(1.0));
     let doublings = windows.map(|window| (window / 2.0).log2().ceil().max(1.0));
-    let of_greedy = a * (windows[1] - 1.0);
-    let of_all = (a + active) * (windows[0] - 1.0);
-    let promised = [of_greedy.min(of_all), of_greedy.max(of_all)];
+    let greedy_slots = a * (windows[1] - 1.0);
+    let all_slots = (a + active) * (windows[0] - 1.0);
+    let promised = [greedy_slots.min(all_slots), greedy_slots.max(all_slots)];
     let bytes = |extra: f64| (f64::from(BASE) + extra / n) * f64::from(plan.shape.slot_len);
     Forecast {
         greedy_window: windows,

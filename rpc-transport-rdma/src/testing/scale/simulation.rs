@@ -271,12 +271,12 @@ impl Simulation {
 
     /// Of the worst lane: lanes differ by how many greedy connections chance gave them.
     fn fairness(&self, before: &[u64]) -> f64 {
-        let of_lane = |lane: &Lane| {
+        let fairness = |lane: &Lane| {
             let members = lane.members.iter().map(|&number| number as usize);
             let greedy = members.filter(|&number| self.links[number].is_greedy());
             jain(greedy.map(|number| (self.links[number].received - before[number]) as f64))
         };
-        self.lanes.iter().map(of_lane).fold(1.0, f64::min)
+        self.lanes.iter().map(fairness).fold(1.0, f64::min)
     }
 
     fn round_trips(&mut self, parts: [f64; 2]) -> [f64; 2] {

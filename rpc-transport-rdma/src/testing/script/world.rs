@@ -78,7 +78,7 @@ impl World {
         let taken = Rc::default();
         let share = |taken: &Rc<Cell<u64>>| Share { max: READ_BYTES, taken: Rc::clone(taken) };
         let queues = read_queues.max(1);
-        let limits = ReadLimits { queues, of_queue: 2, total: 3 };
+        let limits = ReadLimits { queues, per_queue: 2, total: 3 };
         let state = ConnectionState::new(Parts {
             rules: Rules {
                 our_epoch: OUR_EPOCH,

@@ -34,8 +34,9 @@ impl SimQueuePair {
             let config = &state.devices[device].config;
             let inline_max = request.inline_max.min(config.inline_max);
             let limits = config.attributes;
-            let of_device = state.queue_pairs.values().filter(|it| it.device == device);
-            if of_device.count() >= limits.queue_pairs_max as usize {
+            let same_device_queue_pairs =
+                state.queue_pairs.values().filter(|it| it.device == device);
+            if same_device_queue_pairs.count() >= limits.queue_pairs_max as usize {
                 return Err(failed(operation, libc::ENOMEM));
             }
             let is_within = (1..=limits.port_count).contains(&request.port)

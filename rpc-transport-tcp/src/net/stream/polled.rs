@@ -190,7 +190,7 @@ fn written(before: usize, polled: Poll<usize>, max: usize) -> io::Result<Polled>
         // A stream that accepts nothing now would do so forever.
         Poll::Ready(0) => Err(io::ErrorKind::WriteZero.into()),
         Poll::Ready(len) if len > max => {
-            Err(io::Error::other("the stream says that it wrote more than it was given"))
+            Err(io::Error::other("the stream reported more bytes written than it was given"))
         }
         Poll::Ready(len) => Ok(Polled { len: before + len, is_refused: false }),
     }

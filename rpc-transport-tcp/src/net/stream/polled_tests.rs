@@ -65,12 +65,12 @@ impl Handler for Ear {
 }
 
 /// One end of a connection.
-struct End<IO> {
+struct StreamEnd<IO> {
     transport: Arc<SocketTransport<PolledStream<IO>>>,
     heard: mpsc::UnboundedReceiver<Heard>,
 }
 
-impl<IO: AsyncRead + AsyncWrite + Send + Unpin + 'static> End<IO> {
+impl<IO: AsyncRead + AsyncWrite + Send + Unpin + 'static> StreamEnd<IO> {
     fn start(stream: IO) -> Self {
         let transport = SocketTransport::new(PolledStream::new(stream), Pool::new(0));
         let (sender, heard) = mpsc::unbounded_channel();
@@ -150,8 +150,8 @@ async fn exchange(
     [our_manners, their_manners]: [Manners; 2],
     lens: &[usize],
 ) {
-    let mut one = End::start(Awkward::new(one, our_manners));
-    let mut other = End::start(Awkward::new(other, their_manners));
+    let mut one = StreamEnd::start(Awkward::new(one, our_manners));
+    let mut other = StreamEnd::start(Awkward::new(other, their_manners));
     let frames = |seed: u64| -> Vec<Bytes> {
         lens.iter().zip(seed..).map(|(len, seed)| frame(seed, *len)).collect()
     };
@@ -210,7 +210,7 @@ async fn single_bytes_between_refusals_get_through() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_senders_share_a_stream() {
     let (one, other) = tokio::io::duplex(1000);
-    let (one, mut other) = (End::start(one), End::start(other));
+    let (one, mut other) = (StreamEnd::start(one), StreamEnd::start(other));
     let transport = one.transport;
     let mut senders = tokio::task::JoinSet::new();
     let mut expected = Vec::new();
@@ -251,7 +251,7 @@ impl WriteHead for GivenUp {
 #[tokio::test]
 async fn a_withdrawn_frame_is_not_sent_and_frees_its_room() {
     let (one, other) = tokio::io::duplex(1 << 20);
-    let (one, mut other) = (End::start(one), End::start(other));
+    let (one, mut other) = (StreamEnd::start(one), StreamEnd::start(other));
     // More frames than there is room for at a time.
     for len in [SINGLE_LEN_MAX, LARGE_BYTES_MAX / 2, 2 * LARGE_BYTES_MAX] {
         for _ in 0..100 {
@@ -269,7 +269,7 @@ async fn a_withdrawn_frame_is_not_sent_and_frees_its_room() {
 #[tokio::test]
 async fn a_peer_that_does_not_read_is_owed_a_bounded_amount() {
     let (one, other) = tokio::io::duplex(1000);
-    let mut one = End::start(one);
+    let mut one = StreamEnd::start(one);
     let mut other = other;
     let small = frame(1, 10_000);
     let mut taken = 0;
@@ -297,12 +297,12 @@ async fn a_peer_that_does_not_read_is_owed_a_bounded_amount() {
 async fn the_end_of_a_stream_is_reported_with_its_reason() {
     // Between frames.
     let (one, other) = tokio::io::duplex(1000);
-    let mut one = End::start(one);
+    let mut one = StreamEnd::start(one);
     drop(other);
     assert!(matches!(one.next().await, Heard::Closed(CloseReason::Peer)));
     // Inside a frame.
     let (one, mut other) = tokio::io::duplex(1000);
-    let mut one = End::start(one);
+    let mut one = StreamEnd::start(one);
     other.write_all(&[0; 3]).await.unwrap();
     drop(other);
     let Heard::Closed(CloseReason::Failed(reason)) = one.next().await else { panic!("frames") };
@@ -313,7 +313,7 @@ async fn the_end_of_a_stream_is_reported_with_its_reason() {
 #[tokio::test]
 async fn an_aborted_connection_drops_its_stream() {
     let (one, mut other) = tokio::io::duplex(1000);
-    let mut one = End::start(one);
+    let mut one = StreamEnd::start(one);
     one.transport.abort(CloseReason::Failed("enough".into()));
     assert!(matches!(one.next().await, Heard::Closed(CloseReason::Failed(_))));
     assert_eq!(other.read(&mut [0; 10]).await.unwrap(), 0);
@@ -394,7 +394,7 @@ impl AsyncWrite for Faulty {
 
 /// Returns the reason with which a connection over a faulty stream ends.
 async fn end_over(fault: Fault, is_reading: bool) -> String {
-    let mut one = End::start(Faulty { fault, is_reading, poll_count: 0, flush_count: 0 });
+    let mut one = StreamEnd::start(Faulty { fault, is_reading, poll_count: 0, flush_count: 0 });
     if !is_reading {
         one.send(&frame(1, 100)).await.unwrap();
     }
@@ -407,7 +407,7 @@ async fn end_over(fault: Fault, is_reading: bool) -> String {
 #[tokio::test]
 async fn a_stream_that_overreports_writes_has_failed() {
     let reason = end_over(Fault::WritesMore, false).await;
-    assert!(reason.contains("more than it was given"), "{reason}");
+    assert!(reason.contains("more bytes written than it was given"), "{reason}");
 }
 
 #[tokio::test]
@@ -436,7 +436,7 @@ async fn a_late_flush_failure_is_reported_with_its_reason() {
 async fn a_late_sender_leaves_the_flush_to_the_driver() {
     let manners = Manners { deeds: vec![Deed::Move(1000)], is_vectored: true, gathered_max: 1000 };
     let (one, other) = tokio::io::duplex(10);
-    let (one, mut other) = (End::start(Awkward::new(one, manners)), End::start(other));
+    let (one, mut other) = (StreamEnd::start(Awkward::new(one, manners)), StreamEnd::start(other));
     let sent = frame(1, 100);
     one.send(&sent).await.unwrap();
     // The behavior of `push` for a frame that another task has taken in the meantime.
@@ -449,7 +449,7 @@ async fn a_late_sender_leaves_the_flush_to_the_driver() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sent_frames_leave_although_the_sender_blocks() {
     let (one, mut other) = tokio::io::duplex(1 << 20);
-    let one = End::start(one);
+    let one = StreamEnd::start(one);
     let transport = Arc::clone(&one.transport);
     let (release, released) = std::sync::mpsc::channel();
     let sender = tokio::spawn(async move {

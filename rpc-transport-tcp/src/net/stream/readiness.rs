@@ -32,7 +32,7 @@ pub(super) enum Direction {
 
 /// The state of one direction. The module documents the transitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum State {
+enum ReadinessState {
     /// An attempt may succeed.
     #[default]
     Ready,
@@ -46,14 +46,14 @@ enum State {
 
 #[derive(Debug, Default)]
 struct Inner {
-    read: State,
-    write: State,
+    read: ReadinessState,
+    write: ReadinessState,
     /// The task that waits for either direction.
     task: Option<Waker>,
 }
 
 impl Inner {
-    fn state(&mut self, direction: Direction) -> &mut State {
+    fn state(&mut self, direction: Direction) -> &mut ReadinessState {
         match direction {
             Direction::Read => &mut self.read,
             Direction::Write => &mut self.write,
@@ -83,16 +83,16 @@ impl Readiness {
     ) -> T {
         // Refused before the poll, not after it: a wake-up within the poll would otherwise find
         // `Ready` and be lost.
-        let before = std::mem::replace(self.lock().state(direction), State::Refused);
+        let before = std::mem::replace(self.lock().state(direction), ReadinessState::Refused);
         let outcome = poll();
         if is_refused(&outcome) {
             return outcome;
         }
         let mut inner = self.lock();
-        let since = std::mem::replace(inner.state(direction), State::Ready);
+        let since = std::mem::replace(inner.state(direction), ReadinessState::Ready);
         // The task waits for an earlier attempt. This success may have made the stream forget that
         // attempt's waker, so nothing else would wake the task.
-        if before == State::Waiting || since == State::Waiting {
+        if before == ReadinessState::Waiting || since == ReadinessState::Waiting {
             let task = inner.task.take();
             drop(inner);
             task.into_iter().for_each(Waker::wake);
@@ -106,12 +106,12 @@ impl Readiness {
         let mut inner = self.lock();
         let state = inner.state(direction);
         match *state {
-            State::Ready => return Poll::Ready(()),
-            State::Refused | State::Waiting => *state = State::Waiting,
+            ReadinessState::Ready => return Poll::Ready(()),
+            ReadinessState::Refused | ReadinessState::Waiting => *state = ReadinessState::Waiting,
             // Lets other tasks run once, even though the stream is ready. See the module's
             // documentation.
-            State::Woken => {
-                *state = State::Ready;
+            ReadinessState::Woken => {
+                *state = ReadinessState::Ready;
                 cx.waker().wake_by_ref();
             }
         }
@@ -124,7 +124,7 @@ impl Readiness {
 
     /// Returns true if an attempt may succeed now.
     pub(super) fn is_ready(&self, direction: Direction) -> bool {
-        matches!(self.lock().state(direction), State::Ready | State::Woken)
+        matches!(self.lock().state(direction), ReadinessState::Ready | ReadinessState::Woken)
     }
 }
 
@@ -138,9 +138,9 @@ impl Wake for Readiness {
         for direction in [Direction::Read, Direction::Write] {
             let state = inner.state(direction);
             match *state {
-                State::Refused => *state = State::Woken,
-                State::Waiting => *state = State::Ready,
-                State::Ready | State::Woken => {}
+                ReadinessState::Refused => *state = ReadinessState::Woken,
+                ReadinessState::Waiting => *state = ReadinessState::Ready,
+                ReadinessState::Ready | ReadinessState::Woken => {}
             }
         }
         // Wakes after the lock is released. A waker may run code that takes this lock again.

@@ -254,7 +254,7 @@ fn pacing_ends_after_its_bytes() {
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+enum WindowStep {
     Small,
     Send(usize),
     /// An ack for this percentage of the unread bytes.
@@ -262,12 +262,12 @@ enum Step {
     Wait(Duration),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = WindowStep> {
     prop_oneof![
-        Just(Step::Small),
-        (1..=PACED_LEN).prop_map(Step::Send),
-        (1..=100_u64).prop_map(Step::Ack),
-        (0..20_000_u64).prop_map(|ms| Step::Wait(Duration::from_millis(ms))),
+        Just(WindowStep::Small),
+        (1..=PACED_LEN).prop_map(WindowStep::Send),
+        (1..=100_u64).prop_map(WindowStep::Ack),
+        (0..20_000_u64).prop_map(|ms| WindowStep::Wait(Duration::from_millis(ms))),
     ]
 }
 
@@ -279,15 +279,15 @@ proptest! {
         let (mut window, mut now) = (SendWindow::default(), Instant::now());
         for step in steps {
             match step {
-                Step::Small => window.handle_small(),
-                Step::Send(len) if window.may_send(now) => window.handle_sent(len, now),
-                Step::Send(_) => {}
-                Step::Ack(parts) => {
+                WindowStep::Small => window.handle_small(),
+                WindowStep::Send(len) if window.may_send(now) => window.handle_sent(len, now),
+                WindowStep::Send(_) => {}
+                WindowStep::Ack(parts) => {
                     let read = window.acked + (window.sent - window.acked) * parts / 100;
                     let is_news = read > window.acked;
                     prop_assert_eq!(window.handle_ack(read, now).is_ok(), is_news);
                 }
-                Step::Wait(time) => now += time,
+                WindowStep::Wait(time) => now += time,
             }
             prop_assert!(window.handle_ack(window.acked, now).is_err());
             prop_assert!(window.handle_ack(window.sent + 1, now).is_err());

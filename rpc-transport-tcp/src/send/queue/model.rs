@@ -19,7 +19,7 @@ use crate::send::frame::{FrameBuffer, LargeShare};
 const BUDGET: usize = 1 << 30;
 
 #[derive(Debug, Clone)]
-enum Step {
+enum ModelStep {
     Small(usize),
     /// A large frame with a head and a tail of these lengths.
     Large(usize, usize),
@@ -42,21 +42,21 @@ enum Step {
     Close,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = ModelStep> {
     prop_oneof![
-        6 => prop_oneof![HEADER_LEN..300, 2_000..5_000_usize].prop_map(Step::Small),
+        6 => prop_oneof![HEADER_LEN..300, 2_000..5_000_usize].prop_map(ModelStep::Small),
         3 => (HEADER_LEN..200_000_usize, 0..200_000_usize)
-            .prop_map(|(head_len, tail_len)| Step::Large(head_len, tail_len)),
-        1 => Just(Step::Ack),
-        2 => Just(Step::Cork),
-        2 => Just(Step::Uncork),
-        2 => (0..2 * DEFERRED_COUNT_MIN).prop_map(Step::Woken),
-        1 => any::<usize>().prop_map(Step::Abandon),
-        12 => any::<usize>().prop_map(Step::Sender),
-        6 => Just(Step::Driver),
-        4 => prop_oneof![1..200_000_usize, Just(3 << 20)].prop_map(Step::Take),
-        2 => Just(Step::PeerAck),
-        1 => (0..20_000_u64).prop_map(|ms| Step::Wait(Duration::from_millis(ms))),
+            .prop_map(|(head_len, tail_len)| ModelStep::Large(head_len, tail_len)),
+        1 => Just(ModelStep::Ack),
+        2 => Just(ModelStep::Cork),
+        2 => Just(ModelStep::Uncork),
+        2 => (0..2 * DEFERRED_COUNT_MIN).prop_map(ModelStep::Woken),
+        1 => any::<usize>().prop_map(ModelStep::Abandon),
+        12 => any::<usize>().prop_map(ModelStep::Sender),
+        6 => Just(ModelStep::Driver),
+        4 => prop_oneof![1..200_000_usize, Just(3 << 20)].prop_map(ModelStep::Take),
+        2 => Just(ModelStep::PeerAck),
+        1 => (0..20_000_u64).prop_map(|ms| ModelStep::Wait(Duration::from_millis(ms))),
     ]
 }
 
@@ -185,47 +185,47 @@ impl Model {
         }
     }
 
-    fn take(&mut self, step: &Step) {
+    fn take(&mut self, step: &ModelStep) {
         match *step {
-            Step::Small(len) => self.push(len, None),
-            Step::Large(head_len, tail_len) => self.push(head_len, Some(tail_len)),
-            Step::Ack if self.queue.close_reason().is_none() => {
+            ModelStep::Small(len) => self.push(len, None),
+            ModelStep::Large(head_len, tail_len) => self.push(head_len, Some(tail_len)),
+            ModelStep::Ack if self.queue.close_reason().is_none() => {
                 self.ack += 1;
                 let is_to_write = self.queue.push_ack(self.ack);
                 self.add_sender(is_to_write);
             }
-            Step::Cork => {
+            ModelStep::Cork => {
                 self.queue.cork();
                 self.is_corked = true;
             }
-            Step::Uncork => self.uncork(),
-            Step::Woken(count) => self.queue.set_woken(count),
-            Step::Abandon(index) if !self.large_ids.is_empty() => {
+            ModelStep::Uncork => self.uncork(),
+            ModelStep::Woken(count) => self.queue.set_woken(count),
+            ModelStep::Abandon(index) if !self.large_ids.is_empty() => {
                 let id = self.large_ids[index % self.large_ids.len()];
                 self.queue.abandon(id);
                 self.abandoned.push(id);
             }
-            Step::Sender(index) if !self.senders.is_empty() => {
+            ModelStep::Sender(index) if !self.senders.is_empty() => {
                 self.step_sender(index % self.senders.len());
             }
-            Step::Driver => self.step_driver(),
-            Step::Take(len) => {
+            ModelStep::Driver => self.step_driver(),
+            ModelStep::Take(len) => {
                 let taken: Vec<_> = self.socket.drain(..len.min(self.socket.len())).collect();
                 self.socket_room = len;
                 self.peer.read(&taken);
             }
-            Step::PeerAck => self.acknowledge(),
-            Step::Wait(time) => self.now += time,
-            Step::Drain => {
+            ModelStep::PeerAck => self.acknowledge(),
+            ModelStep::Wait(time) => self.now += time,
+            ModelStep::Drain => {
                 self.queue.drain();
                 self.uncork();
                 self.is_driver_told = true;
             }
-            Step::Close => {
+            ModelStep::Close => {
                 self.queue.close(CloseReason::Peer);
                 self.senders.push(None);
             }
-            Step::Ack | Step::Abandon(_) | Step::Sender(_) => {}
+            ModelStep::Ack | ModelStep::Abandon(_) | ModelStep::Sender(_) => {}
         }
         self.check();
     }
@@ -406,8 +406,8 @@ impl Model {
                 self.check();
                 return;
             }
-            self.take(&Step::Driver);
-            self.take(&Step::Take(1 << 20));
+            self.take(&ModelStep::Driver);
+            self.take(&ModelStep::Take(1 << 20));
             self.acknowledge();
         }
         panic!("it does not come to rest");
@@ -431,7 +431,7 @@ proptest! {
         let mut model = Model::new();
         steps.iter().for_each(|step| model.take(step));
         if is_drained {
-            model.take(&Step::Drain);
+            model.take(&ModelStep::Drain);
         }
         model.settle();
         model.check_freed();
@@ -459,11 +459,11 @@ proptest! {
         let mut model = Model::new();
         before.iter().for_each(|step| model.take(step));
         if is_draining {
-            model.take(&Step::Drain);
+            model.take(&ModelStep::Drain);
         }
-        model.take(&Step::Close);
+        model.take(&ModelStep::Close);
         after.iter().for_each(|step| model.take(step));
-        model.take(&Step::Close);
+        model.take(&ModelStep::Close);
         model.settle();
         model.check_freed();
         let reason = if is_draining { CloseReason::Local } else { CloseReason::Peer };

@@ -73,7 +73,7 @@ fn show_rows(runtime: &Handle, shown: &mut Shown) -> Result<(), RigError> {
             "the wrong authority",
             Server::Tls(&right),
             Some(client(&others)),
-            Some("is not of an authority that this channel trusts"),
+            Some("is not from an authority that this channel trusts"),
         ),
         row(
             "an expired certificate",
@@ -91,7 +91,7 @@ fn show_rows(runtime: &Handle, shown: &mut Shown) -> Result<(), RigError> {
             "no client certificate",
             Server::Mutual(&right, &ours),
             Some(client(&ours)),
-            Some("the server requires a certificate, and this channel has shown none"),
+            Some("the server requires a certificate, but this channel presented none"),
         ),
         row(
             "a client certificate of others",
@@ -104,7 +104,10 @@ fn show_rows(runtime: &Handle, shown: &mut Shown) -> Result<(), RigError> {
             "TLS to plaintext",
             Server::Plaintext,
             Some(client(&ours)),
-            Some("the server speaks farcall without TLS, and this channel has `tls` set"),
+            Some(
+                "the server speaks farcall without TLS: remove `tls` from this channel, or set \
+                  it on the server",
+            ),
         ),
     ];
     for row in &rows {

@@ -168,7 +168,7 @@ async fn addresses_without_tcp_have_no_proxy_protocol() {
     for address in ["unix://@farcall-suite-proxied", "inproc://proxied"] {
         let refused = behind_loopback().bind(address).await.unwrap_err();
         assert_eq!(refused.kind(), ServeErrorKind::Settings, "{refused}");
-        let expected = format!("cannot listen on {address}: proxy_protocol is for TCP");
+        let expected = format!("cannot listen on {address}: proxy_protocol needs TCP");
         assert!(refused.to_string().starts_with(&expected), "{refused}");
     }
     let (_, ours) = tokio::io::duplex(1000);
@@ -178,7 +178,7 @@ async fn addresses_without_tcp_have_no_proxy_protocol() {
 }
 
 #[test]
-#[should_panic(expected = "proxy_protocol.from is \"10.0.0.0/33\": a network, as")]
+#[should_panic(expected = "proxy_protocol.from is \"10.0.0.0/33\": a network such as")]
 fn a_network_that_is_none_panics_where_it_is_set() {
     let _ = Server::builder().proxy_protocol(["10.0.0.0/33"]);
 }

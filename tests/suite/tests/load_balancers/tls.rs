@@ -60,9 +60,9 @@ async fn a_channel_accepts_tls_without_alpn_where_it_is_optional() {
         address_seen(&channel).await.unwrap();
         let refused = connect(&address, &authority, AlpnPolicy::Required).await.unwrap_err();
         let expected = format!(
-            "the server agreed on no protocol in the TLS handshake (ALPN {id}): something ends TLS \
-             between the two, as a load balancer does; tls.alpn = \"optional\" on the channel \
-             accepts that"
+            "the server negotiated no protocol in the TLS handshake (ALPN {id}): something such \
+             as a load balancer terminates TLS in between; accept that with tls.alpn = \
+             \"optional\" on the channel"
         );
         assert!(refused.to_string().ends_with(&expected), "{refused}");
     }

@@ -56,8 +56,7 @@ pub(crate) fn full_lane(rig: &Rig) -> Result<(), Failure> {
         let rdma = devices(RdmaConfig::default());
         let first = ProbeStub::new(connect(&server.authority, &rdma).await?);
         let text = "the lane is full: 1 connections of at most 256 (rdma.max_connections), and 2 \
-                     of 5 receive slots left to promise (rdma.receive_slots), of which a \
-                     connection takes 3";
+                    of 5 receive slots free to promise (rdma.receive_slots); a connection takes 3";
         let second = falls_back(&server.authority, &rdma, text).await?;
         let mut reasons = server.server.connections().into_iter().filter_map(|info| info.fallback);
         assert!(reasons.any(|reason| reason.contains(text)), "the server knows too");
@@ -127,7 +126,7 @@ pub(crate) fn wrong_queue_pair(rig: &Rig) -> Result<(), Failure> {
 
 pub(crate) fn wrong_address(rig: &Rig) -> Result<(), Failure> {
     // Another host's address is no reason to send packets there.
-    let text = "and its RDMA port is said to be at ";
+    let text = "but its RDMA port is said to be at ";
     rig.run(unproven(rig, |blob| blob.gid = UNUSED_GID.to_vec(), text))
 }
 

@@ -78,8 +78,8 @@ fn show(name: &str, pages: &Pages, target: &str, leave: &str) -> Result<Column> 
     let verdict = pages.verdict(CASES_LIMIT);
     // Killed before its folder is removed, which it is on every way out of here.
     drop(browser);
-    let verdict = verdict
-        .with_context(|| format!("{name}: what Chromium said stands in {}", log.display()))?;
+    let verdict =
+        verdict.with_context(|| format!("{name}: Chromium's output is in {}", log.display()))?;
     Column::parse(name, &verdict)
 }
 

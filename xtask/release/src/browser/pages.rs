@@ -57,7 +57,7 @@ impl Pages {
     pub(super) fn verdict(&self, limit: Duration) -> Result<String> {
         self.verdicts
             .recv_timeout(limit)
-            .with_context(|| format!("the page told no verdict within {limit:?}"))
+            .with_context(|| format!("the page reported no verdict within {limit:?}"))
     }
 }
 
@@ -92,7 +92,7 @@ impl Request {
             let mut line = String::new();
             from.read_line(&mut line)?;
             match line.trim_end() {
-                "" if line.is_empty() => bail!("a request broke off"),
+                "" if line.is_empty() => bail!("a request was cut off"),
                 "" => break,
                 line => head.push(line.to_ascii_lowercase()),
             }
@@ -105,7 +105,7 @@ impl Request {
         let len: u64 = len.context("a verdict has no length")?.trim().parse()?;
         let mut body = String::new();
         let read = from.take(len).read_to_string(&mut body)?;
-        ensure!(read as u64 == len, "a verdict broke off");
+        ensure!(read as u64 == len, "a verdict was cut off");
         Ok(Self::Post(body))
     }
 }

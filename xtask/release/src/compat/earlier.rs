@@ -40,7 +40,8 @@ pub(super) fn unpack(wanted: Option<&str>, folder: &Path) -> Result<Tree> {
     let commit = git(&["rev-parse", "--verify", "--quiet", &format!("{revision}^{{commit}}")]);
     let commit = commit.with_context(|| {
         format!(
-            "{revision} is no commit of this clone: name one with --commit, or fetch its history"
+            "{revision} is not a commit of this clone: choose one with --commit, or fetch its \
+             history"
         )
     })?;
     let name = git(&["describe", "--tags", "--always", &commit])?;
@@ -85,7 +86,7 @@ fn git(arguments: &[&str]) -> Result<String> {
 /// The workspace's manifest with [`SUFFIX`] behind the version that its packages inherit.
 fn marked(manifest: &str) -> Result<String> {
     let section = "[workspace.package]";
-    let (before, package) = manifest.split_once(section).context("it has no packages' version")?;
+    let (before, package) = manifest.split_once(section).context("it has no package version")?;
     let Some((line, after)) = package.split_once("version = \"") else {
         bail!("{section} has no version");
     };

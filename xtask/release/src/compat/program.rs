@@ -48,7 +48,7 @@ pub(super) fn build(then: &Tree, folder: &Path) -> Result<PathBuf> {
     let arguments = ["build", "--manifest-path", &manifest, "--target-dir", &target];
     let built = cargo::executables(&arguments, BUILD_LIMIT)?;
     let program = built.into_iter().find(|built| built.name == PROGRAM);
-    Ok(program.context("cargo has built no program")?.path)
+    Ok(program.context("cargo built no program")?.path)
 }
 
 /// The program's files by their paths.

@@ -78,7 +78,7 @@ pub(crate) fn run(options: &MeasureOptions) -> Result<()> {
     if let Some(unknown) =
         options.crates.iter().find(|name| crates.iter().all(|known| known.folder != **name))
     {
-        bail!("there is no crate in `{unknown}`");
+        bail!("`{unknown}` contains no crate");
     }
     crates.retain(|known| options.crates.is_empty() || options.crates.contains(&known.folder));
     let mut measured: Vec<Measures> = crates.iter().map(measure).collect();

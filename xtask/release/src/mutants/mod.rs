@@ -88,7 +88,7 @@ pub(crate) fn run(options: &MutantsOptions) -> Result<()> {
     }
     print!("{}", table(&outcomes));
     let missed: usize = outcomes.iter().map(|(_, outcome)| outcome.missed).sum();
-    ensure!(missed == 0, "{missed} mutants were not noticed; see target/{FOLDER}");
+    ensure!(missed == 0, "the tests missed {missed} mutants; see target/{FOLDER}");
     Ok(())
 }
 

@@ -30,7 +30,7 @@ pub(super) fn faults(package: &Packed) -> Vec<String> {
     let surplus = files.iter().filter(|file| !belongs(file));
     faults.extend(surplus.map(|file| format!("{name} has {file}, which no user needs")));
     if *packed_len > PACKED_LEN_MAX {
-        faults.push(format!("{name} has {packed_len} bytes of at most {PACKED_LEN_MAX}"));
+        faults.push(format!("{name} has {packed_len} bytes; the limit is {PACKED_LEN_MAX}"));
     }
     faults
 }

@@ -62,7 +62,7 @@ pub(super) fn are_explained(entrance: &Packed, packages: &[Packed]) -> Result<()
         let said = user.refusal(target).with_context(|| format!("with {wrong}"))?;
         user.clean(target, PROGRAM)?;
         if !said.contains(advice) {
-            bail!("with {wrong}, rustc does not say {advice}:\n{said}");
+            bail!("with {wrong}, rustc does not print {advice}:\n{said}");
         }
     }
     Ok(())

@@ -75,7 +75,7 @@ fn checked() -> Result<Vec<Packed>> {
     let packages = packed::pack()?;
     let faults: Vec<String> = packages.iter().flat_map(contents::faults).collect();
     if !faults.is_empty() {
-        bail!("packages that are not right:\n{}", faults.join("\n"));
+        bail!("faulty packages:\n{}", faults.join("\n"));
     }
     user::try_out(entrance(&packages)?, &packages)?;
     mistakes::are_explained(entrance(&packages)?, &packages)?;

@@ -238,7 +238,7 @@ pub(super) fn call(program: &Path) -> Result<()> {
     let printed = bounded::output(&mut Command::new(program), CALL_LIMIT)?;
     print!("{printed}");
     if printed.lines().next() != Some(GREETING) {
-        bail!("{} printed something else than {GREETING:?}", program.display());
+        bail!("{} did not print {GREETING:?}", program.display());
     }
     Ok(())
 }

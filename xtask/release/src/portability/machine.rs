@@ -60,7 +60,7 @@ impl BareDebian {
         let bare = Self { suite, folder: folder.to_owned() };
         fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
         remove(&bare.root())?;
-        eprintln!("xtask: {suite}: making a bare Debian in {}", folder.display());
+        eprintln!("xtask: {suite}: creating a bare Debian in {}", folder.display());
         // In namespaces of its own, because debootstrap leaves mounts behind when it is killed.
         let mut command = program::command("unshare");
         command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);

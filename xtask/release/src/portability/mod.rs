@@ -38,7 +38,7 @@ const PROBE_LIMIT: Duration = Duration::from_secs(30);
 pub(crate) fn run(options: &PortabilityOptions) -> Result<()> {
     if !nix::unistd::geteuid().is_root() {
         bail!(
-            "making and entering a bare Debian needs root: run \
+            "creating and entering a bare Debian needs root: run \
              `sudo env \"PATH=$PATH\" \"HOME=$HOME\" cargo xtask portability`"
         );
     }
@@ -127,12 +127,15 @@ fn source() -> Result<Source> {
     let toolchain = PathBuf::from(printed_by("rustc", &["--print", "sysroot"])?);
     if toolchain == Path::new("/usr") {
         // Mounting it would show all programs of this host to a machine that is to be bare.
-        bail!("the machines are shown a toolchain of rustup's, and this host's Rust lies in /usr");
+        bail!("the machines need a toolchain of rustup's, but this host's Rust is in /usr");
     }
     let repository = PathBuf::from(printed_by("git", &["rev-parse", "--show-toplevel"])?);
     let commit = printed_by("git", &["rev-parse", "HEAD"])?;
     if !printed_by("git", &["status", "--porcelain"])?.is_empty() {
-        eprintln!("xtask: some changes are not committed: the machines get {commit} without them");
+        eprintln!(
+            "xtask: the tree has uncommitted changes: the machines get {commit} without \
+                   them"
+        );
     }
     Ok(Source { repository, commit, toolchain })
 }

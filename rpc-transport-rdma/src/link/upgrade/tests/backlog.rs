@@ -68,15 +68,15 @@ async fn a_peer_that_never_grants_loses_its_connection() {
 #[tokio::test]
 async fn memory_of_a_withdrawn_transfer_serves_no_successor() {
     let rig = Rig::new();
-    let (end, told) = rig.open();
+    let (end, recorder) = rig.open();
     let worker = Arc::clone(&end.connection().worker);
     let all = worker.sinks.try_take(usize::try_from(worker.sinks.bytes_max()).unwrap()).unwrap();
     end.offer(3, &[1 << 20], 1 << 20);
-    frame_arrives(&end, &told, b"after the offer").await;
+    frame_arrives(&end, &recorder, b"after the offer").await;
     // In one batch, so that no caller hears of the first in between.
     end.say(MessageKind::Cancel { transfer: 3 }, &[]);
     end.offer(3, &[2 << 20], 2 << 20);
-    until("the word", || *told.withheld.lock().unwrap() == [Withheld::GivenUp]).await;
+    until("the word", || *recorder.withheld.lock().unwrap() == [Withheld::GivenUp]).await;
     drop(all);
     until("a READ of the second", || !super::cancel::reads(&end).is_empty()).await;
     let read: u32 = super::cancel::reads(&end)

@@ -31,12 +31,12 @@ impl End {
 async fn memory_that_was_offered_is_free_when_the_peer_says_so() {
     for outcome in [AtsStatus::Refused, AtsStatus::Stopped, AtsStatus::Read] {
         let rig = Rig::new();
-        let (end, told) = rig.open();
+        let (end, recorder) = rig.open();
         send_large(&end);
         end.connection().abandon(7);
         assert_eq!(short_messages(&end), 1, "the cancel");
         // Everything that can happen meanwhile happens, and the memory is kept.
-        frame_arrives(&end, &told, b"another call").await;
+        frame_arrives(&end, &recorder, b"another call").await;
         let worker = &end.connection().worker;
         assert!(worker.sources.bytes_in_use() > 0);
         end.say(MessageKind::Ats { transfer: first_transfer(), outcome }, &[]);
@@ -67,15 +67,15 @@ async fn an_offer_that_waits_is_taken_back_as_soon_as_it_is_out() {
 #[tokio::test]
 async fn a_frame_withdrawn_while_posted_keeps_its_deadline() {
     let rig = Rig::with_timeouts(Duration::from_millis(10), 2 * LIMIT);
-    let (end, told) = rig.open();
+    let (end, recorder) = rig.open();
     send_large(&end);
-    frame_arrives(&end, &told, b"the watch sleeps").await;
+    frame_arrives(&end, &recorder, b"the watch sleeps").await;
     for _ in 1..GRANT {
         end.connection().send_control([0; HEADER_LEN]).unwrap();
     }
     send_large_of(&end, 8);
     end.connection().abandon(8);
-    frame_arrives(&end, &told, b"the watch sleeps again").await;
+    frame_arrives(&end, &recorder, b"the watch sleeps again").await;
     assert_eq!(end.sends().len(), GRANT as usize, "there is no credit");
     end.say_with_grant(MessageKind::Grant, GRANT + 2, &[]);
     until("the offer and its cancel", || end.sends().len() == GRANT as usize + 2).await;
@@ -95,7 +95,7 @@ async fn a_peer_that_never_releases_loses_connection_then_memory() {
 
 async fn keeps_it(is_withdrawn: bool, knob: &str) {
     let rig = Rig::with_timeout(Duration::from_millis(10));
-    let (end, told) = rig.open();
+    let (end, recorder) = rig.open();
     send_large(&end);
     if is_withdrawn {
         end.connection().abandon(7);
@@ -108,8 +108,10 @@ async fn keeps_it(is_withdrawn: bool, knob: &str) {
     }
     let ended = end.connection().ended.cancelled();
     tokio::time::timeout(LIMIT, ended).await.expect("it ends");
-    until("the end", || told.closed().is_some()).await;
-    let Some(CloseReason::Failed(text)) = told.closed() else { panic!("{:?}", told.closed()) };
+    until("the end", || recorder.closed().is_some()).await;
+    let Some(CloseReason::Failed(text)) = recorder.closed() else {
+        panic!("{:?}", recorder.closed())
+    };
     assert!(text.contains(knob), "{text}");
     assert_eq!((rig.sim.destroyed(), worker.sources.bytes_in_use()), (1, 0));
     assert_eq!(rig.upgrade.lanes()[0].cancellations.overdue, u64::from(is_withdrawn));
@@ -118,7 +120,7 @@ async fn keeps_it(is_withdrawn: bool, knob: &str) {
 #[tokio::test]
 async fn a_cancelled_get_keeps_memory_until_its_reads_return() {
     let rig = Rig::new();
-    let (end, told) = rig.open();
+    let (end, recorder) = rig.open();
     let worker = Arc::clone(&end.connection().worker);
     // More than the four READs at a time can fetch at once.
     end.offer(3, &[8 << 20], 8 << 20);
@@ -128,29 +130,29 @@ async fn a_cancelled_get_keeps_memory_until_its_reads_return() {
     for read in &out[..3] {
         end.complete(read);
     }
-    frame_arrives(&end, &told, b"another call").await;
+    frame_arrives(&end, &recorder, b"another call").await;
     assert_eq!((reads(&end).len(), short_messages(&end)), (4, 0), "one READ is out");
     assert!(worker.sinks.bytes_in_use() > 0);
     end.complete(&out[3]);
     until("the release", || short_messages(&end) == 1).await;
     until("the memory", || worker.sinks.bytes_in_use() == 0).await;
-    until("the word", || *told.withheld.lock().unwrap() == [Withheld::GivenUp]).await;
-    assert_eq!(told.frames(), [&b"another call"[..]]);
+    until("the word", || *recorder.withheld.lock().unwrap() == [Withheld::GivenUp]).await;
+    assert_eq!(recorder.frames(), [&b"another call"[..]]);
     assert_eq!(rig.upgrade.lanes()[0].cancellations.pulls_stopped, 1);
 }
 
 #[tokio::test]
 async fn what_waits_for_memory_is_given_up_without_a_read() {
     let rig = Rig::new();
-    let (end, told) = rig.open();
+    let (end, recorder) = rig.open();
     let worker = Arc::clone(&end.connection().worker);
     let all = worker.sinks.try_take(usize::try_from(worker.sinks.bytes_max()).unwrap()).unwrap();
     // The header of the offered frame is made of ones, and so is its call's number.
     end.offer(3, &[1 << 20], 1 << 20);
-    frame_arrives(&end, &told, b"after the offer").await;
+    frame_arrives(&end, &recorder, b"after the offer").await;
     end.connection().abandon(u64::from_le_bytes([1; 8]));
     until("the refusal", || short_messages(&end) == 1).await;
-    until("the word", || *told.withheld.lock().unwrap() == [Withheld::GivenUp]).await;
+    until("the word", || *recorder.withheld.lock().unwrap() == [Withheld::GivenUp]).await;
     drop(all);
     until("the memory is not taken", || worker.sinks.bytes_in_use() == 0).await;
     assert!(reads(&end).is_empty());
@@ -159,17 +161,17 @@ async fn what_waits_for_memory_is_given_up_without_a_read() {
 #[tokio::test]
 async fn what_has_no_memory_in_time_is_refused_and_the_limit_is_named() {
     let rig = Rig::with_timeout(Duration::from_millis(10));
-    let (end, told) = rig.open();
+    let (end, recorder) = rig.open();
     let worker = Arc::clone(&end.connection().worker);
     let _all = worker.sinks.try_take(usize::try_from(worker.sinks.bytes_max()).unwrap()).unwrap();
     end.offer(3, &[1 << 20], 1 << 20);
     let refused = async {
-        while told.withheld.lock().unwrap().is_empty() {
+        while recorder.withheld.lock().unwrap().is_empty() {
             tokio::task::yield_now().await;
         }
     };
     tokio::time::timeout(LIMIT, refused).await.expect("it is refused");
-    let Withheld::NoMemory(text) = told.withheld.lock().unwrap()[0].clone() else { panic!() };
+    let Withheld::NoMemory(text) = recorder.withheld.lock().unwrap()[0].clone() else { panic!() };
     assert!(text.contains("1048576 bytes") && text.contains("rdma.max_sink_bytes"), "{text}");
     assert_eq!((short_messages(&end), reads(&end)), (1, vec![]));
 }
@@ -177,16 +179,17 @@ async fn what_has_no_memory_in_time_is_refused_and_the_limit_is_named() {
 #[tokio::test]
 async fn a_4_gib_offer_is_refused_with_the_limit_named() {
     let rig = Rig::new();
-    let (end, told) = rig.open();
+    let (end, recorder) = rig.open();
     for (transfer, len) in [(3, 5 << 30), (4, u64::from(u32::MAX) + 1), (5, 1 << 45)] {
         end.offer(transfer, &[len], len);
-        until("the refusal", || told.withheld.lock().unwrap().len() == transfer as usize - 2).await;
-        let withheld = told.withheld.lock().unwrap().last().cloned();
+        until("the refusal", || recorder.withheld.lock().unwrap().len() == transfer as usize - 2)
+            .await;
+        let withheld = recorder.withheld.lock().unwrap().last().cloned();
         let Some(Withheld::NoMemory(text)) = withheld else { panic!("{withheld:?}") };
         let (length, knob) = (format!("{len} bytes"), "(rdma.max_sink_bytes)");
         assert!(text.contains(&length) && text.contains(knob), "{text}");
     }
-    frame_arrives(&end, &told, b"after it").await;
+    frame_arrives(&end, &recorder, b"after it").await;
     assert_eq!(reads(&end), vec![]);
 }
 
@@ -255,8 +258,8 @@ async fn a_4_gib_frame_is_refused_to_its_sender_by_name() {
 #[tokio::test]
 async fn a_cancel_of_what_is_over_is_ignored() {
     let rig = Rig::new();
-    let (end, told) = rig.open();
+    let (end, recorder) = rig.open();
     end.say(MessageKind::Cancel { transfer: 99 }, &[]);
-    frame_arrives(&end, &told, b"after it").await;
+    frame_arrives(&end, &recorder, b"after it").await;
     assert!(!end.connection().ending.is_cancelled());
 }

@@ -157,7 +157,7 @@ impl Play {
         Arc::clone(&self.ends[0].connection().worker)
     }
 
-    fn told(&self) -> Vec<Option<CloseReason>> {
+    fn recorder(&self) -> Vec<Option<CloseReason>> {
         self.actors.iter().map(|actor| actor.recorder.closed()).collect()
     }
 }
@@ -181,7 +181,7 @@ async fn a_handler_that_blocks_holds_up_nothing_of_its_worker() {
     play.says(0, "after it");
     play.entered(0, "after it").await;
     until("all slots", || play.rig.sim.posted_receives() == 256).await;
-    assert_eq!(play.told(), [None, None]);
+    assert_eq!(play.recorder(), [None, None]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
@@ -207,7 +207,7 @@ async fn frames_keep_their_order_across_driver_handoffs() {
     for (connection, sent) in sent.iter().enumerate() {
         assert_eq!(play.stage.frames(connection), *sent);
     }
-    assert_eq!(play.told(), [None, None, None]);
+    assert_eq!(play.recorder(), [None, None, None]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -221,7 +221,7 @@ async fn a_blocked_worker_continues_when_one_thread_returns() {
     play.opens();
     play.entered(1, "behind them").await;
     play.returned(2).await;
-    assert_eq!(play.told(), [None, None]);
+    assert_eq!(play.recorder(), [None, None]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
@@ -231,11 +231,11 @@ async fn a_worker_lost_behind_a_blocked_handler_ends_connections() {
     play.entered(0, "block").await;
     let worker = play.worker();
     assert_eq!(worker.lose(&CloseReason::Failed("the device is gone".into())), 2);
-    let is_told = || play.told().iter().all(Option::is_some);
+    let is_told = || play.recorder().iter().all(Option::is_some);
     until("the end of both", is_told).await;
     assert!(worker.stop.is_cancelled() && worker.is_dead());
     assert_eq!(play.stage.state().returned_count, 0);
-    for reason in play.told().into_iter().flatten() {
+    for reason in play.recorder().into_iter().flatten() {
         assert_eq!(reason.to_string(), "the device is gone");
     }
     play.opens();
@@ -264,14 +264,14 @@ async fn falls_asleep(rig: &Rig, end: &End) {
 #[tokio::test]
 async fn what_comes_while_the_worker_sleeps_is_unread() {
     let rig = Rig::new();
-    let (end, told) = rig.open();
+    let (end, recorder) = rig.open();
     falls_asleep(&rig, &end).await;
     let worker = &end.connection().worker;
     assert!(!worker.has_unread());
     end.say(MessageKind::Frame, b"while it sleeps");
     assert!(worker.has_unread());
     worker.send(Command::Reclaim);
-    until("the frame", || told.frames() == [&b"while it sleeps"[..]]).await;
+    until("the frame", || recorder.frames() == [&b"while it sleeps"[..]]).await;
     until("a lane that has read", || !worker.has_unread()).await;
 }
 
@@ -327,7 +327,7 @@ fn a_runtime_lost_behind_a_blocked_handler_ends_the_worker() {
     threads.shutdown_background();
     // Whether or not another task has gone on with the worker by then.
     runtime().block_on(async {
-        until("the end", || play.told().iter().all(Option::is_some)).await;
+        until("the end", || play.recorder().iter().all(Option::is_some)).await;
         assert!(play.worker().is_dead());
         assert_eq!(play.stage.state().returned_count, 0);
         play.opens();
@@ -339,7 +339,7 @@ fn a_runtime_lost_behind_a_blocked_handler_ends_the_worker() {
 async fn a_receiver_that_panics_costs_its_worker() {
     let play = Play::new(2);
     play.says(0, "panic");
-    until("the end of both", || play.told().iter().all(Option::is_some)).await;
+    until("the end of both", || play.recorder().iter().all(Option::is_some)).await;
     assert!(play.worker().is_dead());
 }
 
@@ -377,12 +377,12 @@ async fn a_woken_task_runs_while_a_handler_blocks() {
 #[tokio::test]
 async fn an_offer_that_is_taken_back_in_the_same_turn_is_not_pulled() {
     let rig = Rig::new();
-    let (end, told) = rig.open();
-    frame_arrives(&end, &told, b"before").await;
+    let (end, recorder) = rig.open();
+    frame_arrives(&end, &recorder, b"before").await;
     end.offer(5, &[100_000], 100_000);
     end.say(MessageKind::Cancel { transfer: 5 }, &[]);
-    until("the end of the offer", || !told.withheld.lock().unwrap().is_empty()).await;
-    assert_eq!(*told.withheld.lock().unwrap(), [Withheld::GivenUp]);
+    until("the end of the offer", || !recorder.withheld.lock().unwrap().is_empty()).await;
+    assert_eq!(*recorder.withheld.lock().unwrap(), [Withheld::GivenUp]);
     assert!(end.sends().iter().all(|(kind, _)| *kind != WorkKind::Read));
     assert_eq!(rig.upgrade.lanes()[0].cancellations.pulls_stopped, 1);
 }

@@ -66,7 +66,7 @@ async fn refused_for_ever(errno: i32) -> String {
 #[tokio::test(start_paused = true)]
 async fn a_queue_that_takes_no_receives_for_long_ends_its_worker() {
     let text = refused_for_ever(libc::ENOMEM).await;
-    assert!(text.contains("has taken no receive for 5s: 1 slots wait"), "{text}");
+    assert!(text.contains("has accepted no receive for 5s: 1 slots wait"), "{text}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -136,12 +136,12 @@ async fn a_window_opens_what_follows_the_head_and_nothing_else() {
 #[tokio::test]
 async fn a_release_with_a_live_key_frees_memory_after_its_death() {
     let rig = Rig::windowed(LIMIT);
-    let (end, told) = rig.open();
+    let (end, recorder) = rig.open();
     send_large(&end);
     end.complete_all();
     end.release(first_transfer(), None);
     until("the invalidation", || end.invalidations() == [end.binds()[0].key]).await;
-    frame_arrives(&end, &told, b"meanwhile").await;
+    frame_arrives(&end, &recorder, b"meanwhile").await;
     assert!(end.source_bytes() > 0);
     end.complete_all();
     until("the memory", || end.source_bytes() == 0).await;
@@ -152,10 +152,10 @@ async fn a_release_with_a_live_key_frees_memory_after_its_death() {
 async fn a_release_can_be_there_before_the_completion_of_its_offer() {
     for is_taken in [true, false] {
         let rig = Rig::windowed(LIMIT);
-        let (end, told) = rig.open();
+        let (end, recorder) = rig.open();
         send_large(&end);
         end.release(first_transfer(), is_taken.then(|| end.binds()[0].key));
-        frame_arrives(&end, &told, b"meanwhile").await;
+        frame_arrives(&end, &recorder, b"meanwhile").await;
         assert!(end.source_bytes() > 0, "the bind may still be to come");
         end.complete_all();
         if !is_taken {
@@ -172,11 +172,11 @@ async fn a_release_can_be_there_before_the_completion_of_its_offer() {
 async fn a_foreign_invalidation_costs_the_connection() {
     for is_release in [true, false] {
         let rig = Rig::windowed(LIMIT);
-        let (end, told) = rig.open();
+        let (end, recorder) = rig.open();
         send_large(&end);
         send_large(&end);
         end.complete_all();
-        frame_arrives(&end, &told, b"before").await;
+        frame_arrives(&end, &recorder, b"before").await;
         let key = end.binds()[1].key;
         if is_release {
             end.release(first_transfer(), Some(key));
@@ -232,10 +232,10 @@ async fn an_offer_waits_for_a_window_as_for_credit() {
 #[tokio::test]
 async fn a_kept_key_is_revoked_and_one_late_release_ignored() {
     let rig = Rig::windowed(Duration::from_millis(10));
-    let (end, told) = rig.open();
+    let (end, recorder) = rig.open();
     send_large(&end);
     end.complete_all();
-    frame_arrives(&end, &told, b"before").await;
+    frame_arrives(&end, &recorder, b"before").await;
     end.connection().abandon(7);
     let revoked = || rig.upgrade.lanes()[0].cancellations.revoked == 1;
     let waiting = async {
@@ -246,7 +246,7 @@ async fn a_kept_key_is_revoked_and_one_late_release_ignored() {
     tokio::time::timeout(LIMIT, waiting).await.expect("the wait is bounded");
     assert_eq!((end.source_bytes(), rig.sim.windows()), (0, 0), "the window is gone");
     end.release(first_transfer(), None);
-    frame_arrives(&end, &told, b"after").await;
+    frame_arrives(&end, &recorder, b"after").await;
     assert!(!end.connection().ending.is_cancelled());
     end.release(first_transfer(), None);
     until("the halt", || end.connection().ending.is_cancelled()).await;

@@ -225,15 +225,17 @@ pub(super) async fn frame_arrives(end: &End, recorder: &Recorder, text: &[u8]) {
 /// The peer offends; its connection ends with a violation that `words` name, and no other.
 pub(super) async fn costs_its_connection(offend: impl AsyncFnOnce(&End), text: &str) {
     let rig = Rig::new();
-    let ((bad, told), (good, heard)) = (rig.open(), rig.open());
-    frame_arrives(&bad, &told, b"before").await;
+    let ((bad, recorder), (good, heard)) = (rig.open(), rig.open());
+    frame_arrives(&bad, &recorder, b"before").await;
     frame_arrives(&good, &heard, b"before").await;
     offend(&bad).await;
     until("the halt", || bad.connection().ending.is_cancelled()).await;
-    assert_eq!(told.closed(), None, "the queue pair is not drained");
+    assert_eq!(recorder.closed(), None, "the queue pair is not drained");
     bad.flush();
-    until("the end", || told.closed().is_some()).await;
-    let Some(CloseReason::Protocol(error)) = told.closed() else { panic!("{:?}", told.closed()) };
+    until("the end", || recorder.closed().is_some()).await;
+    let Some(CloseReason::Protocol(error)) = recorder.closed() else {
+        panic!("{:?}", recorder.closed())
+    };
     assert!(error.to_string().contains(text), "{error}");
     assert_eq!(rig.upgrade.lanes()[0].connection_count, 1);
     frame_arrives(&good, &heard, b"after").await;
@@ -520,10 +522,10 @@ async fn a_handler_that_comes_after_the_end_is_told() {
 #[tokio::test]
 async fn commands_for_a_gone_connection_miss_its_successor() {
     let rig = Rig::new();
-    let (gone, told) = rig.open();
+    let (gone, recorder) = rig.open();
     gone.connection().fail(CloseReason::Peer);
     gone.flush();
-    until("the end", || told.closed().is_some()).await;
+    until("the end", || recorder.closed().is_some()).await;
     let (successor, heard) = rig.open();
     assert_eq!(successor.connection().tag, gone.connection().tag, "the place is taken again");
     let worker = &gone.connection().worker;
@@ -539,23 +541,23 @@ async fn commands_for_a_gone_connection_miss_its_successor() {
 #[tokio::test]
 async fn an_undrained_queue_pair_is_destroyed_in_bounded_time() {
     let rig = Rig::with_timeout(Duration::from_millis(10));
-    let (end, told) = rig.open();
+    let (end, recorder) = rig.open();
     end.connection().fail(CloseReason::Peer);
     // The device gives nothing back.
     let ended = end.connection().ended.cancelled();
     tokio::time::timeout(LIMIT, ended).await.expect("it ends all the same");
-    assert_eq!((told.closed(), rig.sim.destroyed()), (Some(CloseReason::Peer), 1));
+    assert_eq!((recorder.closed(), rig.sim.destroyed()), (Some(CloseReason::Peer), 1));
 }
 
 #[tokio::test]
 async fn nothing_holds_a_worker_whose_connections_have_ended() {
     let rig = Rig::new();
-    let (end, told) = rig.open();
+    let (end, recorder) = rig.open();
     let connection = Arc::downgrade(end.connection());
     let worker: Weak<WorkerShared> = Arc::downgrade(&end.connection().worker);
     end.connection().fail(CloseReason::Local);
     end.flush();
-    until("the end", || told.closed().is_some()).await;
+    until("the end", || recorder.closed().is_some()).await;
     end.connection().ended.cancelled().await;
     drop(end);
     until("the connection is gone", || connection.strong_count() == 0).await;
@@ -568,11 +570,11 @@ fn a_runtime_that_goes_away_ends_its_connections() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let inside = runtime.enter();
     let rig = Rig::new();
-    let (end, told) = rig.open();
+    let (end, recorder) = rig.open();
     let prepared = rig.prepare();
     drop(inside);
     runtime.shutdown_background();
-    assert!(told.closed().is_some(), "the handler hears of it");
+    assert!(recorder.closed().is_some(), "the handler hears of it");
     assert_eq!(rig.sim.destroyed(), 1);
     let peer = prepared.conn_params();
     let declined = prepared.join(&peer).err().expect("no task would drive it");

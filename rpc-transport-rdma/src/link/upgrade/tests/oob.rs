@@ -73,7 +73,7 @@ async fn heard_of(reason: CloseReason) -> CloseReason {
 #[tokio::test]
 async fn a_peer_is_told_that_the_path_failed() {
     let reason = heard_of(CloseReason::Failed("retries exceeded".into())).await;
-    assert!(reason.is_failure() && reason.to_string().contains("the peer says"), "{reason:?}");
+    assert!(reason.is_failure() && reason.to_string().contains("the peer reported"), "{reason:?}");
 }
 
 /// A worker may have drained the queue pair before the task runs that tells the peer: many times,

@@ -65,19 +65,19 @@ fn counts(end: &End) -> Vec<usize> {
 #[tokio::test]
 async fn reads_are_spread_and_complete_in_any_order() {
     let rig = Rig::reading(2);
-    let (end, told) = rig.open();
+    let (end, recorder) = rig.open();
     end.offer(3, &[8 * MIB], 8 * MIB);
     until("the READs", || counts(&end) == [4, 4]).await;
     assert_eq!(end.sim.sends_on(end.number), [], "messages wait for none");
     // The last of the second queue pair says that all of it is there.
     let reads = end.reads_on();
     end.complete_on(1, &reads[1][3]);
-    frame_arrives(&end, &told, b"meanwhile").await;
-    assert_eq!(told.frames().len(), 1);
+    frame_arrives(&end, &recorder, b"meanwhile").await;
+    assert_eq!(recorder.frames().len(), 1);
     for read in &reads[0] {
         end.complete_on(0, read);
     }
-    until("the frame", || told.frames().iter().any(|frame| frame.len() == 8 << 20)).await;
+    until("the frame", || recorder.frames().iter().any(|frame| frame.len() == 8 << 20)).await;
     until("its release", || end.sim.sends_on(end.number).len() == 1).await;
     assert_eq!(counts(&end), [4, 4]);
 }
@@ -113,22 +113,22 @@ async fn what_cannot_be_is_declined_by_name() {
     let expected = "read_queue_pairs is 9: at most 8, which is what peers accept";
     assert_eq!(declined(&rig).as_deref(), Some(expected));
     (rig.upgrade.config.read_queue_pairs, rig.upgrade.config.max_reads) = (2, 0);
-    let expected = "max_reads is 0: at least 1, since nothing large comes without READs";
+    let expected = "max_reads is 0: at least 1, since only READs fetch large frames";
     assert_eq!(declined(&rig).as_deref(), Some(expected));
 }
 
 #[tokio::test]
 async fn a_message_where_only_reads_belong_costs_the_connection() {
     let rig = Rig::reading(2);
-    let ((bad, told), (good, heard)) = (rig.open(), rig.open());
+    let ((bad, recorder), (good, heard)) = (rig.open(), rig.open());
     let header =
         MessageHeader { kind: MessageKind::Frame, epoch: bad.epoch, grant: granting(GRANT) };
     let number = bad.connection().numbers().nth(2).unwrap();
     bad.sim.deliver(0, &header.to_bytes(), number);
     until("the halt", || bad.connection().ending.is_cancelled()).await;
     (0..3).for_each(|of| bad.drain(of));
-    until("the end", || told.closed().is_some()).await;
-    let reason = told.closed().unwrap().to_string();
+    until("the end", || recorder.closed().is_some()).await;
+    let reason = recorder.closed().unwrap().to_string();
     assert!(reason.contains("a message on a queue pair for READs"), "{reason}");
     frame_arrives(&good, &heard, b"untouched").await;
     assert_eq!(rig.sim.posted_receives(), 256, "its slot is posted again");
@@ -137,7 +137,7 @@ async fn a_message_where_only_reads_belong_costs_the_connection() {
 #[tokio::test]
 async fn a_failed_read_ends_the_path_after_all_drains() {
     let rig = Rig::reading(2);
-    let (end, told) = rig.open();
+    let (end, recorder) = rig.open();
     let worker = Arc::clone(&end.connection().worker);
     end.offer(3, &[8 * MIB], 8 * MIB);
     until("the READs", || counts(&end) == [4, 4]).await;
@@ -145,12 +145,12 @@ async fn a_failed_read_ends_the_path_after_all_drains() {
     end.complete_with(2, &end.reads_on()[1][0], 10);
     until("the halt", || end.connection().ending.is_cancelled()).await;
     for of in [1, 0, 2] {
-        assert_eq!((rig.sim.destroyed(), told.closed()), (0, None));
+        assert_eq!((rig.sim.destroyed(), recorder.closed()), (0, None));
         assert!(worker.sinks.bytes_in_use() > 0, "the device may still write there");
         end.drain(of);
         tokio::task::yield_now().await;
     }
-    until("the end", || told.closed().is_some()).await;
+    until("the end", || recorder.closed().is_some()).await;
     let ended = end.connection().ended.cancelled();
     tokio::time::timeout(LIMIT, ended).await.expect("it ends");
     assert_eq!((rig.sim.destroyed(), worker.sinks.bytes_in_use()), (3, 0));
@@ -171,7 +171,7 @@ async fn an_event_of_a_queue_pair_for_reads_ends_its_connection() {
 #[tokio::test(start_paused = true)]
 async fn what_a_device_did_not_take_of_the_reads_is_posted_again() {
     let rig = Rig::reading(2);
-    let (end, told) = rig.open();
+    let (end, recorder) = rig.open();
     end.sim.refuse_sends(1, libc::ENOMEM);
     end.offer(3, &[8 * MIB], 8 * MIB);
     until("the READs", || counts(&end).iter().sum::<usize>() == 5).await;
@@ -185,5 +185,5 @@ async fn what_a_device_did_not_take_of_the_reads_is_posted_again() {
     for position in 0..2 {
         end.complete_on(position, &end.reads_on()[position][3]);
     }
-    until("the frame", || told.frames().len() == 1).await;
+    until("the frame", || recorder.frames().len() == 1).await;
 }

@@ -67,12 +67,12 @@ async fn connections_take_turns_at_what_may_be_read_at_a_time() {
 async fn an_ended_connection_returns_reads_after_the_device() {
     let rig = Rig::new();
     let ends = wanting(&rig).await;
-    let (first, told) = &ends[0];
+    let (first, recorder) = &ends[0];
     first.connection().fail(CloseReason::Local);
     frame_arrives(&ends[2].0, &ends[2].1, b"meanwhile").await;
     assert_eq!(counts(&ends), [OF_ONE, OF_ONE, 0], "its READs are out");
     first.flush();
-    until("the end", || told.closed().is_some()).await;
+    until("the end", || recorder.closed().is_some()).await;
     let ended = first.connection().ended.cancelled();
     tokio::time::timeout(LIMIT, ended).await.expect("it ends");
     until("the third's READs", || counts(&ends)[2] == OF_ONE).await;
@@ -150,7 +150,7 @@ async fn pass(seconds: u64) {
 #[tokio::test(start_paused = true)]
 async fn a_peer_without_read_answers_loses_its_connection() {
     let rig = Rig::new();
-    let (end, told) = rig.open_to(2);
+    let (end, recorder) = rig.open_to(2);
     end.offer(3, &[8 * MIB], 8 * MIB);
     until("the first READs", || reads(&end).len() == OF_ONE).await;
     for read in 0..3 {
@@ -163,8 +163,10 @@ async fn a_peer_without_read_answers_loses_its_connection() {
     pass(16).await;
     assert!(end.connection().ending.is_cancelled(), "it has answered nothing for 16 s");
     end.flush();
-    until("the end", || told.closed().is_some()).await;
-    let Some(CloseReason::Failed(text)) = told.closed() else { panic!("{:?}", told.closed()) };
+    until("the end", || recorder.closed().is_some()).await;
+    let Some(CloseReason::Failed(text)) = recorder.closed() else {
+        panic!("{:?}", recorder.closed())
+    };
     assert!(text.contains("10s (rdma.read_timeout)"), "{text}");
     let worker = Arc::clone(&end.connection().worker);
     until("what it held", || worker.reads.total() == 0 && worker.sinks.bytes_in_use() == 0).await;

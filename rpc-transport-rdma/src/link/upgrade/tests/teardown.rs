@@ -5,20 +5,20 @@ use super::*;
 /// A rig whose device refuses to destroy queue pairs, and an end that has offered a large frame.
 fn offered() -> (Rig, End, Arc<Recorder>) {
     let rig = Rig::new();
-    let (end, told) = rig.open();
+    let (end, recorder) = rig.open();
     send_large(&end);
     rig.sim.fail_destroying();
-    (rig, end, told)
+    (rig, end, recorder)
 }
 
 #[tokio::test]
 async fn what_a_queue_pair_that_stays_serves_is_leaked() {
-    let (rig, end, told) = offered();
+    let (rig, end, recorder) = offered();
     let in_use = rig.upgrade.lanes()[0].source_bytes_in_use;
     assert!(in_use > 0, "the frame is offered");
     end.connection().fail(CloseReason::Local);
     end.flush();
-    until("the end", || told.closed().is_some()).await;
+    until("the end", || recorder.closed().is_some()).await;
     end.connection().ended.cancelled().await;
     let worker = &rig.upgrade.lanes()[0];
     assert_eq!(worker.source_bytes_in_use, in_use, "the next user's bytes would lie there");
@@ -28,11 +28,11 @@ async fn what_a_queue_pair_that_stays_serves_is_leaked() {
 #[tokio::test]
 async fn what_a_queue_pair_serves_is_free_when_that_is_gone() {
     let rig = Rig::new();
-    let (end, told) = rig.open();
+    let (end, recorder) = rig.open();
     send_large(&end);
     end.connection().fail(CloseReason::Local);
     end.flush();
-    until("the end", || told.closed().is_some()).await;
+    until("the end", || recorder.closed().is_some()).await;
     end.connection().ended.cancelled().await;
     let worker = &rig.upgrade.lanes()[0];
     assert_eq!((worker.source_bytes_in_use, worker.activity.offers_leaked), (0, 0));
@@ -46,7 +46,7 @@ fn a_path_that_is_dropped_with_its_runtime_keeps_the_order() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let inside = runtime.enter();
         let rig = Rig::new();
-        let (end, told) = rig.open();
+        let (end, recorder) = rig.open();
         send_large(&end);
         let sources = Arc::clone(&end.connection().worker.sources);
         if does_fail {
@@ -54,7 +54,7 @@ fn a_path_that_is_dropped_with_its_runtime_keeps_the_order() {
         }
         drop(inside);
         runtime.shutdown_background();
-        assert!(told.closed().is_some(), "the handler hears of it");
+        assert!(recorder.closed().is_some(), "the handler hears of it");
         assert_eq!(rig.sim.destroyed(), usize::from(!does_fail));
         assert_eq!(sources.bytes_in_use() > 0, does_fail, "readable as long as the queue pair is");
     }

@@ -102,7 +102,7 @@ fn a_read_that_is_not_answered_in_time_ends_the_connection() {
     alone.time_out_with(true, Duration::ZERO);
     assert_eq!((alone.end(), alone.left()), (None, Some(UNREAD_LOOK_INTERVAL)));
     alone.time_out();
-    let text = "the peer has not answered a READ within 10s (rdma.read_timeout)";
+    let text = "the peer did not answer a READ within 10s (rdma.read_timeout)";
     assert_eq!(alone.end(), Some(CloseReason::Failed(text.into())));
 }
 
@@ -115,7 +115,7 @@ fn an_offer_that_is_not_released_in_time_ends_the_connection() {
     alone.time_out_with(true, Duration::ZERO);
     assert_eq!((alone.end(), alone.left()), (None, Some(UNREAD_LOOK_INTERVAL)));
     alone.time_out();
-    let text = "the peer did not release within 20s what it was offered (rdma.release_timeout)";
+    let text = "the peer did not release an offer within 20s (rdma.release_timeout)";
     assert_eq!(alone.end(), Some(CloseReason::Failed(text.into())));
     assert_eq!(alone.cancellations.snapshot().overdue, 0);
 }
@@ -129,7 +129,7 @@ fn without_windows_an_unreleased_cancel_ends_the_connection() {
     alone.handle(Event::Abandon { call: 1 });
     assert_eq!(alone.left(), Some(2 * SECOND));
     alone.time_out();
-    let text = "the peer did not release within 2s what was taken back from it \
+    let text = "the peer did not release a cancelled offer within 2s \
                  (RdmaConfig::cancel_timeout)";
     assert_eq!(alone.end(), Some(CloseReason::Failed(text.into())));
     assert_eq!(alone.cancellations.snapshot().overdue, 1);

@@ -133,7 +133,7 @@ fn a_frame_is_fetched_released_and_delivered() {
 #[test]
 fn a_read_without_room_goes_out_with_its_turn() {
     let mut alone = Alone::open(|_| {});
-    let of_others = alone.share.turn(READ_BYTES);
+    let taken = alone.share.turn(READ_BYTES);
     alone.accept(3, 500, None);
     alone.give_memory();
     let reads = |sent: Vec<Out>| sent.into_iter().filter(|out| matches!(out, Out::Read { .. }));
@@ -142,7 +142,7 @@ fn a_read_without_room_goes_out_with_its_turn() {
         Action::TakeTurn { len } => Some(len),
         _ => None,
     });
-    drop(of_others);
+    drop(taken);
     let turn = alone.share.turn(wanted.expect("it waits for its turn").into());
     assert_eq!(reads(alone.sent()).count(), 0, "nothing says that there is room");
     alone.handle(Event::Turn(turn));

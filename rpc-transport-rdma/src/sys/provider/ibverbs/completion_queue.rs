@@ -149,8 +149,8 @@ impl IbvCompletionQueue {
     fn poll_chunk(&self, out: &mut [RawCompletion]) -> Result<usize, VerbsError> {
         // Zeroed, because a provider may leave fields of a completion unwritten.
         let mut batch = [const { MaybeUninit::<ibv_wc>::zeroed() }; BATCH];
-        let asked = out.len().min(BATCH);
-        let entries = i32::try_from(asked).unwrap_or(0);
+        let wanted = out.len().min(BATCH);
+        let entries = i32::try_from(wanted).unwrap_or(0);
         // SAFETY: V1: the queue exists; the array has room for at least `entries`.
         let count = unsafe {
             self.verbs().ibv_poll_cq(self.pointer.as_ptr(), entries, batch.as_mut_ptr().cast())
@@ -158,7 +158,7 @@ impl IbvCompletionQueue {
         let Ok(count) = usize::try_from(count) else {
             return Err(poll_failed(count));
         };
-        let count = count.min(asked);
+        let count = count.min(wanted);
         for (entry, raw) in batch.iter().zip(out.iter_mut()).take(count) {
             // SAFETY: S1, S2: zeroed bytes are a valid value and the call wrote integers over them.
             *raw = completion(unsafe { entry.assume_init_ref() });

@@ -14,7 +14,7 @@ macro_rules! check {
                 let (drain, gate, waiting) = (&running.drain, &running.gate, &running.waiting);
                 let mut checks = $client::check(&running.address, drain, gate, waiting).await;
                 let ended = tokio::time::timeout(Duration::from_secs(30), running.serving).await;
-                let ended = ended.map_err(|_| "the server does not end".to_owned());
+                let ended = ended.map_err(|_| "the server does not stop".to_owned());
                 checks.push(("end", ended.map(drop)));
                 report(names, $address, &checks)
             }

@@ -1,5 +1,7 @@
 //! Addresses: the path, and the server at its end.
 
+mod name;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -10,7 +12,8 @@ use http::uri::Authority;
 use rpc_core::connect::{ConnectError, ConnectFault};
 use thiserror::Error;
 
-use crate::resolve::{CustomAddress, DnsName, Scheme, is_own};
+pub use name::{CustomAddress, DnsName, Scheme};
+pub(crate) use name::{UNKNOWN_SCHEME, is_own, is_scheme_name};
 
 /// An address to listen on or to connect to. Its scheme says which paths calls may take.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,7 +91,7 @@ impl From<AddressError> for ConnectError {
 /// # }
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no address",
+    message = "`{Self}` is not an address",
     label = "not an address",
     note = "an address is text as it is, without `parse`, such as \"auto://10.0.0.1:7000\" or a \
             `String`; a `farcall::Address`; a `SocketAddr`, which is auto://; or an `http::Uri`"
@@ -98,7 +101,7 @@ pub trait IntoAddress {
     ///
     /// # Errors
     ///
-    /// When the text is not an address.
+    /// Returns [`AddressError`] if the text is not an address.
     fn into_address(self) -> Result<Address, AddressError>;
 }
 
@@ -178,7 +181,7 @@ impl FromStr for Address {
 
 /// The reason why a server cannot listen at an address of a registered scheme.
 pub(crate) const NO_SOCKET_SCHEME: &str =
-    "a server listens at auto, rdma, tcp, unix or inproc, and its scheme is none of these";
+    "a server listens at auto://, rdma://, tcp://, unix:// or inproc://";
 
 fn parse(text: &str) -> Result<Address, Cow<'static, str>> {
     let (scheme, rest) = text.split_once("://").ok_or_else(|| without_scheme(text))?;
@@ -203,20 +206,22 @@ fn parse(text: &str) -> Result<Address, Cow<'static, str>> {
             Ok(Address::Unix(rest.to_owned()))
         }
         "unix" => Err(format!(
-            "unix:// has three slashes before an absolute path: write unix:///{rest}, or \
-             unix://./{rest} for a path from the working directory"
+            "an absolute path needs three slashes: write unix:///{rest}, or unix://./{rest} for a \
+             relative path"
         )
         .into()),
         "inproc" if rest.is_empty() || rest.contains('/') => Err("inproc:// needs a name".into()),
         "inproc" => Ok(Address::Inproc(rest.to_owned())),
         "http" => Err(format!(
-            "a server of farcall is tcp://{rest} or auto://{rest}; one of gRPC is grpc://{rest} \
+            "for a farcall server, write tcp://{rest} or auto://{rest}; for a gRPC server, \
+             grpc://{rest} \
              (feature `grpc`)"
         )
         .into()),
         "https" => Err(format!(
-            "a server of gRPC with TLS is grpcs://{rest}; one of farcall is auto://{rest} or \
-             tcp://{rest}. Set `tls` for it (feature `tls`)"
+            "for a gRPC server with TLS, write grpcs://{rest}; for a farcall server, \
+             auto://{rest} or \
+             tcp://{rest}, with `tls` set (feature `tls`)"
         )
         .into()),
         _ => CustomAddress::parse(&scheme, rest).map(Address::Custom),
@@ -231,10 +236,10 @@ fn parse_list(scheme: &str, text: &str) -> Result<Vec<Address>, Cow<'static, str
             false => parse(&format!("{scheme}://{text}"))?,
         };
         match address {
-            Address::Dns(_) => Err("a list has servers, and dns:// names many".into()),
+            Address::Dns(_) => Err("a list cannot contain dns://, which names many servers".into()),
             Address::Custom(CustomAddress { name, .. }) => {
-                let schemes = "auto, rdma, tcp, unix, inproc, grpc and grpcs";
-                Err(format!("a list has servers, and {name}:// is none of {schemes}").into())
+                let schemes = "auto, rdma, tcp, unix, inproc, grpc or grpcs";
+                Err(format!("a list cannot contain {name}://: use {schemes}").into())
             }
             address => Ok(address),
         }
@@ -254,11 +259,15 @@ fn without_scheme(text: &str) -> Cow<'static, str> {
     match unix {
         Some(reason) => reason.into(),
         None => match authority("auto", text) {
-            Ok(authority) => {
-                format!("it has no scheme: write auto://{authority}, or tcp://{authority}").into()
-            }
+            Ok(authority) => format!(
+                "the scheme is missing: write auto://{authority} or \
+                         tcp://{authority}"
+            )
+            .into(),
             Err(reason) if unbracketed(text).is_some() => reason,
-            Err(_) => "it has no scheme (auto://, rdma://, tcp://, unix:// or inproc://)".into(),
+            Err(_) => "the scheme is missing (auto://, rdma://, tcp://, unix:// or \
+                       inproc://)"
+                .into(),
         },
     }
 }
@@ -267,8 +276,8 @@ fn without_scheme(text: &str) -> Cow<'static, str> {
 fn authority(scheme: &str, text: &str) -> Result<String, Cow<'static, str>> {
     let text = text.strip_suffix('/').unwrap_or(text);
     if let Some((host, port)) = unbracketed(text) {
-        let words = "an IPv6 address stands in brackets";
-        return Err(format!("{words}: {scheme}://[{host}]:{port}").into());
+        let rule = "an IPv6 address needs brackets";
+        return Err(format!("{rule}: {scheme}://[{host}]:{port}").into());
     }
     // gRPC's targets have three slashes, as has a name of DNS.
     if let Some(text) = text.strip_prefix('/').filter(|text| Authority::from_str(text).is_ok()) {
@@ -279,12 +288,11 @@ fn authority(scheme: &str, text: &str) -> Result<String, Cow<'static, str>> {
         )
         .into());
     }
-    let authority =
-        Authority::from_str(text).map_err(|_| "what follows the scheme is not host:port")?;
+    let authority = Authority::from_str(text).map_err(|_| "expected host:port after the scheme")?;
     match authority.port_u16() {
         Some(_) if !authority.as_str().contains('@') => Ok(authority.to_string()),
-        Some(_) => Err("it names a user".into()),
-        None => Err("it has no port between 0 and 65535".into()),
+        Some(_) => Err("an address has no user name".into()),
+        None => Err("the port is missing, or not between 0 and 65535".into()),
     }
 }
 
@@ -404,7 +412,7 @@ mod tests {
         }
         let tonics: Uri = "http://host:1".parse().unwrap();
         let error = tonics.into_address().unwrap_err().to_string();
-        assert!(error.contains("a server of farcall is tcp://host:1"), "{error}");
+        assert!(error.contains("for a farcall server, write tcp://host:1"), "{error}");
     }
 
     #[test]
@@ -417,47 +425,55 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         for (text, reason) in [
-            ("host:1", "no scheme: write auto://host:1, or tcp://host:1"),
-            ("host", "no scheme (auto://, "),
-            ("", "no scheme (auto://, "),
+            ("host:1", "the scheme is missing: write auto://host:1 or tcp://host:1"),
+            ("host", "the scheme is missing (auto://, "),
+            ("", "the scheme is missing (auto://, "),
             (
                 "http://host:1",
-                "a server of farcall is tcp://host:1 or auto://host:1; one of gRPC is \
+                "for a farcall server, write tcp://host:1 or auto://host:1; for a gRPC server, \
                  grpc://host:1 (feature `grpc`)",
             ),
-            ("https://host:1", "grpcs://host:1; one of farcall is auto://host:1 or tcp://host:1"),
+            (
+                "https://host:1",
+                "grpcs://host:1; for a farcall server, auto://host:1 or \
+              tcp://host:1",
+            ),
             ("grpcs://host", "no port"),
             ("grpc://host", "no port"),
-            ("unix://tmp/x", "write unix:///tmp/x, or unix://./tmp/x for a path from the working"),
+            ("unix://tmp/x", "write unix:///tmp/x, or unix://./tmp/x for a relative"),
             ("unix:/run/app.sock", "write unix:///run/app.sock"),
             ("unix:app.sock", "write unix://./app.sock"),
             ("unix-abstract:app", "write unix://@app"),
-            ("tcp://::1:7000", "stands in brackets: tcp://[::1]:7000"),
-            ("RDMA://fe80::1:7000", "stands in brackets: rdma://[fe80::1]:7000"),
-            ("::1:7000", "stands in brackets: auto://[::1]:7000"),
+            ("tcp://::1:7000", "needs brackets: tcp://[::1]:7000"),
+            ("RDMA://fe80::1:7000", "needs brackets: rdma://[fe80::1]:7000"),
+            ("::1:7000", "needs brackets: auto://[::1]:7000"),
             ("tcp://[::1]", "no port"),
-            ("tcp://", "not host:port"),
-            ("u_p://host:1", "scheme is none of"),
-            ("7dp://host:1", "scheme is none of"),
-            ("tcp+grpc://host:1", "scheme is none of"),
-            ("://host:1", "scheme is none of"),
+            ("tcp://", "expected host:port"),
+            ("u_p://host:1", "unknown scheme"),
+            ("7dp://host:1", "unknown scheme"),
+            ("tcp+grpc://host:1", "unknown scheme"),
+            ("://host:1", "unknown scheme"),
             ("consul://shop\n", "a control character"),
             ("dns+grpc://inventory:1", "write dns+grpc:///inventory:1"),
-            ("dns+auto:///inventory:1", "dns+ is followed by rdma, tcp, grpc or grpcs"),
-            ("dns+http:///inventory:1", "dns+ is followed by rdma, tcp, grpc or grpcs"),
-            ("etcd+unix://127.0.0.1:2379/shop", "etcd+ is followed by rdma, tcp, grpc or grpcs"),
-            ("xds+:///inventory:1", "xds+ is followed by rdma, tcp, grpc or grpcs"),
-            ("grpc+dns:///inventory:1", "dns stands before the plus sign: dns+grpc://"),
+            ("dns+auto:///inventory:1", "write rdma, tcp, grpc or grpcs after dns+"),
+            ("dns+http:///inventory:1", "write rdma, tcp, grpc or grpcs after dns+"),
+            ("etcd+unix://127.0.0.1:2379/shop", "write rdma, tcp, grpc or grpcs after etcd+"),
+            ("xds+:///inventory:1", "write rdma, tcp, grpc or grpcs after xds+"),
+            ("grpc+dns:///inventory:1", "write dns before the plus sign: dns+grpc://"),
             ("grpc:///inventory:1", "write grpc://inventory:1, or dns+grpc:///inventory:1 for all"),
             ("auto:///inventory:1", "write auto://inventory:1, or dns:///inventory:1 for all"),
-            ("grpc://a:1,dns+grpc:///b:1", "a list has servers, and dns:// names many"),
-            ("dns+grpc:///a:1,b:1", "a list has servers, and dns:// names many"),
-            ("tcp+consul://inventory", "consul stands before the plus sign: consul+tcp://"),
-            ("grpc://a:1,xds:///b", "a list has servers, and xds:// is none of auto, rdma, "),
+            (
+                "grpc://a:1,dns+grpc:///b:1",
+                "a list cannot contain dns://, which names many \
+              servers",
+            ),
+            ("dns+grpc:///a:1,b:1", "a list cannot contain dns://, which names many servers"),
+            ("tcp+consul://inventory", "write consul before the plus sign: consul+tcp://"),
+            ("grpc://a:1,xds:///b", "a list cannot contain xds://: use auto, rdma, "),
             ("tcp://host", "no port"),
             ("tcp://host:99999", "no port"),
-            ("tcp://a b:1", "not host:port"),
-            ("tcp://me@host:1", "names a user"),
+            ("tcp://a b:1", "expected host:port"),
+            ("tcp://me@host:1", "has no user name"),
             ("inproc://", "needs a name"),
             ("unix://", "needs a path"),
             ("unix://@", "needs a path"),
