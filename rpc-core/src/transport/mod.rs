@@ -449,6 +449,7 @@ pub enum CloseReason {
     Failed(Reason),
 }
 
+#[doc(hidden)]
 impl From<ProtocolError> for CloseReason {
     fn from(error: ProtocolError) -> Self {
         Self::Protocol(error.to_string().into())
