@@ -330,6 +330,7 @@ pub struct TransportStats {
 
 impl TransportStats {
     /// Adds the counts of another transport.
+    #[cfg(feature = "metrics")]
     pub(crate) fn add(&mut self, other: Self) {
         self.small_sent += other.small_sent;
         self.large_sent += other.large_sent;
