@@ -330,6 +330,7 @@ pub struct TransportStats {
 
 impl TransportStats {
     /// Adds the counts of another transport.
+    #[cfg(feature = "metrics")]
     pub(crate) fn add(&mut self, other: Self) {
         self.small_sent += other.small_sent;
         self.large_sent += other.large_sent;
@@ -449,6 +450,7 @@ pub enum CloseReason {
     Failed(Reason),
 }
 
+#[doc(hidden)]
 impl From<ProtocolError> for CloseReason {
     fn from(error: ProtocolError) -> Self {
         Self::Protocol(error.to_string().into())
