@@ -94,7 +94,8 @@ async fn run(row: &Row, peer: &str) -> Outcome {
         return Outcome::Failed(shown());
     };
     let checks = report["checks"].as_array().map_or(&[][..], Vec::as_slice);
-    let named = checks.iter().find(|check| check["cause"] == row.cause && check["mark"] != "ok");
+    // The steps to a peer come last, and say more.
+    let named = checks.iter().rfind(|check| check["cause"] == row.cause && check["mark"] != "ok");
     match named {
         Some(check) => match check["fixes"][0].as_str() {
             Some(fix) => {

@@ -10,6 +10,7 @@ mod offer;
 pub(crate) mod serve;
 pub(crate) mod settings;
 mod socket;
+mod start;
 
 pub use admin::Admin;
 #[cfg(feature = "settings")]

@@ -23,9 +23,9 @@ tokio::task_local! {
 /// Puts every call into a `tracing` span, and passes W3C trace context on.
 ///
 /// The same layer serves clients and servers, over every transport. A server continues the trace
-/// that the headers `traceparent` and `tracestate` of a request name. Calls made inside its handler,
-/// through a channel with this layer, belong to the same trace. A request whose caller has set
-/// `traceparent` keeps it.
+/// that the headers `traceparent` and `tracestate` of a request name. Calls made inside its
+/// handler, through a channel with this layer, belong to the same trace. A request whose caller has
+/// set `traceparent` keeps it.
 ///
 /// The span `call` has the target `farcall::trace`, the level INFO, and the attributes of
 /// OpenTelemetry's conventions for RPC:

@@ -231,6 +231,8 @@ impl Server {
     /// accepted from now on. What is beyond a limit already stays.
     pub fn update(&self, settings: Arc<ServerSettings>) {
         let shared = &self.shared;
+        // Each by itself: calls that arrive meanwhile see some of the new values, which stand
+        // alone.
         shared.router.rules.set(&settings);
         shared.calls_limit.set(settings.max_calls, settings.max_calls_per_peer);
         shared.connections_limit.set(settings.max_connections, settings.max_connections_per_peer);

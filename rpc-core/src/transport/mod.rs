@@ -205,8 +205,8 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
         handoff: &mut Handoff,
     ) -> Result<(), ProtocolError>;
 
-    /// Returns true if [`handle_frame`](Self::handle_frame) may run user code, for which it releases
-    /// the handoff. A transport may keep its driver from handlers that never do.
+    /// Returns true if [`handle_frame`](Self::handle_frame) may run user code, for which it
+    /// releases the handoff. A transport may keep its driver from handlers that never do.
     fn runs_user_code(&self) -> bool {
         true
     }
@@ -330,6 +330,7 @@ pub struct TransportStats {
 
 impl TransportStats {
     /// Adds the counts of another transport.
+    #[cfg(feature = "metrics")]
     pub(crate) fn add(&mut self, other: Self) {
         self.small_sent += other.small_sent;
         self.large_sent += other.large_sent;
@@ -449,6 +450,7 @@ pub enum CloseReason {
     Failed(Reason),
 }
 
+#[doc(hidden)]
 impl From<ProtocolError> for CloseReason {
     fn from(error: ProtocolError) -> Self {
         Self::Protocol(error.to_string().into())

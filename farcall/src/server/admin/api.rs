@@ -1,7 +1,7 @@
-//! The messages and the method of `farcall.admin.v1`, as `proto/admin.proto` has and documents them.
+//! The messages and the method of `farcall.admin.v1`. `proto/admin.proto` has and documents them.
 //!
-//! Written by hand, field by field: generated code would need a compiler of schemas in every build of
-//! this crate. A test of the command `farcall` compares them with the file.
+//! Written by hand, field by field: generated code would need a compiler of schemas in every build
+//! of this crate. A test of the command `farcall` compares them with the file.
 #![allow(missing_docs, reason = "the .proto file documents the fields")]
 
 use rpc_core::{CallKind, Idempotency, MethodDescriptor, ServiceDescriptor};

@@ -12,7 +12,7 @@ impl ServerBuilder {
     /// and neither does it for byte streams that the program accepts itself.
     ///
     /// A handler finds the client's verified identity by
-    /// [`PeerInfo::identity`](crate::PeerInfo::identity). The handshake counts towards
+    /// [`Addresses::identity`](crate::Addresses::identity). The handshake counts towards
     /// [`handshake_timeout`](Self::handshake_timeout).
     #[cfg(feature = "tls")]
     #[must_use]

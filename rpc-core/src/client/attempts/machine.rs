@@ -116,6 +116,7 @@ impl Attempts {
             if self.refused_count < REFUSED_MAX {
                 return again(status);
             }
+        // `take_replay` is asked last: it takes a token from a budget that other calls share.
         } else if self.is_idempotent
             && !self.is_replayed
             && MayHaveExecuted::matches(&status)
@@ -156,6 +157,7 @@ impl Attempts {
         status: Status,
         others: bool,
     ) -> Status {
+        // They are cancelled with the call, and their servers may be at them.
         self.may_have_executed |= others;
         self.final_status(status)
     }

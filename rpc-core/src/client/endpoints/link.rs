@@ -62,6 +62,7 @@ impl EndpointLink {
 impl Link for EndpointLink {
     async fn connect(&self, backoff: Backoff) -> Result<(), (String, Instant)> {
         if let Some(watch) = &self.watch {
+            // The health of the connection before says nothing of this one.
             watch.reset().await;
         }
         let manager = &self.subchannel.manager;
@@ -77,6 +78,8 @@ impl Link for EndpointLink {
     }
 
     fn state(&self) -> Connectivity {
+        // A subchannel without a connection is idle, and not failed: the driver decides on the next
+        // attempt.
         let Some(info) = self.subchannel.manager.info() else { return Connectivity::Idle };
         match self.watch.as_ref().map_or(Health::Serves, HealthWatch::health) {
             Health::Unknown => Connectivity::Connecting,
@@ -87,6 +90,7 @@ impl Link for EndpointLink {
 
     fn disconnect(&self) {
         if let Some(connection) = self.subchannel.manager.open() {
+            // Not closed: calls in flight end on it.
             connection.retire();
         }
     }
@@ -181,6 +185,8 @@ impl HealthWatch {
     ///
     /// This method is cancel safe: the stream stays.
     pub(super) async fn changed(&self, caller: &impl Caller, known: Health) {
+        // Held while it waits, so that the clones of a link share one watch. A `reset` beside it
+        // would wait for the server.
         let mut stream = self.stream.lock().await;
         while self.health() == known {
             let said = match &mut *stream {

@@ -127,6 +127,7 @@ impl Refresh {
 
     /// Asks for a new list.
     pub(super) fn ask(&self) {
+        // A permit is kept if no resolver waits: a wish between two lists is not lost.
         self.asked.notify_one();
     }
 }

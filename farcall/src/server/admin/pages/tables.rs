@@ -17,7 +17,7 @@ pub(super) struct Table {
     /// Text in place of the rows, if there are none.
     pub(super) empty: &'static str,
     pub(super) columns: Vec<Column>,
-    /// As many cells as columns.
+    /// Rows with a cell for each column.
     pub(super) rows: Vec<Vec<String>>,
 }
 
