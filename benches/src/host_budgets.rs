@@ -92,8 +92,8 @@ const BUDGETS: &[Budget] = &[
         work: Work::Unary { in_flight: 1 },
         kernel_calls_max: 4.05,
         // 16,033 before unary handlers were polled in place.
-        instructions: 14_800.0,
-        sides: Some(Sides { client: 8_000.0, server: 7_000.0 }),
+        instructions: 14_880.0,
+        sides: Some(Sides { client: 7_220.0, server: 7_510.0 }),
         ..TCP
     },
     Budget {
@@ -101,7 +101,7 @@ const BUDGETS: &[Budget] = &[
         work: Work::Unary { in_flight: 16 },
         kernel_calls_max: 0.3,
         // 10,380 before unary handlers were polled in place.
-        instructions: 9_400.0,
+        instructions: 9_460.0,
         ..TCP
     },
     // The goal T9 counts these and those of `unary-1`.
@@ -112,7 +112,7 @@ const BUDGETS: &[Budget] = &[
         kernel_calls_max: 0.16,
         // 10,009 before unary handlers were polled in place.
         instructions: 9_050.0,
-        sides: Some(Sides { client: 5_000.0, server: 4_050.0 }),
+        sides: Some(Sides { client: 4_810.0, server: 4_290.0 }),
         ..TCP
     },
     Budget {
@@ -120,7 +120,7 @@ const BUDGETS: &[Budget] = &[
         // A server's stream begins with a small window, which costs it a round trip or two.
         kernel_calls_max: 0.055,
         // 2,960 before tonic was built with gzip: its decoder then takes 260 more for a message.
-        instructions: 2_430.0,
+        instructions: 2_390.0,
         ..TCP
     },
     Budget {
@@ -143,20 +143,20 @@ const BUDGETS: &[Budget] = &[
         name: SILENT,
         work: Work::Unary { in_flight: 1 },
         metrics: Metrics::Silent,
-        instructions: 15_400.0,
+        instructions: 15_490.0,
         ..TCP
     },
     Budget {
         name: "metrics-1",
         work: Work::Unary { in_flight: 1 },
         metrics: Metrics::Exporter,
-        instructions: 16_300.0,
+        instructions: 16_320.0,
         ..TCP
     },
 ];
 
 /// Tolerance above a budget of instructions. Other versions of compilers and libraries differ by a
-/// few percent.
+/// few percent. One build repeats its counts within 0.2 %, those of a stream within 1 %.
 const INSTRUCTIONS_TOLERANCE: f64 = 0.1;
 
 /// The calls that a recorder counts which keeps nothing.
