@@ -171,8 +171,8 @@ impl ChannelBuilder {
     ///
     /// # Errors
     ///
-    /// Returns [`ConnectError`] if no server accepts at the address, the handshake fails, or RDMA is
-    /// required and not possible.
+    /// Returns [`ConnectError`] if no server accepts at the address, the handshake fails, or RDMA
+    /// is required and not possible.
     ///
     /// # Cancel safety
     ///
