@@ -10,6 +10,7 @@
 //! through them, and `report` makes the pages that show them. `host_budgets` and `rdma::BudgetOptions` count instructions.
 #![forbid(unsafe_code)]
 
+mod callgrind;
 pub mod driver;
 pub mod figures;
 pub mod host_budgets;
@@ -20,6 +21,7 @@ pub mod rounds;
 pub mod run;
 pub mod scale;
 pub mod service;
+mod silent_recorder;
 pub mod statistics;
 pub mod subjects;
 pub mod tcp;

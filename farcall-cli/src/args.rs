@@ -137,7 +137,7 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Shows what servers are doing, once a second: calls, latency, paths, memory, failures
     Top(TopArgs),
-    /// Names what keeps this host off RDMA, with the command that fixes it: exit 1 if RDMA cannot work
+    /// Names what keeps this host off RDMA, and the command that fixes it: exit 1 without RDMA
     Doctor(DoctorArgs),
     /// Checks a settings file, or prints all settings
     #[command(subcommand)]

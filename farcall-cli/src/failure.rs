@@ -85,7 +85,7 @@ fn call_exit_code(code: Code) -> u8 {
 
 /// Returns the exit code of an error of the command line; 0 for `--help` and `--version`. A
 /// monitoring plugin says UNKNOWN by it.
-pub(crate) fn exit_code_of_clap(error: &clap::Error, is_plugin: bool) -> u8 {
+pub(crate) fn clap_exit_code(error: &clap::Error, is_plugin: bool) -> u8 {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => 0,
         _ if is_plugin => UNKNOWN,

@@ -28,7 +28,7 @@ mod top;
 use clap::Parser as _;
 
 use crate::args::{Cli, Command};
-use crate::failure::{Failure, exit_code_of_clap};
+use crate::failure::{Failure, clap_exit_code};
 use crate::output::Output;
 
 fn main() {
@@ -39,7 +39,7 @@ fn main() {
         Err(error) => {
             // The terminal may be gone; the exit code still says what happened.
             let _ = error.print();
-            exit_code_of_clap(&error, line.get(1).is_some_and(|name| name == "check"))
+            clap_exit_code(&error, line.get(1).is_some_and(|name| name == "check"))
         }
     };
     // A thread may wait for the standard input, which a return from `main` would wait for, too.

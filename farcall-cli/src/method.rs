@@ -4,7 +4,7 @@
 use bytes::{Buf, BufMut, Bytes};
 use farcall::prost::encoding::{DecodeContext, WireType};
 use farcall::prost::{DecodeError, Message};
-use farcall::{CallKind, Detach, Idempotency, MethodDescriptor};
+use farcall::{CallKind, Idempotency, MethodDescriptor};
 use prost_reflect::prost_types::MethodOptions;
 use prost_reflect::prost_types::method_options::IdempotencyLevel;
 
@@ -52,7 +52,7 @@ pub(crate) fn described(
     idempotency: Idempotency,
 ) -> &'static MethodDescriptor {
     let path = Box::leak(path.to_owned().into_boxed_str());
-    Box::leak(Box::new(MethodDescriptor { path, kind, idempotency, detach: Detach::NONE }))
+    Box::leak(Box::new(MethodDescriptor::new(path, kind, idempotency)))
 }
 
 /// Returns the descriptor of a method of a schema.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use farcall::balance::{Connectivity, EndpointStatus};
 use farcall::prost::Message;
-use farcall::{CallKind, Channel, Code, ConnectionInfo, Detach, Idempotency, MethodDescriptor};
+use farcall::{CallKind, Channel, Code, ConnectionInfo, Idempotency, MethodDescriptor};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
@@ -29,12 +29,11 @@ struct HealthReply {
     status: i32,
 }
 
-static CHECK: MethodDescriptor = MethodDescriptor {
-    path: "/grpc.health.v1.Health/Check",
-    kind: CallKind::Unary,
-    idempotency: Idempotency::NoSideEffects,
-    detach: Detach::NONE,
-};
+static CHECK: MethodDescriptor = MethodDescriptor::new(
+    "/grpc.health.v1.Health/Check",
+    CallKind::Unary,
+    Idempotency::NoSideEffects,
+);
 
 /// The measured operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

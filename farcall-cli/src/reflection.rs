@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use farcall::prost::Message as _;
-use farcall::{CallKind, Channel, Code, Detach, Idempotency, MethodDescriptor, Streaming};
+use farcall::{CallKind, Channel, Code, Idempotency, MethodDescriptor, Streaming};
 use prost_reflect::DescriptorPool;
 use prost_reflect::prost_types::FileDescriptorProto;
 use tokio::sync::mpsc;
@@ -25,7 +25,7 @@ const SERVICES_MAX: usize = 10_000;
 
 const fn reflection(path: &'static str) -> MethodDescriptor {
     let kind = CallKind::Streaming;
-    MethodDescriptor { path, kind, idempotency: Idempotency::NoSideEffects, detach: Detach::NONE }
+    MethodDescriptor::new(path, kind, Idempotency::NoSideEffects)
 }
 
 /// The versions, newest first. Their messages have the same encoding.

@@ -9,8 +9,7 @@ use std::time::Duration;
 use farcall::client::{streaming, unary};
 use farcall::metadata::MetadataValue;
 use farcall::{
-    CallKind, Channel, Code, Detach, Idempotency, MethodDescriptor, Request, Response, Status,
-    Streaming,
+    CallKind, Channel, Code, Idempotency, MethodDescriptor, Request, Response, Status, Streaming,
 };
 use futures::Stream;
 use prost::Message;
@@ -27,7 +26,7 @@ pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 const REVOKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 const fn method(path: &'static str, kind: CallKind, idempotency: Idempotency) -> MethodDescriptor {
-    MethodDescriptor { path, kind, idempotency, detach: Detach::NONE }
+    MethodDescriptor::new(path, kind, idempotency)
 }
 
 static RANGE: MethodDescriptor =

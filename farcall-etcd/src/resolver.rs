@@ -115,7 +115,7 @@ impl Etcd {
                 response = watch.responses.next() => response,
                 // The channel could not connect to a server. The server stays until its lease ends,
                 // since etcd has nothing newer than the watch.
-                () = refresh.asked() => return Ok(()),
+                () = refresh.requested() => return Ok(()),
             };
             match response {
                 Some(Ok(response)) if !response.canceled => {
@@ -145,7 +145,7 @@ impl Etcd {
         let value = std::str::from_utf8(value).ok()?.trim();
         let address = match value.contains("://") {
             true => value.to_owned(),
-            false => format!("{}://{value}", self.scheme.of_address()),
+            false => format!("{}://{value}", self.scheme.as_str()),
         };
         // Only a server on the network is allowed. An entry must not point to a socket of this
         // host, nor bypass RDMA or TLS if the target requires it.

@@ -12,8 +12,8 @@ use farcall::codegen::{HandlerFuture, ServerCall};
 use farcall::resolve::{Refresh, Resolve, ResolveError, Scheme};
 use farcall::testing::{Direction, TestServer};
 use farcall::{
-    CallKind, Code, Detach, Idempotency, Keepalive, MethodDescriptor, Request, Response, Server,
-    Service, ServiceDescriptor, Status, Streaming,
+    CallKind, Code, Idempotency, Keepalive, MethodDescriptor, Request, Response, Server, Service,
+    ServiceDescriptor, Status, Streaming,
 };
 use futures::{StreamExt, stream};
 use tokio::sync::watch;
@@ -28,7 +28,7 @@ use crate::api::{
 use crate::{Etcd, EtcdRegistration, api};
 
 const fn method(path: &'static str, kind: CallKind) -> MethodDescriptor {
-    MethodDescriptor { path, kind, idempotency: Idempotency::Unknown, detach: Detach::NONE }
+    MethodDescriptor::new(path, kind, Idempotency::Unknown)
 }
 
 static SERVICE: ServiceDescriptor = ServiceDescriptor {

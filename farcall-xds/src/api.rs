@@ -5,19 +5,16 @@
 //! when its turn comes: a decoded entry of two bytes would take a hundred.
 
 use farcall::client::streaming;
-use farcall::{
-    CallKind, Channel, Detach, Idempotency, MethodDescriptor, Request, Status, Streaming,
-};
+use farcall::{CallKind, Channel, Idempotency, MethodDescriptor, Request, Status, Streaming};
 use futures::Stream;
 use prost::bytes::Bytes;
 use prost::{Message, Oneof};
 
-static AGGREGATED: MethodDescriptor = MethodDescriptor {
-    path: "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources",
-    kind: CallKind::Streaming,
-    idempotency: Idempotency::NoSideEffects,
-    detach: Detach::NONE,
-};
+static AGGREGATED: MethodDescriptor = MethodDescriptor::new(
+    "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources",
+    CallKind::Streaming,
+    Idempotency::NoSideEffects,
+);
 
 /// Maximum length of a resource name inside another resource, in bytes. A name is sent with each
 /// request, and appears in errors and in the log.

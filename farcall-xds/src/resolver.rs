@@ -275,7 +275,7 @@ impl Xds {
         };
         Some(tokio::select! {
             response = stream.responses.next() => Event::Response(response),
-            () = refresh.asked(), if has_list => Event::Refresh,
+            () = refresh.requested(), if has_list => Event::Refresh,
             () = late => Event::Late,
         })
     }

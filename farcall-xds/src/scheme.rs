@@ -213,18 +213,14 @@ mod tls_tests {
     use farcall::codegen::{HandlerFuture, ServerCall};
     use farcall::tls::{Pem, ServerTls, ServerTlsConfig};
     use farcall::{
-        CallKind, Code, Detach, Idempotency, MethodDescriptor, Request, Response, Server, Service,
+        CallKind, Code, Idempotency, MethodDescriptor, Request, Response, Server, Service,
         ServiceDescriptor, Status,
     };
 
     static SERVICE: ServiceDescriptor = ServiceDescriptor { name: "t.Echo", methods: &[ECHO] };
 
-    const ECHO: MethodDescriptor = MethodDescriptor {
-        path: "/t.Echo/Echo",
-        kind: CallKind::Unary,
-        idempotency: Idempotency::Idempotent,
-        detach: Detach::NONE,
-    };
+    const ECHO: MethodDescriptor =
+        MethodDescriptor::new("/t.Echo/Echo", CallKind::Unary, Idempotency::Idempotent);
 
     static METHOD: MethodDescriptor = ECHO;
 

@@ -38,7 +38,7 @@ pub(super) fn endpoints(clusters: &[(u32, &Assignment)], scheme: Scheme) -> Vec<
         shares.pop_last();
     }
     let weights = weights(shares.values().copied());
-    let address = |address| format!("{}://{address}", scheme.of_address());
+    let address = |address| format!("{}://{address}", scheme.as_str());
     let each = shares.keys().zip(weights);
     each.map(|(at, weight)| Endpoint::new(address(at)).with_weight(weight)).collect()
 }

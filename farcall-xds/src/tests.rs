@@ -8,7 +8,7 @@ use farcall::codegen::{HandlerFuture, ServerCall};
 use farcall::resolve::{Refresh, Resolve, ResolveError, Scheme};
 use farcall::testing::TestServer;
 use farcall::{
-    CallKind, Code, Detach, Idempotency, MethodDescriptor, Request, Response, Server, Service,
+    CallKind, Code, Idempotency, MethodDescriptor, Request, Response, Server, Service,
     ServiceDescriptor, Status, Streaming,
 };
 use futures::channel::mpsc;
@@ -23,12 +23,11 @@ use super::resource::Kind;
 
 static SERVICE: ServiceDescriptor = ServiceDescriptor {
     name: "envoy.service.discovery.v3.AggregatedDiscoveryService",
-    methods: &[MethodDescriptor {
-        path: "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources",
-        kind: CallKind::Streaming,
-        idempotency: Idempotency::Unknown,
-        detach: Detach::NONE,
-    }],
+    methods: &[MethodDescriptor::new(
+        "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources",
+        CallKind::Streaming,
+        Idempotency::Unknown,
+    )],
 };
 
 type Responses = mpsc::UnboundedSender<Result<DiscoveryResponse, Status>>;

@@ -5,7 +5,7 @@ pub use rpc_core::codegen::{
     Idempotency, Intercepted, Interceptor, IntoRequest, IntoStreamingRequest, MessageLimits,
     MethodDescriptor, NESTING_MAX, NamedService, Request, Response, ServerCall, Service,
     ServiceDescriptor, Status, Streaming, client_streaming, detach_longest, prost,
-    server_streaming, streaming, tonic, tonic_prost, unary,
+    server_streaming, streaming, tonic, tonic_prost, unary, with_detach,
 };
 
 pub use crate::{Channel, ConnectError, IntoAddress};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rpc_core::Extensions;
-use rpc_core::server::{PeerExtensions, PeerInfo};
+use rpc_core::server::PeerInfo;
 use tonic::transport::server::{TcpConnectInfo, UdsConnectInfo};
 
 /// Makes `request.remote_addr()` and `request.local_addr()` of tonic work in handlers, and puts
@@ -18,21 +18,16 @@ use tonic::transport::server::{TcpConnectInfo, UdsConnectInfo};
 /// # Examples
 ///
 /// ```
-/// let builder = farcall::Server::builder().peer_extensions(farcall::tonic_connect_info());
+/// let builder = farcall::Server::builder().peer_extensions(farcall::tonic_connect_info);
 /// # drop(builder);
 /// ```
-#[must_use]
-pub fn tonic_connect_info() -> PeerExtensions {
-    PeerExtensions::With(insert)
-}
-
-fn insert(peer: &PeerInfo, extensions: &mut Extensions) {
+pub fn tonic_connect_info(peer: &PeerInfo, extensions: &mut Extensions) {
     if peer.addresses.unix.is_some() {
         let peer_addr = std::os::unix::net::SocketAddr::from_pathname("").ok();
         let peer_addr = peer_addr.map(|unnamed| Arc::new(unnamed.into()));
-        extensions.insert(UdsConnectInfo { peer_addr, peer_cred: peer.credentials() });
+        extensions.insert(UdsConnectInfo { peer_addr, peer_cred: peer.addresses.credentials });
         return;
     }
-    let (local_addr, remote_addr) = (peer.local_addr(), peer.remote_addr());
+    let (local_addr, remote_addr) = (peer.addresses.local, peer.addresses.peer);
     extensions.insert(TcpConnectInfo { local_addr, remote_addr });
 }

@@ -60,24 +60,22 @@ pub use address::{Address, AddressError, IntoAddress};
 pub use channel::{CallCredentials, Channel, ChannelBuilder};
 #[cfg(feature = "tonic-connect-info")]
 pub use connect_info::tonic_connect_info;
-pub use server::Server;
 pub use server::builder::ServerBuilder;
 pub use server::error::{ServeError, ServeErrorKind};
+pub use server::handle::Server;
 pub use server::listener::Listener;
 pub use server::serve::Serve;
 #[cfg(feature = "settings")]
 pub use settings::{Reload, Reloader, SettingChange, Settings, SettingsError, TakesEffect};
 
 pub use rpc_core::client::{ChannelSettings, DynCaller, Path, mock};
-pub use rpc_core::codegen::{Detached, Detacher};
 pub use rpc_core::connect::{ConnectError, ConnectErrorKind, ConnectionInfo};
-pub use rpc_core::policy::progress::Stalled;
-pub use rpc_core::server::{CallContext, PeerExtensions, PeerInfo};
+pub use rpc_core::server::{CallContext, PeerInfo};
 pub use rpc_core::transport::{Addresses, CloseReason, Identity, PathInfo, TransportStats};
 pub use rpc_core::{
-    Backoff, Buffer, CallKind, Caller, Code, Compression, Deadline, Detach, Extensions,
-    Idempotency, InvalidSetting, Keepalive, Limits, MayHaveExecuted, Method, MethodCompression,
-    MethodDescriptor, Negotiated, NotExecuted, Readiness, Reason, Request, Response, Service,
+    Backoff, Buffer, CallKind, Caller, Code, Compression, Deadline, Extensions, Idempotency,
+    InvalidSetting, Keepalive, Limits, MayHaveExecuted, Method, MethodCompression,
+    MethodDescriptor, NotExecuted, Readiness, Reason, Request, Response, Service,
     ServiceDescriptor, SharedMethod, Status, Streaming, Trailers, async_trait, buffer, layer,
     metadata,
 };

@@ -104,7 +104,6 @@ fn errors_of_settings_say_nothing_twice() {
         tower::layer::util::Identity::new(),
     );
     assert_says_nothing_twice(&unknown.map(drop).unwrap_err());
-    assert_says_nothing_twice(&"none".parse::<farcall::rdma::RkeyScope>().unwrap_err());
 }
 
 #[derive(Debug, thiserror::Error)]

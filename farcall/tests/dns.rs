@@ -10,7 +10,7 @@ use farcall::balance::{Connectivity, EndpointStatus};
 use farcall::client::unary;
 use farcall::resolve::{Dns, DnsName, Scheme};
 use farcall::{
-    CallKind, Channel, Detach, Idempotency, MethodDescriptor, Request, Response, Server, Status,
+    CallKind, Channel, Idempotency, MethodDescriptor, Request, Response, Server, Status,
 };
 use farcall_testkit::name_server::{Record, ServiceTarget, Zone, address, service};
 use tracing_subscriber::filter::LevelFilter;
@@ -52,12 +52,8 @@ fn addresses(status: &[EndpointStatus]) -> Vec<String> {
 }
 
 /// A method that no server has: its call makes a channel resolve.
-static METHOD: MethodDescriptor = MethodDescriptor {
-    path: "/t.T/M",
-    kind: CallKind::Unary,
-    idempotency: Idempotency::Unknown,
-    detach: Detach::NONE,
-};
+static METHOD: MethodDescriptor =
+    MethodDescriptor::new("/t.T/M", CallKind::Unary, Idempotency::Unknown);
 
 async fn call(channel: &Channel) -> Result<Response<()>, Status> {
     let called = unary::<(), ()>(channel, &METHOD, Request::new(()));

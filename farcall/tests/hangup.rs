@@ -12,9 +12,9 @@ async fn the_file_is_read_on_a_hangup_which_does_not_end_the_process() {
     let name = format!("farcall-hangup-{}.toml", std::process::id());
     let file = std::env::temp_dir().join(name);
     std::fs::write(&file, "[targets.t]\naddress = \"tcp://h:1\"\n").unwrap();
-    let (told, mut reports) = unbounded_channel();
+    let (sender, mut reports) = unbounded_channel();
     let report = move |reload: &Result<Reload, SettingsError>| {
-        let _ = told.send(reload.as_ref().cloned().map_err(ToString::to_string));
+        let _ = sender.send(reload.as_ref().cloned().map_err(ToString::to_string));
     };
     let settings = Settings::load(&file).unwrap();
     let reloader = settings.watch().unwrap().with_hangup().unwrap().with_report(report);

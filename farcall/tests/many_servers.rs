@@ -7,9 +7,8 @@ use farcall::balance::{BalanceConfig, Connectivity, HashKey, Policy};
 use farcall::client::unary;
 use farcall::codegen::{HandlerFuture, ServerCall};
 use farcall::{
-    CallKind, Channel, Code, Detach, Idempotency, Listener, MayHaveExecuted, MethodDescriptor,
-    NotExecuted, PeerInfo, Readiness, Request, Response, Server, Service, ServiceDescriptor,
-    Status,
+    CallKind, Channel, Code, Idempotency, Listener, MayHaveExecuted, MethodDescriptor, NotExecuted,
+    PeerInfo, Readiness, Request, Response, Server, Service, ServiceDescriptor, Status,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -23,7 +22,7 @@ static SERVICE: ServiceDescriptor = ServiceDescriptor {
 };
 
 const fn method(path: &'static str, idempotency: Idempotency) -> MethodDescriptor {
-    MethodDescriptor { path, kind: CallKind::Unary, idempotency, detach: Detach::NONE }
+    MethodDescriptor::new(path, CallKind::Unary, idempotency)
 }
 
 /// Answers each call with its own number.
@@ -294,7 +293,7 @@ impl Service for Port {
 
     fn call(&self, _: usize, call: ServerCall) -> HandlerFuture {
         call.unary(async move |_: Request<()>| {
-            let client = PeerInfo::current().and_then(|peer| peer.remote_addr());
+            let client = PeerInfo::current().and_then(|peer| peer.addresses.peer);
             Ok(Response::new(client.map_or(0, |client| u64::from(client.port()))))
         })
     }
@@ -319,12 +318,11 @@ async fn a_server_has_as_many_connections_as_the_settings_say() {
 
 static HEALTH: ServiceDescriptor = ServiceDescriptor {
     name: "grpc.health.v1.Health",
-    methods: &[MethodDescriptor {
-        path: "/grpc.health.v1.Health/Watch",
-        kind: CallKind::ServerStreaming,
-        idempotency: Idempotency::Unknown,
-        detach: Detach::NONE,
-    }],
+    methods: &[MethodDescriptor::new(
+        "/grpc.health.v1.Health/Watch",
+        CallKind::ServerStreaming,
+        Idempotency::Unknown,
+    )],
 };
 
 /// A server's answer about its health: 1 means serving.
@@ -413,8 +411,8 @@ async fn silent_endpoint_of_a_list_does_not_hide_a_live_one() {
         for key in 0..20 {
             let mut request = Request::new(());
             request.extensions_mut().insert(HashKey(key));
-            let asked = unary::<(), u64>(&channel, &SERVICE.methods[0], request);
-            let answer = tokio::time::timeout(Duration::from_secs(60), asked).await;
+            let call = unary::<(), u64>(&channel, &SERVICE.methods[0], request);
+            let answer = tokio::time::timeout(Duration::from_secs(60), call).await;
             let answer = answer.unwrap_or_else(|_| panic!("{policy:?} waits for the silent one"));
             assert_eq!(answer.expect("the live one answers").into_inner(), 7);
         }

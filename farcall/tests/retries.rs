@@ -10,20 +10,15 @@ use farcall::client::unary;
 use farcall::codegen::{HandlerFuture, ServerCall};
 use farcall::retry::{HedgingPolicy, MethodConfig, RetryPolicy};
 use farcall::{
-    CallKind, Caller, Channel, ChannelBuilder, Code, Detach, Idempotency, MethodDescriptor,
-    Request, Response, Server, Service, ServiceDescriptor, Status,
+    CallKind, Caller, Channel, ChannelBuilder, Code, Idempotency, MethodDescriptor, Request,
+    Response, Server, Service, ServiceDescriptor, Status,
 };
 use tokio::sync::Semaphore;
 use tower::ServiceBuilder;
 
 static SERVICE: ServiceDescriptor = ServiceDescriptor {
     name: "t.Flaky",
-    methods: &[MethodDescriptor {
-        path: "/t.Flaky/Get",
-        kind: CallKind::Unary,
-        idempotency: Idempotency::NoSideEffects,
-        detach: Detach::NONE,
-    }],
+    methods: &[MethodDescriptor::new("/t.Flaky/Get", CallKind::Unary, Idempotency::NoSideEffects)],
 };
 
 /// A server whose first calls fail, and whose others wait for permits. It answers with how many
@@ -135,8 +130,8 @@ async fn a_timeout_of_the_service_config_is_named() {
     let channel = Channel::builder(address).unwrap().method("t.Flaky/Get", config).connect_lazy();
     let status = get(&channel).await.unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded);
-    let words = "(the timeout of the channel's service config)";
-    assert!(status.message().contains(words), "{}", status.message());
+    let message = "(the timeout of the channel's service config)";
+    assert!(status.message().contains(message), "{}", status.message());
 }
 
 #[test]

@@ -181,7 +181,7 @@ async fn signal_may_come_after_the_start() {
 
 #[tokio::test]
 async fn setting_of_an_unknown_method_is_an_error() {
-    let by_method = MethodCompression::new().with_method("/t.Named/None", u32::MAX);
+    let by_method = MethodCompression::default().with_len("/t.Named/None", u32::MAX);
     let server = builder(&Named::new("s")).method_compression(by_method).build();
     let socket = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let errors = [

@@ -3,7 +3,7 @@
 use farcall::client::unary;
 use farcall::codegen::{HandlerFuture, ServerCall};
 use farcall::{
-    CallKind, Channel, Detach, Idempotency, MethodDescriptor, Request, Response, Server, Service,
+    CallKind, Channel, Idempotency, MethodDescriptor, Request, Response, Server, Service,
     ServiceDescriptor,
 };
 
@@ -11,12 +11,7 @@ use tonic::transport::server::UdsConnectInfo;
 
 static SERVICE: ServiceDescriptor = ServiceDescriptor {
     name: "t.Addresses",
-    methods: &[MethodDescriptor {
-        path: "/t.Addresses/Tell",
-        kind: CallKind::Unary,
-        idempotency: Idempotency::Unknown,
-        detach: Detach::NONE,
-    }],
+    methods: &[MethodDescriptor::new("/t.Addresses/Tell", CallKind::Unary, Idempotency::Unknown)],
 };
 
 /// Answers with the addresses that tonic's accessors give.
@@ -40,37 +35,37 @@ impl Service for Addresses {
     }
 }
 
-async fn told(address: &str) -> (String, String) {
+async fn connect_info(address: &str) -> (String, String) {
     let builder = Server::builder().add_service(Addresses);
-    let builder = builder.peer_extensions(farcall::tonic_connect_info());
+    let builder = builder.peer_extensions(farcall::tonic_connect_info);
     let listener = builder.bind(address).await.expect("it works");
     let address = listener.local_address().to_string();
     let serving = tokio::spawn(listener.serve());
     let channel = Channel::connect(&address).await.expect("it works");
-    let told: Response<String> =
+    let connect_info: Response<String> =
         unary(&channel, &SERVICE.methods[0], Request::new(())).await.expect("it works");
     let ours = channel.endpoints().into_iter().find_map(|it| it.info).expect("it works").addresses;
     serving.abort();
-    (told.into_inner(), format!("{:?} {:?}", ours.local, ours.peer))
+    (connect_info.into_inner(), format!("{:?} {:?}", ours.local, ours.peer))
 }
 
 #[tokio::test]
 async fn tonics_accessors_give_the_connections_addresses() {
-    let (told, expected) = told("tcp://127.0.0.1:0").await;
-    assert_eq!(told, expected);
-    assert!(told.contains("127.0.0.1"), "{told}");
+    let (connect_info, expected) = connect_info("tcp://127.0.0.1:0").await;
+    assert_eq!(connect_info, expected);
+    assert!(connect_info.contains("127.0.0.1"), "{connect_info}");
 }
 
 #[tokio::test]
 async fn a_unix_socket_tells_who_the_client_is() {
     let name = format!("@farcall-connect-info-{}", std::process::id());
-    let (told, _) = told(&format!("unix://{name}")).await;
+    let (connect_info, _) = connect_info(&format!("unix://{name}")).await;
     let pid = i32::try_from(std::process::id()).unwrap();
-    assert_eq!(told, format!("None None, unnamed: true, pid: {:?}", Some(pid)));
+    assert_eq!(connect_info, format!("None None, unnamed: true, pid: {:?}", Some(pid)));
 }
 
 #[tokio::test]
 async fn a_connection_inside_the_process_has_none() {
-    let (told, _) = told("inproc://tonic-connect-info").await;
-    assert_eq!(told, "None None");
+    let (connect_info, _) = connect_info("inproc://tonic-connect-info").await;
+    assert_eq!(connect_info, "None None");
 }

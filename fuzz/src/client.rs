@@ -18,8 +18,8 @@ use rpc_core::connect::{ConnectError, ConnectFault, Wanted};
 use rpc_core::wire::FrameKind;
 use rpc_core::wire::hello::{self, Hello};
 use rpc_core::{
-    CallKind, Channel, Compression, Deadline, Detach, Idempotency, Limits, MethodDescriptor,
-    Request, Status,
+    CallKind, Channel, Compression, Deadline, Idempotency, Limits, MethodDescriptor, Request,
+    Status,
 };
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -39,7 +39,7 @@ pub(crate) static METHODS: [MethodDescriptor; 4] = [
 ];
 
 const fn method(path: &'static str, kind: CallKind) -> MethodDescriptor {
-    MethodDescriptor { path, kind, idempotency: Idempotency::Unknown, detach: Detach::NONE }
+    MethodDescriptor::new(path, kind, Idempotency::Unknown)
 }
 
 /// Returns the kinds of frames that a server may send.
@@ -220,7 +220,7 @@ fn pick(ledger: &Ledger, number: u8) -> u64 {
 
 async fn open(link: &Scripted, limits: Limits, compression: Compression) -> Established {
     let mut server = Hello::new(&limits);
-    server.encodings = if compression.is_accepted() { hello::DEFLATE } else { 0 };
+    server.encodings = if compression.accept { hello::DEFLATE } else { 0 };
     server.methods = METHODS.iter().map(|method| method.path.to_owned()).collect();
     let incoming = hello::encode(&server).expect("a short Hello encodes");
     let incoming = std::io::Cursor::new(incoming);

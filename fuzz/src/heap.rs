@@ -62,7 +62,7 @@ impl Heap {
 
     /// Allows what compressed messages take, if the session accepts them.
     pub(crate) fn allow_compressed(&mut self, compression: Compression) {
-        self.is_compressed = compression.is_accepted();
+        self.is_compressed = compression.accept;
     }
 
     /// Does something of which the memory is not the session's.

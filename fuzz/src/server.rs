@@ -201,7 +201,7 @@ async fn script(bytes: &[u8]) {
     (settings.max_memory, settings.drain_timeout) = (Some(MEMORY_MAX), DRAIN_TIMEOUT);
     let server = ServerParts::default().add_service(service).build(settings);
     let mut hello = Hello::new(&limits);
-    hello.encodings = if compression.is_accepted() { hello::DEFLATE } else { 0 };
+    hello.encodings = if compression.accept { hello::DEFLATE } else { 0 };
     let hello = hello::encode(&hello).expect("a short Hello encodes");
     let incoming = io::Cursor::new(hello);
     let listener = Once(Some(ScriptedBootstrap { incoming, link: link.clone() }));
@@ -223,7 +223,7 @@ async fn script(bytes: &[u8]) {
         match step {
             ServerStep::Peer(step) => peer.make(step, pick).await,
             ServerStep::Shutdown(one, other) if one.is_now() && other.is_now() => {
-                drop(shutdown.take())
+                drop(shutdown.take());
             }
             ServerStep::Shutdown(..) => {}
         }

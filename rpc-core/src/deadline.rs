@@ -48,14 +48,14 @@ impl Deadline {
     /// The deadline that a request header carries, from now on: 0 stands for none. The clock is
     /// looked at only where there is one.
     #[must_use]
-    pub fn from_wire(timeout_us: u64) -> Option<Self> {
+    pub(crate) fn from_wire(timeout_us: u64) -> Option<Self> {
         (timeout_us > 0).then(|| Self::after(Instant::now(), Duration::from_micros(timeout_us)))
     }
 
     /// Returns the remaining time at `now`, in microseconds for the wire. At least 1, because 0
     /// stands for none.
     #[must_use]
-    pub fn to_wire(self, now: Instant) -> u64 {
+    pub(crate) fn to_wire(self, now: Instant) -> u64 {
         let left = self.0.saturating_duration_since(now);
         u64::try_from(left.as_micros()).unwrap_or(u64::MAX).max(1)
     }
@@ -293,6 +293,41 @@ mod tests {
             assert_eq!(Deadline::current(), Some(near));
         });
         outer.await;
+        assert_eq!(Deadline::current(), None);
+    }
+
+    /// Notes the deadline that it is dropped under.
+    struct Dropped<'a>(&'a Cell<Option<Deadline>>);
+
+    impl Drop for Dropped<'_> {
+        fn drop(&mut self) {
+            self.0.set(Deadline::current());
+        }
+    }
+
+    #[tokio::test]
+    async fn future_is_dropped_under_the_deadline_of_its_scope() {
+        let (seen, deadline) = (Cell::new(None), Deadline(Instant::now()));
+        let dropped = Dropped(&seen);
+        let mut waiting = Box::pin(Deadline::scope(Some(deadline), async move {
+            let _dropped = dropped;
+            std::future::pending::<()>().await;
+        }));
+        assert!(futures::poll!(&mut waiting).is_pending());
+        assert_eq!(Deadline::current(), None);
+        drop(waiting);
+        assert_eq!((seen.get(), Deadline::current()), (Some(deadline), None));
+    }
+
+    #[test]
+    fn panic_gives_the_outer_deadline_back() {
+        let deadline = Deadline(Instant::now());
+        let panicked = std::panic::catch_unwind(|| {
+            let _inherited = Inherited::enter(Some(deadline));
+            // As `panic!`, without a backtrace among the output of the tests.
+            std::panic::resume_unwind(Box::new("on purpose"));
+        });
+        assert!(panicked.is_err());
         assert_eq!(Deadline::current(), None);
     }
 

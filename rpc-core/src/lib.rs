@@ -46,7 +46,6 @@ pub use method::{
     CallKind, Idempotency, Method, MethodDescriptor, ServiceDescriptor, SharedMethod,
 };
 pub use payload::buffer::{Buffer, BufferMemory, BufferSource, offer_source};
-pub use payload::encode::Detach;
 pub use policy::backoff::Backoff;
 pub use policy::keepalive::Keepalive;
 pub use readable::Reason;
@@ -72,7 +71,9 @@ pub mod codegen {
     pub use crate::client::{
         Caller, Channel, Intercepted, client_streaming, server_streaming, streaming, unary,
     };
-    pub use crate::method::{CallKind, Idempotency, MethodDescriptor, ServiceDescriptor};
+    pub use crate::method::{
+        CallKind, Idempotency, MethodDescriptor, ServiceDescriptor, with_detach,
+    };
     pub use crate::payload::encode::{
         BytesField, Detach, Detached, Detacher, NESTING_MAX, detach_longest,
     };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tonic::Status;
 
-use crate::Detach;
+use crate::payload::encode::Detach;
 
 /// Maximum length of a path in bytes. The names of gRPC's own services have less than 100.
 const PATH_LEN_MAX: usize = 1024;
@@ -33,10 +33,16 @@ pub struct MethodDescriptor {
     /// Promise of the `.proto` about calling the method twice.
     pub idempotency: Idempotency,
     /// Way to send a long `bytes` field of its messages from where it lies.
-    pub detach: Detach,
+    pub(crate) detach: Detach,
 }
 
 impl MethodDescriptor {
+    /// Describes the method at `path`.
+    #[must_use]
+    pub const fn new(path: &'static str, kind: CallKind, idempotency: Idempotency) -> Self {
+        Self { path, kind, idempotency, detach: Detach::NONE }
+    }
+
     /// The full name of the service, for example `etcdserverpb.KV`.
     #[must_use]
     pub fn service(&self) -> &'static str {
@@ -48,6 +54,12 @@ impl MethodDescriptor {
     pub fn name(&self) -> &'static str {
         split_path(self.path).1
     }
+}
+
+/// Describes a method whose messages are prepared for encoding.
+#[must_use]
+pub const fn with_detach(method: MethodDescriptor, detach: Detach) -> MethodDescriptor {
+    MethodDescriptor { detach, ..method }
 }
 
 /// The sides of a call that are streams of messages.

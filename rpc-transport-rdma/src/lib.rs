@@ -40,7 +40,7 @@ pub mod verbs;
 #[forbid(unsafe_code)]
 mod worker;
 
-pub use config::{ConnectOptions, PortChoice, RdmaConfig, RkeyScope, UnknownRkeyScope};
+pub use config::{ConnectOptions, PortChoice, RdmaConfig, RkeyScope};
 #[doc(hidden)]
 pub use config::{ConnectOptionsOverlay, RdmaOverlay};
 pub use device::{DeviceSurvey, PortSurvey, SurveyError, WindowFault, check_windows};
@@ -54,5 +54,4 @@ pub mod fuzzing {
 }
 pub use stats::{
     AsyncEventKind, CancellationStats, DeviceEvent, DeviceStatus, LaneActivity, LaneInfo,
-    LeaseStats,
 };

@@ -57,9 +57,9 @@ async fn compression_is_by_method() -> anyhow::Result<()> {
     use farcall::Compression;
 
     // Images are compressed already, and lists are worth it early.
-    let by_method = MethodCompression::new()
-        .with_service("shop.Images", u32::MAX)
-        .with_method("/shop.Catalog/List", 256);
+    let by_method = MethodCompression::default()
+        .with_len("shop.Images", u32::MAX)
+        .with_len("/shop.Catalog/List", 256);
     let server = Server::builder().compression(Compression::ON).method_compression(by_method);
     // The server has neither, and says so.
     assert!(server.bind("inproc://topics-compression").await.is_err());

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use farcall::metadata::{MetadataMap, MetadataValue};
-use farcall::tls::{ClientTls, ClientTlsConfig, Identity, ServerTls, ServerTlsConfig};
-use farcall::{Channel, Code, PeerInfo, Request, Response, Server, Status};
+use farcall::tls::{ClientTls, ClientTlsConfig, ServerTls, ServerTlsConfig};
+use farcall::{Channel, Code, Identity, PeerInfo, Request, Response, Server, Status};
 use farcall_examples::hello::greeter_rpc::{GreeterService, GreeterStub};
 use farcall_examples::hello::greeter_server::Greeter;
 use farcall_examples::hello::{HelloReply, HelloRequest};
@@ -21,7 +21,7 @@ struct ByIdentity;
 impl Greeter for ByIdentity {
     async fn say_hello(&self, _: Request<HelloRequest>) -> Result<Response<HelloReply>, Status> {
         let peer = PeerInfo::current();
-        let identity = peer.as_ref().and_then(|peer| peer.identity());
+        let identity = peer.as_ref().and_then(|peer| peer.addresses.identity());
         let uri = identity.and_then(|identity| identity.uris().first());
         Ok(Response::new(HelloReply { message: uri.cloned().unwrap_or_default() }))
     }

@@ -143,12 +143,20 @@ fn node(facts: &Facts, device: &Device) -> Option<Finding> {
         }
         Node::Denied { name, reason } => {
             let text = format!("/dev/infiniband/{name} cannot be opened: {reason}");
+            if facts.is_netns_exclusive == Some(true) && is_not_permitted(reason) {
+                return Some(exclusive(&text));
+            }
             match facts.container {
                 Some(container) => fault(text).fix(device_plugin(container, name)),
                 None => fault(text).fix(format!("chmod 0666 /dev/infiniband/{name}")),
             }
         }
     })
+}
+
+/// Returns true for the kernel's answer to a process of another network namespace (`EPERM`).
+fn is_not_permitted(reason: &str) -> bool {
+    reason.contains("Operation not permitted")
 }
 
 fn opened(facts: &Facts, device: &Device) -> Vec<Finding> {
@@ -170,8 +178,7 @@ fn opened(facts: &Facts, device: &Device) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(reason) = &opened.fault {
         let text = format!("{name}: {reason}");
-        let is_denied = reason.contains("Operation not permitted");
-        findings.push(match is_exclusive && is_denied {
+        findings.push(match is_exclusive && is_not_permitted(reason) {
             true => exclusive(&text),
             false => Finding::other_fault("open", text).fix("dmesg | tail -n 50"),
         });

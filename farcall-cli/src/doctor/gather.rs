@@ -41,7 +41,9 @@ pub(crate) fn gather(root: &Root) -> Facts {
     Facts {
         kernel: root.line("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".to_owned()),
         container: container(root),
-        is_netns_exclusive: root.line("/sys/module/ib_core/parameters/netns_mode").map(is_no),
+        is_netns_exclusive: root
+            .line("/sys/module/ib_core/parameters/netns_mode")
+            .map(|it| it == "N"),
         provider_count: PROVIDERS.iter().map(|folder| provider_count(root, folder)).sum(),
         devices: devices.iter().take(DEVICES_MAX).map(|name| device(root, name)).collect(),
         interfaces: interfaces(root),
@@ -49,11 +51,6 @@ pub(crate) fn gather(root: &Root) -> Facts {
         machine: machine(root),
         ..Facts::default()
     }
-}
-
-/// Reads a parameter of a module, `Y` or `N`.
-fn is_no(text: String) -> bool {
-    text == "N"
 }
 
 fn container(root: &Root) -> Option<Container> {

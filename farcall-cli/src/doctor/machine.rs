@@ -48,7 +48,8 @@ fn memlock(facts: &Facts) -> Vec<Finding> {
     };
     let shown = limit / 1_024;
     let text = format!(
-        "{shown} KiB may be locked: a lane takes 5.4 MiB (18.4 on mlx5), and large frames up to 1 GiB"
+        "{shown} KiB may be locked: a lane takes 5.4 MiB (18.4 on mlx5), and large frames up to \
+         1 GiB"
     );
     let is_small = limit < MEMLOCK_MIN;
     let finding = match is_small {

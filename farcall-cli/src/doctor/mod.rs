@@ -26,7 +26,7 @@ mod tests;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use farcall::Rdma;
+use farcall::{Rdma, RdmaConfig};
 use serde::Serialize;
 
 use self::facts::Facts;
@@ -55,12 +55,13 @@ pub(crate) async fn run(
     args: &DoctorArgs,
     output: &Output,
 ) -> Result<u8, Failure> {
-    let peer = args.peer.as_deref().map(|target| peer::Peer::new(global, target)).transpose()?;
+    let rdma = handle();
+    let peer = args.peer.as_deref().map(|target| peer::Peer::new(global, target, &rdma));
+    let peer = peer.transpose()?;
     let route = match &peer {
         Some(peer) => peer.local_address().await,
         None => None,
     };
-    let rdma = Rdma::default();
     let facts = gather_all(rdma.clone(), args.address.or(route)).await?;
     let mut checks = host(&facts);
     let mut works = facts.addresses.iter().any(|it| it.port.is_some());
@@ -80,6 +81,12 @@ pub(crate) async fn run(
         output.line(&line)?;
     }
     Ok(code)
+}
+
+/// A handle with one lane. Both ends of the loopback are in this process, and under a low limit on
+/// locked memory there is room for one lane.
+fn handle() -> Rdma {
+    Rdma::new(RdmaConfig::default().with_lanes(1))
 }
 
 /// Reads all facts of this host. Drivers may hang, so they get a thread and a bound.

@@ -31,7 +31,18 @@ fn fault(name: &'static str, reason: &str) -> Finding {
 
 /// A path of this host to itself that does not work.
 pub(super) fn of_host(reason: &str) -> Finding {
-    fault("loopback", reason)
+    let fault = fault("loopback", reason);
+    match fault.cause {
+        Some(Cause::Udp4791) => allow_udp(fault),
+        _ => fault.fix("dmesg | tail -n 50   # and the lines above"),
+    }
+}
+
+/// Adds the commands that let RoCE packets in.
+fn allow_udp(finding: Finding) -> Finding {
+    finding
+        .fix("nft insert rule inet filter input udp dport 4791 accept   # on both hosts")
+        .fix("iptables -I INPUT -p udp --dport 4791 -j ACCEPT   # without nftables")
 }
 
 /// A path to a peer that does not come about, for this reason. `server` is the peer's host.
@@ -47,10 +58,7 @@ pub(super) fn of_peer(reason: &str, server: &str) -> Finding {
     }
     if reason.contains("could not be proven") {
         let text = format!("TCP passes and UDP port 4791 does not: {reason}");
-        return Finding::fault("proof", Cause::Udp4791, text)
-            .on("network")
-            .fix("nft insert rule inet filter input udp dport 4791 accept   # on both hosts")
-            .fix("iptables -I INPUT -p udp --dport 4791 -j ACCEPT   # without nftables");
+        return allow_udp(Finding::fault("proof", Cause::Udp4791, text).on("network"));
     }
     fault("bootstrap", reason).on("server").fix(format!("ssh {server} farcall doctor"))
 }

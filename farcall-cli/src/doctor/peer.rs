@@ -4,7 +4,7 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use farcall::{Address, Channel, ChannelBuilder, Code, ConnectError, ConnectErrorKind, Path};
+use farcall::{Address, Channel, ChannelBuilder, Code, ConnectError, ConnectErrorKind, Path, Rdma};
 
 use super::finding::Finding;
 use super::path;
@@ -32,13 +32,15 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    /// The peer of a target.
+    /// The peer of a target. A target of a settings file has the file's settings of RDMA.
     ///
     /// # Errors
     ///
     /// Returns an error if the target is no address, or no name of the settings file.
-    pub(super) fn new(global: &Global, target: &str) -> Result<Self, Failure> {
-        target::builder(global, target).map(Self::with_builder)
+    pub(super) fn new(global: &Global, target: &str, rdma: &Rdma) -> Result<Self, Failure> {
+        let builder = target::builder(global, target)?;
+        let is_named = target.starts_with('@');
+        Ok(Self::with_builder(if is_named { builder } else { builder.rdma(rdma) }))
     }
 
     pub(super) fn with_builder(builder: ChannelBuilder) -> Self {
@@ -175,7 +177,7 @@ async fn judge(global: &Global, channel: &Channel, host: &str, checks: &mut Vec<
     are_upgraded && read(global, channel, host, checks).await
 }
 
-/// Has the server READ a large request. Returns false if it does not.
+/// Sends a large request, which the server READs. Returns false if it does not.
 async fn read(global: &Global, channel: &Channel, host: &str, checks: &mut Vec<Finding>) -> bool {
     let start = Instant::now();
     let request = ping::check_service(global, channel, "x".repeat(READ_LEN));

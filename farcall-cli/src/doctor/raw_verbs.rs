@@ -34,9 +34,9 @@ struct Program {
 const LATENCY: Program =
     Program { name: "ib_send_lat", arguments: &["-F", "-n", "1000", "-s", "64"], column: 4 };
 
-/// READs of 1 MiB, in MB/s (`BW average`).
+/// READs of 256 KiB, in MB/s (`BW average`).
 const BANDWIDTH: Program =
-    Program { name: "ib_read_bw", arguments: &["-F", "-n", "50", "-s", "1048576"], column: 3 };
+    Program { name: "ib_read_bw", arguments: &["-F", "-n", "200", "-s", "262144"], column: 3 };
 
 /// The port of the device that has an address, as perftest names it.
 struct Place {

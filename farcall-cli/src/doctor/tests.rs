@@ -99,7 +99,6 @@ fn changed(change: impl FnOnce(&mut Facts)) -> Vec<Finding> {
 
 /// All causes, each with the findings that a host or a path with it gets.
 fn rows() -> Vec<(Cause, Vec<Finding>)> {
-    let device = |facts: &mut Facts, change: fn(&mut Device)| change(&mut facts.devices[0]);
     let mut rows = verbs_rows();
     rows.extend([
         (
@@ -142,6 +141,15 @@ fn rows() -> Vec<(Cause, Vec<Finding>)> {
                 facts.process.memlock = Some(8 << 20);
             }),
         ),
+    ]);
+    rows.extend(path_rows());
+    rows.extend(machine_rows());
+    rows
+}
+
+/// The causes that only a path to a peer shows.
+fn path_rows() -> Vec<(Cause, Vec<Finding>)> {
+    vec![
         (Cause::Mtu, vec![path::of_read("no answer within 10 s", "10.0.0.2")]),
         (
             Cause::Udp4791,
@@ -150,6 +158,13 @@ fn rows() -> Vec<(Cause, Vec<Finding>)> {
                 "10.0.0.2",
             )],
         ),
+    ]
+}
+
+/// The causes that slow RDMA.
+fn machine_rows() -> Vec<(Cause, Vec<Finding>)> {
+    let device = |facts: &mut Facts, change: fn(&mut Device)| change(&mut facts.devices[0]);
+    vec![
         (
             Cause::Congestion,
             changed(|facts| {
@@ -168,8 +183,7 @@ fn rows() -> Vec<(Cause, Vec<Finding>)> {
         (Cause::Clock, changed(|facts| facts.machine.clock_ahead = Some(-86_400 - 100))),
         (Cause::OpenFiles, changed(|facts| facts.process.open_files = Some(1_024))),
         (Cause::TcpBuffers, changed(|facts| facts.machine.tcp_send_max = Some(212_992))),
-    ]);
-    rows
+    ]
 }
 
 /// The causes that are seen at the library, the device and its port.
@@ -335,6 +349,14 @@ fn other_forms_of_a_cause_are_named_too() {
             }),
         ),
         (Cause::GidTable, changed(|it| it.devices[0].ports[0].gids.clear())),
+        (
+            Cause::GidTable,
+            changed(|it| {
+                it.is_netns_exclusive = Some(true);
+                let reason = "Operation not permitted (os error 1)".into();
+                it.devices[0].node = Node::Denied { name: "uverbs0".into(), reason };
+            }),
+        ),
         (
             Cause::GidTable,
             changed(|it| {

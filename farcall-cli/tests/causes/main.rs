@@ -68,7 +68,7 @@ async fn each_cause_is_named_with_its_fix() {
 
 /// Runs the script of a row, whose standard output is the report.
 async fn run(row: &Row, peer: &str) -> Outcome {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
     let script = format!("{}\n{}", rows::PRELUDE, row.script);
     let mut command = Command::new("sh");
     command
@@ -79,7 +79,7 @@ async fn run(row: &Row, peer: &str) -> Outcome {
         .stdin(Stdio::null())
         .kill_on_drop(true);
     let output = match tokio::time::timeout(LIMIT, command.output()).await {
-        Ok(output) => output.unwrap(),
+        Ok(output) => output.unwrap_or_else(|error| panic!("sh: {error}")),
         Err(_) => return Outcome::Failed(format!("no end within {LIMIT:?}")),
     };
     release(folder.path());
@@ -94,7 +94,8 @@ async fn run(row: &Row, peer: &str) -> Outcome {
         return Outcome::Failed(shown());
     };
     let checks = report["checks"].as_array().map_or(&[][..], Vec::as_slice);
-    let named = checks.iter().find(|check| check["cause"] == row.cause && check["mark"] != "ok");
+    // The steps to a peer come last, and say more.
+    let named = checks.iter().rfind(|check| check["cause"] == row.cause && check["mark"] != "ok");
     match named {
         Some(check) => match check["fixes"][0].as_str() {
             Some(fix) => {

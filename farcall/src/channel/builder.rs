@@ -171,8 +171,8 @@ impl ChannelBuilder {
     ///
     /// # Errors
     ///
-    /// When no server accepts at the address, the handshake fails, or RDMA is required and not
-    /// possible.
+    /// Returns [`ConnectError`] if no server accepts at the address, the handshake fails, or RDMA is
+    /// required and not possible.
     ///
     /// # Cancel safety
     ///
@@ -254,7 +254,7 @@ impl ChannelBuilder {
     {
         let (rules, made) = self.prepare();
         let address = made.address.to_string();
-        let subchannel = match (made.encryption.refusal_of_streams(), &made.address) {
+        let subchannel = match (made.encryption.stream_refusal(), &made.address) {
             (Some(reason), _) => refusing(&address, rules, reason.to_owned()),
             #[cfg(feature = "grpc")]
             (None, Address::Grpc(authority) | Address::Grpcs(authority)) => {
@@ -410,10 +410,10 @@ mod tests {
     #[tokio::test]
     async fn an_address_that_is_none_is_named_once_and_with_its_cure() {
         let error = Channel::connect("http://10.0.0.1:7000").await.unwrap_err().to_string();
-        let words = "cannot connect to http://10.0.0.1:7000: for a farcall server, write \
+        let message = "cannot connect to http://10.0.0.1:7000: for a farcall server, write \
                      tcp://10.0.0.1:7000 or auto://10.0.0.1:7000; for a gRPC server, \
                      grpc://10.0.0.1:7000 (feature `grpc`)";
-        assert_eq!(error, words);
+        assert_eq!(error, message);
     }
 
     #[test]
@@ -425,8 +425,8 @@ mod tests {
     #[tokio::test]
     async fn a_name_without_a_server_is_said_to_have_none() {
         let error = Channel::connect("inproc://none").await.unwrap_err().to_string();
-        let words = "cannot connect to inproc://none: no server in this process has this name";
-        assert_eq!(error, words);
+        let message = "cannot connect to inproc://none: no server in this process has this name";
+        assert_eq!(error, message);
     }
 
     #[tokio::test]
@@ -435,8 +435,8 @@ mod tests {
             // Port 1 of loopback: nothing listens there.
             let address = format!("{scheme}://127.0.0.1:1");
             let error = Channel::connect(&address).await.unwrap_err().to_string();
-            let words = format!("cannot connect to {address}: Connection refused");
-            assert!(error.starts_with(&words), "{error}");
+            let message = format!("cannot connect to {address}: Connection refused");
+            assert!(error.starts_with(&message), "{error}");
         }
     }
 

@@ -34,7 +34,7 @@ impl Service<ClientCall> for Channel {
     ///
     /// # Errors
     ///
-    /// When the channel cannot connect any more, in this process and with this configuration.
+    /// Returns `UNAVAILABLE` if the channel cannot connect any more, in this process and with this configuration.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
         Service::poll_ready(&mut self.0, cx)
     }

@@ -137,7 +137,7 @@ impl Encryption {
     }
 
     /// Why streams that the program opens itself cannot carry the channel.
-    pub(super) fn refusal_of_streams(&self) -> Option<&'static str> {
+    pub(super) fn stream_refusal(&self) -> Option<&'static str> {
         (self.tls.is_some() || self.required_by.is_some()).then_some(
             "farcall cannot encrypt streams that the program opens: remove `tls` and \
              require_encryption, and set allow_unencrypted_credentials if calls carry credentials",

@@ -61,8 +61,8 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// When the text is not an address, no server accepts there, the handshake fails, or RDMA is
-    /// required and not possible.
+    /// Returns [`ConnectError`] if the text is not an address, no server accepts there, the
+    /// handshake fails, or RDMA is required but not possible.
     ///
     /// # Cancel safety
     ///
@@ -75,7 +75,7 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// When the text is not an address.
+    /// Returns [`AddressError`] if the text is not an address.
     pub fn builder(address: impl IntoAddress) -> Result<ChannelBuilder, AddressError> {
         Ok(ChannelBuilder::new(address.into_address()?))
     }
@@ -263,14 +263,10 @@ mod tests {
 
     use super::*;
     use crate::client::unary;
-    use crate::{CallKind, Code, Detach, Idempotency, MethodDescriptor, Request, Response};
+    use crate::{CallKind, Code, Idempotency, MethodDescriptor, Request, Response};
 
-    static METHOD: MethodDescriptor = MethodDescriptor {
-        path: "/t.T/M",
-        kind: CallKind::Unary,
-        idempotency: Idempotency::Unknown,
-        detach: Detach::NONE,
-    };
+    static METHOD: MethodDescriptor =
+        MethodDescriptor::new("/t.T/M", CallKind::Unary, Idempotency::Unknown);
 
     /// A load shedder would refuse calls of a channel that is not ready, and other layers would
     /// keep them waiting.

@@ -10,7 +10,7 @@ use crate::resolve::{CustomSchemes, DnsName, Refresh, Resolve, ResolveError, Sta
 /// those of a list, or the one that it is.
 pub(super) fn resolver_of(address: &Address, schemes: &CustomSchemes) -> Box<dyn Resolve> {
     match address {
-        Address::Dns(name) => resolver_of_name(name),
+        Address::Dns(name) => name_resolver(name),
         Address::Custom(custom) => schemes.resolver(custom).unwrap_or_else(|error| {
             unresolvable(address.to_string(), ResolveError::new(error.reason()))
         }),
@@ -24,12 +24,12 @@ fn endpoints_of(addresses: &[Address]) -> StaticEndpoints {
 }
 
 #[cfg(feature = "dns")]
-fn resolver_of_name(name: &DnsName) -> Box<dyn Resolve> {
+fn name_resolver(name: &DnsName) -> Box<dyn Resolve> {
     Box::new(crate::resolve::Dns::by_system(name.clone()))
 }
 
 #[cfg(not(feature = "dns"))]
-fn resolver_of_name(name: &DnsName) -> Box<dyn Resolve> {
+fn name_resolver(name: &DnsName) -> Box<dyn Resolve> {
     let error = ResolveError::new("this program was built without farcall's feature `dns`");
     unresolvable(name.to_string(), error)
 }

@@ -37,8 +37,8 @@ fn add_lane(samples: &mut Samples, lane: &LaneInfo) {
     samples.add(list::LANE_PROMISED, &labels, lane.promised_slots.into());
     samples.add(list::LANE_MISSING, &labels, lane.missing_slots.into());
     samples.add_len(list::LANE_SEND_SLOTS, &labels, lane.send_slots_in_use);
-    samples.add_len(list::LANE_LEASES, &labels, lane.leases.held);
-    samples.add(list::LANE_LEASES_OVERDUE, &labels, lane.leases.overdue_count);
+    samples.add_len(list::LANE_LEASES, &labels, lane.leases_held);
+    samples.add(list::LANE_LEASES_OVERDUE, &labels, lane.leases_overdue);
     for (metric, value) in counts(&lane.activity, &lane.cancellations) {
         samples.add(metric, &labels, value);
     }

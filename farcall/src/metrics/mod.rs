@@ -32,7 +32,7 @@ mod observer;
 mod samples;
 
 pub use observer::Observer;
-pub use rpc_core::metrics::{FallbackKind, Metric, MetricKind, MetricUnit};
+pub use rpc_core::metrics::{Metric, MetricKind, MetricUnit};
 
 #[cfg(feature = "settings")]
 pub(crate) use self::list::reloaded;

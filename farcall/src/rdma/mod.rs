@@ -22,7 +22,6 @@ pub(crate) use self::refusal::Refusal;
 #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
 pub use rpc_transport_rdma::{
     AsyncEventKind, CancellationStats, ConnectOptions, DeviceEvent, DeviceStatus, DeviceSurvey,
-    LaneActivity, LaneInfo, LeaseStats, PortChoice, PortSurvey, RkeyScope, SurveyError,
-    UnknownRkeyScope,
+    LaneActivity, LaneInfo, PortChoice, PortSurvey, RkeyScope, SurveyError,
     verbs::{CompletionError, WorkStatus},
 };

@@ -7,7 +7,7 @@ use rpc_core::InvalidSetting;
 use rpc_core::client::endpoints::Resolve;
 use rpc_core::settings::expect_valid;
 
-use super::name::{CustomAddress, UNKNOWN_SCHEME, is_own, is_scheme_name};
+use crate::address::{CustomAddress, UNKNOWN_SCHEME, is_own, is_scheme_name};
 use crate::{Address, AddressError};
 
 /// A scheme of addresses that a channel finds servers by, and the factory of its resolvers.
@@ -28,7 +28,7 @@ use crate::{Address, AddressError};
 ///     let rack: u8 = address.rest.parse().map_err(|_| {
 ///         AddressError::new(address.to_string(), "what follows rack:// is not a number")
 ///     })?;
-///     let scheme = address.scheme.of_address();
+///     let scheme = address.scheme.as_str();
 ///     let endpoint = |host| Endpoint::new(format!("{scheme}://10.0.{rack}.{host}:7000"));
 ///     Ok(StaticEndpoints::new([1, 2].map(endpoint)))
 /// }

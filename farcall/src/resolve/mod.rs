@@ -7,12 +7,10 @@
 mod custom;
 #[cfg(feature = "dns")]
 mod dns;
-mod name;
 
+pub use crate::address::{CustomAddress, DnsName, Scheme};
 pub use custom::CustomScheme;
 pub(crate) use custom::CustomSchemes;
 #[cfg(feature = "dns")]
 pub use dns::Dns;
-pub(crate) use name::is_own;
-pub use name::{CustomAddress, DnsName, Scheme};
 pub use rpc_core::client::endpoints::{Refresh, Resolve, ResolveError, StaticEndpoints};

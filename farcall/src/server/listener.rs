@@ -256,8 +256,8 @@ mod tests {
         let first = Server::builder().bind("tcp://127.0.0.1:0").await.unwrap();
         let address = first.local_address().to_string();
         let error = Server::builder().serve(&address).await.unwrap_err();
-        let words = error.to_string();
-        assert!(words.starts_with(&format!("cannot listen on {address}: ")), "{words}");
+        let message = error.to_string();
+        assert!(message.starts_with(&format!("cannot listen on {address}: ")), "{message}");
         assert!(error.source().is_none(), "a report with causes would repeat it: {error:?}");
     }
 }

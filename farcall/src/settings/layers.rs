@@ -56,7 +56,7 @@ pub(super) fn read(
     for (index, (name, value)) in variables.iter().enumerate() {
         let names: Vec<&str> = name[PREFIX.len()..].splitn(MAX_DEPTH, "__").collect();
         match strays::check_named(name, &names, in_file.get_ref(), origin) {
-            Ok(()) => insert(document.get_mut(), &names, value, &places.of_variable(index)),
+            Ok(()) => insert(document.get_mut(), &names, value, &places.variable_range(index)),
             Err(error) => mistakes.push(error),
         }
     }

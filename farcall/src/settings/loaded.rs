@@ -168,7 +168,7 @@ impl Loaded {
             .refusal(&address)
             .map(|message| Wrong::new(switch.unwrap_or("require_encryption"), message));
         let refused = refused.filter(|_| !gaps.touch(&["tls", "require_encryption"]));
-        let conflict = builder.refusal_of_proxies(&address);
+        let conflict = builder.proxy_refusal(&address);
         let conflict = conflict.map(|message| Wrong::new("proxy_protocol.from", message));
         let unknown = matches!(address, Address::Custom(_));
         let unknown = unknown.then(|| Wrong::new("address", NO_SOCKET_SCHEME));
@@ -190,7 +190,7 @@ impl Loaded {
         let bare = error.name.trim_start_matches('/');
         let is_bare = |table: &&[&str]| {
             let key = [*table, &["methods", bare, "compress_from"]].concat();
-            self.places.of_value(&key).is_some()
+            self.places.value_range(&key).is_some()
         };
         let name = if tables.iter().any(is_bare) { bare } else { &error.name };
         self.misplaced(&tables, &["methods", name, "compress_from"], error.to_string())
@@ -237,7 +237,7 @@ impl Loaded {
         let keys = tables.iter().map(|table| [*table, names].concat());
         let keys: Vec<_> = keys.collect();
         for key in &keys {
-            if let Some(place) = self.places.of_value(key) {
+            if let Some(place) = self.places.value_range(key) {
                 return self.places.error(place, Some(dotted(key)), message);
             }
         }

@@ -95,7 +95,8 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// When the file cannot be read, or it or the environment says what cannot be.
+    /// Returns [`SettingsError`] if the file cannot be read, or has, or the environment has, a
+    /// setting that is unknown, out of its range, or in conflict with another.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, SettingsError> {
         let path = path.as_ref();
         let loaded = reload::read(path)?;
@@ -107,7 +108,7 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// When the text says what cannot be.
+    /// Returns [`SettingsError`] for the text as [`Settings::load`] does for a file.
     ///
     /// # Examples
     ///

@@ -36,7 +36,7 @@ impl Places {
     }
 
     /// The place of the variable with that index.
-    pub(super) fn of_variable(&self, index: usize) -> Range<usize> {
+    pub(super) fn variable_range(&self, index: usize) -> Range<usize> {
         let place = self.first_variable() + index;
         place..place
     }
@@ -48,7 +48,7 @@ impl Places {
     }
 
     /// Returns the range of a key's value, by the names of its tables and its own.
-    pub(super) fn of_value(&self, names: &[&str]) -> Option<Range<usize>> {
+    pub(super) fn value_range(&self, names: &[&str]) -> Option<Range<usize>> {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
         self.values.get(&names).cloned()
     }
@@ -65,7 +65,7 @@ impl Places {
 
     /// Returns the line of the file that sets a key, or the variable of the environment.
     pub(super) fn source(&self, names: &[&str]) -> Option<String> {
-        let place = self.of_value(names)?;
+        let place = self.value_range(names)?;
         if let Some(index) = place.start.checked_sub(self.first_variable()) {
             return self.variables.get(index).map(|(name, _)| name.clone());
         }

@@ -104,11 +104,11 @@ pub(super) fn keys() -> Vec<String> {
             keys.push(format!("{table}.{key}"));
         }
     }
-    let of_defaults = |key: &String| {
+    let is_default = |key: &String| {
         let target = key.replace("targets.inventory", "defaults.target");
         target.replace("servers.orders", "defaults.server")
     };
-    let defaults: Vec<_> = keys.iter().map(of_defaults).collect();
+    let defaults: Vec<_> = keys.iter().map(is_default).collect();
     keys.extend(defaults);
     keys.extend(["targets", "servers", "defaults", "colour", "targets.x.y.z"].map(str::to_owned));
     keys

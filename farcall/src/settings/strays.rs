@@ -24,7 +24,7 @@ const FARCALL: &str = "FARCALL_";
 ///
 /// # Errors
 ///
-/// When it does not.
+/// Returns [`SettingsError`] if it does not.
 pub(super) fn check_named(
     variable: &str,
     names: &[&str],
@@ -59,7 +59,7 @@ pub(super) fn check_named(
 ///
 /// # Errors
 ///
-/// When one has.
+/// Returns [`SettingsError`] if one has.
 pub(super) fn check_others<'a>(
     root: &Root,
     variables: impl Iterator<Item = &'a str>,

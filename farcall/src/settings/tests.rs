@@ -70,7 +70,7 @@ fn the_environment_replaces_what_the_file_says() {
 
 /// Mistakes in the tables of balancing and of methods.
 #[cfg(all(target_os = "linux", any(feature = "rdma", feature = "sim")))]
-fn of_methods(target: &str) -> [String; 9] {
+fn method_mistakes(target: &str) -> [String; 9] {
     [
         format!("{target}balance.policy = \"random\"\n"),
         format!("{target}balance.outlier_detection.max_ejection_percent = 101\n"),
@@ -130,10 +130,10 @@ fn errors_name_their_place_and_the_fix() {
         "[rdma]\nslot_len = 100\n".to_owned(),
         "[rdma]\ndevices = \"mlx5_0\"\n".to_owned(),
     ];
-    let mut told = String::new();
-    for case in cases.iter().chain(&of_methods(target)) {
+    let mut transcript = String::new();
+    for case in cases.iter().chain(&method_mistakes(target)) {
         let error = read(case, &[]).unwrap_err();
-        write!(told, "{case}--> {error}\n\n").unwrap();
+        write!(transcript, "{case}--> {error}\n\n").unwrap();
     }
     for (variable, value) in [
         ("FARCALL__TARGETS__INVENTORY__TIMEOUT", "soon"),
@@ -152,12 +152,12 @@ fn errors_name_their_place_and_the_fix() {
         ("FARCALL_RDMA_DEVICES", "[]"),
     ] {
         let error = read(target, &[(variable, value)]).unwrap_err();
-        write!(told, "{variable}={value}\n--> {error}\n\n").unwrap();
+        write!(transcript, "{variable}={value}\n--> {error}\n\n").unwrap();
     }
     let settings = read(TWO, &[]).unwrap();
-    writeln!(told, "--> {}", settings.channel("inventry").unwrap_err()).unwrap();
-    writeln!(told, "--> {}", settings.server("orders").unwrap_err()).unwrap();
-    assert_is_file("tests/messages/settings.txt", &told);
+    writeln!(transcript, "--> {}", settings.channel("inventry").unwrap_err()).unwrap();
+    writeln!(transcript, "--> {}", settings.server("orders").unwrap_err()).unwrap();
+    assert_is_file("tests/messages/settings.txt", &transcript);
 }
 
 #[test]

@@ -77,11 +77,11 @@ impl TestServer {
     ///
     /// # Errors
     ///
-    /// That of the server.
+    /// Returns the error with which the server ended.
     ///
     /// # Panics
     ///
-    /// When the server's task has panicked, with its panic.
+    /// Resumes the panic of the server's task, if it has panicked.
     pub async fn shutdown(self) -> Result<(), ServeError> {
         // It fails when the server has ended by itself.
         let _: Result<(), ()> = self.shutdown.send(());

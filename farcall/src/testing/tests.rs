@@ -9,18 +9,13 @@ use super::{Direction, Link, TestServer};
 use crate::balance::Connectivity;
 use crate::client::unary;
 use crate::{
-    CallKind, Channel, Code, Detach, Idempotency, Keepalive, MethodDescriptor, Request, Response,
-    Server, Service, ServiceDescriptor, Status,
+    CallKind, Channel, Code, Idempotency, Keepalive, MethodDescriptor, Request, Response, Server,
+    Service, ServiceDescriptor, Status,
 };
 
 static SERVICE: ServiceDescriptor = ServiceDescriptor {
     name: "t.Echo",
-    methods: &[MethodDescriptor {
-        path: "/t.Echo/Echo",
-        kind: CallKind::Unary,
-        idempotency: Idempotency::Unknown,
-        detach: Detach::NONE,
-    }],
+    methods: &[MethodDescriptor::new("/t.Echo/Echo", CallKind::Unary, Idempotency::Unknown)],
 };
 
 struct Echo;

@@ -41,7 +41,7 @@ use std::sync::Arc;
 #[cfg(feature = "grpc")]
 use rpc_core::connect::Alpn;
 use rpc_core::server::OtherProtocol;
-pub use rpc_core::transport::{Identity, TlsInfo};
+pub use rpc_core::transport::TlsInfo;
 pub use rpc_transport_tcp::tls::{
     AlpnPolicy, ClientCerts, ClientTls, ClientTlsConfig, Pem, ServerTls, ServerTlsConfig, TlsError,
 };

@@ -7,17 +7,17 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use crate::service::{demo, failure, on, with_device, without_device};
-use crate::told::Told;
+use crate::transcript::Transcript;
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9));
 
-pub(crate) async fn tell(told: &mut Told) {
-    addresses(told).await;
-    nothing_there(told).await;
-    other_protocols(told).await;
-    no_rdma(told).await;
-    fallbacks(told).await;
+pub(crate) async fn tell(transcript: &mut Transcript) {
+    addresses(transcript).await;
+    nothing_there(transcript).await;
+    other_protocols(transcript).await;
+    no_rdma(transcript).await;
+    fallbacks(transcript).await;
 }
 
 async fn refused(address: &str) -> ConnectError {
@@ -30,7 +30,7 @@ async fn refused_on(host: &Rdma, address: &str) -> ConnectError {
     builder.connect().await.expect_err("there is no connection")
 }
 
-async fn addresses(told: &mut Told) {
+async fn addresses(transcript: &mut Transcript) {
     for text in [
         "http://inventory:7000",
         "https://inventory:7000",
@@ -43,22 +43,22 @@ async fn addresses(told: &mut Told) {
         "grpc://inventory",
     ] {
         let error = Channel::connect(text).await.unwrap_err();
-        told.say(&format!("Channel::connect({text:?})"), error);
+        transcript.say(&format!("Channel::connect({text:?})"), error);
     }
 }
 
-async fn nothing_there(told: &mut Told) {
+async fn nothing_there(transcript: &mut Transcript) {
     let unix = format!("unix:///tmp/farcall-messages-{}", std::process::id());
     for address in ["tcp://127.0.0.1:1", "auto://127.0.0.1:1", "rdma://127.0.0.1:1", &unix] {
-        told.say(&format!("no server at {address}"), refused(address).await);
+        transcript.say(&format!("no server at {address}"), refused(address).await);
     }
-    told.say("no server at inproc://none", refused("inproc://none").await);
+    transcript.say("no server at inproc://none", refused("inproc://none").await);
     let channel = Channel::builder("rdma://127.0.0.1:1").unwrap().connect_lazy();
-    told.say("a call to no server", failure(&channel, "Echo", "").await.message());
-    told.say("the next call, while the channel backs off", {
+    transcript.say("a call to no server", failure(&channel, "Echo", "").await.message());
+    transcript.say("the next call, while the channel backs off", {
         failure(&channel, "Echo", "").await.message().to_owned()
     });
-    told.say("`Channel::path` meanwhile", channel.path());
+    transcript.say("`Channel::path` meanwhile", channel.path());
 }
 
 /// A server that answers with the first bytes of another protocol.
@@ -74,7 +74,7 @@ async fn answering(first: &'static [u8]) -> String {
     format!("tcp://{address}")
 }
 
-async fn other_protocols(told: &mut Told) {
+async fn other_protocols(transcript: &mut Transcript) {
     for (name, first) in [
         ("gRPC over HTTP/2", &[0, 0, 18, 4, 0, 0, 0, 0, 0][..]),
         ("HTTP/1.1", b"HTTP/1.1 400 Bad Request\r\n"),
@@ -88,13 +88,13 @@ async fn other_protocols(told: &mut Told) {
             first => answering(first).await,
         };
         let error = refused(&address).await;
-        told.say(&format!("the server speaks {name}"), error);
+        transcript.say(&format!("the server speaks {name}"), error);
     }
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("tcp://{}", silent.local_addr().unwrap());
     let timeout = std::time::Duration::from_millis(50);
     let builder = Channel::builder(&address).unwrap().handshake_timeout(timeout);
-    told.say("the server says nothing", builder.connect().await.unwrap_err());
+    transcript.say("the server says nothing", builder.connect().await.unwrap_err());
 }
 
 /// A server that closes each connection, once it has read what the client says first.
@@ -110,21 +110,23 @@ async fn closing() -> String {
     format!("tcp://{address}")
 }
 
-async fn no_rdma(told: &mut Told) {
+async fn no_rdma(transcript: &mut Transcript) {
     let (address, _) = demo(Server::builder()).await;
     let address = address.replace("tcp://", "rdma://");
-    told.say("rdma:// on a host without a device", refused_on(&without_device(), &address).await);
+    transcript
+        .say("rdma:// on a host without a device", refused_on(&without_device(), &address).await);
     let elsewhere = with_device(&[ELSEWHERE]);
-    told.say("rdma:// whose device has another address", refused_on(&elsewhere, &address).await);
+    transcript
+        .say("rdma:// whose device has another address", refused_on(&elsewhere, &address).await);
     let here = with_device(&[LOOPBACK]);
-    told.say("rdma:// to a server at tcp://", refused_on(&here, &address).await);
+    transcript.say("rdma:// to a server at tcp://", refused_on(&here, &address).await);
     let channel = Channel::builder(&address).unwrap().rdma(&without_device()).connect_lazy();
-    told.say("a call over rdma:// on a host without a device", {
+    transcript.say("a call over rdma:// on a host without a device", {
         failure(&channel, "Echo", "").await.message().to_owned()
     });
 }
 
-async fn fallbacks(told: &mut Told) {
+async fn fallbacks(transcript: &mut Transcript) {
     let here = with_device(&[LOOPBACK]);
     for (cause, server, client) in [
         ("auto:// where the client has no device", here.clone(), without_device()),
@@ -133,6 +135,6 @@ async fn fallbacks(told: &mut Told) {
         let listener = on(&server).bind("auto://127.0.0.1:0").await.unwrap();
         let address = crate::service::serve(listener);
         let channel = Channel::builder(&address).unwrap().rdma(&client);
-        told.say(cause, channel.connect().await.unwrap().path());
+        transcript.say(cause, channel.connect().await.unwrap().path());
     }
 }

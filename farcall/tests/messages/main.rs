@@ -15,34 +15,34 @@ mod service;
 mod serving;
 #[cfg(feature = "tls")]
 mod tls;
-mod told;
+mod transcript;
 
-use told::{Log, Told};
+use transcript::{Log, Transcript};
 
 /// One test, because the log is the process's, and a line belongs to what was just caused.
 #[tokio::test]
 async fn what_users_are_told_is_what_the_files_have() {
     let log = Log::start();
-    let mut told = Told::default();
-    connecting::tell(&mut told).await;
-    told.assert_is_file("connecting.txt");
+    let mut transcript = Transcript::default();
+    connecting::tell(&mut transcript).await;
+    transcript.assert_is_file("connecting.txt");
 
-    let mut told = Told::default();
-    calling::tell(&mut told).await;
-    told.assert_is_file("calling.txt");
+    let mut transcript = Transcript::default();
+    calling::tell(&mut transcript).await;
+    transcript.assert_is_file("calling.txt");
 
-    let mut told = Told::default();
-    serving::tell(&mut told).await;
-    told.assert_is_file("serving.txt");
+    let mut transcript = Transcript::default();
+    serving::tell(&mut transcript).await;
+    transcript.assert_is_file("serving.txt");
 
-    let mut told = Told::default();
-    logging::tell(&mut told, &log).await;
-    told.assert_is_file("log.txt");
+    let mut transcript = Transcript::default();
+    logging::tell(&mut transcript, &log).await;
+    transcript.assert_is_file("log.txt");
 
     #[cfg(feature = "tls")]
     {
-        let mut told = Told::default();
-        tls::tell(&mut told, &log).await;
-        told.assert_is_file("tls.txt");
+        let mut transcript = Transcript::default();
+        tls::tell(&mut transcript, &log).await;
+        transcript.assert_is_file("tls.txt");
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use farcall::client::unary;
 use farcall::server::{HandlerFuture, ServerCall};
 use farcall::{
-    CallKind, Caller, Channel, Detach, Idempotency, Listener, MethodDescriptor, Rdma, RdmaConfig,
-    Request, Response, Server, ServerBuilder, Service, ServiceDescriptor, Status, Streaming,
+    CallKind, Caller, Channel, Idempotency, Listener, MethodDescriptor, Rdma, RdmaConfig, Request,
+    Response, Server, ServerBuilder, Service, ServiceDescriptor, Status, Streaming,
 };
 use futures::StreamExt;
 use futures::stream;
@@ -29,7 +29,7 @@ pub(crate) static SERVICE: ServiceDescriptor = ServiceDescriptor {
 pub(crate) static MISSING: MethodDescriptor = method("/demo.Other/Missing", CallKind::Unary);
 
 const fn method(path: &'static str, kind: CallKind) -> MethodDescriptor {
-    MethodDescriptor { path, kind, idempotency: Idempotency::Unknown, detach: Detach::NONE }
+    MethodDescriptor::new(path, kind, Idempotency::Unknown)
 }
 
 /// The method with that name.

@@ -7,14 +7,14 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::authority::{Authority, Folder, Wanted, named};
 use crate::service::{demo, failure, serve};
-use crate::told::{Log, Told};
+use crate::transcript::{Log, Transcript};
 
-pub(crate) async fn tell(told: &mut Told, log: &Log) {
-    certificates(told, log).await;
-    files(told);
-    without_tls(told, log).await;
-    settings(told).await;
-    renewal(told, log).await;
+pub(crate) async fn tell(transcript: &mut Transcript, log: &Log) {
+    certificates(transcript, log).await;
+    files(transcript);
+    without_tls(transcript, log).await;
+    settings(transcript).await;
+    renewal(transcript, log).await;
 }
 
 fn builder(address: &str) -> ChannelBuilder {
@@ -30,14 +30,20 @@ async fn refusal(channel: ChannelBuilder) -> String {
 }
 
 /// Records the messages of both sides for a connection that fails.
-async fn refused(told: &mut Told, log: &Log, cause: &str, server: &str, channel: ChannelBuilder) {
+async fn refused(
+    transcript: &mut Transcript,
+    log: &Log,
+    cause: &str,
+    server: &str,
+    channel: ChannelBuilder,
+) {
     log.clear();
-    told.say(&format!("{cause}: the client"), refusal(channel).await);
+    transcript.say(&format!("{cause}: the client"), refusal(channel).await);
     let line = log.line(&["farcall::server", server]).await;
-    told.say(&format!("{cause}: the server"), line);
+    transcript.say(&format!("{cause}: the server"), line);
 }
 
-async fn certificates(told: &mut Told, log: &Log) {
+async fn certificates(transcript: &mut Transcript, log: &Log) {
     const REFUSED: &str = "refused a connection";
     let (ours, others) = (Authority::new(), Authority::new());
     let here = || named("127.0.0.1");
@@ -101,12 +107,12 @@ async fn certificates(told: &mut Told, log: &Log) {
     ] {
         let (address, _) = demo(Server::builder().tls(&server)).await;
         let channel = builder(&address).tls(&client);
-        refused(told, log, cause, REFUSED, channel).await;
+        refused(transcript, log, cause, REFUSED, channel).await;
     }
 }
 
 /// Files that cannot be used as they are.
-fn files(told: &mut Told) {
+fn files(transcript: &mut Transcript) {
     let authority = Authority::new();
     let leaf = authority.issue(named("a.example"));
     let section = |label: &str| format!("-----BEGIN {label}-----\nMIGb\n-----END {label}-----\n");
@@ -114,31 +120,32 @@ fn files(told: &mut Told) {
         ServerTls::new(ServerTlsConfig::new(Pem::bytes(cert), Pem::bytes(key))).unwrap_err()
     };
     for label in ["ENCRYPTED PRIVATE KEY", "OPENSSH PRIVATE KEY", "PUBLIC KEY"] {
-        told.say(&format!("a key that is a section {label}"), server(&leaf.cert, &section(label)));
+        transcript
+            .say(&format!("a key that is a section {label}"), server(&leaf.cert, &section(label)));
     }
-    told.say("a certificate in place of a key", server(&leaf.cert, &leaf.cert));
-    told.say("a key in place of a certificate", server(&leaf.key, &leaf.key));
-    told.say("an empty file in place of a key", server(&leaf.cert, ""));
+    transcript.say("a certificate in place of a key", server(&leaf.cert, &leaf.cert));
+    transcript.say("a key in place of a certificate", server(&leaf.key, &leaf.key));
+    transcript.say("an empty file in place of a key", server(&leaf.cert, ""));
     let request = section("CERTIFICATE REQUEST");
-    told.say("a request in place of a certificate", server(&request, &leaf.key));
+    transcript.say("a request in place of a certificate", server(&request, &leaf.key));
     let other = authority.issue(named("b.example"));
-    told.say("the key of another certificate", server(&leaf.cert, &other.key));
+    transcript.say("the key of another certificate", server(&leaf.cert, &other.key));
     let der = [0x30, 0x82, 1, 9, 0x30, 0x82, 1, 0];
     let der = ServerTlsConfig::new(Pem::bytes(der), Pem::bytes(&leaf.key));
-    told.say("a certificate in DER", ServerTls::new(der).unwrap_err());
+    transcript.say("a certificate in DER", ServerTls::new(der).unwrap_err());
     let ca = ClientTlsConfig::default().with_ca(Pem::bytes(section("CERTIFICATE")));
-    told.say("an authority that is none", ClientTls::new(ca).unwrap_err());
+    transcript.say("an authority that is none", ClientTls::new(ca).unwrap_err());
 }
 
-async fn without_tls(told: &mut Told, log: &Log) {
+async fn without_tls(transcript: &mut Transcript, log: &Log) {
     const REFUSED: &str = "refused a connection";
     let authority = Authority::new();
     let (address, _) = demo(Server::builder().tls(&authority.server())).await;
     let plain = builder(&address);
-    refused(told, log, "a client without TLS at a server with TLS", REFUSED, plain).await;
+    refused(transcript, log, "a client without TLS at a server with TLS", REFUSED, plain).await;
     let (address, _) = demo(Server::builder()).await;
     let channel = builder(&address).tls(&authority.client());
-    refused(told, log, "a client with TLS at a server without TLS", REFUSED, channel).await;
+    refused(transcript, log, "a client with TLS at a server without TLS", REFUSED, channel).await;
 
     let (address, _) = demo(Server::builder().tls(&authority.server())).await;
     let authority_of = |address: &str| address.trim_start_matches("tcp://").to_owned();
@@ -152,7 +159,7 @@ async fn without_tls(told: &mut Told, log: &Log) {
         stream.write_all(first).await.unwrap();
         let _ = stream.read_to_end(&mut Vec::new()).await;
         let line = log.line(&[REFUSED]).await;
-        told.say(&format!("a server with TLS, and a client that speaks {name}"), line);
+        transcript.say(&format!("a server with TLS, and a client that speaks {name}"), line);
     }
     for (name, first) in [
         ("speaks HTTP/1.1", &b"HTTP/1.1 400 Bad Request\r\n"[..]),
@@ -161,18 +168,18 @@ async fn without_tls(told: &mut Told, log: &Log) {
     ] {
         let address = answering(first).await;
         let error = refusal(builder(&address).tls(&authority.client())).await;
-        told.say(&format!("a client with TLS, and a server that {name}"), error);
+        transcript.say(&format!("a client with TLS, and a server that {name}"), error);
     }
 }
 
 /// A server that reads what a client says first, answers with `words` and ends its stream.
-async fn answering(words: &'static [u8]) -> String {
+async fn answering(message: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         let _ = stream.read(&mut [0; 4096]).await;
-        let _ = stream.write_all(words).await;
+        let _ = stream.write_all(message).await;
         let _ = stream.shutdown().await;
         let _ = stream.read_to_end(&mut Vec::new()).await;
     });
@@ -180,29 +187,29 @@ async fn answering(words: &'static [u8]) -> String {
 }
 
 /// Records the messages about settings that exclude each other.
-async fn settings(told: &mut Told) {
+async fn settings(transcript: &mut Transcript) {
     let authority = Authority::new();
     let (of_server, of_client) = (authority.server(), authority.client());
     for address in ["unix://@farcall-tls-told", "inproc://farcall-tls-told"] {
         let bound = Server::builder().tls(&of_server).bind(address).await;
-        told.say(&format!("`tls` of a server at {address}"), bound.unwrap_err());
+        transcript.say(&format!("`tls` of a server at {address}"), bound.unwrap_err());
         let connected = builder(address).tls(&of_client).connect().await;
-        told.say(&format!("`tls` of a channel to {address}"), connected.unwrap_err());
+        transcript.say(&format!("`tls` of a channel to {address}"), connected.unwrap_err());
     }
     let connected = builder("grpc://shop:50051").tls(&of_client).connect().await;
-    told.say("`tls` of a channel to grpc://", connected.unwrap_err());
+    transcript.say("`tls` of a channel to grpc://", connected.unwrap_err());
     let connected = builder("grpcs://shop:443").connect().await;
-    told.say("a channel to grpcs:// without `tls`", connected.unwrap_err());
+    transcript.say("a channel to grpcs:// without `tls`", connected.unwrap_err());
     let bound = Server::builder().require_encryption(true).bind("auto://127.0.0.1:0").await;
-    told.say("require_encryption of a server without `tls`", bound.unwrap_err());
+    transcript.say("require_encryption of a server without `tls`", bound.unwrap_err());
     let connected = builder("auto://127.0.0.1:1").require_encryption(true).connect().await;
-    told.say("require_encryption of a channel without `tls`", connected.unwrap_err());
+    transcript.say("require_encryption of a channel without `tls`", connected.unwrap_err());
     let streams = futures::stream::pending::<std::io::Result<TcpStream>>();
     let served = Server::builder().tls(&of_server).build().serve_incoming(streams).await;
-    told.say("`tls` of a server of byte streams", served.unwrap_err());
+    transcript.say("`tls` of a server of byte streams", served.unwrap_err());
     let opened = builder("tcp://backend:7000").tls(&of_client);
     let channel = opened.connect_with_connector(|| async { TcpStream::connect("[::1]:1").await });
-    told.say(
+    transcript.say(
         "`tls` of a channel over streams of the program",
         failure(&channel, "Echo", "").await.message(),
     );
@@ -212,16 +219,16 @@ async fn settings(told: &mut Told) {
     let running = serve(listening.bind("auto://127.0.0.1:0").await.unwrap());
     let channel = |address: &str| builder(address).tls(&of_client).require_encryption(true);
     let connected: Channel = channel(&running).connect().await.unwrap();
-    told.say("require_encryption at auto://", connected.path());
+    transcript.say("require_encryption at auto://", connected.path());
     let address = running.replace("auto://", "rdma://");
-    told.say("require_encryption at rdma://", refusal(channel(&address)).await);
+    transcript.say("require_encryption at rdma://", refusal(channel(&address)).await);
     let bound = Server::builder().tls(&of_server).require_encryption(true);
     let bound = bound.bind("rdma://127.0.0.1:0").await;
-    told.say("require_encryption of a server at rdma://", bound.unwrap_err());
+    transcript.say("require_encryption of a server at rdma://", bound.unwrap_err());
 }
 
 /// A reload with another certificate has a line, and one with the same has none.
-async fn renewal(told: &mut Told, log: &Log) {
+async fn renewal(transcript: &mut Transcript, log: &Log) {
     let (ours, folder) = (Authority::new(), Folder::new("renewal"));
     let write = |name: &str| {
         let leaf = ours.issue(named(name).with_years(2020, 2031));
@@ -236,10 +243,10 @@ async fn renewal(told: &mut Told, log: &Log) {
     write("127.0.0.1");
     server.reload().unwrap();
     let line = log.line(&["read a certificate again"]).await;
-    told.say("a server's TLS is reloaded with another certificate", line);
+    transcript.say("a server's TLS is reloaded with another certificate", line);
     server.reload().unwrap();
     log.clear();
     client.reload().unwrap();
     let line = log.line(&["read a certificate again"]).await;
-    told.say("a channel's TLS is reloaded with another certificate", line);
+    transcript.say("a channel's TLS is reloaded with another certificate", line);
 }

@@ -100,13 +100,13 @@ async fn an_unknown_method_is_refused_where_it_is_set() {
 /// Settings by method in code stay, whatever the file says.
 #[tokio::test]
 async fn what_a_program_sets_by_method_stays() {
-    let by_code = MethodCompression::new().with_service("t.Named", 100);
+    let by_code = MethodCompression::default().with_len("t.Named", 100);
     let served = Served::new("by-code", &text(""), Some(by_code)).await;
     assert!(served.compresses().await);
     served.file.replace(&compress("t.Named", "\"off\""));
     assert_eq!(keys(&served.reloader.reload().unwrap()).len(), 1);
     assert!(served.compresses().await);
-    let unknown = MethodCompression::new().with_method("/t.Named/None", 100);
+    let unknown = MethodCompression::default().with_len("/t.Named/None", 100);
     let server = farcall::Server::builder().add_service(Named::new("s"));
     let error = server.method_compression(unknown).bind("tcp://127.0.0.1:0").await.unwrap_err();
     assert!(error.to_string().starts_with("compression is set for /t.Named/None"), "{error}");

@@ -55,9 +55,9 @@ pub(crate) struct Reports(UnboundedReceiver<Result<Reload, String>>);
 impl Reports {
     /// Runs a watch, which has looked at the files once then.
     pub(crate) async fn run(reloader: Reloader) -> Self {
-        let (told, reports) = unbounded_channel();
+        let (sender, reports) = unbounded_channel();
         let report = move |reload: &Result<Reload, SettingsError>| {
-            let _ = told.send(reload.as_ref().cloned().map_err(ToString::to_string));
+            let _ = sender.send(reload.as_ref().cloned().map_err(ToString::to_string));
         };
         let reloader = reloader.with_interval(Duration::from_millis(2)).with_report(report);
         tokio::spawn(reloader.run());

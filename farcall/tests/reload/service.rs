@@ -6,7 +6,7 @@ use std::time::Duration;
 use farcall::client::unary;
 use farcall::codegen::{HandlerFuture, ServerCall};
 use farcall::{
-    CallKind, Caller, Detach, Idempotency, MethodDescriptor, Request, Response, Server, Service,
+    CallKind, Caller, Idempotency, MethodDescriptor, Request, Response, Server, Service,
     ServiceDescriptor, Status,
 };
 use tokio::sync::Semaphore;
@@ -21,7 +21,7 @@ static SERVICE: ServiceDescriptor = ServiceDescriptor {
 
 const fn method(path: &'static str) -> MethodDescriptor {
     let (kind, idempotency) = (CallKind::Unary, Idempotency::Unknown);
-    MethodDescriptor { path, kind, idempotency, detach: Detach::NONE }
+    MethodDescriptor::new(path, kind, idempotency)
 }
 
 /// The service of the server with that name.

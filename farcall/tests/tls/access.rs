@@ -77,8 +77,8 @@ async fn a_client_without_an_identity_is_told_that_it_needs_one() {
     ] {
         let denied = who(&channel).await.unwrap_err();
         assert_eq!(denied.code(), Code::Unauthenticated);
-        let words = "/t.Tls/Who requires a client certificate, and this client has none";
-        assert_eq!(denied.message(), words);
+        let message = "/t.Tls/Who requires a client certificate, and this client has none";
+        assert_eq!(denied.message(), message);
         assert_eq!(token(&channel).await.unwrap(), "none");
     }
 }

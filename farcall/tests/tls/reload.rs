@@ -32,9 +32,9 @@ impl Files {
 
 /// Runs a watch, which has looked at the files once then; what it does.
 async fn run(reloader: Reloader) -> UnboundedReceiver<Result<Reload, String>> {
-    let (told, mut reports) = unbounded_channel();
+    let (sender, mut reports) = unbounded_channel();
     let report = move |reload: &Result<Reload, SettingsError>| {
-        let _ = told.send(reload.as_ref().cloned().map_err(ToString::to_string));
+        let _ = sender.send(reload.as_ref().cloned().map_err(ToString::to_string));
     };
     let reloader = reloader.with_interval(Duration::from_millis(2)).with_report(report);
     tokio::spawn(reloader.run());

@@ -61,16 +61,16 @@ async fn no_key_and_no_token_is_logged_or_shown() {
     let client_leaf = ours.issue(named("client.example"));
     let other_leaf = others.issue(named("client.example"));
     let config = ServerTlsConfig::new(Pem::bytes(&server_leaf.cert), Pem::bytes(&server_leaf.key));
-    let of_server = ServerTls::new(config.with_client_ca(Pem::bytes(ours.pem()))).unwrap();
+    let server_tls = ServerTls::new(config.with_client_ca(Pem::bytes(ours.pem()))).unwrap();
     let seen = Arc::new(Mutex::new(String::new()));
     let (by_server, by_client) = (Arc::clone(&seen), Arc::clone(&seen));
     let showing = ServiceBuilder::new().map_request(move |request: ServerRequest| {
         *by_server.lock().unwrap() += &format!("{request:?}");
         request
     });
-    let server = Server::builder().tls(&of_server).access_log(true).layer(showing);
+    let server = Server::builder().tls(&server_tls).access_log(true).layer(showing);
     let server = serve(server).await;
-    let mut shown = format!("{of_server:?}");
+    let mut shown = format!("{server_tls:?}");
     for leaf in [&client_leaf, &other_leaf] {
         let config = ours.client_config();
         let config = config.with_cert(Pem::bytes(&leaf.cert), Pem::bytes(&leaf.key));

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use farcall::client::{server_streaming, unary};
 use farcall::codegen::{HandlerFuture, ServerCall};
 use farcall::{
-    CallKind, Caller, Channel, ChannelBuilder, Detach, Idempotency, Listener, MethodDescriptor,
-    PeerInfo, Request, Response, Server, ServerBuilder, Service, ServiceDescriptor, Status,
+    CallKind, Caller, Channel, ChannelBuilder, Idempotency, Listener, MethodDescriptor, PeerInfo,
+    Request, Response, Server, ServerBuilder, Service, ServiceDescriptor, Status,
 };
 
 pub(crate) static SERVICE: ServiceDescriptor = ServiceDescriptor {
@@ -22,7 +22,7 @@ pub(crate) static SERVICE: ServiceDescriptor = ServiceDescriptor {
 };
 
 const fn method(path: &'static str, kind: CallKind) -> MethodDescriptor {
-    MethodDescriptor { path, kind, idempotency: Idempotency::Unknown, detach: Detach::NONE }
+    MethodDescriptor::new(path, kind, Idempotency::Unknown)
 }
 
 /// The service, which counts the calls that reach it.
@@ -34,7 +34,7 @@ pub(crate) struct Tls {
 /// The caller of the handler that asks.
 fn caller() -> String {
     let peer = PeerInfo::current().unwrap();
-    peer.identity().map_or_else(|| "anonymous".to_owned(), ToString::to_string)
+    peer.addresses.identity().map_or_else(|| "anonymous".to_owned(), ToString::to_string)
 }
 
 impl Service for Tls {

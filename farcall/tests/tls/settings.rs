@@ -98,11 +98,11 @@ fn a_missing_or_wrong_file_is_named_with_its_key() {
     );
     let error =
         error_of(&format!("{server}tls.cert = \"{path}/a.pem\"\ntls.key = \"{path}/ca.pem\""));
-    let words = format!(
+    let message = format!(
         "app.toml:4:11: servers.s.tls.key: {path}/ca.pem has no private key in PEM, but has a \
          section CERTIFICATE: the key is in another file"
     );
-    assert_eq!(error, words);
+    assert_eq!(error, message);
     let error = error_of(&format!("{server}tls.cert = \"{path}/a.pem\""));
     assert!(error.contains("servers.s.tls.cert: set without `tls.key`"), "{error}");
     let error = error_of(&format!("{server}tls.client_ca = \"{path}/ca.pem\""));

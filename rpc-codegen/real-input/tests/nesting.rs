@@ -14,7 +14,8 @@ use rpc_codegen_real_input::nest::nest::types::{Expr, Named, Node, Outer, Pair, 
 use rpc_codegen_real_input::nest::nest::v1::nest_server::Nest;
 use rpc_codegen_real_input::nest::nest::v1::{Query, nest_rpc};
 use rpc_core::client::unary;
-use rpc_core::{Code, Detach, MethodDescriptor, Request, Response, Status, Streaming};
+use rpc_core::codegen::{Detach, with_detach};
+use rpc_core::{Code, MethodDescriptor, Request, Response, Status, Streaming};
 use serving::serve;
 use tonic::codegen::BoxStream;
 
@@ -199,7 +200,7 @@ async fn responses_of_any_depth_are_a_short_error() {
 #[tokio::test]
 async fn deep_messages_that_arrive_are_a_short_error() {
     static ECHO: MethodDescriptor =
-        MethodDescriptor { detach: Detach::NONE, ..nest_rpc::SERVICE.methods[0] };
+        with_detach(nest_rpc::SERVICE.methods[0], Detach { request: None, response: None });
     let channel = serve("nesting_receiver", service());
     for levels in [LEVELS + 1, 1_000] {
         let result = unary::<Query, Query>(&channel, &ECHO, Request::new(node(levels))).await;

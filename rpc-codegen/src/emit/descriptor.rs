@@ -25,13 +25,15 @@ pub(crate) fn items(service: &ServiceModel, settings: &RpcSettings) -> TokenStre
 fn method_descriptor(method: &MethodModel, settings: &RpcSettings) -> TokenStream {
     let runtime = &settings.runtime;
     let (path, kind, idempotency) = (&method.path, method.kind_variant(), &method.idempotency);
-    let detach = detach::value(method, settings);
-    quote! {
-        #runtime::MethodDescriptor {
-            path: #path,
-            kind: #runtime::CallKind::#kind,
-            idempotency: #runtime::Idempotency::#idempotency,
-            detach: #detach,
-        }
+    let descriptor = quote! {
+        #runtime::MethodDescriptor::new(
+            #path,
+            #runtime::CallKind::#kind,
+            #runtime::Idempotency::#idempotency,
+        )
+    };
+    match detach::value(method, settings) {
+        Some(detach) => quote!(#runtime::with_detach(#descriptor, #detach)),
+        None => descriptor,
     }
 }

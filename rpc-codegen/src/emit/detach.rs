@@ -20,11 +20,11 @@ pub(crate) fn items(service: &ServiceModel, settings: &RpcSettings) -> TokenStre
     functions.collect()
 }
 
-/// Returns the value of a descriptor's `detach`.
-pub(crate) fn value(method: &MethodModel, settings: &RpcSettings) -> TokenStream {
+/// Returns the accessors of a method's messages; `None` where no message needs any.
+pub(crate) fn value(method: &MethodModel, settings: &RpcSettings) -> Option<TokenStream> {
     let runtime = &settings.runtime;
     if !has_detacher(&method.request) && !has_detacher(&method.response) {
-        return quote!(#runtime::Detach::NONE);
+        return None;
     }
     let side = |side: &str, message: &MessageModel| {
         if !has_detacher(message) {
@@ -37,7 +37,7 @@ pub(crate) fn value(method: &MethodModel, settings: &RpcSettings) -> TokenStream
     };
     let request = side("request", &method.request);
     let response = side("response", &method.response);
-    quote!(#runtime::Detach { request: #request, response: #response })
+    Some(quote!(#runtime::Detach { request: #request, response: #response }))
 }
 
 /// Returns true if a message of this type needs work before it is encoded.

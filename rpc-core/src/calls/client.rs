@@ -33,6 +33,8 @@ impl<T> Calls<T> {
     /// Starts a call and names it.
     pub fn start(&mut self, value: T) -> u64 {
         self.started_count = self.started_count.wrapping_add(1);
+        // An id comes back only after 2^32 calls of the connection, when no late response can name
+        // the first of the two any more.
         let generation = self.started_count;
         let index = self.entries.insert(Entry { generation, value });
         (u64::from(generation) << 32) | index as u64
@@ -47,6 +49,7 @@ impl<T> Calls<T> {
     /// Gives a call up; true when it was in flight, so that the peer has to be told.
     #[must_use]
     pub fn cancel(&mut self, id: u64) -> bool {
+        // A response that crosses the cancel finds no entry, and is dropped.
         self.finish(id).is_some()
     }
 
@@ -74,6 +77,7 @@ impl<T> Calls<T> {
     }
 
     fn index(&self, id: u64) -> Option<usize> {
+        // The id is the peer's: one of another generation, or beyond the table, names no call.
         let index = usize::try_from(id & u64::from(u32::MAX)).ok()?;
         let entry = self.entries.get(index)?;
         (u64::from(entry.generation) == id >> 32).then_some(index)

@@ -46,6 +46,7 @@ impl<T> Assembler<T> {
     /// The highest sequence number of the items ahead.
     #[must_use]
     pub fn furthest(&self) -> Option<u64> {
+        // All that is ahead is further than the item in front.
         let last = self.ahead.last_key_value().map(|(seq, _)| *seq);
         last.or(self.front.as_ref().map(|_| self.next))
     }
@@ -66,6 +67,7 @@ impl<T> Assembler<T> {
                 value: seq,
             });
         }
+        // Most frames come in order: those never touch the map, which allocates.
         if is_front {
             self.front = Some(item);
         } else {
@@ -82,6 +84,8 @@ impl<T> Assembler<T> {
 
     /// The next item in order, if it is there.
     pub fn take(&mut self) -> Option<T> {
+        // An item that came early is still in the map when its turn comes: it never moves to the
+        // front.
         let item = self.front.take().or_else(|| self.ahead.remove(&self.next))?;
         self.next += 1;
         Some(item)

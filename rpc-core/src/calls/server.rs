@@ -121,6 +121,7 @@ impl<S: Default, H> Calls<S, H> {
     /// meanwhile.
     pub fn attach(&mut self, id: u64, task: H) -> Option<H> {
         match self.entries.get_mut(&id) {
+            // The task may have answered before its handle got here: its entry is gone then.
             Some(InFlight { stage: Stage::Started, kept: Kept { task: slot @ None, .. } }) => {
                 *slot = Some(task);
                 None
@@ -145,6 +146,7 @@ impl<S: Default, H> Calls<S, H> {
     /// Ends a started call without an answer; `None` when it has ended already.
     pub fn finish(&mut self, id: u64) -> Option<Kept<S, H>> {
         match self.entries.entry(id) {
+            // One that is arriving stays: its request would start the call anew.
             Entry::Occupied(entry) if entry.get().stage == Stage::Started => {
                 Some(entry.remove().kept)
             }
@@ -163,6 +165,7 @@ impl<S: Default, H> Calls<S, H> {
 
     /// Records that the answer of a call is sent.
     pub fn answered(&mut self) {
+        // Cannot underflow: it is called once after each `answer`.
         self.answering_count -= 1;
     }
 

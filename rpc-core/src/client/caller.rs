@@ -74,15 +74,14 @@ pub trait Caller: Send + Sync {
 ///
 /// ```
 /// use farcall::mock::MockChannel;
-/// # use farcall::{Caller, CallKind, Detach, Idempotency, MethodDescriptor};
+/// # use farcall::{Caller, CallKind, Idempotency, MethodDescriptor};
 /// use farcall::{Channel, DynCaller, Request, Response, Status};
 /// # // Stands for what is generated from a `.proto` file.
-/// # static SAY_HELLO: MethodDescriptor = MethodDescriptor {
-/// #     path: "/hello.Greeter/SayHello",
-/// #     kind: CallKind::Unary,
-/// #     idempotency: Idempotency::Unknown,
-/// #     detach: Detach::NONE,
-/// # };
+/// # static SAY_HELLO: MethodDescriptor = MethodDescriptor::new(
+/// #     "/hello.Greeter/SayHello",
+/// #     CallKind::Unary,
+/// #     Idempotency::Unknown,
+/// # );
 /// # struct GreeterStub<C>(C);
 /// # impl<C: Caller> GreeterStub<C> {
 /// #     fn new(caller: C) -> Self { Self(caller) }

@@ -123,6 +123,7 @@ impl Channel {
             Target::Direct(subchannel) => subchannel.has_sessions(),
             Target::Balanced(_) => false,
         };
+        // One flag in place of four tests, since each call looks at it.
         let is_direct = has_sessions && rules.policies.is_none() && watched.is_none();
         let state = ChannelState { target, rules, watched, credentials, meters, is_direct };
         Self { state: Arc::new(state), ready_when: ReadyWhen::Connected }
@@ -146,6 +147,8 @@ impl Channel {
     /// Returns the same channel with other rules for calls that set nothing themselves.
     #[must_use]
     pub fn with_rules(self, rules: CallRules) -> Self {
+        // A channel with clones keeps its state, and this one gets its own: clones share
+        // connections only.
         let mut state = Arc::unwrap_or_clone(self.state);
         state.rules.calls = rules;
         Self { state: Arc::new(state), ..self }
@@ -251,6 +254,7 @@ impl Channel {
 impl Caller for Channel {
     fn call(&self, mut call: Call<'_>) -> impl Future<Output = Result<ClientReply, Status>> + Send {
         let state = &*self.state;
+        // Before the credentials: a call that they refuse counts as well.
         call.metered = MeteredCall::whole(state.meters.method(call.method()));
         let refused = state.credentials.apply(&mut call).err();
         let call = match (&state.target, refused) {
@@ -282,6 +286,7 @@ impl ChannelState {
         mut call: Call<'_>,
         refused: Option<Status>,
     ) -> Result<ClientReply, Status> {
+        // The whole call is counted here, and its attempts where they are made.
         let mut meter = call.metered.split();
         let mut made = self.call_by_rules(call, refused).await;
         match &mut made {
@@ -297,6 +302,7 @@ impl ChannelState {
         call: Call<'_>,
         refused: Option<Status>,
     ) -> Result<ClientReply, Status> {
+        // Here, and not before: a refused call is counted, too.
         if let Some(status) = refused {
             return Err(status);
         }
@@ -342,6 +348,7 @@ impl ReadyWhen {
         loop {
             match self {
                 Self::Always => return Poll::Ready(Ok(())),
+                // Without the clock: tower polls before each call.
                 Self::Connected if manager.open().is_some() => return Poll::Ready(Ok(())),
                 Self::Connected => {
                     let connecting = connect(Arc::clone(manager));
@@ -482,6 +489,7 @@ impl tower::Service<ClientCall> for Channel {
     }
 
     fn call(&mut self, call: ClientCall) -> Self::Future {
+        // The future outlives this service, which tower may drop or call again.
         let channel = self.clone();
         Box::pin(async move {
             let reply = Caller::call(&channel, call.into_call()).await;

@@ -109,6 +109,7 @@ impl Connect for OneConnection {
     }
 
     fn connect(&self, _: Wanted) -> BoxFuture<'_, Result<Established, ConnectError>> {
+        // Taken: a channel that connects again finds that its link has ended.
         let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner).take();
         let connection = connection.ok_or_else(|| {
             ConnectError::from(ConnectFault::Unreachable {
@@ -166,6 +167,7 @@ impl Offers {
     /// Notes what the server declined, and why.
     fn take_declined(&mut self, answer: &mut Hello) {
         for declined in std::mem::take(&mut answer.declined) {
+            // What is declined has no part in the rest: dropping it frees what was prepared for it.
             self.pending.retain(|(name, _)| !declined.is_about(name));
             let (name, reason) = (declined.name(), declined.reason());
             let can_pass = !declined.is_final();
@@ -223,6 +225,7 @@ async fn negotiate(
     let upgrades = config.policy.upgrades(&wanted);
     let mut offers = prepare_offers(upgrades, &bootstrap.addresses()).await;
     if let (Wanted::Bootstrap(reason), UpgradePolicy::Prefer(_)) = (&wanted, &config.policy) {
+        // The path is known to be broken: it is not offered, and the reason is told to both sides.
         offers.skip(reason);
     }
     let mut hello = Hello::new(&config.settings.limits.announced_by_client());
@@ -235,6 +238,7 @@ async fn negotiate(
     hello.set_fallback(&offers.unoffered.join());
     // A required upgrade that this host cannot offer needs no question to the peer.
     check_required(required, &offers, server)?;
+    // Encoded once: the binding of the path is over the bytes as they were sent.
     let said = hello::encode(&hello).map_err(|error| failed(error.into()))?;
     handshake::write_encoded(&mut *bootstrap, &said).await.map_err(failed)?;
     // A client has no budget.
@@ -245,6 +249,7 @@ async fn negotiate(
     let candidate = match answer.accepted.take() {
         Some(accepted) => {
             let binding = PathBinding::of(&*bootstrap, End::Client, &said[PREFIX_LEN..], &heard);
+            // The server waits for the verdict, good or bad: it holds what it prepared until then.
             let proven = prove(&mut offers, &accepted, binding.map_err(failed)?).await;
             let verdict = match &proven {
                 Ok(_) => Verdict::good(),
@@ -258,6 +263,7 @@ async fn negotiate(
         None => None,
     };
     if candidate.is_none() {
+        // What they hold of a device is free again, and a required upgrade finds none left.
         offers.pending.clear();
         check_required(required, &offers, server)?;
     }
@@ -292,6 +298,7 @@ async fn prepare_offers(upgrades: &[Arc<dyn Upgrade>], addresses: &Addresses) ->
     let mut offers = Offers::default();
     for upgrade in upgrades {
         let (this, addresses) = (Arc::clone(upgrade), addresses.clone());
+        // Opening a device blocks: it must not hold up the other tasks of this thread.
         match upgrade::blocking(move || this.offer(&addresses)).await {
             Ok(offer) => offers.pending.push((upgrade.name(), offer)),
             Err(declined) => {
@@ -308,6 +315,7 @@ async fn prove(
     accepted: &Offer,
     binding: Option<PathBinding>,
 ) -> Result<Box<dyn Candidate>, Declined> {
+    // The server chooses, and may name anything: an upgrade that was not offered is declined.
     let named = offers.pending.iter().position(|(name, _)| *name == accepted.name);
     let index = named.ok_or_else(|| {
         Declined::new(
@@ -319,6 +327,7 @@ async fn prove(
     let blob = accepted.blob.clone();
     let mut candidate = upgrade::blocking(move || offer.connect(&blob)).await?;
     if let Some(binding) = binding {
+        // Before the proof, whose probes carry the binding.
         candidate.bind(binding)?;
     }
     candidate.prove().await?;

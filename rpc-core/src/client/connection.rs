@@ -299,6 +299,7 @@ impl OnComplete for CallGuard {
 impl Drop for CallGuard {
     fn drop(&mut self) {
         if let Some(session) = &self.session {
+            // The caller has gone: the server need not go on.
             session.cancel(self.id);
         }
     }
@@ -310,7 +311,9 @@ impl Started {
         let Answer::Reply(reply) = &mut self.answer else {
             return Err(Status::internal("the answer is a stream"));
         };
+        // Dropped here, the guard cancels the call.
         let reply = reply.await;
+        // The answer is there, whatever it says: there is nothing left to cancel.
         self.guard.complete();
         // The session answers every call that it takes out of its table, so that only its own
         // unwinding could drop the sender.

@@ -142,9 +142,9 @@ impl ConfiguredNames {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::MethodDescriptor;
     use crate::client::attempts::MethodConfig;
     use crate::limits::log::captured::CapturedLog;
-    use crate::{Detach, MethodDescriptor};
 
     fn table(paths: &[&str]) -> Arc<MethodTable> {
         let paths = paths.iter().map(|&path| path.to_owned()).collect();
@@ -165,12 +165,7 @@ mod tests {
         let paths: Vec<_> = (0..3 * RECENT_COUNT).map(|n| format!("/a.B/{n}")).collect();
         let methods = paths.iter().map(|path| {
             let path: &'static str = path.clone().leak();
-            let descriptor = MethodDescriptor {
-                path,
-                kind: CallKind::Unary,
-                idempotency: Idempotency::Unknown,
-                detach: Detach::NONE,
-            };
+            let descriptor = MethodDescriptor::new(path, CallKind::Unary, Idempotency::Unknown);
             Method::Static(Box::leak(Box::new(descriptor)))
         });
         let methods: Vec<_> = methods.collect();

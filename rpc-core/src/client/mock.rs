@@ -37,15 +37,14 @@ type Answer = BoxFuture<'static, Result<ClientReply, Status>>;
 ///
 /// ```
 /// use farcall::mock::MockChannel;
-/// use farcall::{CallKind, Caller, Code, Detach, Idempotency, MethodDescriptor};
+/// use farcall::{CallKind, Caller, Code, Idempotency, MethodDescriptor};
 /// use farcall::{Request, Response, Status};
 /// # // Stands for what is generated from a `.proto` file.
-/// # static SAY_HELLO: MethodDescriptor = MethodDescriptor {
-/// #     path: "/hello.Greeter/SayHello",
-/// #     kind: CallKind::Unary,
-/// #     idempotency: Idempotency::Unknown,
-/// #     detach: Detach::NONE,
-/// # };
+/// # static SAY_HELLO: MethodDescriptor = MethodDescriptor::new(
+/// #     "/hello.Greeter/SayHello",
+/// #     CallKind::Unary,
+/// #     Idempotency::Unknown,
+/// # );
 /// # struct GreeterStub<C>(C);
 /// # impl<C: Caller> GreeterStub<C> {
 /// #     fn new(caller: C) -> Self { Self(caller) }

@@ -5,7 +5,7 @@ use tonic::Code;
 
 use super::*;
 use crate::client::{client_streaming, server_streaming, streaming, unary};
-use crate::{Detach, Idempotency, MethodDescriptor};
+use crate::{Idempotency, MethodDescriptor};
 
 static UNARY: MethodDescriptor = method("/t.T/Unary", CallKind::Unary);
 static SERVER: MethodDescriptor = method("/t.T/Server", CallKind::ServerStreaming);
@@ -13,7 +13,7 @@ static CLIENT: MethodDescriptor = method("/t.T/Client", CallKind::ClientStreamin
 static BOTH: MethodDescriptor = method("/t.T/Both", CallKind::Streaming);
 
 const fn method(path: &'static str, kind: CallKind) -> MethodDescriptor {
-    MethodDescriptor { path, kind, idempotency: Idempotency::Unknown, detach: Detach::NONE }
+    MethodDescriptor::new(path, kind, Idempotency::Unknown)
 }
 
 fn numbers() -> Request<impl Stream<Item = u64> + Send + 'static> {

@@ -113,7 +113,7 @@ impl ChannelSettings {
     /// # Errors
     ///
     /// Returns the first value that cannot be.
-    pub fn check(&self) -> Result<(), InvalidSetting> {
+    pub(crate) fn check(&self) -> Result<(), InvalidSetting> {
         self.check_each()
     }
 }

@@ -72,7 +72,7 @@ define_settings! {
     ///
     /// // Accepts, and compresses messages of 16 KiB and more.
     /// const COMPRESSION: Compression = Compression::ON.with_min_len(16 << 10);
-    /// assert_eq!(COMPRESSION.min_len(), Some(16 << 10));
+    /// assert_eq!(COMPRESSION.min_len, 16 << 10);
     /// assert_eq!(Compression::default(), Compression::OFF);
     /// ```
     Compression, CompressionOverlay, "compression", [const], derive(Copy, PartialEq, Eq) {
@@ -95,18 +95,6 @@ impl Compression {
 
     /// Compressed messages are accepted, and those of 1 KiB and more are compressed.
     pub const ON: Self = Self { accept: true, min_len: DEFAULT_MIN_LEN };
-
-    /// Returns true if compressed messages are accepted.
-    #[must_use]
-    pub const fn is_accepted(&self) -> bool {
-        self.accept
-    }
-
-    /// From which length on messages are compressed, in bytes; `None` where none is.
-    #[must_use]
-    pub const fn min_len(&self) -> Option<u32> {
-        if self.min_len == NEVER { None } else { Some(self.min_len) }
-    }
 
     /// The length from which on messages are compressed, as sessions have it.
     const fn from(self) -> u32 {
@@ -286,8 +274,8 @@ mod tests {
         }
         let error = Compression::ON.with_min_len(0).check().unwrap_err();
         assert_eq!(error.name(), "compression.min_len");
-        assert_eq!(Compression::ACCEPT.min_len(), None);
-        assert!(!Compression::ON.with_accept(false).is_accepted());
+        assert_eq!(Compression::ACCEPT.min_len, NEVER);
+        assert!(!Compression::ON.with_accept(false).accept);
     }
 
     #[test]

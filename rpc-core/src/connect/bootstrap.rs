@@ -77,7 +77,7 @@ pub trait Bootstrap: AsyncRead + AsyncWrite + Send + Unpin + 'static {
 
     /// The encodings that this side says it accepts over the stream, with these settings.
     fn accepted_encodings(&self, own: Compression) -> u32 {
-        let is_accepted = own.is_accepted() && self.carries_compressed();
+        let is_accepted = own.accept && self.carries_compressed();
         if is_accepted { DEFLATE } else { 0 }
     }
 

@@ -7,7 +7,6 @@
 use std::fmt;
 
 use super::{Declined, Obstacle};
-use crate::Negotiated;
 use crate::transport::{Addresses, PathInfo, TransportStats};
 use crate::wire::PeerText;
 
@@ -36,8 +35,10 @@ pub struct ConnectionInfo {
     /// Set where the reason is that one side has no device at all, which is no fault.
     #[doc(hidden)]
     pub is_without_device: bool,
-    /// Directions that may have compressed messages: none over RDMA.
-    pub compression: Negotiated,
+    /// True if the peer may send compressed messages: never over RDMA.
+    pub accepts_compressed: bool,
+    /// True if this side may send compressed messages: never over RDMA.
+    pub sends_compressed: bool,
     /// The calls in flight on it at this moment.
     pub calls_in_flight: usize,
     /// Parameters of the path over RDMA; `None` over other transports.
@@ -64,7 +65,8 @@ impl ConnectionInfo {
             fallback: None,
             fallback_can_pass: false,
             is_without_device: false,
-            compression: Negotiated::default(),
+            accepts_compressed: false,
+            sends_compressed: false,
             calls_in_flight,
             path: None,
             stats,

@@ -197,7 +197,7 @@ mod tests {
     use tonic::Code;
 
     use super::*;
-    use crate::{CallKind, Detach, Idempotency};
+    use crate::{CallKind, Idempotency};
 
     static SERVICE: ServiceDescriptor = ServiceDescriptor {
         name: "hello.Greeter",
@@ -206,7 +206,7 @@ mod tests {
 
     const fn method(path: &'static str) -> MethodDescriptor {
         let (kind, idempotency) = (CallKind::Unary, Idempotency::Unknown);
-        MethodDescriptor { path, kind, idempotency, detach: Detach::NONE }
+        MethodDescriptor::new(path, kind, idempotency)
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub use methods::{
 pub(crate) use trace::record_server;
 pub use trace::{Trace, TraceLayer};
 
+use std::net::SocketAddr;
+
 use crate::Method;
 
 /// The side of a call that a layer is on.
@@ -36,4 +38,8 @@ pub trait Described {
 
     /// The side that this request is seen on.
     fn side(&self) -> Side;
+
+    /// The transport that the request came over, and the peer's address where it has one. `None` on
+    /// the side that makes the call.
+    fn peer(&self) -> Option<(&'static str, Option<SocketAddr>)>;
 }

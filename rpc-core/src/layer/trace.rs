@@ -1,5 +1,6 @@
 //! A span for every call, and its trace context on the wire.
 
+use std::net::SocketAddr;
 use std::task::{Context, Poll};
 
 use futures::future::{BoxFuture, FutureExt};
@@ -13,7 +14,6 @@ use super::trace_context::TraceContext;
 use super::{Described, RequestHead, Side, into_status};
 use crate::Method;
 use crate::call::log::NameOf;
-use crate::server::PeerInfo;
 
 tokio::task_local! {
     /// Trace context of the call that a handler answers, for the calls that it makes.
@@ -23,9 +23,9 @@ tokio::task_local! {
 /// Puts every call into a `tracing` span, and passes W3C trace context on.
 ///
 /// The same layer serves clients and servers, over every transport. A server continues the trace
-/// that the headers `traceparent` and `tracestate` of a request name. Calls made inside its handler,
-/// through a channel with this layer, belong to the same trace. A request whose caller has set
-/// `traceparent` keeps it.
+/// that the headers `traceparent` and `tracestate` of a request name. Calls made inside its
+/// handler, through a channel with this layer, belong to the same trace. A request whose caller has
+/// set `traceparent` keeps it.
 ///
 /// The span `call` has the target `farcall::trace`, the level INFO, and the attributes of
 /// OpenTelemetry's conventions for RPC:
@@ -138,7 +138,11 @@ where
             Side::Client => CURRENT.try_with(TraceContext::clone).ok(),
         };
         let is_sampled = self.layer.samples(parent.as_ref());
-        let span = if is_sampled { begin(&method, side, parent.as_ref()) } else { Span::none() };
+        let span = if is_sampled {
+            begin(&method, (side, request.peer()), parent.as_ref())
+        } else {
+            Span::none()
+        };
         let context = otel::context(&span).or(parent);
         let context = context.or_else(|| (!is_sampled).then(TraceContext::unsampled));
         if let Some(context) = &context {
@@ -171,7 +175,11 @@ where
 }
 
 /// Begins the span of a call.
-fn begin(method: &Method, side: Side, parent: Option<&TraceContext>) -> Span {
+fn begin(
+    method: &Method,
+    (side, peer): (Side, Option<(&'static str, Option<SocketAddr>)>),
+    parent: Option<&TraceContext>,
+) -> Span {
     let path = method.path();
     let name = path.strip_prefix('/').unwrap_or(path);
     let kind = match side {
@@ -197,9 +205,9 @@ fn begin(method: &Method, side: Side, parent: Option<&TraceContext>) -> Span {
     if let (Side::Server, Some(parent)) = (side, parent) {
         otel::set_parent(&span, parent);
     }
-    if let Some(peer) = PeerInfo::current().filter(|_| side == Side::Server) {
-        span.record("transport", display(peer.transport));
-        if let Some(address) = peer.addresses.peer {
+    if let Some((transport, address)) = peer {
+        span.record("transport", display(transport));
+        if let Some(address) = address {
             span.record("network.peer.address", display(address.ip()));
             span.record("network.peer.port", address.port());
         }
@@ -274,12 +282,8 @@ mod tests {
     use super::*;
     use crate::{CallKind, Idempotency, Method, MethodDescriptor};
 
-    static METHOD: MethodDescriptor = MethodDescriptor {
-        path: "/t.T/M",
-        kind: CallKind::Unary,
-        idempotency: Idempotency::Unknown,
-        detach: crate::Detach::NONE,
-    };
+    static METHOD: MethodDescriptor =
+        MethodDescriptor::new("/t.T/M", CallKind::Unary, Idempotency::Unknown);
 
     /// A call with this outcome; `None` never ends.
     struct Asked {
@@ -308,6 +312,10 @@ mod tests {
 
         fn side(&self) -> Side {
             self.side
+        }
+
+        fn peer(&self) -> Option<(&'static str, Option<SocketAddr>)> {
+            None
         }
     }
 

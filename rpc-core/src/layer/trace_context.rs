@@ -1,7 +1,7 @@
 //! The W3C trace context of a call: its headers `traceparent` and `tracestate`.
 //!
-//! <https://www.w3.org/TR/trace-context-2/> defines both. A header that breaks its rules is ignored,
-//! as the recommendation asks, so a peer can at most lose its own trace.
+//! <https://www.w3.org/TR/trace-context-2/> defines both. A header that breaks its rules is
+//! ignored, as the recommendation asks, so a peer can at most lose its own trace.
 
 use std::fmt;
 

@@ -233,9 +233,10 @@ macro_rules! limited_log {
 pub(crate) mod captured {
     //! Captures the log of a test, for tests that count lines.
     //!
-    //! One subscriber for the whole process hands each line to the log of the thread that said it. A
-    //! subscriber for each test would not do: whether a subscriber listens to a line is remembered for
-    //! the whole process, so that a test which begins or ends would make another's lines unheard.
+    //! One subscriber for the whole process hands each line to the log of the thread that said it.
+    //! A subscriber for each test would not do: whether a subscriber listens to a line is
+    //! remembered for the whole process, so that a test which begins or ends would make another's
+    //! lines unheard.
 
     use std::cell::RefCell;
     use std::io;
@@ -248,7 +249,8 @@ pub(crate) mod captured {
         static CURRENT: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
     }
 
-    /// Captures what this thread logs while it lives. On a current-thread runtime that is everything.
+    /// Captures what this thread logs while it lives. On a current-thread runtime that is
+    /// everything.
     pub(crate) struct CapturedLog(PhantomData<*const ()>);
 
     impl CapturedLog {

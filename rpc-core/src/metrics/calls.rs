@@ -329,14 +329,10 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::{CallKind, Detach, Idempotency};
+    use crate::{CallKind, Idempotency};
 
-    const METHOD: MethodDescriptor = MethodDescriptor {
-        path: "/t.T/M",
-        kind: CallKind::Unary,
-        idempotency: Idempotency::Unknown,
-        detach: Detach::NONE,
-    };
+    const METHOD: MethodDescriptor =
+        MethodDescriptor::new("/t.T/M", CallKind::Unary, Idempotency::Unknown);
 
     static METHODS: [MethodDescriptor; 100] = [METHOD; 100];
 

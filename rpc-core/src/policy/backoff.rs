@@ -1,5 +1,5 @@
-//! Delays between attempts that fail, and the backoff of a channel that lost its connection or could
-//! not make one.
+//! Delays between attempts that fail, and the backoff of a channel that lost its connection or
+//! could not make one.
 //!
 //! Pure: the seed of the randomness is an argument, and the clock is the caller's business. Delays
 //! grow from one to the next up to a bound, and are spread at random, so that many clients that

@@ -59,6 +59,14 @@ pub enum Stalled {
     Receiving,
 }
 
+impl Stalled {
+    /// Returns true if the peer took nothing of what waits for it.
+    #[must_use]
+    pub fn takes_nothing(self) -> bool {
+        self == Self::Sending
+    }
+}
+
 /// The looks at one connection.
 ///
 /// A peer that takes, and sends, at least something within each `timeout` is never found stalled.

@@ -173,17 +173,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Detach, Idempotency};
+    use crate::Idempotency;
 
     static METHODS: [MethodDescriptor; 2] = [method("/t.T/A"), method("/t.T/B")];
 
     const fn method(path: &'static str) -> MethodDescriptor {
-        MethodDescriptor {
-            path,
-            kind: CallKind::Unary,
-            idempotency: Idempotency::Unknown,
-            detach: Detach::NONE,
-        }
+        MethodDescriptor::new(path, CallKind::Unary, Idempotency::Unknown)
     }
 
     fn failed(message: &str) -> FailedCallInfo {

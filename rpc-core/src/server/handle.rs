@@ -6,6 +6,7 @@ use std::io;
 use std::sync::{Arc, Weak};
 
 use tokio::sync::watch;
+use tonic::Extensions;
 use tower::{BoxError, Layer};
 
 use super::call_stats::{CallStats, FailedCallInfo, MethodCalls};
@@ -17,7 +18,7 @@ use super::serve;
 use super::serve::limits::PeerLimit;
 use super::serve::shared::{BeforeDrain, Connections, OpenConnectionInfo, ServerMemory, Shared};
 use super::{
-    Listen, PeerExtensions, ServerRequest, ServerResponse, ServerSettings, ServerStack, Service,
+    Listen, PeerInfo, ServerRequest, ServerResponse, ServerSettings, ServerStack, Service,
 };
 use crate::connect::{ConnectionInfo, Upgrade};
 use crate::limits::log::LogLimit;
@@ -75,10 +76,10 @@ impl ServerParts {
         self
     }
 
-    /// Sets the connection details in each request's extensions; none by default.
+    /// Sets the function that puts connection details into each request's extensions.
     #[must_use]
-    pub fn peer_extensions(mut self, extensions: PeerExtensions) -> Self {
-        self.router.peer_extensions = extensions;
+    pub fn peer_extensions(mut self, insert: fn(&PeerInfo, &mut Extensions)) -> Self {
+        self.router.peer_extensions = Some(insert);
         self
     }
 
@@ -230,6 +231,8 @@ impl Server {
     /// accepted from now on. What is beyond a limit already stays.
     pub fn update(&self, settings: Arc<ServerSettings>) {
         let shared = &self.shared;
+        // Each by itself: calls that arrive meanwhile see some of the new values, which stand
+        // alone.
         shared.router.rules.set(&settings);
         shared.calls_limit.set(settings.max_calls, settings.max_calls_per_peer);
         shared.connections_limit.set(settings.max_connections, settings.max_connections_per_peer);

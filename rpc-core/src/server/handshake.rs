@@ -139,6 +139,7 @@ pub async fn accept(
     check_agreed(bootstrap.addresses().tls.as_deref(), Alpn::FARCALL)?;
     let mut answer = Hello::new(&server.limits.announced_by_server());
     let addresses = bootstrap.addresses();
+    // The methods for operators are the last: leaving them out changes no id of the others.
     let visible = server.access.visible(&addresses, server.methods.len());
     answer.methods = server.methods[..visible].to_vec();
     answer.method_kinds = server.method_kinds.slice(..visible.min(server.method_kinds.len()));
@@ -155,12 +156,15 @@ pub async fn accept(
         let binding = PathBinding::of(&*bootstrap, End::Server, &heard, &said[PREFIX_LEN..])?;
         let bound = binding.map_or(Ok(()), |binding| end.bind(binding));
         if let Err(declined) = bound {
+            // The answer has not been sent: the client hears of a decline, and stays on the first
+            // path.
             answer.accepted = None;
             decline(name, &declined, &mut answer, &mut failures);
             said = hello::encode(&answer)?;
             candidate = None;
         }
     }
+    // Written as it was encoded for the binding: both ends bind the same bytes.
     handshake::write_encoded(&mut *bootstrap, &said).await?;
     let candidate = match candidate {
         Some((name, candidate)) => {
@@ -220,6 +224,7 @@ async fn open(
     memory: &MemoryShare,
 ) -> Result<MemoryCharge, HandshakeError> {
     let charge = charge_handshake(memory)?;
+    // Before its first byte is read: TLS keeps what a client has sent of a record.
     bootstrap.charge_memory(memory);
     bootstrap.open().await?;
     Ok(charge)
@@ -229,7 +234,7 @@ async fn open(
 /// could else pass a client's session on to a protocol that the client does not speak.
 fn check_agreed(tls: Option<&TlsInfo>, spoken: Alpn) -> Result<(), HandshakeError> {
     let Some(tls) = tls else { return Ok(()) };
-    match tls.protocol().filter(|agreed| *agreed != spoken.id) {
+    match tls.protocol.filter(|agreed| *agreed != spoken.id) {
         Some(_) if tls.is_assumed() => Err(HandshakeError::NoAlpn { spoken: spoken.name }),
         Some(agreed) => Err(HandshakeError::NotAgreed { agreed, spoken: spoken.name }),
         None => Ok(()),
@@ -277,6 +282,8 @@ async fn choose(
 ) -> Option<(&'static str, Box<dyn Candidate>)> {
     for (index, offer) in hello.offers.iter().enumerate() {
         let known = server.upgrades.iter().find(|upgrade| upgrade.name() == offer.name);
+        // One offer of each name is prepared: a client could otherwise have a queue pair made for
+        // each.
         let is_repeated = hello.offers[..index].iter().any(|before| before.name == offer.name);
         let declined = match known {
             None => {
@@ -289,6 +296,8 @@ async fn choose(
             Some(upgrade) => {
                 let (this, addresses) = (Arc::clone(upgrade), addresses.clone());
                 let blob = offer.blob.clone();
+                // Opening a device blocks: it must not hold up the other connections of this
+                // thread.
                 match upgrade::blocking(move || this.accept(&addresses, &blob)).await {
                     Ok((blob, candidate)) => {
                         let blob = blob.into();
@@ -316,6 +325,8 @@ async fn turn_away(bootstrap: &mut dyn Bootstrap, error: &HandshakeError) {
     }
     let telling = async {
         bootstrap.write_all(&MAGIC).await?;
+        // Half-closed, and then read on: closing with unread bytes would reset the connection
+        // before the client has read the answer.
         bootstrap.shutdown().await?;
         let mut rest = bootstrap.take(LINGER_LEN_MAX);
         tokio::io::copy(&mut rest, &mut tokio::io::sink()).await

@@ -24,9 +24,9 @@ use crate::{Compression, InvalidSetting, MethodDescriptor, ServiceDescriptor};
 /// use farcall::{Compression, MethodCompression, Server};
 ///
 /// // Images are compressed already, and lists of records are worth it early.
-/// let by_method = MethodCompression::new()
-///     .with_service("shop.Images", u32::MAX)
-///     .with_method("/shop.Catalog/List", 256);
+/// let by_method = MethodCompression::default()
+///     .with_len("shop.Images", u32::MAX)
+///     .with_len("/shop.Catalog/List", 256);
 /// let server = Server::builder().compression(Compression::ON).method_compression(by_method);
 /// # drop(server);
 /// ```
@@ -39,33 +39,21 @@ pub struct MethodCompression {
 }
 
 impl MethodCompression {
-    /// Nothing is set by method.
+    /// Sets the length from which on responses are compressed, in bytes of their encoding: at least
+    /// 1, and `u32::MAX` compresses none. The name is that of a method, `/shop.Catalog/Get`, with
+    /// its first slash or without, or of a service, `shop.Catalog`.
     #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Sets the length from which on responses of a method are compressed, in bytes of their
-    /// encoding: at least 1, and `u32::MAX` compresses none. The method is named by its full name,
-    /// `/shop.Catalog/Get`, with its first slash or without.
-    #[must_use]
-    pub fn with_method(mut self, name: impl Into<String>, bytes: u32) -> Self {
+    pub fn with_len(mut self, name: impl Into<String>, bytes: u32) -> Self {
         let name = name.into();
-        let path = if name.starts_with('/') { name } else { format!("/{name}") };
-        self.methods.insert(path, bytes);
+        match name.contains('/') {
+            true if name.starts_with('/') => self.methods.insert(name, bytes),
+            true => self.methods.insert(format!("/{name}"), bytes),
+            false => self.services.insert(name, bytes),
+        };
         self
     }
 
-    /// Sets the same for the methods of a service, by its full name: `shop.Catalog`.
-    #[must_use]
-    pub fn with_service(mut self, name: impl Into<String>, bytes: u32) -> Self {
-        self.services.insert(name.into(), bytes);
-        self
-    }
-
-    /// Returns true if nothing is set.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.services.is_empty() && self.methods.is_empty()
     }
 
@@ -132,7 +120,7 @@ impl MethodCompression {
             let of_method = self.methods.get(method.path);
             let of_service = || self.services.get(method.service());
             let len = of_method.or_else(of_service).copied();
-            len.or(others.min_len()).unwrap_or(u32::MAX)
+            len.unwrap_or(others.min_len)
         };
         methods.map(len).collect()
     }
@@ -170,12 +158,11 @@ impl Settings for MethodCompression {
         let set = |(name, table): (&String, &MethodOverlay)| {
             Some((name.clone(), compressed_from(table.compress_from?)))
         };
-        overlay.0.iter().filter_map(set).fold(defaults.clone(), |all, (name, bytes)| {
-            match name.contains('/') {
-                true => all.with_method(name, bytes),
-                false => all.with_service(name, bytes),
-            }
-        })
+        overlay
+            .0
+            .iter()
+            .filter_map(set)
+            .fold(defaults.clone(), |all, (name, bytes)| all.with_len(name, bytes))
     }
 
     fn check_all(&self) -> Result<(), InvalidSetting> {
@@ -203,11 +190,11 @@ crate::readable_debug!(NotServed);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CallKind, Detach, Idempotency};
+    use crate::{CallKind, Idempotency};
 
     const fn method(path: &'static str) -> MethodDescriptor {
         let (kind, idempotency) = (CallKind::Unary, Idempotency::Unknown);
-        MethodDescriptor { path, kind, idempotency, detach: Detach::NONE }
+        MethodDescriptor::new(path, kind, idempotency)
     }
 
     const CATALOG: ServiceDescriptor = ServiceDescriptor {
@@ -224,50 +211,46 @@ mod tests {
         let lens = |set: &MethodCompression, others| {
             set.lens(SERVED.into_iter().flat_map(|it| it.methods), others).to_vec()
         };
-        let none = MethodCompression::new();
+        let none = MethodCompression::default();
         assert!(lens(&none, Compression::ON).is_empty());
-        let set = none.with_method("shop.Catalog/List", 7).with_service("shop.Images", u32::MAX);
+        let set = none.with_len("shop.Catalog/List", 7).with_len("shop.Images", u32::MAX);
         assert_eq!(lens(&set, Compression::ON), [1024, 7, u32::MAX]);
         assert_eq!(lens(&set, Compression::ACCEPT), [u32::MAX, 7, u32::MAX]);
-        let set = set.with_service("shop.Catalog", 9).with_method("/shop.Images/Get", 8);
+        let set = set.with_len("shop.Catalog", 9).with_len("/shop.Images/Get", 8);
         assert_eq!(lens(&set, Compression::ON), [9, 7, 8]);
     }
 
     #[test]
     fn a_name_that_is_not_served_is_named_with_those_that_are() {
         let error = |set: MethodCompression| set.check_served(&SERVED).unwrap_err().to_string();
-        let none = MethodCompression::new;
+        let none = MethodCompression::default;
         assert_eq!(
-            error(none().with_method("/shop.Catalog/Gett", 7)),
+            error(none().with_len("/shop.Catalog/Gett", 7)),
             "compression is set for /shop.Catalog/Gett, but the server has no such method: it has \
              /shop.Catalog/Get, /shop.Catalog/List"
         );
-        assert!(error(none().with_method("shop.Cart/Get", 7)).ends_with(
+        assert!(error(none().with_len("shop.Cart/Get", 7)).ends_with(
             "for /shop.Cart/Get, but the server has no such service: it has shop.Catalog, \
              shop.Images"
         ));
-        assert!(error(none().with_service("shop.Cart", 7)).contains("for shop.Cart, and"));
-        let without = none().with_service("a.B", 1).check_served(&[]);
+        assert!(error(none().with_len("shop.Cart", 7)).contains("for shop.Cart, but"));
+        let without = none().with_len("a.B", 1).check_served(&[]);
         assert!(without.unwrap_err().to_string().ends_with("it has none"));
-        let right = none().with_method("shop.Images/Get", 1).with_service("shop.Catalog", 1);
+        let right = none().with_len("shop.Images/Get", 1).with_len("shop.Catalog", 1);
         assert_eq!(right.check_served(&SERVED), Ok(()));
     }
 
     #[test]
     fn names_and_lengths_are_checked() {
-        let none = MethodCompression::new;
-        for name in ["", "/", "Get", "/shop.Cart", "/shop/Cart/Get"] {
-            let error = none().with_method(name, u32::MAX).check().unwrap_err();
+        let none = MethodCompression::default;
+        for name in ["", "/", "*", "/shop.Cart", "/shop/Cart/Get"] {
+            let error = none().with_len(name, u32::MAX).check().unwrap_err();
             assert_eq!(error.name(), "methods.name", "{name}");
         }
-        for name in ["", "*", "shop.Cart/Get"] {
-            let error = none().with_service(name, u32::MAX).check().unwrap_err();
-            assert_eq!(error.name(), "methods.name", "{name}");
-        }
-        let error = none().with_service("a.B", 0).check().unwrap_err();
+        let error = none().with_len("a.B", 0).check().unwrap_err();
         assert_eq!(error.name(), "methods.compress_from");
         let is_built_in = cfg!(feature = "compression");
-        assert_eq!(none().with_service("a.B", 1).check().is_ok(), is_built_in);
-        assert_eq!(none().with_service("a.B", u32::MAX).check(), Ok(()));
+        assert_eq!(none().with_len("a.B", 1).check().is_ok(), is_built_in);
+        assert_eq!(none().with_len("a.B", u32::MAX).check(), Ok(()));
     }
 }

@@ -6,17 +6,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::router::Router;
+use super::router::{Operators, Router};
+use crate::MethodDescriptor;
 use crate::transport::Addresses;
-use crate::{MethodDescriptor, ServiceDescriptor};
-
-/// The service for operators of a router.
-#[derive(Debug)]
-pub(super) struct Operators {
-    pub(super) service: &'static ServiceDescriptor,
-    /// True if clients at the host's loopback addresses see it.
-    pub(super) sees_loopback: bool,
-}
 
 /// The methods that a client sees: all, or those that are not for operators.
 #[derive(Debug, Clone, Default)]

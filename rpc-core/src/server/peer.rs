@@ -2,7 +2,6 @@
 //!
 //! The latter is decided before a request is received, decoded or handled.
 
-use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -10,9 +9,34 @@ use tonic::{Extensions, Status};
 
 use crate::MethodDescriptor;
 use crate::payload::buffer::Buffers;
-use crate::transport::{Addresses, Identity, UCred};
+use crate::transport::{Addresses, Identity};
 
 /// The connection of a call, as its handler sees it. Made once for each connection and shared.
+///
+/// # Examples
+///
+/// ```
+/// # extern crate rpc_core as farcall;
+/// use farcall::Status;
+/// use farcall::server::PeerInfo;
+///
+/// /// Returns true if the handler that asks serves the billing service, by the identity that the
+/// /// TLS handshake has verified.
+/// fn is_billing() -> bool {
+///     let peer = PeerInfo::current();
+///     let identity = peer.as_ref().and_then(|peer| peer.addresses.identity());
+///     identity.is_some_and(|identity| identity.has_name("spiffe://example.org/billing"))
+/// }
+///
+/// /// Refuses a call of anyone but root, by the credentials of a Unix socket, for which the kernel
+/// /// vouches.
+/// fn check_root() -> Result<(), Status> {
+///     match PeerInfo::current().and_then(|peer| peer.addresses.credentials) {
+///         Some(client) if client.uid() == 0 => Ok(()),
+///         _ => Err(Status::permission_denied("only root, over the Unix socket")),
+///     }
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PeerInfo {
@@ -30,95 +54,10 @@ impl PeerInfo {
     pub fn new(transport: &'static str, addresses: Addresses) -> Self {
         Self { transport, addresses, buffers: Buffers::default() }
     }
-
-    /// The client's address; `None` where the transport has none, as inside a process.
-    #[must_use]
-    pub fn remote_addr(&self) -> Option<SocketAddr> {
-        self.addresses.peer
-    }
-
-    /// The server's own address.
-    #[must_use]
-    pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.addresses.local
-    }
-
-    /// The client's identity, which the TLS handshake of its connection has verified; `None` where
-    /// there is no TLS, or where the client has shown no certificate. On a connection that moved to
-    /// RDMA it is the identity proven on the TLS connection that it started on.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # extern crate rpc_core as farcall;
-    /// use farcall::server::PeerInfo;
-    ///
-    /// /// Whether the handler that asks serves the billing service.
-    /// fn is_billing() -> bool {
-    ///     let peer = PeerInfo::current();
-    ///     let identity = peer.as_ref().and_then(|peer| peer.identity());
-    ///     identity.is_some_and(|identity| identity.has_name("spiffe://example.org/billing"))
-    /// }
-    /// ```
-    #[must_use]
-    pub fn identity(&self) -> Option<&Identity> {
-        self.addresses.identity()
-    }
-
-    /// The client's user, group and process, where the connection is a Unix socket: the kernel
-    /// vouches for them.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # extern crate rpc_core as farcall;
-    /// use farcall::Status;
-    /// use farcall::server::PeerInfo;
-    ///
-    /// /// Refuses a call of anyone but root.
-    /// fn check_root() -> Result<(), Status> {
-    ///     let credentials = PeerInfo::current().and_then(|peer| peer.credentials());
-    ///     match credentials {
-    ///         Some(client) if client.uid() == 0 => Ok(()),
-    ///         _ => Err(Status::permission_denied("only root, over the Unix socket")),
-    ///     }
-    /// }
-    /// ```
-    #[must_use]
-    pub fn credentials(&self) -> Option<UCred> {
-        self.addresses.credentials
-    }
 }
 
-/// The connection details in the extensions of every request.
-///
-/// A handler can always ask [`PeerInfo::current`], which allocates nothing. An entry in the
-/// extensions costs three allocations a call, as many as half of a small call's whole budget, so
-/// that it has to be asked for.
-#[derive(Debug, Clone, Copy, Default)]
-#[non_exhaustive]
-pub enum PeerExtensions {
-    /// Nothing.
-    #[default]
-    Omit,
-    /// An `Arc<PeerInfo>`.
-    PeerInfo,
-    /// Whatever the function inserts: what another framework's handlers look for.
-    With(fn(&PeerInfo, &mut Extensions)),
-}
-
-impl PeerExtensions {
-    /// Puts into `extensions` what has been asked for.
-    pub(super) fn insert(self, peer: &Arc<PeerInfo>, extensions: &mut Extensions) {
-        match self {
-            Self::Omit => {}
-            Self::PeerInfo => {
-                extensions.insert(Arc::clone(peer));
-            }
-            Self::With(insert) => insert(peer, extensions),
-        }
-    }
-}
+/// A function that puts connection details into the extensions of every request.
+pub(super) type InsertPeer = fn(&PeerInfo, &mut Extensions);
 
 /// Decides which clients may call which methods, by the identity that TLS has verified and by the
 /// method's full name, `/package.Service/Method`.
@@ -206,7 +145,7 @@ fn decide(rules: &dyn Authorize, peer: &PeerInfo, method: &MethodDescriptor) -> 
     if rules.allows_anonymous(path) {
         return Ok(());
     }
-    let Some(identity) = peer.identity() else {
+    let Some(identity) = peer.addresses.identity() else {
         let message = format!("{path} requires a client certificate, and this client has none");
         return Err(Status::unauthenticated(message));
     };
@@ -222,14 +161,10 @@ mod tests {
 
     use super::*;
     use crate::transport::{Addresses, TlsInfo};
-    use crate::{CallKind, Detach, Idempotency};
+    use crate::{CallKind, Idempotency};
 
-    static METHOD: MethodDescriptor = MethodDescriptor {
-        path: "/t.T/M",
-        kind: CallKind::Unary,
-        idempotency: Idempotency::Unknown,
-        detach: Detach::NONE,
-    };
+    static METHOD: MethodDescriptor =
+        MethodDescriptor::new("/t.T/M", CallKind::Unary, Idempotency::Unknown);
 
     fn peer(name: Option<&str>) -> PeerInfo {
         let identity = name.map(|name| Identity::new(vec![], vec![name.to_owned()], vec![]));

@@ -7,10 +7,10 @@ use bytes::Bytes;
 
 use super::call_stats::CallStats;
 use super::layers::handle;
-use super::operators::Operators;
 use super::peer::Authorization;
+use super::peer::InsertPeer;
 use super::settings::CallRules;
-use super::{HandlerFuture, PeerExtensions, ServerCall, ServerStack, Service};
+use super::{HandlerFuture, ServerCall, ServerStack, Service};
 use crate::transport::Addresses;
 use crate::wire::hello;
 use crate::{MethodDescriptor, ServiceDescriptor};
@@ -28,11 +28,19 @@ pub(crate) struct Router {
     /// The layers around all of them, where there are any.
     pub(super) stack: Option<ServerStack>,
     /// Connection details in every request's extensions.
-    pub(super) peer_extensions: PeerExtensions,
+    pub(super) peer_extensions: Option<InsertPeer>,
     /// Authorization of calls.
     pub(super) authorization: Authorization,
     /// Time limit of unary calls, and the calls that have a log line.
     pub(super) rules: Arc<CallRules>,
+}
+
+/// The service for operators of a router.
+#[derive(Debug)]
+pub(super) struct Operators {
+    pub(super) service: &'static ServiceDescriptor,
+    /// True if clients at the host's loopback addresses see it.
+    pub(super) sees_loopback: bool,
 }
 
 impl Router {

@@ -1,5 +1,5 @@
-//! The settings of a server, each of which is declared here and nowhere else, and those of them that
-//! every call reads.
+//! The settings of a server, each of which is declared here and nowhere else, and those of them
+//! that every call reads.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
@@ -189,7 +189,7 @@ impl ServerSettings {
     /// # Errors
     ///
     /// Returns the first that is not.
-    pub fn check(&self) -> Result<(), InvalidSetting> {
+    pub(crate) fn check(&self) -> Result<(), InvalidSetting> {
         self.check_each()
     }
 

@@ -89,6 +89,7 @@ pub(crate) struct SessionCore {
 
 impl Drop for SessionCore {
     fn drop(&mut self) {
+        // The counts are final only here: calls that outlive the connection still hold the session.
         let (side, transport) = (self.role.name(), &self.transport);
         connection_ended(side, transport.name(), transport.stats());
     }
@@ -102,6 +103,7 @@ impl SessionCore {
         settled: Settled,
         memory: MemoryShare,
     ) -> Self {
+        // Before the transport is started: its first frame counts already.
         transport.limit_large(settled.peer_limits.max_receiving_bytes);
         let ping_limiter = Mutex::new(PingLimiter::new(Instant::now().into_std()));
         Self { role, transport, settled, memory, ping_limiter }
@@ -144,6 +146,7 @@ impl SessionCore {
     /// Short ones pass unseen: what of them the network does not take at once is counted by the
     /// transport, and bounded there.
     pub(crate) fn check_memory(&self, len: usize) -> Result<(), Status> {
+        // Asked without taking: the transport counts what it keeps.
         if len < CHECKED_LEN { Ok(()) } else { self.memory.check(len as u64) }
     }
 
@@ -171,6 +174,7 @@ impl SessionCore {
     ///
     /// Returns `ProtocolError` if the peer sends too many.
     pub(crate) fn handle_ping(&self, ping: &FrameHeader) -> Result<(), ProtocolError> {
+        // Before the lock, under which no other lock is taken.
         let (now, traffic) = (Instant::now().into_std(), self.traffic());
         let is_answered = {
             // Its numbers are whole after each assignment.
@@ -209,7 +213,8 @@ impl SessionCore {
                 .fallback
                 .as_ref()
                 .is_some_and(|it| it.is_without_device),
-            compression: self.settled.compression,
+            accepts_compressed: self.settled.compression.is_accepted(),
+            sends_compressed: self.settled.compression.is_sent(),
             calls_in_flight,
             path: self.transport.path(),
             stats: self.transport.stats(),

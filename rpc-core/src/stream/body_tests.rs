@@ -11,16 +11,10 @@ use crate::session::{Role, SessionCore, Settled};
 use crate::stream::{Item, WindowMemory, response_streaming};
 use crate::transport::inproc::InprocTransport;
 use crate::transport::{Addresses, TransportError};
-use crate::{
-    CallKind, Detach, Idempotency, Limits, MayHaveExecuted, Method, MethodDescriptor, Negotiated,
-};
+use crate::{CallKind, Idempotency, Limits, MayHaveExecuted, Method, MethodDescriptor, Negotiated};
 
-static METHOD: MethodDescriptor = MethodDescriptor {
-    path: "/a.B/C",
-    kind: CallKind::ServerStreaming,
-    idempotency: Idempotency::Unknown,
-    detach: Detach::NONE,
-};
+static METHOD: MethodDescriptor =
+    MethodDescriptor::new("/a.B/C", CallKind::ServerStreaming, Idempotency::Unknown);
 
 /// Takes grants, which is all that a reader sends.
 #[derive(Debug)]

@@ -8,11 +8,10 @@ use prost::Message;
 use tonic::Status;
 
 use super::{SendStream, StreamWriter};
-use crate::Detach;
 use crate::call::options::{MessageLimit, MessageLimits};
 use crate::call::refusal;
 use crate::compression::{Deflated, is_due};
-use crate::payload::encode::{Detacher, Encode, Split};
+use crate::payload::encode::{Detach, Detacher, Encode, Split};
 use crate::wire::{FrameKind, MESSAGE_LEN_LEN};
 
 /// One direction of a call: names for error messages, and the method's tail-field accessor.

@@ -68,7 +68,10 @@ impl fmt::Display for Addresses {
 pub struct TlsInfo {
     /// The peer's identity; `None` where the peer is a client without a certificate.
     pub identity: Option<Identity>,
-    protocol: Option<&'static str>,
+    /// The protocol that the two ends agreed on in their handshake, as ALPN names it:
+    /// `farcall/1`, or `h2` for gRPC. `None` where they agreed on nothing, and the configuration
+    /// of this side allows that.
+    pub protocol: Option<&'static str>,
     is_assumed: bool,
 }
 
@@ -99,14 +102,6 @@ impl TlsInfo {
     #[must_use]
     pub(crate) fn is_assumed(&self) -> bool {
         self.is_assumed
-    }
-
-    /// The protocol that the two ends agreed on in their handshake, as ALPN names it:
-    /// `farcall/1`, or `h2` for gRPC. `None` where they agreed on nothing, and the configuration
-    /// of this side allows that.
-    #[must_use]
-    pub fn protocol(&self) -> Option<&'static str> {
-        self.protocol
     }
 }
 

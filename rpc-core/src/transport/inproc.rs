@@ -233,7 +233,7 @@ impl Ending {
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        self.end(CloseReason::task_dropped());
+        self.end(super::task_dropped());
     }
 }
 

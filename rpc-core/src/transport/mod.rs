@@ -29,11 +29,10 @@ use thiserror::Error;
 
 use crate::handoff::Handoff;
 use crate::limits::memory::MemoryShare;
-use crate::policy::progress::{Flows, Stalled};
+use crate::policy::progress::Flows;
 use crate::wire::{HEADER_LEN, ProtocolError};
 use crate::{BufferSource, Deadline, Reason};
 
-pub(crate) use addresses::UCred;
 pub use addresses::{Addresses, Identity, TlsInfo};
 pub use frames::{OutFrame, Withdrawn, WriteHead};
 
@@ -206,8 +205,8 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
         handoff: &mut Handoff,
     ) -> Result<(), ProtocolError>;
 
-    /// Returns true if [`handle_frame`](Self::handle_frame) may run user code, for which it releases
-    /// the handoff. A transport may keep its driver from handlers that never do.
+    /// Returns true if [`handle_frame`](Self::handle_frame) may run user code, for which it
+    /// releases the handoff. A transport may keep its driver from handlers that never do.
     fn runs_user_code(&self) -> bool {
         true
     }
@@ -331,7 +330,8 @@ pub struct TransportStats {
 
 impl TransportStats {
     /// Adds the counts of another transport.
-    pub fn add(&mut self, other: Self) {
+    #[cfg(feature = "metrics")]
+    pub(crate) fn add(&mut self, other: Self) {
         self.small_sent += other.small_sent;
         self.large_sent += other.large_sent;
         self.small_received += other.small_received;
@@ -430,10 +430,11 @@ pub enum CloseReason {
         timeout: Duration,
     },
     /// The peer is there, and has stopped taking or sending.
-    #[error("{} for {timeout:?} (progress_timeout)", describe(*stalled))]
+    #[error("{} for {timeout:?} (progress_timeout)", describe(*takes_nothing))]
     Stalled {
-        /// The direction that stalled.
-        stalled: Stalled,
+        /// True if the peer took nothing of what waits for it; false if it began a large frame and
+        /// sent nothing more of it.
+        takes_nothing: bool,
         /// Time that it had.
         timeout: Duration,
     },
@@ -449,6 +450,7 @@ pub enum CloseReason {
     Failed(Reason),
 }
 
+#[doc(hidden)]
 impl From<ProtocolError> for CloseReason {
     fn from(error: ProtocolError) -> Self {
         Self::Protocol(error.to_string().into())
@@ -502,21 +504,21 @@ impl CloseReason {
             Self::Local | Self::Peer | Self::Protocol(_) | Self::RuntimeEnded => false,
         }
     }
+}
 
-    /// The reason of a link whose task is dropped before its end: the runtime drops its tasks when
-    /// it ends, and a panic drops the one that it happens in.
-    #[must_use]
-    pub fn task_dropped() -> Self {
-        match std::thread::panicking() {
-            true => Self::Failed("the connection's task panicked, which is a bug".into()),
-            false => Self::RuntimeEnded,
-        }
+/// Returns the reason of a link whose task is dropped before its end: the runtime drops its tasks
+/// when it ends, and a panic drops the one that it happens in.
+#[must_use]
+pub fn task_dropped() -> CloseReason {
+    match std::thread::panicking() {
+        true => CloseReason::Failed("the connection's task panicked, which is a bug".into()),
+        false => CloseReason::RuntimeEnded,
     }
 }
 
-fn describe(stalled: Stalled) -> &'static str {
-    match stalled {
-        Stalled::Sending => "the peer has taken nothing of what waits for it",
-        Stalled::Receiving => "the peer has begun a large frame and sent nothing more of it",
+fn describe(takes_nothing: bool) -> &'static str {
+    match takes_nothing {
+        true => "the peer has taken nothing of what waits for it",
+        false => "the peer has begun a large frame and sent nothing more of it",
     }
 }

@@ -7,8 +7,8 @@ use futures::{Stream, StreamExt};
 use rpc_core::client::{client_streaming, server_streaming, streaming, unary};
 use rpc_core::server::{HandlerFuture, ServerCall};
 use rpc_core::{
-    CallKind, Caller, Detach, Idempotency, MethodDescriptor, Request, Response, Service,
-    ServiceDescriptor, Status, Streaming, Trailers,
+    CallKind, Caller, Idempotency, MethodDescriptor, Request, Response, Service, ServiceDescriptor,
+    Status, Streaming, Trailers,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -34,7 +34,7 @@ pub(crate) static OTHERS: ServiceDescriptor = ServiceDescriptor {
 
 const fn method(path: &'static str, kind: CallKind) -> MethodDescriptor {
     let idempotency = Idempotency::Unknown;
-    MethodDescriptor { path, kind, idempotency, detach: Detach::NONE }
+    MethodDescriptor::new(path, kind, idempotency)
 }
 
 /// The service.

@@ -184,7 +184,7 @@ mod tests {
 
     use futures::{FutureExt, StreamExt};
     use http_body_util::BodyExt;
-    use rpc_core::{CallKind, Detach, Idempotency, MethodDescriptor};
+    use rpc_core::{CallKind, Idempotency, MethodDescriptor};
     use tokio::time::Instant;
 
     use super::super::early::Early;
@@ -240,12 +240,8 @@ mod tests {
         }
     }
 
-    static METHOD: MethodDescriptor = MethodDescriptor {
-        path: "/t.T/M",
-        kind: CallKind::Unary,
-        idempotency: Idempotency::Unknown,
-        detach: Detach::NONE,
-    };
+    static METHOD: MethodDescriptor =
+        MethodDescriptor::new("/t.T/M", CallKind::Unary, Idempotency::Unknown);
 
     #[tokio::test(start_paused = true)]
     async fn each_part_restarts_the_wait() {

@@ -346,9 +346,9 @@ mod tests {
     use http::Version;
     use http_body::Frame;
     use http_body_util::StreamBody;
+    use rpc_core::Idempotency;
     use rpc_core::client::{Call, ClientReply};
     use rpc_core::memory::MemoryShare;
-    use rpc_core::{Detach, Idempotency};
     use tokio::sync::oneshot;
 
     use super::*;
@@ -364,12 +364,8 @@ mod tests {
         }
     }
 
-    static METHOD: MethodDescriptor = MethodDescriptor {
-        path: "/t.T/M",
-        kind: CallKind::Unary,
-        idempotency: Idempotency::Unknown,
-        detach: Detach::NONE,
-    };
+    static METHOD: MethodDescriptor =
+        MethodDescriptor::new("/t.T/M", CallKind::Unary, Idempotency::Unknown);
 
     #[tokio::test(start_paused = true)]
     async fn a_late_message_keeps_the_deadline_of_its_headers() {

@@ -12,7 +12,7 @@ use rpc_core::server::{
     HandlerFuture, Listen, Offers, OtherProtocol, ServerCall, ServerParts, ServerSettings,
 };
 use rpc_core::{
-    CallKind, Detach, Idempotency, MethodDescriptor, Request, Response, Service, ServiceDescriptor,
+    CallKind, Idempotency, MethodDescriptor, Request, Response, Service, ServiceDescriptor,
 };
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::io::{DuplexStream, duplex};
@@ -28,12 +28,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 static SERVICE: ServiceDescriptor = ServiceDescriptor {
     name: "t.T",
-    methods: &[MethodDescriptor {
-        path: "/t.T/Echo",
-        kind: CallKind::Unary,
-        idempotency: Idempotency::Unknown,
-        detach: Detach::NONE,
-    }],
+    methods: &[MethodDescriptor::new("/t.T/Echo", CallKind::Unary, Idempotency::Unknown)],
 };
 
 struct Echo;

@@ -3,7 +3,7 @@
 use prost::Message;
 use prost_types::method_options::IdempotencyLevel;
 use prost_types::{FileDescriptorSet, MethodDescriptorProto, ServiceDescriptorProto};
-use rpc_core::{CallKind, Detach, Idempotency, MethodDescriptor, ServiceDescriptor};
+use rpc_core::{CallKind, Idempotency, MethodDescriptor, ServiceDescriptor};
 use thiserror::Error;
 
 /// The reason why the methods of a service are unknown.
@@ -86,15 +86,19 @@ pub(super) fn named_methods<'a>(
             return Err(refused("it is named twice"));
         }
         names.push(name);
-        described.push(unknown(service, name, kind));
+        described.push(descriptor((service, name), kind, Idempotency::Unknown));
     }
     let name = Box::leak(service.to_owned().into_boxed_str());
     Ok(Box::leak(Box::new(ServiceDescriptor { name, methods: described.leak() })))
 }
 
-fn unknown(service: &str, name: &str, kind: CallKind) -> MethodDescriptor {
+fn descriptor(
+    (service, name): (&str, &str),
+    kind: CallKind,
+    idempotency: Idempotency,
+) -> MethodDescriptor {
     let path = String::leak(format!("/{service}/{name}"));
-    MethodDescriptor { path, kind, idempotency: Idempotency::Unknown, detach: Detach::NONE }
+    MethodDescriptor::new(path, kind, idempotency)
 }
 
 fn decode(descriptor_set: &[u8]) -> Result<FileDescriptorSet, DescriptorError> {
@@ -137,7 +141,7 @@ fn describe(service: &str, method: &MethodDescriptorProto) -> MethodDescriptor {
         IdempotencyLevel::NoSideEffects => Idempotency::NoSideEffects,
         IdempotencyLevel::Idempotent => Idempotency::Idempotent,
     };
-    MethodDescriptor { idempotency, ..unknown(service, method.name(), kind) }
+    descriptor((service, method.name()), kind, idempotency)
 }
 
 #[cfg(test)]

@@ -9,9 +9,7 @@ use rpc_core::client::{
     ClientConfig, Connect, EncodedBody, EncodedCall, EncodedReply, Established,
 };
 use rpc_core::connect::Wanted;
-use rpc_core::{
-    CallKind, Detach, Idempotency, MayHaveExecuted, MethodDescriptor, NotExecuted, Status,
-};
+use rpc_core::{CallKind, Idempotency, MayHaveExecuted, MethodDescriptor, NotExecuted, Status};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -29,7 +27,7 @@ pub(super) async fn within<T>(future: impl Future<Output = T>) -> T {
 
 const fn method(kind: CallKind) -> MethodDescriptor {
     let idempotency = Idempotency::Unknown;
-    MethodDescriptor { path: "/test.Test/Call", kind, idempotency, detach: Detach::NONE }
+    MethodDescriptor::new("/test.Test/Call", kind, idempotency)
 }
 
 pub(super) static UNARY: MethodDescriptor = method(CallKind::Unary);

@@ -52,7 +52,7 @@ impl ConnectOptions {
     /// # Errors
     ///
     /// Returns the first that is not.
-    pub fn check(&self) -> Result<(), InvalidSetting> {
+    pub(crate) fn check(&self) -> Result<(), InvalidSetting> {
         self.check_each()
     }
 }

@@ -277,20 +277,13 @@ impl fmt::Display for RkeyScope {
     }
 }
 
-/// A word that names no scope.
-#[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a scope of keys: use `auto`, `window` or `region`")]
-pub struct UnknownRkeyScope(String);
-
-rpc_core::readable_debug!(UnknownRkeyScope);
-
 impl FromStr for RkeyScope {
-    type Err = UnknownRkeyScope;
+    type Err = InvalidSetting;
 
-    fn from_str(word: &str) -> Result<Self, UnknownRkeyScope> {
+    fn from_str(word: &str) -> Result<Self, InvalidSetting> {
         let all = [Self::Auto, Self::Window, Self::Region];
         let found = all.into_iter().find(|scope| scope.to_string() == word);
-        found.ok_or_else(|| UnknownRkeyScope(word.to_owned()))
+        found.ok_or_else(|| InvalidSetting::new("rkey_scope", word, "auto, window or region"))
     }
 }
 

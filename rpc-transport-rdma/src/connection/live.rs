@@ -108,7 +108,7 @@ impl Live {
     pub(super) fn end_reason(&self) -> CloseReason {
         let reason = self.state.end_reason().cloned();
         // The lane's task ends its connections by itself only where it is dropped.
-        reason.unwrap_or_else(CloseReason::task_dropped)
+        reason.unwrap_or_else(rpc_core::transport::task_dropped)
     }
 }
 

@@ -58,7 +58,7 @@ pub(crate) struct Connection {
     /// The longest frame that travels whole.
     pub(crate) frame_len_max: usize,
     proof_plan: ProofPlan,
-    /// What the path had not carried when the connection ended.
+    /// The stage that the proof of the path had reached when the connection ended.
     last_stage: OnceLock<ProofStage>,
     /// Set when the path is proven.
     pub(crate) proven: CancellationToken,

@@ -3,10 +3,13 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
+use rpc_core::Reason;
 use rpc_core::wire::HEADER_LEN;
 
 use super::Connection;
-use crate::connection::buffers::{Event, Outgoing, RndvPayload};
+use crate::RdmaConfig;
+use crate::config::MAX_READ_QUEUE_PAIRS;
+use crate::connection::buffers::{Event, Outgoing, RndvPayload, State};
 use crate::memory::{PoolError, Sink};
 use crate::proto::connection::{PROOF_HEAD_LEN, ProofStage};
 use crate::proto::endpoint::Mtu;
@@ -21,6 +24,25 @@ pub(crate) struct ProofPlan {
     read_len: usize,
     /// False on a device whose READs are known to complete short, which the settings allow.
     is_content_checked: bool,
+}
+
+/// READs of one queue pair on a path with the largest MTU.
+const READ_LEN_MAX: u64 = 3 * 4096 + 17;
+
+/// The shortest READs that a proof is made with.
+const READ_LEN_LEAST: u32 = 64;
+
+/// Returns true if the memory for large frames can ever hold both parts of a proof, whatever the
+/// peer has. Small budgets are for programs that have no large frames.
+pub(crate) fn is_affordable(config: &RdmaConfig) -> bool {
+    let sink_len = u64::from(config.slot_len) + u64::from(MAX_READ_QUEUE_PAIRS) * READ_LEN_MAX;
+    // Pools hand out whole size classes, which are powers of two.
+    let fits = |len: u64, max: u64| len.next_power_of_two() <= max;
+    // A READ of a few bytes at a time would not come to the end of a proof within its time.
+    let reads_are_few = config.max_read_len >= READ_LEN_LEAST;
+    let has_memory =
+        fits(READ_LEN_MAX, config.max_source_bytes) && fits(sink_len, config.max_sink_bytes);
+    reads_are_few && has_memory
 }
 
 impl ProofPlan {
@@ -39,13 +61,13 @@ impl Connection {
                 () = this.ending.cancelled() => return,
                 outgoing = this.proof() => outgoing,
             };
-            // Not an end: the other side waits for PROOF_TIMEOUT, and the reason is in the log here.
             match outgoing {
                 // A connection that has ended meanwhile drops it.
                 Ok(outgoing) => drop(this.send(outgoing)),
-                Err(error) => tracing::debug!(
-                    target: "farcall::rdma", %error, "no memory for the proof of a path"
-                ),
+                Err(error) => {
+                    let reason = Reason::new(error.to_string(), error);
+                    this.handle(Event::NoProof(reason));
+                }
             }
         });
     }
@@ -79,7 +101,7 @@ impl Connection {
 
     /// Returns what the path has not carried yet.
     pub(crate) fn proof_stage(&self) -> ProofStage {
-        let stage = self.look(|state| state.proof_stage());
+        let stage = self.look(State::proof_stage);
         stage.or_else(|| self.last_stage.get().copied()).unwrap_or(ProofStage::Probe)
     }
 }

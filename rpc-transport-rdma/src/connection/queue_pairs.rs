@@ -183,7 +183,8 @@ impl QueuePairs {
                     target: "farcall::rdma",
                     ?work, %error, "an RDMA work request failed"
                 );
-                // The first failure is the cause. A flush before it is a consequence that overtook it.
+                // The first failure is the cause. A flush before it is a consequence that overtook
+                // it.
                 if failure.is_none() || !error.is_flush() {
                     let message = format!("the RDMA path failed: {error}");
                     failure = Some(CloseReason::Failed(Reason::new(message, error)));
@@ -224,7 +225,8 @@ impl QueuePairs {
                 Work::Bind(_) | Work::Invalidate(_) => {}
             }
         }
-        // The last ones: permits are in the order of posting, and what was not posted is at the end.
+        // The last ones: permits are in the order of posting, and what was not posted is at the
+        // end.
         self.permits.truncate(self.permits.len() - unsent_count);
         for (queue, count) in self.reads.halt().into_iter().enumerate() {
             (0..count).for_each(|_| state.handle(Event::Unposted { queue }, clock));

@@ -20,7 +20,6 @@ use slab::Slab;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use crate::LeaseStats;
 use crate::memory::LargeBuffer;
 
 /// The outstanding receive buffers of a worker.
@@ -65,9 +64,14 @@ impl OutstandingBuffers {
         Bytes::from_owner(Outstanding { frame, key, leases: Arc::clone(self) })
     }
 
-    pub(crate) fn stats(&self) -> LeaseStats {
-        let overdue_count = self.overdue_count.load(Ordering::Relaxed);
-        LeaseStats { held: self.held().entries.len(), overdue_count }
+    /// Returns the number of frames that applications hold.
+    pub(crate) fn held_count(&self) -> usize {
+        self.held().entries.len()
+    }
+
+    /// Returns the number of frames that were held for too long, so far.
+    pub(crate) fn overdue_count(&self) -> u64 {
+        self.overdue_count.load(Ordering::Relaxed)
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
@@ -117,7 +121,7 @@ impl OutstandingBuffers {
 
 impl fmt::Debug for OutstandingBuffers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Leases").field("stats", &self.stats()).finish_non_exhaustive()
+        f.debug_struct("Leases").field("held", &self.held_count()).finish_non_exhaustive()
     }
 }
 
@@ -179,12 +183,12 @@ mod tests {
         tokio::time::sleep(WARN_AFTER / 2).await;
         let short = leases.lease(pool.try_take(10_000).unwrap());
         tokio::time::sleep(WARN_AFTER / 2 + Duration::from_millis(2)).await;
-        assert_eq!(leases.stats(), LeaseStats { held: 2, overdue_count: 1 });
+        assert_eq!((leases.held_count(), leases.overdue_count()), (2, 1));
         drop(short);
         tokio::time::sleep(WARN_AFTER * 10).await;
-        assert_eq!(leases.stats(), LeaseStats { held: 1, overdue_count: 1 });
+        assert_eq!((leases.held_count(), leases.overdue_count()), (1, 1));
         drop(alias);
-        assert_eq!(leases.stats(), LeaseStats { held: 0, overdue_count: 1 });
+        assert_eq!((leases.held_count(), leases.overdue_count()), (0, 1));
         assert_eq!(pool.bytes_in_use(), 0);
     }
 
@@ -194,7 +198,7 @@ mod tests {
             let (pool, leases) = leases_told_after(warn_after);
             let held = leases.lease(pool.try_take(10_000).unwrap());
             assert!(leases.look(Instant::now()).is_some_and(|at| at > Instant::now()));
-            assert_eq!(leases.stats(), LeaseStats { held: 1, overdue_count: 0 });
+            assert_eq!((leases.held_count(), leases.overdue_count()), (1, 0));
             drop(held);
         }
     }
@@ -210,7 +214,7 @@ mod tests {
         tokio::task::yield_now().await;
         assert_eq!(task_count(), 1);
         tokio::time::sleep(WARN_AFTER + Duration::from_millis(2)).await;
-        assert_eq!((task_count(), leases.stats().overdue_count), (0, 10));
+        assert_eq!((task_count(), leases.overdue_count()), (0, 10));
         drop(held);
         drop(leases.lease(pool.try_take(10_000).unwrap()));
         tokio::task::yield_now().await;

@@ -24,7 +24,7 @@ struct Watching(Arc<Connection>);
 impl Drop for Watching {
     fn drop(&mut self) {
         // Of no effect once it has ended.
-        self.0.fail(CloseReason::task_dropped());
+        self.0.fail(rpc_core::transport::task_dropped());
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::connection::buffers::State;
 use crate::connection::live::Live;
-use crate::connection::proof::ProofPlan;
+use crate::connection::proof::{ProofPlan, is_affordable};
 use crate::connection::queue_pairs::{QueuePairs, ReadQueues};
 use crate::connection::{Connection, ConnectionLimits};
 use crate::device::open::{Devices, OnLost};
@@ -92,7 +92,8 @@ impl RdmaUpgrade {
             read_bytes_in_use: worker.reads.total(),
             registered_bytes: worker.registered_bytes(),
             huge_page_bytes: worker.huge_page_bytes(),
-            leases: worker.leases.stats(),
+            leases_held: worker.leases.held_count(),
+            leases_overdue: worker.leases.overdue_count(),
             activity: worker.activity.snapshot(),
             cancellations: worker.cancellations.snapshot(),
         })
@@ -182,8 +183,9 @@ impl RdmaUpgrade {
         #[allow(clippy::cast_possible_truncation)]
         let epoch = RandomState::new().build_hasher().finish() as u32;
         let paths = Arc::clone(&self.paths);
-        // A server without a class of its own uses its client's: READ responses and acknowledgements
-        // would travel in another one than the requests, and a lossless class would be half of it.
+        // A server without a class of its own uses its client's: READ responses and
+        // acknowledgements would travel in another one than the requests, and a lossless class
+        // would be half of it.
         let adopted = offer.and_then(|peer| peer.traffic_class);
         let traffic_class = self.config.connect.traffic_class.or(adopted);
         let traffic_class = traffic_class.unwrap_or(port.attributes.traffic_class);
@@ -285,8 +287,13 @@ impl LocalEnd {
             has_memory_windows: self.has_memory_windows(),
             read_ends: self.read_queues.endpoints(),
             traffic_class: Some(self.traffic_class),
-            capabilities: Capabilities::OURS,
+            capabilities: self.capabilities(),
         }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let proves = is_affordable(&self.worker.shared.config);
+        if proves { Capabilities::OURS } else { Capabilities(0) }
     }
 
     fn has_memory_windows(&self) -> bool {
@@ -373,7 +380,7 @@ impl LocalEnd {
             takes_keys_away: self.has_memory_windows() && peer.has_memory_windows,
             send_depth: config.send_depth as usize,
             reads_with_messages: self.read_queues.is_empty(),
-            proves_fully: Capabilities::OURS.have(peer.capabilities, Capabilities::FULL_PROOF),
+            proves_fully: self.capabilities().have(peer.capabilities, Capabilities::FULL_PROOF),
             timeouts: Timeouts {
                 release: config.release_timeout,
                 cancel: config.cancel_timeout,

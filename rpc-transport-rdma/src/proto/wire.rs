@@ -19,8 +19,8 @@
 //! A frame follows its header. After the header of an offer come `frame_len: u64`,
 //! `segment_count: u32`, `head_len: u32`, for each segment `address: u64, len: u64, rkey: u32` and
 //! four zero bytes, and then the first `head_len` bytes of the frame: its header at least. The
-//! segments are what follows the head. A proof is an offer whose head fills the rest of the slot: 32
-//! bytes of zeros, a seed of 8 bytes, and zeros. Pure values: nothing is sent here.
+//! segments are what follows the head. A proof is an offer whose head fills the rest of the slot:
+//! 32 bytes of zeros, a seed of 8 bytes, and zeros. Pure values: nothing is sent here.
 
 use bytes::{Buf as _, BufMut as _};
 use rpc_core::wire::{HEADER_LEN, ProtocolError};

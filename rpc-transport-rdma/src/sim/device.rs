@@ -28,7 +28,7 @@ impl SimDevice {
     /// Takes its ports down: from here on nothing gets in or out, what is on its way is lost, and
     /// everybody who has it open gets an event. Queue pairs notice by their timeouts.
     pub fn link_down(&self) {
-        self.enter(|state, index| state.drop_link(index));
+        self.enter(NetworkState::drop_link);
     }
 
     /// Takes its ports down, and brings them up again after `time`.
@@ -42,7 +42,7 @@ impl SimDevice {
 
     /// Brings its ports up again.
     pub fn link_up(&self) {
-        self.enter(|state, index| state.raise_link(index));
+        self.enter(NetworkState::raise_link);
     }
 
     /// Takes the device away for good: posts and registrations fail with `EIO`, no search finds it,

@@ -44,8 +44,8 @@
 //! which comes later, again after a timeout, or in part before its queue pairs die. No completion
 //! event is lost for good, because no device loses one: they are late, held back until more has
 //! completed, or made one with others, and a program that needs more than one event for what
-//! completed before it looked has a fault of its own. On InfiniBand, too, a peer is found by its GID
-//! and number, and a LID only has to be there. It has no `WRITE`. It says nothing about speed.
+//! completed before it looked has a fault of its own. On InfiniBand, too, a peer is found by its
+//! GID and number, and a LID only has to be there. It has no `WRITE`. It says nothing about speed.
 
 mod counters;
 mod device;

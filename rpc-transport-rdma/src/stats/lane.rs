@@ -93,8 +93,10 @@ pub struct LaneInfo {
     pub registered_bytes: u64,
     /// The part of those bytes that lies in explicit huge pages.
     pub huge_page_bytes: u64,
-    /// Received large frames that applications hold.
-    pub leases: LeaseStats,
+    /// Received large frames that applications hold at this moment.
+    pub leases_held: usize,
+    /// Received large frames that were held for longer than `RdmaConfig::lease_warn_after`, so far.
+    pub leases_overdue: u64,
     /// Counters since the lane began.
     pub activity: LaneActivity,
     /// Ends of large frames whose calls were cancelled.
@@ -139,16 +141,6 @@ counts! {
         /// Wakeups of the lane's task.
         wakeups,
     }
-}
-
-/// A lane's leases.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct LeaseStats {
-    /// Received frames that applications hold at this moment.
-    pub held: usize,
-    /// Leases that were held past `RdmaConfig::lease_warn_after`, so far.
-    pub overdue_count: u64,
 }
 
 counts! {

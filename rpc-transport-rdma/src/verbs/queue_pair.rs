@@ -391,8 +391,8 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// Returns the system's error. The queue pair may go on to serve its peer's READs: what these can
-    /// reach must be leaked as its buffers are.
+    /// Returns the system's error. The queue pair may go on to serve its peer's READs: what these
+    /// can reach must be leaked as its buffers are.
     pub(crate) fn destroy(&mut self) -> Result<(), VerbsError> {
         let Some(mut raw) = self.raw.take() else { return Ok(()) };
         if self.in_flight.len() > 0

@@ -99,8 +99,8 @@ impl Worker {
         Large { sources, sinks, reads }: Large,
     ) -> Result<Self, VerbsError> {
         let slots = u32::from(config.receive_slots);
-        // Never less than the lane may have waiting: a queue that overruns is broken for good. Where
-        // the device has less, queue pairs are refused instead.
+        // Never less than the lane may have waiting: a queue that overruns is broken for good.
+        // Where the device has less, queue pairs are refused instead.
         let capacity = config.completions_of_lane().min(device.attributes().completions_max);
         let completions = CompletionQueue::new(device, capacity)?;
         let receives = SharedReceiveQueue::new(

@@ -187,9 +187,11 @@ async fn a_seed_repeats_its_run_exactly() {
     assert_ne!(first, second, "another seed is another run");
 }
 
+/// Takes a device away, in one of the ways that there are.
+type Lose = fn(&SimDevice);
+
 /// The fates of work in flight when a device is lost.
-const LOSSES: [(&str, fn(&SimDevice)); 2] =
-    [("flushed", SimDevice::lose), ("silent", lab::lose_silently)];
+const LOSSES: [(&str, Lose); 2] = [("flushed", SimDevice::lose), ("silent", lab::lose_silently)];
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_device_returns_all_work_or_none_until_destroyed() {

@@ -62,7 +62,7 @@ impl<S: Socket> Ending<S> {
 
 impl<S: Socket> Drop for Ending<S> {
     fn drop(&mut self) {
-        self.end(CloseReason::task_dropped());
+        self.end(rpc_core::transport::task_dropped());
     }
 }
 

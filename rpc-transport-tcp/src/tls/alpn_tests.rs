@@ -30,7 +30,7 @@ async fn handshake_under(
 async fn both_sides_know_the_negotiated_protocol() {
     for protocol in [Alpn::FARCALL, Alpn::GRPC] {
         for info in handshake(&[Alpn::FARCALL, Alpn::GRPC], &[protocol]).await {
-            assert_eq!(info.unwrap().protocol(), Some(protocol.id));
+            assert_eq!(info.unwrap().protocol, Some(protocol.id));
         }
     }
 }
@@ -56,13 +56,13 @@ async fn a_server_without_alpn_is_refused_unless_it_is_optional() {
                    \"optional\" on the channel";
     assert_eq!(client.unwrap_err(), message);
     let [_, client] = handshake_under(AlpnPolicy::Optional, &[], &[Alpn::GRPC]).await;
-    assert_eq!(client.unwrap().protocol(), None);
+    assert_eq!(client.unwrap().protocol, None);
 }
 
 #[tokio::test]
 async fn a_client_without_alpn_speaks_http1_unless_it_is_optional() {
     let [server, _] = handshake(&[Alpn::FARCALL, Alpn::HTTP1], &[]).await;
-    assert_eq!(server.unwrap().protocol(), Some("http/1.1"));
+    assert_eq!(server.unwrap().protocol, Some("http/1.1"));
     let [server, _] = handshake(&[Alpn::FARCALL], &[]).await;
     let message = "the client negotiated no protocol in the TLS handshake (ALPN farcall/1): \
                    something such as a load balancer terminates TLS in between; accept that with \
@@ -70,7 +70,7 @@ async fn a_client_without_alpn_speaks_http1_unless_it_is_optional() {
     assert_eq!(server.unwrap_err(), message);
     for protocols in [&[Alpn::FARCALL, Alpn::HTTP1][..], &[Alpn::FARCALL]] {
         let [server, _] = handshake_under(AlpnPolicy::Optional, protocols, &[]).await;
-        assert_eq!(server.unwrap().protocol(), None);
+        assert_eq!(server.unwrap().protocol, None);
     }
 }
 

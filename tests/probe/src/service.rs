@@ -4,7 +4,6 @@ use farcall::{Deadline, Request, Response, Status, Streaming, Trailers, async_tr
 use futures::StreamExt;
 use futures::future::ready;
 use futures::stream::once;
-use tokio::time::Instant;
 use tonic::codegen::BoxStream;
 
 use crate::answers::{failure, produce};
@@ -123,7 +122,8 @@ impl ProbeRpc for Probe {
         request: Request<RemainingRequest>,
     ) -> Result<Response<RemainingReply>, Status> {
         let deadline = request.extensions().get::<Deadline>();
-        let remaining_us = deadline.map(|deadline| deadline.to_wire(Instant::now()));
+        let remaining_us = deadline
+            .map(|deadline| u64::try_from(deadline.remaining().as_micros()).unwrap_or(u64::MAX));
         Ok(Response::new(RemainingReply { remaining_us }))
     }
 

@@ -297,6 +297,12 @@ async fn farcall(authority: &str, id: u16, message: &[u8], is_streaming: bool) -
     format!("{hello:?} {:?}", peer.read_frame().await)
 }
 
+/// Returns a message as gRPC frames it.
+fn prefixed(message: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(message.len()).unwrap();
+    [&[0][..], &len.to_be_bytes(), message].concat()
+}
+
 const PATHS: [&str; 6] = [
     "/debug/farcall",
     "/debug/farcall?refresh=off",
@@ -326,7 +332,7 @@ proptest! {
         accept in prop::sample::select(vec!["*/*", "text/html"]),
         message in prop::collection::vec(any::<u8>(), 0..8),
     ) {
-        let body = [&[0, 0, 0, 0, message.len() as u8][..], &message].concat();
+        let body = prefixed(&message);
         let head = format!(
             "{method} {path} HTTP/1.1\r\nhost: {host}\r\naccept: {accept}\r\n\
              content-type: {kind}\r\ncontent-length: {}\r\n\r\n",
@@ -346,7 +352,7 @@ proptest! {
         kind in prop::sample::select(KINDS.to_vec()),
         message in prop::collection::vec(any::<u8>(), 0..8),
     ) {
-        let body = [&[0, 0, 0, 0, message.len() as u8][..], &message].concat();
+        let body = prefixed(&message);
         let [with, without] = both(|authority| {
             let body = body.clone();
             async move { http2(&authority, method, path, kind, body).await }
@@ -429,46 +435,4 @@ async fn pages_of_other_sites_do_not_reach_the_state() {
     let admin = call("/farcall.admin.v1.Admin/GetSnapshot").await;
     let unknown = call("/farcall.admin.v1.Admin/GetUnknown1").await;
     assert_eq!(admin.replace("GetSnapshot", "GetUnknown1"), unknown);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn zz_serve_for_a_picture() {
-    let Ok(path) = std::env::var("ZZ_PAGE") else { return };
-    let network = farcall::sim::SimNetwork::new();
-    let side = || farcall::Rdma::simulated(&network, farcall::RdmaConfig::default());
-    let (server_rdma, client_rdma) = (side(), side());
-    let inventory = Channel::builder("tcp://127.0.0.1:1,127.0.0.1:2").unwrap().connect_lazy();
-    let admin = Admin::loopback().metrics(|| "up 1\n".to_owned()).channel("inventory", &inventory);
-    let builder = probe(Server::builder().admin(admin).rdma(&server_rdma));
-    let address = serve(builder, "auto://127.0.0.1:0").await;
-    let mut stubs = Vec::new();
-    for _ in 0..3 {
-        let builder = Channel::builder(&address).unwrap().rdma(&client_rdma);
-        stubs.push(ProbeStub::new(builder.connect().await.unwrap()));
-    }
-    for _ in 0..2 {
-        let tcp = address.replace("auto", "tcp");
-        stubs.push(ProbeStub::new(connect(&tcp).await));
-    }
-    stubs.push(ProbeStub::new(connect(&address).await));
-    std::fs::write(&path, &address).unwrap();
-    let end = std::time::Instant::now() + Duration::from_secs(100);
-    let mut turn = 0_u32;
-    while std::time::Instant::now() < end {
-        turn += 1;
-        for stub in &stubs {
-            for _ in 0..(turn % 7) * 5 {
-                let _ = stub.echo(EchoRequest::default()).await;
-            }
-        }
-        let fail = FailRequest {
-            code: 8,
-            message: "no room <b>for</b> this".into(),
-            ..Default::default()
-        };
-        if turn % 20 == 0 {
-            let _ = stubs[0].fail(fail).await;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
 }

@@ -114,17 +114,17 @@ async fn each_direction_is_compressed_where_its_receiver_says_so() -> Result<(),
         for on_client in sides {
             let channel = serving.channel(on_client).await?;
             let (sent, received) = bytes_of(&channel, &text).await?;
-            let is_sent_short = on_client.min_len().is_some() && on_server.is_accepted();
-            let is_received_short = on_server.min_len().is_some() && on_client.is_accepted();
+            let is_sent_short = on_client.min_len != u32::MAX && on_server.accept;
+            let is_received_short = on_server.min_len != u32::MAX && on_client.accept;
             assert_eq!(
                 sent < 16 << 10,
                 is_sent_short,
                 "{sent} bytes, {on_client:?} to {on_server:?}"
             );
             assert_eq!(received < 16 << 10, is_received_short, "{received} bytes, {on_client:?}");
-            let negotiated = info(&channel).compression;
-            assert_eq!(negotiated.is_accepted(), on_client.is_accepted());
-            assert_eq!(negotiated.is_sent(), on_server.is_accepted());
+            let info = info(&channel);
+            assert_eq!(info.accepts_compressed, on_client.accept);
+            assert_eq!(info.sends_compressed, on_server.accept);
         }
     }
     Ok(())
@@ -173,14 +173,14 @@ async fn a_server_has_lengths_by_method_and_by_service() -> Result<(), Failure> 
         Server::builder().add_service(service).compression(compression)
     };
     let (service_name, path) = ("farcall.suite.Probe", "/farcall.suite.Probe/Echo");
-    let none = MethodCompression::new();
+    let none = MethodCompression::default();
     for (compression, by_method, is_echo_short, is_chat_short) in [
-        (Compression::ACCEPT, none.clone().with_method(path, 1000), true, false),
-        (Compression::ON, none.clone().with_method(path, 20_000), false, true),
-        (Compression::ON, none.clone().with_service(service_name, u32::MAX), false, false),
+        (Compression::ACCEPT, none.clone().with_len(path, 1000), true, false),
+        (Compression::ON, none.clone().with_len(path, 20_000), false, true),
+        (Compression::ON, none.clone().with_len(service_name, u32::MAX), false, false),
         (
             Compression::ACCEPT,
-            none.with_service(service_name, 1000).with_method(path, u32::MAX),
+            none.with_len(service_name, 1000).with_len(path, u32::MAX),
             false,
             true,
         ),
@@ -206,7 +206,7 @@ async fn a_server_has_lengths_by_method_and_by_service() -> Result<(), Failure> 
     }
     // Where the client accepts nothing, nothing is.
     let server = builder(Compression::ON);
-    let by_method = MethodCompression::new().with_method(path, 1);
+    let by_method = MethodCompression::default().with_len(path, 1);
     let listener = server.method_compression(by_method).bind("tcp://127.0.0.1:0").await?;
     let address = listener.local_address().to_string();
     let _task = AbortOnDropHandle::new(tokio::spawn(listener.serve()));
@@ -236,10 +236,10 @@ async fn nothing_is_compressed_where_bytes_do_not_leave_the_host() -> Result<(),
         let serving = Serving::at(address, Compression::ON.with_min_len(1)).await?;
         let channel = serving.channel(Compression::ON.with_min_len(1)).await?;
         ProbeStub::new(channel.clone()).echo(request(text(10_000))).await?;
-        let negotiated = info(&channel).compression;
-        assert!(!negotiated.is_accepted() && !negotiated.is_sent(), "{address}: {negotiated:?}");
+        let info = info(&channel);
+        assert!(!info.accepts_compressed && !info.sends_compressed, "{address}: {info:?}");
         for info in serving.server.connections() {
-            assert_eq!(info.compression, negotiated);
+            assert!(!info.accepts_compressed && !info.sends_compressed, "{info:?}");
         }
     }
     Ok(())
@@ -266,7 +266,7 @@ async fn nothing_is_compressed_over_rdma() -> Result<(), Failure> {
         assert_eq!(reply.payload, text);
     }
     let info = info(&channel);
-    assert!(info.is_upgraded && !info.compression.is_sent() && !info.compression.is_accepted());
+    assert!(info.is_upgraded && !info.sends_compressed && !info.accepts_compressed);
     Ok(())
 }
 

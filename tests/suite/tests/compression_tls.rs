@@ -111,7 +111,7 @@ async fn compressed_messages_cross_tls_in_fewer_bytes() -> Result<(), Failure> {
         let serving = Serving::with(|it| it).await?;
         let channel = serving.channel(compression).await?;
         let info = channel.info().ok_or("it is connected")?;
-        assert_eq!((info.compression.is_sent(), info.compression.is_accepted()), (true, is_short));
+        assert_eq!((info.sends_compressed, info.accepts_compressed), (true, is_short));
         let stub = ProbeStub::new(channel);
         let (reply, passed) = serving.passed(stub.echo(request(text.clone()))).await;
         assert_eq!(reply?.into_inner().payload, text);

@@ -5,10 +5,10 @@ use std::any::Any;
 use std::time::Duration;
 
 use farcall::client::streaming;
-use farcall::codegen::{Detacher, HandlerFuture, ServerCall};
+use farcall::codegen::{Detach, Detacher, HandlerFuture, ServerCall, with_detach};
 use farcall::{
-    CallKind, Channel, Code, Detach, Idempotency, MethodDescriptor, Request, Response, Server,
-    Service, ServiceDescriptor, Status, Streaming,
+    CallKind, Channel, Code, Idempotency, MethodDescriptor, Request, Response, Server, Service,
+    ServiceDescriptor, Status, Streaming,
 };
 use futures::stream::{self, StreamExt as _};
 
@@ -42,16 +42,15 @@ fn is_too_deep(message: &dyn Any) -> bool {
 
 const CHECKED: Option<Detacher> = Some(Detacher::new(|_| None).with_nesting_check(is_too_deep));
 
-const fn method(path: &'static str, detach: Detach) -> MethodDescriptor {
-    let (kind, idempotency) = (CallKind::Streaming, Idempotency::Unknown);
-    MethodDescriptor { path, kind, idempotency, detach }
+const fn method(path: &'static str) -> MethodDescriptor {
+    MethodDescriptor::new(path, CallKind::Streaming, Idempotency::Unknown)
 }
 
 static SERVICE: ServiceDescriptor = ServiceDescriptor {
     name: "t.Nesting",
     methods: &[
-        method("/t.Nesting/Checked", Detach { request: CHECKED, response: CHECKED }),
-        method("/t.Nesting/Unchecked", Detach::NONE),
+        with_detach(method("/t.Nesting/Checked"), Detach { request: CHECKED, response: CHECKED }),
+        method("/t.Nesting/Unchecked"),
     ],
 };
 

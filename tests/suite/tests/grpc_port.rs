@@ -89,7 +89,7 @@ impl TestService for Waiting {
     async fn empty_call(&self, _: Request<Empty>) -> Result<Response<Empty>, Status> {
         let peer = PeerInfo::current().expect("it is a call");
         assert_eq!(peer.transport, "grpc");
-        assert!(peer.remote_addr().is_some_and(|it| it.ip().is_loopback()));
+        assert!(peer.addresses.peer.is_some_and(|it| it.ip().is_loopback()));
         Ok(Response::new(Empty {}))
     }
 

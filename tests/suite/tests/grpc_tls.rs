@@ -117,7 +117,7 @@ impl TestService for Who {
     ) -> Result<Response<SimpleResponse>, Status> {
         // None behind tonic's server.
         let peer = PeerInfo::current();
-        let identity = peer.as_ref().and_then(|peer| peer.identity());
+        let identity = peer.as_ref().and_then(|peer| peer.addresses.identity());
         let transport = peer.as_ref().map_or("tonic", |peer| peer.transport);
         let caller = identity.map_or_else(|| "anonymous".to_owned(), ToString::to_string);
         let token = request.metadata().get("authorization");
@@ -267,7 +267,7 @@ async fn grpcs_calls_tonics_server_and_the_port() {
         assert_eq!(channel.path().transport(), Some("grpc"));
         assert_eq!(who_by(&channel).await.unwrap().username, expected);
         let tls = channel.info().unwrap().addresses.tls.expect("it has TLS");
-        assert_eq!(tls.protocol(), Some("h2"));
+        assert_eq!(tls.protocol, Some("h2"));
         assert!(tls.identity.as_ref().is_some_and(|server| server.dns_names().is_empty()));
     }
     // A list of such servers, each checked with its own name.

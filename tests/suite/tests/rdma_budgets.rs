@@ -45,7 +45,7 @@ fn is_initial(lane: &LaneInfo) -> bool {
         && lane.send_slots_in_use == 0
         && lane.source_bytes_in_use == 0
         && lane.sink_bytes_in_use == 0
-        && lane.leases.held == 0
+        && lane.leases_held == 0
 }
 
 async fn until_initial(rdma: &Rdma) {

@@ -73,7 +73,7 @@ async fn a_message_that_is_kept_keeps_the_device_and_is_told_of() {
     let request = ProduceRequest { seed: 1, len: 100_000 };
     let kept = stub.produce(request).await.unwrap().into_inner().payload;
     rig.until("the word on the lease", || {
-        rig.client.lanes().iter().any(|lane| lane.leases.overdue_count == 1)
+        rig.client.lanes().iter().any(|lane| lane.leases_overdue == 1)
     })
     .await;
     rig.device.lose();

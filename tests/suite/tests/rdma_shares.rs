@@ -153,7 +153,7 @@ impl Rig {
                 && lane.read_bytes_in_use == 0
                 && lane.source_bytes_in_use == 0
                 && lane.sink_bytes_in_use == 0
-                && lane.leases.held == 0
+                && lane.leases_held == 0
         };
         let all = [&self.server, &self.honest, &self.slow];
         while !all.iter().all(|upgrade| upgrade.lanes().iter().all(is_initial)) {

@@ -13,9 +13,8 @@ use farcall::layer::TraceLayer;
 use farcall::rdma::{AsyncEventKind, CompletionError, DeviceEvent, WorkStatus};
 use farcall::sim::{SimDevice, SimFaults, SimNetwork};
 use farcall::{
-    Backoff, CallKind, Channel, CloseReason, Detach, Idempotency, MayHaveExecuted,
-    MethodDescriptor, Path, Rdma, RdmaConfig, Request, Response, Server, Service,
-    ServiceDescriptor, Status,
+    Backoff, CallKind, Channel, CloseReason, Idempotency, MayHaveExecuted, MethodDescriptor, Path,
+    Rdma, RdmaConfig, Request, Response, Server, Service, ServiceDescriptor, Status,
 };
 use farcall_suite::OneServer as _;
 use rpc_transport_rdma::sim::{SimDeviceConfig, lab};
@@ -29,12 +28,7 @@ const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 static SERVICE: ServiceDescriptor = ServiceDescriptor {
     name: "t.Recovery",
-    methods: &[MethodDescriptor {
-        path: "/t.Recovery/Ask",
-        kind: CallKind::Unary,
-        idempotency: Idempotency::Unknown,
-        detach: Detach::NONE,
-    }],
+    methods: &[MethodDescriptor::new("/t.Recovery/Ask", CallKind::Unary, Idempotency::Unknown)],
 };
 
 struct Answering;

@@ -12,8 +12,8 @@ use farcall::codegen::{HandlerFuture, ServerCall};
 use farcall::resolve::{Dns, DnsName, Refresh, Resolve, ResolveError, Scheme};
 use farcall::sim::SimNetwork;
 use farcall::{
-    CallKind, Channel, Code, Detach, Idempotency, Listener, MethodDescriptor, Rdma, RdmaConfig,
-    Request, Response, Server, Service, ServiceDescriptor, Status,
+    CallKind, Channel, Code, Idempotency, Listener, MethodDescriptor, Rdma, RdmaConfig, Request,
+    Response, Server, Service, ServiceDescriptor, Status,
 };
 use farcall_suite::OneServer as _;
 use farcall_testkit::name_server::{Zone, address};
@@ -31,12 +31,7 @@ static SERVICE: ServiceDescriptor =
 const WAIT: &str = "/t.Runtimes/Wait";
 
 const fn method(path: &'static str) -> MethodDescriptor {
-    MethodDescriptor {
-        path,
-        kind: CallKind::Unary,
-        idempotency: Idempotency::Unknown,
-        detach: Detach::NONE,
-    }
+    MethodDescriptor::new(path, CallKind::Unary, Idempotency::Unknown)
 }
 
 /// Answers `Ask`, and reports each `Wait`, which it never answers.

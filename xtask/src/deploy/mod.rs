@@ -70,7 +70,7 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Has systemd verify a copy of the unit, whose program is one of this machine.
+/// Verifies by systemd a copy of the unit, whose program is one of this machine.
 fn unit() -> Result<()> {
     let text = fs::read_to_string(Path::new(FOLDER).join("systemd/orders.service"))?;
     let folder = tempfile::tempdir()?;

@@ -146,7 +146,7 @@ impl Dns {
         if let Some(holds_until) = self.holds_until {
             tokio::select! {
                 () = sleep_until(holds_until) => {}
-                () = refresh.asked() => {}
+                () = refresh.requested() => {}
             }
         }
         sleep_until(self.soonest).await;
@@ -262,7 +262,7 @@ impl Dns {
 
     fn endpoint(&self, server: Server, port: u16, weight: u16) -> Endpoint {
         let at = |ip| SocketAddr::new(ip, port);
-        let address = format!("{}://{}", self.name.scheme.of_address(), at(server.address));
+        let address = format!("{}://{}", self.name.scheme.as_str(), at(server.address));
         Endpoint::new(address).with_weight(weight).with_alternatives(server.alternative.map(at))
     }
 }

@@ -1,21 +1,20 @@
-//! The messages and the method of `farcall.admin.v1`, as `proto/admin.proto` has and documents them.
+//! The messages and the method of `farcall.admin.v1`. `proto/admin.proto` has and documents them.
 //!
-//! Written by hand, field by field: generated code would need a compiler of schemas in every build of
-//! this crate. A test of the command `farcall` compares them with the file.
+//! Written by hand, field by field: generated code would need a compiler of schemas in every build
+//! of this crate. A test of the command `farcall` compares them with the file.
 #![allow(missing_docs, reason = "the .proto file documents the fields")]
 
-use rpc_core::{CallKind, Detach, Idempotency, MethodDescriptor, ServiceDescriptor};
+use rpc_core::{CallKind, Idempotency, MethodDescriptor, ServiceDescriptor};
 
 /// The service.
 pub static SERVICE: ServiceDescriptor =
     ServiceDescriptor { name: "farcall.admin.v1.Admin", methods: &METHODS };
 
-static METHODS: [MethodDescriptor; 1] = [MethodDescriptor {
-    path: "/farcall.admin.v1.Admin/GetSnapshot",
-    kind: CallKind::Unary,
-    idempotency: Idempotency::NoSideEffects,
-    detach: Detach::NONE,
-}];
+static METHODS: [MethodDescriptor; 1] = [MethodDescriptor::new(
+    "/farcall.admin.v1.Admin/GetSnapshot",
+    CallKind::Unary,
+    Idempotency::NoSideEffects,
+)];
 
 /// Most connections that a snapshot has.
 pub const CONNECTIONS_MAX: usize = 1000;

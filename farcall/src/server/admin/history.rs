@@ -98,14 +98,14 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CallKind, Detach, Idempotency, MethodDescriptor};
+    use crate::{CallKind, Idempotency, MethodDescriptor};
 
     static UNARY: MethodDescriptor = method("/t.T/Unary", CallKind::Unary);
     static STREAM: MethodDescriptor = method("/t.T/Stream", CallKind::Streaming);
     static OWN: MethodDescriptor = method("/farcall.admin.v1.Admin/GetSnapshot", CallKind::Unary);
 
     const fn method(path: &'static str, kind: CallKind) -> MethodDescriptor {
-        MethodDescriptor { path, kind, idempotency: Idempotency::Unknown, detach: Detach::NONE }
+        MethodDescriptor::new(path, kind, Idempotency::Unknown)
     }
 
     /// Calls of a method that took less than 8 us.

@@ -191,11 +191,12 @@ fn settings(view: &ServerView, now: &rpc_core::server::ServerSettings) -> Vec<Se
 }
 
 fn channel((target, channel): &(String, crate::Channel)) -> Channel {
-    let endpoints = channel.endpoints().into_iter().take(ENDPOINTS_MAX).map(endpoint);
+    let endpoints = channel.endpoints();
+    let endpoints = endpoints.iter().take(ENDPOINTS_MAX).map(endpoint);
     Channel { target: target.clone(), endpoints: endpoints.collect() }
 }
 
-fn endpoint(status: EndpointStatus) -> Endpoint {
+fn endpoint(status: &EndpointStatus) -> Endpoint {
     let connectivity = match status.connectivity {
         Connectivity::Idle => "idle",
         Connectivity::Connecting => "connecting",

@@ -12,7 +12,7 @@ impl ServerBuilder {
     /// and neither does it for byte streams that the program accepts itself.
     ///
     /// A handler finds the client's verified identity by
-    /// [`PeerInfo::identity`](crate::PeerInfo::identity). The handshake counts towards
+    /// [`Addresses::identity`](crate::Addresses::identity). The handshake counts towards
     /// [`handshake_timeout`](Self::handshake_timeout).
     #[cfg(feature = "tls")]
     #[must_use]
@@ -37,7 +37,7 @@ impl ServerBuilder {
     }
 
     /// Returns the reason why the server could not listen at `address` with its proxies.
-    pub(crate) fn refusal_of_proxies(&self, address: &Address) -> Option<&'static str> {
+    pub(crate) fn proxy_refusal(&self, address: &Address) -> Option<&'static str> {
         let are_named = !self.settings().proxy_protocol.from.is_empty();
         (are_named && address.is_local()).then_some(listener::PROXIES_WITHOUT_TCP)
     }

@@ -16,8 +16,8 @@ impl ServerBuilder {
     ///
     /// # Panics
     ///
-    /// When the set does not decode, or does not have the service. [`Served::new`] says so by an
-    /// error.
+    /// Panics if the set does not decode, or does not have the service. [`Served::new`] returns an
+    /// error then.
     ///
     /// # Examples
     ///
@@ -49,8 +49,8 @@ impl ServerBuilder {
     ///
     /// # Panics
     ///
-    /// When what is given is no method's name, or is given twice. [`Served::with_methods`] says so
-    /// by an error.
+    /// Panics if a name is no method's, or is given twice. [`Served::with_methods`] returns an error
+    /// then.
     ///
     /// # Examples
     ///
@@ -86,7 +86,7 @@ impl ServerBuilder {
     ///
     /// # Panics
     ///
-    /// When a set does not decode. [`Served::routes`] says so by an error.
+    /// Panics if a set does not decode. [`Served::routes`] returns an error then.
     #[must_use]
     #[track_caller]
     pub fn add_grpc_routes<'a, S: HttpService>(

@@ -17,7 +17,7 @@ fn settings_of_a_builder_can_be_read() {
         .max_calls_per_peer(7)
         .max_memory(1 << 20)
         .access_log(true)
-        .method_compression(MethodCompression::new().with_service("a.B", u32::MAX))
+        .method_compression(MethodCompression::default().with_len("a.B", u32::MAX))
         .socket_owner("root")
         .proxy_protocol(["10.0.0.0/24"]);
     let settings = builder.settings();
@@ -25,7 +25,8 @@ fn settings_of_a_builder_can_be_read() {
     assert_eq!((base.unary_timeout, base.progress_timeout), (Some(second), None));
     assert_eq!((base.keepalive.interval, base.access_log), (None, true));
     assert_eq!((base.max_calls, base.max_calls_per_peer), (6, Some(7)));
-    assert_eq!((base.max_memory, base.methods.is_empty()), (Some(1 << 20), false));
+    assert_eq!(base.max_memory, Some(1 << 20));
+    assert_ne!(base.methods, MethodCompression::default());
     assert_eq!(settings.socket_owner.as_deref(), Some("root"));
     assert_eq!(settings.proxy_protocol.from, ["10.0.0.0/24"]);
     assert_eq!(settings.check(), Ok(()));

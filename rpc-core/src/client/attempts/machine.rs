@@ -116,6 +116,7 @@ impl Attempts {
             if self.refused_count < REFUSED_MAX {
                 return again(status);
             }
+        // `take_replay` is asked last: it takes a token from a budget that other calls share.
         } else if self.is_idempotent
             && !self.is_replayed
             && MayHaveExecuted::matches(&status)
@@ -156,6 +157,7 @@ impl Attempts {
         status: Status,
         others: bool,
     ) -> Status {
+        // They are cancelled with the call, and their servers may be at them.
         self.may_have_executed |= others;
         self.final_status(status)
     }
@@ -178,15 +180,11 @@ mod tests {
     use crate::connect::{ConnectError, ConnectFault};
     use crate::policy::retry::Pushback;
     use crate::policy::retry_config::RetryPolicy;
-    use crate::{CallKind, Detach, MethodDescriptor};
+    use crate::{CallKind, MethodDescriptor};
     use proptest::prelude::*;
 
-    static GET: MethodDescriptor = MethodDescriptor {
-        path: "/t.T/Get",
-        kind: CallKind::Unary,
-        idempotency: Idempotency::Idempotent,
-        detach: Detach::NONE,
-    };
+    static GET: MethodDescriptor =
+        MethodDescriptor::new("/t.T/Get", CallKind::Unary, Idempotency::Idempotent);
     static PUT: MethodDescriptor =
         MethodDescriptor { path: "/t.T/Put", idempotency: Idempotency::Unknown, ..GET };
 

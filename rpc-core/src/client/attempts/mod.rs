@@ -3,8 +3,8 @@
 //!
 //! [`ServiceConfig`] says what applies to a method, [`crate::policy::retry`] decides, and
 //! [`PolicyAttempts`] makes the attempts through the channel, which picks an endpoint for each and
-//! repeats by itself what no handler has seen. [`drive`] is the one loop of attempts. Its paths lead
-//! through each other: a policy has the channel make an attempt, with metadata, a log line and
+//! repeats by itself what no handler has seen. [`drive`] is the one loop of attempts. Its paths
+//! lead through each other: a policy has the channel make an attempt, with metadata, a log line and
 //! metrics of its own, and what was not executed is repeated below that, where nothing of the
 //! attempt has to be made anew. All of them share one `SharedAttempts`, and ask it.
 
@@ -90,6 +90,7 @@ impl PolicyAttempts {
         let is_repeatable = call.is_repeatable();
         match (&config.retry, &config.hedging) {
             (Some(policy), None) if is_repeatable => {
+                // Once a call, and not once an attempt: the budget is a part of the calls.
                 self.budget.called();
                 let shared = &insert_shared(&mut call);
                 let retries = Retries::new(*policy, fastrand::u64(..));
@@ -308,6 +309,7 @@ fn count(budget: &Budget, codes: Codes, result: Result<(), (&Status, &Failure)>)
 /// Gives a call the machine that counts the attempts of all levels.
 fn insert_shared(call: &mut Call<'_>) -> SharedAttempts {
     let shared = SharedAttempts::new(Attempts::new(call.method(), true));
+    // An extension: `Caller::call` has no other argument to hand it down with.
     call.extensions_mut().insert(shared.clone());
     shared
 }
@@ -396,6 +398,7 @@ async fn hedge<C: Caller>(
         let due = hedges.next_deadline();
         tokio::select! {
             biased;
+            // Answers go first: one that is there makes the next attempt needless.
             Some(result) = running.next(), if !running.is_empty() => {
                 let status: Status = match result {
                     Ok(reply) => {
@@ -404,9 +407,11 @@ async fn hedge<C: Caller>(
                     }
                     Err(status) => status,
                 };
+                // Only idempotent calls are hedged, so that each may be repeated.
                 let failure = failure(&status, true);
                 count(budget, codes, Err((&status, &failure)));
                 if hedges.failed(&failure, now()) == Outcome::Ended {
+                    // They are dropped with this future, and a handler may have seen them.
                     let others = !running.is_empty();
                     return Err(shared.with(|it| it.final_status_beside(status, others)));
                 }
@@ -415,6 +420,8 @@ async fn hedge<C: Caller>(
             }
             () = until(due), if due.is_some() => {
                 if hedges.is_begun() && !budget.take_for(call.method(), RetryKind::Hedge) {
+                    // Without budget the call waits for the attempts that run; if none does, the
+                    // last failure is its end.
                     match (hedges.give_up(), last.take()) {
                         (Outcome::Ended, Some(status)) => {
                             return Err(shared.with(|it| it.final_status(status)));

@@ -17,16 +17,12 @@ use crate::client::call::ReplyBody;
 use crate::client::{server_streaming, streaming, unary};
 use crate::policy::retry_config::{HedgingPolicy, RetryBudget, RetryPolicy};
 use crate::stream::StreamPart;
-use crate::{CallKind, Detach, MayHaveExecuted, MethodDescriptor};
+use crate::{CallKind, MayHaveExecuted, MethodDescriptor};
 
 const MS: Duration = Duration::from_millis(1);
 
-static PUT_METHOD: MethodDescriptor = MethodDescriptor {
-    path: "/shop.Cart/Put",
-    kind: CallKind::Unary,
-    idempotency: Idempotency::Unknown,
-    detach: Detach::NONE,
-};
+static PUT_METHOD: MethodDescriptor =
+    MethodDescriptor::new("/shop.Cart/Put", CallKind::Unary, Idempotency::Unknown);
 
 static GET_METHOD: MethodDescriptor = MethodDescriptor {
     path: "/shop.Cart/Get",

@@ -59,10 +59,12 @@ impl Begun {
     /// inherited, and of the layers' limit. The clock is looked at only where there is one, or
     /// where the call's end may be logged.
     pub(in crate::client) fn new(rules: &CallRules, call: &mut Call<'_>) -> Self {
+        // The clock is read only where the end of the call may have a line.
         let at = rules.log().begin();
         let limits = call.options().map_or(MessageLimits::NONE, CallOptions::limits);
         let explicit = call.extensions().get::<Deadline>().copied();
         let own = take_grpc_timeout(call.metadata_mut()).map(|own| (own, SetBy::Request));
+        // The metadata goes on without it: the deadline travels in the header of the frame.
         let timeout = own.or_else(|| call.default_timeout(rules));
         let deadline = CallDeadline::resolve(call.layers_limit(), timeout, explicit, at);
         Self { at, deadline, limits }
@@ -100,6 +102,7 @@ impl Begun {
         method: &Method,
         manager: &Arc<ConnectionManager>,
     ) -> Option<EndLog> {
+        // A reply whose failure has no line carries nothing.
         let began_at = self.at?;
         Some(EndLog { method: method.clone(), began_at, manager: Arc::clone(manager) })
     }

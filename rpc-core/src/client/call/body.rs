@@ -60,6 +60,7 @@ impl Body<'_> {
 
     pub(super) fn into_owned(self) -> Body<'static> {
         match self {
+            // The message is split once, here: its clones share the long field.
             Self::Message(message) => Body::Shared(message.take_shared()),
             Self::Shared(message) => Body::Shared(message),
             Self::Stream(stream) => Body::Boxed(stream.take_boxed()),
@@ -75,6 +76,7 @@ impl Body<'_> {
             Self::Message(message) => Body::Message(&mut **message),
             Self::Shared(message) => Body::Shared(Arc::clone(message)),
             Self::Stream(stream) => Body::Stream(&mut **stream),
+            // Lent, and not taken: an attempt that is not sent leaves the stream as it was.
             Self::Boxed(stream) => Body::Stream(&mut **stream),
             Self::Untyped(stream) => Body::Untyped(&mut **stream),
             Self::BoxedUntyped(stream) => Body::Untyped(&mut **stream),
@@ -99,6 +101,7 @@ impl Body<'_> {
             Sent::Stream(stream) => return EncodedBody::Stream(stream.take_encoded(detacher)),
             Sent::Message(message) => message,
         };
+        // An encoded call is one buffer, into which the long field is copied.
         let tail = message.tail().cloned().unwrap_or_default();
         let mut encoding = vec![0; message.len() - tail.len()];
         message.encode_head(&mut encoding);
@@ -205,6 +208,7 @@ impl<M: Message + 'static> OneMessage<M> {
 impl<M: Message + 'static> RequestMessage for OneMessage<M> {
     fn as_encode(&mut self) -> &dyn Encode {
         let message = self.message.as_mut().expect("the call that had the message is consumed");
+        // Split where the call is made, and not in the stub: a call under layers may never be sent.
         message.message.split(self.detacher);
         message
     }
@@ -355,6 +359,7 @@ where
 {
     let send_stream = Arc::clone(started.send_stream.as_ref()?);
     let id = started.guard.id();
+    // Absent where the call has ended already: nothing has to be sent.
     let session = started.guard.session()?;
     let compress_from = started.io.core().settled.compression.from(call.limits.compress_from());
     let direction = Direction::requests(call.method.detach(), call.limits);
@@ -364,6 +369,7 @@ where
     let sending = Deadline::scope(Deadline::current(), async move {
         let stream = pin!(stream);
         match forward(stream, &send_stream, &mut writer, direction).await {
+            // Behind the messages: the writer numbers it after them.
             Ok(()) => writer.send_control(FrameKind::HalfClose),
             // It may have found the connection's end before the session did.
             Err(status) if session.closed().is_some() => {
@@ -372,6 +378,8 @@ where
             Err(status) => session.fail(id, status),
         }
     });
+    // A task of its own, because the caller may read responses without polling its requests. It
+    // ends with the call.
     Some(AbortOnDropHandle::new(tokio::spawn(sending)))
 }
 

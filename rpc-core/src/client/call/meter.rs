@@ -152,6 +152,7 @@ impl CallMeter {
     }
 
     /// Counts the attempt and the call, as far as they are not counted.
+    #[inline(never)]
     fn end_both(&mut self) {
         let now = Instant::now();
         match (self.take_attempt(), self.call.take()) {
@@ -177,12 +178,19 @@ impl CallMeter {
     /// Returns the numbers of an attempt that has ended.
     #[inline]
     fn attempt_end(&mut self, took: Duration) -> AttemptEnd {
-        let (mut sent, mut received) = (self.sent, self.received);
-        if let Some(Streams { send, recv }) = self.streams.take().as_deref() {
-            sent += send.as_ref().map_or(0, |send| u64::from(send.sent_bytes()));
-            received += recv.as_ref().map_or(0, |recv| u64::from(recv.received_bytes()));
+        if self.streams.is_some() {
+            self.add_streams();
         }
-        AttemptEnd { took, sent, received }
+        AttemptEnd { took, sent: self.sent, received: self.received }
+    }
+
+    /// Adds the bytes that the streams of an attempt have carried.
+    #[cold]
+    fn add_streams(&mut self) {
+        let Some(streams) = self.streams.take() else { return };
+        let Streams { send, recv } = &*streams;
+        self.sent += send.as_ref().map_or(0, |send| u64::from(send.sent_bytes()));
+        self.received += recv.as_ref().map_or(0, |recv| u64::from(recv.received_bytes()));
     }
 }
 

@@ -14,6 +14,7 @@ pub(in crate::client) mod reply;
 pub(in crate::client) mod rules;
 
 use std::any::{TypeId, type_name};
+use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 use std::{fmt, mem};
@@ -297,6 +298,10 @@ impl Described for ClientCall {
 
     fn side(&self) -> Side {
         Side::Client
+    }
+
+    fn peer(&self) -> Option<(&'static str, Option<SocketAddr>)> {
+        None
     }
 }
 

@@ -100,12 +100,14 @@ impl ClientReply {
         log: Option<EndLog>,
     ) -> Result<Self, Status> {
         let Reply { code, block, message, .. } = reply;
+        // Most replies have no metadata: no map is made for them, and nothing is allocated.
         if code == 0 && block.is_empty() {
             limit.check(message.len())?;
             return Ok(Self { parts: None, body: ReplyBody::Message(message), log });
         }
         let outcome = Outcome::decode(code, block);
         let Outcome { metadata, result } = outcome.map_err(|error| undecodable("block", &error))?;
+        // Before the length: a status comes without a message, and says more than a limit.
         let trailers = result?;
         limit.check(message.len())?;
         Ok(Self { log, ..Self::with_message(metadata, trailers, message) })
@@ -129,6 +131,7 @@ impl ClientReply {
                 }
             }
             ReplyBody::Scripted(parts) if meter.is_on() => {
+                // Only where metrics are on: the stream gets a second box.
                 let inner = std::mem::replace(parts, stream::empty().boxed());
                 *parts = counted(inner, meter).boxed();
             }
@@ -182,6 +185,7 @@ impl ClientReply {
             Ok(message) => Ok(response(self.parts, message)),
             Err(error) => {
                 let status = refusal::undecodable("response", &error);
+                // The channel has counted this call as a success, and does not see it any more.
                 self.log.inspect(|log| log.log_failure(&status));
                 Err(status)
             }
@@ -200,6 +204,8 @@ impl ClientReply {
     /// Takes the trailers out, of the extensions and of the metadata.
     fn split_trailers(&mut self) -> MetadataMap {
         let Some(parts) = self.parts.as_deref_mut() else { return MetadataMap::new() };
+        // Unary replies of tonic have both in one map. Callers that ask for trailers get them
+        // apart.
         if let Some(initial) = parts.initial.take() {
             parts.metadata = initial;
         }
@@ -277,6 +283,7 @@ impl StreamGuard {
 
     fn set_code(&mut self, code: Code) {
         self.call.meter_mut().set_code(code);
+        // The attempt and the whole call end with the same code.
         if let Some(whole) = &mut self.whole {
             whole.set_code(code);
         }
@@ -324,6 +331,7 @@ pub(in crate::client) async fn headers(started: &mut Started) -> Result<Metadata
         Next::Headers(block) => block,
         Next::Failed(status) => return Err(status),
         Next::End(End::Outcome { code, block, is_not_executed }) => {
+            // The server has ended the call: dropping the guard must not cancel it.
             started.guard.complete();
             if is_not_executed {
                 return Err(refused(code, block));
@@ -353,6 +361,7 @@ pub(in crate::client) fn download(
     let Answer::Stream(recv_stream) = answer else {
         return Err(Status::internal("the answer is one message"));
     };
+    // Boxed: a stream without a deadline has no room for it.
     let timer = call.deadline().map(|Deadline(at)| Box::pin(tokio::time::sleep_until(at)));
     let (id, receiving) = (guard.id(), call.receiving());
     let stream_guard = StreamGuard { guard, _upload: upload, call, whole: None };

@@ -55,6 +55,7 @@ pub(super) struct ChannelGone;
 impl Drop for Driver {
     fn drop(&mut self) {
         if let Some(connection) = self.connection() {
+            // Without a channel there are no calls left to wait for.
             connection.close();
         }
     }
@@ -93,10 +94,13 @@ impl Driver {
             // Callers go first: one that finds no connection cancels failback.
             biased;
             changed = self.requests.changed() => changed.map_err(|_| ChannelGone)?,
+            // What the end means is decided in `reap_closed`, which finds a connection that was
+            // sent away, too.
             () = set(ended) => {}
             connected = outcome(&mut self.attempt) => self.finish(connected),
             () = until(failback_due) => self.fail_back(),
         }
+        // Before the answers: callers must not be given a connection that has ended.
         self.reap_closed();
         self.answer_callers();
         Ok(())
@@ -146,6 +150,7 @@ impl Driver {
     pub(super) fn abandon(&mut self) {
         self.attempt = None;
         self.change(|state| state.failover.handle_given_up());
+        // Each of those that wait then has the attempt made on its own runtime.
         self.answer(Err(Arc::new(ConnectError::from(ConnectFault::RuntimeEnded))));
     }
 
@@ -177,6 +182,7 @@ impl Driver {
     fn start(&mut self, wanted: Wanted) {
         let connector = Arc::clone(&self.connector);
         let attempted = wanted.clone();
+        // A connector is the program's code: a panic of it fails one attempt, and not the channel.
         let outcome = AssertUnwindSafe(async move { connector.connect(attempted).await });
         let outcome = outcome
             .catch_unwind()
@@ -186,6 +192,7 @@ impl Driver {
 
     /// Takes what became of the attempt, which is the answer to the callers that have waited.
     fn finish(&mut self, connected: Connected) {
+        // Callers do not wait for failback: they have a connection meanwhile.
         let is_for_callers = self.attempt.as_ref().is_some_and(|it| it.wanted != Wanted::Upgraded);
         let outcome = self.record(connected);
         if is_for_callers {
@@ -232,6 +239,7 @@ impl Driver {
         if let (Some(names), Established::Session(session)) =
             (&self.connector.config().names, &connection)
         {
+            // With each connection: the next server may be of another version.
             names.check(&session.method_table());
         }
         let handover = self.change(|state| {
@@ -276,6 +284,7 @@ impl Driver {
     /// device indefinitely.
     fn reap_closed(&self) {
         let is_closed = |it: &Established| !it.is_open() || it.ended().is_cancelled();
+        // A connection that takes no more calls is replaced before its last call has ended.
         let closed = self.connection().filter(is_closed);
         let Some(connection) = closed else { return };
         let info = connection.info();
@@ -315,6 +324,7 @@ impl Driver {
     /// Answers callers that have asked, or begins the attempt that they wait for.
     fn answer_callers(&mut self) {
         let resets = self.requests.borrow().resets;
+        // Before the machine is asked: it would refuse by the delay that is to be forgotten.
         if self.snapshot.borrow().resets != resets {
             self.change(|state| {
                 state.resets = resets;
@@ -335,6 +345,7 @@ impl Driver {
 
     /// Answers all that have asked so far.
     fn answer(&self, outcome: Result<(), Arc<ConnectError>>) {
+        // All that have asked by now, those included that came during the attempt.
         let up_to = self.requests.borrow().count;
         self.change(|state| state.answer = Answer { up_to, outcome });
     }

@@ -128,6 +128,7 @@ impl ConnectionManager {
         // A connection that ends before this caller is woken does not repeat this for ever: from
         // the second one in a row on that was of no use, the next attempt is delayed.
         loop {
+            // In each turn: another caller's attempt may have ended well meanwhile.
             if let Some(connection) = self.open() {
                 return Ok(connection);
             }
@@ -156,12 +157,15 @@ impl ConnectionManager {
     /// Asks for a connection. The first answer to the request's number or a later one is the answer
     /// to it.
     fn ask(&self) -> Asked {
+        // First, since it panics outside of a runtime: the driver would be lost with it.
         let runtime = Handle::current();
         let mut number = 0;
         self.requests.send_modify(|requests| {
             requests.count += 1;
             number = requests.count;
         });
+        // After the request: a driver that parks at this moment has either seen it or is found
+        // here.
         let driver = self.parked.take();
         let is_driven_here = driver.is_some();
         if let Some(driver) = driver {
@@ -179,6 +183,7 @@ impl ConnectionManager {
     /// Waits for the next connection that is made after this was called, by any attempt.
     pub(in crate::client) fn connected(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut snapshot = self.snapshot.clone();
+        // Read now, and not when the future is polled: a connection made in between counts.
         let made_count = snapshot.borrow().made_count;
         async move {
             // It closes with the channel alone.
@@ -215,6 +220,7 @@ impl ConnectionManager {
     /// Takes one replay from the budget; false when it is empty.
     pub(in crate::client) fn take_replay(&self) -> bool {
         let budget = self.retry_budget.lock();
+        // Its numbers are whole after each assignment.
         budget.unwrap_or_else(PoisonError::into_inner).take(now())
     }
 

@@ -262,8 +262,10 @@ impl Connection for Scripted {
             fallback: None,
             fallback_can_pass: false,
             is_without_device: false,
-            compression: crate::Negotiated::default(),
+            accepts_compressed: false,
+            sends_compressed: false,
             calls_in_flight: 0,
+            path: None,
             stats: TransportStats::default(),
         }
     }

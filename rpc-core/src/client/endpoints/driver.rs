@@ -119,12 +119,16 @@ impl<L: Link> Driver<L> {
         let (name, mut pause) = (resolver.name(), Duration::ZERO);
         loop {
             let next = async {
+                // Within the future that `run_until` polls: connections are kept while the pause
+                // lasts.
                 sleep(pause).await;
                 resolver.next(&shared.refresh).await
             };
             match links.run_until(shared, next).await {
                 Ok(list) => {
                     pause = Duration::ZERO;
+                    // After a list, and not after a connection: these are the delays of the
+                    // resolver.
                     delays.reset();
                     links.set(shared, list, make);
                 }
@@ -177,6 +181,7 @@ impl<L: Link> DriverTask<L> {
 impl<L: Link> Drop for DriverTask<L> {
     fn drop(&mut self) {
         let Some(mut driver) = self.driver.take() else { return };
+        // The waits belong to the runtime that has ended, timers included.
         driver.links.give_up();
         if self.gone.is_cancelled() {
             return;
@@ -228,6 +233,7 @@ impl Pace {
 
     /// Waits for the turn of an attempt, in the order of arrival.
     async fn turn(&self) {
+        // Held while it sleeps: those behind it queue in the order of their turns.
         let mut paced = self.0.lock().await;
         if let Some(due) = paced.checked_sub(ATTEMPTS_BURST * ATTEMPT_INTERVAL) {
             sleep_until(due.into()).await;
@@ -296,6 +302,7 @@ impl<L: Link> Links<L> {
     async fn run_until<T>(&mut self, shared: &Shared<L>, future: impl Future<Output = T>) -> T {
         tokio::pin!(future);
         loop {
+            // Before the wait: the last event may have made another endpoint wanted.
             self.connect_wanted(shared);
             let deadline = shared.look(|state| state.roster.next_deadline());
             tokio::select! {
@@ -316,6 +323,7 @@ impl<L: Link> Links<L> {
         let had_failed = self.resolve_again_at.take().is_some();
         let mut sorted = list.clone();
         sorted.sort_unstable_by(|one, other| one.address.cmp(&other.address));
+        // Compared sorted: a resolver may return the same list in another order each time.
         let is_news = std::mem::replace(&mut self.listed, sorted) != self.listed || had_failed;
         let is_empty = list.is_empty();
         let known = &mut self.known;
@@ -327,6 +335,7 @@ impl<L: Link> Links<L> {
             });
             let members = state.roster.status().into_iter().map(|it| (it.id, it.endpoint));
             let listed: HashMap<_, _> = members.collect();
+            // Dropping one aborts its wait: what it would report is of no use.
             known.retain(|id, _| listed.contains_key(id));
             for (id, endpoint) in &listed {
                 if let Some(known) = known.get(id) {
@@ -356,6 +365,7 @@ impl<L: Link> Links<L> {
                 state.roster.set_connectivity(id, Connectivity::Connecting, now());
             });
             let Some(known) = self.known.get_mut(&id) else { continue };
+            // Once only: a second attempt after the news is an attempt like any other.
             let backoff = std::mem::replace(&mut known.backoff, Backoff::Keep);
             let (link, handshakes) = (known.link.clone(), Arc::clone(&self.handshakes));
             let pace = Arc::clone(&self.pace);
@@ -364,6 +374,7 @@ impl<L: Link> Links<L> {
                 let permit = handshakes.acquire().await;
                 pace.turn().await;
                 let mut connecting = pin!(link.connect(backoff));
+                // A server that does not answer must not keep the permit of those that would.
                 let young = timeout(YOUNG_HANDSHAKE, &mut connecting).await;
                 drop(permit);
                 Event::Connected(match young {
@@ -378,6 +389,8 @@ impl<L: Link> Links<L> {
         let Some(known) = self.known.get_mut(&id) else { return };
         let link = known.link.clone();
         match event {
+            // Under pick-first another one may have become ready while this one was being
+            // connected.
             Event::Connected(Ok(())) if shared.look(|it| it.roster.is_superfluous(id)) => {
                 link.disconnect();
                 shared.change(|state| {
@@ -413,6 +426,7 @@ impl<L: Link> Links<L> {
                 }
             }
             Event::Connected(Err((reason, due))) => {
+                // A subchannel that may connect at once would be asked in a loop.
                 let due = due.max(now() + MIN_PAUSE);
                 known.retry_at = Some(due);
                 let retry_at = self.retry_at();
@@ -438,6 +452,7 @@ impl<L: Link> Links<L> {
     }
 
     fn wait(&mut self, id: EndpointId, event: impl Future<Output = Event> + Send + 'static) {
+        // Each endpoint has one wait at a time. The handle ends it when the endpoint leaves.
         let (abort, registration) = AbortHandle::new_pair();
         let event = event.map(move |event| (id, event)).boxed();
         self.waits.push(Abortable::new(event, registration));

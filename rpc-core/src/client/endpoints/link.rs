@@ -19,7 +19,7 @@ use crate::balance::Connectivity;
 use crate::client::attempts::SharedAttempts;
 use crate::client::subchannel::Subchannel;
 use crate::client::{CallRules, Caller, server_streaming};
-use crate::{CallKind, Detach, Idempotency, MethodDescriptor};
+use crate::{CallKind, Idempotency, MethodDescriptor};
 
 /// The pause after an attempt that cannot succeed in this process: the list may change.
 const HOPELESS_PAUSE: Duration = Duration::from_secs(60);
@@ -33,12 +33,11 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// The value of a response's status that stands for a server which serves.
 const SERVING: i32 = 1;
 
-static WATCH: MethodDescriptor = MethodDescriptor {
-    path: "/grpc.health.v1.Health/Watch",
-    kind: CallKind::ServerStreaming,
-    idempotency: Idempotency::NoSideEffects,
-    detach: Detach::NONE,
-};
+static WATCH: MethodDescriptor = MethodDescriptor::new(
+    "/grpc.health.v1.Health/Watch",
+    CallKind::ServerStreaming,
+    Idempotency::NoSideEffects,
+);
 
 /// The subchannel to an endpoint, and what its server says of itself where that is asked for.
 #[derive(Debug, Clone)]
@@ -63,6 +62,7 @@ impl EndpointLink {
 impl Link for EndpointLink {
     async fn connect(&self, backoff: Backoff) -> Result<(), (String, Instant)> {
         if let Some(watch) = &self.watch {
+            // The health of the connection before says nothing of this one.
             watch.reset().await;
         }
         let manager = &self.subchannel.manager;
@@ -78,6 +78,8 @@ impl Link for EndpointLink {
     }
 
     fn state(&self) -> Connectivity {
+        // A subchannel without a connection is idle, and not failed: the driver decides on the next
+        // attempt.
         let Some(info) = self.subchannel.manager.info() else { return Connectivity::Idle };
         match self.watch.as_ref().map_or(Health::Serves, HealthWatch::health) {
             Health::Unknown => Connectivity::Connecting,
@@ -88,6 +90,7 @@ impl Link for EndpointLink {
 
     fn disconnect(&self) {
         if let Some(connection) = self.subchannel.manager.open() {
+            // Not closed: calls in flight end on it.
             connection.retire();
         }
     }
@@ -182,6 +185,8 @@ impl HealthWatch {
     ///
     /// This method is cancel safe: the stream stays.
     pub(super) async fn changed(&self, caller: &impl Caller, known: Health) {
+        // Held while it waits, so that the clones of a link share one watch. A `reset` beside it
+        // would wait for the server.
         let mut stream = self.stream.lock().await;
         while self.health() == known {
             let said = match &mut *stream {

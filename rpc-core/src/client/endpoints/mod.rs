@@ -158,6 +158,7 @@ impl Endpoints {
         loop {
             // Again after each change: the runtime of the driver may have ended.
             let is_driven = self.start();
+            // Read after `start`, which leaves the endpoints idle where the runtime has ended.
             let now = self.connectivity();
             // The sender lives in what this handle shares.
             if now != state || !is_driven || changes.changed().await.is_err() {
@@ -190,6 +191,8 @@ impl Endpoints {
             let (shared, now) = (&self.inner.shared, now());
             match shared.picker().pick(fastrand::u64(..), wish.key, tried, now) {
                 Pick::Endpoint { candidate, .. } => {
+                    // A clone keeps the connection open for this call if the endpoint leaves the
+                    // list.
                     let subchannel = candidate.handle.subchannel.clone();
                     return Ok((Counted::new(shared, candidate, now), subchannel));
                 }
@@ -249,6 +252,7 @@ impl Endpoints {
         rules: &CallRules,
         mut call: Call<'_>,
     ) -> Result<ClientReply, Status> {
+        // Before the pick: a wait for an endpoint counts, and all attempts share the rest.
         call.settle_limit(rules);
         let wish = Self::wish(rules, &call);
         // Another endpoint is better than the connection of a picked one that has just gone.

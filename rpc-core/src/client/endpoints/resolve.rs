@@ -121,12 +121,13 @@ impl Refresh {
     /// # Cancel safety
     ///
     /// This method is cancel safe.
-    pub async fn asked(&self) {
+    pub async fn requested(&self) {
         self.asked.notified().await;
     }
 
     /// Asks for a new list.
     pub(super) fn ask(&self) {
+        // A permit is kept if no resolver waits: a wish between two lists is not lost.
         self.asked.notify_one();
     }
 }

@@ -59,6 +59,7 @@ impl<L: Clone> Shared<L> {
         let changed = change(&mut state);
         // Under the lock: of two changes the later picker stays.
         self.picker.store(state.roster.picker());
+        // Before the notification: the callers that it wakes may take the lock.
         drop(state);
         self.changes.send_replace(());
         changed
@@ -139,6 +140,7 @@ pub(super) struct Counted<L: Clone> {
 
 impl<L: Clone> Counted<L> {
     pub(super) fn new(shared: &Arc<Shared<L>>, candidate: &Candidate<L>, now: Instant) -> Self {
+        // Before the call is sent: other picks have to see it while it is on its way.
         candidate.load.start();
         let (shared, load) = (Arc::clone(shared), Arc::clone(&candidate.load));
         Self { shared, id: candidate.id, load, began_at: now, end: CallEnd::Cancelled }
@@ -163,6 +165,8 @@ impl<L: Clone> Counted<L> {
 impl<L: Clone> Drop for Counted<L> {
     fn drop(&mut self) {
         let now = now();
+        // Loads are atomics. The roster's lock is taken only for an endpoint that may have to
+        // leave.
         let suspicion = self.load.end(self.end, self.shared.ejects_at, now);
         if suspicion != Suspicion::None {
             let id = self.id;

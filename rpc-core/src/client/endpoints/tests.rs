@@ -119,7 +119,7 @@ impl Resolve for Lists {
             if !std::mem::take(&mut self.is_first) {
                 tokio::select! {
                     Ok(()) = self.lists.changed() => {}
-                    () = refresh.asked() => {
+                    () = refresh.requested() => {
                         self.asked.fetch_add(1, Ordering::Relaxed);
                     }
                 }

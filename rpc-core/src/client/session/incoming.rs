@@ -38,6 +38,7 @@ impl Handler for Session {
         match counted {
             Ok(()) => Ok(Admission::Accept { deadline: None }),
             Err(status) => {
+                // Without the lock, which this takes.
                 self.end(&header, status);
                 Ok(Admission::Refuse)
             }
@@ -89,6 +90,7 @@ impl Handler for Session {
         reason: Withheld,
     ) -> Result<(), ProtocolError> {
         let header = FrameHeader::parse(prefix)?;
+        // First, whatever the reason: its memory no longer counts.
         self.state().receive_budget.withheld(header.frame_key());
         self.end(&header, refusal::withheld(reason));
         Ok(())
@@ -101,9 +103,12 @@ impl Handler for Session {
             transport = self.core.transport.name(), %addresses, %reason, "closed",
         );
         let (calls, was_sent_away) = self.leave_open(|state| {
+            // In one lock section with the table: a call that is started later finds the phase, and
+            // no call is left behind.
             let was_sent_away = state.phase.close(reason.clone());
             (state.calls.close(), was_sent_away)
         });
+        // Callers that wait for a permit look for another connection now.
         self.permits.close();
         self.ended.cancel();
         for InFlight { route, .. } in calls {
@@ -170,6 +175,7 @@ impl Session {
             }
         };
         self.leave_if(is_done);
+        // A limit that the answer breaks ends its call alone.
         let refused = self.core.check(header);
         let (block, message) = take_apart(header, frame);
         if let Some(recv_stream) = recv_stream {
@@ -181,6 +187,8 @@ impl Session {
             }
             let is_not_executed = header.is_not_executed;
             let end = End::Outcome { code: header.selector, block, is_not_executed };
+            // The end may come before messages that it overtook: the call stays in the table until
+            // the last of them.
             if recv_stream.insert(header.argument, Item::End(end))? == Inserted::Complete {
                 drop(self.finish(header.call));
             }
@@ -252,6 +260,7 @@ impl Session {
                 route.fail(status);
             }
         } else {
+            // The server is still at it: it is told.
             self.fail(header.call, status);
         }
     }

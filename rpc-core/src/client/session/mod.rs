@@ -87,6 +87,7 @@ impl Session {
     /// Starts the session and its transport.
     pub(crate) fn start(transport: Box<dyn Transport>, setup: ClientSetup) -> Arc<Self> {
         let peer_limits = setup.peer.limits();
+        // The peer's number may be beyond what a semaphore can hold.
         let permit_count = (peer_limits.max_calls as usize).min(Semaphore::MAX_PERMITS);
         let methods = MethodTable::new(setup.peer.methods, setup.peer.method_kinds);
         let settled = Settled {
@@ -118,10 +119,12 @@ impl Session {
             addresses = %session.core.settled.addresses,
             "connected",
         );
+        // From here on frames arrive, and they find the session whole.
         session.core.transport.start(Arc::clone(&session) as Arc<dyn Handler>);
         let rules =
             WatchRules { keepalive: setup.keepalive, progress_timeout: setup.progress_timeout };
         if rules.watch_anything() {
+            // Weakly, so that the watch does not keep a connection that its channel has dropped.
             let watch = keep_alive(Arc::downgrade(&session) as _, rules);
             tokio::spawn(session.ended.clone().run_until_cancelled_owned(watch));
         }
@@ -139,6 +142,7 @@ impl Session {
     fn responses(&self) -> RecvStream {
         let limits = &self.core.settled.limits;
         let first = limits.first_response_window();
+        // Made for the first stream: most connections have unary calls alone.
         let share = || MemoryShare::whole(limits.max_receiving_bytes);
         let memory = WindowMemory::beyond(self.windows.get_or_init(share), first);
         RecvStream::responses(ReceiveWindow::widening(first, limits.window()), memory)
@@ -159,6 +163,7 @@ impl Session {
     }
 
     fn closed_status(&self) -> Status {
+        // The phase changes before the permits are closed, so that it says why.
         let refusal = self.state().phase.refusal(&self.server);
         refusal.unwrap_or_else(|| refusal::lost(&self.server, &CloseReason::Local))
     }
@@ -169,12 +174,15 @@ impl Session {
             let mut state = self.state();
             (state.calls.finish(id), state.is_done())
         };
+        // Outside of the lock: closing the transport may end the session at once, which takes it.
         self.leave_if(is_done);
         ended
     }
 
     /// Tells transport and server that no caller waits for a call any more.
     fn give_up(&self, id: u64) {
+        // Before the cancel: what the transport still has of the call's large frames is taken
+        // back.
         self.core.transport.abandon(id);
         // A connection that is closed needs no cancel.
         let _ =
@@ -228,6 +236,8 @@ impl SessionCalls for Session {
             (state.calls.finish(id), state.is_done())
         };
         if let Some(InFlight { route, .. }) = ended {
+            // Before the caller is told: the cancel is on its way when the caller makes its next
+            // call.
             self.give_up(id);
             route.fail(status);
         }

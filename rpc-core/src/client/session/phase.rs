@@ -57,6 +57,7 @@ impl Phase {
             Self::Cut { draining, .. } => draining.get_or_insert(why),
             Self::Closed { .. } => return,
         };
+        // The server's word counts more than a replacement by this side.
         if why == Draining::SentAway {
             *draining = why;
         }
@@ -67,6 +68,7 @@ impl Phase {
         let draining = match self {
             Self::Open => None,
             Self::Draining(why) => Some(*why),
+            // The first reason stays: later ones follow from it.
             Self::Cut { .. } | Self::Closed { .. } => return,
         };
         *self = Self::Cut { reason: reason.clone(), draining };
@@ -74,6 +76,7 @@ impl Phase {
 
     /// Records the end of the connection; true when the server had sent GOAWAY before.
     pub(in crate::client) fn close(&mut self, reason: CloseReason) -> bool {
+        // Read before the phase is replaced, which forgets it.
         let was_sent_away = self.draining() == Some(Draining::SentAway);
         *self = Self::Closed { reason };
         was_sent_away
@@ -136,12 +139,15 @@ pub(super) async fn keep_alive(session: Weak<dyn SessionIo>, rules: WatchRules) 
         let due = [timer.as_ref().map(KeepaliveTimer::due), progress.as_ref().map(Progress::due)];
         let Some(due) = due.into_iter().flatten().min() else { return };
         wait_until(due).await;
+        // Upgraded for one tick alone: a task that held it would keep the connection.
         let Some(session) = session.upgrade() else { return };
         let (core, now) = (session.core(), Instant::now().into_std());
         if let Some(timer) = &mut timer {
             match timer.handle_tick(now, core.traffic()) {
                 Action::Wait => {}
                 Action::Ping => core.ping(timer.ping_count()),
+                // The pong may be in what this side has not read yet: a driver that is held up is
+                // no silent peer.
                 Action::Close if core.transport.has_unread() => timer.handle_unread(now),
                 Action::Close => {
                     let timeout = timer.timeout();
@@ -153,7 +159,9 @@ pub(super) async fn keep_alive(session: Weak<dyn SessionIo>, rules: WatchRules) 
             && let Some(stalled) = progress.handle_tick(now, core.transport.flows())
         {
             let timeout = progress.timeout();
-            return core.transport.abort(CloseReason::Stalled { stalled, timeout });
+            return core
+                .transport
+                .abort(CloseReason::Stalled { takes_nothing: stalled.takes_nothing(), timeout });
         }
     }
 }

@@ -48,6 +48,8 @@ impl Session {
         if self.compresses(&call) {
             return Ok(None);
         }
+        // Before the frame is built: a call that has to wait for a permit builds it once, when it
+        // has one.
         let permit = match Arc::clone(&self.permits).try_acquire_owned() {
             Ok(permit) => permit,
             Err(TryAcquireError::NoPermits) => return Ok(None),
@@ -66,6 +68,7 @@ impl Session {
         self: Arc<Self>,
         call: Outgoing<'_>,
     ) -> Result<Started, Status> {
+        // The semaphore is fair: calls start in the order in which they came.
         let permit = Arc::clone(&self.permits).acquire_owned().await;
         let permit = permit.map_err(|_| self.closed_status())?;
         let deflated = match call.message {
@@ -91,6 +94,7 @@ impl Session {
 
 impl<'a> Request<'a> {
     pub(super) fn new(session: &'a Arc<Session>, call: &'a Outgoing<'a>) -> Result<Self, Status> {
+        // First: a method that the server does not have needs no encoding.
         let selector = session.method_id(call.method)?;
         let mut block = Vec::new();
         if !call.metadata.is_empty() {
@@ -101,6 +105,8 @@ impl<'a> Request<'a> {
         let peer_limits = &session.core.settled.peer_limits;
         refusal::check_message("request", message_len, "server's", peer_limits)?;
         refusal::check_metadata("request", block.len(), "server's", peer_limits)?;
+        // Without an id: the call gets one when the frame is written, so that one that is given up
+        // before leaves no entry.
         let mut header = FrameHeader::bare(FrameKind::Request, 0);
         header.is_streaming = call.message.is_none();
         header.selector = selector;
@@ -131,6 +137,7 @@ impl<'a> Request<'a> {
     pub(super) fn failed(mut self, error: &TransportError) -> Status {
         match std::mem::replace(&mut self.entry, Entry::None) {
             Entry::Refused(status) => return status,
+            // It was written and not sent: no answer will take it out of the table.
             Entry::Made { id, .. } => drop(self.session.finish(id)),
             Entry::None => {}
         }
@@ -158,6 +165,8 @@ impl<'a> Request<'a> {
                 (Route::Stream(Arc::clone(&recv_stream)), Answer::Stream(recv_stream))
             }
         };
+        // The phase and the table in one lock section: a session that closes in between would not
+        // see this call.
         let mut state = session.state();
         if let Some(status) = state.phase.refusal(&session.server) {
             return Err(status);
@@ -195,6 +204,7 @@ impl WriteHead for Request<'_> {
 
 impl Drop for Request<'_> {
     fn drop(&mut self) {
+        // Dropped between writing and sending: no answer will take the call out of the table.
         if let Entry::Made { id, .. } = self.entry {
             drop(self.session.finish(id));
         }

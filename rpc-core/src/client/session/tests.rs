@@ -11,7 +11,7 @@ use crate::transport::{Addresses, OutFrame, TransportStats};
 use crate::wire::HEADER_LEN;
 use crate::wire::hello::Hello;
 use crate::wire::{FrameHeader, FrameKind};
-use crate::{CallKind, Detach, Idempotency, MethodDescriptor, Readiness};
+use crate::{CallKind, Idempotency, MethodDescriptor, Readiness};
 
 /// A transport that has ended without reporting it.
 #[derive(Debug)]
@@ -56,12 +56,11 @@ impl Transport for Cut {
     }
 }
 
-static METHOD: Method = Method::Static(&MethodDescriptor {
-    path: "/test.Service/Method",
-    kind: CallKind::Unary,
-    idempotency: Idempotency::Unknown,
-    detach: Detach::NONE,
-});
+static METHOD: Method = Method::Static(&MethodDescriptor::new(
+    "/test.Service/Method",
+    CallKind::Unary,
+    Idempotency::Unknown,
+));
 
 fn call(metadata: &MetadataMap) -> Outgoing<'_> {
     Outgoing {

@@ -65,6 +65,7 @@ where
         let Route { subchannel, rules, shared } = route;
         let begun = Begun::new(rules, &mut call);
         let readiness = call.readiness(rules);
+        // With the time that was read for the log: the clock is read once.
         let meter = call.metered.begin(begun.at());
         Self::Direct { subchannel, call, begun, readiness, shared, meter }
     }
@@ -105,6 +106,7 @@ where
                 let made = pin!(subchannel.make(&call, stream, (begun, &mut *meter), shared));
                 within(deadline, made).await
             };
+            // Before the log: a subscriber that blocks is not a part of the call.
             meter.finish(&made);
             begun.finish(method, &subchannel.manager, made)
         }
@@ -223,6 +225,7 @@ impl Subchannel {
     /// Starts a call if nothing has to be waited for, and the connection has not just ended.
     fn try_start(&self, call: &Outgoing<'_>) -> Result<StartAttempt, Status> {
         call.check_message().map_err(NotExecuted::mark)?;
+        // A look at what the driver has published: it is not asked, and nothing is waited for.
         let Some(connection) = self.manager.open() else {
             return Ok(StartAttempt::Waits { left: ATTEMPTS_MAX });
         };
@@ -239,12 +242,14 @@ impl Subchannel {
     async fn start(&self, call: &Outgoing<'_>, mut left: u32) -> Result<Started, Status> {
         let waits = call.readiness == Readiness::WaitForReady;
         loop {
+            // `wait_for_ready` goes on at 0: its deadline and the backoff bound it.
             left = left.saturating_sub(1);
             let connection = match self.manager.open() {
                 Some(connection) => connection,
                 None => self.connection(call.readiness, call.deadline).await?,
             };
             let session = connection.into_session()?;
+            // Without a wait first: the boxed future of a wait is an allocation.
             let started = match Arc::clone(&session).try_start(*call) {
                 Ok(Some(started)) => return Ok(started),
                 Ok(None) => Arc::clone(&session).start(*call).await,
@@ -268,6 +273,7 @@ impl Route<'_> {
         let mut meter = call.metered.begin(begun.at());
         let (readiness, deadline) = (call.readiness(self.rules), begun.deadline().copied());
         let method = call.method().clone();
+        // Encoded once, before the first attempt: attempts share the bytes.
         let call = checked(call.into_encoded(deadline), begun.limits().requests());
         let made = {
             let (subchannel, is_started, meter) = (self.subchannel, false, &mut meter);
@@ -288,6 +294,7 @@ impl Route<'_> {
             }
             EncodedReply::Stream { .. } => Ok(reply),
         });
+        // A stream of responses is counted when it ends.
         if !matches!(made, Ok(EncodedReply::Stream { .. })) {
             meter.finish(&made);
         }
@@ -390,6 +397,8 @@ fn bounded(
                 Some((Ok(part), Some((parts, call))))
             }
             Err(status) => {
+                // The peer keeps the same deadline, and may say so first: the caller gets one text
+                // for both.
                 let is_over = call.deadline().is_some_and(|it| it.is_cause_of(&status));
                 let status = if is_over { call.over_time() } else { status };
                 call.meter_mut().set_code(status.code());

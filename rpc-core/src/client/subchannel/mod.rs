@@ -80,6 +80,7 @@ impl Subchannel {
                 Ok(connection) => return Ok(connection),
                 Err(error) => error,
             };
+            // Looked up after the failure, which has set it.
             let due = Instant::from_std(self.manager.next_connect());
             if readiness == Readiness::FailFast || !error.may_pass() {
                 let retry_in = due.saturating_duration_since(Instant::now());
@@ -144,6 +145,8 @@ impl Route<'_> {
             let begun = Begun::new(self.rules, &mut call).since(began);
             return begun.finish(call.method(), &self.subchannel.manager, Err(status));
         }
+        // The kind is known now. The timeout counts from the beginning, the wait for the kind
+        // included.
         if let Some(limit) = default(call.method().kind()) {
             call.bring_nearer(limit);
         }

@@ -23,7 +23,8 @@ use tonic::{Extensions, Status};
 use crate::call::refusal;
 use crate::deadline::Inherited;
 use crate::payload::buffer::{Buffer, any_buffer, buffer_of};
-use crate::server::{PeerExtensions, PeerInfo};
+use crate::server::PeerInfo;
+use crate::server::peer::InsertPeer;
 use crate::wire::metadata;
 use crate::{CallKind, Deadline, MethodDescriptor};
 
@@ -347,7 +348,7 @@ pub(in crate::server) enum Head {
     Encoded {
         block: Bytes,
         /// Connection details to add when it is decoded.
-        peer: PeerExtensions,
+        peer: Option<InsertPeer>,
     },
     /// The decoded metadata and extensions. Boxed, so that calls without layers do not carry their
     /// size along.
@@ -373,7 +374,9 @@ impl Head {
         if let Some(deadline) = running.deadline() {
             extensions.insert(deadline);
         }
-        peer.insert(running.peer(), &mut extensions);
+        if let Some(insert) = peer {
+            insert(running.peer(), &mut extensions);
+        }
         Ok((metadata, extensions))
     }
 }
@@ -433,80 +436,5 @@ pub(in crate::server) fn undecodable(what: &str, error: &dyn std::fmt::Display) 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::transport::Addresses;
-    use crate::{CallKind, Idempotency};
-
-    static METHOD: MethodDescriptor = MethodDescriptor {
-        path: "/t.T/M",
-        kind: CallKind::Unary,
-        idempotency: Idempotency::Unknown,
-        detach: crate::Detach::NONE,
-    };
-
-    const SECOND: Duration = Duration::from_secs(1);
-    const SECOND_US: u64 = 1_000_000;
-
-    fn running() -> CallScope {
-        let peer = PeerInfo::new("none", Addresses::default());
-        CallScope::new(&METHOD, TimeLimit::None, Arc::new(peer))
-    }
-
-    #[tokio::test]
-    async fn there_is_a_context_inside_a_call_only() {
-        assert!(CallContext::current().is_none());
-        assert!(PeerInfo::current().is_none());
-        let handler = async {
-            assert_eq!(CallContext::current().map(|call| call.method().path), Some("/t.T/M"));
-            assert_eq!(PeerInfo::current().map(|peer| peer.transport), Some("none"));
-        };
-        running().scope(handler).await;
-    }
-
-    #[tokio::test]
-    async fn dropping_the_handler_fires_the_token_and_ending_does_not() {
-        let (sender, receiver) = std::sync::mpsc::channel();
-        let handler = |wait| {
-            let sender = sender.clone();
-            running().scope(async move {
-                let cancel_on_drop = CancelOnDrop::new();
-                sender.send(CallContext::current().unwrap()).unwrap();
-                if wait {
-                    std::future::pending::<()>().await;
-                }
-                cancel_on_drop.finish();
-            })
-        };
-        {
-            let mut dropped = Box::pin(handler(true));
-            assert!(futures::poll!(&mut dropped).is_pending());
-        }
-        handler(false).await;
-        let [dropped, ended] = [receiver.recv().unwrap(), receiver.recv().unwrap()];
-        assert!(dropped.is_cancelled());
-        assert!(!ended.is_cancelled());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_earlier_limit_of_a_unary_call_counts() {
-        let at = |count| Deadline::after(Instant::now(), count * SECOND);
-        let of = |client_us| TimeLimit::new(client_us, CallKind::Unary, Some(2 * SECOND));
-        assert_eq!(of(0), TimeLimit::UnaryTimeout(at(2), 2 * SECOND));
-        assert_eq!(of(SECOND_US), TimeLimit::Client(at(1), SECOND));
-        assert_eq!(of(3 * SECOND_US), TimeLimit::UnaryTimeout(at(2), 2 * SECOND));
-        let message = "the call did not end within 2s (the server's unary_timeout)";
-        assert_eq!(of(0).exceeded().message(), message);
-        let message = "the call did not end within 1s (the client's deadline)";
-        assert_eq!(of(SECOND_US).exceeded().message(), message);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn streams_have_the_clients_deadline_only() {
-        let client = TimeLimit::Client(Deadline::after(Instant::now(), 3 * SECOND), 3 * SECOND);
-        for kind in [CallKind::ClientStreaming, CallKind::ServerStreaming, CallKind::Streaming] {
-            let of = |client_us| TimeLimit::new(client_us, kind, Some(SECOND));
-            assert_eq!((of(0), of(3 * SECOND_US)), (TimeLimit::None, client));
-        }
-    }
-}
+#[path = "context_tests.rs"]
+mod tests;

@@ -12,6 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
 
+use futures::future::BoxFuture;
 use pin_project_lite::pin_project;
 use prost::Message;
 use tokio::task::unconstrained;
@@ -21,9 +22,11 @@ use tonic::{Response, Status};
 use crate::Deadline;
 use crate::call::options::MessageLimits;
 use crate::payload::encode::Detacher;
-use crate::server::HandlerFuture;
 use crate::server::call::context::{CallScope, CancelOnDrop, Entered, Scoped, time_exceeded};
 use crate::server::call::reply::{PendingReply, Responder};
+
+/// The future of a call's handler, answer included.
+pub type HandlerFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Runs a handler, and answers its call with the message, or the status, that it returns. The
 /// handler is called and polled here. The returned future does the rest, and is polled next.
@@ -32,7 +35,7 @@ pub(in crate::server) fn answer_unary<M, F>(
     running: CallScope,
     limits: MessageLimits,
     handler: impl FnOnce() -> F,
-) -> HandlerFuture
+) -> BoxFuture<'static, ()>
 where
     M: Message + 'static,
     F: Future<Output = Result<Response<M>, Status>> + Send + 'static,
@@ -290,6 +293,24 @@ mod tests {
             let handling = Handling::new(Some(deadline), handler);
             assert_eq!(handling.await.unwrap_err().code(), code);
         }
+    }
+
+    #[test]
+    fn waiting_handler_is_polled_once_without_a_waker() {
+        let mut polls = 0;
+        let handler = std::future::poll_fn(|_| {
+            polls += 1;
+            Poll::<Result<(), Status>>::Pending
+        });
+        {
+            let mut handling = pin!(Handling::waiting(None, handler, CancelOnDrop::new()));
+            let mut context = Context::from_waker(Waker::noop());
+            // The first of these was made before it waited.
+            for _ in 0..3 {
+                assert!(handling.as_mut().poll(&mut context).is_pending());
+            }
+        }
+        assert_eq!(polls, 2);
     }
 
     #[tokio::test]

@@ -7,7 +7,7 @@ pub(in crate::server) mod record;
 pub(in crate::server) mod reply;
 
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -23,7 +23,6 @@ use self::reply::Responder;
 use crate::call::metadata::merge;
 use crate::call::options::MessageLimits;
 use crate::call::refusal;
-use crate::server::PeerExtensions;
 use crate::server::layers::Capture;
 use crate::stream::{
     Direction, Inflated, Receiving, StreamWriter, forward, inflated, request_streaming,
@@ -32,9 +31,7 @@ use crate::wire::{FrameKind, metadata};
 use crate::{Deadline, LateTrailers, ServiceDescriptor, Trailers};
 
 pub use context::{CallContext, buffer};
-
-/// The future of a call's handler, answer included.
-pub type HandlerFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub use handling::HandlerFuture;
 
 /// A service that a `Server` can serve; generated for each service of a `.proto`.
 #[diagnostic::on_unimplemented(
@@ -186,7 +183,7 @@ impl ServerCall {
 
     /// Takes what precedes the messages out of the call.
     pub(in crate::server) fn take_head(&mut self) -> Result<(MetadataMap, Extensions), Status> {
-        let taken = Head::Encoded { block: Bytes::new(), peer: PeerExtensions::Omit };
+        let taken = Head::Encoded { block: Bytes::new(), peer: None };
         std::mem::replace(&mut self.head, taken).decode(&self.running)
     }
 

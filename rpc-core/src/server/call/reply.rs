@@ -65,6 +65,7 @@ pub(crate) struct Responder {
 
 impl Drop for Responder {
     fn drop(&mut self) {
+        // An answer that was sent has taken the record: what is left here was never answered.
         if let Some(record) = self.record.take() {
             self.calls.log_given_up(record);
         }
@@ -214,6 +215,7 @@ impl Responder {
         if let Err(status) = checked {
             return self.fail(status).await;
         }
+        // Yields between pieces: a long message does not hold up the connection.
         let deflated = Deflated::of(&message).await;
         let sent = deflated.as_ref().map_or(&message as &dyn Encode, |deflated| deflated);
         let answer = self.answer(outcome.as_ref(), Some(sent));
@@ -261,6 +263,7 @@ impl Responder {
                 self.answer(Some(&brief), None).unwrap_or(Answer::bare(code as u16, seq))
             })
         });
+        // Read before the permit is released, which makes the call one that a handler has seen.
         let is_not_executed = matches!(self.disposition, Disposition::Refused);
         self.release_permit();
         let (code, block) = (answer.code, answer.block);
@@ -324,6 +327,7 @@ impl Responder {
         // `Ended`, since a handler may have run: the client must not take the call for one that was
         // not executed.
         let (calls, record) = (Arc::clone(&self.calls), self.record.take());
+        // Without the permit: the status of a peer that reads nothing must not hold one.
         let other = Self::new(self.id, calls, Disposition::Ended, record);
         tokio::spawn(other.fail(status));
     }

@@ -6,6 +6,7 @@
 
 mod response;
 
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -300,6 +301,8 @@ pub(in crate::server) fn handle(
     mut call: ServerCall,
 ) -> HandlerFuture {
     let capture = Arc::new(Capture::inside(call.responder.capture.clone()));
+    // Before the call goes into the layers: one that drops it must not be taken for a call that was
+    // given up.
     let responder = call.responder.split_off();
     let (method_called, time_limit) = (call.running.method(), call.running.time_limit());
     let around = CallScope::new(method_called, time_limit, Arc::clone(call.running.peer()));
@@ -308,6 +311,7 @@ pub(in crate::server) fn handle(
         let result = match request {
             // The deadline counts while a layer waits, too.
             Ok(request) => {
+                // The stack is a clone of its own: a layer that waits holds up this call alone.
                 let call = move || async move { stack.ready().await?.call(request).await };
                 Handling::new(time_limit.deadline(), call).await
             }
@@ -319,6 +323,7 @@ pub(in crate::server) fn handle(
 
 /// Sends what came out of the layers, or gives it to the layers around them.
 async fn answer(mut responder: Responder, seq: u64, result: Result<ServerResponse, Status>) {
+    // Layers of a service are within those of the server, to which its outcome goes next.
     if let Some(outer) = &responder.capture {
         return outer.set(result);
     }
@@ -361,6 +366,7 @@ impl ServerRequest {
         capture: Arc<Capture>,
     ) -> Result<Self, Status> {
         let (metadata, extensions) = call.take_head()?;
+        // From here on the handler's answer goes to the layers, and not to the client.
         call.responder.capture = Some(Arc::clone(&capture));
         let response_metadata = MetadataMap::new();
         Ok(Self { service, method, metadata, extensions, response_metadata, call, capture })
@@ -437,6 +443,7 @@ impl ServerRequest {
     pub(super) async fn run(self) -> Result<ServerResponse, Status> {
         let Self { service, method, metadata, extensions, response_metadata, mut call, capture } =
             self;
+        // Before the handler runs: a stream sends its headers while it does.
         capture.set_metadata(response_metadata);
         call.head = Head::Decoded(Box::new((metadata, extensions)));
         service.call(method, call).await;
@@ -451,6 +458,11 @@ impl Described for ServerRequest {
 
     fn side(&self) -> Side {
         Side::Server
+    }
+
+    fn peer(&self) -> Option<(&'static str, Option<SocketAddr>)> {
+        let peer = Self::peer(self);
+        Some((peer.transport, peer.addresses.peer))
     }
 }
 

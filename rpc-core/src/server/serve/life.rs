@@ -90,8 +90,11 @@ impl Life<'_> {
             target: "farcall::server",
             addresses = %connection.info().addresses, ?retiring, "asks a client to leave"
         );
+        // Calls that cross this come back marked as not executed, and the client makes them
+        // elsewhere.
         connection.go_away();
         tokio::select! {
+            // Its client is gone, or has closed: there is nothing to drain.
             () = connection.closed() => return,
             () = dismissed(connection, drain_timeout) => {}
             () = self.until_over(drain_timeout, drain) => {
@@ -118,6 +121,8 @@ impl Life<'_> {
 
     /// Waits until the time for leaving is over, which a server that shuts down may shorten.
     async fn until_over(&mut self, drain_timeout: Duration, drain: &CancellationToken) {
+        // A connection may be sent away for its age before the server shuts down, whose time is
+        // another.
         let mut is_shutting_down = drain.is_cancelled();
         loop {
             tokio::select! {
@@ -142,6 +147,7 @@ impl Life<'_> {
             self.lifetime.due(),
         ];
         match due.into_iter().flatten().min() {
+            // One timer for all three: an idle connection keeps one at most.
             Some(due) => wait_until(due).await,
             None => std::future::pending().await,
         }
@@ -164,7 +170,8 @@ impl Life<'_> {
             && let Some(stalled) = progress.handle_tick(now, self.connection.flows())
         {
             let timeout = progress.timeout();
-            self.connection.abort(CloseReason::Stalled { stalled, timeout });
+            self.connection
+                .abort(CloseReason::Stalled { takes_nothing: stalled.takes_nothing(), timeout });
             // The tasks that wait for the end of the connection go on.
             std::future::pending::<()>().await;
         }
@@ -174,6 +181,7 @@ impl Life<'_> {
 
 /// Returns the upgrades of the server, and those of the listener that have other names.
 fn upgrades(server: &[Arc<dyn Upgrade>], listener: &[Arc<dyn Upgrade>]) -> Vec<Arc<dyn Upgrade>> {
+    // Of one name, the server's own: a client names an upgrade, and means one.
     let is_other = |it: &&Arc<dyn Upgrade>| server.iter().all(|own| own.name() != it.name());
     server.iter().chain(listener.iter().filter(is_other)).cloned().collect()
 }
@@ -209,6 +217,7 @@ pub(in crate::server) async fn live(
 /// that it sent before are still refused in words.
 async fn dismissed(connection: &dyn ServerConnection, flush_timeout: Duration) {
     answered(connection, flush_timeout).await;
+    // Left to the client for a while: it closes once it has its answers.
     let _ = timeout(GOODBYE_TIMEOUT, connection.closed()).await;
     // A call that was refused meanwhile has its answer.
     connection.drained().await;

@@ -91,6 +91,7 @@ async fn accept_until(
 ) -> io::Result<()> {
     let (offers, mut settings_changed) = (listener.offers(), shared.settings.subscribe());
     let draining = CancellationToken::new();
+    // Made once for all connections until the settings change: each holds a count of it.
     let mut rules = rules_of(&shared, &offers, &draining);
     let tasks = TaskTracker::new();
     // Dropped with this future, so that cancelling it closes every connection.
@@ -133,6 +134,7 @@ async fn accept_until(
                         () = stop.cancelled() => {}
                         () = connection => {}
                     }
+                    // Here, with the task: the accept loop may be waiting for it.
                     drop(slot);
                 });
             }
@@ -145,6 +147,7 @@ async fn accept_until(
                 }
                 break Ok(());
             }
+            // The listener can never accept again. Its connections are drained as at a shutdown.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break Err(error),
             // The connection ended in the backlog. Any client can cause that, so that it neither
             // delays the next accept nor writes a line into the log.
@@ -162,10 +165,13 @@ async fn accept_until(
             }
         }
     };
+    // First: clients that come now are refused by the system, and try elsewhere.
     drop(listener);
+    // Before the wait, so that all connections drain at the same time.
     drain.cancel();
     tasks.close();
     tasks.wait().await;
+    // After the wait: dropped with this future instead, it stops the connections that are left.
     drop(abort);
     result
 }
@@ -205,6 +211,8 @@ async fn next(
     };
     let mut slot = take(limit_changed);
     if slot.is_none() {
+        // Counted for the log once a wait, and not once a client: those in the backlog are not
+        // known.
         shared.connections_limit.limit.refused(None);
     }
     // Past the limit, clients wait in the operating system's backlog.
@@ -244,6 +252,7 @@ async fn live(
     let joined = open(&shared, &rules, bootstrap, permit);
     let handshake = Box::pin(until_drained(joined, &drain));
     let Some(Some((connection, memory, _permit))) = handshake.await else { return };
+    // Registered before it starts: its first call may ask for the list of connections.
     let registered = Registered::start(&shared.connections, connection, memory);
     life::live(&*registered.connection, &rules.life, &shared.log, &drain).await;
 }
@@ -256,6 +265,7 @@ async fn open(
     mut bootstrap: Box<dyn Bootstrap>,
     permit: Option<Permit>,
 ) -> Option<(Arc<dyn ServerConnection>, MemoryShare, Permit)> {
+    // One deadline for the proxy's header and the handshake: two would be twice the time.
     let deadline = Instant::now() + rules.handshake_timeout;
     let permit = match permit {
         Some(permit) => permit,
@@ -268,9 +278,11 @@ async fn open(
                 log_refusal(shared, rules, &addresses, identified.ok().and_then(Result::err));
                 return None;
             };
+            // Only now is its peer known, whose share this takes.
             admit(shared, &*bootstrap)?
         }
     };
+    // Asked again behind a proxy's header, which has changed the addresses.
     let memory = shared.memory.connection(&bootstrap.addresses());
     let connection = join(shared, rules, bootstrap, memory.clone(), deadline).await?;
     Some((connection, memory, permit))

@@ -168,6 +168,7 @@ impl<'a> Registered<'a> {
         let open = OpenConnection { connection: Arc::clone(&connection), memory, since };
         let key = connections.lock().insert(open);
         let this = Self { connections, key, connection };
+        // Outside of the lock: an exporter of metrics is code of the program.
         connection_opened("server", &this.connection.info());
         this.connection.start();
         this
@@ -176,6 +177,7 @@ impl<'a> Registered<'a> {
 
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
+        // Before it leaves the list: a connection is in it for as long as it may have calls.
         self.connection.close();
         // Dropped after the lock: the last of a holder's memory takes it from its quota.
         let _open = self.connections.lock().remove(self.key);
@@ -237,6 +239,7 @@ impl ServerMemory {
 pub(super) async fn relieve(shared: &Shared) -> Infallible {
     loop {
         shared.memory.pressure().raised().await;
+        // Several listeners share the memory: one of them makes room at a time.
         let _turn = shared.memory.relief.lock().await;
         let mut relief = Relief::default();
         while look(shared, &mut relief) {
@@ -247,12 +250,14 @@ pub(super) async fn relieve(shared: &Shared) -> Infallible {
 
 /// Ends the connections that have to give way. Returns true if another look is due.
 fn look(shared: &Shared, relief: &mut Relief) -> bool {
+    // Before the look at what is held: a refusal that comes during it counts for the next look.
     let want = shared.memory.pressure().take();
     let (now, usage) = (Instant::now().into_std(), shared.memory.usage());
     let holdings = shared.connections.holdings();
     let ended = relief.look(now, usage, &holdings, want);
     for connection in shared.connections.with_numbers(&ended) {
         let addresses = connection.info().addresses;
+        // Not closed: a client that reads nothing would keep what is flushed to it.
         connection.abort(CloseReason::MemoryShort);
         let setting = "server.max_memory";
         limited_log!(
@@ -334,7 +339,8 @@ mod tests {
                 fallback: None,
                 fallback_can_pass: false,
                 is_without_device: false,
-                compression: crate::Negotiated::default(),
+                accepts_compressed: false,
+                sends_compressed: false,
                 calls_in_flight: 0,
                 path: None,
                 stats: TransportStats::default(),

@@ -1,4 +1,5 @@
-//! The calls of one connection in flight: their table, and the way of their answers to the transport.
+//! The calls of one connection in flight: their table, and the way of their answers to the
+//! transport.
 //!
 //! An answer is a frame that takes its call out of the table as it is written.
 
@@ -101,6 +102,7 @@ impl CallsInFlight {
             ended
         };
         if let Some(Kept { streams, .. }) = ended {
+            // Outside of the lock: ending a stream wakes the task that reads it.
             streams.end_requests(refusal::answered);
         }
     }
@@ -115,8 +117,8 @@ impl CallsInFlight {
         }
     }
 
-    /// Sends the answer if nothing has to be waited for. Returns true if it is settled, and false if
-    /// it has to wait for memory. Once it is sent, its call is logged, and the record is gone.
+    /// Sends the answer if nothing has to be waited for. Returns true if it is settled, and false
+    /// if it has to wait for memory. Once it is sent, its call is logged, and the record is gone.
     ///
     /// # Errors
     ///
@@ -127,6 +129,8 @@ impl CallsInFlight {
         answer: &Answer<'_>,
         record: &mut Option<CallRecord>,
     ) -> Result<bool, Status> {
+        // Dropped unsettled, it leaves the call in the table or counts it as answered: `Stage`
+        // knows which.
         let mut response = Response::new(self, id, answer, record);
         self.core.check_memory(response.parts.len())?;
         match self.core.transport.try_send(response.frame()) {
@@ -162,6 +166,7 @@ impl CallsInFlight {
 
     /// Logs a call that was given up before it was answered.
     pub(in crate::server) fn log_given_up(&self, record: CallRecord) {
+        // The lock is released before the line is written, which may block.
         let message = match self.state().phase {
             Phase::Closed => "the connection ended before the call",
             Phase::Open | Phase::Draining => "the client cancelled the call",
@@ -178,6 +183,7 @@ impl CallsInFlight {
         record: &mut Option<CallRecord>,
     ) -> Result<(), Status> {
         match error {
+            // The record stays: the call is logged as given up when its responder is dropped.
             TransportError::Closed { .. } => self.finish(id),
             error if answer.message.is_some() => {
                 return Err(Status::resource_exhausted(error.to_string()));

@@ -62,7 +62,9 @@ impl Handler for ServerSession {
         prefix: &[u8; HEADER_LEN],
         len: u64,
     ) -> Result<Admission, ProtocolError> {
+        // An error from here on ends the connection: a peer that breaks the protocol loses it.
         let header = FrameHeader::parse(prefix)?;
+        // Before any memory is taken for it.
         header.check_len(len)?;
         self.core().settled.compression.check(&header)?;
         expect_announced(&header)?;
@@ -125,6 +127,7 @@ impl Handler for ServerSession {
         reason: Withheld,
     ) -> Result<(), ProtocolError> {
         let header = FrameHeader::parse(prefix)?;
+        // First, whatever the reason: its memory no longer counts.
         self.state().receive_budget.withheld(header.frame_key());
         if reason == Withheld::GivenUp && header.kind == FrameKind::Request {
             let ended = self.state().calls.withheld(header.call);
@@ -168,6 +171,7 @@ impl Handler for ServerSession {
         let ended = {
             let mut state = self.state();
             state.phase = Phase::Closed;
+            // They are ended outside of the lock: what that wakes may take it.
             state.calls.close()
         };
         for call in ended {
@@ -257,6 +261,7 @@ impl ServerSession {
         (frame, delivery): (Bytes, Delivery),
         handoff: &mut Handoff,
     ) -> Result<(), ProtocolError> {
+        // By the header alone: nothing of the frame is decoded yet.
         let verdict = self.judge(header, delivery)?;
         let (block, message) = take_apart(header, frame);
         let future: HandlerFuture = match verdict {
@@ -353,6 +358,8 @@ impl ServerSession {
         // An announced request was checked before, but no permit was taken for it: the limit on
         // calls may be reached by now.
         self.check_limits(header)?;
+        // Before `authorize`, which is the program's own code: a client beyond its share does not
+        // get there.
         let permit = self.calls.try_take(1)?;
         let route = self.allowed_route(header)?;
         let received = match received {
@@ -361,6 +368,7 @@ impl ServerSession {
             }
             received => received.unwrap_or_default(),
         };
+        // Messages that overtook their announced request are in it already.
         let recv_stream = match early {
             None => self.recv_stream(header)?,
             early => early,

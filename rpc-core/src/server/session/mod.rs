@@ -55,6 +55,7 @@ impl ServerSession {
     /// A session that receives nothing before it is started.
     pub(crate) fn new(transport: Box<dyn Transport>, setup: ServerSetup) -> Arc<Self> {
         let mut peer = PeerInfo::new(transport.name(), setup.addresses.clone());
+        // Taken here: the transport moves into the session, and handlers see the peer alone.
         peer.buffers = Buffers::of(transport.buffers().as_ref());
         transport.charge_memory(&setup.memory);
         let settled = Settled {
@@ -254,6 +255,7 @@ impl ServerSession {
     /// Checks a request that is announced. The session must not be locked, because a limit that is
     /// reached is logged.
     fn check_request(&self, header: &FrameHeader) -> Result<(), Status> {
+        // The cheapest first: `authorize` is the program's own code.
         self.check_limits(header)?;
         self.calls.check(1)?;
         self.allowed_route(header).map(drop)

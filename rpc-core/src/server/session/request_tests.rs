@@ -17,11 +17,11 @@ use crate::server::call::record::CallStreams;
 use crate::server::{ServerCall, Service};
 use crate::transport::{Admission, Delivery, Handler, Withheld};
 use crate::wire::HEADER_LEN;
-use crate::{CallKind, Detach, Idempotency, MethodDescriptor, ServiceDescriptor};
+use crate::{CallKind, Idempotency, MethodDescriptor, ServiceDescriptor};
 
 const fn method(path: &'static str, kind: CallKind) -> MethodDescriptor {
     let idempotency = Idempotency::Unknown;
-    MethodDescriptor { path, kind, idempotency, detach: Detach::NONE }
+    MethodDescriptor::new(path, kind, idempotency)
 }
 
 static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {

@@ -260,7 +260,7 @@ impl Drop for Watch {
         if self.is_over {
             return;
         }
-        self.let_go(&CloseReason::task_dropped());
+        self.let_go(&rpc_core::transport::task_dropped());
     }
 }
 

@@ -232,6 +232,32 @@ async fn peers_without_the_proof_are_proven_by_a_probe() {
     }
 }
 
+/// A program without large frames may have no memory for them.
+#[tokio::test(start_paused = true)]
+async fn small_budgets_are_proven_by_a_probe() {
+    let slot_len = RdmaConfig::default().slot_len.into();
+    for config in [
+        RdmaConfig { max_source_bytes: slot_len, ..RdmaConfig::default() },
+        RdmaConfig { max_sink_bytes: slot_len, ..RdmaConfig::default() },
+    ] {
+        let cluster = Cluster::new(&config);
+        let joined = cluster.connect(2).await.unwrap();
+        assert!(joined.exchange(4000).await);
+    }
+    // The least that can have a proof has it, with READs on the most queue pairs.
+    let config = RdmaConfig {
+        max_source_bytes: 16 << 10,
+        max_sink_bytes: 128 << 10,
+        max_read_bytes: 1,
+        max_read_len: 1 << 10,
+        read_queue_pairs: 8,
+        ..RdmaConfig::default()
+    };
+    assert!(is_affordable(&config));
+    let cluster = Cluster::new(&config);
+    assert_eq!(cluster.connect(2).await.map(|_| ()), Ok(()));
+}
+
 #[tokio::test(start_paused = true)]
 async fn wrong_bytes_pause_their_pair_alone() {
     let cluster = Cluster::new(&RdmaConfig::default());
@@ -271,7 +297,7 @@ async fn the_mtu_is_that_of_the_gids_interface() {
     assert!(joined.exchange(LARGE_LEN).await);
 }
 
-/// What a peer says of its proof takes no memory beyond a few packets for each queue pair.
+/// A peer's proof takes memory of a few packets for each queue pair, whatever it says.
 #[tokio::test]
 async fn a_proof_that_is_not_due_costs_its_connection() {
     use crate::proto::wire::{MessageKind, RTS_LEN_MAX, Rts, RtsSegment};
@@ -380,6 +406,8 @@ async fn a_short_flap_ends_no_connection() {
 async fn a_long_flap_ends_idle_connections_with_the_reason() {
     let cluster = Cluster::new(&RdmaConfig::default());
     let joined = cluster.connect(2).await.unwrap();
+    // Grants are still on their way, and a queue pair with traffic gives up sooner.
+    tokio::time::sleep(Duration::from_secs(1)).await;
     cluster.devices[1].flap(Duration::from_secs(3));
     tokio::time::sleep(Duration::from_millis(1900)).await;
     assert_eq!(joined.ends(), [None, None], "the grace is not over");

@@ -121,7 +121,9 @@ pub(crate) enum Event<'a, B: Buffers> {
     NoMemory { transfer: u32, why: Withheld },
     /// There is room for READs: the answer to [`Action::TakeTurn`].
     Turn(PermitOf<B>),
-    /// What was READ for the path's proof was compared with what it has to be.
+    /// The owner has no memory for this side's part of the path's proof.
+    NoProof(Reason),
+    /// The bytes that were READ for the path's proof were compared with those of its seed.
     ProofChecked { is_good: bool },
     /// A message of the peer, and the key that it took away.
     // Borrowed: the slot is posted again before anything is delivered.

@@ -262,6 +262,7 @@ impl<B: Buffers> ConnectionState<B> {
             Event::Memory { transfer, sink } => drop(self.rndv_get.begin(transfer, sink)),
             Event::NoMemory { transfer, why } => self.withhold(transfer, why),
             Event::Turn(turn) => self.read_throttle.grant(turn),
+            Event::NoProof(reason) => self.handle_no_proof(reason)?,
             Event::ProofChecked { is_good } => self.handle_proof_checked(is_good)?,
             _ => {}
         }
@@ -313,7 +314,8 @@ impl<B: Buffers> ConnectionState<B> {
     /// Requires TLS channel binding on probes. Returns false if an unbound probe was already seen.
     #[must_use]
     pub(crate) fn bind(&mut self, binding: PathBinding) -> bool {
-        // Set although it may be too late: a path that fails this check must answer no probe either.
+        // Set although it may be too late: a path that fails this check must answer no probe
+        // either.
         self.binding = Some(binding);
         !self.is_probed && !self.is_proven
     }

@@ -14,9 +14,9 @@
 //! offer like others, with a window where those have one, and its release says what became of it:
 //! read and whole, refused for want of memory, or stopped because the bytes were wrong.
 
-use rpc_core::Deadline;
 use rpc_core::transport::CloseReason;
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
+use rpc_core::{Deadline, Reason};
 use tokio::time::Instant;
 
 use super::{Action, Buffers, ConnectionState};
@@ -30,7 +30,7 @@ pub(crate) const PROOF_HEAD_LEN: usize = HEADER_LEN + 8;
 /// The longest part of a proof that one queue pair reads: more than three packets.
 const PROOF_READ_LEN_MAX: u64 = 4 * 4096;
 
-/// What a path has not carried yet, or why it never will. The order is that of the client.
+/// The step of a proof that comes next, or why none will. The order is that of the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProofStage {
     /// A probe and its answer.
@@ -164,6 +164,16 @@ impl<B: Buffers> ConnectionState<B> {
         Ok(())
     }
 
+    /// Ends the connection, whose path nothing was learned of.
+    ///
+    /// # Errors
+    ///
+    /// Returns `reason`, always.
+    pub(super) fn handle_no_proof(&mut self, reason: Reason) -> Result<(), CloseReason> {
+        self.proof.stage = ProofStage::NoMemory;
+        Err(CloseReason::Failed(reason))
+    }
+
     /// Goes on after the check of what was read.
     ///
     /// # Errors
@@ -175,8 +185,8 @@ impl<B: Buffers> ConnectionState<B> {
         theirs.is_checked = is_good;
         let transfer = theirs.transfer;
         if is_good {
-            // Released before our own part goes out: the release takes the only credit there may be,
-            // and the proof needs none.
+            // Released before our own part goes out: the release takes the only credit there may
+            // be, and the proof needs none.
             self.push_release(transfer, AtsStatus::Read);
             self.offer_proof();
             self.end_proof();
@@ -208,7 +218,8 @@ impl<B: Buffers> ConnectionState<B> {
         let (stage, message) = match outcome {
             AtsStatus::Read => {
                 self.proof.is_released = true;
-                // The peer's part may have come first where messages and completions are told of apart.
+                // The peer's part may have come first where messages and completions are told of
+                // apart.
                 if self.proof.theirs.is_none() {
                     self.proof.stage = ProofStage::PeerMessage;
                 }

@@ -39,8 +39,8 @@ impl HeldQuota {
 
 impl Drop for HeldQuota {
     fn drop(&mut self) {
-        // Only once the queue pairs are gone may another connection be promised these slots, which is
-        // why the owner drops this behind them.
+        // Only once the queue pairs are gone may another connection be promised these slots, which
+        // is why the owner drops this behind them.
         self.shares.change(|quota| quota.leave(self.extra));
     }
 }

@@ -272,8 +272,8 @@ impl<S: Clone> RndvGet<S> {
             Some(entry) if !entry.has_sink() => {
                 match std::mem::replace(&mut entry.memory, Memory::Sink(sink)) {
                     Memory::Asked => self.asked_count -= 1,
-                    // Memory that was asked for before the number was offered anew: it serves all the same,
-                    // and the transfer must not be asked for again.
+                    // Memory that was asked for before the number was offered anew: it serves all
+                    // the same, and the transfer must not be asked for again.
                     Memory::Queued | Memory::Sink(_) => self.queued.retain(|it| *it != transfer),
                 }
                 self.turns.push_back(transfer);
@@ -307,7 +307,8 @@ impl<S: Clone> RndvGet<S> {
             let queue = transfer.own_queue(self.limits.queues).unwrap_or(free);
             let is_full = self.posted[queue].len() >= self.limits.per_queue;
             if is_full || !admit(queue, len) {
-                // In front: the turn is still its own, and the caller comes back when there is room.
+                // In front: the turn is still its own, and the caller comes back when there is
+                // room.
                 self.turns.push_front(number);
                 return None;
             }

@@ -327,8 +327,8 @@ pub unsafe trait RawQueuePair: Debug + Send {
     ///
     /// # Errors
     ///
-    /// Returns the system's error. The device may then still use everything that was posted, and the
-    /// implementation has leaked the queue pair with the queues that it was made with.
+    /// Returns the system's error. The device may then still use everything that was posted, and
+    /// the implementation has leaked the queue pair with the queues that it was made with.
     fn destroy(self: Box<Self>) -> Result<(), VerbsError>;
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use farcall::client::unary;
 use farcall::codegen::{HandlerFuture, ServerCall};
 use farcall::{
-    CallKind, Channel, Detach, Idempotency, MethodDescriptor, Request, Response, Service,
+    CallKind, Channel, Idempotency, MethodDescriptor, Request, Response, Service,
     ServiceDescriptor, Status,
 };
 use tempfile::NamedTempFile;
@@ -18,18 +18,16 @@ use tempfile::NamedTempFile;
 static SERVICE: ServiceDescriptor = ServiceDescriptor {
     name: "farcall.scenario.Ledger",
     methods: &[
-        MethodDescriptor {
-            path: "/farcall.scenario.Ledger/Look",
-            kind: CallKind::Unary,
-            idempotency: Idempotency::NoSideEffects,
-            detach: Detach::NONE,
-        },
-        MethodDescriptor {
-            path: "/farcall.scenario.Ledger/Enter",
-            kind: CallKind::Unary,
-            idempotency: Idempotency::Unknown,
-            detach: Detach::NONE,
-        },
+        MethodDescriptor::new(
+            "/farcall.scenario.Ledger/Look",
+            CallKind::Unary,
+            Idempotency::NoSideEffects,
+        ),
+        MethodDescriptor::new(
+            "/farcall.scenario.Ledger/Enter",
+            CallKind::Unary,
+            Idempotency::Unknown,
+        ),
     ],
 };
 

@@ -1,8 +1,6 @@
 //! The context of a handler: its call and its connection.
 
-use std::sync::Arc;
-
-use farcall::{CallContext, PeerExtensions, PeerInfo, Request, Server, Status};
+use farcall::{CallContext, Extensions, PeerInfo, Request, Server, Status};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use super::SOON;
@@ -100,16 +98,23 @@ pub(super) async fn a_handler_that_ends_by_itself_is_not_given_up(
     Ok(())
 }
 
+fn insert_peer(peer: &PeerInfo, extensions: &mut Extensions) {
+    extensions.insert(peer.clone());
+}
+
 pub(super) async fn a_handler_knows_its_connection(harness: &Harness) -> Result<(), Failure> {
-    for extensions in [PeerExtensions::Omit, PeerExtensions::PeerInfo] {
+    for has_extension in [false, true] {
         let (tell, mut contexts) = mpsc::unbounded_channel();
         let telling = relay(move |request: Request<EchoRequest>| {
-            let extension = request.extensions().get::<Arc<PeerInfo>>().cloned();
+            let extension = request.extensions().get::<PeerInfo>().cloned();
             // The test may have failed already.
             let _ = tell.send((PeerInfo::current(), extension));
             async { Ok(()) }
         });
-        let build = |_| Server::builder().add_service(telling).peer_extensions(extensions);
+        let build = |_| {
+            let builder = Server::builder().add_service(telling);
+            if has_extension { builder.peer_extensions(insert_peer) } else { builder }
+        };
         let server = harness.serve_with(build).await?;
         let channel = server.channel().await?;
         let ours = channel.info().map(|info| info.addresses);
@@ -119,9 +124,9 @@ pub(super) async fn a_handler_knows_its_connection(harness: &Harness) -> Result<
             return check(false, "the peer that a handler sees", seen);
         };
         check_eq("the transport", peer.transport, harness.path().name())?;
-        let theirs = (peer.remote_addr(), peer.local_addr());
+        let theirs = (peer.addresses.peer, peer.addresses.local);
         check_eq("the addresses", &Some(theirs), &ours.map(|ours| (ours.local, ours.peer)))?;
-        let expected = matches!(extensions, PeerExtensions::PeerInfo).then_some(peer);
+        let expected = has_extension.then(|| PeerInfo::clone(&peer));
         check_eq("the request's extension", &extension, &expected)?;
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use farcall::client::unary;
-use farcall::{CallKind, Code, Detach, Idempotency, MethodDescriptor, Request};
+use farcall::{CallKind, Code, Idempotency, MethodDescriptor, Request};
 
 use super::echo::echo;
 use crate::failure::{check, check_eq, refused};
@@ -12,12 +12,8 @@ use crate::proto::{EchoReply, EchoRequest};
 use crate::{Failure, Harness};
 
 /// A method that the service does not have, as a newer client might call it.
-static NEWER: MethodDescriptor = MethodDescriptor {
-    path: "/farcall.suite.Probe/Newer",
-    kind: CallKind::Unary,
-    idempotency: Idempotency::Unknown,
-    detach: Detach::NONE,
-};
+static NEWER: MethodDescriptor =
+    MethodDescriptor::new("/farcall.suite.Probe/Newer", CallKind::Unary, Idempotency::Unknown);
 
 fn request() -> EchoRequest {
     EchoRequest { payload: Bytes::from_static(b"?"), tail: Bytes::new() }

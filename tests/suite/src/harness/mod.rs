@@ -232,7 +232,7 @@ impl Harness {
     pub fn check_device(&self) -> Result<(), Failure> {
         let Some(network) = &self.network else { return Ok(()) };
         check_eq("misuse of the device", &network.violations(), &Vec::new())?;
-        check_eq("what is left on the device", &lab::census(&network), &SimCensus::default())
+        check_eq("what is left on the device", &lab::census(network), &SimCensus::default())
     }
 
     /// The limits of both sides, unless a behaviour is about them.

@@ -46,7 +46,7 @@ impl TestService for Where {
         &self,
         _: Request<SimpleRequest>,
     ) -> Result<Response<SimpleResponse>, Status> {
-        let peer = PeerInfo::current().and_then(|peer| peer.remote_addr());
+        let peer = PeerInfo::current().and_then(|peer| peer.addresses.peer);
         let username = peer.map_or_else(String::new, |peer| peer.to_string());
         Ok(Response::new(SimpleResponse { username, ..SimpleResponse::default() }))
     }

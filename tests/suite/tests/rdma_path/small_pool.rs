@@ -60,12 +60,11 @@ pub(crate) fn refused(rig: &Rig) -> Result<(), Failure> {
         assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
         assert!(refused.message().contains("rdma.max_sink_bytes"), "{refused}");
         within("a small call", echo(&stub, 1, 64)).await?;
-        until("a word on the lease", || lane(&rdma).leases.overdue_count == 1).await;
+        until("a word on the lease", || lane(&rdma).leases_overdue == 1).await;
         drop(kept);
         until("the memory's return", || is_idle(&lane(&rdma), 1)).await;
-        let leases = lane(&rdma).leases;
-        println!("{leases:?}");
-        assert_eq!(leases.held, 0, "{leases:?}");
+        let lane = lane(&rdma);
+        assert_eq!(lane.leases_held, 0, "{lane:?}");
         within("a large call", stub.produce(request(2))).await?;
         Ok(())
     })

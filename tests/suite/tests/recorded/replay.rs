@@ -52,7 +52,7 @@ pub(crate) async fn play_client(port: u16, units: &[Unit]) {
             let (then, now) = (hello(bytes), hello(&today.unit().await));
             assert_eq!(now.methods, then.methods);
             assert_eq!(now.method_kinds, then.method_kinds);
-            assert_eq!(offers(&now), offers(&then));
+            check_offers(&now, &then);
             assert_eq!(now.encodings, then.encodings);
         } else {
             then.take(bytes);
@@ -94,7 +94,7 @@ async fn play_to_client(today: &mut Today, units: Vec<Unit>) {
             // The second message is the verdict, whose text is for people.
             if handshakes == 1 {
                 let (then, now) = (hello(&bytes), hello(&now));
-                assert_eq!(offers(&now), offers(&then));
+                check_offers(&now, &then);
                 assert_eq!(now.encodings, then.encodings);
             } else {
                 assert!(is_handshake(&now), "no verdict: {now:02x?}");
@@ -113,15 +113,30 @@ async fn play_to_client(today: &mut Today, units: Vec<Unit>) {
     }
 }
 
+/// Checks that a Hello names the upgrades of a recorded one, with all the fields of their blobs.
+/// New fields may follow, which peers of that time skip.
+///
+/// # Panics
+///
+/// Panics if an upgrade or a field is missing.
+fn check_offers(now: &Hello, then: &Hello) {
+    let ([now, then], expected) = ([offers(now), offers(then)], "the upgrades of that time");
+    assert_eq!(now.len(), then.len(), "{expected}");
+    for ((name, fields), (old_name, old_fields)) in now.into_iter().zip(then) {
+        assert_eq!(name, old_name, "{expected}");
+        assert!(fields.starts_with(&old_fields), "{name}: {fields:?}, and then {old_fields:?}");
+    }
+}
+
 /// The upgrades that a Hello names, each with the fields of its blob. The fields' values are drawn
 /// at random.
-fn offers(hello: &Hello) -> Vec<(&str, Vec<u8>)> {
+fn offers(hello: &Hello) -> Vec<(&str, Vec<usize>)> {
     let offers = hello.offers.iter().chain(&hello.accepted);
     offers.map(|offer| (&*offer.name, tags(&offer.blob))).collect()
 }
 
-/// The tags of a protobuf message's fields, in their order; each is shorter than a byte.
-fn tags(mut blob: &[u8]) -> Vec<u8> {
+/// The tags of a protobuf message's fields, in their order.
+fn tags(mut blob: &[u8]) -> Vec<usize> {
     let varint = |blob: &mut &[u8]| {
         let end = blob.iter().position(|byte| byte & 0x80 == 0).expect("a varint ends");
         let (varint, rest) = blob.split_at(end + 1);
@@ -129,9 +144,9 @@ fn tags(mut blob: &[u8]) -> Vec<u8> {
         varint.iter().rev().fold(0, |value, byte| value << 7 | usize::from(byte & 0x7f))
     };
     let mut tags = Vec::new();
-    while let Some(&tag) = blob.first() {
+    while !blob.is_empty() {
+        let tag = varint(&mut blob);
         tags.push(tag);
-        blob = &blob[1..];
         let value = varint(&mut blob);
         if tag & 7 == 2 {
             blob = &blob[value..];

@@ -18,7 +18,7 @@ header{display:flex;flex-wrap:wrap;align-items:baseline;gap:4px 16px}
 h1{font-size:20px;margin:0}
 h2{font-size:15px;margin:24px 0 6px}
 a{color:var(--a)}
-dl{display:grid;grid-template-columns:repeat(auto-fill,minmax(150px,1fr));gap:10px;margin:14px 0}
+dl{display:grid;grid-template-columns:repeat(auto-fill,minmax(140px,1fr));gap:10px;margin:14px 0}
 dt{color:var(--dim);font-size:12px}
 dd{margin:0;font-weight:600;overflow-wrap:anywhere}
 .plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(270px,1fr));gap:14px}
@@ -35,7 +35,7 @@ table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:13px}
 th,td{padding:3px 14px 3px 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--line)}
 th{color:var(--dim);font-weight:500;white-space:nowrap}
 td{white-space:nowrap}
-td:last-child{white-space:normal;min-width:14em;overflow-wrap:anywhere}
+td:last-child{white-space:normal;min-width:20em;overflow-wrap:anywhere}
 .n{text-align:right}
 .none{color:var(--dim)}";
 

@@ -38,7 +38,7 @@ pub(super) fn plots(history: &[Sample]) -> String {
         line("RDMA", "a", |sample| share(sample, true)),
         line("others", "b", |sample| share(sample, false)),
     ];
-    add(&mut out, "Share of connections, by path", &shares, &|top| format!("{top:.0} %"));
+    add(&mut out, "Share of connections", &shares, &|top| format!("{top:.0} %"));
     out
 }
 

@@ -17,7 +17,7 @@ pub(super) struct Table {
     /// Text in place of the rows, if there are none.
     pub(super) empty: &'static str,
     pub(super) columns: Vec<Column>,
-    /// As many cells as columns.
+    /// Rows with a cell for each column.
     pub(super) rows: Vec<Vec<String>>,
 }
 
@@ -200,9 +200,13 @@ fn lanes(lanes: &[Lane]) -> Table {
 
 fn channels(snapshot: &Snapshot) -> Table {
     let columns = ["channel", "server", "state", "#in flight", "#latency", "#failovers", "path"];
+    let nowhere = Endpoint { address: "none yet".to_owned(), ..Endpoint::default() };
     let all = snapshot.channels.iter();
-    let rows = all.flat_map(|channel| channel.endpoints.iter().map(move |it| (channel, it)));
-    let rows = rows.map(|(channel, endpoint): (_, &Endpoint)| {
+    let rows = all.flat_map(|channel| {
+        let none = channel.endpoints.is_empty().then_some(&nowhere);
+        channel.endpoints.iter().chain(none).map(move |endpoint| (channel, endpoint))
+    });
+    let rows = rows.map(|(channel, endpoint)| {
         let ejected = if endpoint.is_ejected { ", ejected" } else { "" };
         [
             channel.target.clone(),

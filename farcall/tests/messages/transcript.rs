@@ -14,11 +14,11 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
 /// Messages, each under what caused it.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct Transcript {
     text: String,
 }
 
-impl Told {
+impl Transcript {
     /// Adds a message; a message that has causes which it does not name is shown with them.
     pub(crate) fn say(&mut self, cause: &str, message: impl Display) {
         let [cause, message] = [cause.to_owned(), message.to_string()];
@@ -104,13 +104,13 @@ impl Log {
     }
 
     /// Waits for a line with all of `words`, and gives the first one.
-    pub(crate) async fn line(&self, words: &[&str]) -> String {
+    pub(crate) async fn line(&self, texts: &[&str]) -> String {
         let waiting = async {
             loop {
                 let written = self.written.notified();
                 let text = self.text();
                 let found =
-                    text.lines().find(|line| words.iter().all(|words| line.contains(words)));
+                    text.lines().find(|line| texts.iter().all(|texts| line.contains(texts)));
                 if let Some(line) = found {
                     return line.trim().to_owned();
                 }
@@ -118,7 +118,7 @@ impl Log {
             }
         };
         let line = tokio::time::timeout(LIMIT, waiting).await;
-        line.unwrap_or_else(|_| panic!("no line with {words:?}"))
+        line.unwrap_or_else(|_| panic!("no line with {texts:?}"))
     }
 }
 

@@ -1,5 +1,7 @@
 //! Addresses: the path, and the server at its end.
 
+mod name;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -10,7 +12,8 @@ use http::uri::Authority;
 use rpc_core::connect::{ConnectError, ConnectFault};
 use thiserror::Error;
 
-use crate::resolve::{CustomAddress, DnsName, Scheme, is_own};
+pub use name::{CustomAddress, DnsName, Scheme};
+pub(crate) use name::{UNKNOWN_SCHEME, is_own, is_scheme_name};
 
 /// An address to listen on or to connect to. Its scheme says which paths calls may take.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,7 +101,7 @@ pub trait IntoAddress {
     ///
     /// # Errors
     ///
-    /// When the text is not an address.
+    /// Returns [`AddressError`] if the text is not an address.
     fn into_address(self) -> Result<Address, AddressError>;
 }
 
@@ -273,8 +276,8 @@ fn without_scheme(text: &str) -> Cow<'static, str> {
 fn authority(scheme: &str, text: &str) -> Result<String, Cow<'static, str>> {
     let text = text.strip_suffix('/').unwrap_or(text);
     if let Some((host, port)) = unbracketed(text) {
-        let words = "an IPv6 address needs brackets";
-        return Err(format!("{words}: {scheme}://[{host}]:{port}").into());
+        let rule = "an IPv6 address needs brackets";
+        return Err(format!("{rule}: {scheme}://[{host}]:{port}").into());
     }
     // gRPC's targets have three slashes, as has a name of DNS.
     if let Some(text) = text.strip_prefix('/').filter(|text| Authority::from_str(text).is_ok()) {

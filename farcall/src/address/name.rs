@@ -29,9 +29,9 @@ impl Scheme {
     /// The schemes that stand behind a registry's name and a plus sign.
     const NAMED: [Self; 4] = [Self::Rdma, Self::Tcp, Self::Grpc, Self::Grpcs];
 
-    /// The scheme of a server's address.
+    /// Returns the scheme of a server's address.
     #[must_use]
-    pub fn of_address(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Auto => "auto",
             Self::Rdma => "rdma",
@@ -51,7 +51,7 @@ impl Scheme {
     fn with_registry(self, registry: &str) -> String {
         match self {
             Self::Auto => registry.to_owned(),
-            scheme => format!("{registry}+{}", scheme.of_address()),
+            scheme => format!("{registry}+{}", scheme.as_str()),
         }
     }
 
@@ -60,7 +60,7 @@ impl Scheme {
         let Some((_, path)) = scheme.split_once('+').filter(|(it, _)| *it == registry) else {
             return (scheme == registry).then_some(Ok(Self::Auto));
         };
-        let named = Self::NAMED.into_iter().find(|it| it.of_address() == path);
+        let named = Self::NAMED.into_iter().find(|it| it.as_str() == path);
         Some(named.ok_or_else(|| {
             format!(
                 "write rdma, tcp, grpc or grpcs after {registry}+; {registry}:// alone uses RDMA \
@@ -154,7 +154,7 @@ pub(crate) fn is_own(scheme: &str) -> bool {
 
 /// Returns true if `name` can be a scheme by RFC 3986. A plus sign is left to the protocol of
 /// servers.
-pub(super) fn is_scheme_name(name: &str) -> bool {
+pub(crate) fn is_scheme_name(name: &str) -> bool {
     let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
     name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(is_allowed)
 }
@@ -179,7 +179,7 @@ impl CustomAddress {
     /// Reads an address whose scheme, in lower case, is none of farcall's own.
     pub(crate) fn parse(scheme: &str, rest: &str) -> Result<Self, Cow<'static, str>> {
         let (name, path) = scheme.split_once('+').unwrap_or((scheme, ""));
-        let is_path = Scheme::NAMED.into_iter().any(|it| it.of_address() == path);
+        let is_path = Scheme::NAMED.into_iter().any(|it| it.as_str() == path);
         if is_own(name) && is_scheme_name(path) && !is_path {
             return Err(format!("write {path} before the plus sign: {path}+{name}://").into());
         }
@@ -193,7 +193,7 @@ impl CustomAddress {
 }
 
 /// The reason of an address whose scheme is neither farcall's nor a name that can be registered.
-pub(super) const UNKNOWN_SCHEME: &str =
+pub(crate) const UNKNOWN_SCHEME: &str =
     "unknown scheme: use auto, rdma, tcp, unix, inproc, grpc, grpcs, dns, etcd or xds";
 
 impl fmt::Display for CustomAddress {
