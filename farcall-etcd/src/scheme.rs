@@ -72,7 +72,7 @@ mod tests {
         for (text, reason) in [
             ("etcd://10.0.0.9:2379", "needs a key prefix, such as etcd://10.0.0.9:2379/services/"),
             ("etcd://10.0.0.9:2379//", "needs a key prefix"),
-            ("etcd://10.0.0.9/shop", "`grpc://10.0.0.9` is not an address: it has no port"),
+            ("etcd://10.0.0.9/shop", "`grpc://10.0.0.9` is not an address: the port is missing"),
             ("etcd://a:1,b:1/shop", "etcd:// takes one host and port"),
         ] {
             let error = resolve(text).unwrap_err().to_string();

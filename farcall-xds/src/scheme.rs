@@ -191,7 +191,7 @@ mod tests {
             ("xds://inventory", "before them: write xds:///inventory"),
             ("xds+rdma:///", "needs a name, such as xds+rdma:///inventory:7000"),
             ("xds:///a b", "needs a name, such as xds:///inventory:7000"),
-            ("xds://control-plane/inventory", "no port"),
+            ("xds://control-plane/inventory", "port is missing"),
             ("xds://a:1,b:1/inventory", "xds:// takes one control plane's host and port"),
         ] {
             let error = resolver(&custom(text)).err().unwrap().to_string();

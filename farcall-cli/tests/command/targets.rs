@@ -71,7 +71,7 @@ async fn usage_is_checked_before_the_server_is_asked() {
         ("ping tcp://h:1 --timeout 0", "1 ms to 365 days"),
         ("ping tcp://h:1 --format xml", "xml"),
         ("ping tcp://h:1 -c 0", "0"),
-        ("list", "name a target"),
+        ("list", "give a target"),
         ("call tcp://h:1", "<METHOD>"),
         ("list --nothing", "--nothing"),
     ] {

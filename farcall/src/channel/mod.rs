@@ -62,7 +62,7 @@ impl Channel {
     /// # Errors
     ///
     /// Returns [`ConnectError`] if the text is not an address, no server accepts there, the
-    /// handshake fails, or RDMA is required and not possible.
+    /// handshake fails, or RDMA is required but not possible.
     ///
     /// # Cancel safety
     ///
