@@ -223,7 +223,7 @@ async fn script(bytes: &[u8]) {
         match step {
             ServerStep::Peer(step) => peer.make(step, pick).await,
             ServerStep::Shutdown(one, other) if one.is_now() && other.is_now() => {
-                drop(shutdown.take())
+                drop(shutdown.take());
             }
             ServerStep::Shutdown(..) => {}
         }
