@@ -34,12 +34,12 @@ fn rows(page: &str) -> Vec<Vec<&str>> {
 
 /// The names that begin as metrics of farcall or gRPC do, and are no labels.
 fn named_metrics(query: &str) -> BTreeSet<String> {
-    let words = query.split(|it: char| !(it.is_ascii_alphanumeric() || it == '_'));
+    let names = query.split(|it: char| !(it.is_ascii_alphanumeric() || it == '_'));
     let labels = ["grpc_method", "grpc_target", "grpc_status"];
     let is_metric = |word: &&str| {
         (word.starts_with("farcall_") || word.starts_with("grpc_")) && !labels.contains(word)
     };
-    words.filter(is_metric).map(str::to_owned).collect()
+    names.filter(is_metric).map(str::to_owned).collect()
 }
 
 /// The labels in matchers, and behind `by`.
