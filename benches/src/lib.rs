@@ -7,7 +7,8 @@
 //! of *worker* processes, a server and a client: `worker` is what runs inside of one, `subjects`
 //! the implementations it can be, `processes` how the driver starts, asks and ends them. `driver`
 //! puts these together; `tcp`, `rdma` and `scale` hold the figures of the groups, `run` goes
-//! through them, and `report` makes the pages that show them. `host_budgets` and `rdma::BudgetOptions` count instructions.
+//! through them, and `report` makes the pages that show them. `host_budgets` and
+//! `rdma::BudgetOptions` count instructions.
 #![forbid(unsafe_code)]
 
 mod callgrind;

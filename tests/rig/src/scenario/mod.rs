@@ -68,7 +68,8 @@ impl Shown {
     }
 }
 
-/// Shows scenarios one after the other. Returns true if all hold; one that cannot be shown does not.
+/// Shows scenarios one after the other. Returns true if all hold; one that cannot be shown does
+/// not.
 pub fn run(runtime: &Handle, scenarios: &[Scenario]) -> bool {
     let mut matrix = Matrix::start();
     for scenario in scenarios {

@@ -64,7 +64,9 @@ pub(super) async fn work_elsewhere_learns_that_its_call_was_given_up(
         let reading = stream.message();
         tokio::select! {
             _ = reading => {}
-            call = next(&server, &mut contexts) => check(!call?.is_cancelled(), "a stream", "its end")?,
+            call = next(&server, &mut contexts) => {
+                check(!call?.is_cancelled(), "a stream", "its end")?;
+            }
         }
     }
     drop(stream);
