@@ -281,7 +281,7 @@ mod tests {
             (new().with_max_message_len(0), "max_message_len is 0: at least 1, since only empty"),
             (new().with_max_metadata_len(255), "max_metadata_len is 255: at least 256, since the"),
             (new().with_max_calls(0), "max_calls is 0: at least 1, since no call could be made"),
-            (new().with_max_receiving_bytes(0), "max_receiving_bytes is 0: at least 1; a message"),
+            (new().with_max_receiving_bytes(0), "max_receiving_bytes is 0: at least 1; a longer"),
             (new().with_max_stream_messages(0), "max_stream_messages is 0: from 1 to 65536, since"),
             (new().with_max_stream_messages(65_537), "max_stream_messages is 65537: from 1 to 655"),
             (new().with_max_stream_bytes(0), "max_stream_bytes is 0: from 1 to 1073741824 (1 GiB)"),

@@ -42,7 +42,7 @@ async fn run(network: &SimNetwork) {
         {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        assert_eq!(lab::census(&network).completion_queues, 2 * usize::from(LANES));
+        assert_eq!(lab::census(network).completion_queues, 2 * usize::from(LANES));
     }
     drop(shutdown);
     serving.await.unwrap().unwrap();

@@ -189,7 +189,10 @@ async fn a_trace_spans_three_hops_as_a_collector_receives_it() {
             assert_eq!(span.name, "grpc.health.v1.Health/Check");
             assert_eq!(text(span, "rpc.system.name"), "farcall");
             assert_eq!(text(span, "rpc.response.status_code"), code);
-            let status = span.status.as_ref().map_or(StatusCode::Unset, |it| it.code());
+            let status = span
+                .status
+                .as_ref()
+                .map_or(StatusCode::Unset, opentelemetry_proto::tonic::trace::v1::Status::code);
             let is_error = code != "OK" && kind == SpanKind::Client;
             assert_eq!(status == StatusCode::Error, is_error, "{span:?}");
             let transport = text(span, "transport");

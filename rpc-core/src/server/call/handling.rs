@@ -50,7 +50,7 @@ where
     // one of them as it has to stand any other early end.
     let polled = catch_unwind(AssertUnwindSafe(|| {
         let mut future = Box::pin(handler());
-        match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        match future.as_mut().poll(&mut Context::from_waker(NO_WAKER)) {
             Poll::Ready(ended) => result = Some(ended),
             Poll::Pending => waiting = Some(future),
         }
@@ -101,6 +101,10 @@ fn in_time<T>(result: Result<T, Status>, deadline: Option<Deadline>) -> Result<T
         _ => result,
     }
 }
+
+/// The waker of a poll that only finds out whether a handler waits at all. One value, since
+/// `will_wake` compares addresses, and each use of `Waker::noop` may have its own.
+pub(in crate::server) static NO_WAKER: &Waker = Waker::noop();
 
 pin_project! {
     #[project = StageProjected]
@@ -179,7 +183,7 @@ where
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         // The session polls each handler once before it makes a task of it.
-        if mem::take(this.is_polled) && context.waker().will_wake(Waker::noop()) {
+        if mem::take(this.is_polled) && context.waker().will_wake(NO_WAKER) {
             return Poll::Pending;
         }
         // As in `answer_unary`.
@@ -304,7 +308,7 @@ mod tests {
         });
         {
             let mut handling = pin!(Handling::waiting(None, handler, CancelOnDrop::new()));
-            let mut context = Context::from_waker(Waker::noop());
+            let mut context = Context::from_waker(NO_WAKER);
             // The first of these was made before it waited.
             for _ in 0..3 {
                 assert!(handling.as_mut().poll(&mut context).is_pending());

@@ -11,7 +11,7 @@ mod incoming;
 
 use std::fmt;
 use std::sync::{Arc, MutexGuard, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
@@ -31,6 +31,7 @@ use crate::policy::keepalive::Traffic;
 use crate::policy::lifetime::CallCounts;
 use crate::policy::progress::Flows;
 use crate::server::Service;
+use crate::server::call::handling::NO_WAKER;
 use crate::session::{Role, SessionCore, Settled};
 use crate::transport::{CloseReason, Transport};
 use crate::wire::{FrameHeader, FrameKind, ProtocolError};
@@ -129,7 +130,7 @@ impl ServerSession {
 
     /// Polls a handler once in place, and makes a task of it when it is not done.
     pub(super) fn run(&self, id: u64, mut future: HandlerFuture) -> Poll<()> {
-        let mut context = Context::from_waker(Waker::noop());
+        let mut context = Context::from_waker(NO_WAKER);
         if future.as_mut().poll(&mut context).is_ready() {
             return Poll::Ready(());
         }

@@ -29,7 +29,7 @@ pub fn list() {
 ///
 /// When a row is asked for that does not exist. A row that cannot be run has failed.
 pub fn matrix(selection: &Selection) -> Result<bool, RigError> {
-    selection.check(ROWS.iter().map(|row| row.name))?;
+    selection.check(|name| ROWS.iter().any(|row| row.name == name))?;
     let scale = if selection.is_quick { Scale::Quick } else { Scale::Full };
     let mut matrix = Matrix::start();
     println!("{Heading}");

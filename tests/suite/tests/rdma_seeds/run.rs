@@ -157,11 +157,11 @@ fn show(seed: u64, network: &SimNetwork, size: Size) -> Tally {
     let runtime = runtime.unwrap();
     let mut tally = runtime.block_on(async {
         let ended = tokio::time::timeout(LIMIT, scenario(seed, network, size)).await;
-        ended.unwrap_or_else(|_| panic!("the run does not end; left: {:?}", lab::census(&network)))
+        ended.unwrap_or_else(|_| panic!("the run does not end; left: {:?}", lab::census(network)))
     });
     drop(runtime);
     assert_eq!(network.violations(), []);
-    assert_eq!(lab::census(&network), SimCensus::default(), "something is left on the device");
+    assert_eq!(lab::census(network), SimCensus::default(), "something is left on the device");
     let counters = network.counters();
     tally.broken = counters.broken_queue_pairs;
     tally.late_writes = counters.late_writes;
@@ -177,7 +177,7 @@ async fn scenario(seed: u64, network: &SimNetwork, size: Size) -> Tally {
     let severity = Severity::of(seed);
     let mut config = SimDeviceConfig::new("sim0", &[[127, 0, 0, 1].into()]);
     config.receive_drain = ReceiveDrain::LEAKY;
-    let device = lab::add_device(&network, config);
+    let device = lab::add_device(network, config);
     faults::begin(network, severity, seed);
     let upgrades = [OnLoopback::new(network, size), OnLoopback::new(network, size)];
     let name = format!("seed-{seed}");
