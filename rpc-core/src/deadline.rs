@@ -25,7 +25,7 @@ const GRPC_TIMEOUT: &str = "grpc-timeout";
 const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 thread_local! {
-    /// What the code that runs on this thread inherits. A plain cell, not one of tokio's
+    /// The deadline that the code on this thread inherits. A plain cell, not one of tokio's
     /// task-locals: every call sets it, and that takes a few instructions.
     static INHERITED: Cell<Option<Deadline>> = const { Cell::new(None) };
 }

@@ -16,11 +16,11 @@
 //!
 //! Most holders are peers, which a [`PeerKey`] tells apart.
 
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::collections::HashMap;
 use std::fmt;
 use std::fmt::Debug;
 use std::hash::Hash;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

@@ -1,4 +1,4 @@
-//! What was learned of paths that failed their proofs, by pair of addresses.
+//! Memory of paths that failed their proofs, by pair of addresses.
 //!
 //! A path that drops long packets is tried once more at once, with packets that nearly every path
 //! carries. One that fails then, or brings wrong bytes, is paused: each attempt costs both ends

@@ -37,10 +37,8 @@ pub struct SimGid {
     pub kind: GidKind,
     /// Index of the network interface that the entry belongs to. 0, the default, is unknown.
     ///
-    /// Several interfaces may have equal GIDs. Once [`SimNetwork::route_to`] names an interface
+    /// Several interfaces may have equal GIDs. Once a route names an interface
     /// for a peer, packets to that peer leave by an entry of that interface alone.
-    ///
-    /// [`SimNetwork::route_to`]: super::SimNetwork::route_to
     pub interface: u32,
     /// MTU of that interface in bytes. 0, the default, is unknown.
     pub interface_mtu: u32,

@@ -112,12 +112,12 @@ fn texts(stream: TokenStream, said: &mut Vec<(usize, String)>) {
                 || (name == "limited_log" && arguments.iter().any(is_level));
             let mut text = arguments.iter().skip(3).filter_map(|tree| match tree {
                 TokenTree::Literal(literal) => {
-                    literal.to_string().strip_prefix('"').map(str::to_owned)
+                    syn::parse_str::<syn::LitStr>(&literal.to_string()).ok()
                 }
                 _ => None,
             });
             if let (true, Some(text)) = (is_shown, text.next_back()) {
-                said.push((name.span().start().line, text.trim_end_matches('"').to_owned()));
+                said.push((name.span().start().line, text.value()));
             }
         }
         texts(group.stream(), said);

@@ -49,8 +49,8 @@ impl ServerBuilder {
     ///
     /// # Panics
     ///
-    /// Panics if a name is no method's, or is given twice. [`Served::with_methods`] returns an error
-    /// then.
+    /// Panics if a name is no method's, or is given twice. [`Served::with_methods`] returns an
+    /// error then.
     ///
     /// # Examples
     ///

@@ -3,7 +3,7 @@
 //!
 //! [`ServiceConfig`] says what applies to a method, [`crate::policy::retry`] decides, and
 //! [`PolicyAttempts`] makes the attempts through the channel, which picks an endpoint for each and
-//! repeats by itself what no handler has seen. [`drive`] is the one loop of attempts. Its paths
+//! repeats by itself what no handler has seen. `drive` is the one loop of attempts. Its paths
 //! lead through each other: a policy has the channel make an attempt, with metadata, a log line and
 //! metrics of its own, and what was not executed is repeated below that, where nothing of the
 //! attempt has to be made anew. All of them share one `SharedAttempts`, and ask it.

@@ -56,7 +56,7 @@ pub trait Resolve: Send + 'static {
 
     /// The next list of endpoints. The first call returns the list of that moment; the following
     /// ones return when there is reason to believe that it has changed, at the latest when
-    /// [`Refresh::asked`] does. A list that is the same as before changes nothing.
+    /// [`Refresh::requested`] does. A list that is the same as before changes nothing.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What the kernel says of a port in sysfs and nowhere else.
+//! Facts about a port that the kernel shows in sysfs alone.
 
 use std::fs;
 use std::path::{Path, PathBuf};
