@@ -22,7 +22,7 @@ mod tests {
     #[test]
     fn warnings_name_the_argument_and_its_replacement() {
         for (argument, instead) in [
-            ("--experimental_allow_proto3_optional", "understood"),
+            ("--experimental_allow_proto3_optional", "understands"),
             ("-I../proto", "includes"),
             ("--proto_path=../proto", "includes"),
             ("--descriptor_set_out=a", "file_descriptor_set_path"),

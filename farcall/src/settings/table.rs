@@ -66,6 +66,6 @@ mod tests {
         let known = ["max_calls", "max_message_len"];
         let meant = |name| unknown("setting", name, known.into_iter());
         assert_eq!(meant("max_call"), "there is no setting `max_call`: did you mean `max_calls`?");
-        assert!(meant("colour").ends_with("there is max_calls, max_message_len"));
+        assert!(meant("colour").ends_with("only max_calls, max_message_len"));
     }
 }

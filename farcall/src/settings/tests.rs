@@ -363,7 +363,7 @@ fn a_scheme_that_is_not_registered_is_named_at_its_line() {
     let settings = read(text, &[]).unwrap();
     let error = |name: &str| settings.channel(name).unwrap_err().to_string();
     for (name, line, reason) in [
-        ("a", 2, "etcd:// needs the crate farcall-etcd: register farcall_etcd::scheme() by "),
+        ("a", 2, "etcd:// needs the crate farcall-etcd: register farcall_etcd::scheme() with "),
         ("b", 4, "unknown scheme: use auto, rdma, tcp, unix, inproc, grpc, grpcs, dns, etcd or "),
         ("c", 6, "unknown scheme: use "),
     ] {

@@ -288,7 +288,7 @@ mod tests {
                 "NO_ERROR): it is draining, or the connection was \
                                         old",
             ),
-            (&[(h2::Reason::NO_ERROR, b"max_age")], "(NO_ERROR, \"max_age\"): it drains"),
+            (&[(h2::Reason::NO_ERROR, b"max_age")], "(NO_ERROR, \"max_age\"): it is draining"),
             (
                 &[(h2::Reason::NO_ERROR, b""), (h2::Reason::INTERNAL_ERROR, b"a\nb")],
                 "(INTERNAL_ERROR, \"a\\nb\")",

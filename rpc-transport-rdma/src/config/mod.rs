@@ -315,9 +315,9 @@ mod tests {
             (new().with_max_connections(0), "max_connections is 0: at least 1, since nothing"),
             (new().with_max_source_bytes(4351), "max_source_bytes is 4351: at least rdma.slot_len"),
             (new().with_max_sink_bytes(4351), "max_sink_bytes is 4351: at least rdma.slot_len"),
-            (new().with_max_read_len(0), "max_read_len is 0: at least 1, since nothing large"),
+            (new().with_max_read_len(0), "max_read_len is 0: at least 1, since only READs"),
             (new().with_max_reads(0), "max_reads is 0: at least 1, since only READs fetch large"),
-            (new().with_max_read_bytes(0), "max_read_bytes is 0: at least 1, since nothing"),
+            (new().with_max_read_bytes(0), "max_read_bytes is 0: at least 1, since only READs"),
             (new().with_read_queue_pairs(9), "read_queue_pairs is 9: at most 8, which is what"),
             (new().with_memory_timeout(long), "memory_timeout is 31622400s: at most 365 days"),
             (new().with_lease_warn_after(zero), "lease_warn_after is 0ns: from 1 ms to 365 days"),
@@ -378,6 +378,6 @@ mod tests {
         for scope in [RkeyScope::Auto, RkeyScope::Window, RkeyScope::Region] {
             assert_eq!(scope.to_string().parse(), Ok(scope));
         }
-        assert!("slab".parse::<RkeyScope>().unwrap_err().to_string().contains("`slab`"));
+        assert!("slab".parse::<RkeyScope>().unwrap_err().to_string().contains("slab"));
     }
 }

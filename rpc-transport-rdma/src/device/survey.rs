@@ -64,6 +64,7 @@ impl SurveyError {
     }
 }
 
+#[doc(hidden)]
 impl From<Declined> for SurveyError {
     fn from(declined: Declined) -> Self {
         let is_library_missing = declined.obstacle == Obstacle::NoLibrary;
@@ -71,6 +72,7 @@ impl From<Declined> for SurveyError {
     }
 }
 
+#[doc(hidden)]
 impl From<VerbsError> for SurveyError {
     fn from(error: VerbsError) -> Self {
         let is_library_missing = matches!(error, VerbsError::Library { is_missing: true, .. });

@@ -75,7 +75,7 @@ pub struct SimFaults {
     /// request names.
     pub rebind_stale_key: bool,
     /// Bytes that can be locked with one device before it says `ENOMEM`, by regions and by queues
-    /// whose [memory](super::SimQueueMemory) counts; `None`, the default, is no limit.
+    /// whose queue memory counts; `None`, the default, is no limit.
     pub memory_lock_bytes: Option<u64>,
 }
 

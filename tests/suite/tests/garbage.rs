@@ -112,7 +112,8 @@ async fn a_foreign_protocol_is_named() -> Result<(), Failure> {
 async fn a_future_version_is_named() -> Result<(), Failure> {
     let mut hello = hello_bytes(Vec::new());
     hello[8..12].copy_from_slice(&[7, 0, 9, 0]);
-    costs_one_line(Opening::Garbage, &hello, "the peer speaks 7 to 9, we speak 1 to 1").await
+    costs_one_line(Opening::Garbage, &hello, "the peer speaks 7 to 9, this side speaks 1 to 1")
+        .await
 }
 
 #[tokio::test]
@@ -147,7 +148,8 @@ async fn a_peer_that_ends_inside_its_hello_is_a_line_of_info() -> Result<(), Fai
 
 #[tokio::test]
 async fn a_record_of_no_kind_is_named() -> Result<(), Failure> {
-    costs_one_line(Opening::Hello, &record(9, 0, &[0; 40]), "record kind holds 9").await
+    costs_one_line(Opening::Hello, &record(9, 0, &[0; 40]), "record kind has the unknown value 9")
+        .await
 }
 
 #[tokio::test]
@@ -169,21 +171,21 @@ async fn a_frame_that_its_header_contradicts_is_named() -> Result<(), Failure> {
 
 #[tokio::test]
 async fn a_chunk_of_no_frame_is_named() -> Result<(), Failure> {
-    let text = "transfer of a next chunk holds 7";
+    let text = "transfer of a next chunk has the unknown value 7";
     costs_one_line(Opening::Hello, &record(NEXT, 7, &[0; 100]), text).await
 }
 
 #[tokio::test]
 async fn an_ack_of_what_was_not_sent_is_named() -> Result<(), Failure> {
     let ack = record(ACK, 0, &1000_u64.to_le_bytes());
-    costs_one_line(Opening::Hello, &ack, "ack holds 1000").await
+    costs_one_line(Opening::Hello, &ack, "ack has the unknown value 1000").await
 }
 
 #[tokio::test]
 async fn a_mark_on_a_whole_frame_is_named() -> Result<(), Failure> {
     let mut marked = record(WHOLE, 0, &park(1));
     marked[1] = 1;
-    costs_one_line(Opening::Hello, &marked, "mark of a record holds 1").await
+    costs_one_line(Opening::Hello, &marked, "mark of a record has the unknown value 1").await
 }
 
 #[tokio::test]

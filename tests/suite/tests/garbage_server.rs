@@ -106,7 +106,7 @@ async fn a_future_version() {
     let mut hello = hello_bytes(Vec::new());
     hello[8..12].copy_from_slice(&[7, 0, 9, 0]);
     let status = call(FaultyAnswer::First(hello)).await;
-    check(&status, Code::Unavailable, "the peer speaks 7 to 9, we speak 1 to 1");
+    check(&status, Code::Unavailable, "the peer speaks 7 to 9, this side speaks 1 to 1");
 }
 
 #[tokio::test]
@@ -205,7 +205,7 @@ async fn an_answer_that_does_not_decode() {
 async fn a_status_code_that_means_nothing() {
     let answer = record(WHOLE, 0, &frame(FrameKind::Response, FIRST_CALL, 999, b""));
     let status = call(FaultyAnswer::AfterRequest(answer)).await;
-    check(&status, Code::Internal, "status code holds 999");
+    check(&status, Code::Internal, "status code has the unknown value 999");
 }
 
 /// The two sides have different editions of the `.proto`: no reason to end the connection.

@@ -321,7 +321,7 @@ async fn a_server_with_tls_and_no_grpc_is_told_by_name() {
     // A server of gRPC where one of farcall is expected.
     let tonics = serve_by_tonic(Some(authority.tonic_server())).await;
     let text = refused(&format!("tcp://{tonics}"), &authority.client()).await;
-    assert!(text.ends_with("and not farcall over it (ALPN farcall/1)"), "{text}");
+    assert!(text.ends_with("but not farcall over it (ALPN farcall/1)"), "{text}");
 }
 
 #[tokio::test]

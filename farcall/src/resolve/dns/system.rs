@@ -162,7 +162,7 @@ mod tests {
         let (path, hosts) = (folder.join("resolv.conf"), folder.join("hosts"));
         let mut read = settings::reader_of(path.clone(), hosts.clone());
         let error = read().unwrap_err().to_string();
-        let expected = format!("the DNS settings {} cannot be read: No such file", path.display());
+        let expected = format!("cannot read the DNS settings {}: No such file", path.display());
         assert!(error.starts_with(&expected), "{error}");
         std::fs::write(&path, "search example.test\n").unwrap();
         let error = read().unwrap_err().to_string();

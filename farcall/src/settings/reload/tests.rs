@@ -114,8 +114,8 @@ fn a_target_that_comes_takes_effect_and_one_that_goes_stays() {
     assert_eq!(
         said,
         [
-            "targets.new.address (line 2): it was not set, and is \"tcp://h:2\"".to_owned(),
-            "targets.new.limits.max_calls (line 3): it was not set, and is 3".to_owned(),
+            "targets.new.address (line 2): was not set, is now \"tcp://h:2\"".to_owned(),
+            "targets.new.limits.max_calls (line 3): was not set, is now 3".to_owned(),
             format!("targets.old.address: was \"tcp://h:1\", is now not set{at_start}"),
             format!("targets.old.limits.max_calls: was 3, is now not set{at_start}"),
         ]
@@ -147,7 +147,7 @@ fn values_of_the_environment_are_told_without_a_line() {
     };
     let changes = changed(&read("1s"), &read("2s"));
     let said: Vec<_> = changes.iter().map(ToString::to_string).collect();
-    assert_eq!(said, ["targets.inventory.timeout: it was 1s, and is 2s"]);
+    assert_eq!(said, ["targets.inventory.timeout: was 1s, is now 2s"]);
 }
 
 proptest! {

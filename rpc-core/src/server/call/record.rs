@@ -200,7 +200,7 @@ impl CallRecord {
         if answer.code == 0 {
             let end = End { code: Code::Ok, message: "", is_redirected: false, messages };
             // Most calls end like this: nothing but numbers.
-            if !lines.log.access {
+            if !lines.log.access && lines.stats.is_none() {
                 return self.count(&end, self.began.elapsed());
             }
             return self.log(lines, &end);
@@ -246,7 +246,9 @@ impl CallRecord {
     /// Counts a call for operators, and keeps it if it has failed.
     fn keep(&self, stats: &CallStats, lines: &CallLines<'_>, end: &End<'_>, took: Duration) {
         stats.count(self.method, end.code, took);
-        if end.code != Code::Ok && !end.is_redirected {
+        // A call that its client gave up is not the server's failure.
+        let has_failed = !matches!(end.code, Code::Ok | Code::Cancelled);
+        if has_failed && !end.is_redirected {
             stats.keep_failed(FailedCallInfo {
                 at: SystemTime::now(),
                 method: self.method.map_or("unknown", |it| it.path),

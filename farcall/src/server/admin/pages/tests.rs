@@ -53,7 +53,15 @@ proptest! {
         let page = text::page(&hostile(&text));
         prop_assert_eq!(plain.lines().count(), page.lines().count());
         let is_harmful = |it: char| {
-            it != '\n' && (it.is_control() || matches!(it, '\u{200b}'..='\u{202e}' | '\u{feff}'))
+            // Invisible characters, ends of lines, and those that change the direction of text.
+            let is_format = matches!(
+                it,
+                '\u{200b}'..='\u{200f}'
+                    | '\u{2028}'..='\u{202e}'
+                    | '\u{2066}'..='\u{2069}'
+                    | '\u{feff}'
+            );
+            it != '\n' && (it.is_control() || is_format)
         };
         prop_assert!(!page.contains(is_harmful));
     }
