@@ -6,9 +6,9 @@ pub(crate) fn warning(argument: &str) -> String {
     let instead = match flag {
         "--experimental_allow_proto3_optional" => "protox understands `optional` anyway",
         "--include_imports" | "--include_source_info" => "descriptor sets always contain both",
-        "--proto_path" => "pass the folder as an include",
+        "--proto_path" => "pass the folder among the includes",
         "--descriptor_set_out" => "call file_descriptor_set_path",
-        _ if flag.starts_with("-I") => "pass the folder as an include",
+        _ if flag.starts_with("-I") => "pass the folder among the includes",
         _ if flag.starts_with("-o") => "call file_descriptor_set_path",
         _ => "run protoc yourself and pass its output to compile_fds",
     };
