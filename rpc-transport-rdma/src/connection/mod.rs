@@ -8,6 +8,7 @@ pub(crate) mod buffers;
 pub(crate) mod live;
 mod posting;
 pub(crate) mod proof;
+pub(crate) mod proof_plan;
 pub(crate) mod queue_pairs;
 mod rndv_get;
 
@@ -26,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::connection::buffers::{Action, Arrival, Event, Outgoing, State};
 use crate::connection::live::{Live, Obeyed, clock};
-use crate::connection::proof::ProofPlan;
+use crate::connection::proof_plan::ProofPlan;
 use crate::lane::{Command, WorkerShared};
 use crate::memory::PoolShare;
 use crate::proto::clock::Clock;

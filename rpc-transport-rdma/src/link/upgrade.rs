@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::connection::buffers::State;
 use crate::connection::live::Live;
-use crate::connection::proof::{ProofPlan, is_affordable};
+use crate::connection::proof_plan::{ProofPlan, is_affordable};
 use crate::connection::queue_pairs::{QueuePairs, ReadQueues};
 use crate::connection::{Connection, ConnectionLimits};
 use crate::device::open::{Devices, OnLost};

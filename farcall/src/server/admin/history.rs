@@ -1,12 +1,13 @@
 //! The last minutes of a server: one sample every five seconds.
 
-use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant, SystemTime};
 
+use rpc_core::metrics::FallbackKind;
 use rpc_core::server::{MethodCalls, latency_bound};
 
-use super::api::{self, Bucket, PathCount, Sample};
-use super::snapshot::is_own;
+use super::api::{self, Bucket, PathCount, SERVICE, Sample};
+use crate::ConnectionInfo;
 
 /// Time between two samples.
 pub(super) const INTERVAL: Duration = Duration::from_secs(5);
@@ -93,6 +94,36 @@ impl History {
     pub(super) fn samples(&self) -> Vec<Sample> {
         self.samples.iter().cloned().collect()
     }
+}
+
+/// Returns true for methods of this service.
+pub(super) fn is_own(calls: &MethodCalls) -> bool {
+    let Some(method) = calls.method else { return false };
+    SERVICE.methods.iter().any(|own| own.path == method.path)
+}
+
+/// Counts connections by path.
+pub(super) fn paths<'a>(infos: impl Iterator<Item = &'a ConnectionInfo>) -> Vec<PathCount> {
+    let mut counts = BTreeMap::<_, u64>::new();
+    for info in infos {
+        *counts.entry((info.transport, FallbackKind::new(info).label())).or_default() += 1;
+    }
+    let counts = counts.into_iter().map(|((transport, fallback), count)| PathCount {
+        transport: transport.to_owned(),
+        fallback: fallback.to_owned(),
+        count,
+    });
+    counts.collect()
+}
+
+/// Returns whole milliseconds.
+pub(super) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Returns milliseconds since 1970.
+pub(super) fn unix_ms(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).map(millis).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -1,20 +1,20 @@
 //! Reads a server into a snapshot. Everything is counted elsewhere, and only read here.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
-use rpc_core::metrics::FallbackKind;
 use rpc_core::server::{FailedCallInfo, MethodCalls, OpenConnectionInfo, latency_bound};
 use rpc_core::settings::{Effect, Table as _};
 
 use super::api::{
     Bucket, CONNECTIONS_MAX, Certificate, Channel, CodeCount, Connection, Device, Endpoint,
-    FailedCall, Lane, Method, PathCount, Reload, SERVICE, Setting, Snapshot,
+    FailedCall, Lane, Method, Reload, Setting, Snapshot,
 };
+use super::history::{millis, paths, unix_ms};
 use super::{AdminState, ServerView};
+use crate::CallKind;
 use crate::balance::{Connectivity, EndpointStatus};
 use crate::server::settings::{ServerOverlay, ServerSettings};
-use crate::{CallKind, ConnectionInfo};
 
 /// Connections of a snapshot whose request asks for no number.
 const CONNECTIONS_DEFAULT: usize = 100;
@@ -22,8 +22,18 @@ const CONNECTIONS_DEFAULT: usize = 100;
 /// Most endpoints of a channel.
 const ENDPOINTS_MAX: usize = 1000;
 
+impl AdminState {
+    /// Returns the state of the server, with as many connections. It is empty once the server is
+    /// gone.
+    pub(crate) fn snapshot(&self, max_connections: u32) -> Snapshot {
+        let Some(view) = self.view.get() else { return Snapshot::default() };
+        let Some(server) = view.core.upgrade() else { return Snapshot::default() };
+        read(self, view, &server, max_connections)
+    }
+}
+
 /// Returns the state of `server`.
-pub(super) fn read(
+fn read(
     state: &AdminState,
     view: &ServerView,
     server: &rpc_core::Server,
@@ -58,15 +68,6 @@ pub(super) fn read(
     }
 }
 
-/// Returns milliseconds since 1970.
-pub(super) fn unix_ms(time: SystemTime) -> u64 {
-    time.duration_since(SystemTime::UNIX_EPOCH).map(millis).unwrap_or_default()
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
@@ -77,26 +78,6 @@ fn resident_bytes() -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib << 10)
-}
-
-/// Returns true for methods of this service.
-pub(super) fn is_own(calls: &MethodCalls) -> bool {
-    let Some(method) = calls.method else { return false };
-    SERVICE.methods.iter().any(|own| own.path == method.path)
-}
-
-/// Counts connections by path.
-pub(super) fn paths<'a>(infos: impl Iterator<Item = &'a ConnectionInfo>) -> Vec<PathCount> {
-    let mut counts = BTreeMap::<_, u64>::new();
-    for info in infos {
-        *counts.entry((info.transport, FallbackKind::new(info).label())).or_default() += 1;
-    }
-    let counts = counts.into_iter().map(|((transport, fallback), count)| PathCount {
-        transport: transport.to_owned(),
-        fallback: fallback.to_owned(),
-        count,
-    });
-    counts.collect()
 }
 
 /// Returns the first connections: those that want another path, then those with most memory.

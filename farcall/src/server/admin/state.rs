@@ -9,9 +9,8 @@ use rpc_core::server::WeakServer;
 use tokio::time::MissedTickBehavior;
 
 use super::Admin;
-use super::api::{Sample, Snapshot};
-use super::history::{History, INTERVAL};
-use super::snapshot;
+use super::api::Sample;
+use super::history::{History, INTERVAL, paths, unix_ms};
 use crate::rdma::Rdma;
 use crate::server::settings::{ServerOverlay, ServerSettings};
 use crate::tls::ServerTls;
@@ -20,7 +19,7 @@ use crate::tls::ServerTls;
 pub(crate) struct AdminState {
     pub(super) admin: Admin,
     pub(super) built: Instant,
-    view: OnceLock<ServerView>,
+    pub(super) view: OnceLock<ServerView>,
     history: Mutex<History>,
 }
 
@@ -61,14 +60,6 @@ impl AdminState {
         let _: Result<(), ServerView> = self.view.set(view);
     }
 
-    /// Returns the state of the server, with as many connections. It is empty once the server is
-    /// gone.
-    pub(crate) fn snapshot(&self, max_connections: u32) -> Snapshot {
-        let Some(view) = self.view.get() else { return Snapshot::default() };
-        let Some(server) = view.core.upgrade() else { return Snapshot::default() };
-        snapshot::read(self, view, &server, max_connections)
-    }
-
     pub(super) fn history(&self) -> Vec<Sample> {
         self.lock().samples()
     }
@@ -92,8 +83,8 @@ impl AdminState {
         let Some(server) = self.view.get().and_then(|view| view.core.upgrade()) else { return };
         let methods = server.method_calls().unwrap_or_default();
         let infos = server.connections();
-        let paths = snapshot::paths(infos.iter());
-        self.lock().add(now, snapshot::unix_ms(SystemTime::now()), &methods, paths);
+        let by_path = paths(infos.iter());
+        self.lock().add(now, unix_ms(SystemTime::now()), &methods, by_path);
     }
 
     /// Returns the time since the server was built.

@@ -17,7 +17,7 @@
 //! |---|---|
 //! | a message of the peer | `message` |
 //! | what goes out | `transmit` |
-//! | the proof of the path | `proof` |
+//! | the proof of the path | `proof`, `path_proof` |
 //! | what the device says | here, `handle_device` |
 //! | keys of what is offered | `transmit` |
 //! | what is fetched | `fetch` |
@@ -29,6 +29,7 @@ mod deadlines;
 mod event;
 mod fetch;
 mod message;
+mod path_proof;
 mod proof;
 #[cfg(test)]
 mod tests;
@@ -57,8 +58,8 @@ pub(crate) use deadlines::{Timeouts, memory_timeout};
 pub(crate) use event::{
     Action, Arrival, Buffers, Event, Look, MemoryWindowOf, Outgoing, Payload, Transmit,
 };
-use proof::PathProof;
-pub(crate) use proof::{PROOF_HEAD_LEN, ProofStage};
+use path_proof::PathProof;
+pub(crate) use path_proof::{PROOF_HEAD_LEN, ProofStage};
 
 /// The length of a control slot: a header, and a frame that is a header alone.
 pub(crate) const CONTROL_SLOT_LEN: usize = MESSAGE_HEADER_LEN + HEADER_LEN;
