@@ -10,8 +10,8 @@ use crate::{rdma, scale, tcp};
 ///
 /// # Errors
 ///
-/// When a figure could not be measured, whatever the others were. A goal that was missed is no
-/// error: the table and the file say so.
+/// Returns an error if a figure could not be measured, whatever the others were. A goal that was
+/// missed is no error: the table and the file say so.
 pub fn run(options: &Options) -> Result<()> {
     let bench = Bench::new(options)?;
     let commit = options.commit.clone().unwrap_or_else(commit);

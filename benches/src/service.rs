@@ -36,7 +36,7 @@ impl Service {
     ///
     /// # Errors
     ///
-    /// When more is wanted than there is.
+    /// Returns an error if more is wanted than there is.
     pub fn payload(&self, wanted: &Wanted) -> Result<Payload, Status> {
         let len = usize::try_from(wanted.len).unwrap_or(usize::MAX);
         if len > self.ready.len() {

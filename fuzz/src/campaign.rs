@@ -70,7 +70,7 @@ pub fn corpus_dir(target: &Target) -> PathBuf {
 ///
 /// # Errors
 ///
-/// When it cannot be read.
+/// Returns an error if it cannot be read.
 pub fn corpus(target: &Target) -> io::Result<Vec<Vec<u8>>> {
     let entries = fs::read_dir(corpus_dir(target))?;
     let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
@@ -82,11 +82,11 @@ pub fn corpus(target: &Target) -> io::Result<Vec<Vec<u8>>> {
 ///
 /// # Errors
 ///
-/// When the corpus cannot be read.
+/// Returns an error if the corpus cannot be read.
 ///
 /// # Panics
 ///
-/// When the target does; the input is printed.
+/// Panics if the target does; the input is printed.
 pub fn run(target: &Target, campaign: Campaign) -> io::Result<u32> {
     let corpus = corpus(target)?;
     corpus.iter().for_each(|input| once(target, input));

@@ -84,7 +84,7 @@ impl Deadline {
     ///
     /// # Cancel safety
     ///
-    /// As `future`.
+    /// Cancel safe as `future` is.
     ///
     /// # Examples
     ///
@@ -113,7 +113,7 @@ impl Deadline {
     ///
     /// # Cancel safety
     ///
-    /// As `future`.
+    /// Cancel safe as `future` is.
     ///
     /// # Examples
     ///

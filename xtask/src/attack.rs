@@ -45,8 +45,8 @@ const QUICK_LIMIT: Duration = Duration::from_secs(240);
 ///
 /// # Errors
 ///
-/// When the program cannot be built, and when a row does not hold; what it showed has been printed
-/// by then.
+/// Returns an error if the program cannot be built, or if a row does not hold; what it showed has
+/// been printed by then.
 pub(crate) fn run(options: &AttackOptions) -> Result<()> {
     setup::ensure(&[Purpose::Build])?;
     let program = build()?;
@@ -58,7 +58,7 @@ pub(crate) fn run(options: &AttackOptions) -> Result<()> {
 ///
 /// # Errors
 ///
-/// As [`run`].
+/// Returns the errors of [`run`].
 pub(crate) fn quick() -> Result<()> {
     Ok(bounded::run(Command::new(build()?).args(["run", "--quick"]), QUICK_LIMIT)?)
 }

@@ -53,7 +53,7 @@ impl Job {
 ///
 /// # Errors
 ///
-/// When one has failed, with the names of all that have.
+/// Returns an error if one has failed, with the names of all that have.
 pub fn run(jobs: &[Job]) -> Result<()> {
     let mut failed = Vec::new();
     for job in jobs {
@@ -75,7 +75,8 @@ pub fn run(jobs: &[Job]) -> Result<()> {
 ///
 /// # Errors
 ///
-/// When one has failed, with the names of all that have, and when an output cannot be kept.
+/// Returns an error if one has failed, with the names of all that have, or if an output cannot be
+/// kept.
 pub fn run_at_once(jobs: &[Job], lanes: usize) -> Result<()> {
     let left = Mutex::new(jobs.iter());
     let failed = Mutex::new(Vec::new());
@@ -147,7 +148,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 ///
 /// # Errors
 ///
-/// When the file cannot be read, and as [`run`].
+/// Returns an error if the file cannot be read, and as [`run`].
 pub fn run_file(file: &Path) -> Result<()> {
     let text = fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
     let jobs: Vec<Job> = serde_json::from_str(&text)
@@ -165,7 +166,7 @@ const RUNNING_PROGRAM: &str = "/proc/self/exe";
 ///
 /// # Errors
 ///
-/// When either cannot be written.
+/// Returns an error if either cannot be written.
 pub fn write(jobs: &[Job], file: &Path) -> Result<Vec<OsString>> {
     fs::write(file, serde_json::to_string(jobs)?)
         .with_context(|| format!("writing {}", file.display()))?;

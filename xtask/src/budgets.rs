@@ -26,7 +26,7 @@ pub(crate) const ON_HOST: &[RdmaProgram] = &[RdmaProgram {
 ///
 /// # Errors
 ///
-/// When the program cannot be built, or a budget is exceeded.
+/// Returns an error if the program cannot be built, or a budget is exceeded.
 pub(crate) fn run_on_host() -> Result<()> {
     let jobs = ON_HOST.iter().map(|program| program.build(&Default::default()));
     batch::run(&jobs.collect::<Result<Vec<_>>>()?.concat())
@@ -63,7 +63,8 @@ pub(crate) const KERNEL: Series = Series::V6_1;
 ///
 /// # Errors
 ///
-/// When a budget is exceeded, greedy clients do too little, or the virtual machine fails.
+/// Returns an error if a budget is exceeded, greedy clients do too little, or the virtual machine
+/// fails.
 pub(crate) fn run(jobs: &[Job]) -> Result<()> {
     let [mut driver, mut greed] = <[Job; 2]>::try_from(jobs.to_vec()).map_err(|jobs| {
         anyhow::anyhow!("expected two programs, but the build produced {}", jobs.len())

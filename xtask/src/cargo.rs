@@ -75,7 +75,7 @@ pub fn command(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Comman
 ///
 /// # Errors
 ///
-/// When the build fails or lasts longer than `limit`.
+/// Returns an error if the build fails or lasts longer than `limit`.
 pub fn executables(arguments: &[&str], limit: Duration) -> Result<Vec<Executable>> {
     let mut command = command(arguments);
     command.arg("--message-format=json-render-diagnostics");

@@ -70,8 +70,8 @@ const LIST_LIMIT: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 ///
-/// When something cannot be built or started, and when a row does not hold; what it showed has been
-/// printed by then.
+/// Returns an error if something cannot be built or started, or if a row does not hold; what it
+/// showed has been printed by then.
 pub(crate) fn run(options: &FaultsOptions) -> Result<()> {
     setup::ensure(&[Purpose::Build, Purpose::Vm])?;
     let place = RdmaPlace::Vm(options.kernel);

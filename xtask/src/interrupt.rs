@@ -20,7 +20,7 @@ const EXIT_CODE: u8 = 130;
 ///
 /// # Errors
 ///
-/// When the handlers cannot be installed or the thread cannot be started.
+/// Returns an error if the handlers cannot be installed or the thread cannot be started.
 pub fn watch() -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     std::thread::Builder::new().name("interrupt".into()).spawn(move || {

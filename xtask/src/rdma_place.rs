@@ -69,7 +69,7 @@ impl RdmaPlace {
     ///
     /// # Errors
     ///
-    /// When a job fails or hangs, or the virtual machine cannot be started.
+    /// Returns an error if a job fails or hangs, or the virtual machine cannot be started.
     pub fn run(&self, jobs: &[Job]) -> Result<()> {
         self.run_with(jobs, None)
     }
@@ -78,7 +78,7 @@ impl RdmaPlace {
     ///
     /// # Errors
     ///
-    /// As [`run`](Self::run).
+    /// Returns the errors of [`run`](Self::run).
     pub fn run_sharing(&self, jobs: &[Job], folder: &Path) -> Result<()> {
         self.run_with(jobs, Some(folder))
     }

@@ -154,7 +154,7 @@ impl RdmaProgram {
     ///
     /// # Errors
     ///
-    /// When the build fails, or gives nothing to run.
+    /// Returns an error if the build fails, or gives nothing to run.
     pub(crate) fn build(&self, addresses: &[String; 2]) -> Result<Vec<Job>> {
         let arguments = self.cargo_arguments();
         let mut executables = cargo::executables(&arguments, BUILD_LIMIT)?;

@@ -64,7 +64,7 @@ enum Command {
 ///
 /// # Errors
 ///
-/// When it cannot serve or connect.
+/// Returns an error if it cannot serve or connect.
 pub fn run(counter: Option<AllocationCounter>) -> Result<()> {
     let Command::Worker { subject, arguments } = Arguments::parse().command;
     match subject {

@@ -65,7 +65,7 @@ impl Bench {
     ///
     /// # Errors
     ///
-    /// When the certificates cannot be made.
+    /// Returns an error if the certificates cannot be made.
     pub fn over_tls(&self, side: Side) -> Result<Side> {
         if self.tls.get().is_none() {
             let folder = tempfile::tempdir().context("a folder for certificates")?;
@@ -82,7 +82,7 @@ impl Bench {
     ///
     /// # Errors
     ///
-    /// When the program with the peers is not there.
+    /// Returns an error if the program with the peers is not there.
     pub fn peer(&self, subject: &str) -> Result<Side> {
         self.peer_at(subject, LOOPBACK)
     }
@@ -91,7 +91,7 @@ impl Bench {
     ///
     /// # Errors
     ///
-    /// When the program with the peers is not there.
+    /// Returns an error if the program with the peers is not there.
     pub fn peer_at(&self, subject: &str, address: &str) -> Result<Side> {
         require(&self.peers)?;
         let side = Side::new(subject, &self.peers, address);
@@ -103,7 +103,7 @@ impl Bench {
     ///
     /// # Errors
     ///
-    /// When the program with the peers is needed and not there.
+    /// Returns an error if the program with the peers is needed and not there.
     pub fn sides(&self, needed: &[&str], others: &[&str]) -> Result<Vec<Side>> {
         let mut sides = vec![self.farcall(LOOPBACK)];
         let others = if self.effort.all_peers { others } else { &[] };
@@ -120,7 +120,7 @@ impl Bench {
     ///
     /// # Errors
     ///
-    /// When it is not there.
+    /// Returns an error if it is not there.
     pub fn counting(&self, side: Side) -> Result<Side> {
         let mut name = side.program.file_name().unwrap_or_default().to_owned();
         name.push("-counting");

@@ -68,7 +68,7 @@ impl HandCommand {
     ///
     /// # Errors
     ///
-    /// When it cannot serve, connect or call.
+    /// Returns an error if it cannot serve, connect or call.
     pub fn run(&self) -> Result<()> {
         match self {
             Self::Server { address, seconds, runtime } => block_on(runtime.threads, async {

@@ -51,7 +51,7 @@ impl Comparison {
     ///
     /// # Errors
     ///
-    /// When a side cannot be started or measured.
+    /// Returns an error if a side cannot be started or measured.
     pub fn measure(
         sides: &[Side],
         setting: &Setting,
@@ -66,7 +66,7 @@ impl Comparison {
     ///
     /// # Errors
     ///
-    /// When a side cannot be started or measured.
+    /// Returns an error if a side cannot be started or measured.
     pub fn measure_each(sides: &[(Side, Setting)], load: &Load, effort: &Effort) -> Result<Self> {
         let mut pairs = Vec::new();
         for (side, setting) in sides {
@@ -85,7 +85,7 @@ impl Comparison {
     ///
     /// # Errors
     ///
-    /// When there is no such side.
+    /// Returns an error if there is no such side.
     pub fn ratio(&self, goal: &PartGoal, to: &str, metric: Metric) -> Result<Part> {
         Part::new(goal, self.ratios(to, metric)?, self.medians())
     }
@@ -94,7 +94,7 @@ impl Comparison {
     ///
     /// # Errors
     ///
-    /// When there is no such side.
+    /// Returns an error if there is no such side.
     pub fn ratios(&self, to: &str, metric: Metric) -> Result<Vec<f64>> {
         let values = |samples: &[Sample]| -> Vec<f64> {
             samples.iter().map(|sample| metric.of(sample)).collect()

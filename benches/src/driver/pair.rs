@@ -30,7 +30,7 @@ impl Pair {
     ///
     /// # Errors
     ///
-    /// When one cannot be started, or cannot serve or connect.
+    /// Returns an error if one cannot be started, or cannot serve or connect.
     pub fn start(side: &Side, setting: &Setting) -> Result<Self> {
         let mut address = side.address.clone();
         let mut server = None;
@@ -48,7 +48,7 @@ impl Pair {
     ///
     /// # Errors
     ///
-    /// When one cannot be started, or cannot serve or connect.
+    /// Returns an error if one cannot be started, or cannot serve or connect.
     pub fn start_with_neighbour(side: &Side, setting: &Setting) -> Result<Self> {
         let mut server = Process::start(
             &format!("server of {}", side.name),
@@ -77,7 +77,7 @@ impl Pair {
     ///
     /// # Errors
     ///
-    /// When a call fails, or it takes very much longer than it should.
+    /// Returns an error if a call fails, or it takes very much longer than it should.
     pub fn load(&mut self, load: &Load) -> Result<Sample> {
         let before = self.server_usage()?;
         begin(&mut self.client, load)?;
@@ -91,7 +91,8 @@ impl Pair {
     ///
     /// # Errors
     ///
-    /// When there is no neighbour, a call fails, or it takes very much longer than it should.
+    /// Returns an error if there is no neighbour, a call fails, or it takes very much longer than
+    /// it should.
     pub fn load_both(&mut self, load: &Load, beside: &Load) -> Result<(Sample, LoadOutcome)> {
         let before = self.server_usage()?;
         begin(&mut self.client, load)?;
@@ -108,7 +109,7 @@ impl Pair {
     ///
     /// # Errors
     ///
-    /// As [`load_both`](Self::load_both).
+    /// Returns the errors of [`load_both`](Self::load_both).
     pub fn load_neighbour(&mut self, load: &Load) -> Result<LoadOutcome> {
         let neighbour = self.neighbour.as_mut().context("this side has no neighbour")?;
         begin(neighbour, load)?;
@@ -119,7 +120,7 @@ impl Pair {
     ///
     /// # Errors
     ///
-    /// When one cannot be made.
+    /// Returns an error if one cannot be made.
     pub fn hold(&mut self, connections: usize) -> Result<()> {
         // A connection takes a few milliseconds where registering memory or emulation is slow.
         let limit = ANSWER_LIMIT + Duration::from_millis(20) * u32::try_from(connections)?;

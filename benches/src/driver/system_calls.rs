@@ -20,7 +20,8 @@ const LIMIT: Duration = Duration::from_secs(20);
 ///
 /// # Errors
 ///
-/// When `work` fails, or `perf` cannot count: this user or this kernel may not let it.
+/// Returns an error if `work` fails, or `perf` cannot count: this user or this kernel may not let
+/// it.
 pub fn count<T>(id: u32, work: impl FnOnce() -> Result<T>) -> Result<(T, u64)> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("counted");

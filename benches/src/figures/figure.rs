@@ -65,7 +65,7 @@ impl Part {
     ///
     /// # Errors
     ///
-    /// When there is no round, or a value that is no number.
+    /// Returns an error if there is no round, or a value that is no number.
     pub fn new(goal: &PartGoal, rounds: Vec<f64>, sides: Sides) -> Result<Self> {
         let spread = Spread::of(&rounds).context("no round, or one that gave no number")?;
         Ok(Self {
@@ -126,7 +126,7 @@ impl Figure {
     ///
     /// # Errors
     ///
-    /// When the parts are not those of the goal.
+    /// Returns an error if the parts are not those of the goal.
     pub fn new(goal: &Goal, parts: Vec<Part>, commit: &str, machine: &str) -> Result<Self> {
         let names = |parts: &[Part]| parts.iter().map(|part| part.part.clone()).collect::<Vec<_>>();
         let wanted: Vec<&str> = goal.parts.iter().map(|part| part.name).collect();

@@ -21,7 +21,7 @@ impl Results {
     ///
     /// # Errors
     ///
-    /// When it cannot be read, or is not what [`write`](Self::write) writes.
+    /// Returns an error if it cannot be read, or is not what [`write`](Self::write) writes.
     pub fn read(file: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(file)
             .with_context(|| format!("cannot read {}", file.display()))?;
@@ -33,7 +33,7 @@ impl Results {
     ///
     /// # Errors
     ///
-    /// When it cannot be written.
+    /// Returns an error if it cannot be written.
     pub fn write(&self, file: &Path) -> Result<()> {
         let mut text = serde_json::to_string_pretty(self)?;
         text.push('\n');

@@ -23,7 +23,7 @@ impl Placement {
     ///
     /// # Errors
     ///
-    /// When the cores of this process cannot be asked for.
+    /// Returns an error if the cores of this process cannot be asked for.
     pub fn command(self, program: impl AsRef<OsStr>) -> Result<Command> {
         match self {
             Self::Free => Ok(Command::new(program)),

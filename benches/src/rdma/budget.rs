@@ -113,7 +113,7 @@ impl BudgetOptions {
     ///
     /// # Errors
     ///
-    /// When a call cannot be made, or takes more than its budget.
+    /// Returns an error if a call cannot be made, or takes more than its budget.
     pub fn run(&self) -> Result<()> {
         ensure!(self.instruction_nanos > 0.0, "an instruction takes some time");
         let bench = Bench::at(Effort::QUICK, self.place.clone(), None)?;

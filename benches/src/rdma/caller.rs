@@ -54,7 +54,7 @@ impl Caller {
     ///
     /// # Errors
     ///
-    /// When one cannot be started, or calls fail.
+    /// Returns an error if one cannot be started, or calls fail.
     pub(super) fn start(bench: &Bench, side: &Side, load: Load) -> Result<Self> {
         let mut pair = Pair::start(side, &setting())?;
         pair.load(&Load { span: bench.effort.warm_up(), ..load })?;
@@ -65,7 +65,7 @@ impl Caller {
     ///
     /// # Errors
     ///
-    /// As [`start`](Self::start).
+    /// Returns the errors of [`start`](Self::start).
     pub(super) fn boxed(
         bench: &Bench,
         side: &Side,

@@ -28,7 +28,7 @@ impl Contest {
     ///
     /// # Errors
     ///
-    /// When one cannot be measured, or more rounds are disturbed than not.
+    /// Returns an error if one cannot be measured, or more rounds are disturbed than not.
     pub(super) fn run(bench: &Bench, contestants: &mut [Box<dyn Contestant + '_>]) -> Result<Self> {
         let mut probe = Perftest::latency(bench, super::SMALL).with_count(PROBE_COUNT);
         let probe = || Ok(probe.measure()?["p50_us"] / 2.0);
@@ -39,7 +39,7 @@ impl Contest {
     ///
     /// # Errors
     ///
-    /// When one was not measured.
+    /// Returns an error if one was not measured.
     pub(super) fn ratio(
         &self,
         goal: &PartGoal,

@@ -17,6 +17,6 @@ pub(super) trait Contestant {
     ///
     /// # Errors
     ///
-    /// When it cannot be.
+    /// Returns an error if it cannot be.
     fn measure(&mut self) -> Result<Values>;
 }

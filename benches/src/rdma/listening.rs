@@ -14,7 +14,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 ///
 /// # Errors
 ///
-/// When none does within the limit.
+/// Returns an error if none does within the limit.
 pub(super) fn wait(port: u16, who: &str) -> Result<()> {
     let end = Instant::now() + LISTEN_LIMIT;
     while !is_listening(port) {

@@ -9,7 +9,7 @@ const MEBIBYTE: f64 = 1_048_576.0;
 ///
 /// # Errors
 ///
-/// When there is no such number.
+/// Returns an error if there is no such number.
 pub(super) fn half_round_trip_us(text: &str) -> Result<f64> {
     column(text, "t_typical[usec]")
 }
@@ -18,7 +18,7 @@ pub(super) fn half_round_trip_us(text: &str) -> Result<f64> {
 ///
 /// # Errors
 ///
-/// When there is no such number.
+/// Returns an error if there is no such number.
 pub(super) fn megabytes_per_second(text: &str) -> Result<f64> {
     Ok(column(text, "average[MB/sec]")? * MEBIBYTE / 1e6)
 }
@@ -27,7 +27,7 @@ pub(super) fn megabytes_per_second(text: &str) -> Result<f64> {
 ///
 /// # Errors
 ///
-/// When there is no such number.
+/// Returns an error if there is no such number.
 pub(super) fn messages_per_second(text: &str) -> Result<f64> {
     Ok(column(text, "MsgRate[Mpps]")? * 1e6)
 }

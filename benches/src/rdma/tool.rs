@@ -22,7 +22,7 @@ static PORT: AtomicU16 = AtomicU16::new(18_600);
 ///
 /// # Errors
 ///
-/// When an end cannot be started, fails, or does not end.
+/// Returns an error if an end cannot be started, fails, or does not end.
 pub(super) fn run(
     server: impl FnOnce(u16) -> Command,
     client: impl FnOnce(u16) -> Command,

@@ -15,7 +15,7 @@ const BANDWIDTH: usize = 5;
 ///
 /// # Errors
 ///
-/// When there is no such number.
+/// Returns an error if there is no such number.
 pub(super) fn half_round_trip_us(text: &str) -> Result<f64> {
     Ok(last_row(text)?[MEDIAN])
 }
@@ -24,7 +24,7 @@ pub(super) fn half_round_trip_us(text: &str) -> Result<f64> {
 ///
 /// # Errors
 ///
-/// When there is no such number.
+/// Returns an error if there is no such number.
 pub(super) fn megabytes_per_second(text: &str) -> Result<f64> {
     Ok(last_row(text)?[BANDWIDTH] * MEBIBYTE / 1e6)
 }

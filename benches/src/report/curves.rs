@@ -45,7 +45,7 @@ const MODEL: RGBColor = RGBColor(140, 140, 140);
 ///
 /// # Errors
 ///
-/// When there is nothing to draw.
+/// Returns an error if there is nothing to draw.
 pub(super) fn draw(title: &str, axes: Axes<'_>, curves: &[Curve]) -> Result<String> {
     let points = || curves.iter().flat_map(|curve| curve.points.iter());
     ensure!(points().all(|(x, y)| *x > 0.0 && *y > 0.0), "logarithms of what is above zero");

@@ -34,7 +34,8 @@ const CHART: &str = "performance/readme.svg";
 ///
 /// # Errors
 ///
-/// When a file is not one of results, the page has no marks, or something cannot be written.
+/// Returns an error if a file is not one of results, the page has no marks, or something cannot be
+/// written.
 pub fn write(files: &[PathBuf], folder: &Path) -> Result<()> {
     let mut results = Results::default();
     for file in files {

@@ -11,7 +11,7 @@ const OTHERS: u64 = 64;
 ///
 /// # Errors
 ///
-/// When the hard limit is too low, with what to do.
+/// Returns an error if the hard limit is too low, with what to do.
 pub(super) fn require(connections: usize) -> Result<()> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).context("asking for RLIMIT_NOFILE")?;
     let needed = connections as u64 + OTHERS;

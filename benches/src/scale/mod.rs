@@ -27,7 +27,7 @@ const MIB: usize = 1 << 20;
 ///
 /// # Errors
 ///
-/// When it cannot be measured.
+/// Returns an error if it cannot be measured.
 pub fn measure(bench: &Bench, goal: &Goal) -> Result<Vec<Part>> {
     match goal.number {
         "C1" => calls::over_tcp(bench, goal),

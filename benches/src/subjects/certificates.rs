@@ -29,7 +29,7 @@ impl Certificates {
     ///
     /// # Errors
     ///
-    /// When one cannot be made, or cannot be written.
+    /// Returns an error if one cannot be made, or cannot be written.
     pub fn make(folder: &Path) -> Result<()> {
         let authority = Authority::new("the benchmark's authority")?;
         let Leaf { cert, key } = authority.issue(Wanted::named("127.0.0.1"))?;

@@ -48,7 +48,7 @@ pub struct BuiltIn {
 ///
 /// # Errors
 ///
-/// When it cannot serve or connect.
+/// Returns an error if it cannot serve or connect.
 pub fn run(options: &BuiltIn, counter: Option<AllocationCounter>) -> Result<()> {
     let arguments = &options.arguments;
     match options.subject {

@@ -20,7 +20,7 @@ const MIB: usize = 1 << 20;
 ///
 /// # Errors
 ///
-/// When it cannot be measured.
+/// Returns an error if it cannot be measured.
 pub fn measure(bench: &Bench, goal: &Goal) -> Result<Vec<Part>> {
     match goal.number {
         "T1" => ratios::latency(bench, goal),

@@ -41,7 +41,7 @@ pub struct Arguments {
 ///
 /// # Errors
 ///
-/// When it cannot serve or connect. What fails later is told to the driver.
+/// Returns an error if it cannot serve or connect. What fails later is told to the driver.
 pub fn run<S: Subject>(
     arguments: &Arguments,
     subject: S,

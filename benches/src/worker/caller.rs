@@ -57,7 +57,7 @@ impl<C: Client> Caller<C> {
     ///
     /// # Errors
     ///
-    /// When one fails, or brings back something of another length.
+    /// Returns an error if one fails, or brings back something of another length.
     ///
     /// # Cancel safety
     ///

@@ -25,7 +25,7 @@ impl<S: Subject> Fleet<S> {
     ///
     /// # Errors
     ///
-    /// When a connection cannot be made.
+    /// Returns an error if a connection cannot be made.
     ///
     /// # Cancel safety
     ///
@@ -66,7 +66,7 @@ impl<S: Subject> Fleet<S> {
     ///
     /// # Errors
     ///
-    /// When a connection cannot be made, or its call fails.
+    /// Returns an error if a connection cannot be made, or its call fails.
     ///
     /// # Cancel safety
     ///
@@ -86,7 +86,7 @@ impl<S: Subject> Fleet<S> {
     ///
     /// # Errors
     ///
-    /// When a call fails.
+    /// Returns an error if a call fails.
     ///
     /// # Cancel safety
     ///

@@ -24,7 +24,7 @@ impl Tally {
     ///
     /// # Errors
     ///
-    /// When the histogram cannot be made.
+    /// Returns an error if the histogram cannot be made.
     pub fn new() -> Result<Self> {
         Ok(Self { latencies: Histogram::new(3)?, count: 0, by_caller: Vec::new() })
     }
@@ -33,7 +33,7 @@ impl Tally {
     ///
     /// # Errors
     ///
-    /// When the time is beyond what the histogram can hold.
+    /// Returns an error if the time is beyond what the histogram can hold.
     pub fn add_calls(&mut self, latency: Duration, count: u64) -> Result<()> {
         self.latencies.record_n(u64::try_from(latency.as_nanos())?, count)?;
         self.count += count;
@@ -49,7 +49,7 @@ impl Tally {
     ///
     /// # Errors
     ///
-    /// When the latencies do not fit together.
+    /// Returns an error if the latencies do not fit together.
     pub fn add(&mut self, other: &Self) -> Result<()> {
         self.latencies.add(&other.latencies)?;
         self.count += other.count;

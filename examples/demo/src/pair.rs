@@ -30,7 +30,7 @@ impl Pair {
     ///
     /// # Errors
     ///
-    /// When either is not possible.
+    /// Returns an error if either is not possible.
     ///
     /// # Cancel safety
     ///
@@ -97,7 +97,7 @@ impl Pair {
     ///
     /// # Errors
     ///
-    /// When the server ends with an error.
+    /// Returns an error if the server ends with an error.
     ///
     /// # Cancel safety
     ///

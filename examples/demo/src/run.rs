@@ -34,7 +34,7 @@ impl Plan {
 ///
 /// # Errors
 ///
-/// When a call fails, a byte differs, or an `rdma://` address is not served by RDMA.
+/// Returns an error if a call fails, a byte differs, or an `rdma://` address is not served by RDMA.
 ///
 /// # Cancel safety
 ///

@@ -27,7 +27,7 @@ const PREFIX: &str = "demo/";
 ///
 /// # Errors
 ///
-/// When a call fails, or a byte differs.
+/// Returns an error if a call fails, or a byte differs.
 ///
 /// # Cancel safety
 ///

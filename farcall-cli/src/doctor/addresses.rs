@@ -29,7 +29,7 @@ pub(crate) fn gids(facts: &Facts) -> Vec<Finding> {
         } else if !foreign.is_empty() && !has_own {
             findings.push(behind_nat(facts, &place, &foreign));
         } else if !foreign.is_empty() {
-            findings.push(of_others(&place, &foreign));
+            findings.push(foreign_gids(&place, &foreign));
         }
         if let Some(gid) = serving(port).filter(|gid| is_own(gid)).find(|gid| has_gap(port, gid)) {
             findings.push(late_index(&place, gid));
@@ -80,7 +80,7 @@ fn behind_nat(facts: &Facts, place: &str, foreign: &[&Gid]) -> Finding {
     }
 }
 
-fn of_others(place: &str, foreign: &[&Gid]) -> Finding {
+fn foreign_gids(place: &str, foreign: &[&Gid]) -> Finding {
     let text = format!(
         "{place} has GIDs of other containers: {}. farcall goes by the address, and other tools by \
          the index",

@@ -126,7 +126,7 @@ async fn test_here(rdma: &Rdma, facts: &Facts, address: IpAddr, checks: &mut Vec
         Ok(measured) => measured,
         Err(reason) => {
             let text = format!("a connection from {address} to itself failed: {reason}");
-            checks.push(path::of_host(&text));
+            checks.push(path::host_fault(&text));
             return false;
         }
     };

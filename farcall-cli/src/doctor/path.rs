@@ -29,8 +29,8 @@ fn fault(name: &'static str, reason: &str) -> Finding {
     }
 }
 
-/// A path of this host to itself that does not work.
-pub(super) fn of_host(reason: &str) -> Finding {
+/// Judges a broken path of this host to itself.
+pub(super) fn host_fault(reason: &str) -> Finding {
     let fault = fault("loopback", reason);
     match fault.cause {
         Some(Cause::Udp4791) => allow_udp(fault),
@@ -45,8 +45,8 @@ fn allow_udp(finding: Finding) -> Finding {
         .fix("iptables -I INPUT -p udp --dport 4791 -j ACCEPT   # without nftables")
 }
 
-/// A path to a peer that does not come about, for this reason. `server` is the peer's host.
-pub(super) fn of_peer(reason: &str, server: &str) -> Finding {
+/// Judges a failed connection to a peer. `server` is the peer's host.
+pub(super) fn peer_fault(reason: &str, server: &str) -> Finding {
     let reason = reason.strip_prefix("rdma: ").unwrap_or(reason);
     if let Some(reason) = after(reason, "this host: ") {
         let fault = fault("offer", reason).on("this host");
@@ -68,8 +68,8 @@ fn after<'a>(reason: &'a str, mark: &str) -> Option<&'a str> {
     reason.split_once(mark).map(|(_, rest)| rest)
 }
 
-/// A TLS session that does not come about.
-pub(super) fn of_tls(reason: &str) -> Finding {
+/// Judges a failed TLS handshake.
+pub(super) fn tls_fault(reason: &str) -> Finding {
     let lower = reason.to_ascii_lowercase();
     let is_dated = ["expired", "notvalidyet", "not valid yet", "not yet valid", "becomes valid"];
     if is_dated.iter().any(|text| lower.contains(text)) {
@@ -80,8 +80,8 @@ pub(super) fn of_tls(reason: &str) -> Finding {
     Finding::other_fault("tls", reason).on("certificates").fix("farcall ping --ca FILE ..")
 }
 
-/// A READ that does not end, while small messages pass.
-pub(super) fn of_read(reason: &str, server: &str) -> Finding {
+/// Judges a READ that does not end, while small messages pass.
+pub(super) fn read_fault(reason: &str, server: &str) -> Finding {
     let text =
         format!("small messages pass and a READ does not, as with an MTU mismatch: {reason}");
     Finding::fault("READ", Cause::Mtu, text)

@@ -149,8 +149,8 @@ async fn connects(addresses: &[SocketAddr], checks: &mut Vec<Finding>) -> bool {
 fn refused(error: &ConnectError, host: &str) -> Finding {
     let text = error.to_string();
     match error.kind() {
-        ConnectErrorKind::RdmaRequired => path::of_peer(&text, host),
-        ConnectErrorKind::Tls => path::of_tls(&text),
+        ConnectErrorKind::RdmaRequired => path::peer_fault(&text, host),
+        ConnectErrorKind::Tls => path::tls_fault(&text),
         _ => Finding::other_fault("hello", text).on("server"),
     }
 }
@@ -171,7 +171,7 @@ async fn judge(global: &Global, channel: &Channel, host: &str, checks: &mut Vec<
                 Finding::note("offer", text)
                     .fix(format!("farcall doctor --peer auto://{host}:PORT"))
             }
-            path => path::of_peer(path.reason().unwrap_or("not connected"), host),
+            path => path::peer_fault(path.reason().unwrap_or("not connected"), host),
         });
     }
     are_upgraded && read(global, channel, host, checks).await
@@ -184,15 +184,15 @@ async fn read(global: &Global, channel: &Channel, host: &str, checks: &mut Vec<F
     let reply = tokio::time::timeout(READ_LIMIT, request).await;
     let is_upgraded = channel.path().is_upgraded();
     let finding = match reply {
-        Err(_) => path::of_read(&format!("no answer within {} s", READ_LIMIT.as_secs()), host),
+        Err(_) => path::read_fault(&format!("no answer within {} s", READ_LIMIT.as_secs()), host),
         Ok(_) if !is_upgraded => {
             let path = channel.path();
-            path::of_read(path.reason().unwrap_or("the path broke"), host)
+            path::read_fault(path.reason().unwrap_or("the path broke"), host)
         }
         Ok(Ok(_)) => read_whole(start),
         Ok(Err(status)) => match status.code() {
             Code::NotFound => read_whole(start),
-            Code::Unavailable | Code::DeadlineExceeded => path::of_read(status.message(), host),
+            Code::Unavailable | Code::DeadlineExceeded => path::read_fault(status.message(), host),
             Code::Unimplemented => {
                 let text = "not tested: the server has no health service that takes a request";
                 Finding::note("READ", text)

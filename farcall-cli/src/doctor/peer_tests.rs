@@ -97,7 +97,7 @@ async fn device_that_grants_no_read_is_named() {
     let named = findings.iter().any(|it| it.cause == Some(Cause::MaxRdAtomic));
     assert!(named, "{findings:?}");
     let reason = super::loopback::measure(&rdma, CLIENT.parse().unwrap()).await.unwrap_err();
-    assert_eq!(super::path::of_host(&reason).cause, Some(Cause::MaxRdAtomic), "{reason}");
+    assert_eq!(super::path::host_fault(&reason).cause, Some(Cause::MaxRdAtomic), "{reason}");
 }
 
 #[tokio::test]

@@ -150,10 +150,10 @@ fn rows() -> Vec<(Cause, Vec<Finding>)> {
 /// The causes that only a path to a peer shows.
 fn path_rows() -> Vec<(Cause, Vec<Finding>)> {
     vec![
-        (Cause::Mtu, vec![path::of_read("no answer within 10 s", "10.0.0.2")]),
+        (Cause::Mtu, vec![path::read_fault("no answer within 10 s", "10.0.0.2")]),
         (
             Cause::Udp4791,
-            vec![path::of_peer(
+            vec![path::peer_fault(
                 "rdma: the path could not be proven: no answer to a probe within 3000 ms",
                 "10.0.0.2",
             )],
@@ -390,14 +390,14 @@ fn other_forms_of_a_cause_are_named_too() {
         ),
         (
             Cause::Nat,
-            vec![path::of_peer(
+            vec![path::peer_fault(
                 "rdma: the server: the peer is at 10.0.0.9, but its RDMA port is said to be at \
                  10.1.0.9 (rdma.port_choice is address)",
                 "h",
             )],
         ),
         (Cause::Memlock, changed(|it| it.process.memlock = Some(512 << 20))),
-        (Cause::Clock, vec![path::of_tls("invalid peer certificate: certificate expired: ..")]),
+        (Cause::Clock, vec![path::tls_fault("invalid peer certificate: certificate expired: ..")]),
         (Cause::Congestion, changed(|it| it.devices[0].ports[0].has_ecn = Some(false))),
         (Cause::Congestion, changed(|it| it.devices[0].ports[0].has_ecn = None)),
     ] {
@@ -418,7 +418,7 @@ fn each_side_of_a_path_is_named() {
         ("rdma: the path could not be proven: x", "proof", "network"),
         ("rdma: not offered at the address where it listens", "bootstrap", "server"),
     ] {
-        let finding = path::of_peer(reason, "h");
+        let finding = path::peer_fault(reason, "h");
         assert_eq!((finding.name, finding.side), (name, Some(side)), "{reason}");
         assert!(finding.is_fault() && !finding.fixes.is_empty(), "{finding:?}");
     }

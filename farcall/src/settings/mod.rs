@@ -149,9 +149,9 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// Where there is no file, as after [`Settings::parse`]; where a channel or server was made
-    /// before, since it would not change; and for a second watch of the same settings, since each
-    /// of the two would miss what the other has read.
+    /// Returns an error if there is no file, as after [`Settings::parse`]; if a channel or server
+    /// was made before, since it would not change; and if the settings are watched already, since
+    /// each watch would miss what the other has read.
     ///
     /// # Examples
     ///

@@ -48,7 +48,7 @@ pub trait Caller: Send + Sync {
     ///
     /// # Errors
     ///
-    /// With the status of the call.
+    /// Returns the status of the call.
     ///
     /// # Cancel safety
     ///

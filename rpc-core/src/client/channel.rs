@@ -399,7 +399,7 @@ pub trait CallCredentials: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// With the status that the call ends with. It is not sent then.
+    /// Returns the status that the call ends with. It is not sent then.
     fn apply(&self, method: &Method, metadata: &mut MetadataMap) -> Result<(), Status>;
 }
 

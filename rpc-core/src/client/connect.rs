@@ -225,7 +225,7 @@ async fn negotiate(
     let upgrades = config.policy.upgrades(&wanted);
     let mut offers = prepare_offers(upgrades, &bootstrap.addresses()).await;
     if let (Wanted::Bootstrap(reason), UpgradePolicy::Prefer(_)) = (&wanted, &config.policy) {
-        // The path is known to be broken: it is not offered, and the reason is told to both sides.
+        // The path is broken. The client offers none, and both sides log the reason.
         offers.skip(reason);
     }
     let mut hello = Hello::new(&config.settings.limits.announced_by_client());

@@ -128,14 +128,14 @@ pub trait SessionCalls: Connection {
     ///
     /// # Errors
     ///
-    /// With the call's status when it cannot be started. It was not executed.
+    /// Returns the call's status when it cannot be started. It was not executed.
     fn try_start(self: Arc<Self>, call: Outgoing<'_>) -> Result<Option<Started>, Status>;
 
     /// Starts a call, once the peer's limit and the transport's memory allow.
     ///
     /// # Errors
     ///
-    /// With the call's status when it cannot be started. It was not executed.
+    /// Returns the call's status when it cannot be started. It was not executed.
     ///
     /// # Cancel safety
     ///
@@ -166,8 +166,8 @@ pub trait EncodedCalls: Connection {
     ///
     /// # Errors
     ///
-    /// With the status of the call: marked as not executed where the peer has surely not seen it,
-    /// and as perhaps executed where the connection ended under it.
+    /// Returns the status of the call: marked as not executed where the peer has surely not seen
+    /// it, and as perhaps executed where the connection ended under it.
     ///
     /// # Cancel safety
     ///

@@ -124,14 +124,14 @@ impl ConfiguredNames {
                 if table.id(&name).is_none() {
                     limited_log!(
                         target: "farcall::settings",
-                        of_process, WARN,
+                        process_wide, WARN,
                         "settings for a method that the server does not have", method = name
                     );
                 }
             } else if !services.contains(name.as_str()) {
                 limited_log!(
                     target: "farcall::settings",
-                    of_process, WARN,
+                    process_wide, WARN,
                     "settings for a service that the server does not have", service = name
                 );
             }

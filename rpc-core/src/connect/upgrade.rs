@@ -50,7 +50,7 @@ pub trait Upgrade: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// With the reason when this host cannot offer it.
+    /// Returns the reason when this host cannot offer it.
     fn offer(&self, addresses: &Addresses) -> Result<Box<dyn PendingOffer>, Declined>;
 
     /// Prepares the server's end for a client's offer, up to the point where a first message can
@@ -58,7 +58,7 @@ pub trait Upgrade: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// With the reason, which the client is told, when the path cannot be had.
+    /// Returns the reason, which the client is told, when the path cannot be had.
     fn accept(
         &self,
         addresses: &Addresses,
@@ -75,7 +75,7 @@ pub trait PendingOffer: Send {
     ///
     /// # Errors
     ///
-    /// With the reason when the answer makes no sense or the device refuses.
+    /// Returns the reason when the answer makes no sense or the device refuses.
     fn connect(self: Box<Self>, answer: &[u8]) -> Result<Box<dyn Candidate>, Declined>;
 }
 
@@ -290,7 +290,7 @@ fn context(client_hello: &[u8], server_hello: &[u8]) -> Vec<u8> {
 ///
 /// # Errors
 ///
-/// With the reason when it can offer nothing.
+/// Returns the reason when it can offer nothing.
 ///
 /// # Cancel safety
 ///

@@ -207,11 +207,11 @@ fn now() -> Instant {
 }
 
 /// Writes a line that a peer can cause, unless there were many of its kind: its target; a limit, or
-/// `of_process` for that of the process; a level; the line, which is its kind; and its fields.
+/// `process_wide` for that of the process; a level; the line, which is its kind; and its fields.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! limited_log {
-    (target: $target:literal, of_process, $($line:tt)+) => {
+    (target: $target:literal, process_wide, $($line:tt)+) => {
         $crate::limited_log!(
             target: $target, $crate::limits::log::LogLimit::process_wide(), $($line)+
         )
@@ -376,9 +376,9 @@ mod tests {
         flood(limit);
         assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
         tokio::time::sleep(INTERVAL).await;
-        limited_log!(target: "farcall::log", of_process, WARN, "another kind", number = 1);
+        limited_log!(target: "farcall::log", process_wide, WARN, "another kind", number = 1);
         tokio::time::sleep(INTERVAL).await;
-        limited_log!(target: "farcall::log", of_process, WARN, "another kind", number = 2);
+        limited_log!(target: "farcall::log", process_wide, WARN, "another kind", number = 2);
         let lines = log.take_lines();
         assert_eq!(lines.len(), 13, "{lines:#?}");
         assert!(is_count(&lines[11]) && lines[12].contains("number=2"), "{lines:#?}");

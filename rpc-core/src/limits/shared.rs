@@ -161,7 +161,7 @@ impl<K: Eq + Hash + Clone + Display> LimitShare<K> {
     ///
     /// # Errors
     ///
-    /// As [`LimitShare::try_take`].
+    /// Returns the errors of [`LimitShare::try_take`].
     pub(crate) fn try_add(&self, amount: u64) -> Result<(), Status> {
         match self.share.try_add(amount) {
             Ok(()) => {
@@ -213,7 +213,7 @@ impl<K: Eq + Hash + Clone + Display> LimitShare<K> {
     ///
     /// # Errors
     ///
-    /// As [`LimitShare::try_take`].
+    /// Returns the errors of [`LimitShare::try_take`].
     pub(crate) fn check(&self, amount: u64) -> Result<(), Status> {
         if self.share.admits(amount) { Ok(()) } else { Err(self.refuse(amount)) }
     }

@@ -24,7 +24,7 @@
 //! replaced one after the other do send their clients away so, and calls must not fail for it: ten
 //! connections in a row that answered something are replaced at once.
 //!
-//! Which path a connection takes is `breaker`'s business.
+//! `breaker` decides which path a connection takes.
 
 use std::time::{Duration, Instant};
 

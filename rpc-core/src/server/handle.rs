@@ -180,7 +180,7 @@ impl Server {
     ///
     /// # Cancel safety
     ///
-    /// As [`Server::serve`].
+    /// Cancel safe as [`Server::serve`] is.
     pub async fn serve_until(
         &self,
         listener: impl Listen,

@@ -108,8 +108,8 @@ impl std::fmt::Debug for Accepted {
 ///
 /// # Errors
 ///
-/// What the client sent that is not the protocol, or how the stream failed; also when the client
-/// says of a path that it is good, and nothing has come over it.
+/// Returns an error if the stream fails, if the client breaks the protocol, and if it accepts a
+/// path over which nothing has arrived.
 ///
 /// # Cancel safety
 ///

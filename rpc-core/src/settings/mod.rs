@@ -160,7 +160,7 @@ pub fn check_period(name: &'static str, period: Duration) -> Result<(), InvalidS
 ///
 /// # Panics
 ///
-/// With the error's message.
+/// Panics with the error's message.
 #[track_caller]
 pub fn expect_valid(checked: Result<(), InvalidSetting>) {
     if let Err(error) = checked {

@@ -92,7 +92,7 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// As [`Transport::try_send`].
+    /// Returns the errors of [`Transport::try_send`].
     ///
     /// # Cancel safety
     ///

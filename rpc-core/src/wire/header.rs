@@ -251,7 +251,7 @@ impl FrameHeader {
     ///
     /// # Errors
     ///
-    /// As [`FrameHeader::parse`], and when the lengths in the header do not add up to the frame.
+    /// Returns the errors of [`FrameHeader::parse`], and one if the header's lengths do not add up.
     pub fn parse_whole(frame: &[u8]) -> Result<Self, ProtocolError> {
         let header = Self::parse(frame)?;
         header.check_len(frame.len() as u64)?;

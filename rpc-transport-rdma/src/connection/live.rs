@@ -127,7 +127,7 @@ impl Drop for Live {
         if let Err(error) = self.queues.destroy() {
             let (count, number) = (self.state.leak_offered(), self.queues.number());
             rpc_core::limited_log!(
-                target: "farcall::rdma", of_process, ERROR,
+                target: "farcall::rdma", process_wide, ERROR,
                 "what a queue pair serves to its peer is leaked",
                 %error, number, count
             );

@@ -209,7 +209,7 @@ impl Connection {
                     let (tag, device) = (self.tag, self.worker.attachment.device().name());
                     rpc_core::limited_log!(
                         target: "farcall::rdma",
-                        of_process, WARN, "an RDMA connection stalls", tag, device, %stall
+                        process_wide, WARN, "an RDMA connection stalls", tag, device, %stall
                     );
                 }
                 Action::GiveUpLastReceives => {
@@ -218,7 +218,7 @@ impl Connection {
                 Action::Destroy => {
                     rpc_core::limited_log!(
                         target: "farcall::rdma",
-                        of_process,
+                        process_wide,
                         WARN,
                         "a queue pair does not drain: destroying it",
                         connection = ?self

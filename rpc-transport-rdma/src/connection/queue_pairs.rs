@@ -235,7 +235,7 @@ impl QueuePairs {
             // Destroying it, which follows in bounded time, does what halting could not.
             rpc_core::limited_log!(
                 target: "farcall::rdma",
-                of_process, WARN, "cannot halt a queue pair", %error
+                process_wide, WARN, "cannot halt a queue pair", %error
             );
         }
     }
@@ -433,7 +433,7 @@ impl ReadQueues {
                 // Destroying it, which follows in bounded time, does what halting could not.
                 rpc_core::limited_log!(
                     target: "farcall::rdma",
-                    of_process, WARN, "cannot halt a queue pair for READs", %error
+                    process_wide, WARN, "cannot halt a queue pair for READs", %error
                 );
             }
             queue.batch.drain(..).count()

@@ -196,7 +196,7 @@ impl RkeyScope {
                 if let Some(defect) = defect {
                     rpc_core::limited_log!(
                         target: "farcall::rdma",
-                        of_process,
+                        process_wide,
                         WARN,
                         "rkey scope is window, as configured",
                         device,
@@ -208,7 +208,7 @@ impl RkeyScope {
             (Self::Auto, Some(defect)) => {
                 rpc_core::limited_log!(
                     target: "farcall::rdma",
-                    of_process,
+                    process_wide,
                     INFO,
                     "rkey scope is region",
                     device,
@@ -221,7 +221,7 @@ impl RkeyScope {
                 Err(reason) => {
                     rpc_core::limited_log!(
                         target: "farcall::rdma",
-                        of_process, INFO, "rkey scope is region", device, %reason
+                        process_wide, INFO, "rkey scope is region", device, %reason
                     );
                     Self::Region
                 }

@@ -81,7 +81,7 @@ pub(crate) fn find_port_by(
     let interface_gid = infiniband_gid_of(search.address);
     let found: Vec<_> = candidates.iter().map(|(_, found)| found.clone()).collect();
     look(&found);
-    let topology = Topology::of_process();
+    let topology = Topology::current();
     let distance = |device: &str| topology.distance(device);
     let chosen = choose(&found, search, interface_gid, distance);
     // What a device that does not answer has is not known: it may be what was looked for.
@@ -105,7 +105,7 @@ fn ports_that_answer(device: &Device) -> (Vec<FoundPort>, Option<DeviceError>) {
         let device = device.name().to_owned();
         rpc_core::limited_log!(
             target: "farcall::rdma",
-            of_process, WARN, "an RDMA device does not answer", device, error = %source
+            process_wide, WARN, "an RDMA device does not answer", device, error = %source
         );
         DeviceError::NoAnswer { device, source }
     });
@@ -224,7 +224,7 @@ fn open_all(
             Err(error) => {
                 rpc_core::limited_log!(
                     target: "farcall::rdma",
-                    of_process, WARN, "cannot open an RDMA device", device = name, %error
+                    process_wide, WARN, "cannot open an RDMA device", device = name, %error
                 );
                 first_error = first_error.or(Some(error));
             }

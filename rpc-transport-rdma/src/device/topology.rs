@@ -16,7 +16,7 @@ pub struct Topology {
 impl Topology {
     /// This machine, and the processors that the system lets this process use now.
     #[must_use]
-    pub fn of_process() -> Self {
+    pub fn current() -> Self {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
         Self::new(Path::new("/sys"), number_list(allowed.unwrap_or_default()))
@@ -127,6 +127,6 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "reads files")]
     fn this_process_may_run_somewhere() {
-        assert!(!Topology::of_process().processors.is_empty());
+        assert!(!Topology::current().processors.is_empty());
     }
 }

@@ -99,7 +99,7 @@ impl OutstandingBuffers {
         for (len, age) in due {
             rpc_core::limited_log!(
                 target: "farcall::rdma",
-                of_process,
+                process_wide,
                 WARN,
                 "the application still holds received memory: copy what it keeps for long, or \
                  raise rdma.max_sink_bytes (RdmaConfig::lease_warn_after)",

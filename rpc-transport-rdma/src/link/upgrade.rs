@@ -418,7 +418,7 @@ fn path_info(mtu: Mtu, ours: u8, peer: &ConnParams, options: &ConnectOptions) ->
     if let Some(theirs) = peer.traffic_class.filter(|theirs| *theirs != ours) {
         rpc_core::limited_log!(
             target: "farcall::rdma",
-            of_process,
+            process_wide,
             WARN,
             "the ends of an RDMA path have different traffic classes",
             ours,

@@ -68,7 +68,7 @@ impl LargeBuffer {
     ///
     /// # Panics
     ///
-    /// If the buffer is not from a pool of [`Access::Windowed`]: a device would refuse.
+    /// Panics if the buffer is not from a pool of [`Access::Windowed`]: a device would refuse.
     #[must_use]
     pub fn bind(&self, window: Window) -> Binding {
         self.bind_from(window, 0)
@@ -97,7 +97,7 @@ impl LargeBuffer {
     ///
     /// # Panics
     ///
-    /// If the part is not within the buffer's size class.
+    /// Panics if the part is not within the buffer's size class.
     pub(super) fn segment(&self, offset: usize, len: u32) -> RawSegment {
         let end = offset.checked_add(len as usize);
         assert!(end.is_some_and(|end| end <= self.capacity()), "{len} bytes at {offset}: {self:?}");
@@ -169,7 +169,8 @@ impl Sink {
     ///
     /// # Panics
     ///
-    /// If the buffer is not from a pool of [`Access::Sink`]: a device would refuse to write to it.
+    /// Panics if the buffer is not from a pool of [`Access::Sink`]: a device would refuse to write
+    /// to it.
     #[must_use]
     pub fn new(buffer: LargeBuffer) -> Self {
         assert_eq!(buffer.access(), Access::Sink, "a sink must come from a pool of sinks");

@@ -85,7 +85,7 @@ impl Region {
     ///
     /// # Panics
     ///
-    /// If the span is not within the region.
+    /// Panics if the span is not within the region.
     pub(crate) fn span(&self, offset: usize, len: usize) -> NonNull<[u8]> {
         self.assert_within(offset, len);
         // SAFETY: M1, M2: the offset is within the mapping that `base` reaches all of.
@@ -97,7 +97,7 @@ impl Region {
     ///
     /// # Panics
     ///
-    /// If the span is not within the region.
+    /// Panics if the span is not within the region.
     pub(crate) fn segment(&self, offset: usize, len: u32) -> RawSegment {
         self.assert_within(offset, len as usize);
         RawSegment { address: self.address + offset as u64, len, key: self.local_key }
@@ -107,7 +107,7 @@ impl Region {
     ///
     /// # Panics
     ///
-    /// If the span is not within the region.
+    /// Panics if the span is not within the region.
     pub(crate) fn address_of(&self, offset: usize, len: usize) -> u64 {
         self.assert_within(offset, len);
         self.address + offset as u64

@@ -117,7 +117,7 @@ impl Slot {
     ///
     /// # Panics
     ///
-    /// If the slot is shorter than that.
+    /// Panics if the slot is shorter than that.
     pub(crate) fn segment(&self, len: u32) -> RawSegment {
         assert!(len as usize <= self.pool.slot_len, "{len} bytes in a {self:?}");
         self.pool.region.segment(self.offset(), len)

@@ -13,8 +13,8 @@ use crate::proto::wire::{
 ///
 /// # Panics
 ///
-/// When a property does not hold: what was read says the same when it is written again, and the
-/// segments of an offer are there.
+/// Panics if a property does not hold: what was read says the same when it is written again, and
+/// the segments of an offer are there.
 pub fn message(bytes: &[u8]) {
     let Ok((header, body)) = MessageHeader::parse(bytes) else { return };
     let again = header.to_bytes();
@@ -31,7 +31,7 @@ pub fn message(bytes: &[u8]) {
 ///
 /// # Panics
 ///
-/// When what was read says something else once it is written again.
+/// Panics if what was read says something else once it is written again.
 pub fn conn_params(bytes: &[u8]) {
     if let Ok(conn_params) = ConnParams::decode(bytes) {
         assert_eq!(ConnParams::decode(&conn_params.encode()), Ok(conn_params));

@@ -220,8 +220,8 @@ impl Rts {
     ///
     /// # Panics
     ///
-    /// When `out` is too short; [`RTS_LEN_MAX`] less the header always fits where the head is the
-    /// frame's header alone.
+    /// Panics if `out` is too short; [`RTS_LEN_MAX`] less the header always fits where the head is
+    /// the frame's header alone.
     pub(crate) fn write(&self, out: &mut [u8]) -> usize {
         // Both are bounded by the length of a slot.
         let segment_count = u32::try_from(self.segments.len()).unwrap_or(u32::MAX);

@@ -57,7 +57,7 @@ impl SimHold {
     ///
     /// # Panics
     ///
-    /// If they are not within half a minute.
+    /// Panics if they are not within half a minute.
     pub fn wait_for(&self, count: usize) {
         let is_less = |state: &mut GateState| state.held_count < count;
         let waited = self.gate.changed.wait_timeout_while(self.gate.state(), WAIT_MAX, is_less);

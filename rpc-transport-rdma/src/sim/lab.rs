@@ -25,7 +25,7 @@ use crate::sys::provider::Mtu;
 ///
 /// # Panics
 ///
-/// As [`SimNetwork::add_device`].
+/// Panics as [`SimNetwork::add_device`] does.
 pub fn add_device(network: &SimNetwork, config: SimDeviceConfig) -> SimDevice {
     network.add_device_with(config)
 }

@@ -41,8 +41,8 @@ impl SimNetwork {
     ///
     /// # Panics
     ///
-    /// If the network has a device of that name, or one with such an address on such an interface,
-    /// or if the number of ports is not from 1 to 8.
+    /// Panics if the network has a device of that name, or one with such an address on such an
+    /// interface, or if the number of ports is not from 1 to 8.
     pub fn add_device(&self, name: &str, addresses: &[IpAddr]) -> SimDevice {
         self.add_device_with(SimDeviceConfig::new(name, addresses))
     }

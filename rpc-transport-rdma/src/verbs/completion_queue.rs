@@ -137,7 +137,7 @@ impl CompletionQueue {
     ///
     /// # Panics
     ///
-    /// If the tokio runtime was built without I/O.
+    /// Panics if the tokio runtime was built without I/O.
     pub fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Result<(), VerbsError>> {
         let event = self.shared.raw.poll_event(context);
         match self.shared.budget.poll_retired(context) {
@@ -155,7 +155,7 @@ impl CompletionQueue {
     ///
     /// # Panics
     ///
-    /// If the tokio runtime was built without I/O.
+    /// Panics if the tokio runtime was built without I/O.
     ///
     /// # Cancel safety
     ///

@@ -238,7 +238,7 @@ impl Driver {
             let device = shared.attachment.device().name();
             rpc_core::limited_log!(
                 target: "farcall::rdma",
-                of_process,
+                process_wide,
                 WARN,
                 "a lane has lost a tenth of its receive slots or more",
                 device,
@@ -372,7 +372,7 @@ impl Driver {
             let device = self.shared.attachment.device().name();
             rpc_core::limited_log!(
                 target: "farcall::rdma",
-                of_process,
+                process_wide,
                 WARN,
                 "a shared receive queue ran low, so the lane is behind: halved the windows",
                 device

@@ -176,7 +176,7 @@ fn sized(device: &Device, config: &RdmaConfig) -> (RdmaConfig, Option<u64>) {
     let limit = memory.and_then(|memory| memory.limit);
     rpc_core::limited_log!(
         target: "farcall::rdma",
-        of_process,
+        process_wide,
         WARN,
         "an RDMA lane is sized to RLIMIT_MEMLOCK (LimitMEMLOCK=infinity lifts it)",
         device = device.name(),

@@ -22,7 +22,7 @@ pub(super) fn log_renewal(
     let (names, valid_until) = (names_of(&certificate), end_of(&certificate).map(Date));
     rpc_core::limited_log!(
         target: "farcall::server",
-        of_process, INFO, "read a certificate again", role, names,
+        process_wide, INFO, "read a certificate again", role, names,
         valid_until = valid_until.map(tracing::field::display)
     );
 }

@@ -13,7 +13,7 @@ const PREFIX: &str = "x-";
 ///
 /// # Errors
 ///
-/// When a binary value is not base64.
+/// Returns an error if a binary value is not base64.
 pub fn entries(metadata: &MetadataMap) -> Result<Vec<MetadataEntry>, Status> {
     let test_entries = metadata.iter().filter_map(|entry| match entry {
         KeyAndValueRef::Ascii(key, value) if key.as_str().starts_with(PREFIX) => {
@@ -37,7 +37,7 @@ pub fn entries(metadata: &MetadataMap) -> Result<Vec<MetadataEntry>, Status> {
 ///
 /// # Errors
 ///
-/// When a key or a value cannot be metadata.
+/// Returns an error if a key or a value cannot be metadata.
 pub fn metadata(entries: &[MetadataEntry]) -> Result<MetadataMap, Status> {
     let mut metadata = MetadataMap::new();
     for MetadataEntry { key, value } in entries {

@@ -20,11 +20,11 @@ pub fn shared_payload() -> Bytes {
 ///
 /// # Errors
 ///
-/// That of the first call that fails.
+/// Returns the error of the first call that fails.
 ///
 /// # Panics
 ///
-/// When an echo is of another length than what was sent; so does [`chat`].
+/// Panics if an echo is of another length than what was sent; so does [`chat`].
 pub async fn unary(stub: &ProbeStub, payload: &Bytes, count: u64) -> Result<(), Status> {
     for _ in 0..count {
         let request = EchoRequest { payload: payload.clone(), tail: Bytes::new() };
@@ -38,7 +38,7 @@ pub async fn unary(stub: &ProbeStub, payload: &Bytes, count: u64) -> Result<(), 
 ///
 /// # Errors
 ///
-/// That of the call.
+/// Returns the error of the call.
 ///
 /// # Panics
 ///

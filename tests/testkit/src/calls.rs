@@ -41,7 +41,7 @@ impl PayloadSource {
     ///
     /// # Panics
     ///
-    /// When `len` is more than the source has.
+    /// Panics if `len` is more than the source has.
     pub fn cut(&mut self, len: usize) -> Bytes {
         let start = self.random.usize(0..=self.bytes.len() - len);
         self.bytes.slice(start..start + len)
@@ -78,7 +78,7 @@ impl fmt::Display for Difference {
 ///
 /// # Errors
 ///
-/// Where `found` differs from `expected`.
+/// Returns an error if `found` differs from `expected`.
 pub fn same_bytes(found: &[u8], expected: &[u8]) -> Result<(), Difference> {
     let (found_len, expected_len) = (found.len(), expected.len());
     let differ = |at: &usize| found.get(*at) != expected.get(*at);

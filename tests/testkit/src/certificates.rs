@@ -74,7 +74,7 @@ impl Authority {
     ///
     /// # Errors
     ///
-    /// When no key can be made.
+    /// Returns an error if no key can be made.
     pub fn new(name: &str) -> Result<Self, CertificateError> {
         let mut params = CertificateParams::new(Vec::new())?;
         params.distinguished_name.push(DnType::CommonName, name);
@@ -92,7 +92,7 @@ impl Authority {
     ///
     /// # Errors
     ///
-    /// When a name cannot stand in a certificate, or no key can be made.
+    /// Returns an error if a name cannot stand in a certificate, or no key can be made.
     pub fn issue(&self, wanted: Wanted) -> Result<Leaf, CertificateError> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::new(wanted.names)?;

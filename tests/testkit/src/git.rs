@@ -13,7 +13,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 ///
-/// When there is no git or no checkout.
+/// Returns an error if there is no git or no checkout.
 pub fn commit() -> Result<String, ProcessError> {
     let mut git = Command::new("git");
     git.args(["describe", "--always", "--dirty", "--abbrev=12"]);

@@ -49,7 +49,7 @@ impl Zone {
     ///
     /// # Errors
     ///
-    /// When loopback has no port left, or the resolver cannot be made.
+    /// Returns an error if loopback has no port left, or the resolver cannot be made.
     ///
     /// # Panics
     ///
@@ -67,7 +67,7 @@ impl Zone {
     ///
     /// # Errors
     ///
-    /// When loopback has no port left.
+    /// Returns an error if loopback has no port left.
     ///
     /// # Panics
     ///
@@ -122,7 +122,7 @@ impl Zone {
 ///
 /// # Errors
 ///
-/// When `name` is none.
+/// Returns an error if `name` is none.
 pub fn address(name: &str, ip: impl Into<IpAddr>, ttl: u32) -> Result<Record, ProtoError> {
     Ok(Record::from_rdata(Name::from_ascii(name)?, ttl, RData::from(ip.into())))
 }
@@ -132,7 +132,7 @@ pub fn address(name: &str, ip: impl Into<IpAddr>, ttl: u32) -> Result<Record, Pr
 ///
 /// # Errors
 ///
-/// When one of the names is none.
+/// Returns an error if one of the names is none.
 pub fn service(name: &str, target: ServiceTarget<'_>, ttl: u32) -> Result<Record, ProtoError> {
     let ServiceTarget { host, port, priority, weight } = target;
     let data = SRV::new(priority, weight, port, Name::from_ascii(host)?);
@@ -156,7 +156,7 @@ pub struct ServiceTarget<'a> {
 ///
 /// # Errors
 ///
-/// When the resolver cannot be made.
+/// Returns an error if the resolver cannot be made.
 pub fn resolver_at(address: SocketAddr) -> io::Result<TokioResolver> {
     let mut connections = vec![ConnectionConfig::udp(), ConnectionConfig::tcp()];
     connections.iter_mut().for_each(|connection| connection.port = address.port());

@@ -36,7 +36,8 @@ const SCALE_ON_DEVICES: (&str, &[&str]) = ("scale-rdma", &["C5", "C6", "C7"]);
 ///
 /// # Errors
 ///
-/// When something it needs cannot be installed or built, and when a figure could not be measured.
+/// Returns an error if something it needs cannot be installed or built, or if a figure could not be
+/// measured.
 pub(crate) fn run(options: &BenchOptions) -> Result<()> {
     let wanted = Group::value_variants().iter().filter(|group| options.wants(**group));
     for group in wanted {

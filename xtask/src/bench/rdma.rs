@@ -33,8 +33,8 @@ const RESULTS: &str = "figures.json";
 ///
 /// # Errors
 ///
-/// When something cannot be built or started, or a figure could not be measured; the others have
-/// been printed and kept by then.
+/// Returns an error if something cannot be built or started, or a figure could not be measured; the
+/// others have been printed and kept by then.
 pub(crate) fn run(options: &BenchOptions) -> Result<()> {
     measure(options, boots(options))
 }
@@ -43,7 +43,7 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
 ///
 /// # Errors
 ///
-/// As [`run`].
+/// Returns the errors of [`run`].
 pub(crate) fn measure(options: &BenchOptions, boots: Vec<Vec<String>>) -> Result<()> {
     let place = RdmaPlace::find(Series::V6_1);
     setup::ensure(&[&[Purpose::Build, Purpose::Bench], place.purposes()].concat())?;

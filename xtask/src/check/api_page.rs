@@ -35,7 +35,7 @@ const OURS: &[&str] = &[
 ///
 /// # Errors
 ///
-/// When they differ, or something cannot be read.
+/// Returns an error if they differ, or something cannot be read.
 pub(super) fn check() -> Result<()> {
     let version = bounded::output(Command::new("rustdoc").arg("--version"), LIMIT)?;
     let version = version.split_whitespace().nth(1).unwrap_or_default();

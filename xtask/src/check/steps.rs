@@ -33,7 +33,7 @@ use crate::setup::{self, rust};
 ///
 /// # Errors
 ///
-/// When the set-up fails, or a step does; each failure has been shown by then.
+/// Returns an error if the set-up fails, or a step does; each failure has been shown by then.
 pub(crate) fn run(steps: &[CheckStep], kernel: Series) -> Result<()> {
     let place = RdmaPlace::find(kernel);
     let mut purposes: Vec<_> = steps.iter().flat_map(|step| step.purposes()).copied().collect();

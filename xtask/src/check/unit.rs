@@ -19,7 +19,8 @@ const PROGRAM_SECONDS: u64 = 900;
 ///
 /// # Errors
 ///
-/// When something does not compile, and when tests fail or hang; all programs have run by then.
+/// Returns an error if something does not compile, or if tests fail or hang; all programs have run
+/// by then.
 pub(super) fn run(limit: Duration) -> Result<()> {
     let arguments = [&["test", "--no-run"], WORKSPACE].concat();
     println!("cargo {}", arguments.join(" "));

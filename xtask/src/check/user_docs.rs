@@ -23,7 +23,7 @@ pub(super) fn pages(name: &str) -> PathBuf {
 ///
 /// # Errors
 ///
-/// When there are some, and they cannot be removed.
+/// Returns an error if there are some, and they cannot be removed.
 pub(super) fn clear() -> Result<()> {
     for pages in CRATES.iter().map(|name| pages(name)).filter(|pages| pages.exists()) {
         std::fs::remove_dir_all(&pages).with_context(|| format!("removing {}", pages.display()))?;
@@ -35,7 +35,7 @@ pub(super) fn clear() -> Result<()> {
 ///
 /// # Errors
 ///
-/// When one names what farcall does not export, or there are none.
+/// Returns an error if one names what farcall does not export, or there are none.
 pub(super) fn check() -> Result<()> {
     // Pages of the other crates link to the crate that declares what farcall exports.
     let folder = pages("farcall");
@@ -58,7 +58,7 @@ pub(super) fn check() -> Result<()> {
 ///
 /// # Errors
 ///
-/// When the folder cannot be read.
+/// Returns an error if the folder cannot be read.
 pub(super) fn html_below(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let entries =

@@ -44,7 +44,7 @@ impl Balancers {
     ///
     /// # Errors
     ///
-    /// When one that is there does not start.
+    /// Returns an error if one that is there does not start.
     pub(super) fn start(server: &Server) -> Result<Option<Self>> {
         let root = match unpacked() {
             Ok(root) => root,

@@ -59,7 +59,7 @@ fn balanced(balancers: &Balancers) -> Vec<Route> {
 ///
 /// # Errors
 ///
-/// When packages cannot be installed, or a server or a client cannot be started.
+/// Returns an error if packages cannot be installed, or a server or a client cannot be started.
 pub(super) fn run(calls: u32, silence: Option<Duration>) -> Result<Vec<Column>> {
     let server = Server::start(&[])?;
     let balancers = Balancers::start(&server)?;

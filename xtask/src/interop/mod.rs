@@ -86,7 +86,7 @@ impl Column {
 ///
 /// # Errors
 ///
-/// When something cannot be built or installed, and when a case fails.
+/// Returns an error if something cannot be built or installed, or if a case fails.
 pub(crate) fn run(options: &InteropOptions) -> Result<()> {
     let is_whole = !options.quick && !options.browser;
     setup::ensure(&[Purpose::Build])?;
@@ -126,7 +126,7 @@ pub fn judge(columns: &[Column]) -> Result<()> {
 ///
 /// # Errors
 ///
-/// As [`run`]. `None` where there is no Python, or PyPI cannot be reached.
+/// Returns the errors of [`run`]. `None` where there is no Python, or PyPI cannot be reached.
 pub(crate) fn quick() -> Result<Option<()>> {
     if !python::is_possible() {
         return Ok(None);

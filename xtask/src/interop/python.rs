@@ -37,7 +37,7 @@ pub(super) fn is_possible() -> bool {
 ///
 /// # Errors
 ///
-/// When the packages cannot be installed, or the client does not come to its end.
+/// Returns an error if the packages cannot be installed, or the client does not come to its end.
 pub(super) fn column(route: &Route, calls: u32) -> Result<Column> {
     let mut client = script("client.py", CLIENT)?;
     client.args([&*route.target, route.security]).arg(folder()?).arg(calls.to_string());
@@ -49,7 +49,7 @@ pub(super) fn column(route: &Route, calls: u32) -> Result<Column> {
 ///
 /// # Errors
 ///
-/// When the client does not come to its end.
+/// Returns an error if the client does not come to its end.
 pub(super) fn protocol_column(authority: &str) -> Result<Column> {
     let mut client = script("protocol_client.py", PROTOCOL_CLIENT)?;
     client.arg(authority);
@@ -60,7 +60,7 @@ pub(super) fn protocol_column(authority: &str) -> Result<Column> {
 ///
 /// # Errors
 ///
-/// When the packages cannot be installed.
+/// Returns an error if the packages cannot be installed.
 pub(super) fn server() -> Result<Command> {
     let mut server = script("server.py", SERVER)?;
     server.arg(folder()?);

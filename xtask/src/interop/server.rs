@@ -37,7 +37,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// When it cannot be built or started.
+    /// Returns an error if it cannot be built or started.
     pub fn start(web_origins: &[&str]) -> Result<Self> {
         let jobs = PROGRAM.build(&Default::default())?;
         let program = jobs.into_iter().next().context("the build produced no program")?.program;

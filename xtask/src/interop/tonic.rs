@@ -32,7 +32,7 @@ struct Line {
 ///
 /// # Errors
 ///
-/// When the program cannot be built, or its report not be read.
+/// Returns an error if the program cannot be built, or its report not be read.
 pub(super) fn run() -> Result<Vec<Column>> {
     let folder = TempDir::with_prefix("farcall-interop-")?;
     let file = folder.path().join("report.jsonl");

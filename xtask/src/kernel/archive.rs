@@ -25,7 +25,7 @@ const AS_ROOT: &str = "APT::Sandbox::User=root";
 ///
 /// # Errors
 ///
-/// When there is no apt, no source with the package, or the download fails.
+/// Returns an error if there is no apt, no source with the package, or the download fails.
 pub(super) fn download(series: Series, folder: &Path) -> Result<PathBuf> {
     let own = AptOptions::read();
     let found = own.newest(series)?;

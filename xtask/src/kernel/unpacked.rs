@@ -33,7 +33,7 @@ impl Kernel {
     ///
     /// # Errors
     ///
-    /// When it cannot be fetched, or the package holds no kernel.
+    /// Returns an error if it cannot be fetched, or the package holds no kernel.
     pub(crate) fn obtain(series: Series) -> Result<Self> {
         let cache = cache_folder()?;
         fs::create_dir_all(&cache).with_context(|| format!("creating {}", cache.display()))?;
@@ -76,7 +76,7 @@ impl Kernel {
     ///
     /// # Errors
     ///
-    /// When the kernel lacks one of them.
+    /// Returns an error if the kernel lacks one of them.
     pub(crate) fn modules(&self, names: &[&str]) -> Result<Vec<PathBuf>> {
         let mut files = Vec::new();
         for name in names {

@@ -39,8 +39,8 @@ const LIMIT: Duration = Duration::from_secs(600);
 ///
 /// # Errors
 ///
-/// When the program cannot be built, and when a scenario does not hold; what it showed has been
-/// printed by then.
+/// Returns an error if the program cannot be built, or if a scenario does not hold; what it showed
+/// has been printed by then.
 pub(crate) fn run(options: &ScenarioOptions) -> Result<()> {
     setup::ensure(&[Purpose::Build])?;
     Ok(bounded::run(&mut command(&arguments(options))?, LIMIT)?)
@@ -50,7 +50,7 @@ pub(crate) fn run(options: &ScenarioOptions) -> Result<()> {
 ///
 /// # Errors
 ///
-/// As [`run`].
+/// Returns the errors of [`run`].
 pub(crate) fn short() -> Result<()> {
     Ok(bounded::run(&mut command(&["run".to_owned(), "--short".to_owned()])?, LIMIT)?)
 }

@@ -18,7 +18,8 @@ const PROBE_LIMIT: Duration = Duration::from_secs(30);
 ///
 /// # Errors
 ///
-/// When there is no privilege, with the command to run by hand; or when `apt-get` fails.
+/// Returns an error if there is no privilege, with the command to run by hand; or if `apt-get`
+/// fails.
 pub(crate) fn install(packages: &[&str]) -> Result<()> {
     let names = packages.join(" ");
     let Some(privileged) = Privilege::find() else {

@@ -18,7 +18,7 @@ const PROBE_LIMIT: Duration = Duration::from_secs(30);
 ///
 /// # Errors
 ///
-/// When a component or `cargo-deny` is missing and cannot be installed.
+/// Returns an error if a component or `cargo-deny` is missing and cannot be installed.
 pub(crate) fn ensure() -> Result<()> {
     ensure_component("rustfmt", "fmt")?;
     ensure_component("clippy", "clippy")?;

@@ -36,7 +36,7 @@ pub(crate) type Variables = Vec<(&'static str, String)>;
 ///
 /// # Errors
 ///
-/// When there is none and none can be installed.
+/// Returns an error if there is none and none can be installed.
 pub(crate) fn ensure() -> Result<Variables> {
     if std::env::var_os(VARIABLE).is_some() {
         return Ok(Variables::new());

@@ -22,7 +22,8 @@ use system::System;
 ///
 /// # Errors
 ///
-/// When something is missing that cannot be installed; the error names it and says what to do.
+/// Returns an error if something is missing that cannot be installed; the error names it and says
+/// what to do.
 pub fn ensure(purposes: &[Purpose]) -> Result<()> {
     ensure_packages(purposes)?;
     if purposes.contains(&Purpose::Checks) {
@@ -64,7 +65,7 @@ pub(crate) fn is_ready(purposes: &[Purpose]) -> bool {
 ///
 /// # Errors
 ///
-/// When an installation that should be possible fails.
+/// Returns an error if an installation that should be possible fails.
 pub(crate) fn ensure_where_possible(purposes: &[Purpose]) -> Result<Vec<String>> {
     let missing = needs::missing(purposes);
     if missing.is_empty() || apt::may_install() {

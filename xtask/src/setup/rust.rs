@@ -24,7 +24,7 @@ const PROBE_LIMIT: Duration = Duration::from_secs(30);
 ///
 /// # Errors
 ///
-/// When it is missing and cannot be added.
+/// Returns an error if it is missing and cannot be added.
 pub(crate) fn add_target(target: &str) -> Result<()> {
     let mut rustc = Command::new("rustc");
     rustc.args(["--print", "target-libdir", "--target", target]);
@@ -41,7 +41,7 @@ pub(crate) fn add_target(target: &str) -> Result<()> {
 ///
 /// # Errors
 ///
-/// When it is missing and cannot be installed.
+/// Returns an error if it is missing and cannot be installed.
 pub(crate) fn add_oldest() -> Result<()> {
     if bounded::succeeds(with_oldest("rustc").arg("--version"), PROBE_LIMIT) {
         return Ok(());

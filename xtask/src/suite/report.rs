@@ -38,7 +38,7 @@ impl Report {
     ///
     /// # Errors
     ///
-    /// When it is there and cannot be read, or is not understood.
+    /// Returns an error if it is there and cannot be read, or is not understood.
     pub(super) fn read(file: &Path) -> Result<Self> {
         if !file.exists() {
             return Ok(Self::default());

@@ -21,7 +21,7 @@ const REPORT_VARIABLE: &str = "FARCALL_SUITE_REPORT";
 ///
 /// # Errors
 ///
-/// When the set-up or a build fails, and when anything was not shown.
+/// Returns an error if the set-up or a build fails, or if anything was not shown.
 pub(crate) fn run(transports: &[Transport], kernel: Series) -> Result<()> {
     let place = RdmaPlace::find(kernel);
     let mut purposes = vec![Purpose::Build];

@@ -29,7 +29,7 @@ impl Exchange {
     ///
     /// # Errors
     ///
-    /// When the folder cannot be written, or a variable to be passed is not set.
+    /// Returns an error if the folder cannot be written, or a variable to be passed is not set.
     pub(super) fn new(options: &VmOptions, host: u8) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("farcall-vm-").tempdir()?;
         let directory = std::env::current_dir().context("reading the current folder")?;

@@ -46,7 +46,7 @@ const PACK_LIMIT: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 ///
-/// When the kernel lacks a module, or packing fails.
+/// Returns an error if the kernel lacks a module, or packing fails.
 pub(super) fn for_kernel(kernel: &Kernel) -> Result<PathBuf> {
     let busybox = setup::static_busybox().context("a statically linked busybox is missing")?;
     let cache = cache_folder()?;

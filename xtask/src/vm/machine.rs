@@ -53,7 +53,7 @@ impl VmEnd {
 ///
 /// # Errors
 ///
-/// When something that the machine needs is missing, or qemu cannot be started.
+/// Returns an error if something that the machine needs is missing, or qemu cannot be started.
 pub(crate) fn run(options: &VmOptions) -> Result<VmEnd> {
     setup::ensure(&[Purpose::Vm])?;
     let kernel = Kernel::obtain(options.kernel)?;

@@ -39,7 +39,7 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// When loopback has no port left.
+    /// Returns an error if loopback has no port left.
     pub(super) fn pick() -> Result<Self> {
         let sockets = [UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?];
         Ok(Self { ports: [sockets[0].local_addr()?.port(), sockets[1].local_addr()?.port()] })
@@ -70,7 +70,7 @@ pub(super) struct Files<'a> {
 ///
 /// # Errors
 ///
-/// When a path cannot be written in qemu's syntax.
+/// Returns an error if a path cannot be written in qemu's syntax.
 pub(super) fn command(
     options: &VmOptions,
     host: u8,

@@ -1,4 +1,5 @@
-//! A doc comment begins with what an item is or does, not with a question or a relation.
+//! A doc comment, and each section of it, begins with what an item is or does, not with a question
+//! or a relation.
 
 use crate::fault::Fault;
 use crate::source::Source;
@@ -8,12 +9,17 @@ const LATE: &[&str] = &[
     "What", "How", "Whether", "Where", "Which", "When", "Whose", "Who", "Has", "That", "So", "As",
 ];
 
-/// Returns the doc comments of `source` that begin with such a word.
+/// Returns the doc comments of `source` that begin with such a word, or have a section that does.
 pub(crate) fn check(source: &Source) -> Vec<Fault> {
     let mut faults = Vec::new();
     let mut is_inside = false;
     for (number, line) in (1..).zip(source.text.lines()) {
         let text = doc_text(line);
+        // A heading, and the empty line below it, precede the section's first line.
+        if text.is_some_and(|text| text.starts_with("# ") || (!is_inside && text.is_empty())) {
+            is_inside = false;
+            continue;
+        }
         if let Some(text) = text
             && !is_inside
             && let Some(first) = text.split(|c: char| !c.is_alphanumeric()).next()
@@ -47,6 +53,13 @@ mod tests {
         let text =
             "//! What it holds.\n\n/// A time.\n/// When it is over.\nfn a() {}\n    /// As b.\n";
         assert_eq!(lines(text), [1, 6]);
+    }
+
+    #[test]
+    fn a_late_subject_is_found_below_a_heading() {
+        let text = "/// Reads.\n///\n/// # Errors\n///\n/// When it cannot.\n/// As b.\n\
+                    /// # Panics\n/// If it is told to.\nfn a() {}\n";
+        assert_eq!(lines(text), [5]);
     }
 
     #[test]

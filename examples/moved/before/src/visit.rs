@@ -36,7 +36,7 @@ impl<T> Carrier for T where
 ///
 /// # Errors
 ///
-/// When a call fails that should not, or gives something else than it should.
+/// Returns an error if a call fails that should not, or gives something else than it should.
 pub(crate) async fn visit(carrier: impl Carrier) -> Result<()> {
     travel(RouteGuideClient::new(carrier.clone())).await?;
     export_logs(LogsServiceClient::new(carrier)).await

@@ -8,7 +8,6 @@ pub mod api;
 mod history;
 #[cfg(feature = "grpc")]
 mod pages;
-mod service;
 mod snapshot;
 mod state;
 
@@ -17,7 +16,7 @@ use std::sync::Arc;
 
 #[cfg(feature = "grpc")]
 pub(crate) use self::pages::pages;
-pub(crate) use self::service::AdminService;
+pub(crate) use self::snapshot::AdminService;
 #[cfg(feature = "settings")]
 pub(crate) use self::state::SettingsView;
 pub(crate) use self::state::{AdminState, ServerView};

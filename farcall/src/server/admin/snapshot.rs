@@ -1,14 +1,20 @@
-//! Reads a server into a snapshot. Everything is counted elsewhere, and only read here.
+//! The service `farcall.admin.v1.Admin`: it answers with snapshots of the server. Everything is
+//! counted elsewhere, and only read here.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use rpc_core::server::{FailedCallInfo, MethodCalls, OpenConnectionInfo, latency_bound};
+use rpc_core::server::{
+    FailedCallInfo, HandlerFuture, MethodCalls, OpenConnectionInfo, ServerCall, latency_bound,
+};
 use rpc_core::settings::{Effect, Table as _};
+use rpc_core::{Service, ServiceDescriptor};
+use tonic::{Request, Response};
 
 use super::api::{
     Bucket, CONNECTIONS_MAX, Certificate, Channel, CodeCount, Connection, Device, Endpoint,
-    FailedCall, Lane, Method, Reload, Setting, Snapshot,
+    FailedCall, Lane, Method, Reload, SERVICE, Setting, Snapshot, SnapshotRequest,
 };
 use super::history::{millis, paths, unix_ms};
 use super::{AdminState, ServerView};
@@ -21,6 +27,22 @@ const CONNECTIONS_DEFAULT: usize = 100;
 
 /// Most endpoints of a channel.
 const ENDPOINTS_MAX: usize = 1000;
+
+/// Answers with snapshots of the server.
+pub(crate) struct AdminService(pub(crate) Arc<AdminState>);
+
+impl Service for AdminService {
+    fn descriptor(&self) -> &'static ServiceDescriptor {
+        &SERVICE
+    }
+
+    fn call(&self, _: usize, call: ServerCall) -> HandlerFuture {
+        let state = Arc::clone(&self.0);
+        call.unary(|request: Request<SnapshotRequest>| async move {
+            Ok(Response::new(state.snapshot(request.get_ref().max_connections)))
+        })
+    }
+}
 
 impl AdminState {
     /// Returns the state of the server, with as many connections. It is empty once the server is

@@ -149,7 +149,7 @@ impl Reloader {
     ///
     /// # Errors
     ///
-    /// As [`Settings::load`](crate::Settings::load); everything stays as it was then.
+    /// Returns the errors of [`Settings::load`](crate::Settings::load), and changes nothing then.
     pub fn reload(&self) -> Result<Reload, SettingsError> {
         self.work.reload()
     }

@@ -64,9 +64,8 @@ impl PolicyAttempts {
     ///
     /// # Errors
     ///
-    /// With the status of the last attempt. It is marked with
-    /// [`MayHaveExecuted`] if one of them may have been executed and the
-    /// last one was not.
+    /// Returns the status of the last attempt. It is marked with [`MayHaveExecuted`] if one of them
+    /// may have been executed and the last one was not.
     ///
     /// # Cancel safety
     ///

@@ -29,7 +29,7 @@ use crate::{Method, MethodDescriptor};
 ///
 /// # Errors
 ///
-/// With the status of the call.
+/// Returns the status of the call.
 pub fn unary<Req, Resp>(
     caller: &impl Caller,
     method: &'static MethodDescriptor,
@@ -183,7 +183,7 @@ where
 ///
 /// # Errors
 ///
-/// With the status of the call, if it fails before its first answer.
+/// Returns the status of the call, if it fails before its first answer.
 ///
 /// # Cancel safety
 ///

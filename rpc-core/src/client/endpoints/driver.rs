@@ -64,7 +64,7 @@ pub(super) trait Link: Clone + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// With the reason, and the instant at which the next attempt may begin.
+    /// Returns the reason, and the instant at which the next attempt may begin.
     fn connect(
         &self,
         backoff: Backoff,

@@ -102,7 +102,7 @@ impl Endpoints {
     ///
     /// # Errors
     ///
-    /// With the reason of the last failure, when no endpoint could be connected to.
+    /// Returns the reason of the last failure, when no endpoint could be connected to.
     ///
     /// # Cancel safety
     ///

@@ -260,7 +260,7 @@ impl Session {
                 route.fail(status);
             }
         } else {
-            // The server is still at it: it is told.
+            // The server still works on the call, so a cancel goes out.
             self.fail(header.call, status);
         }
     }

@@ -236,8 +236,7 @@ impl SessionCalls for Session {
             (state.calls.finish(id), state.is_done())
         };
         if let Some(InFlight { route, .. }) = ended {
-            // Before the caller is told: the cancel is on its way when the caller makes its next
-            // call.
+            // The cancel goes out before the caller gets the status and can make another call.
             self.give_up(id);
             route.fail(status);
         }

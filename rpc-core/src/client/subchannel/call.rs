@@ -79,7 +79,7 @@ where
     ///
     /// # Errors
     ///
-    /// With the status of the call.
+    /// Returns the status of the call.
     ///
     /// # Cancel safety
     ///

@@ -178,7 +178,7 @@ impl MemoryShare {
     ///
     /// # Errors
     ///
-    /// As [`MemoryShare::check`]; then nothing is counted.
+    /// `RESOURCE_EXHAUSTED`: the share or its total is used up. Nothing is counted then.
     pub fn try_take(&self, len: u64) -> Result<MemoryCharge, Status> {
         let mut charge = self.take(0);
         charge.try_set(len)?;
@@ -236,7 +236,7 @@ impl MemoryCharge {
     ///
     /// # Errors
     ///
-    /// As [`MemoryShare::check`]; then it stays what it is.
+    /// `RESOURCE_EXHAUSTED`: the share or its total is used up. The charge keeps its length then.
     pub fn try_set(&mut self, len: u64) -> Result<(), Status> {
         if let Some(share) = &self.share
             && let Some(more) = len.checked_sub(self.len)

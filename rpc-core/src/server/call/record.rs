@@ -208,7 +208,7 @@ impl CallRecord {
         self.log_failure(lines, answer, messages);
     }
 
-    /// Writes that a call has failed. The answer is decoded for what the client is told.
+    /// Logs a failed call, with the status that its answer encodes.
     fn log_failure(&self, lines: CallLines<'_>, answer: &Answer<'_>, messages: Messages) {
         let outcome = Outcome::decode(answer.code, answer.block.clone().into());
         let status = outcome.ok().and_then(|outcome| outcome.result.err());

@@ -185,12 +185,13 @@ impl SharedCache {
         let [appeared, vanished] = self.cache().told_ports.update(device, usable);
         for port in appeared {
             rpc_core::limited_log!(
-                target: "farcall::rdma", of_process, INFO, "an RDMA port has become usable", %port
+                target: "farcall::rdma", process_wide, INFO, "an RDMA port has become usable", %port
             );
         }
         for port in vanished {
             rpc_core::limited_log!(
-                target: "farcall::rdma", of_process, INFO, "an RDMA port is no longer usable", %port
+                target: "farcall::rdma",
+                process_wide, INFO, "an RDMA port is no longer usable", %port
             );
         }
     }

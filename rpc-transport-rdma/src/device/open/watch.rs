@@ -130,7 +130,7 @@ impl Watch {
             Response::Ignore | Response::Trust(_) => {
                 rpc_core::limited_log!(
                     target: "farcall::rdma",
-                    of_process,
+                    process_wide,
                     INFO,
                     "ignored an RDMA device event",
                     device,
@@ -141,7 +141,7 @@ impl Watch {
             }
             _ => rpc_core::limited_log!(
                 target: "farcall::rdma",
-                of_process,
+                process_wide,
                 WARN,
                 "an RDMA device event",
                 device,
@@ -173,7 +173,7 @@ impl Watch {
         });
         rpc_core::limited_log!(
             target: "farcall::rdma",
-            of_process,
+            process_wide,
             WARN,
             "an RDMA port stays down",
             device,
@@ -197,7 +197,7 @@ impl Watch {
             Err(error) => {
                 rpc_core::limited_log!(
                     target: "farcall::rdma",
-                    of_process, WARN, "cannot ask for a device's addresses", device = name, %error
+                    process_wide, WARN, "cannot ask for a device's addresses", device = name, %error
                 );
                 0
             }

@@ -91,7 +91,7 @@ impl<B: Bind + Debug, P> MemoryWindowPool<B, P> {
     ///
     /// # Errors
     ///
-    /// That reason, when there is no window at all: none will come back.
+    /// Returns the reason if there is no window at all, so that none will come back.
     pub(crate) fn handle_allocated(
         &mut self,
         window: Result<B::Window, Reason>,

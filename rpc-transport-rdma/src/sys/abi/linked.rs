@@ -42,7 +42,7 @@ macro_rules! forward {
             $(
                 /// # Safety
                 ///
-                /// As the manual page of this name demands.
+                /// The manual page of this name has the conditions.
                 pub(crate) unsafe fn $name(self, $($argument: $type),*) -> $result {
                     // SAFETY: the caller's promise.
                     unsafe { rdma_sys::$name($($argument),*) }

@@ -118,7 +118,7 @@ macro_rules! table {
             $(
                 /// # Safety
                 ///
-                /// As the manual page of this name demands.
+                /// The manual page of this name has the conditions.
                 pub(crate) unsafe fn $name(self, $($argument: $type),*) -> $result {
                     // SAFETY: L2, and the caller's promise.
                     unsafe { (self.0.$name)($($argument),*) }

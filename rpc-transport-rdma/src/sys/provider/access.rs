@@ -20,7 +20,7 @@ impl SimulatedAccess {
     ///
     /// # Safety
     ///
-    /// As V9 of `verbs` says: it is gone before the mapping is unmapped, it is used under the
+    /// V9 of `verbs` has the conditions: it is gone before the mapping is unmapped, used under the
     /// network's lock only, and written through only where a receive or a READ is posted.
     pub(crate) unsafe fn of(mapping: &Mapping) -> Self {
         Self { base: mapping.base(), address: mapping.address(), len: mapping.len() }

@@ -131,7 +131,7 @@ impl VerbsError {
     ) -> Self {
         match source.raw_os_error() {
             Some(libc::ENOMEM) => {
-                Self::out_of_memory(operation, need, LockedMemory::of_process(), device_max)
+                Self::out_of_memory(operation, need, LockedMemory::current(), device_max)
             }
             _ => Self::system(operation, source),
         }

@@ -24,8 +24,8 @@ impl LockedMemory {
 
 #[cfg(feature = "ibverbs")]
 impl LockedMemory {
-    /// This process's, by `RLIMIT_MEMLOCK` and what the kernel counts as pinned.
-    pub(crate) fn of_process() -> Self {
+    /// Reads this process's `RLIMIT_MEMLOCK`, and the bytes that the kernel counts as pinned.
+    pub(crate) fn current() -> Self {
         Self::by(&fs::read_to_string(STATUS).unwrap_or_default())
     }
 

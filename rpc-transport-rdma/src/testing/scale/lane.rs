@@ -50,8 +50,8 @@ impl Lane {
     ///
     /// # Panics
     ///
-    /// When there is none: on a real device the sender would have to try again, which no rule of
-    /// credit may ever let happen.
+    /// Panics if there is none: on a real device the sender would have to try again, which no rule
+    /// of credit may ever let happen.
     pub(super) fn receive(&mut self, link: u32, message: Message) {
         assert!(self.waiting.len() < self.slots, "a message found none of {} slots", self.slots);
         self.waiting.push_back((link, message));

@@ -31,8 +31,8 @@ pub use plan::{Mix, Plan, Shape};
 ///
 /// # Panics
 ///
-/// When a machine breaks its rules: a message finds no slot, a peer sends what it was not promised,
-/// or a newcomer gets no answer.
+/// Panics if a machine breaks its rules: a message finds no slot, a peer sends what it was not
+/// promised, or a newcomer gets no answer.
 #[must_use]
 pub fn simulate(plan: &Plan) -> Measured {
     simulation::Simulation::new(plan).run()

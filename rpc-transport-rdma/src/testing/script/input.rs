@@ -79,7 +79,7 @@ thread_local! {
 ///
 /// # Panics
 ///
-/// When it was never set.
+/// Panics if it was never set.
 pub(crate) fn now() -> Instant {
     NOW.get().expect("the time is set first")
 }

@@ -30,7 +30,7 @@ const STEPS_MAX: usize = 400;
 ///
 /// # Panics
 ///
-/// When a property does not hold.
+/// Panics if a property does not hold.
 pub fn connection(bytes: &[u8]) {
     let _ = play(bytes);
 }
@@ -39,7 +39,7 @@ pub fn connection(bytes: &[u8]) {
 ///
 /// # Panics
 ///
-/// As [`connection`].
+/// Panics as [`connection`] does.
 #[must_use]
 pub fn play(bytes: &[u8]) -> Seen {
     let mut input = Input(bytes);

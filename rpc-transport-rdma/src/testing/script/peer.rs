@@ -79,7 +79,7 @@ impl Peer {
     ///
     /// # Panics
     ///
-    /// When that was sent without credit, or grants more than `slots`.
+    /// Panics if that was sent without credit, or grants more than `slots`.
     pub(super) fn receive(
         &mut self,
         message: &[u8],

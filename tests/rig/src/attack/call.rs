@@ -55,7 +55,8 @@ pub struct CallPlan {
 ///
 /// # Errors
 ///
-/// When the first connections cannot be made, and when it is asked something that it does not know.
+/// Returns an error if the first connections cannot be made, or if it is asked something that it
+/// does not know.
 pub fn call(runtime: &Handle, plan: &CallPlan) -> Result<(), RigError> {
     log_to_stderr();
     let settings = short_keepalive(plan.keepalive_ms);

@@ -75,7 +75,7 @@ enum Victim {
 ///
 /// # Errors
 ///
-/// When one of its processes cannot be started, ends, or says nothing.
+/// Returns an error if one of its processes cannot be started, ends, or says nothing.
 pub(super) fn show(row: &Row, scale: Scale, watchdog: &Watchdog) -> Result<Observed, RigError> {
     watchdog.enter("starting the processes");
     let mut stage = RowProcesses::set(row.scene, scale)?;

@@ -27,7 +27,7 @@ pub fn list() {
 ///
 /// # Errors
 ///
-/// When a row is asked for that does not exist. A row that cannot be run has failed.
+/// Returns an error if a row is asked for that does not exist. A row that cannot be run has failed.
 pub fn matrix(selection: &Selection) -> Result<bool, RigError> {
     selection.check(|name| ROWS.iter().any(|row| row.name == name))?;
     let scale = if selection.is_quick { Scale::Quick } else { Scale::Full };

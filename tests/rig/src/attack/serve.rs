@@ -45,7 +45,7 @@ pub(super) fn short_keepalive(interval_ms: Option<u64>) -> SharedSettings {
 ///
 /// # Errors
 ///
-/// When it cannot listen, and when it is asked something that it does not know.
+/// Returns an error if it cannot listen, or if it is asked something that it does not know.
 pub fn serve(runtime: &Handle, plan: &ServePlan) -> Result<(), RigError> {
     log_to_stderr();
     let (probe, _watch) = Probe::new();

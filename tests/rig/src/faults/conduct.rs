@@ -38,7 +38,7 @@ pub(super) struct Shown {
 ///
 /// # Errors
 ///
-/// When it could not be made or lifted, or something around it hung.
+/// Returns an error if it could not be made or lifted, or something around it hung.
 pub(super) fn show(plan: &Plan, lab: &mut Lab, watchdog: &Watchdog) -> Result<Shown, RigError> {
     watchdog.enter("starting the server");
     let resources = Resources::read()?;

@@ -176,7 +176,7 @@ fn without_ports(fields: &str) -> String {
 ///
 /// # Errors
 ///
-/// When they are not.
+/// Returns an error if they are not.
 pub fn run_for_ever(runtime: &Handle, authority: &str) -> Result<(), RigError> {
     let load = Load::start(runtime, authority, &[Column::Rdma])?;
     load.until_answered()?;

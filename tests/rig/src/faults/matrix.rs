@@ -24,7 +24,7 @@ pub fn list() {
 ///
 /// # Errors
 ///
-/// When the machine is not the virtual one, or has not what it takes.
+/// Returns an error if the machine is not the virtual one, or has not what it takes.
 pub fn matrix(selection: &Selection) -> Result<bool, RigError> {
     check(selection)?;
     Ok(show_all(&mut Lab::on_one_host()?, |row| match row.scene {
@@ -39,7 +39,7 @@ pub fn matrix(selection: &Selection) -> Result<bool, RigError> {
 ///
 /// # Errors
 ///
-/// As [`matrix`].
+/// Returns the errors of [`matrix`].
 pub fn two_hosts(selection: &Selection) -> Result<bool, RigError> {
     check(selection)?;
     if is_first() {

@@ -54,7 +54,7 @@ impl Report {
 ///
 /// # Errors
 ///
-/// When it cannot listen there.
+/// Returns an error if it cannot listen there.
 pub fn serve(runtime: &Handle, authority: &str) -> Result<(), RigError> {
     let (probe, _watch) = Probe::new();
     let builder = settings().server(Server::builder()).rdma(&rdma(authority));

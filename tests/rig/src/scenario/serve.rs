@@ -71,7 +71,7 @@ impl ServePlan {
 ///
 /// # Errors
 ///
-/// When it cannot listen there.
+/// Returns an error if it cannot listen there.
 pub fn serve(runtime: &Handle, plan: &ServePlan) -> Result<(), RigError> {
     let tls = plan.tls()?;
     let ledger = Ledger::open(&plan.ledger, Duration::from_millis(plan.delay_ms))?;

@@ -95,7 +95,7 @@ impl Churn {
 ///
 /// # Errors
 ///
-/// When a connection leaves something behind, or a call does not end.
+/// Returns an error if a connection leaves something behind, or a call does not end.
 ///
 /// # Cancel safety
 ///

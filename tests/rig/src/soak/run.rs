@@ -44,8 +44,8 @@ pub struct Report {
 ///
 /// # Errors
 ///
-/// When a call ends in a way that nothing explains, or does not end, or when a table on either
-/// side is not empty afterwards.
+/// Returns an error if a call ends in a way that nothing explains, or does not end, or if a table
+/// on either side is not empty afterwards.
 ///
 /// # Cancel safety
 ///

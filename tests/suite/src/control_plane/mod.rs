@@ -55,7 +55,7 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// When it cannot listen.
+    /// Returns an error if it cannot listen.
     ///
     /// # Cancel safety
     ///
@@ -68,7 +68,7 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// When it cannot listen there.
+    /// Returns an error if it cannot listen there.
     ///
     /// # Cancel safety
     ///
@@ -83,7 +83,7 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// When it cannot listen there.
+    /// Returns an error if it cannot listen there.
     pub fn start_at_socket(path: &Path, services: &[Service]) -> io::Result<Self> {
         let incoming = UnixListenerStream::new(UnixListener::bind(path)?);
         Ok(Self::serve(None, incoming, services))

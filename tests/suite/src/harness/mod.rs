@@ -228,7 +228,7 @@ impl Harness {
     ///
     /// # Errors
     ///
-    /// When it was not, or something is.
+    /// Returns an error if it was not, or something is.
     pub fn check_device(&self) -> Result<(), Failure> {
         let Some(network) = &self.network else { return Ok(()) };
         check_eq("misuse of the device", &network.violations(), &Vec::new())?;

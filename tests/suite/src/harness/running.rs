@@ -41,7 +41,7 @@ impl Harness {
     ///
     /// # Errors
     ///
-    /// When the address cannot be listened on.
+    /// Returns an error if the address cannot be listened on.
     ///
     /// # Cancel safety
     ///
@@ -54,11 +54,11 @@ impl Harness {
     ///
     /// # Errors
     ///
-    /// As [`Harness::serve`].
+    /// Returns the errors of [`Harness::serve`].
     ///
     /// # Cancel safety
     ///
-    /// As [`Harness::serve`].
+    /// Cancel safe as [`Harness::serve`] is.
     pub async fn serve_under(&self, limits: Limits) -> Result<Running, Failure> {
         let Rules { settings, rdma } = self.rules();
         let rules = Rules { settings: settings.changed(|it| it.limits = limits), rdma };
@@ -69,11 +69,11 @@ impl Harness {
     ///
     /// # Errors
     ///
-    /// As [`Harness::serve`].
+    /// Returns the errors of [`Harness::serve`].
     ///
     /// # Cancel safety
     ///
-    /// As [`Harness::serve`].
+    /// Cancel safe as [`Harness::serve`] is.
     pub async fn serve_with(
         &self,
         build: impl FnOnce(ProbeService<Probe>) -> ServerBuilder,
@@ -170,7 +170,7 @@ impl Running {
     ///
     /// # Errors
     ///
-    /// When it cannot be made, or runs over another transport.
+    /// Returns an error if it cannot be made, or runs over another transport.
     ///
     /// # Cancel safety
     ///
@@ -212,11 +212,11 @@ impl Running {
     ///
     /// # Errors
     ///
-    /// As [`Running::channel`].
+    /// Returns the errors of [`Running::channel`].
     ///
     /// # Cancel safety
     ///
-    /// As [`Running::channel`].
+    /// Cancel safe as [`Running::channel`] is.
     pub async fn stub(&self) -> Result<ProbeStub, Failure> {
         Ok(ProbeStub::new(self.channel().await?))
     }
@@ -225,7 +225,7 @@ impl Running {
     ///
     /// # Errors
     ///
-    /// When it does not, or when there is no connection.
+    /// Returns an error if it does not, or if there is no connection.
     #[track_caller]
     pub fn check_transport(&self, channel: &Channel) -> Result<(), Failure> {
         let expected = self.path.name();
@@ -262,7 +262,7 @@ impl Running {
     ///
     /// # Errors
     ///
-    /// When there is none in time.
+    /// Returns an error if there is none in time.
     ///
     /// # Cancel safety
     ///
@@ -292,7 +292,7 @@ impl Running {
     ///
     /// # Errors
     ///
-    /// When it does not hold in time.
+    /// Returns an error if it does not hold in time.
     ///
     /// # Cancel safety
     ///

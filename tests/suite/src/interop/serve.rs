@@ -42,7 +42,7 @@ enum Way {
 ///
 /// # Errors
 ///
-/// When a file cannot be written, or the operating system refuses a port.
+/// Returns an error if a file cannot be written, or the operating system refuses a port.
 pub async fn interop_servers(
     folder: &Path,
     web_origins: &[String],

@@ -41,7 +41,7 @@ impl RawPeer {
     ///
     /// # Errors
     ///
-    /// When no server listens.
+    /// Returns an error if no server listens.
     ///
     /// # Cancel safety
     ///
@@ -55,7 +55,7 @@ impl RawPeer {
     ///
     /// # Errors
     ///
-    /// When the other side has closed.
+    /// Returns an error if the other side has closed.
     ///
     /// # Cancel safety
     ///
@@ -68,7 +68,7 @@ impl RawPeer {
     ///
     /// # Errors
     ///
-    /// When the other side has closed.
+    /// Returns an error if the other side has closed.
     ///
     /// # Cancel safety
     ///
@@ -81,7 +81,7 @@ impl RawPeer {
     ///
     /// # Errors
     ///
-    /// When what comes back is none.
+    /// Returns an error if what comes back is none.
     ///
     /// # Cancel safety
     ///
@@ -95,7 +95,7 @@ impl RawPeer {
     ///
     /// # Errors
     ///
-    /// When what comes is none.
+    /// Returns an error if what comes is none.
     ///
     /// # Cancel safety
     ///
@@ -113,7 +113,7 @@ impl RawPeer {
     ///
     /// # Errors
     ///
-    /// When what comes is none.
+    /// Returns an error if what comes is none.
     ///
     /// # Cancel safety
     ///
@@ -134,7 +134,7 @@ impl RawPeer {
     ///
     /// # Errors
     ///
-    /// When the other side has closed.
+    /// Returns an error if the other side has closed.
     ///
     /// # Cancel safety
     ///
@@ -152,7 +152,7 @@ impl RawPeer {
     ///
     /// # Errors
     ///
-    /// When what comes is none.
+    /// Returns an error if what comes is none.
     ///
     /// # Cancel safety
     ///

@@ -38,7 +38,7 @@ impl Report {
     ///
     /// # Errors
     ///
-    /// When the file cannot be made.
+    /// Returns an error if the file cannot be made.
     pub(crate) fn from_environment() -> io::Result<Option<Self>> {
         std::env::var_os(VARIABLE).map(|path| Self::create(Path::new(&path))).transpose()
     }
@@ -51,7 +51,7 @@ impl Report {
     ///
     /// # Errors
     ///
-    /// When it cannot be written.
+    /// Returns an error if it cannot be written.
     pub(crate) fn add(
         &self,
         column: &str,

@@ -104,7 +104,7 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// When it cannot be started or ends before it is ready.
+    /// Returns an error if it cannot be started or ends before it is ready.
     pub(crate) async fn start(role: &Role) -> Result<Self, Failure> {
         let program = std::env::current_exe()?;
         let mut command = Command::new(program);

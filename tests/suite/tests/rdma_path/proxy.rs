@@ -60,7 +60,7 @@ impl Proxy {
     ///
     /// # Errors
     ///
-    /// When nothing can be listened on there.
+    /// Returns an error if nothing can be listened on there.
     pub(crate) async fn start(host: &str, target: &str, alter: Option<Alter>) -> io::Result<Self> {
         let listener = TcpListener::bind((host, 0)).await?;
         let authority = listener.local_addr()?.to_string();

@@ -24,7 +24,7 @@ impl ProtocolTable {
 ///
 /// # Errors
 ///
-/// When the table cannot be read or lacks the counter.
+/// Returns an error if the table cannot be read or lacks the counter.
 pub fn protocol_counter(table: ProtocolTable, protocol: &str, name: &str) -> io::Result<u64> {
     let file = table.file();
     let text = fs::read_to_string(file)?;

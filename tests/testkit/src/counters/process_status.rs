@@ -37,7 +37,7 @@ impl ProcessStatus {
     ///
     /// # Errors
     ///
-    /// When Linux does not say: the process has ended and was not waited for.
+    /// Returns an error if Linux does not say: the process has ended and was not waited for.
     pub fn resident_kib(&self) -> io::Result<u64> {
         self.kib("VmRSS")
     }
@@ -48,7 +48,7 @@ impl ProcessStatus {
     ///
     /// # Errors
     ///
-    /// As [`resident_kib`](Self::resident_kib).
+    /// Returns the errors of [`resident_kib`](Self::resident_kib).
     pub fn peak_kib(&self) -> io::Result<u64> {
         self.kib("VmHWM")
     }
@@ -67,7 +67,7 @@ impl ProcessStatus {
 ///
 /// # Errors
 ///
-/// As [`ProcessStatus::own`] and [`ProcessStatus::resident_kib`].
+/// Returns the errors of [`ProcessStatus::own`] and [`ProcessStatus::resident_kib`].
 pub fn resident_kib() -> io::Result<u64> {
     ProcessStatus::own()?.resident_kib()
 }

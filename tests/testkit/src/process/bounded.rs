@@ -35,7 +35,7 @@ impl Running {
     ///
     /// # Errors
     ///
-    /// When the program cannot be started; the error names it.
+    /// Returns an error if the program cannot be started; the error names it.
     pub fn start(command: &mut Command) -> Result<Self, ProcessError> {
         Self::start_in(Group::Own, command)
     }
@@ -55,7 +55,8 @@ impl Running {
     ///
     /// # Errors
     ///
-    /// When this program is interrupted meanwhile, or the process does not even end when killed.
+    /// Returns an error if this program is interrupted meanwhile, or the process does not even end
+    /// when killed.
     pub fn wait(&mut self, limit: Duration) -> Result<CommandEnd, ProcessError> {
         let end = if let Some(status) = self.owned.wait(limit)? {
             CommandEnd::Exited(status)
@@ -74,7 +75,7 @@ impl Running {
     ///
     /// # Errors
     ///
-    /// When the command is not done within `limit`, or fails.
+    /// Returns an error if the command is not done within `limit`, or fails.
     pub fn output(mut self, limit: Duration) -> Result<Vec<u8>, ProcessError> {
         let began = Instant::now();
         let (stdout, stderr) = (read(self.stdout.take()), read(self.stderr.take()));
@@ -121,7 +122,8 @@ fn read(pipe: Option<impl Read + Send + 'static>) -> Receiver<io::Result<Vec<u8>
 ///
 /// # Errors
 ///
-/// When it cannot be started, does not end in time, or fails; the error carries the command line.
+/// Returns an error if it cannot be started, does not end in time, or fails; the error carries the
+/// command line.
 pub fn run(command: &mut Command, limit: Duration) -> Result<(), ProcessError> {
     Running::start(command)?.output(limit).map(drop)
 }
@@ -130,7 +132,7 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<(), ProcessError> {
 ///
 /// # Errors
 ///
-/// As [`run`], and when the output is not UTF-8.
+/// Returns the errors of [`run`], and one if the output is not UTF-8.
 pub fn output(command: &mut Command, limit: Duration) -> Result<String, ProcessError> {
     text(command_line(command), output_bytes(command, limit)?)
 }
@@ -139,7 +141,7 @@ pub fn output(command: &mut Command, limit: Duration) -> Result<String, ProcessE
 ///
 /// # Errors
 ///
-/// As [`run`].
+/// Returns the errors of [`run`].
 pub fn output_bytes(command: &mut Command, limit: Duration) -> Result<Vec<u8>, ProcessError> {
     Running::start(command.stdout(Stdio::piped()))?.output(limit)
 }
@@ -148,7 +150,7 @@ pub fn output_bytes(command: &mut Command, limit: Duration) -> Result<Vec<u8>, P
 ///
 /// # Errors
 ///
-/// As [`output`]; what the tool wrote to its standard error is part of the error.
+/// Returns the errors of [`output`], with what the tool wrote to its standard error.
 pub fn tool_output(command: &mut Command, limit: Duration) -> Result<String, ProcessError> {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let bytes = Running::start_in(Group::Shared, command)?.output(limit)?;

@@ -31,7 +31,7 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// When the program cannot be started.
+    /// Returns an error if the program cannot be started.
     pub fn start(name: &str, command: &mut Command) -> Result<Self, ProcessError> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut owned = Owned::spawn(command, Group::Shared)?;
@@ -61,7 +61,7 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// When none comes within `limit`, or the output ends.
+    /// Returns an error if none comes within `limit`, or the output ends.
     pub fn line(&mut self, limit: Duration) -> Result<String, ProcessError> {
         match self.lines.recv_timeout(limit) {
             Ok(line) => line.map_err(|error| self.io("reading the output of", error)),
@@ -79,7 +79,7 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// When the process takes no more of them.
+    /// Returns an error if the process takes no more of them.
     pub fn send(&mut self, line: &str) -> Result<(), ProcessError> {
         let sent = self.stdin.write_all(format!("{line}\n").as_bytes());
         sent.map_err(|error| self.io("sending a line to", error))
@@ -89,7 +89,7 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// As [`send`](Self::send) and [`line`](Self::line).
+    /// Returns the errors of [`send`](Self::send) and [`line`](Self::line).
     pub fn ask(&mut self, line: &str, limit: Duration) -> Result<String, ProcessError> {
         self.send(line)?;
         self.line(limit)
@@ -99,11 +99,12 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// When the process has ended, does not answer within `limit`, or answers something else.
+    /// Returns an error if the process has ended, does not answer within `limit`, or answers
+    /// something else.
     ///
     /// # Panics
     ///
-    /// When `request` cannot be written as JSON.
+    /// Panics if `request` cannot be written as JSON.
     pub fn request<R: DeserializeOwned>(
         &mut self,
         request: &impl Serialize,
@@ -117,7 +118,7 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// When none comes within `limit`, or it is something else.
+    /// Returns an error if none comes within `limit`, or it is something else.
     pub fn answer<R: DeserializeOwned>(&mut self, limit: Duration) -> Result<R, ProcessError> {
         let line = self.line(limit)?;
         serde_json::from_str(&line).map_err(|error| {
@@ -130,7 +131,7 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// When it cannot be sent one.
+    /// Returns an error if it cannot be sent one.
     pub fn signal(&self, signal: Signal) -> Result<(), ProcessError> {
         let id = i32::try_from(self.id()).expect("Linux has no process id beyond pid_t");
         kill(Pid::from_raw(id), signal).map_err(|error| self.io("signalling", error.into()))
@@ -140,7 +141,7 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// When it has ended before, or does not end within `limit`.
+    /// Returns an error if it has ended before, or does not end within `limit`.
     pub fn kill(mut self, limit: Duration) -> Result<(), ProcessError> {
         if let Some(status) = self.owned.wait(Duration::ZERO)? {
             return Err(ProcessError::Ended { name: self.name.clone(), end: status.to_string() });
@@ -153,7 +154,7 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// When it is still there after `limit`.
+    /// Returns an error if it is still there after `limit`.
     pub fn wait(&mut self, limit: Duration) -> Result<ExitStatus, ProcessError> {
         self.owned.wait(limit)?.ok_or_else(|| self.hung("the end", limit))
     }

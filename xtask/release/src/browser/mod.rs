@@ -47,7 +47,7 @@ const ARGUMENTS: [&str; 10] = [
 ///
 /// # Errors
 ///
-/// When the server or the browser cannot be started, or a page tells no verdict.
+/// Returns an error if the server or the browser cannot be started, or a page tells no verdict.
 pub(crate) fn run() -> Result<()> {
     setup::ensure(&[Purpose::Build, Purpose::Browser])?;
     let (listed, other) = (Pages::serve(PAGE)?, Pages::serve(PAGE)?);

@@ -25,7 +25,7 @@ impl Pages {
     ///
     /// # Errors
     ///
-    /// When the operating system has no port.
+    /// Returns an error if the operating system has no port.
     pub(super) fn serve(page: &'static str) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let origin = format!("http://{}", listener.local_addr()?);

@@ -65,7 +65,7 @@ struct Measures {
 ///
 /// # Errors
 ///
-/// When a file cannot be read, or there is no such crate or commit.
+/// Returns an error if a file cannot be read, or there is no such crate or commit.
 pub(crate) fn run(options: &MeasureOptions) -> Result<()> {
     let mut crates = match &options.at {
         None => tree::crates(&options.root)?,

@@ -20,7 +20,7 @@ pub(super) struct Crate {
 ///
 /// # Errors
 ///
-/// When a file cannot be read.
+/// Returns an error if a file cannot be read.
 pub(super) fn crates(root: &Path) -> Result<Vec<Crate>> {
     let mut files = Vec::new();
     add_files(root, &mut files)?;

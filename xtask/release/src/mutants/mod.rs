@@ -66,8 +66,8 @@ struct MutantOutcome {
 ///
 /// # Errors
 ///
-/// When there is no such machine, `cargo mutants` is missing or fails, and when tests did not
-/// notice a mutant.
+/// Returns an error if there is no such machine, `cargo mutants` is missing or fails, or if tests
+/// did not notice a mutant.
 pub(crate) fn run(options: &MutantsOptions) -> Result<()> {
     let unknown = |name: &&String| MACHINES.iter().all(|machine| machine.name != **name);
     if let Some(name) = options.machines.iter().find(unknown) {

@@ -14,7 +14,7 @@ use crate::measure::lines::without_tests;
 ///
 /// # Errors
 ///
-/// When a file cannot be copied.
+/// Returns an error if a file cannot be copied.
 pub(super) fn make(workspace: &Path, reduced: &Reduced, folder: &Path) -> Result<PathBuf> {
     let tree = folder.join(reduced.folder);
     let package = tree.join(reduced.folder);

@@ -50,7 +50,7 @@ const MISTAKES: [Mistake; 5] = [
 ///
 /// # Errors
 ///
-/// When one builds, or the words lack the advice.
+/// Returns an error if one builds, or the words lack the advice.
 pub(super) fn are_explained(entrance: &Packed, packages: &[Packed]) -> Result<()> {
     let workspace = packed::metadata()?;
     let target = &workspace.target_directory;

@@ -45,8 +45,8 @@ const ENTRANCE: &str = "farcall";
 ///
 /// # Errors
 ///
-/// When cargo is too old, a package lacks something or has too much, or the reader's crate does not
-/// build or does not do its call.
+/// Returns an error if cargo is too old, a package lacks something or has too much, or the reader's
+/// crate does not build or does not do its call.
 pub(crate) fn run(options: &PackageOptions) -> Result<()> {
     setup::ensure(&[Purpose::Build])?;
     if let Some(reason) = cargo::too_old_to_pack()? {

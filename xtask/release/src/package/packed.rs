@@ -50,7 +50,7 @@ struct Member {
 ///
 /// # Errors
 ///
-/// When cargo cannot read it.
+/// Returns an error if cargo cannot read it.
 pub(super) fn metadata() -> Result<Metadata> {
     let mut command = cargo::command(["metadata", "--no-deps", "--format-version", "1"]);
     let printed = bounded::output(&mut command, LIMIT)?;
@@ -61,7 +61,7 @@ pub(super) fn metadata() -> Result<Metadata> {
 ///
 /// # Errors
 ///
-/// When cargo cannot pack one, or what it made cannot be read.
+/// Returns an error if cargo cannot pack one, or what it made cannot be read.
 pub(super) fn pack() -> Result<Vec<Packed>> {
     let Metadata { packages, target_directory, .. } = metadata()?;
     let is_public = |member: &&Member| member.publish.as_ref().is_none_or(|to| !to.is_empty());

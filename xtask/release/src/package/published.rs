@@ -41,7 +41,8 @@ const PATHS: [&str; 2] = ["inproc", "tcp"];
 ///
 /// # Errors
 ///
-/// When a crate cannot be had, the program does not build, a call fails, or a service is left out.
+/// Returns an error if a crate cannot be had, the program does not build, a call fails, or a
+/// service is left out.
 pub(super) fn are_served(packages: &[Packed]) -> Result<()> {
     let workspace = packed::metadata()?;
     let (root, target) = (&workspace.workspace_root, &workspace.target_directory);

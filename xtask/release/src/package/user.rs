@@ -38,7 +38,7 @@ impl UserCrate {
     ///
     /// # Errors
     ///
-    /// When the document shows none, or the disk refuses it.
+    /// Returns an error if the document shows none, or the disk refuses it.
     pub(super) fn shown_in(document: &Path, packages: &[Packed], root: &Path) -> Result<Self> {
         Self::changed(document, packages, root, |_| Ok(()))
     }
@@ -110,7 +110,7 @@ impl UserCrate {
 ///
 /// # Errors
 ///
-/// When the README shows none, or it does not build, or prints something else.
+/// Returns an error if the README shows none, or it does not build, or prints something else.
 pub(super) fn try_out(entrance: &Packed, packages: &[Packed]) -> Result<()> {
     let workspace = packed::metadata()?;
     let readme = entrance.folder.join("README.md");
@@ -233,7 +233,7 @@ fn build_and_call(user: &UserCrate, target: &Path) -> Result<()> {
 ///
 /// # Errors
 ///
-/// When it fails, or prints something else.
+/// Returns an error if it fails, or prints something else.
 pub(super) fn call(program: &Path) -> Result<()> {
     let printed = bounded::output(&mut Command::new(program), CALL_LIMIT)?;
     print!("{printed}");

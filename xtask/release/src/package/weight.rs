@@ -47,7 +47,7 @@ pub(super) struct Weights(Vec<Weight>);
 ///
 /// # Errors
 ///
-/// When one does not build, or does not do its call.
+/// Returns an error if one does not build, or does not do its call.
 pub(super) fn compare(entrance: &Packed, packages: &[Packed], runs: u8) -> Result<Weights> {
     let root = packed::metadata()?.workspace_root;
     let readme = entrance.folder.join("README.md");

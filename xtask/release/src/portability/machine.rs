@@ -55,7 +55,7 @@ impl BareDebian {
     ///
     /// # Errors
     ///
-    /// When debootstrap fails. Its output is in a log.
+    /// Returns an error if debootstrap fails. Its output is in a log.
     pub(super) fn make(suite: Suite, mirror: Option<&str>, folder: &Path) -> Result<Self> {
         let bare = Self { suite, folder: folder.to_owned() };
         fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
@@ -96,7 +96,7 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// When a package cannot be installed or the repository cannot be cloned.
+    /// Returns an error if a package cannot be installed or the repository cannot be cloned.
     pub(super) fn make(bare: &BareDebian, user: User, source: &Source) -> Result<Self> {
         let folder = bare.folder.clone();
         let machine = Self { folder, user, toolchain: source.toolchain.clone() };
@@ -150,7 +150,7 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// When the machine cannot be asked.
+    /// Returns an error if the machine cannot be asked.
     pub(super) fn packages(&self) -> Result<Packages> {
         let query = |arguments: &[&str]| {
             let printed =
@@ -165,7 +165,7 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// When a file cannot be removed.
+    /// Returns an error if a file cannot be removed.
     pub(super) fn remove(self) -> Result<()> {
         remove(&self.root())
     }

@@ -33,8 +33,8 @@ const PROBE_LIMIT: Duration = Duration::from_secs(30);
 ///
 /// # Errors
 ///
-/// When this process is not root, when this host has no toolchain to show to the machines, or when
-/// a command has failed; the table has been printed by then.
+/// Returns an error if this process is not root, when this host has no toolchain to show to the
+/// machines, or if a command has failed; the table has been printed by then.
 pub(crate) fn run(options: &PortabilityOptions) -> Result<()> {
     if !nix::unistd::geteuid().is_root() {
         bail!(

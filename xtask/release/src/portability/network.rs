@@ -38,7 +38,7 @@ const AUTHORITIES: &str = "usr/local/share/ca-certificates";
 ///
 /// # Errors
 ///
-/// When a file cannot be copied.
+/// Returns an error if a file cannot be copied.
 pub(super) fn repeat_in(root: &Path) -> Result<()> {
     for name in NAMES {
         // A symbolic link would name a file of the machine, not of this host.

@@ -76,7 +76,7 @@ impl Assault {
 ///
 /// # Errors
 ///
-/// When it is asked something that it does not know.
+/// Returns an error if it is asked something that it does not know.
 pub fn assault(
     runtime: &Handle,
     kind: Assault,

@@ -102,7 +102,7 @@ enum Protocol {
 ///
 /// # Errors
 ///
-/// When it cannot listen, and when it is asked something that it does not know.
+/// Returns an error if it cannot listen, or if it is asked something that it does not know.
 pub fn trap(runtime: &Handle, kind: Trap, scale: Scale) -> Result<(), RigError> {
     let record = Arc::<Record>::default();
     let address = match kind.protocol() {

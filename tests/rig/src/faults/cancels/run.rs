@@ -102,7 +102,7 @@ struct Memory {
 ///
 /// # Errors
 ///
-/// When the machine is not the virtual one, or something around the calls hung.
+/// Returns an error if the machine is not the virtual one, or something around the calls hung.
 pub fn cancels(plan: &CancelPlan) -> Result<bool, RigError> {
     let watchdog = Watchdog::start();
     watchdog.enter_row("cancels");
