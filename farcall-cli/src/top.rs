@@ -345,14 +345,14 @@ mod tests {
             server.row(&snapshot(2000, 24_690, 64)),
             Row::failed("tcp://10.0.0.2:7000", &Status::unavailable("gone\u{1b}[2J")),
         ];
-        let words = |line: &String| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let cells = |line: &String| line.split_whitespace().collect::<Vec<_>>().join(" ");
         let lines = lines(&rows);
-        assert_eq!(words(&lines[0]), COLUMNS.join(" "));
+        assert_eq!(cells(&lines[0]), COLUMNS.join(" "));
         let good =
             "tcp://10.0.0.1:7000 tcp 2 12,345 64/64 0 - - 0 MiB 5 % 4 s ago DEADLINE_EXCEEDED";
-        assert_eq!(words(&lines[1]), good);
+        assert_eq!(cells(&lines[1]), good);
         let failed = r"tcp://10.0.0.2:7000 - - - - - - - - UNAVAILABLE gone\u{1b}[2J";
-        assert_eq!(words(&lines[2]), failed);
+        assert_eq!(cells(&lines[2]), failed);
         let column = |line: &String| line.find("64/64").or_else(|| line.find("p50/p99"));
         assert!(lines[..2].iter().all(|line| column(line).is_some()));
     }

@@ -78,7 +78,7 @@ async fn a_server_takes_other_lengths_by_method_for_new_connections() {
 #[tokio::test]
 async fn an_unknown_method_is_refused_where_it_is_set() {
     let served = Served::new("unknown-method", &compress("/t.Named/Name", "100"), None).await;
-    for (wrong, words) in [
+    for (wrong, message) in [
         ("/t.Named/Nam", "no such method: it has /t.Named/Name, /t.Named/Wait"),
         ("t.Named/Nam", "no such method: it has /t.Named/Name, /t.Named/Wait"),
         ("/t.Name/Name", "no such service: it has t.Named"),
@@ -87,7 +87,7 @@ async fn an_unknown_method_is_refused_where_it_is_set() {
         served.file.replace(&compress(wrong, "\"off\""));
         let error = served.reloader.reload().unwrap_err().to_string();
         let place = format!("farcall.toml:3:{}: servers.s.methods.\"{wrong}\"", 28 + wrong.len());
-        assert!(error.contains(&place) && error.ends_with(words), "{error}");
+        assert!(error.contains(&place) && error.ends_with(message), "{error}");
         assert!(served.compresses().await, "everything stays as it was");
         let (address, server) = served.file.load().server("s").unwrap();
         let server = server.add_service(Named::new("s")).build();

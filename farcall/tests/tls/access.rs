@@ -15,12 +15,12 @@ use crate::service::{SERVICE, Tls, builder, echo, serve, who};
 /// Lets `a.example` call all, every client of the authority `Echo`, and anyone `Token`.
 #[derive(Clone, Default)]
 struct Rules {
-    asked: Arc<Mutex<Vec<String>>>,
+    checked: Arc<Mutex<Vec<String>>>,
 }
 
 impl Authorize for Rules {
     fn allows(&self, identity: &Identity, method: &str) -> bool {
-        self.asked.lock().unwrap().push(format!("{identity} {method}"));
+        self.checked.lock().unwrap().push(format!("{identity} {method}"));
         identity.has_name("a.example") || method == "/t.Tls/Echo"
     }
 
@@ -62,7 +62,7 @@ async fn a_call_that_is_not_allowed_never_reaches_its_handler() {
     let received = server.connections().iter().map(|it| it.stats.large_received).sum::<u64>();
     assert_eq!(received, 0, "the large request was refused by its header");
     assert_eq!(calls.load(Ordering::Relaxed), reached, "no handler was called");
-    assert!(rules.asked.lock().unwrap().contains(&"b.example /t.Tls/Who".to_owned()));
+    assert!(rules.checked.lock().unwrap().contains(&"b.example /t.Tls/Who".to_owned()));
 }
 
 #[tokio::test]

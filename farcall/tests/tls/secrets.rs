@@ -30,12 +30,12 @@ impl io::Write for Log {
 }
 
 impl Log {
-    /// Returns the log once it has these words. The server writes its lines after it has answered.
-    async fn with_lines(&self, words: &[&str]) -> String {
+    /// Returns the log once it has these parts. The server writes its lines after it has answered.
+    async fn with_lines(&self, parts: &[&str]) -> String {
         let logging = async {
             loop {
                 let logged = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-                if words.iter().all(|word| logged.contains(word)) {
+                if parts.iter().all(|part| logged.contains(part)) {
                     return logged;
                 }
                 tokio::task::yield_now().await;

@@ -139,9 +139,9 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Asked(MetadataMap, Extensions);
+    struct Head(MetadataMap, Extensions);
 
-    impl RequestHead for Asked {
+    impl RequestHead for Head {
         fn take_head(&mut self) -> (MetadataMap, Extensions) {
             (std::mem::take(&mut self.0), std::mem::take(&mut self.1))
         }
@@ -160,15 +160,15 @@ mod tests {
             request.metadata_mut().insert("x-seen", calls.into());
             if calls > 2 { Err(Status::resource_exhausted("twice is enough")) } else { Ok(request) }
         });
-        let answer = |asked: Asked| async move {
-            let seen = asked.0.get("x-seen").and_then(|value| value.to_str().ok()?.parse().ok());
-            Ok::<_, BoxError>((seen, asked.1.get::<u32>().copied()))
+        let answer = |request: Head| async move {
+            let seen = request.0.get("x-seen").and_then(|value| value.to_str().ok()?.parse().ok());
+            Ok::<_, BoxError>((seen, request.1.get::<u32>().copied()))
         };
         let [one, other] = [layer.clone(), layer].map(|layer| layer.layer(service_fn(answer)));
         // All that it wraps share what it counts.
-        assert_eq!(one.clone().oneshot(Asked::default()).await.unwrap(), (Some(1), Some(1)));
-        assert_eq!(other.oneshot(Asked::default()).await.unwrap(), (Some(2), Some(2)));
-        let refused = one.oneshot(Asked::default()).await.unwrap_err();
+        assert_eq!(one.clone().oneshot(Head::default()).await.unwrap(), (Some(1), Some(1)));
+        assert_eq!(other.oneshot(Head::default()).await.unwrap(), (Some(2), Some(2)));
+        let refused = one.oneshot(Head::default()).await.unwrap_err();
         assert_eq!(refused.code(), Code::ResourceExhausted);
     }
 }

@@ -286,13 +286,13 @@ mod tests {
         MethodDescriptor::new("/t.T/M", CallKind::Unary, Idempotency::Unknown);
 
     /// A call with this outcome; `None` never ends.
-    struct Asked {
+    struct Scripted {
         outcome: Option<Code>,
         side: Side,
         metadata: MetadataMap,
     }
 
-    impl Asked {
+    impl Scripted {
         fn new(side: Side, outcome: Option<Code>) -> Self {
             Self { outcome, side, metadata: MetadataMap::new() }
         }
@@ -305,7 +305,7 @@ mod tests {
         }
     }
 
-    impl Described for Asked {
+    impl Described for Scripted {
         fn method(&self) -> Method {
             Method::Static(&METHOD)
         }
@@ -319,7 +319,7 @@ mod tests {
         }
     }
 
-    impl RequestHead for Asked {
+    impl RequestHead for Scripted {
         fn take_head(&mut self) -> (MetadataMap, Extensions) {
             (mem::take(&mut self.metadata), Extensions::new())
         }
@@ -359,12 +359,12 @@ mod tests {
 
     fn outcomes(
         layer: TraceLayer,
-    ) -> impl Service<Asked, Response = (), Error = Status, Future: Send> + Clone {
-        layer.layer(service_fn(|asked: Asked| async move {
-            match asked.outcome {
+    ) -> impl Service<Scripted, Response = (), Error = Status, Future: Send> + Clone {
+        layer.layer(service_fn(|call: Scripted| async move {
+            match call.outcome {
                 None => std::future::pending().await,
                 Some(Code::Ok) => Ok(()),
-                Some(code) => Err(Status::new(code, "as asked")),
+                Some(code) => Err(Status::new(code, "as scripted")),
             }
         }))
     }
@@ -375,9 +375,9 @@ mod tests {
         for side in [Side::Client, Side::Server] {
             let closed = closed_spans(async {
                 for outcome in [Code::Ok, Code::NotFound, Code::Internal] {
-                    drop(traced.clone().oneshot(Asked::new(side, Some(outcome))).await);
+                    drop(traced.clone().oneshot(Scripted::new(side, Some(outcome))).await);
                 }
-                let mut dropped = Box::pin(traced.clone().oneshot(Asked::new(side, None)));
+                let mut dropped = Box::pin(traced.clone().oneshot(Scripted::new(side, None)));
                 assert!(futures::poll!(&mut dropped).is_pending());
             });
             let closed = closed.await;
@@ -402,20 +402,20 @@ mod tests {
     #[tokio::test]
     async fn calls_of_a_handler_carry_the_trace_of_its_call() {
         let (sender, received) = std::sync::mpsc::channel();
-        let inner = TraceLayer::new().layer(service_fn(move |call: Asked| {
+        let inner = TraceLayer::new().layer(service_fn(move |call: Scripted| {
             let parent = call.metadata.get("traceparent").cloned();
             let sender = sender.clone();
             async move { sender.send(parent).map_err(|_| Status::internal("no test")) }
         }));
-        let handler = service_fn(move |_: Asked| {
-            inner.clone().oneshot(Asked::new(Side::Client, Some(Code::Ok)))
+        let handler = service_fn(move |_: Scripted| {
+            inner.clone().oneshot(Scripted::new(Side::Client, Some(Code::Ok)))
         });
         let server = TraceLayer::new().layer(handler);
         for parent in [SAMPLED, UNSAMPLED] {
-            server.clone().oneshot(Asked::within(Side::Server, parent)).await.unwrap();
+            server.clone().oneshot(Scripted::within(Side::Server, parent)).await.unwrap();
             assert_eq!(received.recv().unwrap().unwrap(), parent);
         }
-        server.clone().oneshot(Asked::within(Side::Server, "no trace")).await.unwrap();
+        server.clone().oneshot(Scripted::within(Side::Server, "no trace")).await.unwrap();
         assert_eq!(received.recv().unwrap(), None);
     }
 
@@ -424,8 +424,8 @@ mod tests {
         let spans = |ratio: f64, parent: Option<&'static str>| async move {
             let traced = outcomes(TraceLayer::sampled(ratio));
             let call = match parent {
-                Some(parent) => Asked::within(Side::Server, parent),
-                None => Asked::new(Side::Server, Some(Code::Ok)),
+                Some(parent) => Scripted::within(Side::Server, parent),
+                None => Scripted::new(Side::Server, Some(Code::Ok)),
             };
             closed_spans(async { traced.oneshot(call).await.unwrap() }).await.len()
         };
@@ -440,10 +440,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_without_a_span_tells_servers_to_make_none() {
-        let seen = service_fn(|call: Asked| async move {
+        let seen = service_fn(|call: Scripted| async move {
             Ok::<_, Status>(call.metadata.get("traceparent").cloned())
         });
-        let call = Asked::new(Side::Client, Some(Code::Ok));
+        let call = Scripted::new(Side::Client, Some(Code::Ok));
         let parent = TraceLayer::sampled(0.0).layer(seen).oneshot(call).await.unwrap().unwrap();
         assert!(parent.to_str().unwrap().ends_with("-00"), "{parent:?}");
     }

@@ -197,9 +197,9 @@ async fn check_limit(stub: &NumbersStub<impl Caller>) {
 #[tokio::test]
 async fn an_unknown_method_of_a_layer_is_refused() {
     let error = layered_methods(numbers(), ["Double", "Triple"], nothing()).unwrap_err();
-    let words = "the service test.Numbers has no method \"Triple\", but [\"Double\", \"Wait\", \
+    let message = "the service test.Numbers has no method \"Triple\", but [\"Double\", \"Wait\", \
                  \"Count\", \"Sum\", \"Sums\"]";
-    assert_eq!(error.to_string(), words);
+    assert_eq!(error.to_string(), message);
     assert_eq!(error, for_methods(&SERVICE, ["Triple"], nothing()).unwrap_err());
 }
 

@@ -33,10 +33,10 @@ async fn a_path_says_why_the_last_connection_failed() {
 async fn a_channel_with_a_lost_connection_is_not_ready_again() {
     let serving = Serving::start(ServerParts::default().add_service(Numbers::new().0));
     let channel = serving.channel();
-    let mut asked = channel.clone();
-    let is_pending = poll!(ServiceExt::<ClientCall>::ready(&mut asked)).is_pending();
+    let mut polled = channel.clone();
+    let is_pending = poll!(ServiceExt::<ClientCall>::ready(&mut polled)).is_pending();
     assert!(is_pending, "the attempt has begun");
     NumbersStub(channel.clone()).double_request(Request::new(4)).await.unwrap();
     lose(serving, &channel).await;
-    assert!(poll!(ServiceExt::<ClientCall>::ready(&mut asked)).is_pending());
+    assert!(poll!(ServiceExt::<ClientCall>::ready(&mut polled)).is_pending());
 }

@@ -121,8 +121,8 @@ async fn layers_combine_channel_timeout_and_inherited_deadline() {
     assert_eq!(start.elapsed(), 2 * STEP);
     let inherited = Deadline::after(Instant::now(), STEP);
     let status = Deadline::scope(Some(inherited), stub.wait()).await.unwrap_err();
-    let words = "within 1s (the time left to the handler that made the call)";
-    assert!(status.message().ends_with(words), "{status}");
+    let message = "within 1s (the time left to the handler that made the call)";
+    assert!(status.message().ends_with(message), "{status}");
 }
 
 /// The timer of a stream is another one than that of its headers.
@@ -133,6 +133,6 @@ async fn a_stream_that_is_over_its_time_names_the_timeout() {
     let rules = CallRules { timeout: Some(3 * STEP), ..CallRules::DEFAULT };
     let stub = NumbersStub(serving.channel().with_rules(rules));
     let (_, status) = collect(stub.count(COUNT).await.unwrap()).await;
-    let words = "the call did not end within 3s (the channel's timeout)";
-    assert_eq!(status.unwrap().message(), words);
+    let message = "the call did not end within 3s (the channel's timeout)";
+    assert_eq!(status.unwrap().message(), message);
 }

@@ -20,6 +20,9 @@ const NAME_LEN_MAX: usize = 60;
 const EMPTY_NAMES: &[&str] =
     &["common", "helper", "helpers", "manager", "misc", "types", "util", "utils"];
 
+/// Names of values that say only that something was said.
+const EMPTY_BINDINGS: &[&str] = &["asked", "told", "words"];
+
 /// Returns the violations of the style's shape in `source`.
 pub(crate) fn check(source: &Source) -> Vec<Fault> {
     let mut faults: Vec<Fault> = check_name(source).into_iter().collect();
@@ -80,7 +83,7 @@ fn check_functions(source: &Source) -> Vec<Fault> {
     functions.faults
 }
 
-/// Measures every function that it meets.
+/// Measures every function that it meets, and checks the names of functions and values.
 struct Functions<'a> {
     code: Vec<bool>,
     path: &'a str,
@@ -98,6 +101,10 @@ impl Functions<'_> {
             let what = format!("{name} has {count} lines, at most {FUNCTION_LINES_MAX}");
             self.faults.push(Fault::new(self.path, line, what));
         }
+        if name.to_string().starts_with("of_") {
+            let what = format!("{name} does not say what it returns");
+            self.faults.push(Fault::new(self.path, line, what));
+        }
         let len = name.to_string().chars().count();
         if len > NAME_LEN_MAX {
             let what = format!("{name} has {len} characters, at most {NAME_LEN_MAX}");
@@ -106,7 +113,28 @@ impl Functions<'_> {
     }
 }
 
+impl Functions<'_> {
+    fn check_binding(&mut self, name: &syn::Ident) {
+        if EMPTY_BINDINGS.iter().any(|empty| name == empty) {
+            let what = format!("`{name}` does not say what it holds");
+            self.faults.push(Fault::new(self.path, name.span().start().line, what));
+        }
+    }
+}
+
 impl<'ast> Visit<'ast> for Functions<'_> {
+    fn visit_pat_ident(&mut self, pattern: &'ast syn::PatIdent) {
+        self.check_binding(&pattern.ident);
+        syn::visit::visit_pat_ident(self, pattern);
+    }
+
+    fn visit_field(&mut self, field: &'ast syn::Field) {
+        if let Some(name) = &field.ident {
+            self.check_binding(name);
+        }
+        syn::visit::visit_field(self, field);
+    }
+
     fn visit_item_fn(&mut self, function: &'ast syn::ItemFn) {
         self.measure(&function.sig.ident, &function.block);
         syn::visit::visit_item_fn(self, function);
@@ -141,6 +169,16 @@ mod tests {
     fn a_file_must_say_what_it_holds() {
         assert_eq!(whats("a.rs", "// Calls.\n").len(), 1);
         assert_eq!(whats("a.rs", "").len(), 1);
+    }
+
+    #[test]
+    fn names_that_say_nothing_of_a_value_are_found() {
+        let text = "//! A.\n\nstruct S {\n    told: u8,\n}\nfn of_call(words: u8) {\n    \
+                    let (a, asked) = b;\n}\nfn of(said: u8) {}\n";
+        let faults = check(&Source::new("a.rs", text));
+        let mut lines: Vec<usize> = faults.iter().map(|fault| fault.line).collect();
+        lines.sort_unstable();
+        assert_eq!(lines, [4, 6, 6, 7]);
     }
 
     #[test]

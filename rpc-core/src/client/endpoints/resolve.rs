@@ -112,7 +112,7 @@ impl fmt::Debug for ResolveError {
 /// The channel's wish for a new list: an endpoint of the last one could not be connected to.
 #[derive(Debug, Default)]
 pub struct Refresh {
-    asked: Notify,
+    wanted: Notify,
 }
 
 impl Refresh {
@@ -122,13 +122,13 @@ impl Refresh {
     ///
     /// This method is cancel safe.
     pub async fn requested(&self) {
-        self.asked.notified().await;
+        self.wanted.notified().await;
     }
 
     /// Asks for a new list.
     pub(super) fn ask(&self) {
         // A permit is kept if no resolver waits: a wish between two lists is not lost.
-        self.asked.notify_one();
+        self.wanted.notify_one();
     }
 }
 

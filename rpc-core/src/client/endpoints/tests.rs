@@ -102,7 +102,7 @@ impl Link for FakeLink {
 /// Lists by order, and how often the channel asked for a new one.
 struct Lists {
     lists: watch::Receiver<Result<Vec<Endpoint>, &'static str>>,
-    asked: Arc<AtomicUsize>,
+    requests: Arc<AtomicUsize>,
     is_first: bool,
 }
 
@@ -120,7 +120,7 @@ impl Resolve for Lists {
                 tokio::select! {
                     Ok(()) = self.lists.changed() => {}
                     () = refresh.requested() => {
-                        self.asked.fetch_add(1, Ordering::Relaxed);
+                        self.requests.fetch_add(1, Ordering::Relaxed);
                     }
                 }
             }
@@ -134,7 +134,7 @@ struct World {
     servers: Servers,
     shared: Arc<Shared<FakeLink>>,
     lists: watch::Sender<Result<Vec<Endpoint>, &'static str>>,
-    asked: Arc<AtomicUsize>,
+    requests: Arc<AtomicUsize>,
     _gone: DropGuard,
 }
 
@@ -143,15 +143,16 @@ fn list(names: &[&str]) -> Result<Vec<Endpoint>, &'static str> {
 }
 
 fn world(names: &[&str], config: BalanceConfig) -> World {
-    let (servers, asked) = (Servers::default(), Arc::new(AtomicUsize::new(0)));
+    let (servers, requests) = (Servers::default(), Arc::new(AtomicUsize::new(0)));
     let lists = watch::Sender::new(list(names));
-    let resolver = Lists { lists: lists.subscribe(), asked: Arc::clone(&asked), is_first: true };
+    let resolver =
+        Lists { lists: lists.subscribe(), requests: Arc::clone(&requests), is_first: true };
     let making = servers.clone();
     let driver = Driver::new(Box::new(resolver), move |it: &Endpoint| making.link(it));
     let shared = Arc::new(Shared::new(Roster::new(config, 7, now()), Box::new(driver)));
     let gone = CancellationToken::new();
     assert!(start(&shared, &gone), "the runtime takes its task");
-    World { servers, shared, lists, asked, _gone: gone.drop_guard() }
+    World { servers, shared, lists, requests, _gone: gone.drop_guard() }
 }
 
 impl World {
@@ -188,7 +189,7 @@ async fn endpoints_are_connected_and_again_after_they_were_down() {
     let after = world.pass(Duration::from_millis(20)).await;
     assert_eq!(after, [READY, Connectivity::TransientFailure]);
     assert!((0..100).all(|_| world.picked().as_deref() == Some("a")));
-    assert!(world.asked.load(Ordering::Relaxed) > 0, "the channel asks for another list");
+    assert!(world.requests.load(Ordering::Relaxed) > 0, "the channel asks for another list");
     world.servers.set_up("b", true);
     assert_eq!(world.pass(PAUSE * 2).await, [READY, READY]);
 }
