@@ -132,10 +132,12 @@ impl CallStats {
     /// Keeps a call that has failed in the place of the oldest.
     pub(crate) fn keep_failed(&self, call: FailedCallInfo) {
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-        if failed.len() >= FAILED_CALLS_MAX {
-            failed.pop_front();
-        }
+        let is_full = failed.len() >= FAILED_CALLS_MAX;
+        let oldest = if is_full { failed.pop_front() } else { None };
         failed.push_back(call);
+        // Its texts are freed with the lock released: all connections share it.
+        drop(failed);
+        drop(oldest);
     }
 
     /// Returns the counts of all methods, in the order of their paths. Methods without a descriptor

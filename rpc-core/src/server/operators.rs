@@ -38,7 +38,9 @@ impl Router {
     /// Returns true for methods of the service for operators.
     pub(super) fn is_for_operators(&self, method: &MethodDescriptor) -> bool {
         let Some(operators) = &self.operators else { return false };
-        operators.service.methods.iter().any(|own| own.path == method.path)
+        // By identity: another service of the program may have a method of the same path, whose
+        // calls `authorize` decides.
+        operators.service.methods.iter().any(|own| std::ptr::eq(own, method))
     }
 
     fn allows_identity(&self, operators: &Operators, addresses: &Addresses) -> bool {
@@ -61,7 +63,8 @@ fn is_local(addresses: &Addresses, sees_loopback: bool) -> bool {
             sees_loopback && peer.ip().to_canonical().is_loopback()
         }
         // Inside the process.
-        Addresses { .. } => true,
+        Addresses { local: None, peer: None, .. } => true,
+        Addresses { .. } => false,
     }
 }
 
@@ -88,6 +91,8 @@ mod tests {
             (at("[::]:1"), false),
             (unix, true),
             (stream, false),
+            // A transport that does not name its peer.
+            (Addresses { local: at("10.0.0.1:1").peer, ..Addresses::default() }, false),
             (Addresses::default(), true),
         ] {
             assert_eq!(is_local(&addresses, true), expected, "{addresses}");

@@ -58,14 +58,15 @@ impl Early {
         Ok(Waiting::new(permit, limit, *part_timeout))
     }
 
-    /// Returns true if the client sees `method`. `names_own_host` is called for operators alone.
+    /// Returns true if the client sees `method`. `is_operator` is called for those of operators
+    /// alone.
     pub(crate) fn shows(
         &self,
         method: &MethodDescriptor,
-        names_own_host: impl FnOnce() -> bool,
+        is_operator: impl FnOnce() -> bool,
     ) -> bool {
         let Some(admission) = &self.admission else { return true };
-        !admission.is_for_operators(method) || admission.admits_operator(names_own_host)
+        !admission.is_for_operators(method) || is_operator()
     }
 
     /// Returns true if the client is an operator.

@@ -42,6 +42,10 @@ use crate::raw::{Raw, RawCodec};
 /// it on the server. The adapter inflates messages that the client has compressed (gzip; zstd with
 /// the feature of that name).
 ///
+/// To the server, its clients are what the channel is. Over a channel inside the process, a Unix
+/// socket or loopback they see a server's `Admin`, so refuse paths of `/farcall.admin.` if the
+/// clients are untrusted.
+///
 /// The server announces which sides of a method are streams when a connection opens. The channel's
 /// layers and interceptors see every such call as one with a stream in each direction.
 ///

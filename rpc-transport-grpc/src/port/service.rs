@@ -81,7 +81,7 @@ impl PortService {
     fn page<B>(&self, request: &http::Request<B>) -> Option<http::Response<tonic::body::Body>> {
         let pages = self.pages.as_ref()?;
         // Asked first: the time of an answer would tell that there is a page.
-        if !self.early.admits_operator(|| pages::names_own_host(request)) {
+        if !self.is_operator(request) {
             return None;
         }
         pages::page(&**pages, request)
@@ -139,6 +139,13 @@ impl PortService {
         self.early.log_refusal(self.methods.get(path).copied(), status);
     }
 
+    /// Returns true if an operator sends the request. A page of another site that is shown by an
+    /// operator's browser does not: browsers name its origin, whatever `grpc_web_origins` allows.
+    fn is_operator<B>(&self, request: &http::Request<B>) -> bool {
+        !request.headers().contains_key(header::ORIGIN)
+            && self.early.admits_operator(|| pages::names_own_host(request))
+    }
+
     /// Returns the method that a request calls.
     fn check<B>(&self, request: &http::Request<B>) -> Result<&'static MethodDescriptor, Refusal> {
         if request.method() != Method::POST {
@@ -159,7 +166,7 @@ impl PortService {
         }
         let path = request.uri().path();
         let method = self.methods.get(path).copied();
-        let is_shown = |method: &&_| self.early.shows(method, || pages::names_own_host(request));
+        let is_shown = |method: &&_| self.early.shows(method, || self.is_operator(request));
         method.filter(is_shown).ok_or_else(|| {
             let message = format!("the server has no method {path}");
             Refusal::Call(Status::unimplemented(message))

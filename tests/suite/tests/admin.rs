@@ -436,3 +436,28 @@ async fn pages_of_other_sites_do_not_reach_the_state() {
     let unknown = call("/farcall.admin.v1.Admin/GetUnknown1").await;
     assert_eq!(admin.replace("GetSnapshot", "GetUnknown1"), unknown);
 }
+
+/// Pages that may call the service may not read the server's state, also where an operator's
+/// browser reaches the server at a loopback address.
+#[tokio::test]
+async fn pages_of_allowed_origins_do_not_reach_the_state() {
+    let admin = Admin::loopback().metrics(|| "up 1\n".to_owned());
+    let builder = Server::builder().grpc_web_origins(["*"]).admin(admin);
+    let address = serve(probe(builder), "tcp://127.0.0.1:0").await;
+    let page = "host: 127.0.0.1\r\norigin: https://app.example\r\n";
+    let unknown = get(&address, "/unknown", page).await;
+    for path in ["/debug/farcall", "/metrics"] {
+        assert_eq!(get(&address, path, page).await, unknown, "{path}");
+    }
+    let authority = address.split_once("://").unwrap().1;
+    let call = |path: &str| {
+        let head = format!(
+            "POST {path} HTTP/1.1\r\n{page}\
+             content-type: application/grpc-web\r\ncontent-length: 5\r\n\r\n"
+        );
+        async move { within(http1(authority, &head, &[0; 5])).await }
+    };
+    let admin = call("/farcall.admin.v1.Admin/GetSnapshot").await;
+    let unknown = call("/farcall.admin.v1.Admin/GetUnknown1").await;
+    assert_eq!(admin.replace("GetSnapshot", "GetUnknown1"), unknown);
+}

@@ -70,8 +70,12 @@ where
     {
         return Box::pin(Answered);
     }
-    let result = result.unwrap_or_else(|| Err(panicked()));
-    let reply = responder.reply(in_time(result, deadline), detacher, limits);
+    // A panic is named also after the deadline, as where the handler has waited before.
+    let result = match result {
+        Some(result) => in_time(result, deadline),
+        None => Err(panicked()),
+    };
+    let reply = responder.reply(result, detacher, limits);
     drop(entered);
     Box::pin(Scoped::new(scope, reply))
 }
