@@ -36,6 +36,7 @@ use opentelemetry_sdk::trace::SdkTracerProvider;
 use thiserror::Error;
 use tracing::Subscriber;
 use tracing_subscriber::Layer;
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::registry::LookupSpan;
 
 /// An exporter of spans to a collector, by OTLP over gRPC.
@@ -45,8 +46,7 @@ use tracing_subscriber::registry::LookupSpan;
 /// (`OTEL_BSP_*`), and name the sampler (`OTEL_TRACES_SAMPLER`), further attributes
 /// (`OTEL_RESOURCE_ATTRIBUTES`) and headers (`OTEL_EXPORTER_OTLP_HEADERS`).
 ///
-/// The spans that wait are sent when the last clone of it and of its layer is dropped, or by
-/// [`shutdown`](Self::shutdown).
+/// Call [`shutdown`](Self::shutdown) before the runtime ends, or the spans that wait are lost.
 #[derive(Debug, Clone)]
 pub struct Otlp {
     provider: SdkTracerProvider,
@@ -105,12 +105,14 @@ impl Otlp {
 
     /// Returns the layer for a subscriber of `tracing-subscriber`.
     ///
-    /// It exports every span that the subscriber's filters let pass.
+    /// It exports spans of INFO and above that the subscriber's filters let pass. Below are those
+    /// of HTTP/2, which each export would cause anew.
     pub fn layer<S>(&self) -> impl Layer<S> + Send + Sync + 'static
     where
         S: Subscriber + for<'span> LookupSpan<'span> + Send + Sync,
     {
-        tracing_opentelemetry::layer().with_tracer(self.provider.tracer(SCOPE))
+        let layer = tracing_opentelemetry::layer().with_tracer(self.provider.tracer(SCOPE));
+        layer.with_filter(LevelFilter::INFO)
     }
 
     /// Sends the spans that wait, within 5 seconds, and exports no others.

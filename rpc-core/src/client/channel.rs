@@ -28,7 +28,6 @@ use crate::balance::{Connectivity, EndpointStatus};
 use crate::client::call::MeteredCall;
 use crate::client::connection_manager::ConnectionManager;
 use crate::connect::{ConnectError, ConnectionInfo};
-use crate::layer::record_server;
 use crate::metrics::ChannelMeters;
 use crate::payload::buffer::buffer_of;
 use crate::{Buffer, Method};
@@ -182,14 +181,6 @@ impl Channel {
                 self.ready_when.poll(manager, cx).map_err(|error| error.into_status(None))
             }
             Target::Balanced(_) => Poll::Ready(Ok(())),
-        }
-    }
-
-    /// Records the server of the current connection, or of the last one, in the span of a call.
-    fn record_server(&self) {
-        if let Some(subchannel) = self.state.target.connected() {
-            let manager = &subchannel.manager;
-            record_server(&manager.address(), manager.transport());
         }
     }
 
@@ -493,7 +484,10 @@ impl tower::Service<ClientCall> for Channel {
         let channel = self.clone();
         Box::pin(async move {
             let reply = Caller::call(&channel, call.into_call()).await;
-            channel.record_server();
+            // Where there are many servers, the attempt records its own.
+            if let Target::Direct(subchannel) = &channel.state.target {
+                subchannel.manager.record_answer(&reply);
+            }
             reply
         })
     }

@@ -7,6 +7,7 @@ use futures::future::{BoxFuture, FutureExt};
 use tonic::{Code, Status};
 use tower::{BoxError, Layer, Service};
 use tracing::field::{Empty, display};
+use tracing::level_filters::LevelFilter;
 use tracing::{Instrument, Span};
 
 use super::otel;
@@ -133,13 +134,17 @@ where
         let method = request.method();
         let side = request.side();
         let (mut metadata, extensions) = request.take_head();
-        let parent = match side {
-            Side::Server => TraceContext::extract(&metadata),
+        // A client's own headers count before the call whose handler makes this one.
+        let extracted = TraceContext::extract(&metadata);
+        let inherited = || match side {
             Side::Client => CURRENT.try_with(TraceContext::clone).ok(),
+            Side::Server => None,
         };
+        let remote = extracted.clone();
+        let parent = extracted.or_else(inherited);
         let is_sampled = self.layer.samples(parent.as_ref());
         let span = if is_sampled {
-            begin(&method, (side, request.peer()), parent.as_ref())
+            begin(&method, (side, request.peer()), remote.as_ref())
         } else {
             Span::none()
         };
@@ -202,7 +207,7 @@ fn begin(
         transport = Empty,
         trace_id = Empty,
     );
-    if let (Side::Server, Some(parent)) = (side, parent) {
+    if let Some(parent) = parent {
         otel::set_parent(&span, parent);
     }
     if let Some((transport, address)) = peer {
@@ -217,6 +222,9 @@ fn begin(
 
 /// Records the server that has answered a call in the current span, if that is a call's.
 pub(crate) fn record_server(address: &str, transport: Option<&'static str>) {
+    if LevelFilter::current() < LevelFilter::INFO {
+        return;
+    }
     let span = Span::current();
     if span.is_disabled() {
         return;
@@ -224,8 +232,10 @@ pub(crate) fn record_server(address: &str, transport: Option<&'static str>) {
     if let Some(transport) = transport {
         span.record("transport", display(transport));
     }
-    let address = address.split_once("://").map_or(address, |(_, address)| address);
-    match address.rsplit_once(':').map(|(host, port)| (host, port.parse::<u16>())) {
+    let (scheme, address) = address.split_once("://").unwrap_or(("", address));
+    // A path may end like a port.
+    let with_port = address.rsplit_once(':').filter(|_| scheme != "unix");
+    match with_port.map(|(host, port)| (host, port.parse::<u16>())) {
         Some((host, Ok(port))) => {
             let host = host.trim_matches(['[', ']']);
             span.record("server.address", host).record("server.port", port);

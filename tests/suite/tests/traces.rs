@@ -32,8 +32,6 @@ use tonic_health::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
-use tracing_subscriber::Layer as _;
-use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 
 /// No wait of this test is longer.
@@ -76,8 +74,16 @@ impl Collector {
 
 type Next = HealthClient<GrpcOver<LayeredChannel<farcall::layer::Trace<Channel>>>>;
 
-/// Answers as the next server does, or `SERVING` if it is the last.
-struct Hop(Option<Next>);
+/// The numbers of the last servers that were called, in the order of the calls.
+type Called = Arc<Mutex<Vec<usize>>>;
+
+/// A server of the way.
+enum Hop {
+    /// Answers as the next one does.
+    First(Next),
+    /// Answers `SERVING`, or that there is no such service.
+    Last(usize, Called),
+}
 
 #[async_trait]
 impl Health for Hop {
@@ -88,10 +94,14 @@ impl Health for Hop {
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthCheckResponse>, Status> {
         let request = request.into_inner();
-        match (&self.0, request.service.as_str()) {
-            (Some(next), _) => next.clone().check(request).await,
-            (None, "missing") => Err(Status::not_found("there is no such service")),
-            (None, _) => {
+        let (number, called) = match self {
+            Self::First(next) => return next.clone().check(request).await,
+            Self::Last(number, called) => (*number, called),
+        };
+        called.lock().unwrap().push(number);
+        match request.service.as_str() {
+            "missing" => Err(Status::not_found("there is no such service")),
+            _ => {
                 let status = tonic_health::pb::health_check_response::ServingStatus::from(
                     ServingStatus::Serving,
                 );
@@ -142,16 +152,23 @@ const CALLER: &str = "b7ad6b7169203331";
 async fn a_trace_spans_three_hops_as_a_collector_receives_it() {
     let collector = Collector::default();
     let otlp = Otlp::to("traces", collector.serve().await).unwrap();
-    let layer = otlp.layer().with_filter(LevelFilter::INFO);
-    tracing::subscriber::set_global_default(tracing_subscriber::registry().with(layer)).unwrap();
+    let subscriber = tracing_subscriber::registry().with(otlp.layer());
+    tracing::subscriber::set_global_default(subscriber).unwrap();
 
     let network = SimNetwork::new(1);
     network.add_device("sim0", &[Ipv4Addr::LOCALHOST.into()]);
     let rdma = Rdma::simulated(&network, RdmaConfig::default());
-    let last = serve("rdma://127.0.0.1:0", &rdma, Hop(None)).await;
-    let channel = Channel::builder(last.as_str()).unwrap().rdma(&rdma).connect().await.unwrap();
+    // Of two last servers, so that a span names the one that has answered.
+    let called = Called::default();
+    let mut last = Vec::new();
+    for number in 0..2 {
+        let hop = Hop::Last(number, Arc::clone(&called));
+        last.push(serve("rdma://127.0.0.1:0", &rdma, hop).await);
+    }
+    let targets = last.join(",").replace(",rdma://", ",");
+    let channel = Channel::builder(targets.as_str()).unwrap().rdma(&rdma).connect().await.unwrap();
     let next = HealthClient::new(GrpcOver::new(channel.layer(TraceLayer::new())));
-    let first = serve("tcp://127.0.0.1:0", &rdma, Hop(Some(next))).await;
+    let first = serve("tcp://127.0.0.1:0", &rdma, Hop::First(next)).await;
 
     let endpoint = first.replace("tcp://", "http://");
     let endpoint = tonic::transport::Endpoint::from_shared(endpoint).unwrap();
@@ -173,7 +190,10 @@ async fn a_trace_spans_three_hops_as_a_collector_receives_it() {
     let mut roots: Vec<_> = spans.iter().filter(|it| hex(&it.parent_span_id) == CALLER).collect();
     roots.sort_by_key(|span| span.start_time_unix_nano);
     assert_eq!(roots.len(), 2, "{spans:#?}");
-    for (root, code) in roots.into_iter().zip(["OK", "NOT_FOUND"]) {
+    // The second call is not sampled.
+    let called = called.lock().unwrap().clone();
+    let calls = ["OK", "NOT_FOUND"].into_iter().zip([called[0], called[2]]);
+    for (root, (code, number)) in roots.into_iter().zip(calls) {
         let child = |parent: &Span| {
             spans.iter().find(|span| span.parent_span_id == parent.span_id).unwrap().clone()
         };
@@ -201,6 +221,8 @@ async fn a_trace_spans_three_hops_as_a_collector_receives_it() {
             assert_eq!(transport, if depth == 0 { "grpc" } else { "rdma" });
         }
         assert_eq!(text(&client, "server.address"), "127.0.0.1");
+        let port = last[number].rsplit_once(':').unwrap().1.parse().unwrap();
+        assert_eq!(attribute(&client, "server.port"), Some(&Value::IntValue(port)));
         assert_eq!(text(&server, "network.peer.address"), "127.0.0.1");
     }
 }

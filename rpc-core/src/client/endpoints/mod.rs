@@ -305,6 +305,7 @@ impl AttemptPath for EndpointPath<'_> {
             Err(Blame::Endpoint) => counted.failed(),
             Err(Blame::Caller) => {}
         }
+        subchannel.manager.record_answer(&made);
         made
     }
 
