@@ -51,7 +51,12 @@ fn run(cli: Cli) -> u8 {
     let output = Output::new(&cli.global);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let result = match runtime {
-        Ok(runtime) => runtime.block_on(execute(cli, &output)),
+        Ok(runtime) => {
+            let result = runtime.block_on(execute(cli, &output));
+            // A thread that waits for a driver, or for the standard input, is not waited for.
+            runtime.shutdown_background();
+            result
+        }
         Err(error) => Err(Failure::usage(format!("cannot start the runtime: {error}"))),
     };
     match result {

@@ -22,6 +22,8 @@ const ANSWER_LEN_MAX: u64 = 1 << 20;
 
 /// Longest text of a server in a cell, in characters.
 const CELL_LEN_MAX: usize = 60;
+/// Transports of a server that are shown.
+const TRANSPORTS_MAX: usize = 8;
 
 /// Moves the cursor to the upper left corner, and clears what is below it.
 const HOME: &str = "\x1b[H\x1b[J";
@@ -165,7 +167,8 @@ fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
 /// Returns the number of connections by path.
 fn connections(snapshot: &Snapshot) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
-    for path in &snapshot.paths {
+    // There are fewer transports. A server may name any number.
+    for path in snapshot.paths.iter().take(TRANSPORTS_MAX) {
         let count: &mut u64 = counts.entry(short(&path.transport)).or_default();
         *count = count.saturating_add(path.count);
     }
@@ -282,7 +285,11 @@ fn lines(rows: &[Row]) -> Vec<String> {
     let mut table = vec![COLUMNS.map(str::to_owned)];
     table.extend(cells);
     let widths: Vec<usize> = (0..COLUMNS.len())
-        .map(|column| table.iter().map(|row| row[column].chars().count()).max().unwrap_or_default())
+        .map(|column| {
+            let lengths = table.iter().map(|row| row[column].chars().count());
+            // Beyond this a cell pushes its neighbours aside, and other rows do not grow with it.
+            lengths.max().unwrap_or_default().min(CELL_LEN_MAX)
+        })
         .collect();
     let line = |row: &[String; COLUMNS.len()]| {
         let cells = row.iter().zip(&widths).enumerate();
@@ -355,5 +362,21 @@ mod tests {
         assert_eq!(cells(&lines[2]), failed);
         let column = |line: &String| line.find("64/64").or_else(|| line.find("p50/p99"));
         assert!(lines[..2].iter().all(|line| column(line).is_some()));
+    }
+
+    #[tokio::test]
+    async fn long_answers_of_one_server_leave_the_table_as_it_is() {
+        let mut hostile = snapshot(2000, 1, 64);
+        hostile.paths = (0..2000)
+            .map(|at| PathCount {
+                transport: format!("{at:070}"),
+                fallback: String::new(),
+                count: 1,
+            })
+            .collect();
+        let rows = [watched().row(&hostile), watched().row(&snapshot(2000, 1, 64))];
+        let lines = lines(&rows);
+        assert!(lines[1].len() < 1000, "{}", lines[1].len());
+        assert!(lines[2].len() < 300, "{}", lines[2]);
     }
 }

@@ -87,7 +87,7 @@ fn foreign_gids(place: &str, foreign: &[&Gid]) -> Finding {
         list(foreign)
     );
     Finding::advice("gids", Cause::ForeignGid, text)
-        .fix("sed -i '/gid_index/d' farcall.toml   # leaves the choice to farcall")
+        .fix("grep -n gid_index farcall.toml   # remove it: farcall chooses by the address")
 }
 
 fn late_index(place: &str, gid: &Gid) -> Finding {
@@ -160,7 +160,12 @@ fn unserved(facts: &Facts, text: String, address: IpAddr) -> Finding {
         true => {
             let interface = facts.devices.iter().find_map(|it| it.interfaces.first());
             let interface = interface.map_or("INTERFACE", String::as_str);
-            fault.fix(format!("ip address add {address}/24 dev {interface}"))
+            // An address of this host is another interface's: a second one there would cut it off.
+            let (added, note) = match facts.is_local(address) {
+                true => ("10.0.0.1/24".to_owned(), "   # an address of the RDMA network; use it"),
+                false => (format!("{address}/{}", if address.is_ipv4() { 24 } else { 64 }), ""),
+            };
+            fault.fix(format!("ip address add {added} dev {interface}{note}"))
         }
     }
 }

@@ -254,9 +254,8 @@ fn losses(device: &Device, port: &Port) -> Option<Finding> {
     let interface = device.interfaces.first().map_or("INTERFACE", String::as_str);
     let with_fixes = |finding: Finding| {
         finding
-            .fix(format!("dcb pfc set dev {interface} prio-pfc all:off 3:on"))
+            .fix(format!("dcb pfc set dev {interface} prio-pfc 3:on"))
             .fix(format!("dcb app add dev {interface} dscp-prio 26:3"))
-            .fix("printf '[rdma.connect]\\ntraffic_class = 106\\n' >> farcall.toml")
     };
     let place = format!("{}:{}", device.name, port.number);
     if !port.losses.is_empty() {

@@ -168,7 +168,8 @@ fn tcp_buffers(facts: &Facts) -> Option<Finding> {
     let rates = facts.ports().filter(|(_, port)| port.is_active());
     let gigabits = rates.filter_map(|(_, port)| port.gigabits).fold(0.0, f64::max);
     let machine = &facts.machine;
-    let smallest = machine.tcp_receive_max?.min(machine.tcp_send_max?);
+    let (receive_max, send_max) = (machine.tcp_receive_max?, machine.tcp_send_max?);
+    let smallest = receive_max.min(send_max);
     // Rates of unknown links are far below what an integer holds.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let product = (gigabits.clamp(0.0, 1e5) * 1e9 / 8.0 * ROUND_TRIP_US / 1e6) as u64;
@@ -178,7 +179,11 @@ fn tcp_buffers(facts: &Facts) -> Option<Finding> {
     let text = format!(
         "{smallest} bytes: a fallback to TCP needs {product} for {gigabits} Gb/s over 200 us"
     );
-    let setting = |name: &str, middle: u32| format!("net.ipv4.{name}=\"4096 {middle} {product}\"");
-    let (receive, send) = (setting("tcp_rmem", 131_072), setting("tcp_wmem", 16_384));
+    let setting = |name: &str, middle: u32, max: u64| {
+        // The larger of the two stays as it is.
+        format!("net.ipv4.{name}=\"4096 {middle} {}\"", max.max(product))
+    };
+    let receive = setting("tcp_rmem", 131_072, receive_max);
+    let send = setting("tcp_wmem", 16_384, send_max);
     Some(Finding::advice(NAME, Cause::TcpBuffers, text).fix(format!("sysctl -w {receive} {send}")))
 }

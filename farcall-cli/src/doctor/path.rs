@@ -84,8 +84,10 @@ pub(super) fn tls_fault(reason: &str) -> Finding {
 pub(super) fn read_fault(reason: &str, server: &str) -> Finding {
     let text =
         format!("small messages pass and a READ does not, as with an MTU mismatch: {reason}");
+    // A packet of 4,200 bytes, less the headers of IP and ICMP.
+    let len = if server.contains(':') { 4152 } else { 4172 };
     Finding::fault("READ", Cause::Mtu, text)
         .on("network")
-        .fix(format!("ping -M do -s 4172 -c 3 {server}   # fails where a hop is too small"))
+        .fix(format!("ping -M do -s {len} -c 3 {server}   # fails where a hop is too small"))
         .fix("ip link set INTERFACE mtu 4200   # on both hosts and all switches")
 }

@@ -94,7 +94,7 @@ impl Peer {
             }
         }
         let host = self.authority.as_deref().and_then(|it| it.rsplit_once(':'));
-        let host = host.map_or("SERVER", |(host, _)| host).to_owned();
+        let host = host.map_or("SERVER", |(host, _)| host.trim_matches(['[', ']'])).to_owned();
         let start = Instant::now();
         let limit = target::connect_limit(global);
         let channel = match tokio::time::timeout(limit, self.builder.connect()).await {
@@ -156,6 +156,11 @@ fn refused(error: &ConnectError, host: &str) -> Finding {
 }
 
 /// The findings about the paths of a connected channel. Returns true if all servers are on RDMA.
+/// Returns a host as addresses have it: IPv6 in brackets.
+fn in_address(host: &str) -> String {
+    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
+}
+
 async fn judge(global: &Global, channel: &Channel, host: &str, checks: &mut Vec<Finding>) -> bool {
     let servers = target::settled(channel, target::connect_limit(global)).await;
     let mut are_upgraded = !servers.is_empty();
@@ -169,7 +174,7 @@ async fn judge(global: &Global, channel: &Channel, host: &str, checks: &mut Vec<
             Path::Direct { transport } => {
                 let text = format!("{address} asks for {transport}, and RDMA was not tried");
                 Finding::note("offer", text)
-                    .fix(format!("farcall doctor --peer auto://{host}:PORT"))
+                    .fix(format!("farcall doctor --peer auto://{}:PORT", in_address(host)))
             }
             path => path::peer_fault(path.reason().unwrap_or("not connected"), host),
         });
