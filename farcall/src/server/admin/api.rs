@@ -254,7 +254,7 @@ pub struct Reload {
     pub error: String,
 }
 
-/// Five seconds of a server.
+/// A few seconds of a server.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Sample {
     #[prost(uint64, tag = "1")]
@@ -269,6 +269,8 @@ pub struct Sample {
     pub p99_us: u64,
     #[prost(message, repeated, tag = "6")]
     pub paths: Vec<PathCount>,
+    #[prost(uint32, tag = "7")]
+    pub interval_ms: u32,
 }
 
 /// Returns the time that a share of the calls is below, in microseconds; `None` without a call.

@@ -72,7 +72,7 @@ impl History {
             return;
         }
         let totals = Totals::new(methods);
-        if let Some((_, before)) = &self.last {
+        if let Some((last, before)) = &self.last {
             let latency = totals.latency_since(before);
             let quantile = |share| api::quantile(&latency, share).unwrap_or_default();
             if self.samples.len() >= SAMPLES_MAX {
@@ -85,6 +85,7 @@ impl History {
                 p50_us: quantile(0.5),
                 p99_us: quantile(0.99),
                 paths,
+                interval_ms: u32::try_from(millis(now - *last)).unwrap_or(u32::MAX),
             });
         }
         self.last = Some((now, totals));

@@ -34,9 +34,10 @@ use crate::Channel;
 /// [`authorize`](crate::ServerBuilder::authorize) allows to call
 /// `/farcall.admin.v1.Admin/GetSnapshot`. To everyone else they do not exist.
 ///
-/// A proxy on the host, such as a sidecar, connects from a loopback address for clients from
-/// everywhere. Do not use this there, unless the proxy sends the PROXY protocol: with
+/// A proxy on the host, such as a sidecar, speaks for clients from everywhere. Do not use this
+/// behind one, unless it connects over TCP and sends the PROXY protocol: with
 /// [`proxy_protocol`](crate::ServerBuilder::proxy_protocol), loopback addresses are not answered.
+/// Over a Unix socket nothing tells a proxy's clients apart.
 ///
 /// # Examples
 ///

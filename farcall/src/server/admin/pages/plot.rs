@@ -25,8 +25,8 @@ pub(super) fn plots(history: &[Sample]) -> String {
     };
     let mut out = String::new();
     let calls = [
-        line("all", "a", |sample| per_second(sample.calls)),
-        line("failed", "c", |sample| per_second(sample.failed)),
+        line("all", "a", |sample| per_second(sample, sample.calls)),
+        line("failed", "c", |sample| per_second(sample, sample.failed)),
     ];
     add(&mut out, "Calls per second", &calls, &|top| count(whole(top)));
     let latency = [
@@ -47,9 +47,9 @@ fn figure(number: u64) -> f64 {
     number as f64
 }
 
-/// Samples are five seconds apart.
-fn per_second(calls: u64) -> f64 {
-    figure(calls) / 5.0
+/// Returns the rate of `calls` in a sample.
+fn per_second(sample: &Sample, calls: u64) -> f64 {
+    1000.0 * figure(calls) / figure(sample.interval_ms.max(1).into())
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is a label")]

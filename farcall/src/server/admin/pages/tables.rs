@@ -57,7 +57,9 @@ pub(super) fn facts(snapshot: &Snapshot) -> Vec<(&'static str, String)> {
     let upgraded = snapshot.paths.iter().filter(|path| path.transport == "rdma");
     let upgraded: u64 = upgraded.map(|path| path.count).sum();
     let last = snapshot.history.last();
-    let per_second = last.map_or(0, |sample| sample.calls / 5);
+    let per_second = last.map_or(0, |sample| {
+        sample.calls.saturating_mul(1000) / u64::from(sample.interval_ms.max(1))
+    });
     vec![
         ("calls/s", count(per_second)),
         ("running calls", count(snapshot.calls_running)),

@@ -93,6 +93,7 @@ fn plots_have_a_point_for_each_sample() {
     };
     let sample = |calls| Sample {
         calls,
+        interval_ms: 5000,
         p99_us: 1500,
         paths: vec![path("rdma", 1), path("tcp", 3)],
         ..Sample::default()
