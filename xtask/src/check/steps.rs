@@ -18,7 +18,7 @@ use crate::bench;
 use crate::book;
 use crate::budgets;
 use crate::cargo::{self, WORKSPACE};
-use crate::deploy;
+use crate::deploy::{self, Checked};
 use crate::faults;
 use crate::interop;
 use crate::interrupt;
@@ -125,7 +125,11 @@ impl Runner {
                 Some(()) => StepOutcome::Passed(None),
                 None => StepOutcome::Skipped("no Python, or no PyPI with grpcio".into()),
             }),
-            CheckStep::Deploy => deploy::check().map(StepOutcome::Passed),
+            CheckStep::Deploy => Ok(match deploy::check()? {
+                Checked::Whole => StepOutcome::Passed(None),
+                Checked::Partly(left_out) => StepOutcome::Passed(Some(left_out)),
+                Checked::Nothing(left_out) => StepOutcome::Skipped(left_out),
+            }),
             CheckStep::Budgets => budgets::run_on_host().map(|()| StepOutcome::Passed(None)),
             CheckStep::Sim => self.without_libibverbs(step),
             CheckStep::Miri => miri(step),
