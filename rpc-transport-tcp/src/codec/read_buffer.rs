@@ -16,7 +16,8 @@ const ALIASED_LEN_MIN: usize = 16 << 10;
 
 thread_local! {
     /// Memory that a buffer has released on this thread, for the next read of any connection. One
-    /// call at a time takes and releases it for each read, and the pool has a lock.
+    /// call at a time takes and releases it for each read, and the pool has a lock. It is at most
+    /// 128 KiB for each thread that reads, beside the bound of the pool.
     static KEPT: Cell<Option<PoolBuffer>> = const { Cell::new(None) };
 }
 

@@ -54,6 +54,9 @@ mod tests {
 
     use super::*;
 
+    /// No wait of these tests is longer.
+    const LIMIT: std::time::Duration = std::time::Duration::from_secs(30);
+
     #[test]
     fn a_notification_waits_for_its_task_and_is_taken_once() {
         let wakeup = Wakeup::default();
@@ -76,10 +79,13 @@ mod tests {
                 }
             }
         });
-        for _ in 0..10_000 {
-            there.notify_one();
-            back.notified().await;
-        }
-        echo.await.unwrap();
+        let all = async {
+            for _ in 0..10_000 {
+                there.notify_one();
+                back.notified().await;
+            }
+            echo.await.unwrap();
+        };
+        tokio::time::timeout(LIMIT, all).await.expect("no notification is lost");
     }
 }
