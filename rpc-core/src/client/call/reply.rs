@@ -317,7 +317,10 @@ fn response<T>(parts: Option<Box<ReplyParts>>, body: T) -> Response<T> {
 /// The status of a call to a method that is described as of another kind, and of one whose layers
 /// mix up the answers.
 fn mismatch(what: &str) -> Status {
-    Status::internal(format!("the response is {what}, which belongs to another kind of call"))
+    Status::internal(format!(
+        "the response is {what}, which the stub's method does not return: generate the stub from \
+         the server's .proto, and look at the layers"
+    ))
 }
 
 /// The status of an answer of which a part does not decode.

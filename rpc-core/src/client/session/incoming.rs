@@ -180,7 +180,7 @@ impl Session {
         let (block, message) = take_apart(header, frame);
         if let Some(recv_stream) = recv_stream {
             let text = "the server sent one message, but the method returns a stream";
-            let fits = if message.is_empty() { Ok(()) } else { Err(Status::internal(text)) };
+            let fits = if message.is_empty() { Ok(()) } else { Err(refusal::other_kind(text)) };
             if let Err(status) = refused.and(fits) {
                 self.end(header, status);
                 return Ok(());
@@ -225,9 +225,8 @@ impl Session {
             }
         };
         let Some(recv_stream) = recv_stream else {
-            // The two sides have different editions of the `.proto`, which is this call's affair.
             let text = "the server sent a stream, but the method returns one message";
-            self.end(header, Status::internal(text));
+            self.end(header, refusal::other_kind(text));
             return Ok(());
         };
         let (block, messages) = match self.core.take_stream_apart(header, frame) {

@@ -192,10 +192,7 @@ impl ServerCall {
         M: Message + Default + 'static,
     {
         let Some(recv_stream) = self.streams.recv_stream.clone() else {
-            return Err(Status::internal(
-                "the client sent one message, but the method takes a \
-                                         stream",
-            ));
+            return Err(refusal::other_kind(refusal::SENT_MESSAGE));
         };
         let (metadata, extensions) = self.take_head()?;
         let (limit, method) = (self.limits.service_requests(), self.running.method().into());
@@ -275,7 +272,7 @@ async fn send_stream<M, S>(
     S: Stream<Item = Result<M, Status>>,
 {
     let Some(send_stream) = &streams.send_stream else {
-        let status = Status::internal("a stream answers a method without one");
+        let status = Status::internal("the service answers a method of one message with a stream");
         return responder.fail(status).await;
     };
     let (mut metadata, stream, mut extensions) = match result {
@@ -312,7 +309,7 @@ fn decode<Req: Message + Default>(
     (running, limits): (&CallScope, MessageLimits),
 ) -> Result<Request<Req>, Status> {
     if streams.recv_stream.is_some() {
-        return Err(Status::internal("the client sent a stream, but the method takes one message"));
+        return Err(refusal::other_kind(refusal::SENT_STREAM));
     }
     limits.service_requests().check(message.len())?;
     let (metadata, extensions) = head.decode(running)?;

@@ -158,7 +158,8 @@ impl<S, F: Interceptor> InterceptedService<S, F> {
         let changed = catch_unwind(AssertUnwindSafe(|| {
             self.interceptor.lock().unwrap_or_else(PoisonError::into_inner).call(shown)
         }));
-        let panicked = |_| Err(Status::internal("the interceptor panicked"));
+        let panicked =
+            |_| Err(Status::internal("the interceptor panicked: see the server's stderr"));
         let (metadata, extensions, ()) = changed.unwrap_or_else(panicked)?.into_parts();
         call.head = Head::Decoded(Box::new((metadata, extensions)));
         Ok(())
