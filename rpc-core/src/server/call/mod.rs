@@ -123,6 +123,7 @@ impl ServerCall {
         F: FnOnce(Request<Streaming<Req>>) -> Fut + Send + 'static,
         Fut: Future<Output = Result<Response<Resp>, Status>> + Send + 'static,
     {
+        // Not inflated first: each frame of a stream says for itself whether it is compressed.
         let request = match self.streaming_request() {
             Ok(request) => request,
             Err(status) => return self.fail(status),
@@ -279,6 +280,7 @@ async fn send_stream<M, S>(
         Ok(response) => response.into_parts(),
         Err(status) => return responder.fail(status).await,
     };
+    // The headers leave before the layers see the outcome, so the layers' metadata joins them now.
     if let Some(capture) = &responder.capture {
         capture.extend_headers(&mut metadata);
     }
@@ -293,7 +295,9 @@ async fn send_stream<M, S>(
         writer.send(FrameKind::Headers, &block, None).await?;
         forward(pin!(stream), send_stream, writer, direction).await
     };
+    // The deadline bounds the stream to its last message, and not only its first answer.
     let sent = Handling::new(deadline, || sending).await;
+    // Read after the stream has ended: its source may set late trailers until then.
     let Trailers(mut trailers) = extensions.remove::<Trailers>().unwrap_or_default();
     if let Some(late) = extensions.remove::<LateTrailers>() {
         trailers = merge(trailers, late.take());
@@ -311,6 +315,7 @@ fn decode<Req: Message + Default>(
     if streams.recv_stream.is_some() {
         return Err(refusal::other_kind(refusal::SENT_STREAM));
     }
+    // The length first: it costs nothing, and a refused message leaves its metadata undecoded.
     limits.service_requests().check(message.len())?;
     let (metadata, extensions) = head.decode(running)?;
     let message = Req::decode(message).map_err(|error| refusal::undecodable("request", &error))?;
