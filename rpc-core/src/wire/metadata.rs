@@ -174,7 +174,16 @@ pub fn encode(metadata: &MetadataMap, out: &mut Vec<u8>) -> Result<(), ProtocolE
     Ok(())
 }
 
-fn encode_entry(name: &str, value: &[u8], out: &mut Vec<u8>) -> Result<(), ProtocolError> {
+/// Appends one entry, whose value is not that of a `-bin` key.
+///
+/// # Errors
+///
+/// Returns `TooLong` if its name or its value is longer than its length field can say.
+pub(crate) fn encode_entry(
+    name: &str,
+    value: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<(), ProtocolError> {
     let name_len = u16::try_from(name.len()).map_err(|_| ProtocolError::TooLong {
         what: "metadata key",
         len: name.len() as u64,
@@ -190,6 +199,22 @@ fn encode_entry(name: &str, value: &[u8], out: &mut Vec<u8>) -> Result<(), Proto
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(value);
     Ok(())
+}
+
+/// Returns true if `block` has an entry with this key. Looks at the names alone, up to the first
+/// entry that is cut short.
+pub(crate) fn has_key(mut block: &[u8], key: &str) -> bool {
+    while let Some(([n0, n1, v0, v1, v2, v3], rest)) = block.split_first_chunk::<ENTRY_LEN>() {
+        let name_len = usize::from(u16::from_le_bytes([*n0, *n1]));
+        let value_len = u32::from_le_bytes([*v0, *v1, *v2, *v3]) as usize;
+        let Some((name, rest)) = rest.split_at_checked(name_len) else { return false };
+        if name == key.as_bytes() {
+            return true;
+        }
+        let Some(rest) = rest.get(value_len..) else { return false };
+        block = rest;
+    }
+    false
 }
 
 /// Reads metadata from `block`, which it must fill. Values of ASCII keys alias `block`.
