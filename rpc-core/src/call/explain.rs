@@ -10,9 +10,11 @@
 //! measured: a server that says more is not believed.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::time::Instant;
 use tonic::metadata::{AsciiMetadataValue, MetadataMap};
 use tonic::{Code, Extensions, Status};
@@ -574,6 +576,8 @@ pub(crate) fn encode_wish(block: &mut Vec<u8>) -> Result<(), ProtocolError> {
 pub(crate) struct ArrivedCall {
     at: Instant,
     dispatched: Instant,
+    /// Place of the client's wish in the request's block.
+    wish: Range<usize>,
 }
 
 impl ArrivedCall {
@@ -581,11 +585,18 @@ impl ArrivedCall {
     /// has one.
     #[inline]
     pub(crate) fn new(block: &[u8]) -> Option<Box<Self>> {
-        if block.is_empty() || !metadata::has_key(block, KEY) {
+        if block.is_empty() {
             return None;
         }
+        let wish = metadata::find(block, KEY)?;
         let at = Instant::now();
-        Some(Box::new(Self { at, dispatched: at }))
+        Some(Box::new(Self { at, dispatched: at, wish }))
+    }
+
+    /// Returns the request's block without the entry, which is no concern of handlers and of the
+    /// calls that they make.
+    pub(crate) fn strip(&self, block: &[u8]) -> Bytes {
+        [&block[..self.wish.start], &block[self.wish.end..]].concat().into()
     }
 
     /// Records that the call goes to its handler.
@@ -640,6 +651,8 @@ mod tests {
         assert!(ArrivedCall::new(&block).is_none());
         encode_wish(&mut block).unwrap();
         let mut arrived = ArrivedCall::new(&block).unwrap();
+        let stripped = metadata::decode(arrived.strip(&block)).unwrap();
+        assert_eq!(stripped.into_headers(), trailers.clone().into_headers());
         arrived.dispatch();
         arrived.insert(&mut trailers);
         let explain = Explain::new();

@@ -4,6 +4,8 @@
 //! convert. The keys that HTTP/2 gRPC keeps to itself never cross. Every other entry crosses as it
 //! is, or its message is refused by the name of its key.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use tonic::metadata::{
@@ -201,20 +203,22 @@ pub(crate) fn encode_entry(
     Ok(())
 }
 
-/// Returns true if `block` has an entry with this key. Looks at the names alone, up to the first
-/// entry that is cut short.
-pub(crate) fn has_key(mut block: &[u8], key: &str) -> bool {
-    while let Some(([n0, n1, v0, v1, v2, v3], rest)) = block.split_first_chunk::<ENTRY_LEN>() {
+/// Returns the place of the first entry with this key in a block. Looks at the names alone, up to
+/// the first entry that is cut short.
+pub(crate) fn find(block: &[u8], key: &str) -> Option<Range<usize>> {
+    let mut at = 0;
+    while let Some(([n0, n1, v0, v1, v2, v3], rest)) = block[at..].split_first_chunk::<ENTRY_LEN>()
+    {
         let name_len = usize::from(u16::from_le_bytes([*n0, *n1]));
         let value_len = u32::from_le_bytes([*v0, *v1, *v2, *v3]) as usize;
-        let Some((name, rest)) = rest.split_at_checked(name_len) else { return false };
-        if name == key.as_bytes() {
-            return true;
+        let len = name_len.checked_add(value_len).filter(|len| *len <= rest.len())?;
+        let end = at + ENTRY_LEN + len;
+        if &rest[..name_len] == key.as_bytes() {
+            return Some(at..end);
         }
-        let Some(rest) = rest.get(value_len..) else { return false };
-        block = rest;
+        at = end;
     }
-    false
+    None
 }
 
 /// Reads metadata from `block`, which it must fill. Values of ASCII keys alias `block`.

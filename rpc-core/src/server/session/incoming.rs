@@ -265,7 +265,10 @@ impl ServerSession {
         let arrived = ArrivedCall::new(&frame[HEADER_LEN..][..header.metadata_len as usize]);
         // By the header alone: nothing of the frame is decoded yet.
         let verdict = self.judge(header, delivery)?;
-        let (block, message) = take_apart(header, frame);
+        let (mut block, message) = take_apart(header, frame);
+        if let Some(arrived) = &arrived {
+            block = arrived.strip(&block);
+        }
         let future: HandlerFuture = match verdict {
             Verdict::Drop => return Ok(()),
             Verdict::Reject(status) => {
