@@ -303,3 +303,61 @@ fn lines(args: &ExplainArgs, accounts: &Accounts) -> Vec<String> {
     }
     lines
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use farcall::sim::SimNetwork;
+    use farcall::{Rdma, RdmaConfig, Server};
+    use farcall_probe::Probe;
+    use farcall_probe::proto::probe_rpc::ProbeService;
+
+    use super::*;
+    use crate::args::{Cli, Command};
+
+    /// Runs a line against the probe's service over a simulated device.
+    async fn explain(line: &[&str]) -> String {
+        let network = SimNetwork::new(1);
+        network.add_device("sim0", &["127.0.0.1".parse().unwrap()]);
+        let rdma = Rdma::simulated(&network, RdmaConfig::default());
+        let builder = Server::builder().add_service(ProbeService::new(Probe::new().0));
+        let listener = builder.rdma(&rdma).bind("rdma://127.0.0.1:0").await.unwrap();
+        let address = listener.local_address().to_string();
+        let serving = tokio::spawn(listener.serve());
+        let channel = Channel::builder(&address).unwrap().rdma(&rdma).connect().await.unwrap();
+        let cli = Cli::parse_from([&["farcall", "explain", &address][..], line].concat());
+        let Command::Explain(args) = &cli.command else { panic!("{cli:?}") };
+        let set = farcall_probe::DESCRIPTOR_SET;
+        let pool = prost_reflect::DescriptorPool::decode(set).unwrap();
+        let described = schema::method(&pool, &args.call.method).unwrap();
+        let method = method::from_schema(&described);
+        let measured = measure(&cli.global, args, (&channel, method), described.input()).await;
+        let (accounts, failure) = measured.unwrap();
+        assert!(failure.is_none(), "{failure:?}");
+        serving.abort();
+        let text = lines(args, &accounts).join("\n").replace(&address, "rdma://ADDRESS");
+        // Shown with `--nocapture`.
+        println!("{text}\n");
+        text
+    }
+
+    #[tokio::test]
+    async fn small_and_large_calls_over_rdma_differ_by_protocol() {
+        let text = explain(&["farcall.suite.Probe/Echo", "-d", r#"{"payload":"YQ=="}"#]).await;
+        let has = |part: &str| assert!(text.contains(part), "{part}: {text}");
+        has(
+            "path              rdma  (both sides offered RDMA)\nendpoint          rdma://ADDRESS\n",
+        );
+        has("request           SEND of ");
+        has("\nattempts          1\n");
+        has("\ncredit ");
+        let produce =
+            ["farcall.suite.Probe/Produce", "-d", r#"{"len":"1000000"}"#, "--repeat", "5"];
+        let text = explain(&produce).await;
+        let has = |part: &str| assert!(text.contains(part), "{part}: {text}");
+        has("response          READ of 1,000,0");
+        has(" bytes: more than ");
+        has("\ntransfer ");
+        has("\ncalls             5, attempts 5, failures 0\nstage                    p50");
+    }
+}
