@@ -74,8 +74,14 @@ impl Caller<'_> {
     fn note_account(&self) {
         let Some(explain) = &self.explain else { return };
         let explained = explain.explanation();
-        let facts = explain::facts(&explained);
-        facts.iter().for_each(|(name, fact)| self.output.note(&format!("> {name:<9} {fact}")));
+        // The path is noted before the call, and so is the only server.
+        let is_new =
+            |name: &str| name != "path" && (name != "endpoint" || explained.pick.is_some());
+        for (name, fact) in explain::facts(&explained) {
+            if is_new(name) {
+                self.output.note(&format!("> {name:<8} {fact}"));
+            }
+        }
         let stage = |(stage, time): &(CallStage, Duration)| {
             format!("{} {}", stage.name(), output::duration(*time))
         };

@@ -53,7 +53,7 @@ async fn failed_attempts_are_named_and_escaped() {
 async fn call_notes_where_its_time_went() {
     let server = servers::over_tcp().await;
     let ran = farcall(&format!("call {} {ECHO} -v", server.address)).await;
-    for part in ["> attempts  1\n", "> request   one record of ", "< answered in ", ", handler "] {
+    for part in ["> attempts 1\n", "> request  one record of ", "< answered in ", ", handler "] {
         assert!(ran.stderr.contains(part), "{part}: {ran:?}");
     }
     ran.succeeded();
