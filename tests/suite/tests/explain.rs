@@ -1,5 +1,6 @@
 //! Accounts of calls that fell back, that were retried, and that went over HTTP/2.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -38,7 +39,7 @@ fn answering() -> ServerBuilder {
 
 /// Serves at `address`, and returns the address that clients connect to.
 async fn serve(builder: ServerBuilder, address: &str) -> String {
-    let listener = builder.bind(address).await.unwrap();
+    let listener = builder.bind(address).await.expect("a free address");
     let address = listener.local_address().to_string();
     tokio::spawn(listener.serve());
     address
@@ -46,7 +47,7 @@ async fn serve(builder: ServerBuilder, address: &str) -> String {
 
 fn simulated() -> [Rdma; 2] {
     let network = SimNetwork::new(1);
-    network.add_device("sim0", &["127.0.0.1".parse().unwrap()]);
+    network.add_device("sim0", &[Ipv4Addr::LOCALHOST.into()]);
     [(); 2].map(|()| Rdma::simulated(&network, RdmaConfig::default()))
 }
 
@@ -61,7 +62,7 @@ async fn paths(make: fn() -> ServerBuilder) -> Vec<(&'static str, ChannelBuilder
     let unix = serve(make(), &format!("unix://{}", socket.display())).await;
     let http = serve(make(), "tcp://127.0.0.1:0").await.replacen("tcp://", "grpc://", 1);
     let rdma = serve(make().rdma(&server_rdma), "rdma://127.0.0.1:0").await;
-    let builder = |address: &str| Channel::builder(address).unwrap();
+    let builder = |address: &str| Channel::builder(address).expect("an address");
     vec![
         ("tcp", builder(&tcp)),
         ("unix", builder(&unix)),
