@@ -254,12 +254,12 @@ pub(crate) struct BenchArgs {
 /// Arguments of `explain`.
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
-    #[command(flatten)]
-    pub(crate) call: CallArgs,
     /// Calls to make, one after another
     #[arg(short = 'n', long, default_value_t = 1, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) repeat: u32,
+    #[command(flatten)]
+    pub(crate) call: CallArgs,
 }
 
 /// Arguments of `top`.

@@ -418,8 +418,8 @@ impl Explain {
 
     /// Takes the times that a server tells, out of what the caller sees.
     pub(crate) fn take_server_times(&self, metadata: &mut MetadataMap) {
-        let told = metadata.remove(KEY);
-        if let Some(times) = told.as_ref().and_then(ServerTimes::parse) {
+        let value = metadata.remove(KEY);
+        if let Some(times) = value.as_ref().and_then(ServerTimes::parse) {
             self.marks().attempt.server = Some(times);
         }
     }

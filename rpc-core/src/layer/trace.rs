@@ -307,15 +307,16 @@ impl Drop for Outcome {
 
 /// Records the account of a client's call.
 fn record_explanation(span: &Span, explained: &CallExplanation) {
-    span.record("farcall.stages", display(explained))
-        .record("farcall.attempts", explained.attempts);
+    // Signed: OpenTelemetry's layer turns unsigned numbers into text.
+    let attempts = i64::from(explained.attempts);
+    span.record("farcall.stages", display(explained)).record("farcall.attempts", attempts);
     if let Some(request) = explained.request {
         span.record("farcall.request", display(request));
     }
     if let Some(reply) = explained.reply {
         span.record("farcall.reply", display(reply));
     }
-    if let Some(copied) = explained.copied_bytes {
+    if let Some(Ok(copied)) = explained.copied_bytes.map(i64::try_from) {
         span.record("farcall.copied_bytes", copied);
     }
 }

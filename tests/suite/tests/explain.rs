@@ -202,7 +202,7 @@ impl RelayRpc for Claiming {
 /// A server's times are claims: they never make a stage longer than the wait for it.
 #[tokio::test]
 async fn servers_times_count_only_within_our_own() {
-    for (claim, is_told) in [
+    for (claim, is_believed) in [
         ("queue=1 handler=2", true),
         ("queue=1 handler=9999999999999", false),
         ("queue=x handler=1", false),
@@ -218,7 +218,7 @@ async fn servers_times_count_only_within_our_own() {
         let status = reply.unwrap_err();
         assert!(status.metadata().get("farcall-explain").is_none(), "{status:?}");
         let handler = account.stage(CallStage::Handler);
-        assert_eq!(handler, is_told.then_some(Duration::from_nanos(2)), "{claim}: {account:?}");
-        assert_eq!(account.stage(CallStage::Remote).is_none(), is_told, "{claim}: {account:?}");
+        assert_eq!(handler, is_believed.then_some(Duration::from_nanos(2)), "{claim}: {account:?}");
+        assert_eq!(account.stage(CallStage::Remote).is_none(), is_believed, "{claim}: {account:?}");
     }
 }

@@ -91,10 +91,10 @@ impl Session {
     /// later than the account.
     fn ask_for_times(&self, method: &Method, block: &mut Vec<u8>) {
         let len = block.len();
-        let asked = explain::encode_wish(block);
+        let encoded = explain::encode_wish(block);
         let max = self.core.settled.peer_limits.max_metadata_len;
         let fits = u32::try_from(block.len()).is_ok_and(|len| len <= max);
-        if asked.is_err() || !fits || method.kind().has_response_stream() {
+        if encoded.is_err() || !fits || method.kind().has_response_stream() {
             block.truncate(len);
         }
     }
