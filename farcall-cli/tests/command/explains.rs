@@ -33,8 +33,16 @@ async fn failed_attempts_are_named_and_escaped() {
     let server = servers::over_tcp().await;
     let folder = tempfile::tempdir().unwrap();
     let settings = format!(
-        "[targets.probe]\naddress = \"{}\"\n\n[targets.probe.methods.\"*\"]\nidempotent = true\n\n[targets.probe.methods.\"*\".retry]\n\
-         max_attempts = 3\ninitial_backoff = \"1ms\"\nretryable_codes = [\"UNAVAILABLE\"]\n",
+        r#"
+            [targets.probe]
+            address = "{}"
+            [targets.probe.methods."*"]
+            idempotent = true
+            [targets.probe.methods."*".retry]
+            max_attempts = 3
+            initial_backoff = "1ms"
+            retryable_codes = ["UNAVAILABLE"]
+        "#,
         server.address
     );
     std::fs::write(folder.path().join("farcall.toml"), settings).unwrap();

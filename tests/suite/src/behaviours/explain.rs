@@ -115,7 +115,7 @@ pub(super) async fn failed_and_cancelled_calls_are_explained(
     let account = explain.explanation();
     let sum: Duration = account.stages.iter().map(|(_, time)| *time).sum();
     check_eq("the sum of the stages so far", &sum, &account.total)?;
-    check_eq("a handler's time that nobody told", &account.stage(CallStage::Handler), &None)?;
+    check_eq("the time of a handler that runs on", &account.stage(CallStage::Handler), &None)?;
     check_eq("the failed attempts of a dropped call", &account.failed, &Vec::new())
 }
 
