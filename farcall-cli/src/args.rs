@@ -135,6 +135,8 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// Measures a unary method: in a closed loop, or at a rate
     Bench(BenchArgs),
+    /// Shows where the time of a unary call goes, its protocol and why, its attempts and copies
+    Explain(ExplainArgs),
     /// Shows what servers are doing, once a second: calls, latency, paths, memory, failures
     Top(TopArgs),
     /// Names what keeps this host off RDMA, and the command that fixes it: exit 1 without RDMA
@@ -247,6 +249,17 @@ pub(crate) struct BenchArgs {
     /// Writes the report as HTML, with plots
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
+}
+
+/// Arguments of `explain`.
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// Calls to make, one after another
+    #[arg(short = 'n', long, default_value_t = 1, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) repeat: u32,
+    #[command(flatten)]
+    pub(crate) call: CallArgs,
 }
 
 /// Arguments of `top`.

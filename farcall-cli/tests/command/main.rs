@@ -5,6 +5,7 @@ mod calls;
 #[cfg(target_os = "linux")]
 mod doctor;
 mod documents;
+mod explains;
 mod grpcurl_lines;
 mod hostile;
 mod pings;

@@ -28,7 +28,7 @@ use crate::stream::{
 use crate::transport::{Addresses, CloseReason};
 use crate::wire::hello::Hello;
 use crate::wire::outcome::Outcome;
-use crate::{BufferSource, Keepalive, Limits, Method, Negotiated, NotExecuted, Readiness};
+use crate::{BufferSource, Explain, Keepalive, Limits, Method, Negotiated, NotExecuted, Readiness};
 
 /// The way back to the caller.
 pub(super) type ReplySender = oneshot::Sender<Result<Reply, Status>>;
@@ -69,6 +69,8 @@ pub struct Outgoing<'a> {
     pub readiness: Readiness,
     /// Limits of its stub on its messages.
     pub limits: MessageLimits,
+    /// The account of the call that its caller has asked for.
+    pub explain: Option<&'a Explain>,
     /// The request's message; absent where the client's messages are a stream.
     pub message: Option<&'a dyn Encode>,
 }

@@ -7,7 +7,7 @@ use rpc_core::Reason;
 use rpc_core::wire::HEADER_LEN;
 
 use super::Connection;
-use crate::connection::buffers::{Event, Outgoing, RndvPayload, State};
+use crate::connection::buffers::{Event, FramePermit, Outgoing, RndvPayload, State};
 use crate::connection::proof_plan::{ProofPlan, is_proof, pattern};
 use crate::memory::{PoolError, Sink};
 use crate::proto::connection::{PROOF_HEAD_LEN, ProofStage};
@@ -39,6 +39,7 @@ impl Connection {
         let mut buffer = self.sources.take(read_len).await?;
         let permit = Arc::clone(&self.frames).acquire_owned().await;
         let permit = permit.map_err(|_| PoolError::Exhausted { len: read_len, bytes_max: 0 })?;
+        let permit = FramePermit::new(permit, None);
         let mut slot = self.worker.send_slots.take().await;
         let seed = RandomState::new().build_hasher().finish();
         buffer.iter_mut().zip(pattern(seed)).for_each(|(byte, value)| *byte = value);

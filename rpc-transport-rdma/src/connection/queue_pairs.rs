@@ -12,12 +12,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use rpc_core::Reason;
 use rpc_core::transport::{CloseReason, Counters};
-use tokio::sync::OwnedSemaphorePermit;
+use rpc_core::{Explain, Reason};
 
 use crate::RdmaConfig;
-use crate::connection::buffers::{Event, State, VerbsBuffers};
+use crate::connection::buffers::{Event, FramePermit, State, VerbsBuffers};
 use crate::proto::clock::Clock;
 use crate::proto::conn_params::ConnParams;
 use crate::proto::connection::Transmit;
@@ -44,7 +43,9 @@ pub(crate) struct QueuePairs {
     batch: VecDeque<Work>,
     /// For every message in `batch` or posted, in order, what comes back with its completion; none
     /// for one in a control slot.
-    permits: VecDeque<Option<OwnedSemaphorePermit>>,
+    permits: VecDeque<Option<FramePermit>>,
+    /// Accounts of the calls whose requests are in `batch`. Hardly any call has one.
+    explained: Vec<Explain>,
     done: Vec<Done>,
     last_receives: LastReceives,
     activity: Arc<ActivityCounters>,
@@ -64,6 +65,7 @@ impl QueuePairs {
             reads,
             batch: VecDeque::new(),
             permits: VecDeque::new(),
+            explained: Vec::new(),
             done: Vec::new(),
             last_receives: LastReceives::Awaited,
             activity,
@@ -115,12 +117,14 @@ impl QueuePairs {
         match transmit {
             Transmit::Message { slot, len, takes_key: invalidate, permit } => {
                 self.batch.push_back(Work::Send { slot, len, invalidate });
+                self.explain_posting(permit.as_ref());
                 self.permits.push_back(permit);
             }
             Transmit::Offer { binding, slot, len, permit } => {
                 // In one batch and in this order: the offer names a key that the bind makes.
                 self.batch.extend(binding.map(Work::Bind));
                 self.batch.push_back(Work::Send { slot, len, invalidate: None });
+                self.explain_posting(Some(&permit));
                 self.permits.push_back(Some(permit));
             }
             Transmit::Invalidate(binding) => self.batch.push_back(Work::Invalidate(binding)),
@@ -130,6 +134,14 @@ impl QueuePairs {
                 // Without a queue pair for it a READ goes with the messages.
                 self.batch.extend(self.reads.push(chunk.queue, read).err());
             }
+        }
+    }
+
+    /// Marks on the account of a frame's call that the peer allows it.
+    fn explain_posting(&mut self, permit: Option<&FramePermit>) {
+        if let Some(explain) = permit.and_then(|permit| permit.explain.as_ref()) {
+            explain.posting();
+            self.explained.push(explain.clone());
         }
     }
 
@@ -147,6 +159,10 @@ impl QueuePairs {
         let waiting_count = self.message_count();
         let posted = self.messages.post(&mut self.batch);
         self.activity.posts.add(1);
+        // The device takes what is left of a batch in a moment.
+        for explain in self.explained.drain(..) {
+            explain.posted();
+        }
         self.counters.sent_count.add((waiting_count - self.message_count()) as u64);
         posted.map_err(post_failed)?;
         let is_stuck = !self.batch.is_empty() && !self.messages.will_complete();

@@ -32,7 +32,7 @@ use crate::policy::retry::{
 };
 use crate::policy::retry_config::{Codes, HedgingPolicy};
 use crate::wire::PeerText;
-use crate::{Deadline, Idempotency, MayHaveExecuted, Method, NotExecuted, Readiness};
+use crate::{Deadline, Explain, Idempotency, MayHaveExecuted, Method, NotExecuted, Readiness};
 
 pub use self::config::{MethodConfig, ServiceConfig};
 pub(in crate::client) use self::machine::{Attempts, Servers};
@@ -450,7 +450,15 @@ async fn make<C: Caller>(
 ) -> Result<ClientReply, Status> {
     let mut attempt = attempt.into_call();
     mark_attempt(&mut attempt, previous);
-    caller.call(attempt).await
+    let Some(explain) = attempt.extensions().get::<Explain>().cloned() else {
+        return caller.call(attempt).await;
+    };
+    // Attempts side by side would mix their marks up. A future that is dropped tells of nothing.
+    let own = Explain::new();
+    attempt.extensions_mut().insert(own.clone());
+    let made = caller.call(attempt).await;
+    explain.adopt(&own);
+    made
 }
 
 fn now() -> std::time::Instant {

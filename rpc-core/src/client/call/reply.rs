@@ -12,6 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Extensions, Response, Status, Streaming};
 
+use crate::call::explain;
 use crate::call::metadata::{MetadataNames, merge};
 use crate::call::options::MessageLimit;
 use crate::call::refusal;
@@ -24,7 +25,7 @@ use crate::stream::{
 };
 use crate::wire::metadata;
 use crate::wire::outcome::Outcome;
-use crate::{Deadline, Trailers};
+use crate::{Deadline, Explain, Trailers};
 
 /// The parts of an answer without any.
 static NO_PARTS: LazyLock<ReplyParts> = LazyLock::new(ReplyParts::default);
@@ -159,6 +160,18 @@ impl ClientReply {
     /// Returns the extensions of the caller's response.
     pub fn extensions_mut(&mut self) -> &mut Extensions {
         &mut self.parts_mut().extensions
+    }
+
+    /// Takes the times that a server tells out of the metadata and the trailers.
+    pub(in crate::client) fn take_server_times(&mut self, explain: &Explain) {
+        let Some(parts) = self.parts.as_deref_mut() else { return };
+        explain.take_server_times(&mut parts.metadata);
+        if let Some(Trailers(trailers)) = parts.extensions.get_mut::<Trailers>() {
+            trailers.remove(explain::KEY);
+            if trailers.is_empty() {
+                parts.extensions.remove::<Trailers>();
+            }
+        }
     }
 
     fn parts(&self) -> &ReplyParts {

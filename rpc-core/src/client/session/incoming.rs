@@ -5,7 +5,6 @@
 use bytes::Bytes;
 use tonic::Status;
 
-use crate::MayHaveExecuted;
 use crate::call::refusal;
 use crate::calls::window::Counts;
 use crate::client::Reply;
@@ -16,6 +15,7 @@ use crate::stream::{End, Inserted, Item};
 use crate::transport::frames::{received, take_apart};
 use crate::transport::{Admission, CloseReason, Delivery, Handler, Withheld};
 use crate::wire::{FrameHeader, FrameKind, HEADER_LEN, ProtocolError};
+use crate::{Explain, MayHaveExecuted};
 
 impl Handler for Session {
     fn handle_announced(
@@ -30,8 +30,9 @@ impl Handler for Session {
         let mut state = self.state();
         // The call was given up, which the server could not know: no error, and no memory for the
         // rest.
-        if !state.calls.contains(header.call) {
-            return Ok(Admission::Refuse);
+        let Some(call) = state.calls.value(header.call) else { return Ok(Admission::Refuse) };
+        if let Some(explain) = &call.explain {
+            explain.announced();
         }
         let checked = self.core.check(&header);
         let counted =
@@ -201,7 +202,10 @@ impl Session {
             }
             return Ok(());
         }
-        if let Some(InFlight { route: Route::Reply(sender), .. }) = call {
+        if let Some(InFlight { route: Route::Reply(sender), explain, .. }) = call {
+            if let Some(explain) = explain {
+                self.explain_delivered(&explain, header, delivery);
+            }
             let (code, is_not_executed) = (header.selector, header.is_not_executed);
             let is_deflated = header.is_deflated;
             let reply = Reply { code, block, message, is_deflated, is_not_executed };
@@ -210,6 +214,21 @@ impl Session {
             let _ = sender.send(reply);
         }
         Ok(())
+    }
+
+    /// Marks the arrival of a stream's headers.
+    fn explain_headers(&self, state: &State, header: &FrameHeader, delivery: Delivery) {
+        let call = state.calls.value(header.call);
+        if let Some(explain) = call.and_then(|call| call.explain.as_ref()) {
+            self.explain_delivered(explain, header, delivery);
+        }
+    }
+
+    /// Marks the arrival of an answer.
+    fn explain_delivered(&self, explain: &Explain, header: &FrameHeader, delivery: Delivery) {
+        let is_large = delivery == Delivery::Announced;
+        let reply = self.explained(header.frame_len(), is_large);
+        explain.delivered(reply, self.copied_bytes());
     }
 
     fn handle_stream(
@@ -225,6 +244,9 @@ impl Session {
                 None => return Ok(()),
                 Some(Route::Stream(recv_stream)) => {
                     let recv_stream = recv_stream.clone();
+                    if header.kind == FrameKind::Headers {
+                        self.explain_headers(&state, header, delivery);
+                    }
                     state.count_answer(header);
                     Some(recv_stream)
                 }
