@@ -74,7 +74,7 @@ pub use rpc_core::server::{CallContext, PeerInfo};
 pub use rpc_core::transport::{Addresses, CloseReason, Identity, PathInfo, TransportStats};
 pub use rpc_core::{
     Backoff, Buffer, CallKind, Caller, Code, Compression, Deadline, Extensions, Idempotency,
-    InvalidSetting, Keepalive, Limits, MayHaveExecuted, Method, MethodCompression,
+    InvalidSetting, Keepalive, LateTrailers, Limits, MayHaveExecuted, Method, MethodCompression,
     MethodDescriptor, NotExecuted, Readiness, Reason, Request, Response, Service,
     ServiceDescriptor, SharedMethod, Status, Streaming, Trailers, async_trait, buffer, layer,
     metadata,

@@ -231,6 +231,11 @@ impl CallRules {
         Self { stats: Some(stats), ..Self::default() }
     }
 
+    /// Returns true if operators watch calls.
+    pub(super) fn is_watched(&self) -> bool {
+        self.stats.as_ref().is_some_and(CallStats::is_watched)
+    }
+
     pub(super) fn unary_timeout(&self) -> Option<Duration> {
         let nanos = self.unary_timeout.load(Ordering::Relaxed);
         (nanos > 0).then(|| Duration::from_nanos(nanos))
