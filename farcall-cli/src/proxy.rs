@@ -10,8 +10,9 @@ use farcall::metadata::MetadataMap;
 use farcall::server::{ANY_METHOD_PATH, CALLED_PATH_KEY, HandlerFuture, ServerCall};
 use farcall::tls::{ServerTls, ServerTlsConfig};
 use farcall::{
-    CallKind, Channel, Extensions, Idempotency, LateTrailers, Method, MethodDescriptor, Request,
-    Response, Server, ServerBuilder, Service, ServiceDescriptor, Status, Streaming, client,
+    Address, AddressError, CallKind, Channel, Extensions, Idempotency, LateTrailers, Method,
+    MethodDescriptor, Request, Response, Server, ServerBuilder, Service, ServiceDescriptor, Status,
+    Streaming, client,
 };
 use futures::{Stream, stream};
 use tracing_subscriber::EnvFilter;
@@ -53,6 +54,8 @@ pub(crate) async fn run(global: &Global, args: &ProxyArgs, output: &Output) -> R
         true => args.listen.clone(),
         false => format!("tcp://{}", args.listen),
     };
+    let address: Address =
+        address.parse().map_err(|error: AddressError| Failure::usage(error.to_string()))?;
     let listener = server(global, args)?.add_service(Proxy(Arc::new(target))).bind(address).await;
     let listener = listener.map_err(|error| Failure::connect(error.to_string()))?;
     output.line(&format!("listening at {} for {}", listener.local_address(), args.target))?;

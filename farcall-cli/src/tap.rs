@@ -1,5 +1,6 @@
 //! `farcall tap`: calls of servers as they end, by the service for operators.
 
+use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
 use farcall::server::admin_api::{EndedCall, SERVICE, WatchCallsRequest};
@@ -68,11 +69,14 @@ pub(crate) async fn run(global: &Global, args: &TapArgs, output: &Output) -> Res
     output.note(&format!("> watching {} servers", servers.len()));
     let shows_server = servers.len() > 1;
     let mut calls = stream::select_all(calls);
+    // One for all calls: a signal between two of them would find nobody that waits for it.
+    let mut interrupt = pin!(tokio::signal::ctrl_c());
     let mut shown = 0;
     while args.count.is_none_or(|count| shown < count) {
         let next = tokio::select! {
+            biased;
+            _ = &mut interrupt => return Ok(()),
             next = calls.next() => next,
-            _ = tokio::signal::ctrl_c() => return Ok(()),
         };
         // All servers have drained.
         let Some((server, call)) = next else { return Ok(()) };
