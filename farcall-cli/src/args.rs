@@ -62,6 +62,9 @@ pub(crate) struct Global {
     /// Treats a bare host:port as a gRPC server without TLS
     #[arg(long, global = true)]
     pub(crate) plaintext: bool,
+    /// Takes the target for the path of a gRPC server's Unix socket. Needs --plaintext
+    #[arg(long, global = true, requires = "plaintext")]
+    pub(crate) unix: bool,
     /// Fails: farcall verifies every certificate. Use --ca with the server's own
     #[arg(long, global = true, hide = true)]
     pub(crate) insecure: bool,

@@ -15,6 +15,7 @@ use farcall::{
     Streaming, client,
 };
 use futures::{Stream, stream};
+use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{Global, ProxyArgs};
@@ -49,7 +50,8 @@ pub(crate) async fn run(global: &Global, args: &ProxyArgs, output: &Output) -> R
         None => builder,
     };
     // Lazily: a target that is down now may be up for the first call.
-    let target = Target { channel: builder.connect_lazy(), headers: global.clone() };
+    let channel = target::lazy(builder, global, &args.target);
+    let target = Target { channel, headers: global.clone() };
     let address = match args.listen.contains("://") || args.listen.starts_with("unix") {
         true => args.listen.clone(),
         false => format!("tcp://{}", args.listen),
@@ -91,17 +93,16 @@ fn log_to_standard_error(verbosity: u8) {
 
 /// Waits for Ctrl-C, or for SIGTERM, as service managers send it.
 async fn stop_signal() {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
-            tokio::select! {
-                _ = terminate.recv() => return,
-                _ = tokio::signal::ctrl_c() => return,
-            }
+    let terminate = async {
+        match signal(SignalKind::terminate()) {
+            Ok(mut terminate) => drop(terminate.recv().await),
+            Err(_) => std::future::pending().await,
         }
+    };
+    tokio::select! {
+        () = terminate => {}
+        _ = tokio::signal::ctrl_c() => {}
     }
-    let _ = tokio::signal::ctrl_c().await;
 }
 
 impl Service for Proxy {

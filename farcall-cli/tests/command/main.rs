@@ -7,6 +7,7 @@ mod doctor;
 mod documents;
 mod grpcurl_lines;
 mod hostile;
+mod peers;
 mod pings;
 mod plugin;
 mod program;

@@ -265,15 +265,12 @@ async fn services_for_operators_do_not_pass() {
 async fn front_may_have_tls() {
     let folder = tempfile::tempdir().unwrap();
     let server = servers::over_tcp().await;
-    let authority = farcall_testkit::certificates::Authority::new("proxy's authority").unwrap();
-    let leaf = authority.issue(farcall_testkit::certificates::Wanted::named("localhost")).unwrap();
-    let write = |name: &str, text: String| {
+    let servers::Certificates { ca, cert, key } = servers::Certificates::new(&folder);
+    let [cert, key] = [("cert.pem", cert), ("key.pem", key)].map(|(name, text)| {
         let path = folder.path().join(name);
         std::fs::write(&path, text).unwrap();
         path.display().to_string()
-    };
-    let [ca, cert, key] = [("ca", authority.pem()), ("cert", leaf.cert), ("key", leaf.key)]
-        .map(|(name, text)| write(name, text));
+    });
     let flags = ["--listen-cert", &cert, "--listen-key", &key];
     let proxy = Proxied::new(&server.address, &flags);
     let host = proxy.authority.replace("127.0.0.1", "localhost");
