@@ -67,7 +67,9 @@ pub(crate) async fn run(global: &Global, args: &ProxyArgs, output: &Output) -> R
 
 /// Returns the builder of the server in front.
 fn server(global: &Global, args: &ProxyArgs) -> Result<ServerBuilder, Failure> {
-    let mut server = Server::builder().drain_timeout(args.drain_timeout);
+    // The channel logs calls that fail, with their paths.
+    let server = Server::builder().log_failed_calls(false);
+    let mut server = server.drain_timeout(args.drain_timeout);
     if let Some(len) = global.max_message_len {
         server = server.max_message_len(len);
     }

@@ -3,14 +3,21 @@
 // Clippy's exemption for tests does not reach their helpers.
 #![allow(clippy::unwrap_used)]
 
+use std::time::Duration;
+
 use farcall::server::admin_api::{EndedCall, SERVICE, WatchCallsRequest};
 use farcall::server::{Admin, HandlerFuture, ServerCall};
-use farcall::{Channel, Code, Request, Response, Server, Service, ServiceDescriptor, Status};
+use farcall::{
+    Channel, Code, Request, Response, Server, Service, ServiceDescriptor, Status, Streaming, client,
+};
 use farcall_probe::proto::probe_rpc::ProbeStub;
 use farcall_probe::proto::{EchoRequest, FailRequest};
 
 use crate::program::{Started, farcall};
 use crate::servers;
+
+/// No wait of these tests is longer.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// Calls until the command ends, and returns its lines. The command may begin to watch at any time.
 async fn tapped(address: &str, flags: &str) -> Vec<String> {
@@ -112,6 +119,44 @@ async fn interrupt_ends_tap() {
     });
     assert_eq!(ended.await.unwrap(), Some(0));
     calls.abort();
+}
+
+#[tokio::test]
+async fn watchers_are_few_and_end_when_the_server_drains() {
+    let server = servers::bare().admin(Admin::loopback());
+    let listener = server.bind("tcp://127.0.0.1:0").await.unwrap();
+    let address = listener.local_address().clone();
+    let (stop, stopped) = tokio::sync::oneshot::channel();
+    let serve = listener.serve().with_graceful_shutdown(async { drop(stopped.await) });
+    let served = tokio::spawn(serve);
+    let channel = Channel::connect(address).await.unwrap();
+    let watch = async || {
+        let request = Request::new(WatchCallsRequest::default());
+        let calls = client::server_streaming(&channel, &SERVICE.methods[1], request).await;
+        calls.map(Response::into_inner)
+    };
+    let mut watches: Vec<Streaming<EndedCall>> = Vec::new();
+    while watches.len() < 4 {
+        watches.push(watch().await.unwrap());
+    }
+    assert_eq!(watch().await.map(drop).unwrap_err().code(), Code::ResourceExhausted);
+    watches.pop();
+    // The server hears of the end of a stream in its own time.
+    let again = async {
+        loop {
+            match watch().await {
+                Ok(calls) => return calls,
+                Err(status) => assert_eq!(status.code(), Code::ResourceExhausted),
+            }
+        }
+    };
+    watches.push(tokio::time::timeout(LIMIT, again).await.unwrap());
+    stop.send(()).unwrap();
+    for calls in &mut watches {
+        let end = tokio::time::timeout(LIMIT, calls.message()).await.unwrap();
+        assert!(end.is_ok_and(|call| call.is_none()));
+    }
+    tokio::time::timeout(LIMIT, served).await.unwrap().unwrap().unwrap();
 }
 
 /// Sends calls whose texts try to move the cursor.
