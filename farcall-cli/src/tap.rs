@@ -69,7 +69,7 @@ pub(crate) async fn run(global: &Global, args: &TapArgs, output: &Output) -> Res
     output.note(&format!("> watching {} servers", servers.len()));
     let shows_server = servers.len() > 1;
     let mut calls = stream::select_all(calls);
-    // One for all calls: a signal between two of them would find nobody that waits for it.
+    // One for all calls: tokio drops a signal that comes while no future waits for it.
     let mut interrupt = pin!(tokio::signal::ctrl_c());
     let mut shown = 0;
     while args.count.is_none_or(|count| shown < count) {

@@ -2,7 +2,7 @@
 //! they end, for operators.
 //!
 //! Only a server with a service for operators counts. All memory is taken when the server is built,
-//! but for the texts of the calls that failed, which are bounded. A call that nobody watches costs
+//! but for the texts of the calls that failed, which are bounded. Without a watcher, a call costs
 //! a look at one flag when it begins, and one when it ends.
 
 use std::array::from_fn;
@@ -15,7 +15,6 @@ use std::time::{Duration, SystemTime};
 
 use tonic::Code;
 
-use super::settings::CallRules;
 use crate::calls::id_hashing::IdHashing;
 use crate::{CallKind, MethodDescriptor};
 
@@ -99,23 +98,21 @@ pub trait CallWatcher: fmt::Debug + Send + Sync {
 #[derive(Debug)]
 #[must_use = "dropping it ends the watch"]
 pub struct CallWatch {
-    rules: Arc<CallRules>,
+    stats: Arc<CallStats>,
     watcher: Arc<dyn CallWatcher>,
 }
 
 impl CallWatch {
-    /// Adds a watcher. `None` if the server counts no calls, or has as many watchers as it may.
-    pub(super) fn begin(rules: &Arc<CallRules>, watcher: Arc<dyn CallWatcher>) -> Option<Self> {
-        let is_added = rules.stats.as_ref()?.add_watcher(&watcher);
-        is_added.then(|| Self { rules: Arc::clone(rules), watcher })
+    /// Adds a watcher. `None` if there are as many as may be.
+    pub(super) fn begin(stats: &Arc<CallStats>, watcher: Arc<dyn CallWatcher>) -> Option<Self> {
+        let is_added = stats.add_watcher(&watcher);
+        is_added.then(|| Self { stats: Arc::clone(stats), watcher })
     }
 }
 
 impl Drop for CallWatch {
     fn drop(&mut self) {
-        if let Some(stats) = &self.rules.stats {
-            stats.remove_watcher(&self.watcher);
-        }
+        self.stats.remove_watcher(&self.watcher);
     }
 }
 
@@ -346,12 +343,11 @@ mod tests {
 
     #[test]
     fn watchers_see_the_calls_that_they_want() {
-        let rules = Arc::new(CallRules::counting(CallStats::new(METHODS.iter())));
-        let stats = rules.stats.as_ref().unwrap();
+        let stats = Arc::new(CallStats::new(METHODS.iter()));
         let show = |code| stats.show("/t.T/A", code, || ended(code));
         let watcher = Arc::<Failures>::default();
         assert!(!stats.is_watched());
-        let watch = CallWatch::begin(&rules, Arc::clone(&watcher) as _).unwrap();
+        let watch = CallWatch::begin(&stats, Arc::clone(&watcher) as _).unwrap();
         assert!(stats.is_watched());
         show(Code::Ok);
         show(Code::NotFound);
@@ -364,14 +360,12 @@ mod tests {
 
     #[test]
     fn watchers_are_few() {
-        let rules = Arc::new(CallRules::counting(CallStats::new(METHODS.iter())));
-        let watch = || CallWatch::begin(&rules, Arc::<Failures>::default());
+        let stats = Arc::new(CallStats::new(METHODS.iter()));
+        let watch = || CallWatch::begin(&stats, Arc::<Failures>::default());
         let mut watches: Vec<_> = (0..WATCHERS_MAX).map(|_| watch().unwrap()).collect();
         assert!(watch().is_none());
         watches.pop();
         assert!(watch().is_some());
-        let uncounted = Arc::<CallRules>::default();
-        assert!(CallWatch::begin(&uncounted, Arc::<Failures>::default()).is_none());
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The cases of the command `farcall`: it lists, describes and calls servers of farcall and of other
-//! languages, and its proxy stands between clients of other languages and the port.
+//! The cases of the command `farcall`: it lists, describes and calls servers of farcall and of
+//! other languages, and its proxy stands between clients of other languages and the port.
 
 use std::fs::File;
 use std::path::PathBuf;

@@ -113,7 +113,7 @@ impl CallsInFlight {
             limit: &self.log,
             addresses: &self.core.settled.addresses,
             transport: &*self.core.transport,
-            stats: self.rules.stats.as_ref(),
+            stats: self.rules.stats.as_deref(),
         }
     }
 
