@@ -77,9 +77,9 @@ pub use rpc_core::transport::{
 pub use rpc_core::{
     Backoff, Buffer, CallExplanation, CallKind, CallStage, Caller, Code, Compression, Deadline,
     EndpointPick, Explain, ExplainedFrame, Extensions, Idempotency, InvalidSetting, Keepalive,
-    Limits, MayHaveExecuted, Method, MethodCompression, MethodDescriptor, NotExecuted, Readiness,
-    Reason, Request, Response, Service, ServiceDescriptor, SharedMethod, Status, Streaming,
-    Trailers, async_trait, buffer, layer, metadata,
+    LateTrailers, Limits, MayHaveExecuted, Method, MethodCompression, MethodDescriptor,
+    NotExecuted, Readiness, Reason, Request, Response, Service, ServiceDescriptor, SharedMethod,
+    Status, Streaming, Trailers, async_trait, buffer, layer, metadata,
 };
 pub use tonic::{include_file_descriptor_set, include_proto};
 pub use {prost, tonic};

@@ -44,7 +44,8 @@ pub use compression::{Compression, Negotiated, check_min_len};
 pub use deadline::{Deadline, grpc_timeout, is_grpc_timeout};
 pub use limits::connection::Limits;
 pub use method::{
-    CallKind, Idempotency, Method, MethodDescriptor, ServiceDescriptor, SharedMethod,
+    ANY_METHOD_PATH, CALLED_PATH_KEY, CallKind, Idempotency, Method, MethodDescriptor,
+    ServiceDescriptor, SharedMethod,
 };
 pub use payload::buffer::{Buffer, BufferMemory, BufferSource, offer_source};
 pub use policy::backoff::Backoff;

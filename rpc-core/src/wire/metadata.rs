@@ -248,6 +248,14 @@ pub fn decode(mut block: Bytes) -> Result<MetadataMap, ProtocolError> {
     Ok(metadata)
 }
 
+/// Returns the keys of a block's entries, as they came, up to the first entry that is cut short.
+pub(crate) fn keys(mut block: Bytes) -> impl Iterator<Item = Bytes> {
+    std::iter::from_fn(move || {
+        let entry = if block.is_empty() { None } else { split_entry(&mut block).ok() };
+        entry.map(|(key, _)| key)
+    })
+}
+
 /// The most bytes that a block of `block_len_max` bytes takes, as it came and decoded. A name is
 /// copied; a binary value is too, in base64, which is a third longer.
 pub(crate) fn held_bytes_max(block_len_max: u32) -> u64 {

@@ -70,7 +70,7 @@ impl Drop for Responder {
     fn drop(&mut self) {
         // An answer that was sent has taken the record: what is left here was never answered.
         if let Some(record) = self.record.take() {
-            self.calls.log_given_up(record);
+            self.calls.log_given_up(&record);
         }
     }
 }

@@ -54,7 +54,7 @@ impl EarlyPermit {
 impl Drop for EarlyPermit {
     fn drop(&mut self) {
         if let Some(record) = self.record.take() {
-            self.session.in_flight.log_given_up(record);
+            self.session.in_flight.log_given_up(&record);
         }
     }
 }

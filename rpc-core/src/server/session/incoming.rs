@@ -280,7 +280,13 @@ impl ServerSession {
                 let Route { service, method, kind } = route;
                 let descriptor = &service.descriptor().methods[method];
                 let log = self.router.rules.log();
-                let record = CallRecord::begin(log, header, || Some(descriptor));
+                let mut record = CallRecord::begin(log, header, || Some(descriptor));
+                if log.is_counted
+                    && self.router.rules.is_watched()
+                    && let Some(record) = &mut record
+                {
+                    record.keep_keys(&block);
+                }
                 let disposition = Disposition::Running { _permit: permit, _received: received };
                 let mut responder = self.responder(header.call, disposition, record);
                 responder.compress_from = self.compress_from(header.selector);
