@@ -212,6 +212,21 @@ async fn a_wide_path_is_proven_at_once_at_its_ports_mtu() {
     }
 }
 
+/// A transfer's number comes again after 4,096 offers, that of the proof as any.
+#[tokio::test(start_paused = true)]
+async fn a_frame_under_the_number_of_the_proof_arrives() {
+    const NUMBERS: usize = 4096;
+    for config in scopes() {
+        let cluster = Cluster::new(&config);
+        let joined = cluster.connect(2).await.unwrap();
+        let len = config.slot_len as usize + 1;
+        for count in 0..NUMBERS + 2 {
+            assert!(joined.exchange(len).await, "frame {count}: {:?}", joined.ends());
+        }
+        assert_eq!(joined.ends(), [None, None]);
+    }
+}
+
 /// Peers of a version without the proof neither send nor expect one.
 #[tokio::test(start_paused = true)]
 async fn peers_without_the_proof_are_proven_by_a_probe() {
@@ -299,7 +314,7 @@ async fn the_mtu_is_that_of_the_gids_interface() {
 
 /// A peer's proof takes memory of a few packets for each queue pair, whatever it says.
 #[tokio::test]
-async fn a_proof_that_is_not_due_costs_its_connection() {
+async fn a_proof_of_wrong_length_costs_its_connection() {
     use crate::proto::wire::{MessageKind, RTS_LEN_MAX, Rts, RtsSegment};
     use crate::verbs::{RemoteKey, RemoteMemory};
     let long =
@@ -310,9 +325,10 @@ async fn a_proof_that_is_not_due_costs_its_connection() {
             let mut body = [0; RTS_LEN_MAX];
             let offer = Rts { head: vec![0; HEADER_LEN + 8], segments: segments.clone() };
             let len = offer.write(&mut body);
+            bad.say(MessageKind::Probe, &[]);
             bad.say(MessageKind::Proof { transfer: 1 }, &body[..len]);
         };
-        super::tests::costs_its_connection(offend, "proof of an RDMA path").await;
+        super::tests::costs_its_connection(offend, "length of the proof").await;
     }
 }
 

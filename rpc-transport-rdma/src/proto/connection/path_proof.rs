@@ -43,8 +43,9 @@ pub(super) struct PathProof {
 #[derive(Debug)]
 pub(super) struct TheirProof {
     pub(super) transfer: u32,
-    /// Length of its head, and number of the parts behind that.
-    pub(super) shape: (usize, usize),
+    /// Length of its head, and number of the parts behind that. Taken with what was read: frames
+    /// come under the same number later.
+    pub(super) shape: Option<(usize, usize)>,
     /// Set if what was read is right.
     pub(super) is_checked: bool,
 }
@@ -68,10 +69,10 @@ impl PathProof {
         }
     }
 
-    /// Returns the length of the head of the peer's part, and the number of equal parts behind it.
-    /// `None` for any other transfer.
-    pub(super) fn shape(&self, transfer: u32) -> Option<(usize, usize)> {
-        let theirs = self.theirs.as_ref().filter(|theirs| theirs.transfer == transfer)?;
-        Some(theirs.shape)
+    /// Returns the length of the head of the peer's part, and the number of equal parts behind it,
+    /// once. `None` for any other transfer.
+    pub(super) fn take_shape(&mut self, transfer: u32) -> Option<(usize, usize)> {
+        let theirs = self.theirs.as_mut().filter(|theirs| theirs.transfer == transfer)?;
+        theirs.shape.take()
     }
 }

@@ -57,8 +57,8 @@ impl<B: Buffers> ConnectionState<B> {
     ///
     /// # Errors
     ///
-    /// Returns `Invalid` for a proof that was not agreed on, that came before, or that no peer
-    /// writes.
+    /// Returns `Invalid` for a proof that was not agreed on, that came twice or before the probe, or
+    /// that no peer writes.
     pub(super) fn handle_proof(
         &mut self,
         transfer: u32,
@@ -66,7 +66,9 @@ impl<B: Buffers> ConnectionState<B> {
         now: Instant,
     ) -> Result<(), ProtocolError> {
         let invalid = |what, value| Err(ProtocolError::Invalid { what, value });
-        if !self.rules.proves_fully || self.proof.theirs.is_some() {
+        // The probe and its answer carry the TLS binding; what comes before them may be anyone's.
+        let is_bound = self.is_probed || self.is_proven;
+        if !self.rules.proves_fully || !is_bound || self.proof.theirs.is_some() {
             return invalid("proof of an RDMA path that is not due", transfer.into());
         }
         // What a peer says is long would take memory of that length.
@@ -77,7 +79,7 @@ impl<B: Buffers> ConnectionState<B> {
             return invalid("length of the proof of an RDMA path", offer.frame_len());
         }
         self.note_peer_key(transfer, &offer);
-        let shape = (offer.head.len(), offer.segments.len());
+        let shape = Some((offer.head.len(), offer.segments.len()));
         self.proof.theirs = Some(TheirProof { transfer, shape, is_checked: false });
         self.proof.stage = ProofStage::Reads;
         let memory_by = Deadline::after(now, self.rules.timeouts.memory());
