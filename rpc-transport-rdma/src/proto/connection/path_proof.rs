@@ -1,9 +1,15 @@
 //! The steps of a path's proof, and both sides' parts of it.
 
+use std::time::Duration;
+
 use rpc_core::wire::HEADER_LEN;
 
 /// The shortest head of a proof: a frame's header, and the seed of what can be read.
 pub(crate) const PROOF_HEAD_LEN: usize = HEADER_LEN + 8;
+
+/// Maximum wait of one end for the memory of one part of a proof. There are four such waits, and
+/// all of them fit the time of a proof, so that want of memory is never taken for a lost packet.
+pub(crate) const PROOF_MEMORY_TIMEOUT: Duration = Duration::from_millis(700);
 
 /// The step of a proof that comes next, or why none will. The order is that of the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

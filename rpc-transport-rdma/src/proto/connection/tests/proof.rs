@@ -97,3 +97,41 @@ fn a_proof_stopped_amid_its_reads_concerns_no_handler() {
     assert!(!alone.actions().iter().any(|action| matches!(action, Action::Withhold { .. })));
     assert_eq!((alone.deliveries(), alone.cancellations.snapshot().pulls_stopped), (0, 0));
 }
+
+#[test]
+fn a_proof_without_memory_is_refused_in_its_own_time() {
+    let mut alone = probed();
+    say_proof(&mut alone, 500);
+    assert_eq!(alone.left(), Some(PROOF_MEMORY_TIMEOUT));
+    alone.time_out();
+    let release = MessageKind::Ats { transfer: TRANSFER, outcome: AtsStatus::Refused };
+    assert_eq!(alone.sent()[..1], [Out::Message(release)]);
+    assert_eq!((alone.state.proof_stage(), alone.end()), (ProofStage::NoMemory, None));
+}
+
+#[test]
+fn a_server_without_memory_for_its_part_tells_the_client() {
+    let cancel = MessageKind::Cancel { transfer: 0 };
+    let mut server = probed();
+    server.handle(Event::NoProof("no memory".into()));
+    assert!(server.sent().contains(&Out::Message(cancel)));
+    assert_eq!(server.end(), None);
+
+    let mut client = alone();
+    client.handle(Event::Probe);
+    client.sent();
+    client.say(ProbeAnswer, &[]);
+    assert!(matches!(client.actions()[..], [Action::OfferProof]));
+    let (slot, permit) = (Slot::new(&client.books, 256), Token::new(&client.books));
+    let payload = OfferedFrame::proof(&client.books);
+    client.send(Outgoing::Rts { payload, slot, permit, call: 0, is_given_up: false });
+    let [Out::Message(MessageKind::Proof { transfer })] = client.sent()[..] else { panic!() };
+    client.complete_all();
+    assert_eq!(client.state.proof_stage(), ProofStage::PeerReads);
+    client.say(MessageKind::Ats { transfer, outcome: AtsStatus::Read }, &[]);
+    assert_eq!((client.state.proof_stage(), client.end()), (ProofStage::PeerMessage, None));
+    client.sent();
+    client.say(cancel, &[]);
+    assert_eq!(client.state.proof_stage(), ProofStage::NoMemory);
+    assert!(matches!(client.end(), Some(CloseReason::Failed(_))));
+}
