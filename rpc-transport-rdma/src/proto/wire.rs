@@ -83,6 +83,23 @@ pub(crate) struct Grant {
 /// The bit of the kind that says [`Grant::wants_more`].
 const WANTS_MORE: u8 = 0x80;
 
+/// Returns the name of the kind in a message's first byte, for the log.
+pub(crate) fn kind_name(first: u8) -> &'static str {
+    match first & !WANTS_MORE {
+        1 => "frame",
+        2 => "offer",
+        3 => "release",
+        4 => "grant",
+        5 => "probe",
+        6 => "probe answer",
+        7 => "cancel",
+        8 => "reclaim",
+        9 => "return",
+        10 => "proof",
+        _ => "message",
+    }
+}
+
 /// The kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MessageKind {
