@@ -446,6 +446,25 @@ async fn partitions_decide_about_a_path_before_it_is_made() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_change_of_partitions_is_looked_up() {
+    let cluster = Cluster::with(&nearest(), infiniband);
+    let _joined = cluster.connect(2).await.unwrap();
+    let partition = || {
+        let offer = cluster.client.offer(&between(1, 2)).unwrap();
+        ConnParams::decode(&offer.blob()).unwrap().endpoint.partition_key
+    };
+    assert_eq!(partition(), Some(0xffff));
+    cluster.devices[0].enter(|state, index| {
+        state.devices[index].config.ports[0].partition_keys = vec![0x8005];
+        let kind = crate::AsyncEventKind::Other(12);
+        let event = crate::verbs::AsyncEvent { kind, port: Some(1), queue_pair_number: None };
+        state.raise_in_all(index, event);
+    });
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(partition(), Some(0x8005));
+}
+
 /// A cable that is seated anew: packets get lost, and the queue pairs send them again.
 #[tokio::test(start_paused = true)]
 async fn a_short_flap_ends_no_connection() {
