@@ -62,7 +62,8 @@ struct QueueRecord {
 impl FlightRecorder {
     /// A recorder for queue pairs of these numbers.
     pub(super) fn new(numbers: impl Iterator<Item = u32>) -> Self {
-        let queue = |number| QueueRecord { number, posted: 0, ended: 0, completed: 0, failed: None };
+        let (posted, ended, completed, failed) = (0, 0, 0, None);
+        let queue = |number| QueueRecord { number, posted, ended, completed, failed };
         let queues = numbers.map(queue).collect();
         Self { requests: Box::new([None; LEN]), next: 0, queues, is_reported: false }
     }

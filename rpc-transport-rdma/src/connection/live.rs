@@ -111,7 +111,7 @@ impl Live {
         obeyed
     }
 
-    /// Has the last work requests logged, the first time.
+    /// Schedules the log line of the last work requests, once.
     fn report_requests(&mut self, clock: &mut Clock) {
         let report = self.queues.take_report(clock.now());
         self.after.extend(report.map(Action::LogRequests));

@@ -112,7 +112,9 @@ impl JoinedPath {
             ProofStage::WrongBytes => format!("READs bring wrong bytes: {error}"),
         };
         let mut text = format!("the path could not be proven: {text}");
-        if evidence != Evidence::Nothing && let Some(pair) = self.pair {
+        if evidence != Evidence::Nothing
+            && let Some(pair) = self.pair
+        {
             let (now, loses_packets) = (Instant::now(), evidence == Evidence::Loss);
             if self.memory.handle_failure(pair, mtu, loses_packets, &text, now) {
                 text = format!(

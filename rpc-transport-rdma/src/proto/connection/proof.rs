@@ -59,8 +59,8 @@ impl<B: Buffers> ConnectionState<B> {
     ///
     /// # Errors
     ///
-    /// Returns `Invalid` for a proof that was not agreed on, that came twice or before the probe, or
-    /// that no peer writes.
+    /// Returns `Invalid` for a proof that was not agreed on, that came twice or before the probe,
+    /// or that no peer writes.
     pub(super) fn handle_proof(
         &mut self,
         transfer: u32,
