@@ -203,8 +203,8 @@ pub(crate) struct CheckArgs {
     /// CRITICAL above this latency, repeatable
     #[arg(long, value_name = "METRIC=TIME", value_parser = threshold)]
     pub(crate) crit: Vec<Threshold>,
-    /// CRITICAL if calls to a server take another path
-    #[arg(long, value_name = "PATH", value_parser = ["rdma", "tcp", "unix", "grpc"])]
+    /// CRITICAL if calls to a server take another path; `tls` is TCP with TLS, `tcp` without
+    #[arg(long, value_name = "PATH", value_parser = ["rdma", "tls", "tcp", "unix", "grpc"])]
     pub(crate) require: Option<String>,
     /// Round trips to measure
     #[arg(short = 'c', long, default_value_t = 8, value_name = "N",

@@ -30,7 +30,8 @@ pub(crate) async fn connect(global: &Global, target: &str) -> Result<Connected, 
         Ok(connected) => connected.map_err(|error| Failure::connect(error.to_string()))?,
         Err(_) => {
             let limit = humantime::format_duration(limit);
-            return Err(Failure::connect(format!("cannot connect to {target} within {limit}")));
+            let message = format!("cannot connect to {target} within {limit} (--connect-timeout)");
+            return Err(Failure::connect(message));
         }
     };
     Ok(Connected { channel, took: start.elapsed() })
@@ -98,7 +99,10 @@ fn named(global: &Global, name: &str) -> Result<ChannelBuilder, Failure> {
 /// Reads the settings file.
 pub(crate) fn settings(global: &Global) -> Result<Settings, Failure> {
     let settings = Settings::load(&global.config);
-    let settings = settings.map_err(|error| Failure::usage(error.to_string()))?;
+    let settings = settings.map_err(|error| {
+        let hint = if global.config.exists() { "" } else { ": --config names another file" };
+        Failure::usage(format!("{error}{hint}"))
+    })?;
     Ok(settings.with_scheme(farcall_etcd::scheme()).with_scheme(farcall_xds::scheme()))
 }
 

@@ -299,7 +299,9 @@ impl OnComplete for CallGuard {
 impl Drop for CallGuard {
     fn drop(&mut self) {
         if let Some(session) = &self.session {
-            // The caller has gone: the server need not go on.
+            // The caller has gone: the server need not go on. The fields drop after this body, so
+            // the cancel is sent before another call can take the permit. A server ends the
+            // connection of a client that exceeds its `max_calls`.
             session.cancel(self.id);
         }
     }
@@ -328,6 +330,7 @@ impl Started {
     pub(super) async fn first(&self) -> Next {
         match &self.answer {
             Answer::Stream(recv_stream) => {
+                // No message was read before the first item, so nothing is granted for it.
                 poll_fn(|cx| recv_stream.poll_next(cx, Counts::default())).await
             }
             Answer::Reply(_) => Next::Failed(Status::internal("the answer is one message")),
@@ -382,6 +385,8 @@ impl EncodedCall {
     pub(super) fn attempt(&mut self) -> Self {
         let body = match &mut self.body {
             EncodedBody::Message(message) => EncodedBody::Message(message.clone()),
+            // A stream can be read once. `is_repeatable` prevents the attempt that would send the
+            // empty message left here.
             EncodedBody::Stream(_) => {
                 let nothing = EncodedBody::Message(Bytes::new());
                 mem::replace(&mut self.body, nothing)

@@ -125,6 +125,7 @@ impl CallStats {
         let known = method.and_then(|method| self.methods.get(&ptr::from_ref(method).addr()));
         let stats = known.unwrap_or(&self.unknown);
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        // Relaxed: the counts stand alone, and a reader may see one a moment before the other.
         stats.codes[(code as usize).min(CODE_COUNT - 1)].fetch_add(1, Ordering::Relaxed);
         stats.latency[bucket(micros)].fetch_add(1, Ordering::Relaxed);
     }

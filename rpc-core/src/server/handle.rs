@@ -122,6 +122,8 @@ impl ServerParts {
     #[must_use]
     pub fn build(mut self, settings: impl Into<Arc<ServerSettings>>) -> Server {
         let settings = settings.into();
+        // First, because it replaces the router's rules, which are set below. And after all other
+        // services, because clients that are no operators see the methods before its own.
         if let Some((OperatorService(service), sees_loopback)) = self.operators {
             self.router.add_for_operators(service, sees_loopback);
         }

@@ -145,6 +145,7 @@ where
         Err(_) => OneMessage::taken(),
     };
     async move {
+        // Inside: the refusal is the result of the future, as that of any other call.
         checked?;
         let body = Body::Message(&mut message);
         // To await a future is to move it once more, and this one is long.

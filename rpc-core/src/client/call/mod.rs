@@ -136,6 +136,8 @@ impl<'a> Call<'a> {
 
     /// Returns the timeout of a call whose request sets none: the stub's, or the channel's.
     fn default_timeout(&self, rules: &CallRules) -> Option<(Duration, SetBy)> {
+        // Timeouts of stub and channel are defaults. A deadline that the caller sets replaces them,
+        // even one that is later.
         if self.parts.is_settled || self.parts.extensions.get::<Deadline>().is_some() {
             return None;
         }

@@ -28,6 +28,8 @@ impl Handler for Session {
         expect_answer(&header)?;
         self.core.settled.compression.check(&header)?;
         let mut state = self.state();
+        // The call was given up, which the server could not know: no error, and no memory for the
+        // rest.
         if !state.calls.contains(header.call) {
             return Ok(Admission::Refuse);
         }
@@ -111,6 +113,8 @@ impl Handler for Session {
         // Callers that wait for a permit look for another connection now.
         self.permits.close();
         self.ended.cancel();
+        // Last: a caller that wakes up may repeat its call at once, and must find this session
+        // closed.
         for InFlight { route, .. } in calls {
             route.fail(MayHaveExecuted::mark(match was_sent_away {
                 true => refusal::cut_short(&self.server, &reason),
@@ -144,6 +148,7 @@ impl Session {
 
     fn handle_window(&self, header: &FrameHeader) {
         let state = self.state();
+        // Cloned out of the lock: the grant wakes the task that sends.
         let send_stream = state.calls.value(header.call).and_then(|call| call.send_stream.clone());
         drop(state);
         if let Some(send_stream) = send_stream {
@@ -170,6 +175,8 @@ impl Session {
                 }
                 Some(Route::Reply(_)) => {
                     state.count_answer(header);
+                    // In the same lock section: a caller that gives up now finds no call, and
+                    // cancels nothing.
                     (state.calls.finish(header.call), None, state.is_done())
                 }
             }
@@ -180,7 +187,7 @@ impl Session {
         let (block, message) = take_apart(header, frame);
         if let Some(recv_stream) = recv_stream {
             let text = "the server sent one message, but the method returns a stream";
-            let fits = if message.is_empty() { Ok(()) } else { Err(Status::internal(text)) };
+            let fits = if message.is_empty() { Ok(()) } else { Err(refusal::other_kind(text)) };
             if let Err(status) = refused.and(fits) {
                 self.end(header, status);
                 return Ok(());
@@ -225,9 +232,8 @@ impl Session {
             }
         };
         let Some(recv_stream) = recv_stream else {
-            // The two sides have different editions of the `.proto`, which is this call's affair.
             let text = "the server sent a stream, but the method returns one message";
-            self.end(header, Status::internal(text));
+            self.end(header, refusal::other_kind(text));
             return Ok(());
         };
         let (block, messages) = match self.core.take_stream_apart(header, frame) {

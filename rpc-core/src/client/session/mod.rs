@@ -293,6 +293,8 @@ impl SessionIo for Session {
 
     fn unsendable(&self, error: &TransportError) -> Status {
         let TransportError::Closed { reason } = error else { return refusal::unsendable(error) };
+        // The transport knows of its end before it reports it to its handler. New calls go to
+        // another connection from now on.
         self.leave_open(|state| state.phase.cut(reason));
         refusal::lost(&self.server, reason)
     }

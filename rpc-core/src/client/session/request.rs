@@ -45,6 +45,7 @@ impl Session {
         self: Arc<Self>,
         call: Outgoing<'_>,
     ) -> Result<Option<Started>, Status> {
+        // Compression has to wait, which only `send_request` can do.
         if self.compresses(&call) {
             return Ok(None);
         }

@@ -158,6 +158,8 @@ impl AttemptPath for SessionPath<'_> {
             };
             self.is_started = true;
             self.meter.follow(&started);
+            // Dropped with the answer to a client stream, which stops the upload: a server that
+            // answers early wants no more requests.
             let upload = self.stream.as_mut().and_then(|stream| stream.start(&started, *call));
             match call.method.kind() {
                 CallKind::Unary | CallKind::ClientStreaming => {
@@ -233,6 +235,8 @@ impl Subchannel {
         match Arc::clone(&session).try_start(*call) {
             Ok(Some(started)) => Ok(StartAttempt::Started(started)),
             Ok(None) => Ok(StartAttempt::Waits { left: ATTEMPTS_MAX }),
+            // The connection stopped taking calls between the look and the start. It counts as one
+            // of those that a call may meet.
             Err(_) if !session.is_open() => Ok(StartAttempt::Waits { left: ATTEMPTS_MAX - 1 }),
             Err(status) => Err(NotExecuted::mark(status)),
         }
@@ -333,6 +337,7 @@ impl AttemptPath for EncodedPath<'_> {
         };
         let connection = connection.into_encoded()?;
         self.is_started = true;
+        // A stream of requests goes along with the first attempt. There is no second one then.
         connection.call(self.call.attempt()).await
     }
 
@@ -378,6 +383,7 @@ fn bounded(
             None => Either::Right(std::future::pending()),
         };
         let next = tokio::select! {
+            // The part goes first: one that is there at the deadline is still delivered.
             biased;
             next = parts.next() => next?,
             () = over => Err(call.over_time()),

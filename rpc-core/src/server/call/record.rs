@@ -168,6 +168,7 @@ impl CallRecord {
         if logged.is_none() && !ServerMeter::is_counting() {
             return None;
         }
+        // Not before: the look-up is for calls with a line or a count alone.
         let method = method();
         let meter = ServerMeter::new(|| method);
         meter.started();
