@@ -10,7 +10,7 @@ use super::Connection;
 use crate::connection::buffers::{Event, FramePermit, Outgoing, RndvPayload, State};
 use crate::connection::proof_plan::{ProofPlan, is_proof, pattern};
 use crate::memory::{PoolError, Sink};
-use crate::proto::connection::{PROOF_HEAD_LEN, ProofStage};
+use crate::proto::connection::{PROOF_HEAD_LEN, PROOF_MEMORY_TIMEOUT, ProofStage};
 use crate::proto::wire::{MESSAGE_HEADER_LEN, RTS_LEN, SEGMENT_LEN};
 
 impl Connection {
@@ -20,16 +20,17 @@ impl Connection {
         self.worker.runtime.spawn(async move {
             let outgoing = tokio::select! {
                 () = this.ending.cancelled() => return,
-                outgoing = this.proof() => outgoing,
+                outgoing = tokio::time::timeout(PROOF_MEMORY_TIMEOUT, this.proof()) => outgoing,
             };
-            match outgoing {
+            let reason = match outgoing {
                 // A connection that has ended meanwhile drops it.
-                Ok(outgoing) => drop(this.send(outgoing)),
-                Err(error) => {
-                    let reason = Reason::new(error.to_string(), error);
-                    this.handle(Event::NoProof(reason));
+                Ok(Ok(outgoing)) => return drop(this.send(outgoing)),
+                Ok(Err(error)) => Reason::new(error.to_string(), error),
+                Err(_) => {
+                    format!("no memory for a path's proof within {PROOF_MEMORY_TIMEOUT:?}").into()
                 }
-            }
+            };
+            this.handle(Event::NoProof(reason));
         });
     }
 
