@@ -280,9 +280,12 @@ async fn small_budgets_are_proven_by_a_probe() {
 /// Memory that others use says nothing of a path.
 #[tokio::test(start_paused = true)]
 async fn want_of_memory_neither_narrows_nor_pauses_a_path() {
-    let (source, sink) = (64 << 10, 256 << 10);
-    let config =
-        RdmaConfig { max_source_bytes: source, max_sink_bytes: sink, ..RdmaConfig::default() };
+    let (source, sink) = (64_usize << 10, 256_usize << 10);
+    let config = RdmaConfig {
+        max_source_bytes: source as u64,
+        max_sink_bytes: sink as u64,
+        ..RdmaConfig::default()
+    };
     for is_client in [true, false] {
         for is_source in [true, false] {
             let cluster = Cluster::new(&config);
@@ -291,8 +294,8 @@ async fn want_of_memory_neither_narrows_nor_pauses_a_path() {
             tokio::time::sleep(Duration::from_millis(10)).await;
             let short = if is_client { &cluster.client } else { &cluster.servers[0] };
             let held = short.workers.map(|_, _, worker| match is_source {
-                true => worker.sources.try_take(source as usize).unwrap(),
-                false => worker.sinks.try_take(sink as usize).unwrap(),
+                true => worker.sources.try_take(source).unwrap(),
+                false => worker.sinks.try_take(sink).unwrap(),
             });
             for _ in 0..2 {
                 let reason = cluster.connect(2).await.map(|_| ()).unwrap_err();
