@@ -39,7 +39,7 @@ impl Connection {
     pub(crate) fn is_drained(&self) -> bool {
         match &*self.life() {
             Life::Alive(live) => live.queues.is_drained(),
-            Life::Ended(_) => false,
+            Life::Ended { .. } => false,
         }
     }
 
