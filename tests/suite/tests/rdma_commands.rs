@@ -15,6 +15,7 @@ use farcall::{
     CallKind, Channel, Code, Idempotency, MethodDescriptor, RdmaConfig, Request, Response, Server,
     Service, ServiceDescriptor, Status,
 };
+use farcall_suite::OneServer as _;
 use rpc_core::client::ClientConfig;
 use rpc_core::connect::{Candidate, Declined, PendingOffer, Upgrade, UpgradePolicy};
 use rpc_core::inproc::{InprocConnector, InprocListener};
@@ -196,7 +197,7 @@ async fn every_call_ends_over_firmware_that_hangs() {
                         }
                     }
                     slowest = slowest.max(at.elapsed());
-                    sleep(Duration::from_millis(1)).await;
+                    sleep(Duration::from_millis(5)).await;
                 }
                 (method, slowest, failed)
             });
@@ -204,7 +205,7 @@ async fn every_call_ends_over_firmware_that_hangs() {
         sleep(Duration::from_millis(100)).await;
         let hold = rig.device.hang_firmware();
         rig.device.link_down();
-        sleep(Duration::from_secs(5)).await;
+        sleep(Duration::from_secs(2)).await;
         assert_eq!(channel.info().unwrap().transport, "inproc");
         stop.send_replace(true);
         while let Some(ended) = callers.join_next().await {

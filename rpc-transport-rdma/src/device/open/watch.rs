@@ -141,6 +141,14 @@ impl Watch {
                 return workers.iter().for_each(|worker| worker.handle_last_receive(number));
             }
         };
+        self.watched.log(event, ended);
+    }
+}
+
+impl Watched {
+    /// Logs an event, with the number of connections that end by it.
+    fn log(&self, event: &AsyncEvent, ended: usize) {
+        let (device, kind) = (self.device.name(), event.kind);
         let (port, queue_pair) = (event.port, event.queue_pair_number);
         match response(event) {
             Response::Ignore | Response::Trust(_) => {
@@ -168,9 +176,7 @@ impl Watch {
             ),
         }
     }
-}
 
-impl Watched {
     /// Ends the connections of a port that has been down for its grace.
     async fn end_suspect(&self, suspect: Option<u8>) {
         // A report of its return may be lost in an overflow of the kernel's queue.
