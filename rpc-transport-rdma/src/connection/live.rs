@@ -62,7 +62,7 @@ impl Live {
         if self.state.is_halting() {
             return Obeyed::Nothing;
         }
-        match self.queues.post() {
+        match self.queues.post(clock) {
             Ok(false) => return Obeyed::Nothing,
             Ok(true) => self.state.handle(Event::PostRefused, clock),
             Err(reason) => self.state.handle(Event::Fail(reason), clock),
@@ -81,10 +81,17 @@ impl Live {
                     self.halting = self.queues.begin_halt(&mut self.state, clock);
                     self.after.push(Action::Halt);
                     obeyed = Obeyed::Halt;
+                    if self.end_reason().is_failure() {
+                        self.report_requests(clock);
+                    }
                 }
                 Action::GiveUpLastReceives => {
                     self.queues.give_up_last_receives();
                     self.after.push(Action::GiveUpLastReceives);
+                }
+                Action::LogStall(stall) => {
+                    self.after.push(Action::LogStall(stall));
+                    self.report_requests(clock);
                 }
                 action => self.after.push(action),
             }
@@ -97,6 +104,12 @@ impl Live {
     pub(super) fn take_back_halting(&mut self) {
         let halting = std::mem::take(&mut self.halting);
         self.queues.finish_halt(halting);
+    }
+
+    /// Schedules the log line of the last work requests, once.
+    fn report_requests(&mut self, clock: &mut Clock) {
+        let report = self.queues.take_report(clock.now());
+        self.after.extend(report.map(Action::LogRequests));
     }
 
     /// Why the connection ends.

@@ -102,8 +102,11 @@ impl World {
                     self.send_proof();
                     has_window = true;
                 }
-                Action::GiveUpLastReceives | Action::Proven | Action::TellEnd | Action::Destroy => {
-                }
+                Action::GiveUpLastReceives
+                | Action::LogRequests(_)
+                | Action::Proven
+                | Action::TellEnd
+                | Action::Destroy => {}
             }
         }
         has_window
