@@ -25,7 +25,8 @@
 //! used, and time is tokio's: under `start_paused` a second of retries takes none.
 //!
 //! [`SimFaults`] are chances, drawn from the seed. [`SimDevice`] has faults to trigger: a link that
-//! goes down, a device that is lost, firmware that hangs. The network moves messages and not packets: a packet that is
+//! goes down, a device that is lost, firmware that hangs.
+//! The network moves messages and not packets: a packet that is
 //! lost shows as what it does to a message, which comes later, or in part before its queue pairs
 //! die. It says nothing about speed.
 

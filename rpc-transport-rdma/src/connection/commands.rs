@@ -118,8 +118,8 @@ impl Connection {
         self.worker.send(Command::Check(Arc::clone(self)));
     }
 
-    /// Has the queue pairs of a connection that has ended destroyed, and then what the peer could
-    /// read. The caller holds the lock, and serves the queue when it has released it.
+    /// Pushes the destruction of the queue pairs of a connection that has ended, and then of what
+    /// the peer could read. The caller holds the lock, and serves the queue when it has released it.
     pub(super) fn push_destruction(&self, live: Box<Live>) {
         let ended = self.ended.clone().drop_guard();
         self.commands().bulk.push(FirmwareCommand::DestroyQueuePair, move || {

@@ -81,7 +81,7 @@ enum Life {
     Alive(Box<Live>),
     Ended {
         reason: CloseReason,
-        /// What is left of it if its queue pairs were being halted at its end: kept until their
+        /// The rest of it if its queue pairs were being halted at its end: kept until their
         /// command gives them back.
         halting: Option<Box<Live>>,
     },

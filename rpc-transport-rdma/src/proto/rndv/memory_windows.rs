@@ -46,7 +46,7 @@ pub(crate) struct MemoryWindowPool<B: Bind, P> {
     max: usize,
     allocated: usize,
     /// Windows that are being allocated.
-    asked: usize,
+    awaited: usize,
     free: VecDeque<B::Window>,
     bound: HashMap<RemoteKey, B>,
     /// Memory that was released before the device reported the bind, and true if the key is dead.
@@ -64,7 +64,7 @@ impl<B: Bind + Debug, P> MemoryWindowPool<B, P> {
         Self {
             max,
             allocated: 0,
-            asked: 0,
+            awaited: 0,
             free: VecDeque::new(),
             bound: HashMap::new(),
             early: HashMap::new(),
@@ -88,11 +88,11 @@ impl<B: Bind + Debug, P> MemoryWindowPool<B, P> {
     /// [`handle_allocated`](Self::handle_allocated).
     pub(crate) fn ask(&mut self) -> Option<usize> {
         let missing = self.max.saturating_sub(self.allocated);
-        if self.asked > 0 || missing == 0 {
+        if self.awaited > 0 || missing == 0 {
             return None;
         }
-        self.asked = self.allocated.clamp(1, BATCH_MAX).min(missing);
-        Some(self.asked)
+        self.awaited = self.allocated.clamp(1, BATCH_MAX).min(missing);
+        Some(self.awaited)
     }
 
     /// Takes one more window, or why there is none.
@@ -104,7 +104,7 @@ impl<B: Bind + Debug, P> MemoryWindowPool<B, P> {
         &mut self,
         window: Result<B::Window, Reason>,
     ) -> Result<(), Reason> {
-        self.asked = self.asked.saturating_sub(1);
+        self.awaited = self.awaited.saturating_sub(1);
         match window {
             Ok(window) => {
                 self.free.push_back(window);
