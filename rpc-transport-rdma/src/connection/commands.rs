@@ -119,7 +119,8 @@ impl Connection {
     }
 
     /// Pushes the destruction of the queue pairs of a connection that has ended, and then of what
-    /// the peer could read. The caller holds the lock, and serves the queue when it has released it.
+    /// the peer could read. The caller holds the lock, and serves the queue when it has
+    /// released it.
     pub(super) fn push_destruction(&self, live: Box<Live>) {
         let ended = self.ended.clone().drop_guard();
         self.commands().bulk.push(FirmwareCommand::DestroyQueuePair, move || {
