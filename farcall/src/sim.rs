@@ -25,8 +25,11 @@
 //! used, and time is tokio's: under `start_paused` a second of retries takes none.
 //!
 //! [`SimFaults`] are chances, drawn from the seed. [`SimDevice`] has faults to trigger: a link that
-//! goes down, a device that is lost. The network moves messages and not packets: a packet that is
+//! goes down, a device that is lost, firmware that hangs.
+//! The network moves messages and not packets: a packet that is
 //! lost shows as what it does to a message, which comes later, or in part before its queue pairs
 //! die. It says nothing about speed.
 
-pub use rpc_transport_rdma::sim::{SimCounters, SimDevice, SimFaults, SimNetwork, SimViolation};
+pub use rpc_transport_rdma::sim::{
+    SimCounters, SimDevice, SimFaults, SimHold, SimNetwork, SimVerb, SimViolation,
+};

@@ -1,6 +1,5 @@
 //! A connection that has not ended: its state, and the queue pairs that the state moves.
 
-use rpc_core::Reason;
 use rpc_core::transport::CloseReason;
 use tokio::time::Instant;
 
@@ -8,7 +7,7 @@ use crate::connection::batching::Batching;
 use crate::connection::buffers::{Action, Event, State};
 use crate::connection::queue_pairs::QueuePairs;
 use crate::proto::clock::Clock;
-use crate::verbs::VerbsError;
+use crate::verbs::{HaltingQueuePair, VerbsError};
 
 /// The part of a connection that its lock protects.
 #[derive(Debug)]
@@ -21,22 +20,22 @@ pub(crate) struct Live {
     /// Actions to carry out after the lock is released, in this order. They may run code of the
     /// application, which could take the lock again.
     pub(super) after: Vec<Action>,
+    /// Queue pairs whose halt [`Action::Halt`] asks the device for.
+    pub(super) halting: Vec<HaltingQueuePair>,
 }
 
 /// The effect of the state's actions that were carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Obeyed {
     Nothing,
-    /// A window was allocated, with which more can go out.
-    Window,
-    /// The queue pairs were halted.
+    /// The queue pairs are about to be halted.
     Halt,
 }
 
 impl Live {
     pub(crate) fn new(state: State, queues: QueuePairs) -> Self {
-        let (batching, armed, after) = (Batching::default(), None, Vec::new());
-        Self { state, queues, batching, armed, after }
+        let batching = Batching::default();
+        Self { state, queues, batching, armed: None, after: Vec::new(), halting: Vec::new() }
     }
 
     /// Makes sure that there is a window at all, where offers need them.
@@ -53,15 +52,11 @@ impl Live {
         if self.batching.holds_back(self.state.outgoing_len()) {
             return self.obey(clock);
         }
-        loop {
-            while let Some(transmit) = self.state.poll_transmit(clock) {
-                self.queues.push(transmit);
-            }
-            match self.obey(clock) {
-                Obeyed::Window => {}
-                Obeyed::Halt => return Obeyed::Halt,
-                Obeyed::Nothing => break,
-            }
+        while let Some(transmit) = self.state.poll_transmit(clock) {
+            self.queues.push(transmit);
+        }
+        if self.obey(clock) == Obeyed::Halt {
+            return Obeyed::Halt;
         }
         // Its queue pairs take no posts, and what was in the batch has been given back.
         if self.state.is_halting() {
@@ -83,20 +78,13 @@ impl Live {
         while let Some(action) = self.state.poll_action() {
             match action {
                 Action::Halt => {
-                    self.queues.halt(&mut self.state, clock);
+                    self.halting = self.queues.begin_halt(&mut self.state, clock);
+                    self.after.push(Action::Halt);
                     obeyed = Obeyed::Halt;
                     if self.end_reason().is_failure() {
                         self.report_requests(clock);
                     }
                 }
-                Action::AllocateMemoryWindow => {
-                    let window = self.queues.allocate_window();
-                    let window = window.map_err(|error| Reason::new(error.to_string(), error));
-                    self.state.handle(Event::MemoryWindow(window), clock);
-                    // What waited for the window may go out in the same post.
-                    obeyed = Obeyed::Window;
-                }
-                Action::Deallocate(binding) => self.queues.deallocate_window(binding),
                 Action::GiveUpLastReceives => {
                     self.queues.give_up_last_receives();
                     self.after.push(Action::GiveUpLastReceives);
@@ -109,6 +97,13 @@ impl Live {
             }
         }
         obeyed
+    }
+
+    /// Takes back the queue pairs whose halt was not asked for yet. Destroying them does what
+    /// halting would have.
+    pub(super) fn take_back_halting(&mut self) {
+        let halting = std::mem::take(&mut self.halting);
+        self.queues.finish_halt(halting);
     }
 
     /// Schedules the log line of the last work requests, once.

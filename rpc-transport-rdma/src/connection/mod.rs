@@ -5,6 +5,7 @@
 
 pub(crate) mod batching;
 pub(crate) mod buffers;
+mod commands;
 mod flight_recorder;
 pub(crate) mod live;
 mod posting;
@@ -35,6 +36,7 @@ use crate::proto::clock::Clock;
 use crate::proto::connection::{Look, ProofStage};
 use crate::quota::semaphore::PeerShare;
 use crate::sys::provider::LocalAddress;
+use crate::sys::provider::commands::on_lane;
 use crate::verbs::{Completion, ReceiveError, RemoteKey, WorkKind};
 /// Send slots that one connection may hold at a time, so that a peer which grants nothing takes
 /// at most a quarter of a worker's default 256.
@@ -77,7 +79,12 @@ pub(crate) struct Connection {
 
 enum Life {
     Alive(Box<Live>),
-    Ended(CloseReason),
+    Ended {
+        reason: CloseReason,
+        /// The rest of it if its queue pairs were being halted at its end: kept until their
+        /// command gives them back.
+        halting: Option<Box<Live>>,
+    },
 }
 
 impl Connection {
@@ -146,11 +153,12 @@ impl Connection {
         self: &Arc<Self>,
         change: impl FnOnce(&mut Live, &mut Clock) -> R,
     ) -> Result<R, TransportError> {
+        let _on_lane = on_lane();
         let mut clock = clock();
         let mut life = self.life();
         let live = match &mut *life {
             Life::Alive(live) => live,
-            Life::Ended(reason) => {
+            Life::Ended { reason, .. } => {
                 return Err(TransportError::Closed { reason: reason.clone() });
             }
         };
@@ -234,8 +242,10 @@ impl Connection {
                     );
                     self.worker.send(Command::End(Arc::clone(self)));
                 }
-                // Carried out under the lock.
-                Action::Halt | Action::AllocateMemoryWindow | Action::Deallocate(_) => {}
+                Action::Halt => self.halt(),
+                Action::AllocateMemoryWindows { count } => self.allocate_windows(count),
+                Action::Revoke(binding) => self.revoke(binding),
+                Action::TellEnd => self.worker.send(Command::TellEnd(Arc::clone(self))),
             }
         }
     }
@@ -253,6 +263,7 @@ impl Connection {
     /// Does what is due at the deadline `at`, which the worker's timer was told of; it may be that
     /// of an earlier connection with the same tag.
     pub(crate) fn handle_timeout(self: &Arc<Self>, at: Instant) {
+        let _on_lane = on_lane();
         let mut clock = clock();
         // Before the lock is taken: it may be a system call.
         let (now, has_unread) = (clock.now(), self.worker.has_unread());
@@ -275,7 +286,7 @@ impl Connection {
     pub(crate) fn look<R>(&self, at: impl FnOnce(&State) -> R) -> Option<R> {
         match &*self.life() {
             Life::Alive(live) => Some(at(&live.state)),
-            Life::Ended(_) => None,
+            Life::Ended { .. } => None,
         }
     }
 
@@ -290,8 +301,6 @@ impl Connection {
         // Senders that wait for a permit learn of the end by this, and never get one.
         self.frames.close();
         self.arm(live);
-        // Queue pairs that had nothing in flight are drained at once, or cannot be halted.
-        self.worker.send(Command::Check(Arc::clone(self)));
     }
 
     /// Sends a frame or offers one.
@@ -331,7 +340,7 @@ impl Connection {
         // Before the life is looked at: an end between the two finds the handler and tells it.
         *self.handler_slot() = Some(handler);
         let ended = match &*self.life() {
-            Life::Ended(reason) => Some(reason.clone()),
+            Life::Ended { reason, .. } => Some(reason.clone()),
             Life::Alive(_) => None,
         };
         match ended {
@@ -374,7 +383,7 @@ impl Connection {
     /// Why nothing can be sent any more.
     pub(crate) fn closed(&self) -> TransportError {
         let reason = match &*self.life() {
-            Life::Ended(reason) => reason.clone(),
+            Life::Ended { reason, .. } => reason.clone(),
             Life::Alive(live) => live.state.end_reason().cloned().unwrap_or(CloseReason::Local),
         };
         TransportError::Closed { reason }
@@ -496,35 +505,49 @@ impl Connection {
     /// Destroys the queue pairs and tells the handler; false when that was done before. For the
     /// worker's task.
     pub(crate) fn end(self: &Arc<Self>) -> bool {
-        let (live, reason) = {
+        let (armed, reason) = {
             let mut life = self.life();
-            let reason = match &*life {
-                Life::Ended(_) => return false,
-                Life::Alive(live) => {
-                    let _ = self.last_stage.set(live.state.proof_stage());
-                    live.end_reason()
+            let Life::Alive(live) = &mut *life else { return false };
+            let _ = self.last_stage.set(live.state.proof_stage());
+            let (armed, reason) = (live.armed, live.end_reason());
+            live.take_back_halting();
+            let is_halting = live.queues.is_being_halted();
+            let ended = Life::Ended { reason: reason.clone(), halting: None };
+            if let Life::Alive(live) = std::mem::replace(&mut *life, ended) {
+                match &mut *life {
+                    Life::Ended { halting, .. } if is_halting => *halting = Some(live),
+                    _ => self.push_destruction(live),
                 }
-            };
-            match std::mem::replace(&mut *life, Life::Ended(reason.clone())) {
-                Life::Alive(live) => (live, reason),
-                Life::Ended(_) => return false,
             }
+            (armed, reason)
         };
         // The tag may be another connection's as soon as this one is out of the table.
-        if let Some(at) = live.armed {
+        if let Some(at) = armed {
             self.worker.timers.disarm(at, self.tag);
         }
         self.ending.cancel();
         self.frames.close();
-        self.worker.note_woken();
-        // Destroying is a system call that may wait for the device.
-        let ended = self.ended.clone().drop_guard();
-        self.worker.runtime.spawn_blocking(move || {
-            drop(live);
-            drop(ended);
-        });
+        self.serve_bulk();
         self.tell_end(reason);
         true
+    }
+
+    /// Tells the handler of an end whose queue pairs the device has not halted yet. What arrives
+    /// after that is dropped. For the worker's task.
+    pub(crate) fn tell_end_early(&self) {
+        let reason = match &*self.life() {
+            Life::Alive(live) => live.end_reason(),
+            Life::Ended { .. } => return,
+        };
+        rpc_core::limited_log!(
+            target: "farcall::rdma",
+            process_wide,
+            WARN,
+            "an RDMA device does not halt a queue pair in time: its firmware may hang",
+            device = self.worker.attachment.device().name(),
+            tag = self.tag
+        );
+        self.tell_end(reason);
     }
 }
 
@@ -544,7 +567,7 @@ impl fmt::Debug for Connection {
         let mut debug = f.debug_struct("Connection");
         match &*self.life() {
             Life::Alive(live) => debug.field("path", live),
-            Life::Ended(reason) => debug.field("ended", reason),
+            Life::Ended { reason, .. } => debug.field("ended", reason),
         };
         debug.field("tag", &self.tag).finish_non_exhaustive()
     }

@@ -39,7 +39,7 @@ impl Connection {
     pub(crate) fn is_drained(&self) -> bool {
         match &*self.life() {
             Life::Alive(live) => live.queues.is_drained(),
-            Life::Ended(_) => false,
+            Life::Ended { .. } => false,
         }
     }
 
@@ -48,7 +48,7 @@ impl Connection {
     pub(crate) fn describe_requests(&self) -> Option<(String, bool)> {
         match &mut *self.life() {
             Life::Alive(live) => Some(live.queues.describe_requests()),
-            Life::Ended(_) => None,
+            Life::Ended { .. } => None,
         }
     }
 

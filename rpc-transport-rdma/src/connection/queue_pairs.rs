@@ -24,8 +24,9 @@ use crate::proto::conn_params::ConnParams;
 use crate::proto::connection::Transmit;
 use crate::stats::lane::ActivityCounters;
 use crate::verbs::{
-    Attachment, Completion, ConnectError, ConnectOptions, Done, Endpoint, Port, PostError,
-    QueuePair, QueuePairConfig, UnknownCompletion, VerbsError, Window, Work,
+    Attachment, Binding, Completion, ConnectError, ConnectOptions, Done, Endpoint,
+    HaltingQueuePair, Port, PostError, QueuePair, QueuePairConfig, RawMemoryWindow,
+    UnknownCompletion, VerbsError, Window, Work,
 };
 
 /// The wait of a connection's end for the device's last-WQE-reached events.
@@ -113,8 +114,14 @@ impl QueuePairs {
         self.messages.allocate_window()
     }
 
-    pub(crate) fn deallocate_window(&mut self, binding: crate::verbs::Binding) {
-        self.messages.deallocate_window(binding);
+    /// Takes a window of the device for one of the queue pair that carries messages.
+    pub(crate) fn adopt_window(&mut self, raw: Box<dyn RawMemoryWindow>) -> Window {
+        self.messages.adopt_window(raw)
+    }
+
+    /// Gives the window of a binding up, for the caller to deallocate.
+    pub(crate) fn detach_window(&mut self, binding: &Binding) -> Option<Box<dyn RawMemoryWindow>> {
+        self.messages.detach_window(binding)
     }
 
     /// Queues work for the next post.
@@ -250,9 +257,14 @@ impl QueuePairs {
         (self.recorder.describe(now), self.recorder.take_report(now).is_none())
     }
 
-    /// Stops the queue pairs; what is in flight comes back through their completions, and READs
-    /// that were not posted go back to the state.
-    pub(crate) fn halt(&mut self, state: &mut State, clock: &mut Clock) {
+    /// Begins to stop the queue pairs, which post nothing from here on. READs that were not posted
+    /// go back to the state. What is in flight comes back through completions after
+    /// [`finish_halt`](Self::finish_halt), which takes what this returns, after the device's part.
+    pub(crate) fn begin_halt(
+        &mut self,
+        state: &mut State,
+        clock: &mut Clock,
+    ) -> Vec<HaltingQueuePair> {
         let mut unsent_count = 0;
         for work in self.batch.drain(..) {
             match work {
@@ -264,16 +276,37 @@ impl QueuePairs {
         // The last ones: permits are in the order of posting, and what was not posted is at the
         // end.
         self.permits.truncate(self.permits.len() - unsent_count);
-        for (queue, count) in self.reads.halt().into_iter().enumerate() {
-            (0..count).for_each(|_| state.handle(Event::Unposted { queue }, clock));
+        for (queue, reads) in self.reads.0.iter_mut().enumerate() {
+            for _ in reads.batch.drain(..) {
+                state.handle(Event::Unposted { queue }, clock);
+            }
         }
-        if let Err(error) = self.messages.halt() {
-            // Destroying it, which follows in bounded time, does what halting could not.
-            rpc_core::limited_log!(
-                target: "farcall::rdma",
-                process_wide, WARN, "cannot halt a queue pair", %error
-            );
+        self.all().filter_map(QueuePair::begin_halt).collect()
+    }
+
+    /// Takes back queue pairs that [`begin_halt`](Self::begin_halt) gave away.
+    pub(crate) fn finish_halt(&mut self, halted: Vec<HaltingQueuePair>) {
+        for halting in halted {
+            let number = halting.number();
+            let Some(queue_pair) = self.all().find(|it| it.number() == number) else { continue };
+            if let Err(error) = queue_pair.finish_halt(halting) {
+                // Destroying it, which follows in bounded time, does what halting could not.
+                rpc_core::limited_log!(
+                    target: "farcall::rdma",
+                    process_wide, WARN, "cannot halt a queue pair", %error
+                );
+            }
         }
+    }
+
+    /// Returns true if a queue pair is with its device's commands.
+    pub(crate) fn is_being_halted(&mut self) -> bool {
+        self.all().any(|it| it.is_being_halted())
+    }
+
+    fn all(&mut self) -> impl Iterator<Item = &mut QueuePair> {
+        let reads = self.reads.0.iter_mut().map(|queue| &mut queue.queue_pair);
+        std::iter::once(&mut self.messages).chain(reads)
     }
 
     /// Returns true if the queue pairs are halted and have given everything back, and the device
@@ -467,22 +500,6 @@ impl ReadQueues {
         done: &mut Vec<Done>,
     ) -> Result<(), UnknownCompletion> {
         self.0[position].queue_pair.handle_completion(completion, done)
-    }
-
-    /// Stops them; what is in flight comes back through their completions. Gives how many READs of
-    /// each were not posted, and are gone.
-    pub(crate) fn halt(&mut self) -> Vec<usize> {
-        let halt = |queue: &mut ReadQueue| {
-            if let Err(error) = queue.queue_pair.halt() {
-                // Destroying it, which follows in bounded time, does what halting could not.
-                rpc_core::limited_log!(
-                    target: "farcall::rdma",
-                    process_wide, WARN, "cannot halt a queue pair for READs", %error
-                );
-            }
-            queue.batch.drain(..).count()
-        };
-        self.0.iter_mut().map(halt).collect()
     }
 
     /// Records that the device took the last receive for the queue pair of this number.

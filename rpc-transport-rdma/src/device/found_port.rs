@@ -34,7 +34,9 @@ pub(crate) fn ports_of(device: &Device) -> Result<Vec<FoundPort>, VerbsError> {
 
 /// The ports of a device that answer, and the error of the first that does not.
 pub(super) fn query_ports(device: &Device) -> (Vec<FoundPort>, Option<VerbsError>) {
-    let table = match device.gid_table() {
+    // A query would wait for the same firmware.
+    let table = device.check_firmware().and_then(|()| device.gid_table());
+    let table = match table {
         Ok(table) => table,
         Err(error) => return (Vec::new(), Some(error)),
     };

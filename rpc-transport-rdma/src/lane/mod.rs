@@ -113,6 +113,8 @@ pub(crate) enum Command<C> {
     Check(Arc<C>),
     /// End the connection although its queue pair does not drain.
     End(Arc<C>),
+    /// Tell the handler of the end, although the queue pairs are not halted.
+    TellEnd(Arc<C>),
     /// Tell the handler of a frame that will not come.
     Withheld(Arc<C>, [u8; HEADER_LEN], Withheld),
     /// Ask idle connections for the slots that they hold.

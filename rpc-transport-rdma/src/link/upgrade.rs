@@ -152,6 +152,7 @@ impl RdmaUpgrade {
         self.config.check().map_err(|error| excluded(error.to_string()))?;
         let ip = |address: Option<SocketAddr>| address.map(|address| address.ip());
         let mut port = self.port(ip(addresses.local), ip(addresses.peer))?;
+        port.device.check_firmware().map_err(|error| declined(&error))?;
         quirks::check(&port.device, &self.config)?;
         let pair = ip(addresses.peer).map(|peer| AddressPair { local: port.gid, peer });
         // The client's memory is enough: it judges each proof, and the smaller MTU is agreed on.

@@ -33,7 +33,8 @@ fn limited(bytes_max: usize) -> (SimNetwork, SimDevice, [Arc<RegionPool>; 2]) {
 async fn a_caller_at_the_limit_waits_for_pins_in_progress() {
     let (network, sim, [sources, sinks]) = limited(MIB);
     let hold = sim.hold_registrations();
-    let first = tokio::spawn(async move { sources.take(LEN).await });
+    // As a handshake registers, on a thread of its own.
+    let first = tokio::task::spawn_blocking(move || sources.try_take(LEN));
     let hold = tokio::task::spawn_blocking(move || {
         hold.wait_for(1);
         hold

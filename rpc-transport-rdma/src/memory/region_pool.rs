@@ -28,7 +28,7 @@ use rpc_core::quota::{Bound, Quota, Share};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::memlock::LockMode;
-use super::registration::{REGISTER_IN_PLACE_LEN_MAX, Refusal};
+use super::registration::Refusal;
 use super::{Access, Handout, LargeBuffer, Lent, LentBuffer, MemlockArbiter, PageKind};
 use crate::memory::block_store::{BlockStore, Placed};
 use crate::memory::handout::hand_out;
@@ -168,19 +168,18 @@ impl RegionPool {
     /// it, or [`PoolError::Register`].
     pub fn try_take(self: &Arc<Self>, len: usize) -> Result<LargeBuffer, PoolError> {
         let class = self.class_for(len)?;
-        match self.try_place(&self.own_share(), class, usize::MAX) {
+        match self.try_place(&self.own_share(), class) {
             Ok(placed) => Ok(hand_out(&self.store, placed, len, self.handout)),
             Err(refusal) => Err(self.error(len, refusal)),
         }
     }
 
-    /// Takes a buffer like [`RegionPool::try_take`], for a task that must not be held up. Memory
-    /// that would take long to register, or cannot be registered now, is [`PoolError::Exhausted`].
+    /// Takes a buffer like [`RegionPool::try_take`], for a task that must not be held up. Registers
+    /// nothing: without a free buffer it is [`PoolError::Exhausted`].
     ///
     /// # Errors
     ///
-    /// Returns [`PoolError::TooLarge`], [`PoolError::Exhausted`], or [`PoolError::Register`] if
-    /// waiting with [`RegionPool::take`] would not help.
+    /// Returns [`PoolError::TooLarge`] or [`PoolError::Exhausted`].
     pub fn try_take_at_once(self: &Arc<Self>, len: usize) -> Result<LargeBuffer, PoolError> {
         self.try_take_at_once_for(&self.own_share(), len)
     }
@@ -191,29 +190,30 @@ impl RegionPool {
         len: usize,
     ) -> Result<LargeBuffer, PoolError> {
         let class = self.class_for(len)?;
-        match self.try_place(share, class, REGISTER_IN_PLACE_LEN_MAX) {
-            Ok(placed) => Ok(hand_out(&self.store, placed, len, self.handout)),
-            Err(refusal) if refusal.may_come_free(class.bytes()) => Err(self.exhausted(len)),
-            Err(refusal) => Err(self.error(len, refusal)),
-        }
+        let placed = share.try_take(class.units().into()).and_then(|permit| {
+            let block = self.store.table().pop(class);
+            // A waiter may do with the permit what this caller could not.
+            let block = block.or_else(|| {
+                self.store.arbiter.memlock.freed.notify_waiters();
+                None
+            });
+            Some(Placed { block: block?, class, permit })
+        });
+        let placed = placed.ok_or_else(|| self.exhausted(len))?;
+        Ok(hand_out(&self.store, placed, len, self.handout))
     }
 
-    fn try_place(
-        self: &Arc<Self>,
-        share: &PeerShare,
-        class: SizeClass,
-        register_len_max: usize,
-    ) -> Result<Placed, Refusal> {
+    fn try_place(self: &Arc<Self>, share: &PeerShare, class: SizeClass) -> Result<Placed, Refusal> {
         let permit = share.try_take(class.units().into()).ok_or(Refusal::Full)?;
         let block = self
             .store
-            .try_grow(class, register_len_max)
+            .try_grow(class)
             .inspect_err(|_| self.store.arbiter.memlock.freed.notify_waiters())?;
         Ok(Placed { block, class, permit })
     }
 
-    /// Takes a buffer of exactly `len` bytes, waiting for budget in the order of asking. What takes
-    /// long to register is registered on a thread of its own.
+    /// Takes a buffer of exactly `len` bytes, waiting for budget in the order of asking. What has
+    /// to be registered is registered by the device's command thread.
     ///
     /// # Errors
     ///
@@ -274,18 +274,18 @@ impl RegionPool {
     }
 
     /// Lends a buffer of exactly `len` bytes to an application, whose slices
-    /// [`RegionPool::find_lent`] recognises; `None` when there is none at once, or when
-    /// applications have half of the budget already.
+    /// [`RegionPool::find_lent`] recognises; `None` when there is none without waiting for another
+    /// user, or when applications have half of the budget already.
     #[must_use]
     pub fn try_lend(self: &Arc<Self>, len: usize) -> Option<LentBuffer> {
         let share = self.share_for(len)?;
         let class = self.class_for(len).ok()?;
-        let placed = self.try_place(&self.own_share(), class, REGISTER_IN_PLACE_LEN_MAX).ok()?;
+        let placed = self.try_place(&self.own_share(), class).ok()?;
         Some(LentBuffer::new(hand_out(&self.store, placed, len, self.lent_handout()), share))
     }
 
-    /// Lends a buffer like [`RegionPool::try_lend`], and registers memory of any length on a thread
-    /// of its own. Waits for nothing else.
+    /// Lends a buffer like [`RegionPool::try_lend`], and has memory registered by the device's
+    /// command thread. Waits for nothing else.
     ///
     /// # Cancel safety
     ///

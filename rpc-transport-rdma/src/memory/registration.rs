@@ -1,24 +1,26 @@
 //! A slab on its way into a pool: registered where it is dropped into the table, or given up.
 //!
 //! A value of its own so that its bytes of the budget cannot be lost: dropping it gives them back,
-//! in a cancelled future and in a thread that never ran it alike.
+//! in a cancelled future and in a thread that never ran it alike. A task has it registered by its
+//! device's command thread, whatever its length: a lane, and a sender's task, never wait for
+//! firmware.
 //!
 //! A pool comes by a block in two ways: one is free, or a slab is registered for it. A limit on
 //! what may be pinned has two answers, which everybody who takes a buffer needs: a caller first
 //! registers under a shared permit, and if nothing more can be pinned it tries again under an
 //! exclusive one, when what is there can be known exactly (`memlock`).
 
+use std::io;
 use std::sync::Arc;
+
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 
 use crate::memory::Region;
 use crate::memory::block_store::BlockStore;
 use crate::memory::memlock::{LockMode, RegistrationPermit};
 use crate::memory::slabs::{Block, Plan, SizeClass};
-use crate::sys::provider::{Access, VerbsError};
-
-/// Registering up to this much takes less than the hop to another thread and back. More may take
-/// milliseconds, which a task that others wait for has not.
-pub(super) const REGISTER_IN_PLACE_LEN_MAX: usize = 512 << 10;
+use crate::sys::provider::{Access, FirmwareCommand, VerbsError};
 
 /// Why there is no block.
 #[derive(Debug)]
@@ -63,16 +65,13 @@ impl Refusal {
 pub(super) struct Registration {
     store: Arc<BlockStore>,
     plan: Plan,
+    /// Regions that make way for it, deregistered first.
+    evicted: Vec<Arc<Region>>,
 }
 
 impl Registration {
-    pub(super) fn new(store: Arc<BlockStore>, plan: Plan) -> Self {
-        Self { store, plan }
-    }
-
-    /// Bytes to register.
-    pub(super) fn len(&self) -> usize {
-        self.plan.bytes()
+    pub(super) fn new(store: Arc<BlockStore>, plan: Plan, evicted: Vec<Arc<Region>>) -> Self {
+        Self { store, plan, evicted }
     }
 
     /// Registers the slab and puts its blocks into the pool. Where the memory cannot be pinned, one
@@ -84,6 +83,7 @@ impl Registration {
     ///
     /// [`Refusal::Register`].
     pub(super) fn run(mut self, permit: RegistrationPermit) -> Result<RegistrationPermit, Refusal> {
+        self.evicted.clear();
         let arbiter = Arc::clone(&self.store.arbiter);
         // Looked at before each attempt: what is freed meanwhile wakes the waiters.
         let mut may_come_free = arbiter.memlock.has_pinned();
@@ -114,21 +114,24 @@ impl Registration {
         }
     }
 
-    /// Registers like [`Registration::run`], on a thread of its own if that takes long.
+    /// Registers like [`Registration::run`], on the device's command thread.
     ///
     /// # Cancel safety
     ///
     /// If cancelled, the slab is registered for the next caller, or not begun.
-    pub(super) async fn run_where_it_may(
+    async fn run_by_command(
         self,
         permit: RegistrationPermit,
     ) -> Result<RegistrationPermit, Refusal> {
-        if self.len() <= REGISTER_IN_PLACE_LEN_MAX {
-            return self.run(permit);
-        }
-        let ran = tokio::task::spawn_blocking(move || self.run(permit)).await;
-        ran.unwrap_or_else(|error| {
-            let error = VerbsError::system("register memory", error.into());
+        // No lane is without a runtime.
+        let Ok(runtime) = Handle::try_current() else { return self.run(permit) };
+        let (answer, answered) = oneshot::channel();
+        let device = self.store.device.clone();
+        let bulk = &device.commands().bulk;
+        bulk.push(FirmwareCommand::RegisterMemory, move || drop(answer.send(self.run(permit))));
+        bulk.serve(&runtime);
+        answered.await.unwrap_or_else(|error| {
+            let error = VerbsError::system("register memory", io::Error::other(error));
             Err(Refusal::Register { error, may_come_free: false })
         })
     }
@@ -162,7 +165,7 @@ fn is_over_lock_limit(result: &Result<Region, VerbsError>) -> bool {
 const CUT_LEN_MAX: usize = 64 << 10;
 
 /// The longest slab that is cut: registering it takes about 60 us.
-const SLAB_LEN_MAX: usize = super::registration::REGISTER_IN_PLACE_LEN_MAX;
+const SLAB_LEN_MAX: usize = 512 << 10;
 
 /// The answer of a table to a caller that wants a block.
 enum Next {
@@ -189,7 +192,7 @@ impl BlockStore {
             let registered = match self.next(class) {
                 Next::Block(block) => return Ok(block),
                 Next::Full => return Err(Refusal::Full),
-                Next::Register(registration) => registration.run_where_it_may(permit).await,
+                Next::Register(registration) => registration.run_by_command(permit).await,
             };
             match registered {
                 // Taken while the permit lasts.
@@ -202,19 +205,15 @@ impl BlockStore {
         }
     }
 
-    /// Grows like [`BlockStore::grow`], for a caller that cannot wait. Registers at most `len_max`
-    /// bytes.
-    pub(super) fn try_grow(
-        self: &Arc<Self>,
-        class: SizeClass,
-        len_max: usize,
-    ) -> Result<Block<Region>, Refusal> {
+    /// Grows like [`BlockStore::grow`], for a caller that waits for no other user, but may for the
+    /// device.
+    pub(super) fn try_grow(self: &Arc<Self>, class: SizeClass) -> Result<Block<Region>, Refusal> {
         let mut mode = LockMode::Shared;
         loop {
             let registration = match self.next(class) {
                 Next::Block(block) => return Ok(block),
-                Next::Register(registration) if registration.len() <= len_max => registration,
-                Next::Register(_) | Next::Full => return Err(Refusal::Full),
+                Next::Register(registration) => registration,
+                Next::Full => return Err(Refusal::Full),
             };
             let permit = self.arbiter.memlock.try_permit(mode).ok_or(Refusal::Full)?;
             match registration.run(permit) {
@@ -247,9 +246,8 @@ impl BlockStore {
                 None => table.plan(class, self.blocks_max(class)),
             }
         };
-        // Deregistering is slow, so the lock is not held while what was evicted is dropped.
-        let Some((plan, _evicted)) = planned else { return Next::Full };
-        Next::Register(Registration::new(Arc::clone(self), plan))
+        let Some((plan, evicted)) = planned else { return Next::Full };
+        Next::Register(Registration::new(Arc::clone(self), plan, evicted))
     }
 
     /// Returns the maximum number of blocks in a slab of the class.

@@ -122,17 +122,26 @@ impl MemoryWindows {
 
     pub(crate) fn allocate(&mut self) -> Result<Window, VerbsError> {
         let raw = self.device.raw().allocate_window()?;
+        Ok(self.adopt(raw))
+    }
+
+    /// Takes a window of the same device, allocated after the queue pair.
+    pub(crate) fn adopt(&mut self, raw: Box<dyn RawMemoryWindow>) -> Window {
         let key = raw.key();
-        Ok(Window { owner: self.owner, index: self.raw.insert(raw), key })
+        Window { owner: self.owner, index: self.raw.insert(raw), key }
+    }
+
+    /// Gives a binding's window up. It is deallocated before the binding is dropped, which keeps
+    /// the region, and before the queue pair is destroyed.
+    pub(crate) fn detach(&mut self, binding: &Binding) -> Option<Box<dyn RawMemoryWindow>> {
+        let window = &binding.window;
+        if window.owner == self.owner { self.raw.try_remove(window.index) } else { None }
     }
 
     pub(crate) fn deallocate(&mut self, binding: Binding) {
-        let Binding { window, region, .. } = binding;
-        if window.owner == self.owner {
-            self.raw.try_remove(window.index);
-        }
+        drop(self.detach(&binding));
         // Not before: a region that a window is bound to cannot be deregistered.
-        drop(region);
+        drop(binding);
     }
 
     pub(crate) fn deallocate_all(&mut self) {

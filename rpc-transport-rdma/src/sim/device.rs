@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::SimVerb;
 use super::fabric::Fabric;
+use super::hold::SimHold;
 use super::state::{Event, NetworkState, nanos};
 use crate::AsyncEventKind;
 
@@ -84,6 +86,19 @@ impl SimDevice {
     /// host do. A requester whose timeout is shorter takes them for lost.
     pub fn delay_reads(&self, delay: Duration) {
         self.enter(|state, index| state.devices[index].read_delay = nanos(delay));
+    }
+
+    /// Makes firmware commands of this kind take that long, from here on; they take no time by
+    /// default. The commands of a device's own threads take it on tokio's clock. Any other thread
+    /// that runs one is blocked.
+    pub fn set_command_delay(&self, verb: SimVerb, delay: Duration) {
+        self.enter(|state, index| state.devices[index].command_delays.insert(verb, delay));
+    }
+
+    /// Lets the firmware hang until what is given is dropped: commands of every opening are
+    /// answered then, or fail with `ETIMEDOUT` after a minute. Messages and READs go on.
+    pub fn hang_firmware(&self) -> SimHold {
+        SimHold::new(self.enter(|state, index| Arc::clone(&state.devices[index].firmware)))
     }
 
     pub(crate) fn enter<R>(&self, change: impl FnOnce(&mut NetworkState, usize) -> R) -> R {

@@ -1,18 +1,21 @@
-//! Registrations that take their time, as those of much memory do on real devices.
+//! Commands of a simulated device that take their time.
 //!
-//! What is being registered counts as pinned already, which is when others meet the limit.
+//! Memory that is being registered counts as pinned already, which is when others meet the limit.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// No test waits longer than this for a registration to begin.
+use tokio::sync::Notify;
+
+/// No test waits longer than this for a command to be held.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// A gate that registrations of a device pass, or wait at.
+/// A gate that commands of a device pass, or wait at.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     state: Mutex<GateState>,
     changed: Condvar,
+    opened: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -21,23 +24,40 @@ struct GateState {
     held_count: usize,
 }
 
-/// Holds every registration with a simulated device, after its memory was pinned and before its
-/// caller hears of it, until this is dropped. The calling thread is blocked meanwhile.
+/// Holds commands of a simulated device until this is dropped.
+///
+/// [`SimDevice::hang_firmware`](super::SimDevice::hang_firmware) holds all of them.
 #[derive(Debug)]
+#[must_use = "dropped, it holds nothing"]
 pub struct SimHold {
     gate: Arc<Gate>,
 }
 
 impl Gate {
-    /// Passes, or waits until no [`SimHold`] is left.
-    pub(crate) fn pass(&self) {
-        let mut state = self.state();
-        state.held_count += 1;
-        self.changed.notify_all();
-        while state.hold_count > 0 {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+    /// Passes, or blocks the thread until no [`SimHold`] is left. Returns false if that takes
+    /// longer than `timeout`.
+    pub(crate) fn pass(&self, timeout: Duration) -> bool {
+        let held = Held::new(self);
+        let is_held = |state: &mut GateState| state.hold_count > 0;
+        let waited = self.changed.wait_timeout_while(self.state(), timeout, is_held);
+        let (state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        // The count takes the lock.
+        drop((state, held));
+        !waited.timed_out()
+    }
+
+    /// Passes like [`Gate::pass`], without blocking the thread.
+    pub(crate) async fn passed(&self) {
+        let _held = Held::new(self);
+        loop {
+            let mut opened = std::pin::pin!(self.opened.notified());
+            // Before looking, so that no opening in between is missed.
+            opened.as_mut().enable();
+            if self.state().hold_count == 0 {
+                return;
+            }
+            opened.await;
         }
-        state.held_count -= 1;
     }
 
     fn state(&self) -> MutexGuard<'_, GateState> {
@@ -46,14 +66,30 @@ impl Gate {
     }
 }
 
+/// A command at the gate.
+struct Held<'a>(&'a Gate);
+
+impl<'a> Held<'a> {
+    fn new(gate: &'a Gate) -> Self {
+        gate.state().held_count += 1;
+        gate.changed.notify_all();
+        Self(gate)
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.state().held_count -= 1;
+    }
+}
+
 impl SimHold {
-    #[cfg(test)]
     pub(crate) fn new(gate: Arc<Gate>) -> Self {
         gate.state().hold_count += 1;
         Self { gate }
     }
 
-    /// Blocks until `count` registrations are held.
+    /// Blocks until `count` commands are held at once.
     ///
     /// # Panics
     ///
@@ -62,7 +98,7 @@ impl SimHold {
         let is_less = |state: &mut GateState| state.held_count < count;
         let waited = self.gate.changed.wait_timeout_while(self.gate.state(), WAIT_MAX, is_less);
         let (state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
-        assert!(!waited.timed_out(), "{} of {count} registrations are held", state.held_count);
+        assert!(!waited.timed_out(), "{} of {count} commands are held", state.held_count);
     }
 }
 
@@ -70,5 +106,6 @@ impl Drop for SimHold {
     fn drop(&mut self) {
         self.gate.state().hold_count -= 1;
         self.gate.changed.notify_all();
+        self.gate.opened.notify_waiters();
     }
 }

@@ -34,7 +34,8 @@
 //! that overrun; events that must be armed.
 //!
 //! [`SimFaults`] are chances, drawn from the seed. [`SimDevice`] has faults to trigger: a link that
-//! goes down, a device that is lost, registrations that take their time. What a program above may
+//! goes down, a device that is lost, firmware that takes its time for a command or hangs.
+//! What a program above may
 //! never do is reported as a [`SimViolation`] instead of undefined behaviour, as far as a device
 //! can notice it.
 //!
@@ -52,7 +53,7 @@ mod device;
 mod device_config;
 pub(crate) mod fabric;
 mod faults;
-mod hold;
+pub(crate) mod hold;
 pub mod lab;
 mod network;
 mod port;
@@ -70,3 +71,5 @@ pub use network::SimNetwork;
 pub use port::{SimGid, SimPort, SimQuery};
 pub use reach::SimReach;
 pub use violation::SimViolation;
+
+pub use crate::sys::provider::FirmwareCommand as SimVerb;

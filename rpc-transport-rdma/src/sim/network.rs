@@ -67,6 +67,8 @@ impl SimNetwork {
                 failing_destructions: 0,
                 read_delay: 0,
                 gate: Arc::default(),
+                command_delays: BTreeMap::new(),
+                firmware: Arc::default(),
                 is_scripted: false,
                 script: Script::default(),
             });

@@ -1,5 +1,7 @@
 //! A program's violations of a device's rules, as far as the device can notice them.
 
+use super::SimVerb;
+
 /// A breach of the contract between a provider and the queues above it. On hardware most of these
 /// are silent corruption.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -90,6 +92,13 @@ pub enum SimViolation {
         len: u32,
         /// The maximum.
         max: u32,
+    },
+    /// A lane, its timers or its device's watch ran a firmware command, which may take a minute. So
+    /// did a sender that had its connection's lock.
+    #[error("a lane ran a firmware command: {verb:?}")]
+    CommandOnLane {
+        /// The command.
+        verb: SimVerb,
     },
     /// Something was posted before the queue pair was connected.
     #[error("queue pair {number}: posted before it was connected")]

@@ -72,6 +72,7 @@ mod work;
 
 pub use attachment::Attachment;
 pub use completion_queue::{CompletionQueue, SweepMark};
+pub(crate) use queue_pair::HaltingQueuePair;
 pub use queue_pair::QueuePair;
 pub use queue_pair_config::QueuePairConfig;
 pub use shared_receive_queue::{
@@ -85,13 +86,13 @@ pub use crate::memory::{Binding, Window};
 #[cfg(feature = "ibverbs")]
 pub use crate::sys::provider::Ibverbs;
 pub use crate::sys::provider::{
-    Agreement, AsyncEvent, Completion, CompletionError, ConnectError, Device, DeviceAttributes,
-    DeviceInfo, Endpoint, Gid, GidEntry, GidKind, LastReceive, Leftover, LinkLayer, LocalKey,
-    LockedMemory, Mtu, ObjectHandle, PartialPost, Partition, PathAttributes, Port, PortAttributes,
-    PortState, Provider, QueuePairRequest, Quirks, RawBind, RawCompletion, RawCompletionQueue,
-    RawDevice, RawMemoryRegion, RawMemoryWindow, RawOperation, RawQueuePair, RawReceive,
-    RawSegment, RawSend, RawSharedReceiveQueue, ReceiveDrain, ReceiveOrder, RemoteKey,
-    RemoteMemory, VerbsError, WorkId, WorkKind, WorkStatus,
+    Agreement, AsyncEvent, CommandClock, Completion, CompletionError, ConnectError, Device,
+    DeviceAttributes, DeviceInfo, Endpoint, FirmwareCommand, Gid, GidEntry, GidKind, LastReceive,
+    Leftover, LinkLayer, LocalKey, LockedMemory, Mtu, ObjectHandle, PartialPost, Partition,
+    PathAttributes, Port, PortAttributes, PortState, Provider, QueuePairRequest, Quirks, RawBind,
+    RawCompletion, RawCompletionQueue, RawDevice, RawMemoryRegion, RawMemoryWindow, RawOperation,
+    RawQueuePair, RawReceive, RawSegment, RawSend, RawSharedReceiveQueue, ReceiveDrain,
+    ReceiveOrder, RemoteKey, RemoteMemory, VerbsError, WorkId, WorkKind, WorkStatus,
 };
 pub(crate) use crate::sys::provider::{LocalAddress, RAISE_LOCK_LIMIT, queue_memory};
 pub use crate::{AsyncEventKind, ConnectOptions};

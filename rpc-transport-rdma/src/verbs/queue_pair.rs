@@ -1,7 +1,7 @@
 //! A queue pair that owns what its device uses.
 //!
 //! ```text
-//!            connect             halt
+//!            connect             halt, in two steps where the device's part may take long
 //! Initial ------------> Ready -----------> Halting ----------> Drained
 //!    |                    | a request        ^    the drain WR
 //!    |                    v failed           |    came back
@@ -22,8 +22,8 @@ use super::in_flight::InFlight;
 use super::{
     Agreement, Attachment, Binding, Completion, CompletionError, ConnectError, ConnectOptions,
     Done, Endpoint, LastReceive, Leftover, LinkLayer, PathAttributes, Port, PostError,
-    QueuePairConfig, QueuePairRequest, RawOperation, RawQueuePair, RawSend, UnknownCompletion,
-    VerbsError, Window, Work, WorkId, WorkKind, WorkStatus,
+    QueuePairConfig, QueuePairRequest, RawMemoryWindow, RawOperation, RawQueuePair, RawSend,
+    UnknownCompletion, VerbsError, Window, Work, WorkId, WorkKind, WorkStatus,
 };
 use crate::memory::MemoryWindows;
 use crate::sys::provider::QueueIdentity;
@@ -32,7 +32,7 @@ use crate::verbs::work::{Parts, work_done};
 
 /// One end of a reliable connection.
 pub struct QueuePair {
-    /// Taken by `destroy` only.
+    /// Taken by `destroy`, and while the device halts it.
     raw: Option<Box<dyn RawQueuePair>>,
     /// The drain WR is the entry without work.
     in_flight: InFlight<Option<Work>>,
@@ -73,8 +73,32 @@ enum QueuePairState {
     Initial,
     Ready,
     Failed,
+    /// With the device, to be halted.
+    BeingHalted,
     Halting,
     Drained,
+}
+
+/// A queue pair of the device on its way to the error state.
+#[derive(Debug)]
+pub(crate) struct HaltingQueuePair {
+    raw: Box<dyn RawQueuePair>,
+    /// State to which it returns if it cannot be halted.
+    before: QueuePairState,
+    /// The device's answer, once there is one.
+    answer: Option<Result<(), VerbsError>>,
+}
+
+impl HaltingQueuePair {
+    pub(crate) fn number(&self) -> u32 {
+        self.raw.number()
+    }
+
+    /// Moves it to the error state. It may wait for the device's firmware.
+    pub(crate) fn carry_out(mut self) -> Self {
+        self.answer = Some(self.raw.set_error());
+        self
+    }
 }
 
 impl QueuePair {
@@ -195,6 +219,16 @@ impl QueuePair {
         self.windows.deallocate(binding);
     }
 
+    /// Takes a window that was allocated after this queue pair.
+    pub(crate) fn adopt_window(&mut self, raw: Box<dyn RawMemoryWindow>) -> Window {
+        self.windows.adopt(raw)
+    }
+
+    /// Gives the window of a binding up, for the caller to deallocate before it drops the binding.
+    pub(crate) fn detach_window(&mut self, binding: &Binding) -> Option<Box<dyn RawMemoryWindow>> {
+        self.windows.detach(binding)
+    }
+
     /// Posts as much of the batch as the send queue has room for, with one call into the device,
     /// and returns how many. The last of them asks for a completion. What does not fit, or the
     /// device cannot take now, stays in the batch for after a completion, or for later when
@@ -274,11 +308,44 @@ impl QueuePair {
     ///
     /// Returns the system's error; it may be tried again, and dropping is safe at any time.
     pub fn halt(&mut self) -> Result<(), VerbsError> {
-        if matches!(self.state, QueuePairState::Halting | QueuePairState::Drained) {
-            return Ok(());
+        match self.begin_halt() {
+            Some(halting) => self.finish_halt(halting.carry_out()),
+            None => Ok(()),
         }
-        self.raw().set_error()?;
-        if self.state == QueuePairState::Initial {
+    }
+
+    /// Begins to stop it: it takes no posts from here on. `None` if it is halted already. What is
+    /// returned comes back by [`finish_halt`](Self::finish_halt), after the device's part or
+    /// without. The device goes on with what is in flight meanwhile.
+    pub(crate) fn begin_halt(&mut self) -> Option<HaltingQueuePair> {
+        use QueuePairState::{BeingHalted, Failed, Initial, Ready};
+        let before = self.state;
+        let raw = match before {
+            Initial | Ready | Failed => self.raw.take()?,
+            _ => return None,
+        };
+        self.state = BeingHalted;
+        Some(HaltingQueuePair { raw, before, answer: None })
+    }
+
+    /// Returns true if it is away to be halted.
+    pub(crate) fn is_being_halted(&self) -> bool {
+        self.state == QueuePairState::BeingHalted
+    }
+
+    /// Takes it back from the device, and posts the drain WR if it is halted.
+    ///
+    /// # Errors
+    ///
+    /// Returns the system's error; it may be halted again then, and dropping is safe at any time.
+    pub(crate) fn finish_halt(&mut self, halting: HaltingQueuePair) -> Result<(), VerbsError> {
+        let HaltingQueuePair { raw, before, answer } = halting;
+        (self.raw, self.state) = (Some(raw), before);
+        match answer {
+            None => return Ok(()),
+            Some(answer) => answer?,
+        }
+        if before == QueuePairState::Initial {
             self.state = QueuePairState::Drained;
             return Ok(());
         }
@@ -394,7 +461,9 @@ impl QueuePair {
     /// Returns the system's error. The queue pair may go on to serve its peer's READs: what these
     /// can reach must be leaked as its buffers are.
     pub(crate) fn destroy(&mut self) -> Result<(), VerbsError> {
-        let Some(mut raw) = self.raw.take() else { return Ok(()) };
+        let Some(mut raw) = self.raw.take() else {
+            return if self.is_being_halted() { Err(self.leak_in_flight()) } else { Ok(()) };
+        };
         if self.in_flight.len() > 0
             && let Err(error) = raw.set_error()
         {
@@ -430,16 +499,23 @@ impl QueuePair {
                 }
             }
             Err(error) => {
-                let in_flight = mem::replace(&mut self.in_flight, InFlight::with_capacity(0));
-                let (number, leaked) = (self.local.queue_pair_number, in_flight.len());
+                let (number, leaked) = (self.local.queue_pair_number, self.in_flight.len());
                 tracing::error!(
                     target: "farcall::rdma",
                     %error, number, leaked, "a queue pair's buffers are leaked"
                 );
-                mem::forget(in_flight);
+                self.leak_in_flight();
             }
         }
         destroyed
+    }
+
+    /// Leaks what the device may still use. Returns the error of one that is away to be halted,
+    /// whose command was lost: only a panic of its thread does that.
+    fn leak_in_flight(&mut self) -> VerbsError {
+        let in_flight = mem::replace(&mut self.in_flight, InFlight::with_capacity(0));
+        mem::forget(in_flight);
+        VerbsError::system("destroy a queue pair", io::Error::from_raw_os_error(libc::EBUSY))
     }
 
     /// Returns the receives that may be missing if it is destroyed now.

@@ -12,10 +12,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
+
 use super::lost_receives::LostReceives;
 use super::slot_table::SlotTable;
 use super::{
-    Attachment, Completion, CompletionError, CompletionQueue, Device, RawReceive,
+    Attachment, Completion, CompletionError, CompletionQueue, Device, FirmwareCommand, RawReceive,
     RawSharedReceiveQueue, ReceiveOrder, VerbsError, WorkId, WorkKind,
 };
 use crate::memory::{Access, Region};
@@ -266,6 +268,23 @@ impl SharedReceiveQueue {
     /// Returns the system's error, for example that the device does not know limits.
     pub fn arm_limit(&self, limit: u32) -> Result<(), VerbsError> {
         self.raw.arm_limit(limit)
+    }
+
+    /// Asks for that event without waiting for the device's firmware. A device that does not know
+    /// limits is logged.
+    pub(crate) fn request_limit(&self, limit: u32, runtime: &Handle) {
+        let (raw, device) = (Arc::clone(&self.raw), self.attachment.device().clone());
+        let bulk = &self.attachment.device().commands().bulk;
+        bulk.push(FirmwareCommand::ModifyReceiveQueue, move || {
+            if let Err(error) = raw.arm_limit(limit) {
+                let device = device.name();
+                tracing::debug!(
+                    target: "farcall::rdma",
+                    %error, device, "the device does not report a receive queue that runs low"
+                );
+            }
+        });
+        bulk.serve(runtime);
     }
 
     /// Number of slots that wait for [`repost`](Self::repost).

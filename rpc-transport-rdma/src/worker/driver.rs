@@ -18,6 +18,7 @@ use crate::connection::batching::BatchEnd;
 use crate::connection::buffers::Arrival;
 use crate::lane::{Command, WorkerShared};
 use crate::quota::slots::SlotQuota;
+use crate::sys::provider::commands::on_lane;
 use crate::verbs::{
     Completion, CompletionQueue, ReceiveError, SharedReceiveQueue, SweepMark, VerbsError, WorkKind,
 };
@@ -186,6 +187,7 @@ impl Driver {
 
     /// Handles what there is; false when there was nothing.
     fn turn(mut self: Box<Self>) -> Result<(Box<Self>, bool), Ended> {
+        let on_lane = on_lane();
         // The tasks that the turn before has woken have had theirs since.
         self.shared.forget_woken();
         // The lists keep their memory from turn to turn.
@@ -204,6 +206,8 @@ impl Driver {
             // From here on other tasks run, and user code in this one.
             self.shared.last_poll.handle_poll(Instant::now());
         }
+        // User code that blocks may do as it likes.
+        drop(on_lane);
         let mut this = self.deliver()?;
         this.end_drained();
         let has_worked = has_reaped || !this.drained.is_empty();
@@ -216,6 +220,7 @@ impl Driver {
         if self.drained.is_empty() {
             return;
         }
+        let _on_lane = on_lane();
         let mut drained = std::mem::take(&mut self.drained);
         drained.retain(|(connection, mark)| {
             let is_swept = self.completions.has_swept(*mark);
@@ -325,6 +330,7 @@ impl Driver {
             // What it has left in the completion queue is polled first, if it has drained since.
             Command::End(connection) if connection.is_drained() => connection,
             Command::End(connection) => return self.end(&connection),
+            Command::TellEnd(connection) => return connection.tell_end_early(),
             Command::Withheld(connection, prefix, reason) => {
                 connection.handle_withheld(&prefix, reason);
                 connection
@@ -350,13 +356,8 @@ impl Driver {
                 self.reclaim();
             }
         }
-        let Some(limit) = self.watermark.limit_to_arm(count) else { return };
-        if let Err(error) = self.receives.arm_limit(limit) {
-            let device = self.shared.attachment.device().name();
-            tracing::debug!(
-                target: "farcall::rdma",
-                %error, device, "the device does not report a receive queue that runs low"
-            );
+        if let Some(limit) = self.watermark.limit_to_arm(count) {
+            self.receives.request_limit(limit, &self.shared.runtime);
         }
     }
 

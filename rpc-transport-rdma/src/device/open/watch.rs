@@ -11,12 +11,15 @@ use std::time::Duration;
 
 use rpc_core::Reason;
 use rpc_core::transport::CloseReason;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::connection::Connection;
 use crate::device::open::cache::SharedCache;
 use crate::device::{FoundPort, ports_of};
-use crate::verbs::{AsyncEvent, Device, PortState, VerbsError};
+use crate::sys::provider::commands::on_lane;
+use crate::verbs::{AsyncEvent, Device, FirmwareCommand, PortState, VerbsError};
 use crate::{AsyncEventKind, DeviceEvent};
 
 /// Time for which the connections of a port stay that went down. A cable that is seated anew, or a
@@ -27,10 +30,19 @@ const PORT_GRACE: Duration = Duration::from_secs(2);
 /// Number of the event that tells of another table of partitions (`IBV_EVENT_PKEY_CHANGE`).
 const PARTITION_CHANGE: i32 = 12;
 
-/// The task of one opening of a device.
-pub(crate) struct Watch {
+/// Time that a device has to say that a port is back whose grace is over.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The opening of a device that is watched.
+#[derive(Clone)]
+struct Watched {
     device: Device,
     shared: Arc<SharedCache>,
+}
+
+/// The task of one opening of a device.
+pub(crate) struct Watch {
+    watched: Watched,
     is_over: bool,
     /// Ports that went down and were not reported as active since, and when their connections end.
     /// `None` stands for all ports.
@@ -39,12 +51,13 @@ pub(crate) struct Watch {
 
 impl Watch {
     pub(super) fn new(device: Device, shared: Arc<SharedCache>) -> Self {
-        Self { device, shared, is_over: false, suspects: HashMap::new() }
+        let watched = Watched { device, shared };
+        Self { watched, is_over: false, suspects: HashMap::new() }
     }
 
     pub(crate) async fn run(mut self) {
-        while let Some(stop) = self.shared.next_stop(&self.device) {
-            let event = poll_fn(|context| self.device.poll_async_event(context));
+        while let Some(stop) = self.watched.shared.next_stop(&self.watched.device) {
+            let event = poll_fn(|context| self.watched.device.poll_async_event(context));
             let suspect = self.suspects.iter().min_by_key(|(_, until)| **until);
             let suspect = suspect.map(|(port, until)| (*port, *until));
             let expired = async {
@@ -63,15 +76,18 @@ impl Watch {
                 event = event => event,
                 port = expired => {
                     self.suspects.remove(&port);
-                    self.end_suspect(port).await;
+                    // In a task of its own: a query waits for the firmware, and the event that the
+                    // device is gone must not wait with it.
+                    let watched = self.watched.clone();
+                    tokio::spawn(async move { watched.end_suspect(port).await });
                     continue;
                 }
             };
             match event {
-                Ok(event) => self.handle(&event).await,
+                Ok(event) => self.handle(&event),
                 Err(error) => {
-                    let message = format!("{} is lost: {error}", self.device.name());
-                    self.lose(Reason::new(message, error));
+                    let message = format!("{} is lost: {error}", self.watched.device.name());
+                    self.watched.lose(Reason::new(message, error));
                 }
             }
             // Events without end must not starve other tasks.
@@ -80,9 +96,10 @@ impl Watch {
         self.is_over = true;
     }
 
-    async fn handle(&mut self, event: &AsyncEvent) {
-        let device = self.device.name();
-        self.shared.count(&self.device, event.kind);
+    fn handle(&mut self, event: &AsyncEvent) {
+        let _on_lane = on_lane();
+        let device = self.watched.device.name();
+        self.watched.shared.count(&self.watched.device, event.kind);
         let kind = event.kind;
         let ended = match response(event) {
             Response::Ignore => 0,
@@ -91,8 +108,7 @@ impl Watch {
                     Some(_) => drop(self.suspects.remove(&port)),
                     None => self.suspects.clear(),
                 }
-                self.shared.forget();
-                self.tell_ports().await;
+                self.watched.look_again();
                 0
             }
             Response::Suspect(port) => {
@@ -100,34 +116,42 @@ impl Watch {
                 let until = Instant::now() + PORT_GRACE;
                 self.suspects.entry(port).or_insert(until);
                 // No new connection finds the port while it is down.
-                self.shared.forget();
-                self.tell_ports().await;
+                self.watched.look_again();
                 0
             }
-            Response::CheckAddresses => self.check_addresses().await,
-            Response::EndQueuePair(number) => self.end_queue_pair(number, event),
+            Response::CheckAddresses => {
+                let watched = self.watched.clone();
+                tokio::spawn(async move { watched.check_addresses(kind).await });
+                return;
+            }
+            Response::EndQueuePair(number) => self.watched.end_queue_pair(number, event),
             Response::EndWorkers => {
                 let message = format!("a queue of {device} broke ({kind:?})");
-                self.end_workers(Reason::new(message, DeviceEvent::new(kind)))
+                self.watched.end_workers(Reason::new(message, DeviceEvent::new(kind)))
             }
             Response::EndDevice => {
                 let message = format!("the RDMA device {device} is gone ({kind:?})");
-                self.lose(Reason::new(message, DeviceEvent::new(kind)));
+                self.watched.lose(Reason::new(message, DeviceEvent::new(kind)));
                 return;
             }
             Response::Replenish => {
-                self.shared
-                    .workers(&self.device)
-                    .iter()
-                    .for_each(|worker| worker.handle_receive_limit());
-                return;
+                let workers = self.watched.shared.workers(&self.watched.device);
+                return workers.iter().for_each(|worker| worker.handle_receive_limit());
             }
             // Not logged: it comes with every connection that ends.
             Response::EndReceives(number) => {
-                let workers = self.shared.workers(&self.device);
+                let workers = self.watched.shared.workers(&self.watched.device);
                 return workers.iter().for_each(|worker| worker.handle_last_receive(number));
             }
         };
+        self.watched.log(event, ended);
+    }
+}
+
+impl Watched {
+    /// Logs an event, with the number of connections that end by it.
+    fn log(&self, event: &AsyncEvent, ended: usize) {
+        let (device, kind) = (self.device.name(), event.kind);
         let (port, queue_pair) = (event.port, event.queue_pair_number);
         match response(event) {
             Response::Ignore | Response::Trust(_) => {
@@ -159,9 +183,10 @@ impl Watch {
     /// Ends the connections of a port that has been down for its grace.
     async fn end_suspect(&self, suspect: Option<u8>) {
         // A report of its return may be lost in an overflow of the kernel's queue.
-        let found = self.look().await;
+        // Firmware that hangs says nothing for the port.
+        let found = tokio::time::timeout(QUERY_TIMEOUT, self.look()).await;
         let is_active = |port: u8| {
-            let mut ports = found.iter().flatten();
+            let mut ports = found.iter().flatten().flatten();
             ports.any(|it| it.port == port && it.attributes.state == PortState::Active)
         };
         let (device, grace) = (self.device.name(), PORT_GRACE);
@@ -186,25 +211,35 @@ impl Watch {
     }
 
     /// Ends the connections whose address has disappeared from their port.
-    async fn check_addresses(&self) -> usize {
+    async fn check_addresses(&self, kind: AsyncEventKind) {
         self.shared.forget();
         let name = self.device.name();
         match self.look().await {
             Ok(found) => {
                 self.shared.tell_ports(Some(name), &found);
-                self.end_where(
+                let ended = self.end_where(
                     format!("{name} no longer has the connection's address").into(),
                     |connection| connection.reach.is_lost(&found),
-                )
+                );
+                rpc_core::limited_log!(
+                    target: "farcall::rdma",
+                    process_wide, WARN, "an RDMA device event", device = name, ?kind, ended
+                );
             }
             Err(error) => {
                 rpc_core::limited_log!(
                     target: "farcall::rdma",
                     process_wide, WARN, "cannot ask for a device's addresses", device = name, %error
                 );
-                0
             }
         }
+    }
+
+    /// Forgets which ports serve, and looks at them anew meanwhile.
+    fn look_again(&self) {
+        self.shared.forget();
+        let watched = self.clone();
+        tokio::spawn(async move { watched.tell_ports().await });
     }
 
     /// Logs which ports can serve that could not, and the reverse. A device that does not say is
@@ -217,9 +252,11 @@ impl Watch {
 
     /// Queries the ports' current state. The query may wait for the device's firmware.
     async fn look(&self) -> Result<Vec<FoundPort>, VerbsError> {
-        let device = self.device.clone();
-        let looked = tokio::task::spawn_blocking(move || ports_of(&device)).await;
-        looked.unwrap_or(Err(VerbsError::NoRuntime))
+        let (device, (answer, answered)) = (self.device.clone(), oneshot::channel());
+        let bulk = &self.device.commands().bulk;
+        bulk.push(FirmwareCommand::Query, move || drop(answer.send(ports_of(&device))));
+        bulk.serve(&Handle::current());
+        answered.await.unwrap_or(Err(VerbsError::NoRuntime))
     }
 
     fn end_queue_pair(&self, number: u32, event: &AsyncEvent) -> usize {
@@ -263,7 +300,7 @@ impl Drop for Watch {
         if self.is_over {
             return;
         }
-        self.let_go(&rpc_core::transport::task_dropped());
+        self.watched.let_go(&rpc_core::transport::task_dropped());
     }
 }
 

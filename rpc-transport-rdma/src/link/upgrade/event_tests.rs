@@ -29,7 +29,7 @@ impl Rig {
 /// The connection ends, for a reason that has these words.
 async fn ends(end: &End, recorder: &Recorder, text: &str) {
     until("the halt", || end.connection().ending.is_cancelled()).await;
-    end.flush();
+    end.flush().await;
     until("the end", || recorder.closed().is_some()).await;
     let reason = recorder.closed().map(|reason| reason.to_string()).unwrap_or_default();
     assert!(reason.contains(text), "{reason}");
@@ -175,7 +175,7 @@ async fn the_task_of_a_device_ends_with_its_last_worker() {
     let (end, recorder) = rig.open();
     let sim = rig.sim.clone();
     end.connection().fail(CloseReason::Local);
-    end.flush();
+    end.flush().await;
     until("the end", || recorder.closed().is_some()).await;
     end.connection().ended.cancelled().await;
     drop((end, rig));

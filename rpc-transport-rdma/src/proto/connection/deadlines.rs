@@ -52,6 +52,8 @@ pub(super) enum Timer {
     Release,
     /// Sends everything that precedes a close.
     Close,
+    /// The device is to halt the queue pairs.
+    Halt,
     /// The device is to say that it takes no more receives.
     LastReceive,
     /// Everything in flight is to come back.
@@ -59,7 +61,7 @@ pub(super) enum Timer {
 }
 
 impl Timer {
-    const COUNT: usize = 8;
+    const COUNT: usize = 9;
 
     const ALL: [Self; Self::COUNT] = [
         Self::RetryPost,
@@ -68,6 +70,7 @@ impl Timer {
         Self::Memory,
         Self::Release,
         Self::Close,
+        Self::Halt,
         Self::LastReceive,
         Self::Drain,
     ];

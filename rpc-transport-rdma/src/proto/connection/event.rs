@@ -143,8 +143,13 @@ pub(crate) enum Event<'a, B: Buffers> {
     Bound(B::Binding),
     /// The peer can read no more through a window.
     Invalidated(B::Binding),
-    /// The answer to [`Action::AllocateMemoryWindow`].
+    /// One answer to [`Action::AllocateMemoryWindows`].
     MemoryWindow(Result<MemoryWindowOf<B>, Reason>),
+    /// The peer can read no more through the window with this key: the answer to
+    /// [`Action::Revoke`].
+    Revoked(RemoteKey),
+    /// The queue pairs are halted, or cannot be: the answer to [`Action::Halt`].
+    Halted,
     /// The device took a part of a post, and no completion will say when it takes more.
     PostRefused,
     /// The [deadline](super::ConnectionState::next_deadline) has passed.
@@ -168,12 +173,15 @@ pub(crate) enum Transmit<B: Buffers> {
 /// Something that has to be done for a connection, in the order of the queue.
 #[derive(Debug)]
 pub(crate) enum Action<B: Buffers> {
-    /// Stop the queue pairs: what is in flight comes back, and what was not posted is given back.
+    /// Stop the queue pairs: what was not posted is given back, what is in flight comes back, and
+    /// the device's answer is [`Event::Halted`].
     Halt,
-    /// Allocate a window, and say so by [`Event::MemoryWindow`] before anything else is posted.
-    AllocateMemoryWindow,
-    /// Deallocate a window: its key is dead before the next action.
-    Deallocate(B::Binding),
+    /// Tell the handler of the end: the device has not halted the queue pairs in time.
+    TellEnd,
+    /// Allocate windows, and tell of each by [`Event::MemoryWindow`].
+    AllocateMemoryWindows { count: usize },
+    /// Deallocate a window, and say by [`Event::Revoked`] that its key is dead.
+    Revoke(B::Binding),
     /// Wait no longer for the device to say that it takes no more receives.
     GiveUpLastReceives,
     /// Send this side's part of the path's proof.

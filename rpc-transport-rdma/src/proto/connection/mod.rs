@@ -204,6 +204,8 @@ impl<B: Buffers> ConnectionState<B> {
             | Event::Unposted { .. }
             | Event::Bound(_)
             | Event::Invalidated(_)
+            | Event::Revoked(_)
+            | Event::Halted
             | Event::PostRefused => {
                 self.handle_device(event, clock);
                 Ok(())
@@ -240,6 +242,11 @@ impl<B: Buffers> ConnectionState<B> {
             Event::Unposted { queue } => self.read_throttle.retract(queue),
             Event::Bound(binding) => self.handle_bound(binding),
             Event::Invalidated(binding) => self.handle_invalidated(binding),
+            Event::Revoked(key) => {
+                let payload = self.memory_windows.handle_revoked(key);
+                self.free(payload);
+            }
+            Event::Halted => self.arm_drain(clock.now()),
             Event::PostRefused => self.retry_post(clock.now()),
             _ => {}
         }
@@ -366,7 +373,7 @@ impl<B: Buffers> ConnectionState<B> {
         self.phase = Phase::Halting(reason);
         // Before the frees below: while a queue pair works, what was offered can be read.
         self.actions.push_back(Action::Halt);
-        self.arm_drain(now);
+        self.arm_halt(now);
         // Never to be sent. A release among them frees nothing here, and the peer learns of the end
         // by the queue pair or the byte stream.
         self.control.clear();

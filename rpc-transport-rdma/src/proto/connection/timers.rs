@@ -40,6 +40,11 @@ const UNREAD_LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// in which what it took has left its queue.
 const RETRY_AFTER: Duration = Duration::from_millis(1);
 
+/// Time that a device has to halt queue pairs before the handler is told of the end. Firmware that
+/// works takes less than a millisecond; a call that is to end within a second over firmware that
+/// hangs has the rest of it for another connection.
+const HALT_TIMEOUT: Duration = Duration::from_millis(200);
+
 /// Maximum time for which an end waits for the device's last-WQE-reached event: far longer than a
 /// device takes, and short enough for one that never sends it.
 const LAST_RECEIVE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -91,6 +96,7 @@ impl<B: Buffers> ConnectionState<B> {
                 Timer::Memory => self.refuse_late(look.now),
                 Timer::Release => self.handle_release_timeout(look)?,
                 Timer::Close => self.handle_close_timeout()?,
+                Timer::Halt => self.actions.push_back(Action::TellEnd),
                 Timer::LastReceive => self.handle_last_receive_timeout(),
                 Timer::Drain => self.actions.push_back(Action::Destroy),
             }
@@ -203,10 +209,16 @@ impl<B: Buffers> ConnectionState<B> {
         }
     }
 
-    /// Replaces the timers by those of a halted connection.
-    pub(super) fn arm_drain(&mut self, now: Instant) {
+    /// Replaces the timers by that of a connection whose queue pairs are about to be halted.
+    pub(super) fn arm_halt(&mut self, now: Instant) {
         // A halted queue pair answers nothing, so every other deadline would pass and end the
         // connection with a wrong reason.
+        self.timers.clear();
+        self.timers.arm(Timer::Halt, now + HALT_TIMEOUT);
+    }
+
+    /// Replaces the timers by those of a halted connection.
+    pub(super) fn arm_drain(&mut self, now: Instant) {
         self.timers.clear();
         let timeout = self.rules.timeouts.close;
         self.timers.arm(Timer::LastReceive, now + LAST_RECEIVE_TIMEOUT.min(timeout));

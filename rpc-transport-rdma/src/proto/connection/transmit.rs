@@ -187,8 +187,8 @@ impl<B: Buffers> ConnectionState<B> {
         match self.memory_windows.take() {
             Some(window) => NextMemoryWindow::Free(window),
             None => {
-                if self.memory_windows.ask() {
-                    self.actions.push_back(Action::AllocateMemoryWindow);
+                if let Some(count) = self.memory_windows.ask() {
+                    self.actions.push_back(Action::AllocateMemoryWindows { count });
                 }
                 NextMemoryWindow::Awaited
             }
@@ -347,9 +347,9 @@ impl<B: Buffers> ConnectionState<B> {
             let binding = key.and_then(|key| self.memory_windows.revoke(key));
             let Some(binding) = binding else { return false };
             let Ok(released) = self.offered.release(transfer) else { return false };
-            // In this order: the key is dead before the memory is free.
-            self.actions.push_back(Action::Deallocate(binding));
-            self.actions.push_back(Action::Free(released.buffer));
+            // The memory is free once its key is dead, and not before.
+            self.memory_windows.guard(binding.remote().key, released.buffer);
+            self.actions.push_back(Action::Revoke(binding));
             self.revoked.insert(transfer);
             self.cancellations.revoked.add(1);
         }

@@ -37,20 +37,24 @@ pub(crate) trait Bind: Sized {
     fn into_window(self) -> Result<Self::Window, Self>;
 }
 
+/// Windows that are allocated at a time at most.
+const BATCH_MAX: usize = 16;
+
 /// The windows of one connection; `P` is memory that they open.
 #[derive(Debug)]
 pub(crate) struct MemoryWindowPool<B: Bind, P> {
     max: usize,
     allocated: usize,
-    /// Set while another window is being allocated.
-    is_asked: bool,
+    /// Windows that are being allocated.
+    awaited: usize,
     free: VecDeque<B::Window>,
     bound: HashMap<RemoteKey, B>,
     /// Memory that was released before the device reported the bind, and true if the key is dead.
     early: HashMap<RemoteKey, (P, bool)>,
     to_kill: VecDeque<(B, P)>,
-    /// Memory that posted invalidations guard. It is found by key, not in order: the device does
-    /// not report a failed invalidation here, and a later one may have completed first.
+    /// Memory whose keys posted invalidations and deallocations are about to kill. It is found by
+    /// key, not in order: the device does not report a failed invalidation here, and a later one
+    /// may have completed first.
     dying: HashMap<RemoteKey, P>,
 }
 
@@ -60,7 +64,7 @@ impl<B: Bind + Debug, P> MemoryWindowPool<B, P> {
         Self {
             max,
             allocated: 0,
-            is_asked: false,
+            awaited: 0,
             free: VecDeque::new(),
             bound: HashMap::new(),
             early: HashMap::new(),
@@ -79,12 +83,16 @@ impl<B: Bind + Debug, P> MemoryWindowPool<B, P> {
         self.early.len() + self.to_kill.len() + self.dying.len()
     }
 
-    /// Returns true if another window must be allocated, once for each. The owner reports it by
+    /// Returns the number of windows to allocate, unless some are being allocated: as many again as
+    /// there are, and at most a batch. The owner reports each by
     /// [`handle_allocated`](Self::handle_allocated).
-    pub(crate) fn ask(&mut self) -> bool {
-        let asks = !self.is_asked && self.allocated < self.max;
-        self.is_asked |= asks;
-        asks
+    pub(crate) fn ask(&mut self) -> Option<usize> {
+        let missing = self.max.saturating_sub(self.allocated);
+        if self.awaited > 0 || missing == 0 {
+            return None;
+        }
+        self.awaited = self.allocated.clamp(1, BATCH_MAX).min(missing);
+        Some(self.awaited)
     }
 
     /// Takes one more window, or why there is none.
@@ -96,7 +104,7 @@ impl<B: Bind + Debug, P> MemoryWindowPool<B, P> {
         &mut self,
         window: Result<B::Window, Reason>,
     ) -> Result<(), Reason> {
-        self.is_asked = false;
+        self.awaited = self.awaited.saturating_sub(1);
         match window {
             Ok(window) => {
                 self.free.push_back(window);
@@ -195,6 +203,16 @@ impl<B: Bind + Debug, P> MemoryWindowPool<B, P> {
         // The caller deallocates the window, so there is room for another.
         self.allocated -= 1;
         Some(binding)
+    }
+
+    /// Keeps memory until the window that opened it by this key, which was given up, is gone.
+    pub(crate) fn guard(&mut self, key: RemoteKey, buffer: P) {
+        self.dying.insert(key, buffer);
+    }
+
+    /// Records that a window that was given up is gone; gives what it guarded, which is free.
+    pub(crate) fn handle_revoked(&mut self, key: RemoteKey) -> Option<P> {
+        self.dying.remove(&key)
     }
 
     fn free(&mut self, binding: B) {

@@ -13,6 +13,7 @@ use super::agenda::{Agenda, Event, Nanos};
 use super::numbers::nanos;
 use super::queue_pair::QueuePairState;
 use crate::AsyncEventKind;
+use crate::sim::SimVerb;
 use crate::sim::counters::{SimCensus, SimCounters};
 use crate::sim::device_config::{SimDeviceConfig, SimQueueMemory};
 use crate::sim::faults::SimFaults;
@@ -95,6 +96,10 @@ pub(crate) struct DeviceState {
     pub(crate) read_delay: Nanos,
     /// Gate of registrations.
     pub(crate) gate: Arc<Gate>,
+    /// Time that commands of the firmware take.
+    pub(crate) command_delays: BTreeMap<SimVerb, Duration>,
+    /// Gate of all its commands.
+    pub(crate) firmware: Arc<Gate>,
     /// Requests wait until a test of this crate completes them.
     pub(crate) is_scripted: bool,
     pub(crate) script: Script,

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use crate::sys::provider::commands::{Commands, StuckCommand};
 use crate::sys::provider::{
     AsyncEvent, DeviceAttributes, Gid, GidEntry, LinkLayer, LockedMemory, PortAttributes, Provider,
     RawDevice, ReceiveDrain, VerbsError,
@@ -12,6 +13,8 @@ use crate::sys::provider::{
 /// An open device. Clones share it; it closes when everything made from it is gone.
 #[derive(Debug, Clone)]
 pub struct Device {
+    /// Before the device, which stays open until the threads have ended.
+    commands: Arc<Commands>,
     raw: Arc<dyn RawDevice>,
 }
 
@@ -22,7 +25,9 @@ impl Device {
     ///
     /// [`VerbsError::NoSuchDevice`], or what the system said.
     pub fn open(provider: &dyn Provider, name: &str) -> Result<Self, VerbsError> {
-        Ok(Self { raw: provider.open(name)? })
+        let raw = provider.open(name)?;
+        let commands = Arc::new(Commands::new(name, raw.command_clock().as_ref()));
+        Ok(Self { commands, raw })
     }
 
     /// The name it was opened by.
@@ -96,6 +101,25 @@ impl Device {
         context: &mut Context<'_>,
     ) -> Poll<Result<AsyncEvent, VerbsError>> {
         self.raw.poll_async_event(context)
+    }
+
+    /// The firmware commands of this opening.
+    pub(crate) fn commands(&self) -> &Commands {
+        &self.commands
+    }
+
+    /// Checks that the firmware answers, as far as its commands show.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::Stuck`] names the command that it has not answered for long.
+    pub(crate) fn check_firmware(&self) -> Result<(), VerbsError> {
+        match self.commands.stuck() {
+            None => Ok(()),
+            Some(StuckCommand { command, age }) => {
+                Err(VerbsError::Stuck { device: self.name().to_owned(), command, age })
+            }
+        }
     }
 
     pub(crate) fn raw(&self) -> &Arc<dyn RawDevice> {

@@ -20,7 +20,9 @@
 //! that is there. On mlx5 their queues stay with them, 12 MiB for a full lane of the default size.
 
 use std::io;
+use std::time::Duration;
 
+use super::commands::FirmwareCommand;
 use super::locked_memory::LockedMemory;
 
 /// Why a verbs object could not be made, changed or asked.
@@ -94,6 +96,19 @@ pub enum VerbsError {
         reason: String,
         /// Set if the library is not there at all.
         is_missing: bool,
+    },
+    /// The firmware of a device has not answered a command for long.
+    #[error(
+        "the firmware of {device} has not answered a command for {age:?} ({command:?}); reset the \
+         device if it stays so"
+    )]
+    Stuck {
+        /// The device.
+        device: String,
+        /// The command.
+        command: FirmwareCommand,
+        /// Time since the command began.
+        age: Duration,
     },
     /// An event was waited for outside a tokio runtime.
     #[error("waiting for completion events needs a tokio runtime")]

@@ -14,6 +14,8 @@ pub(crate) mod access;
 #[forbid(unsafe_code)]
 mod attributes;
 #[forbid(unsafe_code)]
+pub(crate) mod commands;
+#[forbid(unsafe_code)]
 mod completion;
 #[forbid(unsafe_code)]
 mod device;
@@ -38,6 +40,7 @@ mod work_id;
 pub use attributes::{
     DeviceAttributes, DeviceInfo, GidEntry, GidKind, Partition, PortAttributes, PortState,
 };
+pub use commands::{CommandClock, FirmwareCommand};
 pub use completion::{Completion, CompletionError, RawCompletion, WorkStatus};
 pub(crate) use device::LocalAddress;
 pub use device::{Device, Port};

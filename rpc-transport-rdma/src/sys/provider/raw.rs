@@ -17,8 +17,8 @@ use std::task::{Context, Poll};
 
 use crate::AsyncEventKind;
 use crate::sys::provider::{
-    Access, DeviceAttributes, DeviceInfo, GidEntry, LockedMemory, Mapping, PathAttributes,
-    PortAttributes, Quirks, RawCompletion, RemoteKey, RemoteMemory, VerbsError,
+    Access, CommandClock, DeviceAttributes, DeviceInfo, GidEntry, LockedMemory, Mapping,
+    PathAttributes, PortAttributes, Quirks, RawCompletion, RemoteKey, RemoteMemory, VerbsError,
 };
 
 /// A source of RDMA devices.
@@ -66,6 +66,12 @@ pub unsafe trait RawDevice: Any + Debug + Send + Sync {
     /// Its driver's quirks. [`Posted`](crate::verbs::ReceiveOrder::Posted) among them is a promise
     /// that memory safety rests on.
     fn quirks(&self) -> &Quirks;
+
+    /// Returns the clock of a simulated device's commands. Commands of hardware block their thread
+    /// and need none.
+    fn command_clock(&self) -> Option<Arc<dyn CommandClock>> {
+        None
+    }
 
     /// Asks for the attributes of a port; ports count from 1.
     ///

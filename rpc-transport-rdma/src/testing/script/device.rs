@@ -76,14 +76,17 @@ impl World {
         while let Some(action) = self.state().poll_action() {
             match action {
                 Action::Halt => self.halt(),
-                Action::AllocateMemoryWindow => {
-                    let window = self.allocate();
-                    self.state().handle(Event::MemoryWindow(window), &mut clock());
+                Action::AllocateMemoryWindows { count } => {
+                    for _ in 0..count {
+                        let window = self.allocate();
+                        self.state().handle(Event::MemoryWindow(window), &mut clock());
+                    }
                     has_window = true;
                 }
-                Action::Deallocate(binding) => {
+                Action::Revoke(binding) => {
                     self.books.borrow_mut().shut(Access::Key(binding.key));
                     self.seen.keys_revoked += 1;
+                    self.state().handle(Event::Revoked(binding.key), &mut clock());
                 }
                 Action::Free(payload) => {
                     drop(payload);
@@ -102,6 +105,7 @@ impl World {
                 Action::GiveUpLastReceives
                 | Action::LogRequests(_)
                 | Action::Proven
+                | Action::TellEnd
                 | Action::Destroy => {}
             }
         }
@@ -129,6 +133,7 @@ impl World {
                 self.state().handle(Event::Unposted { queue }, &mut clock());
             }
         }
+        self.state().handle(Event::Halted, &mut clock());
         let reason = self.state().end_reason().cloned();
         match reason {
             Some(CloseReason::Protocol(_)) => self.seen.violations += 1,

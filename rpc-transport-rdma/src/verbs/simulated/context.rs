@@ -3,11 +3,18 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
 
 use crate::sim::fabric::{Fabric, Waiter};
+use crate::sim::hold::Gate;
 use crate::sim::state::{ContextState, DeviceState, NetworkState, failed};
-use crate::sim::{SimDeviceConfig, SimNetwork, SimQueueMemory};
-use crate::sys::provider::{DeviceInfo, Provider, Quirks, RawDevice, VerbsError, is_gone};
+use crate::sim::{SimDeviceConfig, SimNetwork, SimQueueMemory, SimVerb, SimViolation};
+use crate::sys::provider::commands::{self, Place};
+use crate::sys::provider::{
+    CommandClock, DeviceInfo, Provider, Quirks, RawDevice, VerbsError, is_gone,
+};
 
 /// An opening of a device; objects made from it keep it.
 #[derive(Debug)]
@@ -59,6 +66,29 @@ impl SimContext {
         })
     }
 
+    /// Carries out a firmware command, as far as the time goes that it takes.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` if the firmware does not answer.
+    pub(crate) fn command(&self, operation: &'static str, verb: SimVerb) -> Result<(), VerbsError> {
+        let place = commands::place();
+        let (delay, firmware) = self.fabric.enter(|state| {
+            if place == Place::Lane {
+                state.report(SimViolation::CommandOnLane { verb });
+            }
+            command_time(state, self.device(state), verb)
+        });
+        let has_answer = match place {
+            Place::Server { has_answer } => has_answer,
+            Place::Lane | Place::Elsewhere => {
+                std::thread::sleep(delay);
+                firmware.pass(COMMAND_TIMEOUT)
+            }
+        };
+        if has_answer { Ok(()) } else { Err(failed(operation, libc::ETIMEDOUT)) }
+    }
+
     /// Destroys something. After a loss that is only the news that the kernel has done so.
     pub(crate) fn destroy(
         &self,
@@ -84,8 +114,43 @@ impl SimContext {
         state.contexts.get(&self.id).map_or(0, |context| context.device)
     }
 
+    pub(crate) fn clock(&self) -> SimCommandClock {
+        let device = self.fabric.enter(|state| self.device(state));
+        SimCommandClock { fabric: Arc::clone(&self.fabric), device }
+    }
+
     pub(crate) fn this(&self) -> Arc<Self> {
         self.this.upgrade().expect("it is borrowed from its `Arc`")
+    }
+}
+
+/// Time after which mlx5's driver gives a command up, `MLX5_CMD_TIMEOUT_MSEC`.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The time that a command takes, and the gate that it passes then.
+fn command_time(state: &NetworkState, device: usize, verb: SimVerb) -> (Duration, Arc<Gate>) {
+    let device = &state.devices[device];
+    let delay = device.command_delays.get(&verb).copied().unwrap_or_default();
+    (delay, Arc::clone(&device.firmware))
+}
+
+/// The time of the commands of one device.
+#[derive(Debug)]
+pub(crate) struct SimCommandClock {
+    fabric: Arc<Fabric>,
+    device: usize,
+}
+
+impl CommandClock for SimCommandClock {
+    fn wait(&self, command: SimVerb) -> BoxFuture<'static, bool> {
+        let time = self.fabric.enter(|state| command_time(state, self.device, command));
+        let (delay, firmware) = time;
+        Box::pin(async move {
+            if !delay.is_zero() {
+                tokio::time::sleep(delay).await;
+            }
+            tokio::time::timeout(COMMAND_TIMEOUT, firmware.passed()).await.is_ok()
+        })
     }
 }
 

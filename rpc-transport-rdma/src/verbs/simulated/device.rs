@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::sim::state::{NetworkState, failed};
-use crate::sim::{SimGid, SimQuery, SimQueueMemory};
+use crate::sim::{SimGid, SimQuery, SimQueueMemory, SimVerb};
 use crate::sys::provider::{
-    Access, AsyncEvent, DeviceAttributes, GidEntry, LockedMemory, Mapping, Partition,
+    Access, AsyncEvent, CommandClock, DeviceAttributes, GidEntry, LockedMemory, Mapping, Partition,
     PortAttributes, PortState, QueuePairRequest, Quirks, RawCompletionQueue, RawDevice,
     RawMemoryRegion, RawMemoryWindow, RawQueuePair, RawSharedReceiveQueue, VerbsError,
 };
@@ -27,6 +27,7 @@ impl SimContext {
         query: SimQuery,
         answer: impl FnOnce(&mut NetworkState, usize) -> R,
     ) -> Result<R, VerbsError> {
+        self.command(operation, SimVerb::Query)?;
         self.enter(operation, |state| {
             let device = self.device(state);
             match state.devices[device].failing_queries.get(&query) {
@@ -51,6 +52,10 @@ unsafe impl RawDevice for SimContext {
 
     fn quirks(&self) -> &Quirks {
         &self.quirks
+    }
+
+    fn command_clock(&self) -> Option<Arc<dyn CommandClock>> {
+        Some(Arc::new(self.clock()))
     }
 
     fn port(&self, number: u8) -> Result<PortAttributes, VerbsError> {

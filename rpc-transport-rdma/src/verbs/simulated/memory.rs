@@ -3,9 +3,12 @@
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::time::Duration;
 
+use crate::sim::SimVerb;
 use crate::sim::state::{RegionState, WindowState, failed};
 use crate::sys::provider::access::SimulatedAccess;
+use crate::sys::provider::commands::{self, Place};
 use crate::sys::provider::{
     Access, LocalKey, Mapping, ObjectHandle, RawMemoryRegion, RawMemoryWindow, RemoteKey,
     VerbsError,
@@ -28,13 +31,14 @@ impl SimRegion {
         access: Access,
     ) -> Result<Self, VerbsError> {
         let len = mapping.len();
-        let (id, local_key, remote_key, gate) = context.enter("register memory", |state| {
+        let operation = "register memory";
+        context.command(operation, SimVerb::RegisterMemory)?;
+        let (id, local_key, remote_key, gate) = context.enter(operation, |state| {
             let device = context.device(state);
             let memory = state.locked_memory(device);
             let is_over = memory.limit.is_some_and(|limit| memory.locked + len as u64 > limit);
             if is_over || state.roll(state.faults.refused_registration) {
                 state.counters.refused_registrations += 1;
-                let operation = "register memory";
                 return Err(VerbsError::out_of_memory(operation, len as u64, memory, None));
             }
             if let Some(script) = state.script(device) {
@@ -53,7 +57,10 @@ impl SimRegion {
             let gate = Arc::clone(&state.devices[device].gate);
             Ok((id, LocalKey(local_key), RemoteKey(remote_key), gate))
         })?;
-        gate.pass();
+        // A task that serves commands must not block.
+        if !matches!(commands::place(), Place::Server { .. }) {
+            gate.pass(Duration::MAX);
+        }
         Ok(Self { context, id, mapping: ManuallyDrop::new(mapping), local_key, remote_key })
     }
 }
@@ -82,6 +89,8 @@ impl Drop for SimRegion {
     fn drop(&mut self) {
         let mut may_go = false;
         let operation = "deregister memory";
+        // The kernel lets go of it although the firmware has not answered.
+        let _ = self.context.command(operation, SimVerb::DeregisterMemory);
         let freed = self.context.destroy(operation, |state| may_go = state.deregister(self.id));
         let freed = if may_go { freed } else { Err(failed(operation, libc::EINVAL)) };
         if let Err(error) = freed
@@ -104,12 +113,14 @@ pub(crate) struct SimWindow {
 
 impl SimWindow {
     pub(crate) fn allocate(context: Arc<SimContext>) -> Result<Self, VerbsError> {
-        let (id, key) = context.enter("allocate a memory window", |state| {
+        let operation = "allocate a memory window";
+        context.command(operation, SimVerb::AllocateWindow)?;
+        let (id, key) = context.enter(operation, |state| {
             let device = context.device(state);
             let max = state.devices[device].config.attributes.windows_max;
             let is_ours = |window: &&WindowState| window.context == context.id;
             if state.windows.values().filter(is_ours).count() >= max as usize {
-                return Err(failed("allocate a memory window", libc::ENOMEM));
+                return Err(failed(operation, libc::ENOMEM));
             }
             let id = state.next_id();
             // Of a scripted device, one whose low byte wraps at the second bind.
@@ -142,6 +153,7 @@ unsafe impl RawMemoryWindow for SimWindow {
 
 impl Drop for SimWindow {
     fn drop(&mut self) {
+        let _ = self.context.command("deallocate a memory window", SimVerb::DeallocateWindow);
         self.context.fabric.enter(|state| state.windows.remove(&self.id));
     }
 }

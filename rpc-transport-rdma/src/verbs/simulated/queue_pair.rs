@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::sim::SimVerb;
 use crate::sim::state::{Phase, QueuePairState, Wire, failed};
 use crate::sys::provider::queue_memory::queue_pair_len;
 use crate::sys::provider::{
@@ -28,6 +29,7 @@ impl SimQueuePair {
         (completion_queue, receive_queue): (u32, u32),
     ) -> Result<Self, VerbsError> {
         let operation = "create a queue pair";
+        context.command(operation, SimVerb::CreateQueuePair)?;
         let (id, number, inline_max) = context.enter(operation, |state| {
             let device = context.device(state);
             let is_scripted = state.is_scripted(device);
@@ -95,6 +97,7 @@ unsafe impl RawQueuePair for SimQueuePair {
 
     fn connect(&mut self, path: &PathAttributes) -> Result<(), VerbsError> {
         let operation = "connect a queue pair";
+        self.context.command(operation, SimVerb::ModifyQueuePair)?;
         self.context.enter(operation, |state| {
             let device = self.context.device(state);
             let config = &state.devices[device].config;
@@ -124,7 +127,9 @@ unsafe impl RawQueuePair for SimQueuePair {
     }
 
     fn set_error(&mut self) -> Result<(), VerbsError> {
-        self.context.enter("halt a queue pair", |state| {
+        let operation = "halt a queue pair";
+        self.context.command(operation, SimVerb::ModifyQueuePair)?;
+        self.context.enter(operation, |state| {
             state.fail(self.id);
             Ok(())
         })
@@ -135,6 +140,8 @@ unsafe impl RawQueuePair for SimQueuePair {
     }
 
     fn destroy(self: Box<Self>) -> Result<(), VerbsError> {
+        let operation = "destroy a queue pair";
+        let answered = self.context.command(operation, SimVerb::DestroyQueuePair);
         let fails = self.context.fabric.enter(|state| {
             let device = self.context.device(state);
             let failing = &mut state.devices[device].failing_destructions;
@@ -142,10 +149,12 @@ unsafe impl RawQueuePair for SimQueuePair {
             *failing = failing.saturating_sub(1);
             fails
         });
-        let operation = "destroy a queue pair";
-        let destroyed = match fails {
-            true => Err(failed(operation, libc::EBUSY)),
-            false => self.context.destroy(operation, |state| state.destroy_queue_pair(self.id)),
+        let destroyed = match (answered, fails) {
+            (Err(error), _) => Err(error),
+            (_, true) => Err(failed(operation, libc::EBUSY)),
+            (Ok(()), false) => {
+                self.context.destroy(operation, |state| state.destroy_queue_pair(self.id))
+            }
         };
         match destroyed {
             Err(error) if !self.context.has_lost(&error) => {

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use crate::sim::SimVerb;
 use crate::sim::fabric::Waiter;
 use crate::sim::state::{CompletionQueueState, NetworkState, Origin, ReceiveQueueState, failed};
 use crate::sys::provider::queue_memory::{completion_queue_len, shared_receive_queue_len};
@@ -119,6 +120,7 @@ unsafe impl RawSharedReceiveQueue for SimReceiveQueue {
 
     fn arm_limit(&self, limit: u32) -> Result<(), VerbsError> {
         let operation = "arm a shared receive queue's limit";
+        self.context.command(operation, SimVerb::ModifyReceiveQueue)?;
         self.context.enter(operation, |state| {
             let queue = state.receive_queues.get_mut(&self.id);
             let queue = queue.filter(|queue| limit <= queue.depth);

@@ -3,11 +3,13 @@
 mod paths;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::AsyncEventKind;
 use crate::ConnectOptions;
 use crate::memory::Region;
 use crate::sim::*;
+use crate::sys::provider::commands;
 use crate::sys::provider::{Access, Mapping};
 use crate::sys::provider::{
     Agreement, Device, Endpoint, Gid, LinkLayer, Mtu, PathAttributes, QueuePairRequest, RawBind,
@@ -23,6 +25,7 @@ const AGREEMENT: Agreement = Agreement { mtu: Mtu::B4096, reads_in: 4, reads_out
 
 /// One end of a connection, held by its raw objects.
 struct End {
+    sim: SimDevice,
     device: Device,
     completions: Arc<dyn RawCompletionQueue>,
     receives: Arc<dyn RawSharedReceiveQueue>,
@@ -59,13 +62,13 @@ impl End {
     /// An end at the first address of a device's first port.
     fn with(network: &SimNetwork, config: SimDeviceConfig) -> Self {
         let (name, gid) = (config.name.clone(), config.ports[0].gids[0].gid);
-        network.add_device_with(config);
+        let sim = network.add_device_with(config);
         let device = Device::open(&network.provider(), &name).unwrap();
         let memory = Arc::new(Region::new(&device, 4096, Access::Eager).unwrap());
         let completions = device.raw().create_completion_queue(64).unwrap();
         let receives = device.raw().create_shared_receive_queue(DEPTH, memory.clone()).unwrap();
         let queue_pair = queue_pair(&device, &completions, &receives);
-        Self { device, completions, receives, memory, queue_pair, gid }
+        Self { sim, device, completions, receives, memory, queue_pair, gid }
     }
 
     fn region(&self, access: Access) -> Registered {
@@ -440,6 +443,43 @@ fn an_overrun_completion_queue_loses_its_queue_pairs() {
         |it: &SimViolation| matches!(it, SimViolation::CompletionQueueOverrun { capacity: 64 });
     assert_eq!(rig.network.violations().iter().filter(|it| is_overrun(it)).count(), 1);
     assert!(rig.ends[0].completions.poll(&mut [RawCompletion::default()]).is_err());
+}
+
+#[test]
+fn a_command_on_a_lane_is_a_violation() {
+    let rig = Rig::new();
+    let lane = commands::on_lane();
+    drop(rig.window());
+    drop(lane);
+    drop(rig.window());
+    let verbs = [SimVerb::AllocateWindow, SimVerb::DeallocateWindow];
+    let expected = verbs.map(|verb| SimViolation::CommandOnLane { verb });
+    assert_eq!(rig.network.violations(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hanging_firmware_answers_no_command_until_it_is_let_go() {
+    let rig = Rig::new();
+    let device = &rig.ends[1].device;
+    let (sender, mut answers) = tokio::sync::mpsc::unbounded_channel();
+    let allocate = || {
+        let (sender, of) = (sender.clone(), device.clone());
+        let bulk = &device.commands().bulk;
+        bulk.push(SimVerb::AllocateWindow, move || {
+            sender.send(of.raw().allocate_window().map(drop).is_ok()).unwrap();
+        });
+        bulk.serve(&tokio::runtime::Handle::current());
+    };
+    let hold = rig.ends[1].sim.hang_firmware();
+    allocate();
+    tokio::time::sleep(Duration::from_secs(59)).await;
+    assert!(answers.is_empty());
+    assert_eq!(answers.recv().await, Some(false), "it is given up after a minute");
+    allocate();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(answers.is_empty());
+    drop(hold);
+    assert_eq!(answers.recv().await, Some(true));
 }
 
 #[test]

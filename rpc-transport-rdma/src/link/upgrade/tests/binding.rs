@@ -63,7 +63,7 @@ async fn no_forged_probe_or_answer_proves_a_path() {
         until("the halt", || end.connection().ending.is_cancelled()).await;
         let is_proven = end.connection().proven.is_cancelled();
         accepted += usize::from(end.joined.is_probed() || is_proven);
-        end.flush();
+        end.flush().await;
         drop(end);
         let is_free = || {
             let lane = &rig.upgrade.lanes()[0];

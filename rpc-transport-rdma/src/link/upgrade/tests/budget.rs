@@ -56,6 +56,7 @@ async fn failed_paths_return_entries_while_the_worker_sleeps() {
         drop(end.joined);
         until("the halt", || connection.ending.is_cancelled()).await;
         let number = end.number;
+        until("the drain WR", || !rig.sim.sends_on(number).is_empty()).await;
         let drain_wr = *rig.sim.sends_on(number).last().unwrap();
         let (work_id, status, queue_pair_number) = (drain_wr.work_id, 5, number);
         let flushed = RawCompletion { work_id, status, queue_pair_number, ..Default::default() };

@@ -16,7 +16,7 @@ async fn a_drained_connection_ends_while_the_lane_is_busy() {
     let (end, recorder) = rig.open();
     flood(&rig);
     end.connection().fail(CloseReason::Local);
-    end.flush();
+    end.flush().await;
     until("the end of the connection", || recorder.closed().is_some()).await;
     assert_eq!(rig.upgrade.lanes()[0].missing_slots, 0);
 }
@@ -29,7 +29,7 @@ async fn a_busy_lane_frees_the_entries_of_dead_queue_pairs() {
     let (gone, recorder) = rig.open();
     flood(&rig);
     gone.connection().fail(CloseReason::Local);
-    gone.flush();
+    gone.flush().await;
     until("the end of the connection", || recorder.closed().is_some()).await;
     let is_free = || rig.upgrade.lanes()[0].claimed_entries == claimed;
     until("the entries of the dead", is_free).await;

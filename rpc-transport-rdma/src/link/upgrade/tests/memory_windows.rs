@@ -122,6 +122,7 @@ async fn a_window_opens_what_follows_the_head_and_nothing_else() {
         connection.send(offer).unwrap();
     }
     drop(bytes);
+    until("the second window", || end.binds().len() == 2).await;
     let binds = end.binds();
     let spans: Vec<_> = binds.iter().map(|bind| (bind.address, bind.len)).collect();
     assert_eq!(spans, [own_span, lent_span]);
@@ -175,6 +176,7 @@ async fn a_foreign_invalidation_costs_the_connection() {
         let (end, recorder) = rig.open();
         send_large(&end);
         send_large(&end);
+        until("the second window", || end.binds().len() == 2).await;
         end.complete_all();
         frame_arrives(&end, &recorder, b"before").await;
         let key = end.binds()[1].key;
@@ -205,7 +207,7 @@ async fn a_second_release_of_waiting_memory_costs_the_connection() {
     end.release(first_transfer(), None);
     until("the halt", || end.connection().ending.is_cancelled()).await;
     assert!(end.source_bytes() > 0, "the invalidation has not completed");
-    end.flush();
+    end.flush().await;
     end.connection().ended.cancelled().await;
     assert_eq!((end.source_bytes(), rig.sim.windows_at_destruction()), (0, 0));
 }
@@ -216,7 +218,8 @@ async fn an_offer_waits_for_a_window_as_for_credit() {
     let rig = Rig::windowed(LIMIT);
     let (end, _told) = rig.open();
     (0..WINDOWS + 2).for_each(|_| send_large(&end));
-    assert_eq!((end.binds().len(), rig.sim.windows()), (WINDOWS, WINDOWS));
+    until("the windows", || end.binds().len() == WINDOWS).await;
+    assert_eq!(rig.sim.windows(), WINDOWS);
     end.complete_all();
     let keys: Vec<_> = end.binds().iter().map(|bind| bind.key).collect();
     let transfers = transfers(WINDOWS);

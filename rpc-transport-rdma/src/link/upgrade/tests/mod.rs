@@ -185,10 +185,11 @@ impl End {
         sends.filter(|(id, _)| id.tag() == tag).map(|(id, send)| (id.kind(), send)).collect()
     }
 
-    /// The device gives everything back, as it does after a halt.
-    pub(super) fn flush(&self) {
-        let (_, drain_wr) =
-            self.sends().into_iter().rfind(|(kind, _)| *kind == WorkKind::Drain).unwrap();
+    /// The device halts the queue pair, and gives everything back.
+    pub(super) async fn flush(&self) {
+        let drain_wr = || self.sends().into_iter().rfind(|(kind, _)| *kind == WorkKind::Drain);
+        until("the drain WR", || drain_wr().is_some()).await;
+        let (_, drain_wr) = drain_wr().unwrap();
         let (work_id, queue_pair_number) = (drain_wr.work_id, self.number);
         let flushed = 5;
         self.sim.complete(RawCompletion {
@@ -231,7 +232,7 @@ pub(super) async fn costs_its_connection(offend: impl AsyncFnOnce(&End), text: &
     offend(&bad).await;
     until("the halt", || bad.connection().ending.is_cancelled()).await;
     assert_eq!(recorder.closed(), None, "the queue pair is not drained");
-    bad.flush();
+    bad.flush().await;
     until("the end", || recorder.closed().is_some()).await;
     let Some(CloseReason::Protocol(error)) = recorder.closed() else {
         panic!("{:?}", recorder.closed())
@@ -512,7 +513,7 @@ async fn a_handler_that_comes_after_the_end_is_told() {
     let end = rig.connect();
     end.deliver(&[9; 16]);
     until("the halt", || end.connection().ending.is_cancelled()).await;
-    end.flush();
+    end.flush().await;
     until("the end", || rig.upgrade.lanes()[0].connection_count == 0).await;
     let recorder = Arc::new(Recorder::default());
     end.connection().start(recorder.clone());
@@ -524,7 +525,7 @@ async fn commands_for_a_gone_connection_miss_its_successor() {
     let rig = Rig::new();
     let (gone, recorder) = rig.open();
     gone.connection().fail(CloseReason::Peer);
-    gone.flush();
+    gone.flush().await;
     until("the end", || recorder.closed().is_some()).await;
     let (successor, heard) = rig.open();
     assert_eq!(successor.connection().tag, gone.connection().tag, "the place is taken again");
@@ -556,7 +557,7 @@ async fn nothing_holds_a_worker_whose_connections_have_ended() {
     let connection = Arc::downgrade(end.connection());
     let worker: Weak<WorkerShared> = Arc::downgrade(&end.connection().worker);
     end.connection().fail(CloseReason::Local);
-    end.flush();
+    end.flush().await;
     until("the end", || recorder.closed().is_some()).await;
     end.connection().ended.cancelled().await;
     drop(end);

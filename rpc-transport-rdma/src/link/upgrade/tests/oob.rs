@@ -63,9 +63,9 @@ async fn heard_of(reason: CloseReason) -> CloseReason {
         // It is said before the queue pair is drained.
         until("the word", || other.connection().ending.is_cancelled()).await;
     }
-    one.flush();
+    one.flush().await;
     until("the end", || other.connection().ending.is_cancelled()).await;
-    other.flush();
+    other.flush().await;
     until("the other end", || heard.closed().is_some()).await;
     heard.closed().unwrap()
 }
@@ -85,7 +85,7 @@ async fn a_peer_hears_of_the_failed_path_after_its_own_end() {
         let (one, _) = rig.open();
         let (left, mut right) = tokio::io::duplex(1);
         one.connection().fail(CloseReason::Failed("retries exceeded".into()));
-        one.flush();
+        one.flush().await;
         until("the end", || one.connection().ended.is_cancelled()).await;
         watch(Box::new(Stream(left)), Arc::clone(one.connection())).await;
         let mut heard = Vec::new();

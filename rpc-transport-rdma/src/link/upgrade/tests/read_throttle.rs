@@ -71,7 +71,7 @@ async fn an_ended_connection_returns_reads_after_the_device() {
     first.connection().fail(CloseReason::Local);
     frame_arrives(&ends[2].0, &ends[2].1, b"meanwhile").await;
     assert_eq!(counts(&ends), [OF_ONE, OF_ONE, 0], "its READs are out");
-    first.flush();
+    first.flush().await;
     until("the end", || recorder.closed().is_some()).await;
     let ended = first.connection().ended.cancelled();
     tokio::time::timeout(LIMIT, ended).await.expect("it ends");
@@ -132,7 +132,7 @@ async fn a_peer_that_answers_nothing_keeps_its_share_and_no_more() {
     assert_eq!(worker.reads.total(), READS_MAX as u64 / 2 * MIB);
     for (end, _) in &slow {
         end.connection().fail(CloseReason::Local);
-        end.flush();
+        end.flush().await;
     }
     until("what it held", || worker.reads.total() == 0).await;
 }
@@ -162,7 +162,7 @@ async fn a_peer_without_read_answers_loses_its_connection() {
     }
     pass(16).await;
     assert!(end.connection().ending.is_cancelled(), "it has answered nothing for 16 s");
-    end.flush();
+    end.flush().await;
     until("the end", || recorder.closed().is_some()).await;
     let Some(CloseReason::Failed(text)) = recorder.closed() else {
         panic!("{:?}", recorder.closed())

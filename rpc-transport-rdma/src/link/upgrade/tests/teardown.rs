@@ -17,7 +17,7 @@ async fn what_a_queue_pair_that_stays_serves_is_leaked() {
     let in_use = rig.upgrade.lanes()[0].source_bytes_in_use;
     assert!(in_use > 0, "the frame is offered");
     end.connection().fail(CloseReason::Local);
-    end.flush();
+    end.flush().await;
     until("the end", || recorder.closed().is_some()).await;
     end.connection().ended.cancelled().await;
     let worker = &rig.upgrade.lanes()[0];
@@ -31,7 +31,7 @@ async fn what_a_queue_pair_serves_is_free_when_that_is_gone() {
     let (end, recorder) = rig.open();
     send_large(&end);
     end.connection().fail(CloseReason::Local);
-    end.flush();
+    end.flush().await;
     until("the end", || recorder.closed().is_some()).await;
     end.connection().ended.cancelled().await;
     let worker = &rig.upgrade.lanes()[0];

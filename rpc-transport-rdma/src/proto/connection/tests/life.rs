@@ -197,7 +197,7 @@ fn a_close_waits_for_the_keys_that_are_being_killed() {
 pub(super) fn offer_by_window(alone: &mut Alone) -> RemoteKey {
     alone.send_large(1);
     assert_eq!(alone.sent(), [], "the offer waits for a window");
-    assert!(matches!(alone.actions()[..], [Action::AllocateMemoryWindow]));
+    assert!(matches!(alone.actions()[..], [Action::AllocateMemoryWindows { count: 1 }]));
     alone.handle(Event::MemoryWindow(Ok(Window(RemoteKey(1 << 16)))));
     assert!(matches!(alone.sent()[..], [Out::Message(MessageKind::Rts { .. })]));
     let Some(Transmit::Offer { binding: Some(Binding { key, .. }), .. }) = alone.posted.back()
@@ -208,14 +208,14 @@ pub(super) fn offer_by_window(alone: &mut Alone) -> RemoteKey {
 }
 
 #[test]
-fn one_window_is_requested_at_a_time() {
+fn windows_are_requested_once_and_in_batches() {
     let mut alone = Alone::open(|rules| rules.memory_windows_max = 2);
     (1..4).for_each(|call| alone.send_large(call));
     assert_eq!([alone.sent(), alone.sent()], [[], []]);
-    assert!(matches!(alone.actions()[..], [Action::AllocateMemoryWindow]));
+    assert!(matches!(alone.actions()[..], [Action::AllocateMemoryWindows { count: 1 }]));
     alone.handle(Event::MemoryWindow(Ok(Window(RemoteKey(1 << 16)))));
     assert!(matches!(alone.sent()[..], [Out::Message(MessageKind::Rts { .. })]));
-    assert!(matches!(alone.actions()[..], [Action::AllocateMemoryWindow]));
+    assert!(matches!(alone.actions()[..], [Action::AllocateMemoryWindows { count: 1 }]));
     alone.handle(Event::MemoryWindow(Err("none is left".into())));
     assert!(alone.end().is_none());
     alone.sent();

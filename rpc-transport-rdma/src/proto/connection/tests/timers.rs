@@ -6,6 +6,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const UNREAD_LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// The revoked transfers that are remembered.
 const REVOKED_MAX: u64 = 64;
+const HALT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// A connection of which a frame waits for credit.
 fn without_credit() -> Alone {
@@ -136,7 +137,7 @@ fn without_windows_an_unreleased_cancel_ends_the_connection() {
 }
 
 #[test]
-fn a_withdrawn_key_is_revoked_before_its_memory_is_free() {
+fn memory_of_a_withdrawn_key_is_free_once_the_key_is_dead() {
     let mut alone = Alone::open(|rules| rules.memory_windows_max = 1);
     let key = life::offer_by_window(&mut alone);
     alone.complete_all();
@@ -146,10 +147,11 @@ fn a_withdrawn_key_is_revoked_before_its_memory_is_free() {
     let transfer = alone.state.offered.overdue(TIMEOUTS.acks(), now() + 60 * SECOND)[0];
     alone.time_out();
     let actions = alone.actions();
-    let [Action::Deallocate(binding), Action::Free(_)] = &actions[..] else {
-        panic!("{actions:?}")
-    };
+    let [Action::Revoke(binding)] = &actions[..] else { panic!("{actions:?}") };
     assert_eq!(binding.key, key);
+    assert_eq!(alone.state.memory_windows.exposed_count(), 1);
+    alone.handle(Event::Revoked(key));
+    assert!(matches!(alone.actions()[..], [Action::Free(_)]));
     let counts = alone.cancellations.snapshot();
     assert_eq!((alone.end(), counts.revoked, counts.overdue), (None, 1, 0));
     // The release that comes late is that of nothing, once.
@@ -225,7 +227,9 @@ fn a_halting_connection_drops_receives_then_queue_pairs() {
             matches!(alone.actions()[..], [Action::Halt, Action::Free(_)]),
             "what is offered stays"
         );
-        assert_eq!((alone.sent(), alone.left()), (vec![], Some(last_receive)));
+        assert_eq!((alone.sent(), alone.left()), (vec![], Some(HALT_TIMEOUT)));
+        alone.handle(Event::Halted);
+        assert_eq!(alone.left(), Some(last_receive));
         alone.time_out();
         if close > last_receive {
             assert!(matches!(alone.actions()[..], [Action::GiveUpLastReceives]));
@@ -235,6 +239,19 @@ fn a_halting_connection_drops_receives_then_queue_pairs() {
         assert!(matches!(alone.actions()[..], [.., Action::Destroy]));
         assert_eq!(alone.left(), None);
     }
+}
+
+#[test]
+fn the_handler_is_told_of_an_end_that_the_device_delays() {
+    let mut alone = Alone::open(|_| {});
+    alone.handle(Event::Fail(CloseReason::Peer));
+    assert!(matches!(alone.actions()[..], [Action::Halt]));
+    assert_eq!(alone.left(), Some(HALT_TIMEOUT));
+    alone.time_out();
+    assert!(matches!(alone.actions()[..], [Action::TellEnd]));
+    assert_eq!(alone.left(), None, "nothing is destroyed before it is halted");
+    alone.handle(Event::Halted);
+    assert_eq!(alone.left(), Some(SECOND));
 }
 
 #[test]
