@@ -1,9 +1,9 @@
-//! `cargo xtask hardware`: what two hosts with RDMA devices do, in about thirty minutes, as a file to
-//! send in.
+//! `cargo xtask hardware`: two hosts with RDMA devices, tried for about thirty minutes, and the
+//! results as a file to send in.
 //!
-//! `rows` is the table, `host` runs scripts here and by ssh, `outcome` judges what they print. CI runs
-//! all of it between two virtual machines, where speed says nothing: a missed bound is no failure
-//! there, and a row that cannot run is one.
+//! `rows` is the table, `host` runs scripts here and by ssh, and `outcome` judges their output. CI
+//! runs all of it between two virtual machines, where speed says nothing: a missed bound is no
+//! failure there, and a row that cannot run is one.
 
 mod host;
 mod outcome;
@@ -155,7 +155,7 @@ fn build_measured() -> Result<PathBuf> {
     Ok(file.path.parent().context("a program is in no folder")?.to_owned())
 }
 
-/// What the rows run, as tests are built.
+/// The programs of the rows, as tests are built.
 pub(crate) const DRY: &[RdmaProgram] = &[
     RdmaProgram {
         package: "farcall-cli",
@@ -220,7 +220,7 @@ fn command(programs: &Path) -> Result<Vec<OsString>> {
         $between over
         exit $status"#
     );
-    let words = ["bash".into(), "-c".into(), script.into(), "dry".into(), xtask.into()];
-    let words = words.into_iter().chain([programs.into(), git::commit()?.into()]);
-    Ok(words.collect())
+    let shell = ["bash".into(), "-c".into(), script.into(), "dry".into()];
+    let arguments = [xtask.into(), programs.into(), git::commit()?.into()];
+    Ok(shell.into_iter().chain(arguments).collect())
 }

@@ -1,4 +1,4 @@
-//! The result of a row: its verdict, figures with their bounds, and what was printed.
+//! The result of a row: its verdict, figures with their bounds, and the output.
 
 use std::fmt;
 
@@ -51,7 +51,7 @@ pub(super) struct Outcome {
     #[serde(flatten)]
     pub(super) verdict: Verdict,
     figures: Vec<Figure>,
-    /// What the row's commands printed, for people.
+    /// Output of the row's commands, for people.
     printed: Vec<String>,
 }
 
@@ -71,7 +71,7 @@ impl Outcome {
         Self { verdict: Verdict::Failed(reason.into()), ..Self::new() }
     }
 
-    /// Adds what a command printed.
+    /// Adds the output of a command.
     pub(super) fn print(&mut self, text: impl AsRef<str>) {
         self.printed.push(text.as_ref().trim_end().to_owned());
     }
