@@ -193,7 +193,7 @@ impl Endpoints {
                 Pick::Endpoint { candidate, .. } => {
                     // A clone keeps the connection open for this call if the endpoint leaves the
                     // list.
-                    let subchannel = candidate.handle.subchannel.clone();
+                    let subchannel = candidate.handle.subchannel.here().into_owned();
                     return Ok((Counted::new(shared, candidate, now), subchannel));
                 }
                 Pick::Fail if !self.waits(wish) => return Err(self.unavailable()),
