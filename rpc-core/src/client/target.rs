@@ -82,9 +82,7 @@ impl Target {
     /// Waits for another state.
     pub(super) async fn connectivity_changed(&self, state: Connectivity) -> Connectivity {
         match self {
-            Self::Direct(subchannel) => {
-                subchannel.here().manager.connectivity_changed(state).await
-            }
+            Self::Direct(subchannel) => subchannel.here().manager.connectivity_changed(state).await,
             Self::Balanced(endpoints) => endpoints.connectivity_changed(state).await,
         }
     }

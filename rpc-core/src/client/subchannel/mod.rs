@@ -180,12 +180,9 @@ struct Owned {
 }
 
 impl Runtimes {
-    /// Returns the manager of the current runtime; `None` without a runtime, and where more
-    /// runtimes make calls than have connections.
-    fn manager(
-        this: &Arc<Self>,
-        first: &Arc<ConnectionManager>,
-    ) -> Option<Arc<ConnectionManager>> {
+    /// Returns the manager of the current runtime; `None` without a runtime. Beyond the maximum
+    /// number of runtimes it is `first`.
+    fn manager(this: &Arc<Self>, first: &Arc<ConnectionManager>) -> Option<Arc<ConnectionManager>> {
         let runtime = Handle::try_current().ok()?;
         let id = runtime.id();
         let is_own = |owned: &Owned| owned.runtime == id;
@@ -195,13 +192,13 @@ impl Runtimes {
         if let Some(owned) = owned.get(place).filter(|owned| is_own(owned)) {
             return Some(Arc::clone(&owned.manager));
         }
-        match owned.iter().position(is_own) {
+        Some(match owned.iter().position(is_own) {
             Some(place) => {
                 PLACE.set(place);
-                Some(Arc::clone(&owned[place].manager))
+                Arc::clone(&owned[place].manager)
             }
             None => Self::enter(this, &runtime, first),
-        }
+        })
     }
 
     /// Adds the runtime. The first one gets the manager that is there.
@@ -210,7 +207,7 @@ impl Runtimes {
         this: &Arc<Self>,
         runtime: &Handle,
         first: &Arc<ConnectionManager>,
-    ) -> Option<Arc<ConnectionManager>> {
+    ) -> Arc<ConnectionManager> {
         let id = runtime.id();
         let manager = this.change(|owned| {
             // Another thread of this runtime may have come first.
@@ -226,7 +223,7 @@ impl Runtimes {
             Err(manager)
         });
         let manager = match manager {
-            Ok(present) => return Some(present),
+            Ok(present) => return present,
             Err(added) => added,
         };
         // After the entry and outside of the lock: a runtime that is ending drops the task at
@@ -237,7 +234,7 @@ impl Runtimes {
             let _leaving = leaving;
             gone.cancelled().await;
         });
-        Some(manager)
+        manager
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Vec<Owned>) -> T) -> T {
