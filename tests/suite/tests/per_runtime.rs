@@ -37,8 +37,8 @@ impl Service for Asked {
 }
 
 async fn ask(channel: &Channel) -> Result<u64, Status> {
-    let asked = unary::<(), u64>(channel, &SERVICE.methods[0], Request::new(()));
-    asked.await.map(Response::into_inner)
+    let reply = unary::<(), u64>(channel, &SERVICE.methods[0], Request::new(())).await?;
+    Ok(reply.into_inner())
 }
 
 /// Servers on a runtime of their own, and their addresses.
@@ -82,9 +82,9 @@ impl Rig {
     }
 }
 
-/// A rig and a channel for each kind of address with one server.
-fn for_each(test: fn(&Rig, Channel)) {
-    let name = |scheme: &str| format!("{scheme}per-runtime-{}", std::process::id());
+/// A rig and a channel for each kind of address with one server. Tests have different names.
+fn for_each(name: &str, test: fn(&Rig, Channel)) {
+    let name = |scheme: &str| format!("{scheme}per-runtime-{name}-{}", std::process::id());
     for address in ["tcp://127.0.0.1:0", &name("unix://@"), &name("inproc://"), "grpc"] {
         println!("{address}");
         let is_grpc = address == "grpc";
@@ -99,7 +99,7 @@ fn for_each(test: fn(&Rig, Channel)) {
 
 #[test]
 fn each_runtime_has_a_connection_of_its_own() {
-    for_each(|rig, channel| {
+    for_each("own", |rig, channel| {
         let (before, after) = (Barrier::new(3), Barrier::new(3));
         let counts = per_core(3, |_| async {
             assert_eq!(ask(&channel).await.ok(), Some(7));
@@ -117,7 +117,7 @@ fn each_runtime_has_a_connection_of_its_own() {
 /// On one connection, the task that reads it would be on the runtime that waits.
 #[test]
 fn runtime_that_blocks_stops_no_calls_of_another() {
-    for_each(|_, channel| {
+    for_each("blocked", |_, channel| {
         let (connected, called) = (Barrier::new(2), Barrier::new(2));
         let ended = per_core(2, |core| {
             let (channel, connected, called) = (&channel, &connected, &called);
