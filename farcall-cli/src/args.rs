@@ -5,9 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use farcall::Code;
 use farcall::metadata::{
     AsciiMetadataKey, AsciiMetadataValue, BinaryMetadataKey, BinaryMetadataValue, MetadataMap,
 };
+
+use crate::failure::code_name;
 
 /// Text below the help of the whole command.
 const AFTER_HELP: &str = "\
@@ -59,6 +62,9 @@ pub(crate) struct Global {
     /// Treats a bare host:port as a gRPC server without TLS
     #[arg(long, global = true)]
     pub(crate) plaintext: bool,
+    /// Takes the target for the path of a gRPC server's Unix socket. Needs --plaintext
+    #[arg(long, global = true, requires = "plaintext")]
+    pub(crate) unix: bool,
     /// Fails: farcall verifies every certificate. Use --ca with the server's own
     #[arg(long, global = true, hide = true)]
     pub(crate) insecure: bool,
@@ -135,8 +141,14 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// Measures a unary method: in a closed loop, or at a rate
     Bench(BenchArgs),
+    /// Shows where the time of a unary call goes, its protocol and why, its attempts and copies
+    Explain(ExplainArgs),
     /// Shows what servers are doing, once a second: calls, latency, paths, memory, failures
     Top(TopArgs),
+    /// Shows calls of servers as they end: method, client, status, time, sizes, metadata keys
+    Tap(TapArgs),
+    /// Passes calls of gRPC clients on to a target at any address, RDMA included
+    Proxy(ProxyArgs),
     /// Names what keeps this host off RDMA, and the command that fixes it: exit 1 without RDMA
     Doctor(DoctorArgs),
     /// Checks a settings file, or prints all settings
@@ -203,8 +215,8 @@ pub(crate) struct CheckArgs {
     /// CRITICAL above this latency, repeatable
     #[arg(long, value_name = "METRIC=TIME", value_parser = threshold)]
     pub(crate) crit: Vec<Threshold>,
-    /// CRITICAL if calls to a server take another path
-    #[arg(long, value_name = "PATH", value_parser = ["rdma", "tcp", "unix", "grpc"])]
+    /// CRITICAL if calls to a server take another path; `tls` is TCP with TLS, `tcp` without
+    #[arg(long, value_name = "PATH", value_parser = ["rdma", "tls", "tcp", "unix", "grpc"])]
     pub(crate) require: Option<String>,
     /// Round trips to measure
     #[arg(short = 'c', long, default_value_t = 8, value_name = "N",
@@ -249,6 +261,17 @@ pub(crate) struct BenchArgs {
     pub(crate) html: Option<PathBuf>,
 }
 
+/// Arguments of `explain`.
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// Calls to make, one after another
+    #[arg(short = 'n', long, default_value_t = 1, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) repeat: u32,
+    #[command(flatten)]
+    pub(crate) call: CallArgs,
+}
+
 /// Arguments of `top`.
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
@@ -261,6 +284,44 @@ pub(crate) struct TopArgs {
     /// Time between two tables
     #[arg(long, default_value = "1s", value_name = "TIME", value_parser = duration)]
     pub(crate) interval: Duration,
+}
+
+/// Arguments of `tap`.
+#[derive(Debug, Args)]
+pub(crate) struct TapArgs {
+    /// Server, or servers, whose calls to show
+    pub(crate) target: String,
+    /// Shows calls of matching methods alone: `*` stands for any text, `?` for one character
+    #[arg(long, value_name = "GLOB", default_value = "*")]
+    pub(crate) method: String,
+    /// Shows calls with these codes alone: `NOT_FOUND,ABORTED`, or all others with `!OK`
+    #[arg(long, value_name = "CODES", value_parser = codes)]
+    pub(crate) status: Option<Codes>,
+    /// Shows a share of these calls, which the server picks by chance
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    pub(crate) sample: Option<u32>,
+    /// Calls to show before the end. Default: no end
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+}
+
+/// Arguments of `proxy`.
+#[derive(Debug, Args)]
+pub(crate) struct ProxyArgs {
+    /// Target that answers the calls
+    pub(crate) target: String,
+    /// Address to listen on: host:port, or unix:///path
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: String,
+    /// Certificate for TLS to the clients, PEM. Needs --listen-key
+    #[arg(long, value_name = "FILE", requires = "listen_key")]
+    pub(crate) listen_cert: Option<PathBuf>,
+    /// Private key of --listen-cert, PEM
+    #[arg(long, value_name = "FILE", requires = "listen_cert")]
+    pub(crate) listen_key: Option<PathBuf>,
+    /// Time for calls in flight after Ctrl-C or SIGTERM
+    #[arg(long, default_value = "30s", value_name = "TIME", value_parser = duration)]
+    pub(crate) drain_timeout: Duration,
 }
 
 /// Commands of `config`.
@@ -354,7 +415,8 @@ impl Global {
         request
     }
 
-    fn add_headers(&self, metadata: &mut MetadataMap) {
+    /// Adds the metadata of the flags.
+    pub(crate) fn add_headers(&self, metadata: &mut MetadataMap) {
         for header in &self.headers {
             match header {
                 Header::Ascii(key, value) => drop(metadata.append(key.clone(), value.clone())),
@@ -410,6 +472,39 @@ fn threshold(text: &str) -> Result<Threshold, String> {
     })?;
     let limit = humantime::parse_duration(limit).map_err(|error| error.to_string())?;
     Ok(Threshold { metric, limit })
+}
+
+/// Codes of `tap`, as the server takes them.
+#[derive(Debug, Clone)]
+pub(crate) struct Codes(pub(crate) Vec<i32>);
+
+/// Reads `OK,NOT_FOUND`, or `!OK` for all others.
+fn codes(text: &str) -> Result<Codes, String> {
+    let (is_inverted, names) = match text.strip_prefix('!') {
+        Some(names) => (true, names),
+        None => (false, text),
+    };
+    let all = || (0..17).map(Code::from);
+    let named = names.split(',').map(|name| {
+        let name = name.trim();
+        let found = all().find(|code| code_name(*code).eq_ignore_ascii_case(name));
+        found.ok_or_else(|| format!("`{name}` is not a status: use names such as NOT_FOUND"))
+    });
+    let named: Vec<_> = named.collect::<Result<_, _>>()?;
+    let chosen = all().filter(|code| named.contains(code) != is_inverted).map(i32::from);
+    Ok(Codes(chosen.collect()))
+}
+
+/// Reads `1%` or `0.5` as millionths.
+fn percent(text: &str) -> Result<u32, String> {
+    let number = text.trim_end_matches('%').trim_end().parse::<f64>();
+    let number = number.map_err(|_| "expected a percentage such as 1%".to_owned())?;
+    if !(0.0001..=100.0).contains(&number) {
+        return Err("must be from 0.0001% to 100%".to_owned());
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "its range")]
+    let millionths = (number * 10_000.0).round() as u32;
+    Ok(millionths)
 }
 
 /// Reads `50000`, `50k` or `1.5M`.

@@ -1,16 +1,19 @@
 //! `farcall call`: a call of any kind, with JSON messages.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use farcall::metadata::{KeyAndValueRef, MetadataMap};
-use farcall::{CallKind, Channel, MethodDescriptor, Response, Status, Streaming, client};
+use farcall::{
+    CallKind, CallStage, Channel, Explain, MethodDescriptor, Request, Response, Status, Streaming,
+    client,
+};
 use prost_reflect::MessageDescriptor;
 
 use crate::args::{CallArgs, Global};
 use crate::failure::Failure;
 use crate::method::{self, Raw};
 use crate::output::{self, Output};
-use crate::{message, requests, schema, target};
+use crate::{explain, message, requests, schema, target};
 
 /// A method, its channel, and the form of its output.
 struct Caller<'a> {
@@ -20,6 +23,8 @@ struct Caller<'a> {
     channel: Channel,
     method: &'static MethodDescriptor,
     response: MessageDescriptor,
+    /// The account of the call, with `-v` alone.
+    explain: Option<Explain>,
 }
 
 pub(crate) async fn run(global: &Global, args: &CallArgs, output: &Output) -> Result<(), Failure> {
@@ -32,7 +37,8 @@ pub(crate) async fn run(global: &Global, args: &CallArgs, output: &Output) -> Re
     };
     let described = schema::method(&pool, &args.method)?;
     let method = method::from_schema(&described);
-    let caller = Caller { global, args, output, channel, method, response: described.output() };
+    let (response, explain) = (described.output(), output.has_notes().then(Explain::new));
+    let caller = Caller { global, args, output, channel, method, response, explain };
     caller.note_path();
     let start = Instant::now();
     let count = match method.kind {
@@ -46,6 +52,7 @@ pub(crate) async fn run(global: &Global, args: &CallArgs, output: &Output) -> Re
             }
         }
     };
+    caller.note_account();
     let took = output::duration(start.elapsed());
     let responses = if count == 1 { "response" } else { "responses" };
     output.note(&format!("< OK in {took}: {count} {responses}"));
@@ -63,9 +70,38 @@ impl Caller<'_> {
         }
     }
 
+    /// Notes the account of the call.
+    fn note_account(&self) {
+        let Some(explain) = &self.explain else { return };
+        let explained = explain.explanation();
+        // The path is noted before the call, and so is the only server.
+        let is_new =
+            |name: &str| name != "path" && (name != "endpoint" || explained.pick.is_some());
+        for (name, fact) in explain::facts(&explained) {
+            if is_new(name) {
+                self.output.note(&format!("> {name:<8} {fact}"));
+            }
+        }
+        let stage = |(stage, time): &(CallStage, Duration)| {
+            format!("{} {}", stage.name(), output::duration(*time))
+        };
+        let stages: Vec<_> = explained.stages.iter().map(stage).collect();
+        let total = output::duration(explained.total);
+        self.output.note(&format!("< answered in {total}: {}", stages.join(", ")));
+    }
+
+    /// Returns a request with what the flags ask for.
+    fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = self.global.request(message);
+        if let Some(explain) = &self.explain {
+            request.extensions_mut().insert(explain.clone());
+        }
+        request
+    }
+
     /// Calls with one request, and returns the number of responses.
     async fn with_one(&self, descriptor: MessageDescriptor) -> Result<u64, Failure> {
-        let request = self.global.request(requests::one(self.args, descriptor)?);
+        let request = self.request(requests::one(self.args, descriptor)?);
         match self.method.kind {
             CallKind::Unary => {
                 self.show_one(client::unary(&self.channel, self.method, request).await)
@@ -82,7 +118,7 @@ impl Caller<'_> {
         &self,
         stream: impl futures::Stream<Item = Raw> + Send + 'static,
     ) -> Result<u64, Failure> {
-        let request = self.global.request(stream);
+        let request = self.request(stream);
         match self.method.kind {
             CallKind::ClientStreaming => {
                 let result = client::client_streaming(&self.channel, self.method, request).await;
@@ -126,6 +162,7 @@ impl Caller<'_> {
 
     fn failure(&self, status: &Status) -> Failure {
         self.note_metadata(status.metadata());
+        self.note_account();
         Failure::call(status)
     }
 

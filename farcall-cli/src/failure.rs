@@ -10,6 +10,14 @@ const UNKNOWN: u8 = 3;
 /// Exit code of a failed call, less its gRPC code.
 const CALL: u8 = 64;
 
+/// Settings as errors name them, and the flags that set them.
+const FLAGS: [(&str, &str); 4] = [
+    ("(tls.server_name)", "--server-name"),
+    ("(tls.ca)", "--ca"),
+    ("(tls.cert, tls.key)", "--cert and --key"),
+    ("set `tls` on both", "--ca, with the authority of the server's certificate"),
+];
+
 /// A failure of the command: its message and its exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -24,9 +32,13 @@ impl Failure {
         Self { message: message.into(), code: None, exit_code: USAGE }
     }
 
-    /// A server that cannot be reached.
+    /// A server that cannot be reached. Its error names settings, and the message their flags, too.
     pub(crate) fn connect(message: impl Into<String>) -> Self {
-        Self { message: message.into(), code: None, exit_code: NO_CONNECTION }
+        let mut message = message.into();
+        if let Some((_, flags)) = FLAGS.iter().find(|(setting, _)| message.contains(setting)) {
+            message.push_str(&format!("; on the command line: {flags}"));
+        }
+        Self { message, code: None, exit_code: NO_CONNECTION }
     }
 
     /// A peer that breaks a bound or a rule of protobuf: `INTERNAL`.

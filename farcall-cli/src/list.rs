@@ -18,7 +18,11 @@ pub(crate) async fn run(
             Symbol::Service(service) => {
                 service.methods().map(|method| method.full_name().to_owned()).collect()
             }
-            _ => return Err(Failure::usage(format!("{name} is not a service"))),
+            _ => {
+                return Err(Failure::usage(format!(
+                    "{name} is not a service: list the server without it"
+                )));
+            }
         },
     };
     names.sort_unstable();

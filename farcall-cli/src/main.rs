@@ -9,6 +9,7 @@ mod config;
 mod describe;
 #[cfg(target_os = "linux")]
 mod doctor;
+mod explain;
 mod failure;
 mod grpcurl;
 mod guard;
@@ -18,10 +19,12 @@ mod message;
 mod method;
 mod output;
 mod ping;
+mod proxy;
 mod reflection;
 mod requests;
 mod schema;
 mod source;
+mod tap;
 mod target;
 mod top;
 
@@ -77,6 +80,9 @@ async fn execute(cli: Cli, output: &Output) -> Result<u8, Failure> {
         Command::Call(args) => call::run(global, &args, output).await.map(|()| 0),
         Command::Bench(args) => bench::run(global, &args, output).await.map(|()| 0),
         Command::Check(args) => check::run(global, &args, output).await,
+        Command::Explain(args) => explain::run(global, &args, output).await.map(|()| 0),
+        Command::Tap(args) => tap::run(global, &args, output).await.map(|()| 0),
+        Command::Proxy(args) => proxy::run(global, &args, output).await.map(|()| 0),
         Command::Top(args) => top::run(global, &args, output).await.map(|()| 0),
         #[cfg(target_os = "linux")]
         Command::Doctor(args) => doctor::run(global, &args, output).await,

@@ -23,7 +23,8 @@ pub(crate) fn page(args: &ManArgs, output: &Output) -> Result<(), Failure> {
     let command = match &args.command {
         None => farcall,
         Some(name) => {
-            let unknown = || Failure::usage(format!("farcall has no command {name}"));
+            let unknown =
+                || Failure::usage(format!("farcall has no command {name}: see farcall --help"));
             let command = farcall.find_subcommand(name).ok_or_else(unknown)?;
             command.clone()
         }

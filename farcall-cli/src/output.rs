@@ -58,9 +58,14 @@ impl Output {
         Ok(writeln!(std::io::stdout().lock(), "{}", escape_json(&text))?)
     }
 
+    /// Returns true if notes are written.
+    pub(crate) fn has_notes(&self) -> bool {
+        self.verbosity > 0
+    }
+
     /// Writes a line on the standard error, with `-v` alone.
     pub(crate) fn note(&self, text: &str) {
-        if self.verbosity > 0 {
+        if self.has_notes() {
             // Notes are a courtesy: a closed standard error does not fail the command.
             let _ = writeln!(std::io::stderr().lock(), "{}", escape(text));
         }

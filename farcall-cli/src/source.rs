@@ -1,6 +1,6 @@
 //! The source of a schema that `list` and `describe` show: files, or a server.
 
-use farcall::Channel;
+use farcall::{Channel, Code};
 use prost_reflect::DescriptorPool;
 
 use crate::args::{Global, SymbolArgs};
@@ -52,7 +52,16 @@ impl<'a> SchemaSource<'a> {
             Self::Server(channel, global) => {
                 // Servers know methods by a dot, and some know no slash.
                 let name = name.trim_start_matches('.').replace('/', ".");
-                schema::symbol(&reflection::schema_of(global, channel, &name).await?, &name)
+                let found = match reflection::schema_of(global, channel, &name).await {
+                    Err(failure) if failure.code() == Some(Code::NotFound) => {
+                        // grpcio's servers know services and messages, but no methods.
+                        let Some((service, _)) = name.rsplit_once('.') else { return Err(failure) };
+                        let found = reflection::schema_of(global, channel, service).await;
+                        found.map_err(|_| failure)
+                    }
+                    found => found,
+                };
+                schema::symbol(&found?, &name)
             }
         }
     }

@@ -1,10 +1,13 @@
 //! Targets: addresses and names of a settings file, and the channels to them.
 
+use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farcall::balance::{Connectivity, EndpointStatus};
 use farcall::tls::{ClientTls, ClientTlsConfig};
 use farcall::{Address, Channel, ChannelBuilder, Path, Settings};
+use tokio::net::UnixStream;
 
 use crate::args::Global;
 use crate::failure::Failure;
@@ -26,14 +29,47 @@ pub(crate) async fn connect(global: &Global, target: &str) -> Result<Connected, 
     let builder = builder(global, target)?;
     let limit = connect_limit(global);
     let start = Instant::now();
-    let channel = match tokio::time::timeout(limit, builder.connect()).await {
+    let connecting = async {
+        match socket(global, target) {
+            Some(path) => Ok(at_socket(builder, path)),
+            None => builder.connect().await,
+        }
+    };
+    let channel = match tokio::time::timeout(limit, connecting).await {
         Ok(connected) => connected.map_err(|error| Failure::connect(error.to_string()))?,
         Err(_) => {
             let limit = humantime::format_duration(limit);
-            return Err(Failure::connect(format!("cannot connect to {target} within {limit}")));
+            let message = format!("cannot connect to {target} within {limit} (--connect-timeout)");
+            return Err(Failure::connect(message));
         }
     };
     Ok(Connected { channel, took: start.elapsed() })
+}
+
+/// Returns a channel to `target` that connects at its first call.
+pub(crate) fn lazy(builder: ChannelBuilder, global: &Global, target: &str) -> Channel {
+    match socket(global, target) {
+        Some(path) => at_socket(builder, path),
+        None => builder.connect_lazy(),
+    }
+}
+
+/// Returns the path of the Unix socket that `--unix` makes of a target, with gRPC's prefixes.
+fn socket(global: &Global, target: &str) -> Option<String> {
+    let path = target.strip_prefix("unix:").unwrap_or(target);
+    global.unix.then(|| path.strip_prefix("//").unwrap_or(path).to_owned())
+}
+
+/// Returns a channel over connections to the socket at `path`.
+fn at_socket(builder: ChannelBuilder, path: String) -> Channel {
+    let path = Arc::<str>::from(path);
+    builder.connect_with_connector(move || {
+        let path = Arc::clone(&path);
+        async move {
+            let opened = UnixStream::connect(&*path).await;
+            opened.map_err(|error| io::Error::new(error.kind(), format!("{path}: {error}")))
+        }
+    })
 }
 
 /// Connects to every server of `target`. Returns the address of each, and a channel to it alone.
@@ -98,11 +134,19 @@ fn named(global: &Global, name: &str) -> Result<ChannelBuilder, Failure> {
 /// Reads the settings file.
 pub(crate) fn settings(global: &Global) -> Result<Settings, Failure> {
     let settings = Settings::load(&global.config);
-    let settings = settings.map_err(|error| Failure::usage(error.to_string()))?;
+    let settings = settings.map_err(|error| {
+        let hint = if global.config.exists() { "" } else { ": --config names another file" };
+        Failure::usage(format!("{error}{hint}"))
+    })?;
     Ok(settings.with_scheme(farcall_etcd::scheme()).with_scheme(farcall_xds::scheme()))
 }
 
 fn addressed(global: &Global, target: &str) -> Result<ChannelBuilder, Failure> {
+    if global.unix {
+        // The authority of the calls, as gRPC's clients have it.
+        let builder = Channel::builder("grpc://localhost:80");
+        return builder.map_err(|error| Failure::usage(error.to_string()));
+    }
     let text = match target.contains("://") || target.starts_with("unix") {
         true => target.to_owned(),
         false if global.plaintext => format!("grpc://{target}"),

@@ -123,7 +123,7 @@ async fn look(global: &Global, server: &mut Watched, is_first: bool) -> Result<R
 }
 
 /// Returns the failure of a server that does not show its state.
-fn first_failure(server: &str, status: &Status) -> Failure {
+pub(crate) fn first_failure(server: &str, status: &Status) -> Failure {
     if status.code() == Code::Unimplemented {
         let hint = "it shows its state to no client, or not to this one: it needs `Admin`, and the \
                     client its host or an identity that `authorize` allows";

@@ -2,5 +2,5 @@
 
 pub use rpc_core::client::{
     Call, ClientCall, ClientReply, Intercepted, LayeredChannel, client_streaming, server_streaming,
-    streaming, unary,
+    streaming, unary, untyped,
 };

@@ -73,13 +73,15 @@ pub use settings::{Reload, Reloader, SettingChange, Settings, SettingsError, Tak
 pub use rpc_core::client::{ChannelSettings, DynCaller, Path, mock};
 pub use rpc_core::connect::{ConnectError, ConnectErrorKind, ConnectionInfo};
 pub use rpc_core::server::{CallContext, PeerInfo};
-pub use rpc_core::transport::{Addresses, CloseReason, Identity, PathInfo, TransportStats};
+pub use rpc_core::transport::{
+    Addresses, CloseReason, FrameProtocol, Identity, PathInfo, TransportStats,
+};
 pub use rpc_core::{
-    Backoff, Buffer, CallKind, Caller, Code, Compression, Deadline, Extensions, Idempotency,
-    InvalidSetting, Keepalive, Limits, MayHaveExecuted, Method, MethodCompression,
-    MethodDescriptor, NotExecuted, Readiness, Reason, Request, Response, Service,
-    ServiceDescriptor, SharedMethod, Status, Streaming, Trailers, async_trait, buffer, layer,
-    metadata,
+    Backoff, Buffer, CallExplanation, CallKind, CallStage, Caller, Code, Compression, Deadline,
+    EndpointPick, Explain, ExplainedFrame, Extensions, Idempotency, InvalidSetting, Keepalive,
+    LateTrailers, Limits, MayHaveExecuted, Method, MethodCompression, MethodDescriptor,
+    NotExecuted, Readiness, Reason, Request, Response, Service, ServiceDescriptor, SharedMethod,
+    Status, Streaming, Trailers, async_trait, buffer, layer, metadata,
 };
 pub use tonic::{include_file_descriptor_set, include_proto};
 pub use {prost, tonic};

@@ -125,7 +125,11 @@ impl Otlp {
     ///
     /// A dropped future leaves the spans to a thread, which goes on to send them.
     pub async fn shutdown(self) -> Result<(), OtlpError> {
-        let shutdown = tokio::task::spawn_blocking(move || self.provider.shutdown());
+        let shutdown = tokio::task::spawn_blocking(move || {
+            // First, because the SDK's shutdown discards the result of the export that it makes.
+            let flushed = self.provider.force_flush();
+            self.provider.shutdown().and(flushed)
+        });
         match shutdown.await {
             Ok(ended) => ended.map_err(|error| OtlpError(Box::new(error))),
             Err(error) => Err(OtlpError(Box::new(error))),

@@ -36,6 +36,7 @@ pub mod transport;
 pub mod wire;
 
 pub use call::execution::{MayHaveExecuted, NotExecuted};
+pub use call::explain::{CallExplanation, CallStage, EndpointPick, Explain, ExplainedFrame};
 pub use call::metadata::{LateTrailers, Trailers};
 pub use call::options::Readiness;
 pub use client::{Caller, Channel};
@@ -43,7 +44,8 @@ pub use compression::{Compression, Negotiated, check_min_len};
 pub use deadline::{Deadline, grpc_timeout, is_grpc_timeout};
 pub use limits::connection::Limits;
 pub use method::{
-    CallKind, Idempotency, Method, MethodDescriptor, ServiceDescriptor, SharedMethod,
+    ANY_METHOD_PATH, CALLED_PATH_KEY, CallKind, Idempotency, Method, MethodDescriptor,
+    ServiceDescriptor, SharedMethod,
 };
 pub use payload::buffer::{Buffer, BufferMemory, BufferSource, offer_source};
 pub use policy::backoff::Backoff;

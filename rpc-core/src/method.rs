@@ -14,6 +14,17 @@ use crate::payload::encode::Detach;
 /// Maximum length of a path in bytes. The names of gRPC's own services have less than 100.
 const PATH_LEN_MAX: usize = 1024;
 
+/// Path of a method that answers the calls of every method that its server does not have, for a
+/// gateway. Clients of gRPC and grpc-web reach it; those of farcall's own protocol call the methods
+/// that a server lists.
+///
+/// The server passes the path of the call in the metadata [`CALLED_PATH_KEY`].
+pub const ANY_METHOD_PATH: &str = "/*";
+
+/// Key of metadata with the path of a call that [`ANY_METHOD_PATH`] answers. The server sets it, in
+/// place of what a client sends under this key.
+pub const CALLED_PATH_KEY: &str = "farcall-called-path";
+
 /// A protobuf service: its full name and its methods in the order of the `.proto`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServiceDescriptor {

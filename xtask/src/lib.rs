@@ -14,6 +14,7 @@ pub mod check;
 mod demo;
 mod deploy;
 mod faults;
+mod hardware;
 pub mod interop;
 pub mod interrupt;
 pub mod kernel;
@@ -38,6 +39,7 @@ use attack::AttackOptions;
 use bench::BenchOptions;
 use check::CheckStep;
 use faults::FaultsOptions;
+use hardware::HardwareOptions;
 use interop::InteropOptions;
 use kernel::Series;
 use release::ReleaseOptions;
@@ -105,6 +107,8 @@ enum Task {
     Interop(InteropOptions),
     /// Break links, devices and processes in the virtual machine, and show what calls see of it.
     Faults(FaultsOptions),
+    /// Try RDMA between this host and another, in about thirty minutes, and keep the results as JSON.
+    Hardware(HardwareOptions),
     /// Measure the code itself: lengths of files, comments, circles of imports, as a table.
     Measure(ReleaseOptions),
     /// Mutate the pure state machines, and list the mutants that their tests miss.
@@ -165,6 +169,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Scenario(options) => scenario::run(&options)?,
         Task::Interop(options) => interop::run(&options)?,
         Task::Faults(options) => faults::run(&options)?,
+        Task::Hardware(options) => hardware::run(&options)?,
         Task::Measure(options) => release::replace("measure", options)?,
         Task::Mutants(options) => release::replace("mutants", options)?,
         Task::Portability(options) => release::replace("portability", options)?,

@@ -1,7 +1,8 @@
 //! A server that shows its state to operators.
 
 use farcall::server::Admin;
-use farcall::{Channel, Identity, Server};
+use farcall::{Channel, Explain, Identity, Request, Server};
+use farcall_examples::hello::HelloRequest;
 use farcall_examples::hello::greeter_rpc::{GreeterService, GreeterStub};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -37,6 +38,23 @@ async fn state_has_the_calls_of_each_method() -> anyhow::Result<()> {
     let page = curl(&address, "/debug/farcall").await?;
     assert!(page.contains("/hello.Greeter/SayHello"), "{page}");
     assert!(curl(&address, "/metrics").await?.ends_with("up 1\n"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn call_is_explained() -> anyhow::Result<()> {
+    let server = Server::builder().add_service(GreeterService::new(MyGreeter));
+    let listener = server.bind("tcp://127.0.0.1:0").await?;
+    let address = listener.local_address().to_string();
+    tokio::spawn(listener.serve());
+    let stub = GreeterStub::new(Channel::connect(&address).await?);
+    let explain = Explain::new();
+    let mut request = Request::new(HelloRequest { name: "you".into() });
+    request.extensions_mut().insert(explain.clone());
+    let reply = stub.say_hello(request).await;
+    println!("{}", explain.explanation());
+    reply?;
+    assert_eq!(explain.explanation().attempts, 1);
     Ok(())
 }
 

@@ -52,7 +52,8 @@ async fn examples_of_the_page_print_what_it_shows() {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let ran = farcall_in(folder.path(), &arguments, "").await;
         let shown = format!("{}{}", ran.stderr, ran.stdout).replace(server.authority(), ADDRESS);
-        let has_figures = ["bench ", "top "].iter().any(|command| line.starts_with(command));
+        let has_figures =
+            ["bench ", "explain ", "top "].iter().any(|command| line.starts_with(command));
         let masked = if has_figures { masked_figures } else { masked };
         assert_eq!(masked(&shown), masked(expected), "{line}");
     }

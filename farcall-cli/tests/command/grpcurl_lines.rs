@@ -33,6 +33,42 @@ async fn lines_of_grpcurl_work_as_they_are() {
 }
 
 #[tokio::test]
+async fn lines_with_schema_files_work_as_they_are() {
+    let server = servers::serve(servers::bare(), "tcp://127.0.0.1:0").await;
+    let host = server.authority();
+    let protos = concat!(env!("CARGO_MANIFEST_DIR"), "/../proto");
+    let set = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(set.path(), farcall_probe::DESCRIPTOR_SET).unwrap();
+    let set = set.path().display();
+    let method = "farcall.suite.Probe/Echo";
+    for line in [
+        format!("-protoset {set} list"),
+        format!("-import-path {protos} -proto suite.proto list"),
+        format!("-protoset {set} list farcall.suite.Probe"),
+        format!("-protoset {set} describe farcall.suite.Probe.Echo"),
+        format!("-import-path {protos} -proto suite.proto describe farcall.suite.Probe.Echo"),
+        format!("-plaintext -protoset {set} {host} {method}"),
+        format!("-plaintext -import-path {protos} -proto suite.proto {host} {method}"),
+        format!("-plaintext -import-path {protos} -proto suite.proto -d {{}} {host} {method}"),
+    ] {
+        farcall(&line).await.succeeded();
+    }
+}
+
+#[tokio::test]
+async fn line_of_grpcurl_for_a_socket_works_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = servers::tonic_at_socket(&folder);
+    let path = &server.address;
+    for target in [path.clone(), format!("unix:{path}"), format!("unix://{path}")] {
+        let services = farcall(&format!("-plaintext -unix {target} list")).await.succeeded();
+        assert!(services.contains("farcall.suite.Probe\n"), "{services}");
+        let line = format!("-plaintext -unix -d {{}} {target} farcall.suite.Probe/Echo");
+        assert_eq!(farcall(&line).await.succeeded(), "{}\n");
+    }
+}
+
+#[tokio::test]
 async fn line_of_grpcurl_without_plaintext_has_tls() {
     let folder = tempfile::tempdir().unwrap();
     let (ca, tls) = servers::certificates(&folder);

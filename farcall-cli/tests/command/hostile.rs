@@ -126,6 +126,27 @@ async fn names_that_are_no_identifiers_are_refused() {
 }
 
 #[tokio::test]
+async fn method_is_found_by_its_service_alone() {
+    let script = |question| match question {
+        Question::FileContainingSymbol(name) if name == "S" => {
+            let mut file = file("a.proto");
+            file.message_type = vec![message("M")];
+            file.service = vec![service("S", "x", ".M")];
+            files(&[file])
+        }
+        _ => Answer::ErrorResponse(ErrorResponse {
+            error_code: 5,
+            error_message: "not found".into(),
+        }),
+    };
+    let described = run(script, "describe S.x").await.succeeded();
+    assert_eq!(described, "S.x is a method:\nrpc x(.M) returns (.M);\n");
+    run(script, "describe S.y").await.failed(1, "no service, method, message or enum S.y");
+    run(script, "describe T.x").await.failed(69, "NOT_FOUND: not found");
+    run(script, "describe T").await.failed(69, "NOT_FOUND: not found");
+}
+
+#[tokio::test]
 async fn error_of_reflection_is_escaped() {
     let script = |_| {
         let error_message = "gone\x1b]0;title\x07\nroot# ".repeat(10);

@@ -5,12 +5,16 @@ mod calls;
 #[cfg(target_os = "linux")]
 mod doctor;
 mod documents;
+mod explains;
 mod grpcurl_lines;
 mod hostile;
+mod peers;
 mod pings;
 mod plugin;
 mod program;
+mod proxies;
 mod schemas;
 mod servers;
+mod taps;
 mod targets;
 mod tops;

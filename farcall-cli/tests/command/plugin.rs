@@ -43,7 +43,8 @@ async fn check_exits_by_its_verdict() {
     let ran = farcall("check @no --config /no/such.toml").await;
     assert_eq!(
         ran.stdout,
-        "UNKNOWN no: cannot read /no/such.toml: No such file or directory (os error 2)\n"
+        "UNKNOWN no: cannot read /no/such.toml: No such file or directory (os error 2): --config \
+         names another file\n"
     );
     assert_eq!(ran.code, 3, "{ran:?}");
     let ran = farcall(&format!("check {address},tcp://{port} --require tcp")).await;

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use farcall_testkit::process::{Process, ProcessLog, Signal};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
@@ -66,4 +67,43 @@ pub(crate) async fn farcall_in(folder: &Path, arguments: &[&str], input: &str) -
     let text = |bytes| String::from_utf8(bytes).unwrap_or_else(|error| panic!("UTF-8: {error}"));
     let code = output.status.code().unwrap_or(-1);
     Ran { code, stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// A command that runs until it is stopped. It is killed with the test.
+pub(crate) struct Started {
+    process: Process,
+    /// The first line of its output.
+    pub(crate) line: String,
+}
+
+impl Started {
+    /// Starts `farcall`, and waits for its first line.
+    pub(crate) fn new(arguments: &[&str]) -> Self {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_farcall"));
+        command.args(arguments).stderr(Stdio::piped());
+        let process = Process::start("farcall", &mut command);
+        let mut process = process.unwrap_or_else(|error| panic!("{error}"));
+        let line = process.line(LIMIT).unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
+        Self { process, line }
+    }
+
+    /// Returns its log from now on.
+    pub(crate) fn log(&mut self) -> ProcessLog {
+        self.process.log().unwrap_or_else(|| panic!("its log is read once"))
+    }
+
+    /// Returns the next line of its output.
+    pub(crate) fn next_line(&mut self) -> String {
+        self.process.line(LIMIT).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Presses Ctrl-C.
+    pub(crate) fn interrupt(&self) {
+        self.process.signal(Signal::SIGINT).unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// Waits for its end, and returns its exit code.
+    pub(crate) fn exit_code(&mut self) -> Option<i32> {
+        self.process.wait(LIMIT).unwrap_or_else(|error| panic!("{error}")).code()
+    }
 }

@@ -277,7 +277,8 @@ impl ServerBuilder {
             None => self.parts,
             Some(admin) => {
                 let sees_loopback = settings.proxy_protocol.from.is_empty();
-                self.parts.operators(AdminService(Arc::clone(admin)), sees_loopback)
+                let parts = self.parts.on_drain(Arc::clone(admin).drain());
+                parts.operators(AdminService(Arc::clone(admin)), sees_loopback)
             }
         };
         let core = parts.build(settings.base.clone());

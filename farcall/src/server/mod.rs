@@ -31,6 +31,7 @@ pub use rpc_core::server::{
     Authorize, HandlerFuture, InterceptedService, LayeredService, ServerCall, ServerRequest,
     ServerResponse, ServerStack, intercepted, layered, layered_methods,
 };
+pub use rpc_core::{ANY_METHOD_PATH, CALLED_PATH_KEY};
 pub(crate) use serve::Serve;
 pub use settings::{ProxyProtocol, ServerSettings};
 pub use socket::SocketListener;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use super::config::Policy;
 use super::endpoint::EndpointId;
 use super::load::Load;
+use crate::EndpointPick;
 
 /// The part of its share that an endpoint has at the start of its rise: a tenth, as Envoy's
 /// `min_weight_percent`. With none at all it would never warm up.
@@ -149,6 +150,21 @@ impl<T> Picker<T> {
             None => self.choose(candidates, random, key, now),
         };
         Pick::Endpoint { candidate, is_last_resort }
+    }
+
+    /// Describes the choice of `candidate`, for the account of a call.
+    pub(crate) fn describe(&self, candidate: &Candidate<T>) -> EndpointPick {
+        let policy = match self.choice {
+            Choice::LeastLoaded => "least_loaded",
+            Choice::RoundRobin { .. } => "round_robin",
+            Choice::First => "pick_first",
+            Choice::Hash { .. } => "consistent_hash",
+        };
+        let candidates = match &self.tier {
+            Tier::Healthy(candidates) | Tier::Ejected(candidates) => candidates.len(),
+            Tier::Pending | Tier::Failed => 0,
+        };
+        EndpointPick::new(policy, candidates, candidate.load.in_flight())
     }
 
     /// The ids of those that may be picked.

@@ -1,7 +1,8 @@
-//! The description of one call, on either side: its options, its metadata, and the marks on its
-//! status.
+//! The description of one call, on either side: its options, its metadata, the marks on its status,
+//! and an account of its time.
 
 pub(crate) mod execution;
+pub(crate) mod explain;
 pub(crate) mod log;
 pub(crate) mod metadata;
 pub(crate) mod options;

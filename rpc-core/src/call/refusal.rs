@@ -200,6 +200,15 @@ pub(crate) fn no_such_method(server: &str, path: &str) -> Status {
     Status::unimplemented(format!("the server at {server} has no method {path}"))
 }
 
+/// The descriptions of requests for [`other_kind`].
+pub(crate) const SENT_STREAM: &str = "the client sent a stream, but the method takes one message";
+pub(crate) const SENT_MESSAGE: &str = "the client sent one message, but the method takes a stream";
+
+/// A call of a method that is of another kind on the other side, which is this call's affair.
+pub(crate) fn other_kind(what: &str) -> Status {
+    Status::internal(format!("{what}: client and server have different editions of the .proto"))
+}
+
 /// A call by a path alone, to a server whose Hello does not say which sides of it are streams.
 pub(crate) fn kind_unknown(server: &str, path: &str) -> Status {
     Status::unimplemented(format!(

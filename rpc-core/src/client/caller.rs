@@ -215,6 +215,8 @@ where
         let call = call.into_owned();
         let limit = call.time_limit();
         let made = async move {
+            // `ready` and `call` use one clone: a service may reserve a slot for the clone that was
+            // polled, and the reservation goes when that is dropped.
             let mut service = self.service.clone();
             let ready = service.ready().await.map_err(into_status)?;
             ready.call(call).await.map_err(into_status)
@@ -246,6 +248,8 @@ impl<C, F: Interceptor> Intercepted<C, F> {
         let changed = {
             // Ignore poisoning: the interceptor's own state is its responsibility.
             let mut interceptor = self.interceptor.lock().unwrap_or_else(PoisonError::into_inner);
+            // On an error the call is left without its head. Its future fails with this status, and
+            // nothing sends the call.
             interceptor.call(shown)?
         };
         let (metadata, extensions, ()) = changed.into_parts();

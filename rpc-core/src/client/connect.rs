@@ -204,6 +204,7 @@ pub async fn connect(
     wanted: Wanted,
 ) -> Result<Established, ConnectError> {
     let handshake = negotiate(bootstrap, config, wanted, server);
+    // The proof of an upgraded path is within this time, too.
     match tokio::time::timeout(config.settings.handshake_timeout, handshake).await {
         Ok(outcome) => outcome,
         Err(_) => {

@@ -28,7 +28,7 @@ use crate::stream::{
 use crate::transport::{Addresses, CloseReason};
 use crate::wire::hello::Hello;
 use crate::wire::outcome::Outcome;
-use crate::{BufferSource, Keepalive, Limits, Method, Negotiated, NotExecuted, Readiness};
+use crate::{BufferSource, Explain, Keepalive, Limits, Method, Negotiated, NotExecuted, Readiness};
 
 /// The way back to the caller.
 pub(super) type ReplySender = oneshot::Sender<Result<Reply, Status>>;
@@ -69,6 +69,8 @@ pub struct Outgoing<'a> {
     pub readiness: Readiness,
     /// Limits of its stub on its messages.
     pub limits: MessageLimits,
+    /// The account of the call that its caller has asked for.
+    pub explain: Option<&'a Explain>,
     /// The request's message; absent where the client's messages are a stream.
     pub message: Option<&'a dyn Encode>,
 }
@@ -299,7 +301,9 @@ impl OnComplete for CallGuard {
 impl Drop for CallGuard {
     fn drop(&mut self) {
         if let Some(session) = &self.session {
-            // The caller has gone: the server need not go on.
+            // The caller has gone: the server need not go on. The fields drop after this body, so
+            // the cancel is sent before another call can take the permit. A server ends the
+            // connection of a client that exceeds its `max_calls`.
             session.cancel(self.id);
         }
     }
@@ -328,6 +332,7 @@ impl Started {
     pub(super) async fn first(&self) -> Next {
         match &self.answer {
             Answer::Stream(recv_stream) => {
+                // No message was read before the first item, so nothing is granted for it.
                 poll_fn(|cx| recv_stream.poll_next(cx, Counts::default())).await
             }
             Answer::Reply(_) => Next::Failed(Status::internal("the answer is one message")),
@@ -382,6 +387,8 @@ impl EncodedCall {
     pub(super) fn attempt(&mut self) -> Self {
         let body = match &mut self.body {
             EncodedBody::Message(message) => EncodedBody::Message(message.clone()),
+            // A stream can be read once. `is_repeatable` prevents the attempt that would send the
+            // empty message left here.
             EncodedBody::Stream(_) => {
                 let nothing = EncodedBody::Message(Bytes::new());
                 mem::replace(&mut self.body, nothing)

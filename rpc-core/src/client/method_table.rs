@@ -41,12 +41,17 @@ impl MethodTable {
         let Method::Static(descriptor) = method else { return self.id(method.path()) };
         // A static descriptor is never freed, so that its address names it for good.
         let address = std::ptr::from_ref(*descriptor).addr();
+        // Divided, because the low bits of an aligned address are the same for all descriptors.
         let slot = &self.recent[address / align_of_val(*descriptor) % RECENT_COUNT];
+        // Relaxed suffices: one word has both address and id, so a reader sees a matching pair or
+        // another method's.
         let (address, known) = (address as u64, slot.load(Ordering::Relaxed));
         if known >> ID_BITS == address {
             return u16::try_from(known & u64::from(u16::MAX)).ok();
         }
         let id = self.id(method.path())?;
+        // An address of more than 48 bits leaves no room for the id. Its method is looked up each
+        // time.
         if address.leading_zeros() >= ID_BITS {
             slot.store(address << ID_BITS | u64::from(id), Ordering::Relaxed);
         }
@@ -117,6 +122,7 @@ impl ConfiguredNames {
         if unchecked.is_empty() {
             return;
         }
+        // Logged without the lock: a subscriber is the program's code, and may replace the config.
         unchecked.sort_unstable();
         let services = table.services();
         for name in unchecked {

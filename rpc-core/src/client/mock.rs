@@ -167,9 +167,11 @@ impl MockChannel {
         message: Option<Vec<u8>>,
     ) -> Result<Script, Status> {
         let explicit = request.extensions().get::<Deadline>().copied();
+        // As a channel settles it: the earlier of the request's and the handler's around it.
         let deadline = explicit.into_iter().chain(Deadline::current()).min();
         let (metadata, message) = (request.metadata().clone(), message.map(Into::into));
         let mut state = self.state();
+        // Before the look-up: a call without a script is recorded, too.
         state.calls.push(RecordedCall { method: method.clone(), metadata, deadline, message });
         state.scripts.get(method.path()).cloned().ok_or_else(|| {
             let scripted: Vec<_> = state.scripts.keys().collect();
@@ -189,6 +191,7 @@ impl Caller for MockChannel {
         let (body, message) = body.into_any();
         let request = Request::from_parts(metadata, extensions, body);
         let script = self.script(&method, &request, message)?;
+        // The script was cloned out of the lock: its handler may call this mock or add scripts.
         script.answer(method.kind(), request, response).await
     }
 }
@@ -246,6 +249,8 @@ impl Script {
             return Err(Status::internal(message));
         }
         let reply = (self.answer)(request).await?;
+        // After the answer: a script that returns a status has no message whose type could be
+        // wrong.
         if response != self.response {
             let (found, expected) = (self.response.name, response.name);
             let message = format!("the script answers with {found} instead of {expected}");

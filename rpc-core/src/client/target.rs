@@ -55,6 +55,7 @@ impl Target {
     pub(super) fn path(&self) -> Path {
         match (self.connected(), self) {
             (Some(subchannel), _) => subchannel.manager.path(),
+            // Never reached: the subchannel of a direct target is always there.
             (None, Self::Direct(_)) => Path::Disconnected { reason: None, retry_in: None },
             (None, Self::Balanced(endpoints)) => {
                 let reason = endpoints.failure().map(|reason| reason.to_string());
@@ -99,6 +100,8 @@ impl Caller for RuledTarget<'_> {
     async fn call(&self, call: Call<'_>) -> Result<ClientReply, Status> {
         match self.target {
             Target::Direct(subchannel) => {
+                // Policies around this target put their machine there. The subchannel counts its
+                // attempts in the same one, so that the bounds add up.
                 let shared = call.extensions().get::<SharedAttempts>().cloned();
                 subchannel.route(self.rules, shared.as_ref()).call(call).await
             }
@@ -162,6 +165,7 @@ impl Watched {
     /// Returns the rules of a call that begins now. `own` are those that the channel was made with:
     /// its policies count if they were set in code, and its log does not change.
     pub(super) fn now(&self, own: &TargetRules) -> TargetRules {
+        // Loaded once: between two loads, a reload could combine its rules with older policies.
         let target = self.target.0.load();
         let calls = target.calls.under(&self.code);
         let calls = CallRules { log_failures: own.calls.log_failures, ..calls };

@@ -207,10 +207,10 @@ pub enum ConnectFault {
         wait: Duration,
     },
     /// The code that connects panicked, which is a bug.
-    #[error("the attempt to connect panicked")]
+    #[error("the attempt to connect panicked: stderr has the message")]
     Panicked,
     /// The runtime that was to connect has ended.
-    #[error("the tokio runtime of the attempt has ended")]
+    #[error("the tokio runtime of the attempt has ended: call again on a runtime that runs")]
     RuntimeEnded,
     /// The address cannot be used as given.
     #[error("cannot connect to {address}: {reason}")]

@@ -22,7 +22,7 @@ const BODY_STEP: usize = 4 << 10;
 #[non_exhaustive]
 pub enum HandshakeError {
     /// The peer closed the stream before it said anything, as a port scan or a health check does.
-    #[error("the peer closed the connection before it sent anything")]
+    #[error("the peer closed the connection before it sent anything: it may not speak farcall")]
     Silent,
     /// The stream failed, or ended inside a message.
     #[error(transparent)]
@@ -177,7 +177,8 @@ pub fn handshake_failed(address: &str, error: HandshakeError) -> ConnectError {
     let address = address.to_owned();
     match error {
         HandshakeError::Silent => {
-            let message = "the server closed the connection before it sent anything";
+            let message = "the server closed the connection before it sent anything: it may not \
+                           speak farcall";
             let reason = std::io::Error::new(std::io::ErrorKind::UnexpectedEof, message);
             ConnectError::from(ConnectFault::Handshake { address, reason })
         }

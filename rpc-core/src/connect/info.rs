@@ -121,6 +121,16 @@ impl Failures {
         self.has_fault |= !is_without_device(reason.as_str());
     }
 
+    /// Adds the reason that a client gives in its Hello for what it does not offer.
+    pub(crate) fn add_clients(&mut self, reason: &PeerText) {
+        self.reasons.push(format!("the client says: {reason}"));
+        // The client knows whether that can pass, and tries by itself.
+        self.can_pass = true;
+        let text = reason.as_str();
+        let text = text.split_once(": ").map_or(text, |(_path, reason)| reason);
+        self.has_fault |= !is_without_device(text);
+    }
+
     /// Adds the path `name`, which `whose` side declined.
     pub(crate) fn add_declined(&mut self, name: &str, whose: &str, declined: &Declined) {
         self.add_known(&format!("{name}: {whose}{declined}"), declined.obstacle);
@@ -153,7 +163,7 @@ impl Failures {
     }
 }
 
-/// Returns true if a server's text is the one of a host without a device, or without the library.
+/// Returns true if a peer's text is the one of a host without a device, or without the library.
 /// The wire has no code for it.
 fn is_without_device(text: &str) -> bool {
     text == "there is no RDMA device" || text.contains("libibverbs.so.1 is not installed")
@@ -198,6 +208,7 @@ mod tests {
         let mixed = [vec!["a".repeat(100)], reasons].concat();
         assert_eq!(join_reasons(&mixed), format!("{}; and 8 more", mixed[0]));
     }
+
     #[test]
     fn missing_device_is_no_fault_unless_something_else_is() {
         let fallback = |obstacles: &[Obstacle]| {
@@ -211,5 +222,18 @@ mod tests {
         for fault in [Obstacle::NoSuchDevice, Obstacle::UnusableLibrary, Obstacle::NoPort] {
             assert!(!fallback(&[fault]) && !fallback(&[Obstacle::NoDevice, fault]), "{fault:?}");
         }
+    }
+
+    #[test]
+    fn clients_without_a_device_are_no_fault() {
+        let is_without_device = |text: &str| {
+            let mut failures = Failures::default();
+            failures.add_clients(&PeerText::new(text));
+            failures.fallback().is_some_and(|fallback| fallback.is_without_device)
+        };
+        assert!(is_without_device("rdma: there is no RDMA device"));
+        assert!(is_without_device("rdma: libibverbs.so.1 is not installed (Debian: libibverbs1)"));
+        assert!(!is_without_device("rdma: port 1 of mlx5_0 is not active"));
+        assert!(!is_without_device(""));
     }
 }

@@ -13,8 +13,8 @@ use tracing::{Instrument, Span};
 use super::otel;
 use super::trace_context::TraceContext;
 use super::{Described, RequestHead, Side, into_status};
-use crate::Method;
 use crate::call::log::NameOf;
+use crate::{CallExplanation, Explain, Method};
 
 tokio::task_local! {
     /// Trace context of the call that a handler answers, for the calls that it makes.
@@ -42,6 +42,13 @@ tokio::task_local! {
 /// | `network.peer.address`, `network.peer.port` | on a server: the client |
 /// | `transport` | `rdma`, `tcp`, ...; on a client when the server has answered |
 /// | `trace_id` | 32 hexadecimal digits, if the call belongs to a trace |
+/// | `farcall.stages` | on a client: the stages of the call's time, as `212 us: queue 3 ..` |
+/// | `farcall.request`, `farcall.reply` | on a client: the protocol and length of each frame |
+/// | `farcall.attempts` | on a client: the number of attempts |
+/// | `farcall.copied_bytes` | on a client: see [`CallExplanation`](crate::CallExplanation) |
+///
+/// The last four come from an [`Explain`] that the layer adds to the request, unless the caller has
+/// one. The server is asked for its times, so calls without a span have none of it.
 ///
 /// On a server the span lasts until a stream has ended, on a client until its first answer, the
 /// headers of a stream included.
@@ -133,7 +140,7 @@ where
     fn call(&mut self, mut request: R) -> Self::Future {
         let method = request.method();
         let side = request.side();
-        let (mut metadata, extensions) = request.take_head();
+        let (mut metadata, mut extensions) = request.take_head();
         // A client's own headers count before the call whose handler makes this one.
         let extracted = TraceContext::extract(&metadata);
         let inherited = || match side {
@@ -156,6 +163,12 @@ where
                 context.inject(&mut metadata);
             }
         }
+        let is_explained = side == Side::Client && !span.is_disabled();
+        let explain = is_explained.then(|| {
+            let explain = extensions.get_or_insert_default::<Explain>().clone();
+            drop(Explain::begin(&extensions));
+            explain
+        });
         request.set_head(metadata, extensions);
         // What the layers inside do at once belongs to the call as well.
         let inside = || span.in_scope(|| self.inner.call(request));
@@ -163,7 +176,7 @@ where
             (Side::Server, Some(context)) => CURRENT.sync_scope(context.clone(), inside),
             _ => inside(),
         };
-        let dropped = Outcome { span: span.clone(), side, code: Code::Cancelled };
+        let dropped = Outcome { span: span.clone(), side, code: Code::Cancelled, explain };
         let traced = async move {
             // Bound as a whole, so that the whole is dropped with the call.
             let mut outcome = dropped;
@@ -206,6 +219,11 @@ fn begin(
         network.peer.port = Empty,
         transport = Empty,
         trace_id = Empty,
+        farcall.stages = Empty,
+        farcall.request = Empty,
+        farcall.reply = Empty,
+        farcall.attempts = Empty,
+        farcall.copied_bytes = Empty,
     );
     if let Some(parent) = parent {
         otel::set_parent(&span, parent);
@@ -250,6 +268,8 @@ struct Outcome {
     span: Span,
     side: Side,
     code: Code,
+    /// The account of a client's call.
+    explain: Option<Explain>,
 }
 
 impl Outcome {
@@ -274,9 +294,30 @@ impl Outcome {
 impl Drop for Outcome {
     fn drop(&mut self) {
         self.span.record("rpc.response.status_code", display(NameOf(self.code)));
+        if let Some(explain) = &self.explain {
+            // The stub, which decodes the response after this, sets the end once more.
+            explain.end();
+            record_explanation(&self.span, &explain.explanation());
+        }
         if self.is_error() {
             self.span.record("otel.status_code", "ERROR");
         }
+    }
+}
+
+/// Records the account of a client's call.
+fn record_explanation(span: &Span, explained: &CallExplanation) {
+    // Signed: OpenTelemetry's layer turns unsigned numbers into text.
+    let attempts = i64::from(explained.attempts);
+    span.record("farcall.stages", display(explained)).record("farcall.attempts", attempts);
+    if let Some(request) = explained.request {
+        span.record("farcall.request", display(request));
+    }
+    if let Some(reply) = explained.reply {
+        span.record("farcall.reply", display(reply));
+    }
+    if let Some(Ok(copied)) = explained.copied_bytes.map(i64::try_from) {
+        span.record("farcall.copied_bytes", copied);
     }
 }
 

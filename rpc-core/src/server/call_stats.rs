@@ -1,13 +1,16 @@
-//! Counts of a server's calls by method, and the calls that failed last, for operators.
+//! Counts of a server's calls by method, the calls that failed last, and watchers that see calls as
+//! they end, for operators.
 //!
 //! Only a server with a service for operators counts. All memory is taken when the server is built,
-//! but for the texts of the calls that failed, which are bounded.
+//! but for the texts of the calls that failed, which are bounded. Without a watcher, a call costs
+//! a look at one flag when it begins, and one when it ends.
 
 use std::array::from_fn;
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::ptr;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use tonic::Code;
@@ -17,6 +20,9 @@ use crate::{CallKind, MethodDescriptor};
 
 /// Number of failed calls that are kept.
 pub const FAILED_CALLS_MAX: usize = 64;
+
+/// Most watchers of a server's calls at a time.
+pub const WATCHERS_MAX: usize = 4;
 
 /// Number of status codes.
 const CODE_COUNT: usize = 17;
@@ -54,6 +60,62 @@ pub struct FailedCallInfo {
     pub took: Duration,
 }
 
+/// A call that has ended, as a watcher is given it.
+#[derive(Debug, Clone)]
+pub struct EndedCallInfo {
+    /// End of the call.
+    pub at: SystemTime,
+    /// Path of the method; `unknown` for one that the server does not have.
+    pub method: &'static str,
+    /// The client's address.
+    pub peer: String,
+    /// Transport of the connection.
+    pub transport: &'static str,
+    /// Code of the status.
+    pub code: Code,
+    /// Time from the arrival of the request.
+    pub took: Duration,
+    /// Number of requests, and their bytes. Those of a stream are counted modulo 2^32.
+    pub requests: (u32, u64),
+    /// Number of responses, and their bytes.
+    pub responses: (u32, u64),
+    /// Keys of the request's metadata, 32 at most; none of a call that began unwatched.
+    pub keys: Vec<String>,
+}
+
+/// An operator that sees calls of a server as they end.
+///
+/// Connections' own tasks call it, so that it must not block.
+pub trait CallWatcher: fmt::Debug + Send + Sync {
+    /// Returns true to be given the call. Called once for each call that has ended.
+    fn wants(&self, method: &'static str, code: Code) -> bool;
+
+    /// Takes a call that it wants.
+    fn take(&self, call: EndedCallInfo);
+}
+
+/// A watcher's place among those of a server, which it leaves when this is dropped.
+#[derive(Debug)]
+#[must_use = "dropping it ends the watch"]
+pub struct CallWatch {
+    stats: Arc<CallStats>,
+    watcher: Arc<dyn CallWatcher>,
+}
+
+impl CallWatch {
+    /// Adds a watcher. `None` if there are as many as may be.
+    pub(super) fn begin(stats: &Arc<CallStats>, watcher: Arc<dyn CallWatcher>) -> Option<Self> {
+        let is_added = stats.add_watcher(&watcher);
+        is_added.then(|| Self { stats: Arc::clone(stats), watcher })
+    }
+}
+
+impl Drop for CallWatch {
+    fn drop(&mut self) {
+        self.stats.remove_watcher(&self.watcher);
+    }
+}
+
 /// Returns the bound that the times of a bucket are below, in microseconds.
 #[must_use]
 pub fn latency_bound(bucket: usize) -> u64 {
@@ -78,6 +140,9 @@ pub(crate) struct CallStats {
     methods: HashMap<usize, MethodStats, IdHashing>,
     unknown: MethodStats,
     failed: Mutex<VecDeque<FailedCallInfo>>,
+    watchers: RwLock<Vec<Arc<dyn CallWatcher>>>,
+    /// True while there are watchers, so that calls need not take their lock to find none.
+    is_watched: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -112,7 +177,39 @@ impl CallStats {
             methods: methods.map(entry).collect(),
             unknown: MethodStats::new(None),
             failed: Mutex::new(VecDeque::with_capacity(FAILED_CALLS_MAX)),
+            watchers: RwLock::default(),
+            is_watched: AtomicBool::new(false),
         }
+    }
+
+    /// Returns true if a call that begins or ends now has a watcher.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.is_watched.load(Ordering::Relaxed)
+    }
+
+    /// Gives a call that has ended to the watchers that want it.
+    pub(crate) fn show(&self, method: &'static str, code: Code, call: impl Fn() -> EndedCallInfo) {
+        let watchers = self.watchers.read().unwrap_or_else(PoisonError::into_inner);
+        for watcher in watchers.iter().filter(|watcher| watcher.wants(method, code)) {
+            watcher.take(call());
+        }
+    }
+
+    /// Returns false if there are as many watchers as may be.
+    fn add_watcher(&self, watcher: &Arc<dyn CallWatcher>) -> bool {
+        let mut watchers = self.watchers.write().unwrap_or_else(PoisonError::into_inner);
+        let has_room = watchers.len() < WATCHERS_MAX;
+        if has_room {
+            watchers.push(Arc::clone(watcher));
+            self.is_watched.store(true, Ordering::Relaxed);
+        }
+        has_room
+    }
+
+    fn remove_watcher(&self, watcher: &Arc<dyn CallWatcher>) {
+        let mut watchers = self.watchers.write().unwrap_or_else(PoisonError::into_inner);
+        watchers.retain(|other| !Arc::ptr_eq(other, watcher));
+        self.is_watched.store(!watchers.is_empty(), Ordering::Relaxed);
     }
 
     /// Counts a call that has ended.
@@ -125,6 +222,7 @@ impl CallStats {
         let known = method.and_then(|method| self.methods.get(&ptr::from_ref(method).addr()));
         let stats = known.unwrap_or(&self.unknown);
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        // Relaxed: the counts stand alone, and a reader may see one a moment before the other.
         stats.codes[(code as usize).min(CODE_COUNT - 1)].fetch_add(1, Ordering::Relaxed);
         stats.latency[bucket(micros)].fetch_add(1, Ordering::Relaxed);
     }
@@ -214,6 +312,61 @@ mod tests {
         let [a, b, unknown] = &stats.methods()[..] else { panic!("three methods") };
         assert_eq!((a.total(), b.total(), unknown.total()), (0, 2, 1));
         assert_eq!((b.codes[0], b.codes[16], b.latency[bucket(9)]), (1, 1, 2));
+    }
+
+    /// Takes the calls that fail.
+    #[derive(Debug, Default)]
+    struct Failures(Mutex<Vec<EndedCallInfo>>);
+
+    impl CallWatcher for Failures {
+        fn wants(&self, _: &'static str, code: Code) -> bool {
+            code != Code::Ok
+        }
+
+        fn take(&self, call: EndedCallInfo) {
+            self.0.lock().unwrap().push(call);
+        }
+    }
+
+    fn ended(code: Code) -> EndedCallInfo {
+        EndedCallInfo {
+            at: SystemTime::UNIX_EPOCH,
+            method: "/t.T/A",
+            peer: String::new(),
+            transport: "tcp",
+            code,
+            took: Duration::ZERO,
+            requests: (1, 2),
+            responses: (0, 0),
+            keys: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn watchers_see_the_calls_that_they_want() {
+        let stats = Arc::new(CallStats::new(METHODS.iter()));
+        let show = |code| stats.show("/t.T/A", code, || ended(code));
+        let watcher = Arc::<Failures>::default();
+        assert!(!stats.is_watched());
+        let watch = CallWatch::begin(&stats, Arc::clone(&watcher) as _).unwrap();
+        assert!(stats.is_watched());
+        show(Code::Ok);
+        show(Code::NotFound);
+        drop(watch);
+        assert!(!stats.is_watched());
+        show(Code::Aborted);
+        let seen: Vec<_> = watcher.0.lock().unwrap().iter().map(|call| call.code).collect();
+        assert_eq!(seen, [Code::NotFound]);
+    }
+
+    #[test]
+    fn watchers_are_few() {
+        let stats = Arc::new(CallStats::new(METHODS.iter()));
+        let watch = || CallWatch::begin(&stats, Arc::<Failures>::default());
+        let mut watches: Vec<_> = (0..WATCHERS_MAX).map(|_| watch().unwrap()).collect();
+        assert!(watch().is_none());
+        watches.pop();
+        assert!(watch().is_some());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tonic::Extensions;
 use tower::{BoxError, Layer};
 
-use super::call_stats::{CallStats, FailedCallInfo, MethodCalls};
+use super::call_stats::{CallStats, CallWatch, CallWatcher, FailedCallInfo, MethodCalls};
 use super::layers::Layers;
 use super::method_compression::NotServed;
 use super::peer::{Authorization, Authorize};
@@ -123,6 +123,8 @@ impl ServerParts {
     #[must_use]
     pub fn build(mut self, settings: impl Into<Arc<ServerSettings>>) -> Server {
         let settings = settings.into();
+        // First, because it replaces the router's rules, which are set below. And after all other
+        // services, because clients that are no operators see the methods before its own.
         if let Some((OperatorService(service), sees_loopback)) = self.operators {
             self.router.add_for_operators(service, sees_loopback);
         }
@@ -252,13 +254,20 @@ impl Server {
     /// Returns the counts of calls by method; `None` without a service for operators.
     #[must_use]
     pub fn method_calls(&self) -> Option<Vec<MethodCalls>> {
-        self.shared.router.rules.stats.as_ref().map(CallStats::methods)
+        self.shared.router.rules.stats.as_deref().map(CallStats::methods)
     }
 
     /// Returns the calls that failed last, the newest first; none without a service for operators.
     #[must_use]
     pub fn failed_calls(&self) -> Vec<FailedCallInfo> {
-        self.shared.router.rules.stats.as_ref().map(CallStats::failed).unwrap_or_default()
+        self.shared.router.rules.stats.as_deref().map(CallStats::failed).unwrap_or_default()
+    }
+
+    /// Shows calls that end from now on to `watcher`, until the result is dropped. `None` if the
+    /// server has no service for operators, or as many watchers as it may.
+    #[must_use]
+    pub fn watch_calls(&self, watcher: Arc<dyn CallWatcher>) -> Option<CallWatch> {
+        CallWatch::begin(self.shared.router.rules.stats.as_ref()?, watcher)
     }
 
     /// Returns every open connection with its age and its part of the server's memory.

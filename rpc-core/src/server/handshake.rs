@@ -146,8 +146,7 @@ pub async fn accept(
     answer.encodings = bootstrap.accepted_encodings(server.compression);
     let mut failures = Failures::default();
     if let Some(reason) = hello.fallback() {
-        // The client knows whether that can pass, and tries by itself.
-        failures.add("the client says", reason, true);
+        failures.add_clients(&reason);
     }
     let mut candidate = choose(&hello, server, &addresses, &mut answer, &mut failures).await;
     let mut said = hello::encode(&answer)?;

@@ -16,7 +16,10 @@ mod session;
 mod settings;
 
 pub use call::{CallContext, HandlerFuture, ServerCall, Service, buffer};
-pub use call_stats::{FAILED_CALLS_MAX, FailedCallInfo, MethodCalls, latency_bound};
+pub use call_stats::{
+    CallWatch, CallWatcher, EndedCallInfo, FAILED_CALLS_MAX, FailedCallInfo, MethodCalls,
+    WATCHERS_MAX, latency_bound,
+};
 pub use connection::{ServerConnection, ServerSetup};
 pub use handle::{Server, ServerParts, WeakServer};
 pub use handshake::{Accepted, Opening, ServerHandshake, accept};

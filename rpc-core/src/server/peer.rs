@@ -126,10 +126,7 @@ impl Authorization {
         // A panic ends its own call, as a handler's does, and not the connection.
         let decided = catch_unwind(AssertUnwindSafe(|| decide(&**rules, peer, method)));
         decided.unwrap_or_else(|_| {
-            Err(Status::internal(
-                "the server's authorize function \
-                                                         panicked",
-            ))
+            Err(Status::internal("the server's authorize function panicked: see its stderr"))
         })
     }
 }
@@ -142,6 +139,7 @@ impl std::fmt::Debug for Authorization {
 
 fn decide(rules: &dyn Authorize, peer: &PeerInfo, method: &MethodDescriptor) -> Result<(), Status> {
     let path = method.path;
+    // Asked first: an open method needs no certificate, and a certificate closes none.
     if rules.allows_anonymous(path) {
         return Ok(());
     }

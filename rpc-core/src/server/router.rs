@@ -57,6 +57,7 @@ impl Router {
     pub(super) fn add_for_operators(&mut self, service: Arc<dyn Service>, sees_loopback: bool) {
         let (open_count, descriptor) = (self.open_count, service.descriptor());
         self.add(service);
+        // `add` has opened its methods to all clients: the count from before closes them.
         self.open_count = open_count;
         self.operators = Some(Operators { service: descriptor, sees_loopback });
         self.rules = Arc::new(CallRules::counting(CallStats::new(self.methods())));
@@ -105,6 +106,8 @@ impl Router {
         addresses: &Addresses,
     ) -> Option<(&Arc<dyn Service>, usize)> {
         if usize::from(id) >= self.open_count && !self.admits(addresses) {
+            // The same answer as for a number that no method has: a client must not learn that this
+            // one exists.
             return None;
         }
         self.route(id)

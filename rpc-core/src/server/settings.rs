@@ -1,6 +1,7 @@
 //! The settings of a server, each of which is declared here and nowhere else, and those of them
 //! that every call reads.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -230,7 +231,7 @@ pub(super) struct CallRules {
     unary_timeout: AtomicU64,
     log: AtomicU8,
     /// The counts for operators, if every call is counted.
-    pub(super) stats: Option<CallStats>,
+    pub(super) stats: Option<Arc<CallStats>>,
 }
 
 impl Default for CallRules {
@@ -245,7 +246,12 @@ impl Default for CallRules {
 impl CallRules {
     /// Returns rules by which every call is counted.
     pub(super) fn counting(stats: CallStats) -> Self {
-        Self { stats: Some(stats), ..Self::default() }
+        Self { stats: Some(Arc::new(stats)), ..Self::default() }
+    }
+
+    /// Returns true if operators watch calls.
+    pub(super) fn is_watched(&self) -> bool {
+        self.stats.as_ref().is_some_and(|stats| stats.is_watched())
     }
 
     pub(super) fn unary_timeout(&self) -> Option<Duration> {

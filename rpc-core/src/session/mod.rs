@@ -152,6 +152,7 @@ impl SessionCore {
 
     /// Returns the maximum length of a frame that several messages share.
     pub(crate) fn batch_len_max(&self) -> usize {
+        // The peer refuses a longer batch, even where the transport could carry it.
         self.transport.batch_len_max().min(BATCH_LEN_MAX)
     }
 
@@ -181,6 +182,7 @@ impl SessionCore {
             let mut limiter = self.ping_limiter.lock().unwrap_or_else(PoisonError::into_inner);
             limiter.handle_ping(now, traffic)?
         };
+        // The lock is free again: sending may drop memory of the application, which may call back.
         if is_answered {
             self.send_number(FrameKind::Pong, ping.argument);
         }

@@ -6,6 +6,7 @@ use std::fmt;
 use bytes::{Buf, Bytes};
 
 use super::TransportError;
+use crate::Explain;
 use crate::calls::receiving::ReceiveBudget;
 use crate::payload::encode::Encode;
 use crate::transport::Delivery;
@@ -23,6 +24,41 @@ pub struct OutFrame<'a> {
     head_len: usize,
     tail: Option<&'a Bytes>,
     head: &'a mut dyn WriteHead,
+    explain: Option<&'a Explain>,
+}
+
+/// A transport's protocols for small and for large frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FrameProtocol {
+    /// Name of the protocol for small frames, such as `SEND`.
+    pub small: &'static str,
+    /// Name of the protocol for large ones, such as `READ`.
+    pub large: &'static str,
+    /// Maximum length of a small frame in bytes.
+    pub small_len_max: u64,
+    /// Set if the transport marks posts itself.
+    pub(crate) marks_posts: bool,
+}
+
+impl FrameProtocol {
+    /// All frames whole.
+    pub const DEFAULT: Self = Self::new("whole", "announced", u64::MAX);
+
+    /// Protocols with these names.
+    #[must_use]
+    pub const fn new(small: &'static str, large: &'static str, small_len_max: u64) -> Self {
+        Self { small, large, small_len_max, marks_posts: false }
+    }
+
+    /// The same of a transport that marks the posts of an [`OutFrame`] on its
+    /// [`explain`](OutFrame::explain).
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn with_marked_posts(mut self) -> Self {
+        self.marks_posts = true;
+        self
+    }
 }
 
 /// A writer of a frame up to its tail.
@@ -49,7 +85,20 @@ impl From<Withdrawn> for TransportError {
 impl<'a> OutFrame<'a> {
     /// A frame of the `head_len` bytes that `head` writes, and the bytes of `tail`.
     pub fn new(head_len: usize, tail: Option<&'a Bytes>, head: &'a mut dyn WriteHead) -> Self {
-        Self { head_len, tail, head }
+        Self { head_len, tail, head, explain: None }
+    }
+
+    /// The same frame, whose post the transport marks on the account of its call.
+    #[must_use]
+    pub(crate) fn with_explain(mut self, explain: Option<&'a Explain>) -> Self {
+        self.explain = explain;
+        self
+    }
+
+    /// Returns the account of its call, if its caller has asked for one.
+    #[must_use]
+    pub fn explain(&self) -> Option<&'a Explain> {
+        self.explain
     }
 
     /// The length of the whole frame in bytes.

@@ -23,8 +23,8 @@ use tokio_util::sync::CancellationToken;
 use crate::handoff::{Handoff, Resume};
 use crate::payload::pool::Pool;
 use crate::transport::{
-    Admission, CloseReason, Counters, Delivery, Handler, OutFrame, Transport, TransportError,
-    TransportStats,
+    Admission, CloseReason, Counters, Delivery, FrameProtocol, Handler, OutFrame, Transport,
+    TransportError, TransportStats,
 };
 use crate::wire::HEADER_LEN;
 
@@ -167,6 +167,10 @@ impl Transport for InprocTransport {
 
     fn send_control(&self, header: [u8; HEADER_LEN]) -> Result<(), TransportError> {
         self.push(Bytes::copy_from_slice(&header))
+    }
+
+    fn frame_protocol(&self) -> FrameProtocol {
+        FrameProtocol::new("whole", "announced", LARGE_LEN as u64 - 1)
     }
 
     fn close(&self) {

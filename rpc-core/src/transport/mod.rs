@@ -35,7 +35,7 @@ use crate::{BufferSource, Deadline};
 
 pub use addresses::{Addresses, Identity, TlsInfo};
 pub use close_reason::{CloseReason, task_dropped};
-pub use frames::{OutFrame, Withdrawn, WriteHead};
+pub use frames::{FrameProtocol, OutFrame, Withdrawn, WriteHead};
 
 /// The parameters of an upgraded path that both ends of a network care about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,6 +153,11 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     /// without credits.
     fn credits(&self) -> Option<u32> {
         None
+    }
+
+    /// Describes how small and large frames travel, for accounts of calls.
+    fn frame_protocol(&self) -> FrameProtocol {
+        FrameProtocol::DEFAULT
     }
 
     /// Returns the parameters of its path. By default there are none.

@@ -77,7 +77,7 @@ impl Spoken {
         match self {
             Self::Farcall => "this is farcall without TLS",
             Self::Tls => "this is TLS, which only one side uses: set `tls` on both",
-            Self::Http2 => "this is gRPC over HTTP/2, which needs farcall's feature `grpc`",
+            Self::Http2 => "this is gRPC over HTTP/2, which farcall speaks with its feature `grpc`",
             Self::Http1 => "this is HTTP/1.1",
             Self::Ssh => "this is SSH",
             Self::Proxy => {

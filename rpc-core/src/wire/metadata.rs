@@ -4,6 +4,8 @@
 //! convert. The keys that HTTP/2 gRPC keeps to itself never cross. Every other entry crosses as it
 //! is, or its message is refused by the name of its key.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use tonic::metadata::{
@@ -174,7 +176,16 @@ pub fn encode(metadata: &MetadataMap, out: &mut Vec<u8>) -> Result<(), ProtocolE
     Ok(())
 }
 
-fn encode_entry(name: &str, value: &[u8], out: &mut Vec<u8>) -> Result<(), ProtocolError> {
+/// Appends one entry, whose value is not that of a `-bin` key.
+///
+/// # Errors
+///
+/// Returns `TooLong` if its name or its value is longer than its length field can say.
+pub(crate) fn encode_entry(
+    name: &str,
+    value: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<(), ProtocolError> {
     let name_len = u16::try_from(name.len()).map_err(|_| ProtocolError::TooLong {
         what: "metadata key",
         len: name.len() as u64,
@@ -190,6 +201,24 @@ fn encode_entry(name: &str, value: &[u8], out: &mut Vec<u8>) -> Result<(), Proto
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(value);
     Ok(())
+}
+
+/// Returns the place of the first entry with this key in a block. Looks at the names alone, up to
+/// the first entry that is cut short.
+pub(crate) fn find(block: &[u8], key: &str) -> Option<Range<usize>> {
+    let mut at = 0;
+    while let Some(([n0, n1, v0, v1, v2, v3], rest)) = block[at..].split_first_chunk::<ENTRY_LEN>()
+    {
+        let name_len = usize::from(u16::from_le_bytes([*n0, *n1]));
+        let value_len = u32::from_le_bytes([*v0, *v1, *v2, *v3]) as usize;
+        let len = name_len.checked_add(value_len).filter(|len| *len <= rest.len())?;
+        let end = at + ENTRY_LEN + len;
+        if &rest[..name_len] == key.as_bytes() {
+            return Some(at..end);
+        }
+        at = end;
+    }
+    None
 }
 
 /// Reads metadata from `block`, which it must fill. Values of ASCII keys alias `block`.
@@ -217,6 +246,14 @@ pub fn decode(mut block: Bytes) -> Result<MetadataMap, ProtocolError> {
         }
     }
     Ok(metadata)
+}
+
+/// Returns the keys of a block's entries, as they came, up to the first entry that is cut short.
+pub(crate) fn keys(mut block: Bytes) -> impl Iterator<Item = Bytes> {
+    std::iter::from_fn(move || {
+        let entry = if block.is_empty() { None } else { split_entry(&mut block).ok() };
+        entry.map(|(key, _)| key)
+    })
 }
 
 /// The most bytes that a block of `block_len_max` bytes takes, as it came and decoded. A name is

@@ -10,7 +10,7 @@ use http::{HeaderValue, Method, StatusCode, Version, header};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt as _, Full};
 use rpc_core::memory::MemoryShare;
-use rpc_core::{Channel, MethodDescriptor, is_grpc_timeout};
+use rpc_core::{ANY_METHOD_PATH, CALLED_PATH_KEY, Channel, MethodDescriptor, is_grpc_timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic_web::GrpcWebLayer;
@@ -121,6 +121,7 @@ impl PortService {
     {
         match self.check(&request) {
             Ok(method) => {
+                let request = if method.path == ANY_METHOD_PATH { named(request) } else { request };
                 let limit = Limit::for_port(self.max_message_len, self.memory.clone(), version);
                 answer(&self.channel, limit, &self.early, method, request).await
             }
@@ -167,11 +168,21 @@ impl PortService {
         let path = request.uri().path();
         let method = self.methods.get(path).copied();
         let is_shown = |method: &&_| self.early.shows(method, || self.is_operator(request));
-        method.filter(is_shown).ok_or_else(|| {
+        let any = || self.methods.get(ANY_METHOD_PATH).copied();
+        method.filter(is_shown).or_else(any).ok_or_else(|| {
             let message = format!("the server has no method {path}");
             Refusal::Call(Status::unimplemented(message))
         })
     }
+}
+
+/// Adds the path to the metadata of a request that the method for all paths answers.
+fn named<B>(mut request: http::Request<B>) -> http::Request<B> {
+    // A path has no character that a header's value has not.
+    let path = HeaderValue::from_str(request.uri().path());
+    let path = path.unwrap_or_else(|_| HeaderValue::from_static(""));
+    request.headers_mut().insert(CALLED_PATH_KEY, path);
+    request
 }
 
 /// Truncates a response's headers and trailers to `max` bytes.

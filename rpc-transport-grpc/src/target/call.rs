@@ -127,6 +127,16 @@ impl Ends {
         })
     }
 
+    /// Returns the status of a call whose method returns one message, and whose response has
+    /// another number.
+    fn other_count(&self, found: &str) -> Status {
+        Status::unimplemented(format!(
+            "the response from the server at {} has {found}, but the method returns one: client \
+             and server have different editions of the .proto",
+            self.server
+        ))
+    }
+
     /// Returns the status of a failed call. If its request stream failed, that error is the status,
     /// whatever HTTP/2 makes of it.
     fn status(&self, mut status: Status) -> Status {
@@ -192,11 +202,11 @@ async fn one(response: Response<Streaming<Raw>>, ends: &Ends) -> Result<EncodedR
     let (metadata, mut messages, _) = response.into_parts();
     let mut next = async || messages.message().await.map_err(|status| ends.status(status));
     let Some(Raw(message)) = next().await? else {
-        return Err(Status::unimplemented("the server ended its response without a message"));
+        return Err(ends.other_count("no message"));
     };
     // Reads on to the end: the trailers carry the status, and a second message is an error.
     if next().await?.is_some() {
-        return Err(Status::unimplemented("the server sent more than one response message"));
+        return Err(ends.other_count("more than one message"));
     }
     let trailers = messages.trailers().await?.unwrap_or_default();
     let (initial, trailers) = (ends.metadata(metadata)?, ends.metadata(trailers)?);

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rpc_core::Explain;
 use rpc_core::quota::Charge;
 use rpc_core::quota::PeerKey;
 use rpc_core::transport::{OutFrame, Withdrawn};
@@ -36,7 +37,7 @@ pub(crate) type Arrival = ArrivalOf<VerbsBuffers>;
 impl Buffers for VerbsBuffers {
     type Slot = Slot;
     /// Of the frames that the connection may have waiting.
-    type Permit = OwnedSemaphorePermit;
+    type Permit = FramePermit;
     type Payload = RndvPayload;
     type Binding = Binding;
     type Sink = Arc<Sink>;
@@ -59,22 +60,55 @@ impl Bind for Binding {
     }
 }
 
+/// The right of one frame to wait, from its allocation to the completion of its SEND.
+#[derive(Debug)]
+pub(crate) struct FramePermit {
+    _permit: OwnedSemaphorePermit,
+    /// The account of its call, if there is one.
+    pub(crate) explain: Option<Explain>,
+}
+
+impl FramePermit {
+    pub(crate) fn new(permit: OwnedSemaphorePermit, explain: Option<&Explain>) -> Self {
+        Self { _permit: permit, explain: explain.cloned() }
+    }
+}
+
+/// A large frame's share of what the peer receives at a time. Its end is the peer's release, or
+/// the end of the connection.
+#[derive(Debug)]
+pub(crate) struct FrameShare {
+    _share: OwnedSemaphorePermit,
+    /// The account of its call, if there is one.
+    explain: Option<Explain>,
+}
+
+impl FrameShare {
+    pub(crate) fn new(share: OwnedSemaphorePermit, explain: Option<&Explain>) -> Self {
+        Self { _share: share, explain: explain.cloned() }
+    }
+}
+
+impl Drop for FrameShare {
+    fn drop(&mut self) {
+        if let Some(explain) = &self.explain {
+            explain.released();
+        }
+    }
+}
+
 /// A frame's memory that the peer may read, from its allocation until it is free again.
 #[derive(Debug)]
 pub(crate) enum RndvPayload {
     /// Holds the whole frame.
-    Own {
-        buffer: LargeBuffer,
-        /// The frame's share of what the peer receives at a time.
-        _share: OwnedSemaphorePermit,
-    },
+    Own { buffer: LargeBuffer, _share: FrameShare },
     /// Holds all of it but the head, whose `head_len` bytes lie in the slot of the offer.
     Lent {
         head_len: usize,
         lent: Lent,
         /// They keep the loan, and so the memory.
         _bytes: Bytes,
-        _share: OwnedSemaphorePermit,
+        _share: FrameShare,
         /// Charge for the lent memory that the peer may hold.
         _charge: Charge<PeerKey>,
     },
@@ -85,7 +119,7 @@ pub(crate) enum RndvPayload {
 
 impl RndvPayload {
     /// A buffer for a whole frame, which has a share of what the peer receives at a time.
-    pub(crate) fn own(buffer: LargeBuffer, share: OwnedSemaphorePermit) -> Self {
+    pub(crate) fn own(buffer: LargeBuffer, share: FrameShare) -> Self {
         Self::Own { buffer, _share: share }
     }
 
@@ -94,7 +128,7 @@ impl RndvPayload {
         head_len: usize,
         tail: &Bytes,
         (lent, charge): (Lent, Charge<PeerKey>),
-        share: OwnedSemaphorePermit,
+        share: FrameShare,
     ) -> Self {
         Self::Lent { head_len, lent, _bytes: tail.clone(), _share: share, _charge: charge }
     }

@@ -67,7 +67,7 @@ impl Live {
         if self.state.is_halting() {
             return Obeyed::Nothing;
         }
-        match self.queues.post() {
+        match self.queues.post(clock) {
             Ok(false) => return Obeyed::Nothing,
             Ok(true) => self.state.handle(Event::PostRefused, clock),
             Err(reason) => self.state.handle(Event::Fail(reason), clock),
@@ -85,6 +85,9 @@ impl Live {
                 Action::Halt => {
                     self.queues.halt(&mut self.state, clock);
                     obeyed = Obeyed::Halt;
+                    if self.end_reason().is_failure() {
+                        self.report_requests(clock);
+                    }
                 }
                 Action::AllocateMemoryWindow => {
                     let window = self.queues.allocate_window();
@@ -98,10 +101,20 @@ impl Live {
                     self.queues.give_up_last_receives();
                     self.after.push(Action::GiveUpLastReceives);
                 }
+                Action::LogStall(stall) => {
+                    self.after.push(Action::LogStall(stall));
+                    self.report_requests(clock);
+                }
                 action => self.after.push(action),
             }
         }
         obeyed
+    }
+
+    /// Schedules the log line of the last work requests, once.
+    fn report_requests(&mut self, clock: &mut Clock) {
+        let report = self.queues.take_report(clock.now());
+        self.after.extend(report.map(Action::LogRequests));
     }
 
     /// Why the connection ends.

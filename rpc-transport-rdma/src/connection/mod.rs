@@ -5,6 +5,7 @@
 
 pub(crate) mod batching;
 pub(crate) mod buffers;
+mod flight_recorder;
 pub(crate) mod live;
 mod posting;
 pub(crate) mod proof;
@@ -210,6 +211,14 @@ impl Connection {
                     rpc_core::limited_log!(
                         target: "farcall::rdma",
                         process_wide, WARN, "an RDMA connection stalls", tag, device, %stall
+                    );
+                }
+                Action::LogRequests(requests) => {
+                    let (tag, device) = (self.tag, self.worker.attachment.device().name());
+                    rpc_core::limited_log!(
+                        target: "farcall::rdma",
+                        process_wide, WARN, "the last work of an RDMA connection",
+                        tag, device, %requests
                     );
                 }
                 Action::GiveUpLastReceives => {

@@ -43,6 +43,15 @@ impl Connection {
         }
     }
 
+    /// Describes the last work requests. The flag is set if they were reported.
+    #[cfg(test)]
+    pub(crate) fn describe_requests(&self) -> Option<(String, bool)> {
+        match &mut *self.life() {
+            Life::Alive(live) => Some(live.queues.describe_requests()),
+            Life::Ended(_) => None,
+        }
+    }
+
     /// Returns true if posting is held back.
     #[cfg(test)]
     pub(crate) fn is_batching(&self) -> bool {

@@ -7,10 +7,10 @@ use rpc_core::Reason;
 use rpc_core::wire::HEADER_LEN;
 
 use super::Connection;
-use crate::connection::buffers::{Event, Outgoing, RndvPayload, State};
+use crate::connection::buffers::{Event, FramePermit, Outgoing, RndvPayload, State};
 use crate::connection::proof_plan::{ProofPlan, is_proof, pattern};
 use crate::memory::{PoolError, Sink};
-use crate::proto::connection::{PROOF_HEAD_LEN, ProofStage};
+use crate::proto::connection::{PROOF_HEAD_LEN, PROOF_MEMORY_TIMEOUT, ProofStage};
 use crate::proto::wire::{MESSAGE_HEADER_LEN, RTS_LEN, SEGMENT_LEN};
 
 impl Connection {
@@ -20,16 +20,17 @@ impl Connection {
         self.worker.runtime.spawn(async move {
             let outgoing = tokio::select! {
                 () = this.ending.cancelled() => return,
-                outgoing = this.proof() => outgoing,
+                outgoing = tokio::time::timeout(PROOF_MEMORY_TIMEOUT, this.proof()) => outgoing,
             };
-            match outgoing {
+            let reason = match outgoing {
                 // A connection that has ended meanwhile drops it.
-                Ok(outgoing) => drop(this.send(outgoing)),
-                Err(error) => {
-                    let reason = Reason::new(error.to_string(), error);
-                    this.handle(Event::NoProof(reason));
+                Ok(Ok(outgoing)) => return drop(this.send(outgoing)),
+                Ok(Err(error)) => Reason::new(error.to_string(), error),
+                Err(_) => {
+                    format!("no memory for a path's proof within {PROOF_MEMORY_TIMEOUT:?}").into()
                 }
-            }
+            };
+            this.handle(Event::NoProof(reason));
         });
     }
 
@@ -39,6 +40,7 @@ impl Connection {
         let mut buffer = self.sources.take(read_len).await?;
         let permit = Arc::clone(&self.frames).acquire_owned().await;
         let permit = permit.map_err(|_| PoolError::Exhausted { len: read_len, bytes_max: 0 })?;
+        let permit = FramePermit::new(permit, None);
         let mut slot = self.worker.send_slots.take().await;
         let seed = RandomState::new().build_hasher().finish();
         buffer.iter_mut().zip(pattern(seed)).for_each(|(byte, value)| *byte = value);

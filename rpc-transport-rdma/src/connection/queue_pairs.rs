@@ -12,12 +12,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use rpc_core::Reason;
 use rpc_core::transport::{CloseReason, Counters};
-use tokio::sync::OwnedSemaphorePermit;
+use rpc_core::{Explain, Reason};
+use tokio::time::Instant;
 
 use crate::RdmaConfig;
-use crate::connection::buffers::{Event, State, VerbsBuffers};
+use crate::connection::buffers::{Event, FramePermit, State, VerbsBuffers};
+use crate::connection::flight_recorder::FlightRecorder;
 use crate::proto::clock::Clock;
 use crate::proto::conn_params::ConnParams;
 use crate::proto::connection::Transmit;
@@ -44,8 +45,11 @@ pub(crate) struct QueuePairs {
     batch: VecDeque<Work>,
     /// For every message in `batch` or posted, in order, what comes back with its completion; none
     /// for one in a control slot.
-    permits: VecDeque<Option<OwnedSemaphorePermit>>,
+    permits: VecDeque<Option<FramePermit>>,
+    /// Accounts of the calls whose requests are in `batch`. Hardly any call has one.
+    explained: Vec<Explain>,
     done: Vec<Done>,
+    recorder: FlightRecorder,
     last_receives: LastReceives,
     activity: Arc<ActivityCounters>,
     counters: Arc<Counters>,
@@ -59,11 +63,14 @@ impl QueuePairs {
         activity: Arc<ActivityCounters>,
         counters: Arc<Counters>,
     ) -> Self {
+        let numbers = std::iter::once(messages.number()).chain(reads.numbers());
         Self {
+            recorder: FlightRecorder::new(numbers),
             messages,
             reads,
             batch: VecDeque::new(),
             permits: VecDeque::new(),
+            explained: Vec::new(),
             done: Vec::new(),
             last_receives: LastReceives::Awaited,
             activity,
@@ -115,12 +122,14 @@ impl QueuePairs {
         match transmit {
             Transmit::Message { slot, len, takes_key: invalidate, permit } => {
                 self.batch.push_back(Work::Send { slot, len, invalidate });
+                self.explain_posting(permit.as_ref());
                 self.permits.push_back(permit);
             }
             Transmit::Offer { binding, slot, len, permit } => {
                 // In one batch and in this order: the offer names a key that the bind makes.
                 self.batch.extend(binding.map(Work::Bind));
                 self.batch.push_back(Work::Send { slot, len, invalidate: None });
+                self.explain_posting(Some(&permit));
                 self.permits.push_back(Some(permit));
             }
             Transmit::Invalidate(binding) => self.batch.push_back(Work::Invalidate(binding)),
@@ -133,10 +142,18 @@ impl QueuePairs {
         }
     }
 
+    /// Marks on the account of a frame's call that the peer allows it.
+    fn explain_posting(&mut self, permit: Option<&FramePermit>) {
+        if let Some(explain) = permit.and_then(|permit| permit.explain.as_ref()) {
+            explain.posting();
+            self.explained.push(explain.clone());
+        }
+    }
+
     /// Posts what waits, as much of it as the device takes, with one call for each queue pair.
     /// Whether something is left, and no completion will say when the device takes it.
-    pub(crate) fn post(&mut self) -> Result<bool, CloseReason> {
-        let reads = self.reads.post().map_err(post_failed)?;
+    pub(crate) fn post(&mut self, clock: &mut Clock) -> Result<bool, CloseReason> {
+        let reads = self.reads.post(&mut self.recorder, clock).map_err(post_failed)?;
         if reads.posts > 0 {
             self.activity.posts.add(reads.posts);
         }
@@ -145,8 +162,14 @@ impl QueuePairs {
         }
         // Counted by difference: the device may take a part of the batch.
         let waiting_count = self.message_count();
+        self.recorder.record_work(0, self.batch.iter(), clock.now());
         let posted = self.messages.post(&mut self.batch);
+        self.recorder.retract(0, self.batch.len());
         self.activity.posts.add(1);
+        // The device takes what is left of a batch in a moment.
+        for explain in self.explained.drain(..) {
+            explain.posted();
+        }
         self.counters.sent_count.add((waiting_count - self.message_count()) as u64);
         posted.map_err(post_failed)?;
         let is_stuck = !self.batch.is_empty() && !self.messages.will_complete();
@@ -177,7 +200,9 @@ impl QueuePairs {
             tracing::debug!(target: "farcall::rdma", %error, "ignored a completion");
         }
         let mut failure = None;
+        let recorded = position.map_or(0, |position| position + 1);
         for Done { work, outcome } in done.drain(..) {
+            self.recorder.complete(recorded, outcome);
             if let Err(error) = outcome {
                 tracing::debug!(
                     target: "farcall::rdma",
@@ -212,6 +237,17 @@ impl QueuePairs {
         if let Some(reason) = failure {
             state.handle(Event::Fail(reason), clock);
         }
+    }
+
+    /// Describes the last work requests, once.
+    pub(crate) fn take_report(&mut self, now: Instant) -> Option<String> {
+        self.recorder.take_report(now)
+    }
+
+    #[cfg(test)]
+    pub(super) fn describe_requests(&mut self) -> (String, bool) {
+        let now = Instant::now();
+        (self.recorder.describe(now), self.recorder.take_report(now).is_none())
     }
 
     /// Stops the queue pairs; what is in flight comes back through their completions, and READs
@@ -405,10 +441,18 @@ impl ReadQueues {
     }
 
     /// Posts what waits, in one call for each queue pair that has something.
-    pub(crate) fn post(&mut self) -> Result<Posted, PostError> {
+    pub(super) fn post(
+        &mut self,
+        recorder: &mut FlightRecorder,
+        clock: &mut Clock,
+    ) -> Result<Posted, PostError> {
         let mut posted = Posted::default();
-        for queue in self.0.iter_mut().filter(|queue| !queue.batch.is_empty()) {
-            queue.queue_pair.post(&mut queue.batch)?;
+        // In the recorder, the queue pair of the messages comes first.
+        for (index, queue) in (1..).zip(&mut self.0).filter(|(_, it)| !it.batch.is_empty()) {
+            recorder.record_work(index, queue.batch.iter(), clock.now());
+            let taken = queue.queue_pair.post(&mut queue.batch);
+            recorder.retract(index, queue.batch.len());
+            taken?;
             posted.posts += 1;
             posted.must_retry |= !queue.batch.is_empty() && !queue.queue_pair.will_complete();
         }

@@ -76,7 +76,7 @@ pub enum DeviceError {
         port_count: u8,
     },
     /// A device is open and does not say what ports it has.
-    #[error("the RDMA device {device} does not answer")]
+    #[error("the RDMA device {device} does not answer: it may be in a reset (`dmesg` shows that)")]
     NoAnswer {
         /// The device.
         device: String,

@@ -101,6 +101,10 @@ impl PathMemory {
             path.mtu_max = NARROW;
             return true;
         }
+        // Attempts that were made at the same time fail together, and are one failure.
+        if path.pause.as_ref().is_some_and(|pause| now < pause.until) {
+            return false;
+        }
         let length = path.pause.as_ref().map_or(FIRST_PAUSE, |pause| 2 * pause.length);
         let length = length.min(KEPT_FOR);
         let until = Deadline::after(now, length).0;
@@ -113,7 +117,8 @@ impl FailedPath {
     /// Returns true if it still counts. A pause that was long is remembered for as long again, so
     /// that the next one is longer.
     fn is_kept(&self, now: Instant) -> bool {
-        let since = self.pause.as_ref().map_or(self.failed_at, |pause| pause.until);
+        let paused_until = self.pause.as_ref().map(|pause| pause.until);
+        let since = paused_until.map_or(self.failed_at, |until| until.max(self.failed_at));
         now < Deadline::after(since, KEPT_FOR).0
     }
 }
@@ -152,6 +157,30 @@ mod tests {
         assert!(!memory.handle_failure(pair(2), Mtu::B4096, false, "wrong bytes", now));
         assert!(memory.mtu_max(pair(2), now).is_err());
         assert_eq!(memory.mtu_max(pair(2), now + FIRST_PAUSE), Ok(Mtu::B4096));
+    }
+
+    #[test]
+    fn failures_of_simultaneous_attempts_pause_once() {
+        let (memory, now) = (PathMemory::default(), Instant::now());
+        for ms in 0..10 {
+            let now = now + Duration::from_millis(ms);
+            assert!(!memory.handle_failure(pair(2), Mtu::B1024, true, "lost", now));
+        }
+        assert_eq!(memory.mtu_max(pair(2), now + FIRST_PAUSE), Ok(Mtu::B4096));
+        let later = now + FIRST_PAUSE;
+        memory.handle_failure(pair(2), Mtu::B1024, true, "lost", later);
+        assert!(memory.mtu_max(pair(2), later + FIRST_PAUSE).is_err(), "twice as long");
+    }
+
+    #[test]
+    fn a_smaller_mtu_outlives_an_earlier_pause() {
+        let (memory, start) = (PathMemory::default(), Instant::now());
+        memory.handle_failure(pair(2), Mtu::B4096, false, "wrong bytes", start);
+        let lost = start + KEPT_FOR;
+        assert!(memory.handle_failure(pair(2), Mtu::B4096, true, "lost", lost));
+        let before = lost + KEPT_FOR - Duration::from_secs(1);
+        assert_eq!(memory.mtu_max(pair(2), before), Ok(Mtu::B1024));
+        assert_eq!(memory.mtu_max(pair(2), lost + KEPT_FOR), Ok(Mtu::B4096));
     }
 
     #[test]

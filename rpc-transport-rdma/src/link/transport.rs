@@ -8,13 +8,14 @@ use rpc_core::BufferSource;
 use rpc_core::byte_budget::ByteBudget;
 use rpc_core::connect::Bootstrap;
 use rpc_core::transport::{
-    CloseReason, Handler, OutFrame, PathInfo, Transport, TransportError, TransportStats, Withdrawn,
+    CloseReason, FrameProtocol, Handler, OutFrame, PathInfo, Transport, TransportError,
+    TransportStats, Withdrawn,
 };
 use rpc_core::wire::HEADER_LEN;
-use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
+use tokio::sync::TryAcquireError;
 
 use crate::connection::Connection;
-use crate::connection::buffers::{Outgoing, RndvPayload, State};
+use crate::connection::buffers::{FramePermit, FrameShare, Outgoing, RndvPayload, State};
 use crate::link::oob::watch;
 use crate::memory::{PoolError, Slot};
 use crate::proto::wire::{MESSAGE_HEADER_LEN, RTS_EXTRA_LEN};
@@ -55,14 +56,14 @@ impl RdmaTransport {
     fn try_memory(&self, frame: &OutFrame<'_>) -> Result<Option<FrameMemory>, TransportError> {
         let lent = self.try_lend(frame);
         let permit = match Arc::clone(&self.connection.frames).try_acquire_owned() {
-            Ok(permit) => permit,
+            Ok(permit) => FramePermit::new(permit, frame.explain()),
             Err(TryAcquireError::NoPermits) => return Ok(None),
             Err(TryAcquireError::Closed) => return Err(self.connection.closed()),
         };
         let Some(slot) = self.connection.worker.send_slots.try_take() else { return Ok(None) };
         let place = match lent {
             Some(lent) => lent,
-            None => match self.try_place(frame.len())? {
+            None => match self.try_place(frame)? {
                 Some(place) => place,
                 None => return Ok(None),
             },
@@ -70,12 +71,14 @@ impl RdmaTransport {
         Ok(Some(FrameMemory { place, slot, permit }))
     }
 
-    fn try_place(&self, len: usize) -> Result<Option<Place>, TransportError> {
+    fn try_place(&self, frame: &OutFrame<'_>) -> Result<Option<Place>, TransportError> {
+        let len = frame.len();
         if self.is_small(len) {
             return Ok(Some(Place::Slot { len }));
         }
         // This semaphore is never closed.
         let Ok(share) = self.large_budget.try_take(len) else { return Ok(None) };
+        let share = FrameShare::new(share, frame.explain());
         match self.connection.sources.try_take_at_once(len) {
             Ok(buffer) => Ok(Some(Place::Offered(RndvPayload::own(buffer, share)))),
             Err(PoolError::Exhausted { .. }) => Ok(None),
@@ -90,19 +93,22 @@ impl RdmaTransport {
         // send slot, so that no slot is held while waiting.
         let place = match self.try_lend(frame) {
             Some(lent) => lent,
-            None => self.place(frame.len()).await?,
+            None => self.place(frame).await?,
         };
         let permit = Arc::clone(&connection.frames).acquire_owned().await;
         let permit = permit.map_err(|_| connection.closed())?;
+        let permit = FramePermit::new(permit, frame.explain());
         let slot = connection.worker.send_slots.take().await;
         Ok(FrameMemory { place, slot, permit })
     }
 
-    async fn place(&self, len: usize) -> Result<Place, TransportError> {
+    async fn place(&self, frame: &OutFrame<'_>) -> Result<Place, TransportError> {
+        let len = frame.len();
         if self.is_small(len) {
             return Ok(Place::Slot { len });
         }
         let share = self.large_budget.take(len).await.map_err(|_| self.connection.closed())?;
+        let share = FrameShare::new(share, frame.explain());
         let buffer = self.connection.sources.take(len).await;
         let buffer = buffer.map_err(|error| pool_error(len, error))?;
         Ok(Place::Offered(RndvPayload::own(buffer, share)))
@@ -121,6 +127,7 @@ impl RdmaTransport {
         }
         let lent = self.connection.sources.claim_lent(tail)?;
         let share = self.large_budget.try_take(head_len + tail.len()).ok()?;
+        let share = FrameShare::new(share, frame.explain());
         Some(Place::Offered(RndvPayload::lent(head_len, tail, lent, share)))
     }
 }
@@ -152,7 +159,7 @@ fn pool_error(len: usize, error: PoolError) -> TransportError {
 struct FrameMemory {
     place: Place,
     slot: Slot,
-    permit: OwnedSemaphorePermit,
+    permit: FramePermit,
 }
 
 /// The location of a frame.
@@ -245,6 +252,11 @@ impl Transport for RdmaTransport {
 
     fn credits(&self) -> Option<u32> {
         self.connection.look(State::credits)
+    }
+
+    fn frame_protocol(&self) -> FrameProtocol {
+        let small_len_max = self.connection.frame_len_max as u64;
+        FrameProtocol::new("SEND", "READ", small_len_max).with_marked_posts()
     }
 
     fn path(&self) -> Option<PathInfo> {

@@ -72,7 +72,10 @@ pub struct PoolRules {
 #[non_exhaustive]
 pub enum PoolError {
     /// Others use the budget now; it may be different later.
-    #[error("no {len} bytes left of the large buffers' budget of {bytes_max} bytes")]
+    #[error(
+        "no {len} bytes left of the {bytes_max} for large buffers (rdma.max_source_bytes to send, \
+         rdma.max_sink_bytes to receive)"
+    )]
     Exhausted {
         /// Length asked for.
         len: usize,
@@ -81,8 +84,8 @@ pub enum PoolError {
     },
     /// The peer that the buffer is for has its share of the budget; others have room.
     #[error(
-        "{len} bytes are over the peer's share of the large buffers' budget of {bytes_max} bytes, \
-         of which it has {held}"
+        "{len} bytes are over the peer's share of the {bytes_max} for large buffers, of which it \
+         has {held} (rdma.max_source_bytes to send, rdma.max_sink_bytes to receive)"
     )]
     OverShare {
         /// Length asked for.
@@ -93,7 +96,10 @@ pub enum PoolError {
         bytes_max: u64,
     },
     /// The buffer would be larger than the whole budget.
-    #[error("{len} bytes exceed the large buffers' whole budget of {bytes_max} bytes")]
+    #[error(
+        "{len} bytes exceed the {bytes_max} for large buffers (rdma.max_source_bytes to send, \
+         rdma.max_sink_bytes to receive)"
+    )]
     TooLarge {
         /// Length asked for.
         len: usize,

@@ -20,7 +20,8 @@
 //! `segment_count: u32`, `head_len: u32`, for each segment `address: u64, len: u64, rkey: u32` and
 //! four zero bytes, and then the first `head_len` bytes of the frame: its header at least. The
 //! segments are what follows the head. A proof is an offer whose head fills the rest of the slot:
-//! 32 bytes of zeros, a seed of 8 bytes, and zeros. Pure values: nothing is sent here.
+//! 32 bytes of zeros, a seed of 8 bytes, and zeros. A cancel of transfer 0 in place of a proof says
+//! that its sender has no memory for one. Pure values: nothing is sent here.
 
 use bytes::{Buf as _, BufMut as _};
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
@@ -81,6 +82,23 @@ pub(crate) struct Grant {
 
 /// The bit of the kind that says [`Grant::wants_more`].
 const WANTS_MORE: u8 = 0x80;
+
+/// Returns the name of the kind in a message's first byte, for the log.
+pub(crate) fn kind_name(first: u8) -> &'static str {
+    match first & !WANTS_MORE {
+        1 => "frame",
+        2 => "offer",
+        3 => "release",
+        4 => "grant",
+        5 => "probe",
+        6 => "probe answer",
+        7 => "cancel",
+        8 => "reclaim",
+        9 => "return",
+        10 => "proof",
+        _ => "message",
+    }
+}
 
 /// The kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,11 +12,11 @@ use rpc_core::memory::MemoryShare;
 use rpc_core::policy::progress::{Flow, Flows};
 use rpc_core::pool::Pool;
 use rpc_core::transport::{
-    CloseReason, Handler, OutFrame, Transport, TransportError, TransportStats,
+    CloseReason, FrameProtocol, Handler, OutFrame, Transport, TransportError, TransportStats,
 };
 use rpc_core::wire::HEADER_LEN;
 
-use crate::codec::record::{RECORD_HEADER_LEN, RecordHeader, RecordKind};
+use crate::codec::record::{RECORD_HEADER_LEN, RecordHeader, RecordKind, SINGLE_LEN_MAX};
 use crate::connection::driver::ConnectionDriver;
 use crate::connection::scratch;
 use crate::connection::shared::ConnectionShared;
@@ -105,6 +105,10 @@ impl<S: Socket> Transport for SocketTransport<S> {
 
     fn is_flushed(&self) -> bool {
         !self.shared.queue().is_busy()
+    }
+
+    fn frame_protocol(&self) -> FrameProtocol {
+        FrameProtocol::new("one record", "pieces", SINGLE_LEN_MAX as u64)
     }
 
     fn close(&self) {

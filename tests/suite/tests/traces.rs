@@ -226,3 +226,18 @@ async fn a_trace_spans_three_hops_as_a_collector_receives_it() {
         assert_eq!(text(&server, "network.peer.address"), "127.0.0.1");
     }
 }
+
+#[tokio::test]
+async fn spans_that_no_collector_takes_fail_the_shutdown() {
+    // A port that was free a moment ago: connections to it are refused.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let otlp = Otlp::to("traces", endpoint).unwrap();
+    let subscriber = tracing_subscriber::registry().with(otlp.layer());
+    tracing::subscriber::with_default(subscriber, || drop(tracing::info_span!("lost").entered()));
+    let ended = tokio::time::timeout(LIMIT, otlp.shutdown()).await.expect("in time");
+    let error = ended.unwrap_err().to_string();
+    assert!(error.starts_with("traces cannot be exported by OTLP: "), "{error}");
+    println!("{error}");
+}

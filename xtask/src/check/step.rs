@@ -60,6 +60,8 @@ pub enum CheckStep {
     /// The causes that keep a host off RDMA, put into the virtual machine: `farcall doctor` names
     /// each, with its fix.
     VmDoctor,
+    /// The rows of `cargo xtask hardware` between two virtual machines.
+    VmHardware,
     /// Counts a call's system calls and instructions in an optimised build.
     Budgets,
     /// The instructions that calls over RDMA take against their budgets, and what greedy clients
@@ -94,6 +96,7 @@ impl CheckStep {
             | Self::VmDemo
             | Self::VmFaults
             | Self::VmDoctor
+            | Self::VmHardware
             | Self::VmBudgets => &[Purpose::Build, Purpose::Vm],
         }
     }
@@ -108,6 +111,7 @@ impl CheckStep {
                 | Self::VmDemo
                 | Self::VmFaults
                 | Self::VmDoctor
+                | Self::VmHardware
                 | Self::VmBudgets
         )
     }
@@ -125,6 +129,7 @@ impl CheckStep {
                 | Self::VmDemo
                 | Self::VmFaults
                 | Self::VmDoctor
+                | Self::VmHardware
         )
     }
 
@@ -170,6 +175,7 @@ impl CheckStep {
             | Self::VmDemo
             | Self::VmFaults
             | Self::VmDoctor
+            | Self::VmHardware
             | Self::VmBudgets => crate::rdma_programs::BUILD_LIMIT.as_secs(),
         })
     }
@@ -198,6 +204,7 @@ impl CheckStep {
             Self::VmDemo => 110,
             Self::VmFaults => 150,
             Self::VmDoctor => 60,
+            Self::VmHardware => 200,
             Self::VmBudgets => 115,
         };
         Some(Duration::from_secs(seconds))

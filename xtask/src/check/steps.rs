@@ -20,6 +20,7 @@ use crate::budgets;
 use crate::cargo::{self, WORKSPACE};
 use crate::deploy::{self, Checked};
 use crate::faults;
+use crate::hardware;
 use crate::interop;
 use crate::interrupt;
 use crate::kernel::Series;
@@ -153,6 +154,7 @@ impl Runner {
             CheckStep::VmDemo => self.on_devices("demo", rdma_programs::DEMO),
             CheckStep::VmFaults => self.in_machine("faults", faults::QUICK),
             CheckStep::VmDoctor => self.in_machine("doctor", rdma_programs::DOCTOR),
+            CheckStep::VmHardware => self.hardware(),
             CheckStep::VmBudgets => self.budgets(),
         }
     }
@@ -293,6 +295,7 @@ impl Runner {
             ("demo", rdma_programs::DEMO),
             ("faults", faults::QUICK),
             ("doctor", rdma_programs::DOCTOR),
+            ("hardware", hardware::DRY),
         ];
         let mut count = 0;
         for (name, programs) in tables {
@@ -316,6 +319,12 @@ impl Runner {
     fn in_machine(&mut self, name: &'static str, programs: &[RdmaProgram]) -> Result<StepOutcome> {
         let jobs = self.jobs(name, programs)?.to_vec();
         self.machine.run(&jobs)?;
+        Ok(StepOutcome::Passed(None))
+    }
+
+    fn hardware(&mut self) -> Result<StepOutcome> {
+        let RdmaPlace::Vm(kernel) = self.machine else { bail!("the machine is a virtual one") };
+        hardware::dry(self.jobs("hardware", hardware::DRY)?, kernel)?;
         Ok(StepOutcome::Passed(None))
     }
 

@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use farcall_testkit::process::{Process, bounded};
 
 use super::balancers::Balancers;
+use super::command::{self, Farcall, Peer};
 use super::route::{CASES_LIMIT, Route};
 use super::server::Server;
 use super::{Column, node, python};
@@ -66,7 +67,17 @@ pub(super) fn run(calls: u32, silence: Option<Duration>) -> Result<Vec<Column>> 
     let has_node = node::is_possible();
     let mut columns = vec![python::protocol_column(&server.authorities[0])?];
     let balanced = balancers.as_ref().map(balanced).unwrap_or_default();
-    for (index, route) in direct(&server).iter().chain(&balanced).enumerate() {
+    let farcall = Farcall::build()?;
+    let proxy = farcall.proxy(&format!("auto://{}", server.authorities[0]))?;
+    let proxied = Route {
+        name: "through-proxy",
+        target: proxy.authority.clone(),
+        security: "plain",
+        left_out: &[],
+    };
+    let routes = direct(&server).into_iter().chain([proxied]).chain(balanced);
+    for (index, route) in routes.enumerate() {
+        let route = &route;
         let calls = if index == 0 { calls } else { calls / 10 };
         columns.push(python::column(route, calls)?);
         if has_node {
@@ -81,11 +92,23 @@ pub(super) fn run(calls: u32, silence: Option<Duration>) -> Result<Vec<Column>> 
             columns.push(call(&server, name, &format!("tcp://{authority}"), None)?);
         }
     }
-    columns.push(call_other(&server, "farcall-to-grpcio", python::server()?, silence)?);
+    let callers = Callers { server: &server, farcall: &farcall, tls: command::tls_flags()? };
+    let [trusting, mutual] = &callers.tls;
+    let port = command::port(&server, trusting, mutual);
+    columns.extend(port.iter().map(|peer| farcall.column(peer)));
+    columns.extend(callers.call_other("grpcio", python::server()?, silence)?);
     if has_node {
-        columns.push(call_other(&server, "farcall-to-grpc-js", node::server()?, silence)?);
+        columns.extend(callers.call_other("grpc-js", node::server()?, silence)?);
     }
     Ok(columns)
+}
+
+/// The programs that call servers of other languages.
+struct Callers<'a> {
+    server: &'a Server,
+    farcall: &'a Farcall,
+    /// Flags of TLS: the authority alone, and with a client's certificate.
+    tls: [Vec<String>; 2],
 }
 
 /// Runs farcall's cases against the server at `address`.
@@ -96,14 +119,29 @@ fn call(server: &Server, name: &str, address: &str, silence: Option<Duration>) -
     Column::parse(name, &bounded::output(&mut client, limit)?)
 }
 
-/// Runs farcall's cases against a server of gRPC of another language.
-fn call_other(
-    server: &Server,
-    name: &str,
-    mut other: Command,
-    silence: Option<Duration>,
-) -> Result<Column> {
-    let mut process = Process::start(name, &mut other)?;
-    let authority = process.line(START_LIMIT).with_context(|| format!("{name}: no server"))?;
-    call(server, name, &format!("grpc://{authority}"), silence)
+impl Callers<'_> {
+    /// Runs farcall's cases, and those of the command, against a server of another language.
+    fn call_other(
+        &self,
+        name: &str,
+        mut other: Command,
+        silence: Option<Duration>,
+    ) -> Result<Vec<Column>> {
+        let mut process = Process::start(name, &mut other)?;
+        let mut next = || process.line(START_LIMIT).with_context(|| format!("{name}: no server"));
+        let [plain, tls, socket] = [next()?, next()?, next()?];
+        let address = format!("grpc://{plain}");
+        let mut columns =
+            vec![call(self.server, &format!("farcall-to-{name}"), &address, silence)?];
+        let unix = ["--unix", "--plaintext"].map(str::to_owned);
+        for (way, target, flags) in [
+            ("", address, &[][..]),
+            ("-tls", format!("grpcs://{tls}"), &self.tls[0]),
+            ("-unix", socket, &unix),
+        ] {
+            let name = format!("to-{name}{way}");
+            columns.push(self.farcall.column(&Peer { name, target, flags }));
+        }
+        Ok(columns)
+    }
 }

@@ -1,6 +1,7 @@
 //! `cargo xtask interop`: gRPC's interoperability cases, with tonic, Python's `grpcio` and
-//! JavaScript's `grpc-js` on either side, through HAProxy and nginx, and with grpc-web from a
-//! browser, without TLS and with it, as a matrix with a verdict.
+//! JavaScript's `grpc-js` on either side, through HAProxy, nginx and `farcall proxy`, with the
+//! command `farcall` as a client, and with grpc-web from a browser, without TLS and with it, as a
+//! matrix with a verdict.
 //!
 //! tonic's cases are the suite's test `grpc`. Those of Python and JavaScript are `client.py` and
 //! `client.js`, against the port of `farcall-interop`, which is the client of `server.py` and
@@ -9,6 +10,7 @@
 
 mod balancers;
 mod clients;
+mod command;
 mod node;
 mod python;
 mod route;

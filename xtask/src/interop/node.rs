@@ -16,7 +16,7 @@ const SCRIPTS: [(&str, &str); 2] =
     [("client.js", include_str!("client.js")), ("server.js", include_str!("server.js"))];
 
 /// Packages of npm's registry that they import.
-const PACKAGES: [&str; 2] = ["@grpc/grpc-js", "@grpc/proto-loader"];
+const PACKAGES: [&str; 3] = ["@grpc/grpc-js", "@grpc/proto-loader", "@grpc/reflection"];
 
 const INSTALL_LIMIT: Duration = Duration::from_secs(300);
 const PROBE_LIMIT: Duration = Duration::from_secs(60);

@@ -1,18 +1,20 @@
 // grpc-js's server with default options, for clients of farcall: the service of gRPC's interoperability tests. The
-// messages come from the descriptors in the folder that is the only argument. Prints the server's place, and ends
-// with its input.
+// messages come from the descriptors in the folder that is the only argument, and its certificate too. Prints the
+// server's places, without TLS, with it, and the path of a Unix socket, and ends with its input.
 "use strict";
 
 const fs = require("node:fs");
 const path = require("node:path");
 const grpc = require("@grpc/grpc-js");
 const loader = require("@grpc/proto-loader");
+const { ReflectionService } = require("@grpc/reflection");
 
 const INITIAL = "x-grpc-test-echo-initial";
 const TRAILING = "x-grpc-test-echo-trailing-bin";
 
-const descriptors = fs.readFileSync(path.join(process.argv[2], "descriptors.bin"));
-const set = loader.loadFileDescriptorSetFromBuffer(descriptors, { keepCase: true });
+const folder = process.argv[2];
+const read = (name) => fs.readFileSync(path.join(folder, name));
+const set = loader.loadFileDescriptorSetFromBuffer(read("descriptors.bin"), { keepCase: true });
 const testing = grpc.loadPackageDefinition(set).grpc.testing;
 
 const payload = (length) => ({ body: Buffer.alloc(length) });
@@ -66,9 +68,25 @@ server.addService(testing.TestService.service, {
   },
 });
 
-server.bindAsync("127.0.0.1:0", grpc.ServerCredentials.createInsecure(), (error, port) => {
-  if (error) throw error;
-  console.log(`127.0.0.1:${port}`);
-});
+new ReflectionService(set).addToServer(server);
+
+function bind(address, credentials) {
+  return new Promise((resolve, reject) => {
+    server.bindAsync(address, credentials, (error, port) => (error ? reject(error) : resolve(port)));
+  });
+}
+
+async function main() {
+  const pair = { private_key: read("server.key"), cert_chain: read("server.pem") };
+  const insecure = grpc.ServerCredentials.createInsecure();
+  const socket = path.join(folder, "grpc-js.sock");
+  fs.rmSync(socket, { force: true });
+  const port = await bind("127.0.0.1:0", insecure);
+  const tlsPort = await bind("127.0.0.1:0", grpc.ServerCredentials.createSsl(null, [pair]));
+  await bind(`unix:${socket}`, insecure);
+  console.log(`127.0.0.1:${port}\n127.0.0.1:${tlsPort}\n${socket}`);
+}
+
+main();
 process.stdin.resume();
 process.stdin.on("end", () => process.exit(0));

@@ -1,7 +1,8 @@
 """grpcio's server with default options, for clients of farcall: the service of gRPC's interoperability tests.
 
-The messages come from the descriptors in the folder that is the only argument. Prints the server's
-place, and ends with its input.
+The messages come from the descriptors in the folder that is the only argument, and its certificate
+too. Prints the server's places, without TLS, with it, and the path of a Unix socket, and ends with
+its input.
 """
 
 import pathlib
@@ -10,6 +11,7 @@ from concurrent import futures
 
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from grpc_reflection.v1alpha import reflection
 
 NAME = "grpc.testing.TestService"
 INITIAL = "x-grpc-test-echo-initial"
@@ -89,10 +91,18 @@ class Handlers(grpc.GenericRpcHandler):
 
 def main(folder):
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=16))
-    server.add_generic_rpc_handlers((Handlers(folder),))
+    handlers = Handlers(folder)
+    server.add_generic_rpc_handlers((handlers,))
+    reflection.enable_server_reflection((NAME, reflection.SERVICE_NAME), server, handlers.pool)
+    read = lambda name: (pathlib.Path(folder) / name).read_bytes()  # noqa: E731
+    credentials = grpc.ssl_server_credentials([(read("server.key"), read("server.pem"))])
     port = server.add_insecure_port("127.0.0.1:0")
+    tls_port = server.add_secure_port("127.0.0.1:0", credentials)
+    socket = pathlib.Path(folder) / "grpcio.sock"
+    socket.unlink(missing_ok=True)
+    server.add_insecure_port(f"unix:{socket}")
     server.start()
-    print(f"127.0.0.1:{port}", flush=True)
+    print(f"127.0.0.1:{port}\n127.0.0.1:{tls_port}\n{socket}", flush=True)
     sys.stdin.read()
     server.stop(None)
 

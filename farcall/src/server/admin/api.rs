@@ -10,11 +10,18 @@ use rpc_core::{CallKind, Idempotency, MethodDescriptor, ServiceDescriptor};
 pub static SERVICE: ServiceDescriptor =
     ServiceDescriptor { name: "farcall.admin.v1.Admin", methods: &METHODS };
 
-static METHODS: [MethodDescriptor; 1] = [MethodDescriptor::new(
-    "/farcall.admin.v1.Admin/GetSnapshot",
-    CallKind::Unary,
-    Idempotency::NoSideEffects,
-)];
+static METHODS: [MethodDescriptor; 2] = [
+    MethodDescriptor::new(
+        "/farcall.admin.v1.Admin/GetSnapshot",
+        CallKind::Unary,
+        Idempotency::NoSideEffects,
+    ),
+    MethodDescriptor::new(
+        "/farcall.admin.v1.Admin/WatchCalls",
+        CallKind::ServerStreaming,
+        Idempotency::NoSideEffects,
+    ),
+];
 
 /// Most connections that a snapshot has.
 pub const CONNECTIONS_MAX: usize = 1000;
@@ -271,6 +278,46 @@ pub struct Sample {
     pub paths: Vec<PathCount>,
     #[prost(uint32, tag = "7")]
     pub interval_ms: u32,
+}
+
+/// A choice of calls to be shown as they end.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct WatchCallsRequest {
+    #[prost(string, tag = "1")]
+    pub method: String,
+    #[prost(int32, repeated, tag = "2")]
+    pub codes: Vec<i32>,
+    #[prost(uint32, tag = "3")]
+    pub sample_ppm: u32,
+}
+
+/// A call that has ended.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct EndedCall {
+    #[prost(uint64, tag = "1")]
+    pub unix_ms: u64,
+    #[prost(string, tag = "2")]
+    pub method: String,
+    #[prost(string, tag = "3")]
+    pub peer: String,
+    #[prost(string, tag = "4")]
+    pub transport: String,
+    #[prost(int32, tag = "5")]
+    pub code: i32,
+    #[prost(uint64, tag = "6")]
+    pub took_us: u64,
+    #[prost(uint64, tag = "7")]
+    pub requests: u64,
+    #[prost(uint64, tag = "8")]
+    pub request_bytes: u64,
+    #[prost(uint64, tag = "9")]
+    pub responses: u64,
+    #[prost(uint64, tag = "10")]
+    pub response_bytes: u64,
+    #[prost(string, repeated, tag = "11")]
+    pub metadata_keys: Vec<String>,
+    #[prost(uint64, tag = "12")]
+    pub dropped: u64,
 }
 
 /// Returns the time that a share of the calls is below, in microseconds; `None` without a call.

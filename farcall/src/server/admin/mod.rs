@@ -1,8 +1,8 @@
 //! The state of a running server, for operators, on the server's own port.
 //!
 //! [`Admin`] is the configuration. [`state`] has what a server of it keeps, [`snapshot`] reads the
-//! server into the messages of [`api`], and [`history`] samples it. With the feature `grpc`,
-//! [`pages`] shows the same in a browser.
+//! server into the messages of [`api`], and [`history`] samples it. [`tap`] shows calls as they
+//! end. With the feature `grpc`, [`pages`] shows the same in a browser.
 
 pub mod api;
 mod history;
@@ -10,6 +10,7 @@ mod history;
 mod pages;
 mod snapshot;
 mod state;
+mod tap;
 
 #[cfg(feature = "grpc")]
 use std::sync::Arc;
@@ -27,12 +28,13 @@ use crate::Channel;
 /// The server gets the service `farcall.admin.v1`, and with the feature `grpc` pages for browsers
 /// and `curl` on the same port. They have the connections and their paths, calls by method with
 /// times and codes, the last calls that failed, RDMA devices, certificates, and the settings in
-/// force with their origin. They have no metadata and no message.
+/// force with their origin. The service also shows calls as they end, to four clients at a time.
+/// Nothing has a value of metadata, or a message.
 ///
 /// They answer clients on the same host: at Unix sockets, inside the process, and at loopback
 /// addresses. From elsewhere they answer clients with an identity that
-/// [`authorize`](crate::ServerBuilder::authorize) allows to call
-/// `/farcall.admin.v1.Admin/GetSnapshot`. To everyone else they do not exist.
+/// [`authorize`](crate::ServerBuilder::authorize) allows to call all methods of
+/// `/farcall.admin.v1.Admin/`. To everyone else they do not exist.
 ///
 /// A proxy on the host, such as a sidecar, speaks for clients from everywhere. Do not use this
 /// behind one, unless it connects over TCP and sends the PROXY protocol: with

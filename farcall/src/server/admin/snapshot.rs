@@ -17,7 +17,7 @@ use super::api::{
     FailedCall, Lane, Method, Reload, SERVICE, Setting, Snapshot, SnapshotRequest,
 };
 use super::history::{millis, paths, unix_ms};
-use super::{AdminState, ServerView};
+use super::{AdminState, ServerView, tap};
 use crate::CallKind;
 use crate::balance::{Connectivity, EndpointStatus};
 use crate::server::settings::{ServerOverlay, ServerSettings};
@@ -36,8 +36,11 @@ impl Service for AdminService {
         &SERVICE
     }
 
-    fn call(&self, _: usize, call: ServerCall) -> HandlerFuture {
+    fn call(&self, method: usize, call: ServerCall) -> HandlerFuture {
         let state = Arc::clone(&self.0);
+        if method == 1 {
+            return tap::watch(state, call);
+        }
         call.unary(|request: Request<SnapshotRequest>| async move {
             Ok(Response::new(state.snapshot(request.get_ref().max_connections)))
         })

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use rpc_core::server::WeakServer;
+use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use super::Admin;
@@ -21,6 +22,8 @@ pub(crate) struct AdminState {
     pub(super) built: Instant,
     pub(super) view: OnceLock<ServerView>,
     history: Mutex<History>,
+    /// True once the server drains.
+    draining: watch::Sender<bool>,
 }
 
 /// The parts of a server. They do not keep it, since its services keep them.
@@ -52,12 +55,25 @@ pub(crate) trait SettingsView: Send + Sync {
 impl AdminState {
     pub(crate) fn new(admin: Admin) -> Arc<Self> {
         let (view, history) = (OnceLock::new(), Mutex::default());
-        Arc::new(Self { admin, built: Instant::now(), view, history })
+        let draining = watch::Sender::new(false);
+        Arc::new(Self { admin, built: Instant::now(), view, history, draining })
     }
 
     /// Sets the server, once it is built.
     pub(crate) fn set_view(&self, view: ServerView) {
         let _: Result<(), ServerView> = self.view.set(view);
+    }
+
+    /// Ends the streams of the service, since the server drains.
+    pub(crate) async fn drain(self: Arc<Self>) {
+        self.draining.send_replace(true);
+    }
+
+    /// Waits until the server drains.
+    pub(super) fn drained(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut draining = self.draining.subscribe();
+        // An error says that the server is gone.
+        async move { drop(draining.wait_for(|is_draining| *is_draining).await) }
     }
 
     pub(super) fn history(&self) -> Vec<Sample> {

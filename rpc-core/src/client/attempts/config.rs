@@ -41,6 +41,7 @@ impl ServiceConfig {
     #[must_use]
     pub fn with_method(mut self, name: impl Into<String>, config: MethodConfig) -> Self {
         let name = name.into();
+        // The names of methods are compared with paths, which begin with a slash.
         let is_bare = name.contains('/') && !name.starts_with('/');
         let name = if is_bare { format!("/{name}") } else { name };
         self.methods.insert(name, config);
@@ -193,6 +194,7 @@ impl MethodConfig {
         if let Some(bytes) = self.compress_from {
             limits = limits.with_compress_from(bytes as usize);
         }
+        // `None` saves each call an insertion into its extensions.
         (limits != MessageLimits::NONE).then_some(limits)
     }
 
@@ -208,6 +210,7 @@ impl MethodConfig {
             Some((service, method)) => {
                 !service.is_empty() && !method.is_empty() && !method.contains('/')
             }
+            // `/shop.Catalog` is neither: a service has no slash, and a method has two.
             None => !name.is_empty() && !name.starts_with('/'),
         };
         let rule = "a service's full name, such as shop.Catalog, or a method's, such as \
@@ -259,6 +262,7 @@ impl Budget {
 
     /// A call begins.
     pub(super) fn called(&self) {
+        // gRPC's tokens count only the ends of attempts; the rate is a share of the calls.
         if let Self::Rate(rate) = self {
             rate.deposit();
         }

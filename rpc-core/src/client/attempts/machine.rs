@@ -137,6 +137,8 @@ impl Attempts {
         failure: &Failure,
         allows: impl FnOnce(Duration) -> bool,
     ) -> Next {
+        // `allows` takes from a budget that other calls share, so it is asked only for an attempt
+        // that the policy grants.
         match retries.failed(failure).filter(|delay| allows(*delay)) {
             Some(delay) => {
                 self.followed(&status);

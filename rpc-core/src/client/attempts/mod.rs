@@ -32,7 +32,7 @@ use crate::policy::retry::{
 };
 use crate::policy::retry_config::{Codes, HedgingPolicy};
 use crate::wire::PeerText;
-use crate::{Deadline, Idempotency, MayHaveExecuted, Method, NotExecuted, Readiness};
+use crate::{Deadline, Explain, Idempotency, MayHaveExecuted, Method, NotExecuted, Readiness};
 
 pub use self::config::{MethodConfig, ServiceConfig};
 pub(in crate::client) use self::machine::{Attempts, Servers};
@@ -99,6 +99,8 @@ impl PolicyAttempts {
                 drive(PolicyRetries { caller, call, codes, retries, is_idempotent, shared, budget })
                     .await
             }
+            // Attempts side by side may all be executed. A method without that promise is called
+            // once.
             (None, Some(policy)) if is_repeatable && is_idempotent => {
                 self.budget.called();
                 let shared = insert_shared(&mut call);
@@ -191,6 +193,7 @@ impl SharedAttempts {
 
     /// Returns those of a level that makes no call again.
     pub(in crate::client) fn none() -> &'static Self {
+        // One for all callers: it allows no second attempt, so that nothing in it changes.
         static NONE: LazyLock<SharedAttempts> =
             LazyLock::new(|| SharedAttempts::new(Attempts::none()));
         &NONE
@@ -363,6 +366,7 @@ impl<C: Caller> AttemptPath for PolicyRetries<'_, C> {
         count(self.budget, self.codes, Err((&status, &failure)));
         let (deadline, method, budget) = (self.call.deadline(), self.call.method(), self.budget);
         let allows =
+            // In this order: an attempt that would come too late costs the budget nothing.
             |delay| is_in_time(deadline, delay) && budget.take_for(method, RetryKind::Policy);
         let retries = &mut self.retries;
         let next = self.shared.with(|it| it.retry(status, retries, &failure, allows));
@@ -446,7 +450,15 @@ async fn make<C: Caller>(
 ) -> Result<ClientReply, Status> {
     let mut attempt = attempt.into_call();
     mark_attempt(&mut attempt, previous);
-    caller.call(attempt).await
+    let Some(explain) = attempt.extensions().get::<Explain>().cloned() else {
+        return caller.call(attempt).await;
+    };
+    // Attempts side by side would mix their marks up. A future that is dropped tells of nothing.
+    let own = Explain::new();
+    attempt.extensions_mut().insert(own.clone());
+    let made = caller.call(attempt).await;
+    explain.adopt(&own);
+    made
 }
 
 fn now() -> std::time::Instant {

@@ -140,6 +140,7 @@ fn log_failure(method: &Method, began_at: Instant, manager: &ConnectionManager, 
     let failed = FailedCall {
         method: method.path(),
         peer: &manager.address(),
+        // Of the latest connection: the one that the call failed on may be replaced already.
         transport: manager.transport(),
         code: status.code(),
         message: status.message(),

@@ -91,6 +91,7 @@ impl Body<'_> {
             Self::Stream(stream) | Self::Untyped(stream) => stream.take_one(method.clone()),
             Self::Boxed(stream) | Self::BoxedUntyped(stream) => stream.take_one(method.clone()),
         };
+        // Shared: the message is whole from here on, so that the call may be repeated.
         *self = Self::Shared(taken.await?);
         Ok(())
     }

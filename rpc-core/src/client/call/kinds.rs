@@ -22,7 +22,7 @@ use super::{Call, ClientReply, RequestParts};
 use crate::call::refusal;
 use crate::client::Caller;
 use crate::payload::encode::Detacher;
-use crate::{Method, MethodDescriptor};
+use crate::{Explain, Method, MethodDescriptor};
 
 /// Makes a call with one request and one response through `caller`. Dropping the future cancels
 /// the call on the server.
@@ -145,11 +145,15 @@ where
         Err(_) => OneMessage::taken(),
     };
     async move {
+        // Inside: the refusal is the result of the future, as that of any other call.
         checked?;
         let body = Body::Message(&mut message);
         // To await a future is to move it once more, and this one is long.
+        let explain = Explain::begin(&parts.extensions);
         let call = pin!(caller.call(Call::new::<Resp>(method, &mut parts, body)));
-        decode(call.await?)
+        let decoded = call.await.and_then(decode);
+        explain.inspect(Explain::end);
+        decoded
     }
 }
 
@@ -169,8 +173,11 @@ where
     async move {
         let body = Body::Stream(&mut stream);
         // To await a future is to move it once more, and this one is long.
+        let explain = Explain::begin(&parts.extensions);
         let call = pin!(caller.call(Call::new::<Resp>(method.into(), &mut parts, body)));
-        decode(call.await?)
+        let decoded = call.await.and_then(decode);
+        explain.inspect(Explain::end);
+        decoded
     }
 }
 
@@ -200,8 +207,11 @@ where
     let (metadata, extensions, stream) = request.into_parts();
     let mut parts = RequestParts::new(metadata, extensions);
     let mut stream = FallibleRequests(Some(stream));
+    let explain = Explain::begin(&parts.extensions);
     let call = Call::new::<M>(method, &mut parts, Body::Untyped(&mut stream));
-    Ok(caller.call(call).await?.into_any_stream())
+    let reply = caller.call(call).await;
+    explain.inspect(Explain::end);
+    Ok(reply?.into_any_stream())
 }
 
 #[cfg(test)]

@@ -51,6 +51,8 @@ impl MeteredCall {
     /// Begins to count the whole call here, and the attempts at it where they are made.
     pub(in crate::client) fn split(&mut self) -> CallMeter {
         let call = self.meter.is_on().then(Instant::now);
+        // The call takes this copy down to its servers, which then count attempts and not the call
+        // again.
         self.is_attempt = true;
         let mut this = CallMeter::new(self.meter);
         this.call = call;
@@ -141,6 +143,7 @@ impl CallMeter {
 
     /// Moves what goes on with a stream of responses.
     pub(in crate::client) fn take(&mut self) -> Self {
+        // The meter left behind has no times, so that its drop counts nothing.
         std::mem::replace(self, Self::new(ClientMeter::default()))
     }
 
@@ -171,6 +174,8 @@ impl CallMeter {
     /// Takes the time at which the present attempt began. Absent if it never did.
     #[inline]
     fn take_attempt(&mut self) -> Option<Instant> {
+        // `begin` sets the time of the first attempt in advance. Without a `start_attempt` since,
+        // the call ended before any attempt, and none is counted.
         let began = self.attempt.take();
         began.filter(|_| std::mem::take(&mut self.is_started))
     }

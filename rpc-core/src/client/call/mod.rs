@@ -20,16 +20,17 @@ use std::time::Duration;
 use std::{fmt, mem};
 
 use tokio::time::Instant;
-use tonic::metadata::MetadataMap;
+use tonic::metadata::{AsciiMetadataValue, MetadataMap};
 use tonic::{Extensions, GrpcMethod, Status};
 
 use self::rules::{CallRules, SetBy};
 use super::EncodedCall;
+use crate::call::explain;
 use crate::call::metadata::MetadataNames;
 use crate::call::options::CallOptions;
 use crate::deadline::{grpc_timeout, take_grpc_timeout};
 use crate::layer::{Described, RequestHead, Side};
-use crate::{Deadline, Method, Readiness};
+use crate::{Deadline, Explain, Method, Readiness};
 
 pub(super) use body::{Body, RequestStream, Sent};
 pub use kinds::{client_streaming, server_streaming, streaming, unary, untyped, untyped_unary};
@@ -136,6 +137,8 @@ impl<'a> Call<'a> {
 
     /// Returns the timeout of a call whose request sets none: the stub's, or the channel's.
     fn default_timeout(&self, rules: &CallRules) -> Option<(Duration, SetBy)> {
+        // Timeouts of stub and channel are defaults. A deadline that the caller sets replaces them,
+        // even one that is later.
         if self.parts.is_settled || self.parts.extensions.get::<Deadline>().is_some() {
             return None;
         }
@@ -244,9 +247,18 @@ impl<'a> Call<'a> {
         EncodedCall { method: self.method, metadata, extensions, limit, body }
     }
 
+    /// The same with the entry that asks the server for its times.
+    pub(super) fn into_explained(mut self, limit: Option<CallDeadline>) -> EncodedCall {
+        if !self.method.kind().has_response_stream() {
+            self.parts.metadata.insert(explain::KEY, AsciiMetadataValue::from_static("1"));
+        }
+        self.into_encoded(limit)
+    }
+
     /// Returns the parts with which the channel makes the call.
-    pub(super) fn as_sent(&mut self) -> (&Method, &MetadataMap, Sent<'_>) {
-        (&self.method, &self.parts.metadata, self.body.as_sent())
+    pub(super) fn as_sent(&mut self) -> (&Method, &MetadataMap, Option<&Explain>, Sent<'_>) {
+        let RequestParts { metadata, extensions, .. } = &*self.parts;
+        (&self.method, metadata, extensions.get(), self.body.as_sent())
     }
 
     /// Splits the call for a caller that makes no request from it.

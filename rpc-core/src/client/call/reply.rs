@@ -12,6 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Extensions, Response, Status, Streaming};
 
+use crate::call::explain;
 use crate::call::metadata::{MetadataNames, merge};
 use crate::call::options::MessageLimit;
 use crate::call::refusal;
@@ -24,7 +25,7 @@ use crate::stream::{
 };
 use crate::wire::metadata;
 use crate::wire::outcome::Outcome;
-use crate::{Deadline, Trailers};
+use crate::{Deadline, Explain, Trailers};
 
 /// The parts of an answer without any.
 static NO_PARTS: LazyLock<ReplyParts> = LazyLock::new(ReplyParts::default);
@@ -159,6 +160,18 @@ impl ClientReply {
     /// Returns the extensions of the caller's response.
     pub fn extensions_mut(&mut self) -> &mut Extensions {
         &mut self.parts_mut().extensions
+    }
+
+    /// Takes the times that a server tells out of the metadata and the trailers.
+    pub(in crate::client) fn take_server_times(&mut self, explain: &Explain) {
+        let Some(parts) = self.parts.as_deref_mut() else { return };
+        explain.take_server_times(&mut parts.metadata);
+        if let Some(Trailers(trailers)) = parts.extensions.get_mut::<Trailers>() {
+            trailers.remove(explain::KEY);
+            if trailers.is_empty() {
+                parts.extensions.remove::<Trailers>();
+            }
+        }
     }
 
     fn parts(&self) -> &ReplyParts {
@@ -317,7 +330,10 @@ fn response<T>(parts: Option<Box<ReplyParts>>, body: T) -> Response<T> {
 /// The status of a call to a method that is described as of another kind, and of one whose layers
 /// mix up the answers.
 fn mismatch(what: &str) -> Status {
-    Status::internal(format!("the response is {what}, which belongs to another kind of call"))
+    Status::internal(format!(
+        "the response is {what}, which the stub's method does not return: generate the stub from \
+         the server's .proto, and look at the layers"
+    ))
 }
 
 /// The status of an answer of which a part does not decode.
@@ -340,9 +356,12 @@ pub(in crate::client) async fn headers(started: &mut Started) -> Result<Metadata
                 Status::internal(format!("the response's block does not decode: {error}"))
             })?;
             outcome.result?;
+            // Only a failed call may end without headers: a stream without messages has them, too.
             return Err(Status::internal("the server ended a stream before it began"));
         }
         Next::Messages(..) | Next::Deflated(..) | Next::End(End::HalfClose) => {
+            // The caller drops the guard with this error, which cancels the call: none of its later
+            // frames is kept.
             return Err(Status::internal("the server sent messages before its headers"));
         }
     };
@@ -359,6 +378,7 @@ pub(in crate::client) fn download(
 ) -> Result<MessageBody<StreamGuard>, Status> {
     let Started { guard, answer, io, .. } = started;
     let Answer::Stream(recv_stream) = answer else {
+        // The guard is dropped here, which cancels the call on the server.
         return Err(Status::internal("the answer is one message"));
     };
     // Boxed: a stream without a deadline has no room for it.

@@ -162,6 +162,7 @@ impl CallDeadline {
         let timeout = timeout.map(|(timeout, by)| Self::after(now, timeout, by));
         let explicit = explicit.map(|deadline| Self::at(deadline, now, SetBy::Request));
         let inherited = inherited.map(|it| Self::at(it, now, SetBy::Inherited));
+        // Of equal limits the first is named: the call's own before an inherited one.
         Self::earliest([layers, timeout, explicit, inherited].into_iter().flatten())
     }
 
@@ -183,6 +184,8 @@ pub(in crate::client) fn within<T>(
             None => call.await,
             Some(limit) => {
                 let Deadline(instant) = limit.deadline();
+                // The call is polled before the clock: an answer that is there at the deadline
+                // still counts.
                 match tokio::time::timeout_at(instant, call).await {
                     Ok(Err(status)) if limit.deadline().is_cause_of(&status) => {
                         Err(limit.exceeded())

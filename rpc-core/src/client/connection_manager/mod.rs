@@ -207,6 +207,8 @@ impl ConnectionManager {
     /// Makes the next request forget the delays after earlier attempts: there is news of the
     /// server.
     pub(in crate::client) fn reset_backoff(&self) {
+        // A count and no flag: the driver notes up to which reset it has come, so that one which
+        // arrives meanwhile is not lost.
         self.requests.send_modify(|requests| requests.resets += 1);
     }
 
@@ -235,6 +237,7 @@ impl ConnectionManager {
         let Some(driver) = self.parked.take() else {
             return Err(ConnectError::from(ConnectFault::RuntimeEnded));
         };
+        // After an error or a cancel, its drop parks the driver for the next caller.
         let mut task = ManagerTask::new(driver, &self.parked);
         task.connect().await?;
         tokio::spawn(task.run());

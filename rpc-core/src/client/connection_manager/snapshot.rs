@@ -44,6 +44,7 @@ impl Snapshot {
     /// The current connection, if calls can be started on it.
     pub(super) fn open(&self) -> Option<Established> {
         let connection = self.failover.connection()?;
+        // The driver notes the end of a connection a moment later. The connection knows it at once.
         connection.is_open().then(|| connection.clone())
     }
 
@@ -65,6 +66,7 @@ impl Snapshot {
         }
         let breaker = self.failover.breaker();
         let broken = breaker.broken();
+        // A path that never carried a call is not broken, and is described as a fallback below.
         if let Some((reason, due)) = broken.filter(|_| breaker.was_used()) {
             let retry_in = due.saturating_duration_since(now);
             return Path::Broken { transport, reason: reason.to_string(), retry_in };

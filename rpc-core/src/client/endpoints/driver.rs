@@ -354,6 +354,7 @@ impl<L: Link> Links<L> {
             }
         });
         let retry_at = self.retry_at();
+        // A second change: the first has borrowed the endpoints that `retry_at` reads.
         shared.change(|state| state.retry_at = retry_at);
     }
 

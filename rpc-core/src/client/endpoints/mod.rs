@@ -29,7 +29,7 @@ use crate::balance::{
     BalanceConfig, Connectivity, Endpoint, EndpointId, EndpointStatus, Pick, Roster,
 };
 use crate::connect::{ConnectError, ConnectFault};
-use crate::{NotExecuted, Readiness};
+use crate::{Explain, NotExecuted, Readiness};
 
 /// The hash key of a call for [`crate::balance::Policy::ConsistentHash`], as an extension.
 ///
@@ -109,7 +109,7 @@ impl Endpoints {
     /// This method is cancel safe: the channel goes on to connect.
     pub async fn connected(&self) -> Result<(), Arc<str>> {
         let wish = Wish { key: None, readiness: Readiness::FailFast, deadline: None };
-        match self.pick(wish, &[]).await {
+        match self.pick(wish, &[], None).await {
             Ok(_) => Ok(()),
             Err(_) => Err(self.failure().unwrap_or_else(|| "it has no endpoints".into())),
         }
@@ -185,15 +185,20 @@ impl Endpoints {
         &self,
         wish: Wish,
         tried: &[EndpointId],
+        explain: Option<&Explain>,
     ) -> Result<(Counted<EndpointLink>, Subchannel), Status> {
         let mut changes = None;
         loop {
             let (shared, now) = (&self.inner.shared, now());
-            match shared.picker().pick(fastrand::u64(..), wish.key, tried, now) {
+            let picker = shared.picker();
+            match picker.pick(fastrand::u64(..), wish.key, tried, now) {
                 Pick::Endpoint { candidate, .. } => {
                     // A clone keeps the connection open for this call if the endpoint leaves the
                     // list.
                     let subchannel = candidate.handle.subchannel.here().into_owned();
+                    if let Some(explain) = explain {
+                        explain.picked(picker.describe(candidate));
+                    }
                     return Ok((Counted::new(shared, candidate, now), subchannel));
                 }
                 Pick::Fail if !self.waits(wish) => return Err(self.unavailable()),
@@ -289,7 +294,9 @@ impl AttemptPath for EndpointPath<'_> {
 
     async fn attempt(&mut self) -> Result<ClientReply, Status> {
         self.picked = None;
-        let (mut counted, subchannel) = self.endpoints.pick(self.wish, &self.tried).await?;
+        let explain = self.call.extensions().get::<Explain>();
+        let picked = self.endpoints.pick(self.wish, &self.tried, explain).await;
+        let (mut counted, subchannel) = picked?;
         self.tried.push(counted.id());
         if let Some(shared) = self.shared {
             shared.push(counted.id());

@@ -53,7 +53,7 @@ impl<L: Clone> Shared<L> {
         }
     }
 
-    /// Changes something, and shows the callers what has come of it.
+    /// Changes the state and publishes a new picker.
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut State<L>) -> T) -> T {
         let mut state = self.lock();
         let changed = change(&mut state);
@@ -65,7 +65,7 @@ impl<L: Clone> Shared<L> {
         changed
     }
 
-    /// Looks at something.
+    /// Reads the state under the lock.
     pub(super) fn look<T>(&self, look: impl FnOnce(&State<L>) -> T) -> T {
         look(&self.lock())
     }
@@ -92,6 +92,7 @@ impl<L: Clone> Shared<L> {
     /// The same for a status, with the time of the next attempt; `otherwise` where nothing has
     /// failed.
     pub(super) fn describe_failure(&self, otherwise: &str) -> String {
+        // One look for both: a reason is shown with the time of its own next attempt.
         let (failure, retry_at) = self.look(|state| (state.failure.clone(), state.retry_at));
         let reason = failure.as_deref().unwrap_or(otherwise);
         match retry_at {

@@ -5,7 +5,6 @@
 use bytes::Bytes;
 use tonic::Status;
 
-use crate::MayHaveExecuted;
 use crate::call::refusal;
 use crate::calls::window::Counts;
 use crate::client::Reply;
@@ -16,6 +15,7 @@ use crate::stream::{End, Inserted, Item};
 use crate::transport::frames::{received, take_apart};
 use crate::transport::{Admission, CloseReason, Delivery, Handler, Withheld};
 use crate::wire::{FrameHeader, FrameKind, HEADER_LEN, ProtocolError};
+use crate::{Explain, MayHaveExecuted};
 
 impl Handler for Session {
     fn handle_announced(
@@ -28,8 +28,11 @@ impl Handler for Session {
         expect_answer(&header)?;
         self.core.settled.compression.check(&header)?;
         let mut state = self.state();
-        if !state.calls.contains(header.call) {
-            return Ok(Admission::Refuse);
+        // The call was given up, which the server could not know: no error, and no memory for the
+        // rest.
+        let Some(call) = state.calls.value(header.call) else { return Ok(Admission::Refuse) };
+        if let Some(explain) = &call.explain {
+            explain.announced();
         }
         let checked = self.core.check(&header);
         let counted =
@@ -111,6 +114,8 @@ impl Handler for Session {
         // Callers that wait for a permit look for another connection now.
         self.permits.close();
         self.ended.cancel();
+        // Last: a caller that wakes up may repeat its call at once, and must find this session
+        // closed.
         for InFlight { route, .. } in calls {
             route.fail(MayHaveExecuted::mark(match was_sent_away {
                 true => refusal::cut_short(&self.server, &reason),
@@ -144,6 +149,7 @@ impl Session {
 
     fn handle_window(&self, header: &FrameHeader) {
         let state = self.state();
+        // Cloned out of the lock: the grant wakes the task that sends.
         let send_stream = state.calls.value(header.call).and_then(|call| call.send_stream.clone());
         drop(state);
         if let Some(send_stream) = send_stream {
@@ -170,6 +176,8 @@ impl Session {
                 }
                 Some(Route::Reply(_)) => {
                     state.count_answer(header);
+                    // In the same lock section: a caller that gives up now finds no call, and
+                    // cancels nothing.
                     (state.calls.finish(header.call), None, state.is_done())
                 }
             }
@@ -180,7 +188,7 @@ impl Session {
         let (block, message) = take_apart(header, frame);
         if let Some(recv_stream) = recv_stream {
             let text = "the server sent one message, but the method returns a stream";
-            let fits = if message.is_empty() { Ok(()) } else { Err(Status::internal(text)) };
+            let fits = if message.is_empty() { Ok(()) } else { Err(refusal::other_kind(text)) };
             if let Err(status) = refused.and(fits) {
                 self.end(header, status);
                 return Ok(());
@@ -194,7 +202,10 @@ impl Session {
             }
             return Ok(());
         }
-        if let Some(InFlight { route: Route::Reply(sender), .. }) = call {
+        if let Some(InFlight { route: Route::Reply(sender), explain, .. }) = call {
+            if let Some(explain) = explain {
+                self.explain_delivered(&explain, header, delivery);
+            }
             let (code, is_not_executed) = (header.selector, header.is_not_executed);
             let is_deflated = header.is_deflated;
             let reply = Reply { code, block, message, is_deflated, is_not_executed };
@@ -203,6 +214,21 @@ impl Session {
             let _ = sender.send(reply);
         }
         Ok(())
+    }
+
+    /// Marks the arrival of a stream's headers.
+    fn explain_headers(&self, state: &State, header: &FrameHeader, delivery: Delivery) {
+        let call = state.calls.value(header.call);
+        if let Some(explain) = call.and_then(|call| call.explain.as_ref()) {
+            self.explain_delivered(explain, header, delivery);
+        }
+    }
+
+    /// Marks the arrival of an answer.
+    fn explain_delivered(&self, explain: &Explain, header: &FrameHeader, delivery: Delivery) {
+        let is_large = delivery == Delivery::Announced;
+        let reply = self.explained(header.frame_len(), is_large);
+        explain.delivered(reply, self.copied_bytes());
     }
 
     fn handle_stream(
@@ -218,6 +244,9 @@ impl Session {
                 None => return Ok(()),
                 Some(Route::Stream(recv_stream)) => {
                     let recv_stream = recv_stream.clone();
+                    if header.kind == FrameKind::Headers {
+                        self.explain_headers(&state, header, delivery);
+                    }
                     state.count_answer(header);
                     Some(recv_stream)
                 }
@@ -225,9 +254,8 @@ impl Session {
             }
         };
         let Some(recv_stream) = recv_stream else {
-            // The two sides have different editions of the `.proto`, which is this call's affair.
             let text = "the server sent a stream, but the method returns one message";
-            self.end(header, Status::internal(text));
+            self.end(header, refusal::other_kind(text));
             return Ok(());
         };
         let (block, messages) = match self.core.take_stream_apart(header, frame) {

@@ -29,7 +29,7 @@ use crate::session::{Role, SessionCore, Settled};
 use crate::stream::{RecvStream, SendStream, SessionIo, WindowMemory};
 use crate::transport::{CloseReason, Handler, Transport, TransportError};
 use crate::wire::{FrameHeader, FrameKind};
-use crate::{BufferSource, Method};
+use crate::{BufferSource, Explain, ExplainedFrame, Method};
 
 /// The client's end of a connection.
 pub(crate) struct Session {
@@ -65,6 +65,8 @@ impl State {
 pub(super) struct InFlight {
     pub(super) route: Route,
     pub(super) send_stream: Option<Arc<SendStream>>,
+    /// The account that its caller has asked for.
+    pub(super) explain: Option<Explain>,
 }
 
 /// The destination of a call's answer.
@@ -160,6 +162,16 @@ impl Session {
         debug_assert!(!state.phase.is_open(), "{:?}", state.phase);
         self.is_open.store(false, Ordering::Release);
         changed
+    }
+
+    /// Describes a frame of `len` bytes.
+    pub(super) fn explained(&self, len: u64, is_large: bool) -> ExplainedFrame {
+        ExplainedFrame { len, protocol: self.core.transport.frame_protocol(), is_large }
+    }
+
+    /// The bytes that the transport has copied.
+    pub(super) fn copied_bytes(&self) -> u64 {
+        self.core.transport.stats().copied_bytes
     }
 
     fn closed_status(&self) -> Status {
@@ -293,6 +305,8 @@ impl SessionIo for Session {
 
     fn unsendable(&self, error: &TransportError) -> Status {
         let TransportError::Closed { reason } = error else { return refusal::unsendable(error) };
+        // The transport knows of its end before it reports it to its handler. New calls go to
+        // another connection from now on.
         self.leave_open(|state| state.phase.cut(reason));
         refusal::lost(&self.server, reason)
     }

@@ -6,17 +6,17 @@ use tokio::sync::{OwnedSemaphorePermit, TryAcquireError, oneshot};
 use tokio::time::Instant;
 use tonic::Status;
 
-use crate::CallKind;
-use crate::call::refusal;
+use crate::call::{explain, refusal};
 use crate::client::connection::{Answer, CallGuard};
 use crate::client::session::{InFlight, Route, Session};
-use crate::client::{Outgoing, Started};
+use crate::client::{Connection, Outgoing, Started};
 use crate::compression::{Deflated, is_due};
 use crate::payload::encode::Encode;
 use crate::stream::{SendStream, SessionIo};
 use crate::transport::frames::Parts;
 use crate::transport::{OutFrame, TransportError, Withdrawn, WriteHead};
 use crate::wire::{FrameHeader, FrameKind, metadata};
+use crate::{CallKind, Explain, Method};
 
 /// A request whose parts are checked against the peer's limits. Dropped before it has become a
 /// [`Started`], its call is in no table.
@@ -27,6 +27,8 @@ pub(super) struct Request<'a> {
     block: Vec<u8>,
     message: Option<&'a dyn Encode>,
     entry: Entry,
+    /// Bytes that the transport had copied before, for the account of the call.
+    copied_before: u64,
 }
 
 /// The state of the request's call.
@@ -45,6 +47,7 @@ impl Session {
         self: Arc<Self>,
         call: Outgoing<'_>,
     ) -> Result<Option<Started>, Status> {
+        // Compression has to wait, which only `send_request` can do.
         if self.compresses(&call) {
             return Ok(None);
         }
@@ -85,6 +88,25 @@ impl Session {
         }
     }
 
+    /// Asks the server for its times, if its limit on metadata has room. A stream of responses ends
+    /// later than the account.
+    fn ask_for_times(&self, method: &Method, block: &mut Vec<u8>) {
+        let len = block.len();
+        let encoded = explain::encode_wish(block);
+        let max = self.core.settled.peer_limits.max_metadata_len;
+        let fits = u32::try_from(block.len()).is_ok_and(|len| len <= max);
+        if encoded.is_err() || !fits || method.kind().has_response_stream() {
+            block.truncate(len);
+        }
+    }
+
+    /// Records that the transport has a call's request, of `len` bytes.
+    fn explain_sent(&self, explain: &Explain, len: u64, copied: u64) {
+        let is_large = len > self.core.transport.frame_protocol().small_len_max;
+        let info = Connection::info(self);
+        explain.sent(self.explained(len, is_large), info, copied);
+    }
+
     /// Returns true if the call's message is compressed before it is sent.
     fn compresses(&self, call: &Outgoing<'_>) -> bool {
         let from = self.core.settled.compression.from(call.limits.compress_from());
@@ -101,6 +123,9 @@ impl<'a> Request<'a> {
             metadata::encode(call.metadata, &mut block)
                 .map_err(|error| refusal::unencodable("request", &error))?;
         }
+        if call.explain.is_some() {
+            session.ask_for_times(call.method, &mut block);
+        }
         let message_len = call.message.map_or(0, Encode::len) as u64;
         let peer_limits = &session.core.settled.peer_limits;
         refusal::check_message("request", message_len, "server's", peer_limits)?;
@@ -111,7 +136,8 @@ impl<'a> Request<'a> {
         header.is_streaming = call.message.is_none();
         header.selector = selector;
         let message = call.message;
-        Ok(Self { session, call, header, block, message, entry: Entry::None })
+        let entry = Entry::None;
+        Ok(Self { session, call, header, block, message, entry, copied_before: 0 })
     }
 
     /// Sends the call's message compressed.
@@ -125,6 +151,9 @@ impl<'a> Request<'a> {
         match std::mem::replace(&mut self.entry, Entry::None) {
             Entry::Made { id, answer, send_stream } => {
                 let session = Arc::clone(self.session);
+                if let Some(explain) = self.call.explain {
+                    session.explain_sent(explain, self.parts().len() as u64, self.copied_before);
+                }
                 let guard = CallGuard::new(id, Arc::clone(&session) as _, permit);
                 Ok(Started { guard, answer, send_stream, io: session })
             }
@@ -171,7 +200,8 @@ impl<'a> Request<'a> {
         if let Some(status) = state.phase.refusal(&session.server) {
             return Err(status);
         }
-        let id = state.calls.start(InFlight { route, send_stream: send_stream.clone() });
+        let explain = self.call.explain.cloned();
+        let id = state.calls.start(InFlight { route, send_stream: send_stream.clone(), explain });
         drop(state);
         self.header.call = id;
         self.header.argument = timed.map_or(0, |(limit, now)| limit.deadline().to_wire(now));
@@ -179,10 +209,21 @@ impl<'a> Request<'a> {
         Ok(())
     }
 
+    fn write(&mut self, head: &mut [u8]) -> Result<(), Withdrawn> {
+        match self.enter() {
+            Ok(()) => self.parts().write_head(head),
+            Err(status) => {
+                self.entry = Entry::Refused(status);
+                Err(Withdrawn)
+            }
+        }
+    }
+
     /// The frame, as a transport takes it.
     pub(super) fn frame(&mut self) -> OutFrame<'_> {
         let (head_len, tail) = (self.parts().head_len(), self.message.and_then(Encode::tail));
-        OutFrame::new(head_len, tail, self)
+        let explain = self.call.explain;
+        OutFrame::new(head_len, tail, self).with_explain(explain)
     }
 
     fn parts(&self) -> Parts<'_> {
@@ -192,13 +233,11 @@ impl<'a> Request<'a> {
 
 impl WriteHead for Request<'_> {
     fn write_head(&mut self, head: &mut [u8]) -> Result<(), Withdrawn> {
-        match self.enter() {
-            Ok(()) => self.parts().write_head(head),
-            Err(status) => {
-                self.entry = Entry::Refused(status);
-                Err(Withdrawn)
-            }
+        if let Some(explain) = self.call.explain {
+            self.copied_before = self.session.copied_bytes();
+            return explain.encode(|| self.write(head));
         }
+        self.write(head)
     }
 }
 

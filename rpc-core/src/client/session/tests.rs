@@ -69,6 +69,7 @@ fn call(metadata: &MetadataMap) -> Outgoing<'_> {
         deadline: None,
         readiness: Readiness::FailFast,
         limits: MessageLimits::NONE,
+        explain: None,
         message: None,
     }
 }

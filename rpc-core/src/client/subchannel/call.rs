@@ -31,7 +31,7 @@ use crate::client::connection::Reply;
 use crate::client::{Call, ClientReply, EncodedBody, EncodedCall, EncodedReply, Outgoing, Started};
 use crate::payload::encode::Encode;
 use crate::stream::StreamPart;
-use crate::{CallKind, Deadline, NotExecuted, Readiness};
+use crate::{CallKind, Deadline, Explain, NotExecuted, Readiness};
 
 /// Maximum number of closed connections that a call may meet before it fails: the channel's, its
 /// replacement, and one more.
@@ -97,12 +97,12 @@ where
                 Self::Boxed(call) => return call.await,
             };
             let (deadline, limits) = (begun.deadline(), begun.limits());
-            let (method, metadata, sent) = call.as_sent();
+            let (method, metadata, explain, sent) = call.as_sent();
             let (message, stream) = match sent {
                 Sent::Message(message) => (Some(message), None),
                 Sent::Stream(stream) => (None, Some(stream)),
             };
-            let call = Outgoing { method, metadata, deadline, readiness, limits, message };
+            let call = Outgoing { method, metadata, deadline, readiness, limits, explain, message };
             let made = {
                 let made = pin!(subchannel.make(&call, stream, (begun, &mut *meter), shared));
                 within(deadline, made).await
@@ -152,6 +152,9 @@ impl AttemptPath for SessionPath<'_> {
             let (subchannel, call, begun) = (self.subchannel, self.call, self.begun);
             self.is_started = false;
             self.meter.start_attempt(|| call.message.map_or(0, Encode::len));
+            if let Some(explain) = call.explain {
+                explain.begin_attempt(&subchannel.manager.address());
+            }
             let mut started = match subchannel.try_start(call)? {
                 StartAttempt::Started(started) => started,
                 // In memory of its own: most calls find a connection that takes them.
@@ -159,18 +162,32 @@ impl AttemptPath for SessionPath<'_> {
             };
             self.is_started = true;
             self.meter.follow(&started);
+            // Dropped with the answer to a client stream, which stops the upload: a server that
+            // answers early wants no more requests.
             let upload = self.stream.as_mut().and_then(|stream| stream.start(&started, *call));
             match call.method.kind() {
                 CallKind::Unary | CallKind::ClientStreaming => {
-                    let reply = started.reply().await?;
+                    let reply = started.reply().await;
+                    if let Some(explain) = call.explain {
+                        explain.received();
+                    }
+                    let reply = reply?;
                     self.meter.receive(reply.message.len());
-                    match subchannel.answered(&started, reply, call, begun) {
+                    let answered = match subchannel.answered(&started, reply, call, begun) {
                         Answered::Ended(result) => result,
                         Answered::Inflating(inflating) => inflating.await,
+                    };
+                    match call.explain {
+                        None => answered,
+                        Some(explain) => without_server_times(explain, answered),
                     }
                 }
                 CallKind::ServerStreaming | CallKind::Streaming => {
-                    let metadata = headers(&mut started).await?;
+                    let metadata = headers(&mut started).await;
+                    if let Some(explain) = call.explain {
+                        explain.received();
+                    }
+                    let metadata = metadata?;
                     let manager = &subchannel.manager;
                     let begun = begun.within(call.method, manager, self.meter.take());
                     let stream = download(started, upload, begun)?;
@@ -181,6 +198,9 @@ impl AttemptPath for SessionPath<'_> {
     }
 
     fn failed(&mut self, status: Status) -> Result<Duration, Status> {
+        if let Some(explain) = self.call.explain {
+            explain.fail_attempt(&status);
+        }
         // The start has looked for other connections already, as many as a call may meet.
         if !self.is_started {
             return Err(self.attempts.final_status(status));
@@ -188,6 +208,19 @@ impl AttemptPath for SessionPath<'_> {
         self.meter.fail_attempt(&status);
         self.attempts.failed(status, || self.subchannel.manager.take_replay())
     }
+}
+
+/// The answer as the caller sees it, without the times that the server tells.
+#[cold]
+fn without_server_times(
+    explain: &Explain,
+    mut answered: Result<ClientReply, Status>,
+) -> Result<ClientReply, Status> {
+    match &mut answered {
+        Ok(reply) => reply.take_server_times(explain),
+        Err(status) => explain.take_server_times(status.metadata_mut()),
+    }
+    answered
 }
 
 impl Subchannel {
@@ -234,6 +267,8 @@ impl Subchannel {
         match Arc::clone(&session).try_start(*call) {
             Ok(Some(started)) => Ok(StartAttempt::Started(started)),
             Ok(None) => Ok(StartAttempt::Waits { left: ATTEMPTS_MAX }),
+            // The connection stopped taking calls between the look and the start. It counts as one
+            // of those that a call may meet.
             Err(_) if !session.is_open() => Ok(StartAttempt::Waits { left: ATTEMPTS_MAX - 1 }),
             Err(status) => Err(NotExecuted::mark(status)),
         }
@@ -274,16 +309,30 @@ impl Route<'_> {
         let mut meter = call.metered.begin(begun.at());
         let (readiness, deadline) = (call.readiness(self.rules), begun.deadline().copied());
         let method = call.method().clone();
+        let explain = call.extensions().get::<Explain>().cloned();
         // Encoded once, before the first attempt: attempts share the bytes.
-        let call = checked(call.into_encoded(deadline), begun.limits().requests());
+        let encoded = match &explain {
+            None => call.into_encoded(deadline),
+            Some(explain) => explain.encode_first(|| call.into_explained(deadline)),
+        };
+        let call = checked(encoded, begun.limits().requests());
         let made = {
             let (subchannel, is_started, meter) = (&*self.subchannel, false, &mut meter);
             let made = async {
                 let (call, method) = (call?, &method);
                 let is_repeatable = call.is_repeatable();
                 let attempts = LevelAttempts::new(method, Servers::One, is_repeatable, self.shared);
-                drive(EncodedPath { subchannel, call, readiness, meter, attempts, is_started })
-                    .await
+                let explain = explain.as_ref();
+                let path = EncodedPath {
+                    subchannel,
+                    call,
+                    readiness,
+                    explain,
+                    meter,
+                    attempts,
+                    is_started,
+                };
+                drive(path).await
             };
             within(deadline.as_ref(), made).await
         };
@@ -316,6 +365,7 @@ struct EncodedPath<'a> {
     subchannel: &'a Subchannel,
     call: EncodedCall,
     readiness: Readiness,
+    explain: Option<&'a Explain>,
     meter: &'a mut CallMeter,
     attempts: LevelAttempts<'a>,
     /// Set once the attempt has a connection.
@@ -328,16 +378,37 @@ impl AttemptPath for EncodedPath<'_> {
     async fn attempt(&mut self) -> Result<EncodedReply, Status> {
         self.is_started = false;
         self.meter.start_attempt(|| self.call.message_len());
+        if let Some(explain) = self.explain {
+            explain.begin_attempt(&self.subchannel.manager.address());
+        }
         let connection = match self.subchannel.manager.open() {
             Some(connection) => connection,
             None => self.subchannel.connection(self.readiness, self.call.limit.as_ref()).await?,
         };
         let connection = connection.into_encoded()?;
         self.is_started = true;
-        connection.call(self.call.attempt()).await
+        // A stream of requests goes along with the first attempt. There is no second one then.
+        let Some(explain) = self.explain else {
+            return connection.call(self.call.attempt()).await;
+        };
+        explain.ready(connection.info());
+        let mut made = connection.call(self.call.attempt()).await;
+        explain.received();
+        match &mut made {
+            Ok(EncodedReply::Message { initial, trailers, .. }) => {
+                explain.take_server_times(initial);
+                explain.take_server_times(trailers);
+            }
+            Ok(EncodedReply::Stream { .. }) => {}
+            Err(status) => explain.take_server_times(status.metadata_mut()),
+        }
+        made
     }
 
     fn failed(&mut self, status: Status) -> Result<Duration, Status> {
+        if let Some(explain) = self.explain {
+            explain.fail_attempt(&status);
+        }
         if !self.is_started {
             return Err(self.attempts.final_status(status));
         }
@@ -379,6 +450,7 @@ fn bounded(
             None => Either::Right(std::future::pending()),
         };
         let next = tokio::select! {
+            // The part goes first: one that is there at the deadline is still delivered.
             biased;
             next = parts.next() => next?,
             () = over => Err(call.over_time()),

@@ -144,6 +144,8 @@ impl Subchannel {
                 let error = with_retry(&error.reason(), retry_in);
                 return Err(NotExecuted::mark(limit.exceeded_unconnected(&error)));
             }
+            // All callers that wait wake up at this time and share one attempt: the manager answers
+            // every request made before its end.
             tokio::time::sleep_until(due).await;
         }
     }

@@ -183,6 +183,7 @@ pub(in crate::server) struct Entered<'a> {
 
 impl<'a> Entered<'a> {
     pub(in crate::server) fn new(scope: &'a mut Option<CallScope>) -> Self {
+        // Before the exchange, which moves the scope out of here.
         let inherited = Inherited::enter(scope.as_ref().and_then(CallScope::deadline));
         exchange(scope);
         Self { scope, _inherited: inherited }
@@ -191,6 +192,7 @@ impl<'a> Entered<'a> {
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
+        // Also on a panic: the next call that this thread polls must not find this one's scope.
         exchange(self.scope);
     }
 }
@@ -237,6 +239,7 @@ impl<F: Future<Output = ()>> Future for Scoped<F> {
         let Some(handler) = this.handler.as_mut().as_pin_mut() else { return Poll::Pending };
         let polled = handler.poll(context);
         if polled.is_ready() {
+            // Still inside the scope: destructors in the handler may ask for the call.
             this.handler.set(None);
         }
         polled

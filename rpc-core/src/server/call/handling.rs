@@ -93,7 +93,7 @@ impl Future for Answered {
 
 /// The status of a call whose handler has panicked.
 fn panicked() -> Status {
-    Status::internal("the handler panicked")
+    Status::internal("the handler panicked: see the server's stderr")
 }
 
 /// The result of a handler that ended by itself. A failure after the deadline is the deadline's:

@@ -123,6 +123,7 @@ impl ServerCall {
         F: FnOnce(Request<Streaming<Req>>) -> Fut + Send + 'static,
         Fut: Future<Output = Result<Response<Resp>, Status>> + Send + 'static,
     {
+        // Not inflated first: each frame of a stream says for itself whether it is compressed.
         let request = match self.streaming_request() {
             Ok(request) => request,
             Err(status) => return self.fail(status),
@@ -192,10 +193,7 @@ impl ServerCall {
         M: Message + Default + 'static,
     {
         let Some(recv_stream) = self.streams.recv_stream.clone() else {
-            return Err(Status::internal(
-                "the client sent one message, but the method takes a \
-                                         stream",
-            ));
+            return Err(refusal::other_kind(refusal::SENT_MESSAGE));
         };
         let (metadata, extensions) = self.take_head()?;
         let (limit, method) = (self.limits.service_requests(), self.running.method().into());
@@ -275,13 +273,14 @@ async fn send_stream<M, S>(
     S: Stream<Item = Result<M, Status>>,
 {
     let Some(send_stream) = &streams.send_stream else {
-        let status = Status::internal("a stream answers a method without one");
+        let status = Status::internal("the service answers a method of one message with a stream");
         return responder.fail(status).await;
     };
     let (mut metadata, stream, mut extensions) = match result {
         Ok(response) => response.into_parts(),
         Err(status) => return responder.fail(status).await,
     };
+    // The headers leave before the layers see the outcome, so the layers' metadata joins them now.
     if let Some(capture) = &responder.capture {
         capture.extend_headers(&mut metadata);
     }
@@ -296,7 +295,9 @@ async fn send_stream<M, S>(
         writer.send(FrameKind::Headers, &block, None).await?;
         forward(pin!(stream), send_stream, writer, direction).await
     };
+    // The deadline bounds the stream to its last message, and not only its first answer.
     let sent = Handling::new(deadline, || sending).await;
+    // Read after the stream has ended: its source may set late trailers until then.
     let Trailers(mut trailers) = extensions.remove::<Trailers>().unwrap_or_default();
     if let Some(late) = extensions.remove::<LateTrailers>() {
         trailers = merge(trailers, late.take());
@@ -312,8 +313,9 @@ fn decode<Req: Message + Default>(
     (running, limits): (&CallScope, MessageLimits),
 ) -> Result<Request<Req>, Status> {
     if streams.recv_stream.is_some() {
-        return Err(Status::internal("the client sent a stream, but the method takes one message"));
+        return Err(refusal::other_kind(refusal::SENT_STREAM));
     }
+    // The length first: it costs nothing, and a refused message leaves its metadata undecoded.
     limits.service_requests().check(message.len())?;
     let (metadata, extensions) = head.decode(running)?;
     let message = Req::decode(message).map_err(|error| refusal::undecodable("request", &error))?;

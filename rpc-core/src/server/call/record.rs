@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
@@ -17,12 +18,15 @@ use crate::deadline::rounded;
 use crate::limits::log::LogLimit;
 use crate::metrics::ServerMeter;
 use crate::payload::encode::Encode;
-use crate::server::call_stats::{CallStats, FailedCallInfo};
+use crate::server::call_stats::{CallStats, EndedCallInfo, FailedCallInfo};
 use crate::stream::{RecvStream, SendStream};
 use crate::transport::frames::Parts;
 use crate::transport::{Addresses, Transport};
 use crate::wire::outcome::Outcome;
-use crate::wire::{FrameHeader, FrameKind, PeerText};
+use crate::wire::{FrameHeader, FrameKind, PeerText, metadata};
+
+/// Most keys of metadata that a watcher is told, and the longest of them in bytes.
+const KEYS_MAX: (usize, usize) = (32, 64);
 
 /// The parts of a response frame.
 #[derive(Debug)]
@@ -74,7 +78,7 @@ impl CallStreams {
 }
 
 /// A call whose end may have a line in the log, or is counted.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct CallRecord {
     method: Option<&'static MethodDescriptor>,
     began: Instant,
@@ -83,6 +87,8 @@ pub(crate) struct CallRecord {
     /// The length of the request; 0 where it is a stream. Absent where it has not come.
     request_len: Option<u64>,
     meter: ServerMeter,
+    /// Keys of its metadata, for a watcher.
+    keys: Option<Box<[String]>>,
 }
 
 /// The log of a connection's calls, and the connection's fields in its lines.
@@ -168,12 +174,24 @@ impl CallRecord {
         if logged.is_none() && !ServerMeter::is_counting() {
             return None;
         }
+        // Not before: the look-up is for calls with a line or a count alone.
         let method = method();
         let meter = ServerMeter::new(|| method);
         meter.started();
         let began = begin(logged, meter)?;
         let (timeout_us, request_len) = (header.argument, Some(header.message_len));
-        Some(Self { method, began, timeout_us, request_len, meter })
+        Some(Self { method, began, timeout_us, request_len, meter, keys: None })
+    }
+
+    /// Keeps the keys of a request's metadata for a watcher. Those that gRPC does not allow, and
+    /// those that are too long, are left out.
+    pub(in crate::server) fn keep_keys(&mut self, block: &Bytes) {
+        let (count_max, len_max) = KEYS_MAX;
+        let keys = metadata::keys(block.clone()).filter_map(|key| {
+            let is_plain = key.len() <= len_max && key.iter().all(u8::is_ascii_graphic);
+            is_plain.then(|| String::from_utf8_lossy(&key).into_owned())
+        });
+        self.keys = Some(keys.take(count_max).collect());
     }
 
     /// The record of a call whose message has not come; absent where its end will have no line and
@@ -186,7 +204,7 @@ impl CallRecord {
         let meter = ServerMeter::new(|| method);
         let began = begin(log.begin(), meter)?;
         let timeout_us = timeout.map_or(0, |it| u64::try_from(it.as_micros()).unwrap_or(u64::MAX));
-        Some(Self { method, began, timeout_us, request_len: None, meter })
+        Some(Self { method, began, timeout_us, request_len: None, meter, keys: None })
     }
 
     /// Writes what is to be said of a call whose answer was sent.
@@ -236,16 +254,23 @@ impl CallRecord {
 
     #[inline]
     fn count(&self, end: &End<'_>, took: Duration) {
-        let received = match end.messages.streamed_requests {
-            0 => self.request_len.unwrap_or(0),
-            streamed => streamed.into(),
-        };
-        self.meter.ended(end.code, took, end.messages.sent(), received);
+        self.meter.ended(end.code, took, end.messages.sent(), self.received(end));
     }
 
-    /// Counts a call for operators, and keeps it if it has failed.
+    /// Bytes of the requests.
+    fn received(&self, end: &End<'_>) -> u64 {
+        match end.messages.streamed_requests {
+            0 => self.request_len.unwrap_or(0),
+            streamed => streamed.into(),
+        }
+    }
+
+    /// Counts a call for operators, shows it to those that watch, and keeps it if it has failed.
     fn keep(&self, stats: &CallStats, lines: &CallLines<'_>, end: &End<'_>, took: Duration) {
         stats.count(self.method, end.code, took);
+        if stats.is_watched() {
+            self.show(stats, lines, end, took);
+        }
         // A call that its client gave up is not the server's failure.
         let has_failed = !matches!(end.code, Code::Ok | Code::Cancelled);
         if has_failed && !end.is_redirected {
@@ -259,6 +284,22 @@ impl CallRecord {
                 took,
             });
         }
+    }
+
+    #[cold]
+    fn show(&self, stats: &CallStats, lines: &CallLines<'_>, end: &End<'_>, took: Duration) {
+        let (method, messages) = (self.method.map_or("unknown", |it| it.path), &end.messages);
+        stats.show(method, end.code, || EndedCallInfo {
+            at: SystemTime::now(),
+            method,
+            peer: Peer(lines.addresses).to_string(),
+            transport: lines.transport.name(),
+            code: end.code,
+            took,
+            requests: (messages.requests.unwrap_or_default(), self.received(end)),
+            responses: (messages.responses.unwrap_or_default(), messages.sent()),
+            keys: self.keys.as_deref().unwrap_or_default().to_vec(),
+        });
     }
 
     fn log(&self, lines: CallLines<'_>, end: &End<'_>) {

@@ -14,6 +14,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Response, Status};
 
 use crate::Trailers;
+use crate::call::explain::ArrivedCall;
 use crate::call::options::MessageLimits;
 use crate::call::refusal;
 use crate::compression::{Deflated, is_due};
@@ -61,13 +62,15 @@ pub(crate) struct Responder {
     record: Option<CallRecord>,
     /// From which length on its messages are compressed; absent where the client accepts none.
     pub(in crate::server) compress_from: Option<u32>,
+    /// Times that the client has asked for; held by the outermost of several obligations.
+    pub(in crate::server) arrived: Option<Box<ArrivedCall>>,
 }
 
 impl Drop for Responder {
     fn drop(&mut self) {
         // An answer that was sent has taken the record: what is left here was never answered.
         if let Some(record) = self.record.take() {
-            self.calls.log_given_up(record);
+            self.calls.log_given_up(&record);
         }
     }
 }
@@ -103,7 +106,8 @@ impl Responder {
         disposition: Disposition,
         record: Option<CallRecord>,
     ) -> Self {
-        Self { id, calls, disposition, capture: None, record, compress_from: None }
+        let (capture, compress_from, arrived) = (None, None, None);
+        Self { id, calls, disposition, capture, record, compress_from, arrived }
     }
 
     /// A second responder for the same call, used to send the response once the layers have run.
@@ -115,6 +119,7 @@ impl Responder {
         let mut other = Self::new(self.id, calls, Disposition::Ended, record);
         other.capture = self.capture.clone();
         other.compress_from = self.compress_from;
+        other.arrived = self.arrived.take();
         other
     }
 
@@ -127,6 +132,7 @@ impl Responder {
         limits: MessageLimits,
     ) -> bool {
         let is_bare = self.capture.is_none()
+            && self.arrived.is_none()
             && response.metadata().is_empty()
             && response.extensions().get::<Trailers>().is_none();
         // Before the first function of prost's that walks through the message.
@@ -188,7 +194,10 @@ impl Responder {
         message: impl Encode + 'static,
     ) -> PendingReply {
         self.release_permit();
-        let trailers = extensions.remove::<Trailers>().map(|Trailers(trailers)| trailers);
+        let mut trailers = extensions.remove::<Trailers>().map(|Trailers(trailers)| trailers);
+        if let Some(arrived) = self.arrived.take() {
+            arrived.insert(trailers.get_or_insert_default());
+        }
         // Most replies have no metadata: their block is empty, and no map is made for it.
         let outcome = (trailers.is_some() || !metadata.is_empty())
             .then(|| Outcome { metadata, result: Ok(trailers.unwrap_or_default()) });
@@ -244,12 +253,18 @@ impl Responder {
     pub(in crate::server) fn end(
         mut self,
         seq: u64,
-        result: Result<MetadataMap, Status>,
+        mut result: Result<MetadataMap, Status>,
     ) -> PendingReply {
         if let Some(capture) = &self.capture {
             capture.set_seq(seq);
             capture.set(result.map(ServerResponse::streamed));
             return PendingReply::DONE;
+        }
+        if let Some(arrived) = self.arrived.take() {
+            arrived.insert(match &mut result {
+                Ok(trailers) => trailers,
+                Err(status) => status.metadata_mut(),
+            });
         }
         let outcome = Outcome { metadata: MetadataMap::new(), result };
         let answer = self.answer(Some(&outcome), None).unwrap_or_else(|refused| {

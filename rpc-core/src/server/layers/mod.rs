@@ -99,6 +99,7 @@ impl Layers {
     /// The layers around the handlers; `None` when there are none.
     pub(in crate::server) fn build(self) -> Option<ServerStack> {
         let is_empty = self.0.is_empty();
+        // The layer that was added last is applied first, and becomes the innermost.
         let stack = self.0.into_iter().rev();
         let stack = stack.fold(ServerStack::default(), |inner, Apply(layer)| layer(inner));
         (!is_empty).then_some(stack)
@@ -158,8 +159,10 @@ impl<S, F: Interceptor> InterceptedService<S, F> {
         let changed = catch_unwind(AssertUnwindSafe(|| {
             self.interceptor.lock().unwrap_or_else(PoisonError::into_inner).call(shown)
         }));
-        let panicked = |_| Err(Status::internal("the interceptor panicked"));
+        let panicked =
+            |_| Err(Status::internal("the interceptor panicked: see the server's stderr"));
         let (metadata, extensions, ()) = changed.unwrap_or_else(panicked)?.into_parts();
+        // Decoded once: what is within takes this head as it is.
         call.head = Head::Decoded(Box::new((metadata, extensions)));
         Ok(())
     }
@@ -305,6 +308,7 @@ pub(in crate::server) fn handle(
     // given up.
     let responder = call.responder.split_off();
     let (method_called, time_limit) = (call.running.method(), call.running.time_limit());
+    // For the code of the layers, which may ask for the call. The handler has its own scope within.
     let around = CallScope::new(method_called, time_limit, Arc::clone(call.running.peer()));
     let request = ServerRequest::new(service, method, call, Arc::clone(&capture));
     Box::pin(around.scope(async move {
@@ -337,6 +341,7 @@ async fn answer(mut responder: Responder, seq: u64, result: Result<ServerRespons
             responder.send(metadata, extensions, message).await;
         }
         Body::Streamed => {
+            // The messages are sent already. Only the end of the stream is left, with its trailers.
             let Trailers(trailers) = extensions.remove::<Trailers>().unwrap_or_default();
             responder.end(seq, Ok(trailers)).await;
         }
@@ -447,6 +452,7 @@ impl ServerRequest {
         capture.set_metadata(response_metadata);
         call.head = Head::Decoded(Box::new((metadata, extensions)));
         service.call(method, call).await;
+        // Nothing is captured where a service drops the call without an answer.
         capture.take().unwrap_or_else(|| Err(Status::internal("the handler returned no response")))
     }
 }

@@ -119,6 +119,7 @@ impl Capture {
     /// Keeps the answer. A response that has not begun gets the metadata of these layers.
     pub(in crate::server) fn set(&self, mut result: Result<ServerResponse, Status>) {
         let mut state = self.state();
+        // The headers of a stream are sent already, with these in them.
         if let Ok(ServerResponse { metadata, body: Body::Message(_), .. }) = &mut result {
             extend(metadata, &state.metadata);
         }
@@ -135,6 +136,7 @@ impl Capture {
     pub(in crate::server) fn extend_headers(&self, metadata: &mut MetadataMap) {
         extend(metadata, &self.state().metadata);
         if let Some(outer) = &self.outer {
+            // The lock above is free again: no two captures are locked at once.
             outer.extend_headers(metadata);
         }
     }

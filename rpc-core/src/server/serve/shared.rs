@@ -110,6 +110,7 @@ pub struct OpenConnectionInfo {
 
 impl Connections {
     fn lock(&self) -> MutexGuard<'_, Slab<OpenConnection>> {
+        // Lock order: this list, then a session's state. No session reaches the list.
         // A slab is consistent between any two statements.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }

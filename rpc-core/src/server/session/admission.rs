@@ -39,6 +39,7 @@ pub struct EarlyPermit {
 impl EarlyPermit {
     /// Ends with a message that has come. The log says of the call what becomes of it from now on.
     pub fn complete(mut self) {
+        // Taken away from the drop, which would log the call as given up.
         self.record = None;
     }
 
@@ -53,7 +54,7 @@ impl EarlyPermit {
 impl Drop for EarlyPermit {
     fn drop(&mut self) {
         if let Some(record) = self.record.take() {
-            self.session.in_flight.log_given_up(record);
+            self.session.in_flight.log_given_up(&record);
         }
     }
 }
@@ -94,6 +95,7 @@ impl Admission {
         }
         session.core().memory.check(0)?;
         session.authorize(method)?;
+        // The charge last: a call that was refused before has nothing to give back.
         session.calls.try_take(1)
     }
 

@@ -113,7 +113,7 @@ impl CallsInFlight {
             limit: &self.log,
             addresses: &self.core.settled.addresses,
             transport: &*self.core.transport,
-            stats: self.rules.stats.as_ref(),
+            stats: self.rules.stats.as_deref(),
         }
     }
 
@@ -165,7 +165,7 @@ impl CallsInFlight {
     }
 
     /// Logs a call that was given up before it was answered.
-    pub(in crate::server) fn log_given_up(&self, record: CallRecord) {
+    pub(in crate::server) fn log_given_up(&self, record: &CallRecord) {
         // The lock is released before the line is written, which may block.
         let message = match self.state().phase {
             Phase::Closed => "the connection ended before the call",

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use tokio::task::AbortHandle;
 use tonic::Status;
 
+use crate::call::explain::ArrivedCall;
 use crate::call::options::MessageLimits;
 use crate::call::refusal;
 use crate::calls::server::{Kept, Start};
@@ -261,9 +262,13 @@ impl ServerSession {
         (frame, delivery): (Bytes, Delivery),
         handoff: &mut Handoff,
     ) -> Result<(), ProtocolError> {
+        let arrived = ArrivedCall::new(&frame[HEADER_LEN..][..header.metadata_len as usize]);
         // By the header alone: nothing of the frame is decoded yet.
         let verdict = self.judge(header, delivery)?;
-        let (block, message) = take_apart(header, frame);
+        let (mut block, message) = take_apart(header, frame);
+        if let Some(arrived) = &arrived {
+            block = arrived.strip(&block);
+        }
         let future: HandlerFuture = match verdict {
             Verdict::Drop => return Ok(()),
             Verdict::Reject(status) => {
@@ -275,10 +280,20 @@ impl ServerSession {
                 let Route { service, method, kind } = route;
                 let descriptor = &service.descriptor().methods[method];
                 let log = self.router.rules.log();
-                let record = CallRecord::begin(log, header, || Some(descriptor));
+                let mut record = CallRecord::begin(log, header, || Some(descriptor));
+                if log.is_counted
+                    && self.router.rules.is_watched()
+                    && let Some(record) = &mut record
+                {
+                    record.keep_keys(&block);
+                }
                 let disposition = Disposition::Running { _permit: permit, _received: received };
                 let mut responder = self.responder(header.call, disposition, record);
                 responder.compress_from = self.compress_from(header.selector);
+                responder.arrived = arrived;
+                if let Some(arrived) = &mut responder.arrived {
+                    arrived.dispatch();
+                }
                 // Decoding, interceptors and the handler run from here on. The tables are complete.
                 handoff.release();
                 let unary_timeout = self.router.rules.unary_timeout();

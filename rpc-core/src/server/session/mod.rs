@@ -22,6 +22,7 @@ use super::call::record::CallRecord;
 use super::call::reply::{Disposition, Responder};
 use super::router::Router;
 use super::{HandlerFuture, PeerInfo, ServerConnection, ServerSetup};
+use crate::call::refusal;
 use crate::calls::server::Start;
 use crate::connect::ConnectionInfo;
 use crate::limits::quota::PeerKey;
@@ -284,17 +285,14 @@ impl ServerSession {
     /// Returns the method that a request names, if it takes requests of that shape.
     fn route(&self, header: &FrameHeader) -> Result<Route<'_>, Status> {
         let Some((service, method)) = self.route_method(header) else {
-            return Err(Status::unimplemented("no such method"));
+            let number = header.selector;
+            let message = format!("the server's Hello has no method with the number {number}");
+            return Err(Status::unimplemented(message));
         };
         let kind = service.descriptor().methods[method].kind;
-        // The two sides have different editions of the `.proto`, which is this call's affair.
         match (header.is_streaming, kind.has_request_stream()) {
-            (true, false) => {
-                Err(Status::internal("the client sent a stream, but the method takes one message"))
-            }
-            (false, true) => {
-                Err(Status::internal("the client sent one message, but the method takes a stream"))
-            }
+            (true, false) => Err(refusal::other_kind(refusal::SENT_STREAM)),
+            (false, true) => Err(refusal::other_kind(refusal::SENT_MESSAGE)),
             (true, true) | (false, false) => Ok(Route { service, method, kind }),
         }
     }

@@ -24,6 +24,9 @@ use crate::{AsyncEventKind, DeviceEvent};
 /// pairs of a dead link give up by themselves.
 const PORT_GRACE: Duration = Duration::from_secs(2);
 
+/// Number of the event that tells of another table of partitions (`IBV_EVENT_PKEY_CHANGE`).
+const PARTITION_CHANGE: i32 = 12;
+
 /// The task of one opening of a device.
 pub(crate) struct Watch {
     device: Device,
@@ -274,7 +277,8 @@ pub(super) enum Response {
     /// A port went down: its connections end unless it comes back soon; those of all ports if the
     /// event names none.
     Suspect(Option<u8>),
-    /// The addresses of ports may have changed: connections whose own is gone end.
+    /// The addresses or partitions of ports may have changed: they are looked up anew, and
+    /// connections whose own address is gone end.
     CheckAddresses,
     /// The connection of a queue pair ends.
     EndQueuePair(u32),
@@ -293,7 +297,10 @@ pub(super) fn response(event: &AsyncEvent) -> Response {
     match event.kind {
         AsyncEventKind::PortActive => Response::Trust(event.port),
         AsyncEventKind::PortError => Response::Suspect(event.port),
-        AsyncEventKind::GidChange | AsyncEventKind::LidChange => Response::CheckAddresses,
+        // A queue pair in a partition by its old place in the table would reach no peer.
+        AsyncEventKind::GidChange
+        | AsyncEventKind::LidChange
+        | AsyncEventKind::Other(PARTITION_CHANGE) => Response::CheckAddresses,
         AsyncEventKind::QueuePairFatal
         | AsyncEventKind::QueuePairRequestError
         | AsyncEventKind::QueuePairAccessError => {
@@ -333,6 +340,7 @@ mod tests {
             (AsyncEventKind::PortError, Response::Suspect(Some(2))),
             (AsyncEventKind::GidChange, Response::CheckAddresses),
             (AsyncEventKind::LidChange, Response::CheckAddresses),
+            (AsyncEventKind::Other(PARTITION_CHANGE), Response::CheckAddresses),
             (AsyncEventKind::ReceiveLimit, Response::Replenish),
             (AsyncEventKind::LastReceiveReached, Response::EndReceives(17)),
             (AsyncEventKind::Other(99), Response::Ignore),

@@ -212,12 +212,29 @@ async fn a_wide_path_is_proven_at_once_at_its_ports_mtu() {
     }
 }
 
+/// A transfer's number comes again after 4,096 offers, that of the proof as any.
+#[tokio::test(start_paused = true)]
+async fn a_frame_under_the_number_of_the_proof_arrives() {
+    const NUMBERS: usize = 4096;
+    for config in scopes() {
+        let cluster = Cluster::new(&config);
+        let joined = cluster.connect(2).await.unwrap();
+        let len = config.slot_len as usize + 1;
+        for count in 0..NUMBERS + 2 {
+            assert!(joined.exchange(len).await, "frame {count}: {:?}", joined.ends());
+            // Released, so that the next offer is at the same index.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(joined.ends(), [None, None]);
+    }
+}
+
 /// Peers of a version without the proof neither send nor expect one.
 #[tokio::test(start_paused = true)]
 async fn peers_without_the_proof_are_proven_by_a_probe() {
     let without = |blob: Vec<u8>| {
         let params = ConnParams::decode(&blob).unwrap();
-        ConnParams { capabilities: Capabilities(0), ..params }.encode()
+        ConnParams { capabilities: Capabilities(0), traffic_class: None, ..params }.encode()
     };
     let as_is = |blob| blob;
     for config in scopes() {
@@ -227,7 +244,9 @@ async fn peers_without_the_proof_are_proven_by_a_probe() {
             cluster.connect_by(2, without, without).await,
             cluster.connect_by(3, as_is, without).await,
         ] {
-            assert!(joined.is_ok_and(|joined| joined.ends() == [None, None]));
+            let joined = joined.unwrap();
+            assert!(joined.exchange(4000).await && joined.exchange(LARGE_LEN).await);
+            assert_eq!(joined.ends(), [None, None]);
         }
     }
 }
@@ -258,6 +277,35 @@ async fn small_budgets_are_proven_by_a_probe() {
     assert_eq!(cluster.connect(2).await.map(|_| ()), Ok(()));
 }
 
+/// Memory that others use says nothing of a path.
+#[tokio::test(start_paused = true)]
+async fn want_of_memory_neither_narrows_nor_pauses_a_path() {
+    let (source, sink) = (64 << 10, 256 << 10);
+    let config =
+        RdmaConfig { max_source_bytes: source, max_sink_bytes: sink, ..RdmaConfig::default() };
+    for is_client in [true, false] {
+        for is_source in [true, false] {
+            let cluster = Cluster::new(&config);
+            let joined = cluster.connect(2).await.unwrap();
+            // The last release of the proof is on its way.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            let short = if is_client { &cluster.client } else { &cluster.servers[0] };
+            let held = short.workers.map(|_, _, worker| match is_source {
+                true => worker.sources.try_take(source as usize).unwrap(),
+                false => worker.sinks.try_take(sink as usize).unwrap(),
+            });
+            for _ in 0..2 {
+                let reason = cluster.connect(2).await.map(|_| ()).unwrap_err();
+                assert!(reason.contains("no memory for"), "{is_client} {is_source}: {reason}");
+            }
+            drop(held);
+            let again = cluster.connect(2).await.unwrap();
+            let mtu = |joined: &Joined| joined.transports[0].path().unwrap().mtu;
+            assert_eq!((mtu(&joined), mtu(&again)), (4096, 4096));
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn wrong_bytes_pause_their_pair_alone() {
     let cluster = Cluster::new(&RdmaConfig::default());
@@ -266,8 +314,16 @@ async fn wrong_bytes_pause_their_pair_alone() {
     let reason = cluster.connect(2).await.map(|_| ()).unwrap_err();
     assert!(reason.contains("READs bring wrong bytes"), "{reason}");
     cluster.network.set_faults(SimFaults::default());
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    for upgrade in [&cluster.client, &cluster.servers[0]] {
+        for lane in upgrade.lanes() {
+            let LaneInfo { source_bytes_in_use, sink_bytes_in_use, read_bytes_in_use, .. } = lane;
+            assert_eq!((source_bytes_in_use, sink_bytes_in_use, read_bytes_in_use), (0, 0, 0));
+            assert_eq!((lane.send_slots_in_use, lane.connection_count), (0, 0));
+        }
+    }
     let paused = cluster.connect(2).await.map(|_| ()).unwrap_err();
-    assert!(paused.contains("tried again in 60 s") && paused.contains("10.0.0.2"), "{paused}");
+    assert!(paused.contains("tried again in 50 s") && paused.contains("10.0.0.2"), "{paused}");
     assert!(cluster.connect(3).await.is_ok(), "another peer is not concerned");
     tokio::time::advance(Duration::from_secs(61)).await;
     assert!(cluster.connect(2).await.is_ok());
@@ -299,7 +355,7 @@ async fn the_mtu_is_that_of_the_gids_interface() {
 
 /// A peer's proof takes memory of a few packets for each queue pair, whatever it says.
 #[tokio::test]
-async fn a_proof_that_is_not_due_costs_its_connection() {
+async fn a_proof_of_wrong_length_costs_its_connection() {
     use crate::proto::wire::{MessageKind, RTS_LEN_MAX, Rts, RtsSegment};
     use crate::verbs::{RemoteKey, RemoteMemory};
     let long =
@@ -310,9 +366,10 @@ async fn a_proof_that_is_not_due_costs_its_connection() {
             let mut body = [0; RTS_LEN_MAX];
             let offer = Rts { head: vec![0; HEADER_LEN + 8], segments: segments.clone() };
             let len = offer.write(&mut body);
+            bad.say(MessageKind::Probe, &[]);
             bad.say(MessageKind::Proof { transfer: 1 }, &body[..len]);
         };
-        super::tests::costs_its_connection(offend, "proof of an RDMA path").await;
+        super::tests::costs_its_connection(offend, "length of the proof").await;
     }
 }
 
@@ -387,6 +444,25 @@ async fn partitions_decide_about_a_path_before_it_is_made() {
         };
         assert!(is_expected, "{here:x?} {there:x?}: {reason:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_partitions_is_looked_up() {
+    let cluster = Cluster::with(&nearest(), infiniband);
+    let _joined = cluster.connect(2).await.unwrap();
+    let partition = || {
+        let offer = cluster.client.offer(&between(1, 2)).unwrap();
+        ConnParams::decode(&offer.blob()).unwrap().endpoint.partition_key
+    };
+    assert_eq!(partition(), Some(0xffff));
+    cluster.devices[0].enter(|state, index| {
+        state.devices[index].config.ports[0].partition_keys = vec![0x8005];
+        let kind = crate::AsyncEventKind::Other(12);
+        let event = crate::verbs::AsyncEvent { kind, port: Some(1), queue_pair_number: None };
+        state.raise_in_all(index, event);
+    });
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(partition(), Some(0x8005));
 }
 
 /// A cable that is seated anew: packets get lost, and the queue pairs send them again.

@@ -73,7 +73,7 @@ impl<B: Buffers> ConnectionState<B> {
             Outcome::NotStarted(why) => (AtsStatus::Refused, why),
             Outcome::Stopped(why) => (AtsStatus::Stopped, why),
         };
-        if self.proof.shape(ended.transfer).is_some() {
+        if self.proof.take_shape(ended.transfer).is_some() {
             // No handler was told of it.
             self.proof.stage = ProofStage::NoMemory;
             self.push_release(ended.transfer, outcome);

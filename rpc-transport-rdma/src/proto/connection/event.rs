@@ -191,6 +191,8 @@ pub(crate) enum Action<B: Buffers> {
     Withhold { prefix: [u8; HEADER_LEN], reason: Withheld },
     /// Log that something waits for credit.
     LogStall(String),
+    /// Log the last work requests. The owner's own, which carries it out with its lock released.
+    LogRequests(String),
     /// Destroy the queue pairs although they do not drain.
     Destroy,
 }

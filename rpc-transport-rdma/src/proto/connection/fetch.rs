@@ -84,17 +84,21 @@ impl<B: Buffers> ConnectionState<B> {
         let Some(len) = read_len else { return };
         self.counters.received_bytes.add(len.into());
         let Some(ended) = self.rndv_get.handle_read(queue) else { return };
-        match (&ended.outcome, self.proof.shape(ended.transfer)) {
-            // Released when it was checked: the release says whether the bytes are right.
-            (Outcome::Whole, Some((head_len, count))) => {
-                self.deliveries.push_back(Arrival::Proof { sink, head_len, count });
-            }
-            (Outcome::Whole, None) => {
-                self.push_release(ended.transfer, AtsStatus::Read);
-                self.deliveries.push_back(Arrival::Large(sink));
-            }
-            _ => self.settle(ended),
+        match ended.outcome {
+            Outcome::Whole => self.handle_whole(ended.transfer, sink),
+            Outcome::NotStarted(_) | Outcome::Stopped(_) => self.settle(ended),
         }
         self.take_memory();
+    }
+
+    /// Delivers what was read whole.
+    fn handle_whole(&mut self, transfer: u32, sink: B::Sink) {
+        if let Some((head_len, count)) = self.proof.take_shape(transfer) {
+            // Released when it was checked: the release says whether the bytes are right.
+            self.deliveries.push_back(Arrival::Proof { sink, head_len, count });
+            return;
+        }
+        self.push_release(transfer, AtsStatus::Read);
+        self.deliveries.push_back(Arrival::Large(sink));
     }
 }

@@ -71,7 +71,7 @@ impl<B: Buffers> ConnectionState<B> {
                 self.peer_keys.remove(&transfer);
                 self.flow.handle_control(header.kind)?;
                 self.deliveries.push_back(Arrival::Cancelled { transfer });
-                return Ok(());
+                return self.handle_proof_cancelled();
             }
             MessageKind::Proof { transfer } => {
                 self.handle_proof(transfer, Rts::parse(body)?, clock.now())?;

@@ -59,7 +59,7 @@ pub(crate) use event::{
     Action, Arrival, Buffers, Event, Look, MemoryWindowOf, Outgoing, Payload, Transmit,
 };
 use path_proof::PathProof;
-pub(crate) use path_proof::{PROOF_HEAD_LEN, ProofStage};
+pub(crate) use path_proof::{PROOF_HEAD_LEN, PROOF_MEMORY_TIMEOUT, ProofStage};
 
 /// The length of a control slot: a header, and a frame that is a header alone.
 pub(crate) const CONTROL_SLOT_LEN: usize = MESSAGE_HEADER_LEN + HEADER_LEN;

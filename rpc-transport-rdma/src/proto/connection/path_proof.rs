@@ -1,9 +1,15 @@
 //! The steps of a path's proof, and both sides' parts of it.
 
+use std::time::Duration;
+
 use rpc_core::wire::HEADER_LEN;
 
 /// The shortest head of a proof: a frame's header, and the seed of what can be read.
 pub(crate) const PROOF_HEAD_LEN: usize = HEADER_LEN + 8;
+
+/// Maximum wait of one end for the memory of one part of a proof. There are four such waits, and
+/// all of them fit the time of a proof, so that want of memory is never taken for a lost packet.
+pub(crate) const PROOF_MEMORY_TIMEOUT: Duration = Duration::from_millis(700);
 
 /// The step of a proof that comes next, or why none will. The order is that of the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,8 +49,9 @@ pub(super) struct PathProof {
 #[derive(Debug)]
 pub(super) struct TheirProof {
     pub(super) transfer: u32,
-    /// Length of its head, and number of the parts behind that.
-    pub(super) shape: (usize, usize),
+    /// Length of its head, and number of the parts behind that. Taken with what was read: frames
+    /// come under the same number later.
+    pub(super) shape: Option<(usize, usize)>,
     /// Set if what was read is right.
     pub(super) is_checked: bool,
 }
@@ -68,10 +75,10 @@ impl PathProof {
         }
     }
 
-    /// Returns the length of the head of the peer's part, and the number of equal parts behind it.
-    /// `None` for any other transfer.
-    pub(super) fn shape(&self, transfer: u32) -> Option<(usize, usize)> {
-        let theirs = self.theirs.as_ref().filter(|theirs| theirs.transfer == transfer)?;
-        Some(theirs.shape)
+    /// Returns the length of the head of the peer's part, and the number of equal parts behind it,
+    /// once. `None` for any other transfer.
+    pub(super) fn take_shape(&mut self, transfer: u32) -> Option<(usize, usize)> {
+        let theirs = self.theirs.as_mut().filter(|theirs| theirs.transfer == transfer)?;
+        theirs.shape.take()
     }
 }

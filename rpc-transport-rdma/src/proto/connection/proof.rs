@@ -21,9 +21,11 @@ use tokio::time::Instant;
 
 use super::{Action, Buffers, ConnectionState};
 use crate::proto::connection::deadlines::Timer;
-use crate::proto::connection::path_proof::{PROOF_HEAD_LEN, ProofStage, TheirProof};
+use crate::proto::connection::path_proof::{
+    PROOF_HEAD_LEN, PROOF_MEMORY_TIMEOUT, ProofStage, TheirProof,
+};
 use crate::proto::rndv::get::GetRequest;
-use crate::proto::wire::{AtsStatus, Rts};
+use crate::proto::wire::{AtsStatus, MessageKind, Rts};
 
 /// The longest part of a proof that one queue pair reads: more than three packets.
 const PROOF_READ_LEN_MAX: u64 = 4 * 4096;
@@ -57,8 +59,8 @@ impl<B: Buffers> ConnectionState<B> {
     ///
     /// # Errors
     ///
-    /// Returns `Invalid` for a proof that was not agreed on, that came before, or that no peer
-    /// writes.
+    /// Returns `Invalid` for a proof that was not agreed on, that came twice or before the probe,
+    /// or that no peer writes.
     pub(super) fn handle_proof(
         &mut self,
         transfer: u32,
@@ -66,7 +68,9 @@ impl<B: Buffers> ConnectionState<B> {
         now: Instant,
     ) -> Result<(), ProtocolError> {
         let invalid = |what, value| Err(ProtocolError::Invalid { what, value });
-        if !self.rules.proves_fully || self.proof.theirs.is_some() {
+        // The probe and its answer carry the TLS binding; what comes before them may be anyone's.
+        let is_bound = self.is_probed || self.is_proven;
+        if !self.rules.proves_fully || !is_bound || self.proof.theirs.is_some() {
             return invalid("proof of an RDMA path that is not due", transfer.into());
         }
         // What a peer says is long would take memory of that length.
@@ -77,10 +81,12 @@ impl<B: Buffers> ConnectionState<B> {
             return invalid("length of the proof of an RDMA path", offer.frame_len());
         }
         self.note_peer_key(transfer, &offer);
-        let shape = (offer.head.len(), offer.segments.len());
+        let shape = Some((offer.head.len(), offer.segments.len()));
         self.proof.theirs = Some(TheirProof { transfer, shape, is_checked: false });
         self.proof.stage = ProofStage::Reads;
-        let memory_by = Deadline::after(now, self.rules.timeouts.memory());
+        // The client must hear of a refusal before its own time for the proof is over.
+        let timeout = self.rules.timeouts.memory().min(PROOF_MEMORY_TIMEOUT);
+        let memory_by = Deadline::after(now, timeout);
         let prefix = offer.prefix();
         let Rts { head, segments } = offer;
         let (call, deadline, segments) = (0, None, segments.into());
@@ -91,14 +97,33 @@ impl<B: Buffers> ConnectionState<B> {
         Ok(())
     }
 
-    /// Ends the connection, whose path nothing was learned of.
+    /// Gives up our part, for want of memory.
     ///
     /// # Errors
     ///
-    /// Returns `reason`, always.
+    /// Returns `reason` if this side judges the path, of which it has learned nothing.
     pub(super) fn handle_no_proof(&mut self, reason: Reason) -> Result<(), CloseReason> {
         self.proof.stage = ProofStage::NoMemory;
-        Err(CloseReason::Failed(reason))
+        if self.is_proven {
+            return Err(CloseReason::Failed(reason));
+        }
+        tracing::debug!(target: "farcall::rdma", %reason, "a path is not proven to its client");
+        // The client judges. It would take silence, or an end, for a lost message.
+        self.control.push_back(MessageKind::Cancel { transfer: 0 });
+        Ok(())
+    }
+
+    /// Takes a cancel that came where the peer's part is due: there will be none.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason to end the connection if the peer's part is due.
+    pub(super) fn handle_proof_cancelled(&mut self) -> Result<(), CloseReason> {
+        if !self.is_proven || self.proof.stage != ProofStage::PeerMessage {
+            return Ok(());
+        }
+        self.proof.stage = ProofStage::NoMemory;
+        Err(CloseReason::Failed("the peer has no memory for its part of the proof".into()))
     }
 
     /// Goes on after the check of what was read.

@@ -2,6 +2,7 @@
 //! check what holds after any sequence.
 
 mod life;
+mod proof;
 mod timers;
 mod traffic;
 

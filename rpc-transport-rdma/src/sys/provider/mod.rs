@@ -43,7 +43,7 @@ pub(crate) use device::LocalAddress;
 pub use device::{Device, Port};
 pub(crate) use error::RAISE_LOCK_LIMIT;
 pub use error::VerbsError;
-#[cfg(any(feature = "ibverbs", feature = "sim"))]
+#[cfg(feature = "sim")]
 pub(crate) use error::is_gone;
 #[cfg(feature = "ibverbs")]
 pub use ibverbs::Ibverbs;

@@ -99,7 +99,10 @@ impl World {
                     self.send_proof();
                     has_window = true;
                 }
-                Action::GiveUpLastReceives | Action::Proven | Action::Destroy => {}
+                Action::GiveUpLastReceives
+                | Action::LogRequests(_)
+                | Action::Proven
+                | Action::Destroy => {}
             }
         }
         has_window

@@ -54,9 +54,16 @@ unsafe impl RawDevice for SimContext {
     }
 
     fn port(&self, number: u8) -> Result<PortAttributes, VerbsError> {
-        let is_up = self
-            .query("query a port", SimQuery::Port(number), |state, device| state.carries(device))?;
-        let port = usize::from(number).checked_sub(1).and_then(|at| self.config.ports.get(at));
+        let index = usize::from(number).checked_sub(1);
+        let (is_up, partition) =
+            self.query("query a port", SimQuery::Port(number), |state, device| {
+                // The table of partitions changes while the device is open.
+                let ports = &state.devices[device].config.ports;
+                let port = index.and_then(|at| ports.get(at));
+                let partition = port.map(|port| Partition::choose(&port.partition_keys));
+                (state.carries(device), partition.unwrap_or(Partition::DEFAULT))
+            })?;
+        let port = index.and_then(|at| self.config.ports.get(at));
         let port = port.ok_or_else(|| failed("query a port", libc::EINVAL))?;
         Ok(PortAttributes {
             state: if is_up { PortState::Active } else { PortState::Inactive(PORT_DOWN) },
@@ -65,7 +72,7 @@ unsafe impl RawDevice for SimContext {
             lid: port.lid,
             link_layer: port.link_layer,
             traffic_class: port.traffic_class,
-            partition: Partition::choose(&port.partition_keys),
+            partition,
             needs_global_route: port.needs_global_route,
         })
     }

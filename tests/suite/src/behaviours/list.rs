@@ -3,9 +3,9 @@
 use futures::future::BoxFuture;
 
 use super::{
-    blocking, cancel, concurrency, connections, context, deadline, echo, handover, inherited,
-    interceptors, interop_calls, interop_ends, layers, limits, liveness, max_calls, metadata,
-    panic, replay, restart, shutdown, status, streams, unimplemented, unread,
+    blocking, cancel, concurrency, connections, context, deadline, echo, explain, handover,
+    inherited, interceptors, interop_calls, interop_ends, layers, limits, liveness, max_calls,
+    metadata, panic, replay, restart, shutdown, status, streams, unimplemented, unread,
 };
 use crate::{Failure, Harness};
 
@@ -98,6 +98,11 @@ list! {
         a_deadline_in_the_past_never_reaches_a_handler
         a_handler_sees_what_is_left_of_the_deadline
         a_stub_may_have_a_timeout_of_its_own
+    }
+    explain {
+        small_and_large_calls_are_explained
+        failed_and_cancelled_calls_are_explained
+        an_account_changes_nothing_that_handler_or_caller_sees
     }
     inherited {
         calls_of_a_handler_inherit_its_deadline

@@ -7,6 +7,7 @@ mod connections;
 mod context;
 mod deadline;
 mod echo;
+mod explain;
 mod handover;
 mod inherited;
 mod interceptors;

@@ -151,3 +151,33 @@ async fn nothing_leaves_while_slots_of_the_batch_are_not_posted_again() {
     end.connection().end_batch();
     assert_eq!(end.sends().len(), GRANT as usize);
 }
+
+#[tokio::test]
+async fn a_failed_read_is_reported_as_the_last_request() {
+    let rig = Rig::new();
+    let (end, _recorder) = rig.open();
+    send_large(&end);
+    end.offer(3, &[10_000], 10_000);
+    let read = || end.sends().into_iter().rfind(|(kind, _)| *kind == WorkKind::Read);
+    until("a READ", || read().is_some()).await;
+    let (work_id, queue_pair_number) = (read().unwrap().1.work_id, end.number);
+    let retries_exceeded = 12;
+    let failed = RawCompletion { work_id, queue_pair_number, ..RawCompletion::default() };
+    rig.sim.complete(RawCompletion { status: retries_exceeded, ..failed });
+    until("the halt", || end.connection().ending.is_cancelled()).await;
+    let (text, was_reported) = end.connection().describe_requests().unwrap();
+    let (last, first) = text.split_once("; ").unwrap();
+    assert!(last.starts_with(&format!("READ 9968 B on queue pair {queue_pair_number}")), "{text}");
+    assert!(last.contains("retries exceeded") && first.starts_with("SEND (offer)"), "{text}");
+    assert!(was_reported);
+}
+
+#[tokio::test]
+async fn an_orderly_end_reports_no_requests() {
+    let rig = Rig::new();
+    let (end, _recorder) = rig.open();
+    end.connection().send_control([0; HEADER_LEN]).unwrap();
+    end.connection().fail(CloseReason::Peer);
+    let (text, was_reported) = end.connection().describe_requests().unwrap();
+    assert!(text.starts_with("SEND (frame) 48 B") && !was_reported, "{text}");
+}

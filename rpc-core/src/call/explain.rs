@@ -1,0 +1,704 @@
+//! An account of one call: the stages that its time went to, its attempts, and its protocol.
+//!
+//! A caller asks for it with an extension of its request. The layers below find the extension, and
+//! put marks on it. A call without it costs one look at each of these places: no clock is read, and
+//! nothing is allocated.
+//!
+//! Both ends measure with their own clocks, and instants never cross. The server is asked by an
+//! entry of the request's metadata, and answers with durations in the trailers, which the client
+//! takes out. They only divide the time between sending and receiving, which the client has
+//! measured: a server that says more is not believed.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+use tonic::metadata::{AsciiMetadataValue, MetadataMap};
+use tonic::{Code, Extensions, Status};
+
+use crate::connect::ConnectionInfo;
+use crate::transport::FrameProtocol;
+use crate::wire::{PeerText, ProtocolError, metadata};
+
+/// Key of the metadata entry that asks a server for its times, and of the trailer that has them.
+pub(crate) const KEY: &str = "farcall-explain";
+
+/// Maximum length of the trailer in bytes: two names, and two numbers of 20 digits.
+const TRAILER_LEN_MAX: usize = 64;
+
+/// Maximum number of failed attempts that are kept. A call has eight at most.
+const FAILED_MAX: usize = 8;
+
+/// A request for an account of one call, as an extension of the call's request.
+///
+/// The value that the caller keeps has the account afterwards, also if the call fails or is dropped
+/// while it waits. Clones share it. A value that is used for another call tells of that one.
+///
+/// # Examples
+///
+/// ```
+/// use farcall::{Explain, Request};
+///
+/// let explain = Explain::new();
+/// let mut request = Request::new("the request's message");
+/// request.extensions_mut().insert(explain.clone());
+/// // Once a stub has made the call with `request`:
+/// println!("{}", explain.explanation());
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Explain(Arc<Mutex<Marks>>);
+
+/// A part of a call's time, in the order in which a call passes through them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum CallStage {
+    /// Attempts before the last one, with the pauses between them.
+    EarlierAttempts,
+    /// The wait for an endpoint, a connection, the server's limit of calls, and memory.
+    Queue,
+    /// Encoding of the request, in the transport's memory where that is possible.
+    Encode,
+    /// The wait until the peer lets this side send. Only over RDMA.
+    Credit,
+    /// Posting the request to the device, or writing it to the socket. What the transport leaves to
+    /// its own task counts as [`Wire`](Self::Wire).
+    Post,
+    /// The way there and back: the network, both kernels, and wake-ups of the server.
+    Wire,
+    /// The transfer of large frames: READs over RDMA, and the pieces of a response elsewhere. A
+    /// request's READ ends with its release.
+    Transfer,
+    /// The server's time before it runs the handler.
+    ServerQueue,
+    /// The server's handler, with its layers and the decoding of its request.
+    Handler,
+    /// Wire and server together, where the server does not tell its times.
+    Remote,
+    /// From the arrival of the response to the caller's task.
+    Delivery,
+    /// Decoding of the response, and the way through the client's layers.
+    Decode,
+}
+
+impl CallStage {
+    const ALL: [Self; 12] = [
+        Self::EarlierAttempts,
+        Self::Queue,
+        Self::Encode,
+        Self::Credit,
+        Self::Post,
+        Self::Wire,
+        Self::Transfer,
+        Self::ServerQueue,
+        Self::Handler,
+        Self::Remote,
+        Self::Delivery,
+        Self::Decode,
+    ];
+
+    /// Returns the name in tables and in span attributes.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::EarlierAttempts => "earlier attempts",
+            Self::Queue => "queue",
+            Self::Encode => "encode",
+            Self::Credit => "credit",
+            Self::Post => "post",
+            Self::Wire => "wire",
+            Self::Transfer => "transfer",
+            Self::ServerQueue => "server queue",
+            Self::Handler => "handler",
+            Self::Remote => "remote",
+            Self::Delivery => "delivery",
+            Self::Decode => "decode",
+        }
+    }
+}
+
+/// A frame that carried a request or a response of one message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExplainedFrame {
+    /// Length in bytes, header and metadata included.
+    pub len: u64,
+    /// The transport's protocols for small and large frames.
+    pub protocol: FrameProtocol,
+    /// True if the frame was large.
+    pub is_large: bool,
+}
+
+impl ExplainedFrame {
+    /// Returns the name of the protocol that carried it, such as `SEND` or `READ`.
+    #[must_use]
+    pub fn protocol_name(&self) -> &'static str {
+        if self.is_large { self.protocol.large } else { self.protocol.small }
+    }
+}
+
+impl fmt::Display for ExplainedFrame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} bytes", self.protocol_name(), self.len)
+    }
+}
+
+/// The choice of an endpoint among several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EndpointPick {
+    /// Name of the policy, as in settings.
+    pub policy: &'static str,
+    /// Number of endpoints that could be picked.
+    pub candidates: usize,
+    /// Number of calls that were in flight at the picked one.
+    pub in_flight: u32,
+}
+
+impl EndpointPick {
+    pub(crate) fn new(policy: &'static str, candidates: usize, in_flight: u32) -> Self {
+        Self { policy, candidates, in_flight }
+    }
+}
+
+/// An account of one call.
+///
+/// As text it is one line: the time, and how it divides into stages.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct CallExplanation {
+    /// Time from the stub's call to its decoded response or its failure. A call with a stream of
+    /// responses ends here with the stream's headers. Up to the last mark for a call that was
+    /// dropped.
+    pub total: Duration,
+    /// The parts of `total` that were measured, in the order of [`CallStage`]. Their sum is
+    /// `total`.
+    pub stages: Vec<(CallStage, Duration)>,
+    /// Number of attempts.
+    pub attempts: u32,
+    /// Failed attempts, the last one of a failed call included: code and escaped message.
+    pub failed: Vec<(Code, String)>,
+    /// Address of the server that the last attempt went to.
+    pub endpoint: Option<String>,
+    /// The choice of that server; absent if the channel has one server.
+    pub pick: Option<EndpointPick>,
+    /// The connection of the last attempt, as it was when the request was sent; absent if there
+    /// was none.
+    pub connection: Option<ConnectionInfo>,
+    /// Frame of the request; absent over gRPC, and before it was sent.
+    pub request: Option<ExplainedFrame>,
+    /// Frame of the response; absent over gRPC, for streams, and if none came.
+    pub reply: Option<ExplainedFrame>,
+    /// Bytes that this side copied from one buffer to another on the connection, during the call.
+    /// Concurrent calls on the connection count as well. Absent where nothing is counted.
+    pub copied_bytes: Option<u64>,
+}
+
+impl CallExplanation {
+    /// Returns the time of a stage; `None` if it was not measured.
+    #[must_use]
+    pub fn stage(&self, stage: CallStage) -> Option<Duration> {
+        self.stages.iter().find(|(it, _)| *it == stage).map(|(_, time)| *time)
+    }
+}
+
+impl fmt::Display for CallExplanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} us:", micros(self.total))?;
+        for (stage, time) in &self.stages {
+            write!(f, " {} {} ", stage.name(), micros(*time))?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns a time in microseconds, in tenths where it is short.
+fn micros(time: Duration) -> String {
+    let micros = time.as_secs_f64() * 1e6;
+    if micros < 10.0 { format!("{micros:.1}") } else { format!("{micros:.0}") }
+}
+
+/// The marks on a call.
+#[derive(Debug, Default)]
+struct Marks {
+    began: Option<Instant>,
+    ended: Option<Instant>,
+    /// Encoding before the first attempt, for connections that take encoded calls.
+    encoding: Option<(Instant, Instant)>,
+    attempts: u32,
+    failed: Vec<(Code, String)>,
+    endpoint: Option<String>,
+    pick: Option<EndpointPick>,
+    attempt: AttemptMarks,
+}
+
+/// The marks on one attempt.
+#[derive(Debug, Default)]
+struct AttemptMarks {
+    began: Option<Instant>,
+    /// There is a connection, and memory for the request.
+    ready: Option<Instant>,
+    encoded: Option<Instant>,
+    /// The transport begins to post the request.
+    posting: Option<Instant>,
+    posted: Option<Instant>,
+    /// The peer has read a large request.
+    released: Option<Instant>,
+    /// A large response is announced.
+    announced: Option<Instant>,
+    delivered: Option<Instant>,
+    /// The caller's task has the response.
+    received: Option<Instant>,
+    server: Option<ServerTimes>,
+    connection: Option<ConnectionInfo>,
+    copied: Option<u64>,
+    request: Option<ExplainedFrame>,
+    reply: Option<ExplainedFrame>,
+}
+
+/// Times that a server has measured. They are its claims.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct ServerTimes {
+    queue: Duration,
+    handler: Duration,
+}
+
+impl Explain {
+    /// Returns a request for an account.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns the account as far as the call has come.
+    #[must_use]
+    pub fn explanation(&self) -> CallExplanation {
+        let marks = self.marks();
+        let (total, stages) = marks.stages();
+        let attempt = &marks.attempt;
+        CallExplanation {
+            total,
+            stages,
+            attempts: marks.attempts,
+            failed: marks.failed.clone(),
+            endpoint: marks.endpoint.clone(),
+            pick: marks.pick,
+            connection: attempt.connection.clone(),
+            request: attempt.request,
+            reply: attempt.reply,
+            copied_bytes: attempt.reply.and(attempt.copied),
+        }
+    }
+
+    fn marks(&self) -> MutexGuard<'_, Marks> {
+        // Every mark is whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins the account that a request's extensions ask for.
+    #[inline]
+    pub(crate) fn begin(extensions: &Extensions) -> Option<Self> {
+        let this = extensions.get::<Self>()?;
+        let mut marks = this.marks();
+        // A value that has been used tells of this call from now on.
+        if marks.began.is_none() || marks.ended.is_some() {
+            *marks = Marks { began: Some(Instant::now()), ..Marks::default() };
+        }
+        drop(marks);
+        Some(this.clone())
+    }
+
+    /// Records the call's end.
+    pub(crate) fn end(&self) {
+        self.marks().ended = Some(Instant::now());
+    }
+
+    /// Runs the encoding of a call that is encoded before its attempts.
+    pub(crate) fn encode_first<T>(&self, encode: impl FnOnce() -> T) -> T {
+        let began = Instant::now();
+        let encoded = encode();
+        self.marks().encoding = Some((began, Instant::now()));
+        encoded
+    }
+
+    /// Records the choice of an endpoint for the next attempt.
+    pub(crate) fn picked(&self, pick: EndpointPick) {
+        self.marks().pick = Some(pick);
+    }
+
+    /// Begins an attempt at the server with this address.
+    pub(crate) fn begin_attempt(&self, address: &str) {
+        let mut marks = self.marks();
+        let now = Instant::now();
+        // For a call that was made below its stub.
+        marks.began.get_or_insert(now);
+        marks.attempts = marks.attempts.saturating_add(1);
+        marks.endpoint = Some(address.to_owned());
+        marks.attempt = AttemptMarks { began: Some(now), ..AttemptMarks::default() };
+    }
+
+    /// Records that an attempt has failed.
+    pub(crate) fn fail_attempt(&self, status: &Status) {
+        let mut marks = self.marks();
+        if marks.failed.len() < FAILED_MAX {
+            let message = PeerText::new(status.message()).to_string();
+            marks.failed.push((status.code(), message));
+        }
+    }
+
+    /// Takes over the attempt of another account, whose answer is the call's. `attempts` side by
+    /// side have accounts of their own.
+    pub(crate) fn adopt(&self, attempt: &Self) {
+        let theirs = std::mem::take(&mut *attempt.marks());
+        let mut marks = self.marks();
+        marks.attempt = theirs.attempt;
+        marks.encoding = theirs.encoding.or(marks.encoding);
+        marks.endpoint = theirs.endpoint.or(marks.endpoint.take());
+        marks.pick = theirs.pick.or(marks.pick);
+        marks.attempts = marks.attempts.saturating_add(theirs.attempts);
+        let room = FAILED_MAX.saturating_sub(marks.failed.len());
+        marks.failed.extend(theirs.failed.into_iter().take(room));
+    }
+
+    /// Records that a connection takes an encoded call.
+    pub(crate) fn ready(&self, connection: ConnectionInfo) {
+        let mut marks = self.marks();
+        marks.attempt.ready = Some(Instant::now());
+        marks.attempt.connection = Some(connection);
+    }
+
+    /// Runs the encoding of a request into its transport's memory.
+    pub(crate) fn encode<T>(&self, encode: impl FnOnce() -> T) -> T {
+        self.marks().attempt.ready = Some(Instant::now());
+        let encoded = encode();
+        self.marks().attempt.encoded = Some(Instant::now());
+        encoded
+    }
+
+    /// Records that the transport has the request, and its connection with what it has copied.
+    pub(crate) fn sent(&self, request: ExplainedFrame, connection: ConnectionInfo, copied: u64) {
+        let mut marks = self.marks();
+        let attempt = &mut marks.attempt;
+        // A transport that waits for credits marks its posts itself.
+        if attempt.posting.is_none() && !request.protocol.marks_posts {
+            attempt.posted = Some(Instant::now());
+        }
+        attempt.request = Some(request);
+        // A response may be here already. Then the counts of both are known.
+        attempt.copied = match attempt.reply {
+            Some(_) => attempt.copied.map(|after| after.saturating_sub(copied)),
+            None => Some(copied),
+        };
+        attempt.connection = Some(connection);
+    }
+
+    /// Records that a large response is announced.
+    pub(crate) fn announced(&self) {
+        self.marks().attempt.announced = Some(Instant::now());
+    }
+
+    /// Records the arrival of a response, and what its connection has copied until now.
+    pub(crate) fn delivered(&self, reply: ExplainedFrame, copied: u64) {
+        let mut marks = self.marks();
+        let attempt = &mut marks.attempt;
+        attempt.delivered = Some(Instant::now());
+        attempt.reply = Some(reply);
+        attempt.copied = match attempt.request {
+            Some(_) => attempt.copied.map(|before| copied.saturating_sub(before)),
+            None => Some(copied),
+        };
+    }
+
+    /// Records that the caller's task has the response.
+    pub(crate) fn received(&self) {
+        self.marks().attempt.received = Some(Instant::now());
+    }
+
+    /// Takes the times that a server tells, out of what the caller sees.
+    pub(crate) fn take_server_times(&self, metadata: &mut MetadataMap) {
+        let value = metadata.remove(KEY);
+        if let Some(times) = value.as_ref().and_then(ServerTimes::parse) {
+            self.marks().attempt.server = Some(times);
+        }
+    }
+
+    /// Records that the transport begins to post the request: the peer allows it. For transports.
+    #[doc(hidden)]
+    pub fn posting(&self) {
+        self.marks().attempt.posting = Some(Instant::now());
+    }
+
+    /// Records that the transport has posted the request. For transports.
+    #[doc(hidden)]
+    pub fn posted(&self) {
+        self.marks().attempt.posted = Some(Instant::now());
+    }
+
+    /// Records that the peer has read a large request. For transports.
+    #[doc(hidden)]
+    pub fn released(&self) {
+        let mut marks = self.marks();
+        // Memory that was given back unused has not been read.
+        if marks.attempt.posted.is_some() {
+            marks.attempt.released = Some(Instant::now());
+        }
+    }
+}
+
+/// A walk along a call's marks that divides the time between them.
+struct Timeline {
+    at: Instant,
+    end: Instant,
+    times: [Option<Duration>; CallStage::ALL.len()],
+}
+
+impl Timeline {
+    fn new(began: Instant, end: Instant) -> Self {
+        Self { at: began, end: end.max(began), times: [None; CallStage::ALL.len()] }
+    }
+
+    fn add(&mut self, stage: CallStage, time: Duration) {
+        let sum = &mut self.times[stage as usize];
+        *sum = Some(sum.unwrap_or_default() + time);
+    }
+
+    /// Counts the time up to `mark` for `stage`. A mark before the last one counts as that.
+    fn advance(&mut self, stage: CallStage, mark: Option<Instant>) {
+        let Some(mark) = mark.map(|mark| mark.min(self.end)) else { return };
+        self.add(stage, mark.saturating_duration_since(self.at));
+        self.at = self.at.max(mark);
+    }
+
+    /// The same with what a server has measured inside that time.
+    fn advance_remote(&mut self, mark: Instant, server: Option<ServerTimes>) {
+        let mark = mark.clamp(self.at, self.end);
+        let left = mark - self.at;
+        self.at = mark;
+        let Some(ServerTimes { queue, handler }) = server else {
+            return self.add(CallStage::Remote, left);
+        };
+        // The request may reach the server before our own write returns, and the two overlap.
+        let queue = queue.min(left);
+        let handler = handler.min(left - queue);
+        self.add(CallStage::ServerQueue, queue);
+        self.add(CallStage::Handler, handler);
+        self.add(CallStage::Wire, left - queue - handler);
+    }
+
+    fn stages(self) -> Vec<(CallStage, Duration)> {
+        let times = CallStage::ALL.into_iter().zip(self.times);
+        times.filter_map(|(stage, time)| Some((stage, time?))).collect()
+    }
+}
+
+impl Marks {
+    fn stages(&self) -> (Duration, Vec<(CallStage, Duration)>) {
+        let Some(began) = self.began else { return Default::default() };
+        let attempt = &self.attempt;
+        let sent = attempt.posted.or(attempt.encoded).or(attempt.ready);
+        let last = attempt.received.or(attempt.delivered).or(sent).or(attempt.began);
+        let end = self.ended.or(last).unwrap_or(began);
+        let mut timeline = Timeline::new(began, end);
+        if let Some((began, ended)) = self.encoding {
+            timeline.advance(CallStage::Queue, Some(began));
+            timeline.advance(CallStage::Encode, Some(ended));
+        }
+        let before = if self.attempts > 1 { CallStage::EarlierAttempts } else { CallStage::Queue };
+        timeline.advance(before, attempt.began);
+        // An attempt that was never ready has waited until its end.
+        timeline.advance(CallStage::Queue, Some(attempt.ready.unwrap_or(end)));
+        if attempt.ready.is_some() {
+            attempt.advance(&mut timeline);
+        }
+        (timeline.end - began, timeline.stages())
+    }
+}
+
+impl AttemptMarks {
+    /// Divides the time from the moment at which the request can be sent.
+    fn advance(&self, timeline: &mut Timeline) {
+        timeline.advance(CallStage::Encode, self.encoded);
+        let sent = timeline.at;
+        let answered = self.announced.or(self.delivered).or(self.received);
+        let answered = answered.unwrap_or(timeline.end).min(timeline.end);
+        // The answer may be here before the post returns: in process the whole call may run inside
+        // of it. Then the time is not the post's.
+        let in_time = |mark: &Instant| *mark <= answered;
+        timeline.advance(CallStage::Credit, self.posting.filter(in_time));
+        let posted = self.posted.map(|mark| if in_time(&mark) { mark } else { timeline.at });
+        timeline.advance(CallStage::Post, posted);
+        let is_large = self.request.is_some_and(|request| request.is_large);
+        let released = self.released.filter(|_| is_large);
+        timeline.advance(CallStage::Transfer, released.filter(in_time));
+        // More than we have waited cannot be true.
+        let window = answered.saturating_duration_since(sent);
+        let server = self.server.filter(|server| server.fits(window));
+        timeline.advance_remote(answered, server);
+        if self.announced.is_some() {
+            timeline.advance(CallStage::Transfer, self.delivered);
+        }
+        if self.delivered.is_some() {
+            timeline.advance(CallStage::Delivery, self.received);
+        }
+        if self.received.is_some() {
+            timeline.advance(CallStage::Decode, Some(timeline.end));
+        }
+    }
+}
+
+impl ServerTimes {
+    /// Reads a trailer; `None` for one that no server of ours sends.
+    fn parse(value: &AsciiMetadataValue) -> Option<Self> {
+        let bytes = value.as_encoded_bytes();
+        if bytes.len() > TRAILER_LEN_MAX {
+            return None;
+        }
+        let (queue, handler) = std::str::from_utf8(bytes).ok()?.split_once(' ')?;
+        let nanos = |text: Option<&str>| text?.parse().ok().map(Duration::from_nanos);
+        let queue = nanos(queue.strip_prefix("queue="))?;
+        Some(Self { queue, handler: nanos(handler.strip_prefix("handler="))? })
+    }
+
+    fn fits(self, window: Duration) -> bool {
+        self.queue.checked_add(self.handler).is_some_and(|sum| sum <= window)
+    }
+}
+
+/// Appends the entry that asks a server for its times to a request's block.
+pub(crate) fn encode_wish(block: &mut Vec<u8>) -> Result<(), ProtocolError> {
+    metadata::encode_entry(KEY, b"1", block)
+}
+
+/// A call on a server whose client asks for the server's times.
+#[derive(Debug)]
+pub(crate) struct ArrivedCall {
+    at: Instant,
+    dispatched: Instant,
+    /// Place of the client's wish in the request's block.
+    wish: Range<usize>,
+}
+
+impl ArrivedCall {
+    /// Looks whether a request's block asks for times, without decoding it. Boxed: hardly any call
+    /// has one.
+    #[inline]
+    pub(crate) fn new(block: &[u8]) -> Option<Box<Self>> {
+        if block.is_empty() {
+            return None;
+        }
+        let wish = metadata::find(block, KEY)?;
+        let at = Instant::now();
+        Some(Box::new(Self { at, dispatched: at, wish }))
+    }
+
+    /// Returns the request's block without the entry, which is no concern of handlers and of the
+    /// calls that they make.
+    pub(crate) fn strip(&self, block: &[u8]) -> Bytes {
+        [&block[..self.wish.start], &block[self.wish.end..]].concat().into()
+    }
+
+    /// Records that the call goes to its handler.
+    pub(crate) fn dispatch(&mut self) {
+        self.dispatched = Instant::now();
+    }
+
+    /// Adds the times up to now to the trailers of the answer.
+    pub(crate) fn insert(&self, trailers: &mut MetadataMap) {
+        let (queue, handler) = (self.dispatched - self.at, self.dispatched.elapsed());
+        // Of one length up to 1,000 s: the measurement does not change the frame.
+        let (queue, handler) = (queue.as_nanos(), handler.as_nanos());
+        let value = format!("queue={queue:012} handler={handler:012}");
+        if let Ok(value) = AsciiMetadataValue::try_from(value) {
+            trailers.insert(KEY, value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn times(text: &'static str) -> Option<ServerTimes> {
+        ServerTimes::parse(&AsciiMetadataValue::from_static(text))
+    }
+
+    #[test]
+    fn server_times_are_two_numbers_and_nothing_else() {
+        let expected = (Duration::from_nanos(12), Duration::from_nanos(3400));
+        let times_of = times("queue=12 handler=3400").map(|it| (it.queue, it.handler));
+        assert_eq!(times_of, Some(expected));
+        for hostile in [
+            "",
+            "queue=12",
+            "handler=1 queue=2",
+            "queue=-1 handler=2",
+            "queue=1 handler=99999999999999999999",
+            "queue=1 handler=2 ",
+            "queue=1 handler=2                                                          ",
+        ] {
+            assert_eq!(times(hostile), None, "{hostile:?}");
+        }
+    }
+
+    #[test]
+    fn servers_trailer_is_read_back() {
+        let mut trailers = MetadataMap::new();
+        let mut block = Vec::new();
+        trailers.insert("other", AsciiMetadataValue::from_static("x"));
+        metadata::encode(&trailers, &mut block).unwrap();
+        assert!(ArrivedCall::new(&block).is_none());
+        encode_wish(&mut block).unwrap();
+        let mut arrived = ArrivedCall::new(&block).unwrap();
+        let stripped = metadata::decode(arrived.strip(&block)).unwrap();
+        assert_eq!(stripped.into_headers(), trailers.clone().into_headers());
+        arrived.dispatch();
+        arrived.insert(&mut trailers);
+        let explain = Explain::new();
+        explain.take_server_times(&mut trailers);
+        assert!(explain.marks().attempt.server.is_some());
+        assert_eq!(trailers.len(), 1, "the caller does not see it");
+    }
+
+    proptest! {
+        /// Marks may be missing and in any order, and a server may claim anything.
+        #[test]
+        fn stages_always_sum_to_the_total(
+            marks in prop::collection::vec(prop::option::of(0_u64..1000), 12),
+            claimed in prop::option::of((any::<u64>(), 0_u64..1000)),
+            attempts in 0_u32..3,
+            is_large in any::<bool>(),
+        ) {
+            let zero = Instant::now();
+            let mark = |index: usize| marks[index].map(|at| zero + Duration::from_nanos(at));
+            let server = claimed.map(|(queue, handler)| ServerTimes {
+                queue: Duration::from_nanos(queue),
+                handler: Duration::from_nanos(handler),
+            });
+            let request = ExplainedFrame { len: 1, protocol: FrameProtocol::DEFAULT, is_large };
+            let attempt = AttemptMarks {
+                began: mark(2),
+                ready: mark(3),
+                encoded: mark(4),
+                posting: mark(5),
+                posted: mark(6),
+                released: mark(7),
+                announced: mark(8),
+                delivered: mark(9),
+                received: mark(10),
+                server,
+                request: Some(request),
+                ..AttemptMarks::default()
+            };
+            let encoding = mark(11).map(|at| (at, at + Duration::from_nanos(1)));
+            let (began, ended) = (mark(0), mark(1));
+            let marks = Marks { began, ended, encoding, attempts, attempt, ..Marks::default() };
+            let (total, stages) = marks.stages();
+            prop_assert_eq!(stages.iter().map(|(_, time)| *time).sum::<Duration>(), total);
+            prop_assert!(total <= Duration::from_nanos(1000));
+        }
+    }
+}

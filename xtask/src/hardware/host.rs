@@ -1,0 +1,197 @@
+//! The two hosts: one runs the rows, the other is reached by ssh.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use farcall_testkit::process::bounded::Running;
+
+/// A look at a file, or the start of a program.
+pub(super) const SHORT: Duration = Duration::from_secs(60);
+
+/// Copying the programs to the other host.
+const COPY_LIMIT: Duration = Duration::from_secs(300);
+
+/// The programs that the rows run on both hosts.
+pub(super) const PROGRAMS: [&str; 2] = ["farcall", "farcall-bench"];
+
+/// Functions for every script: the network device that leads to an address or has it, and the RDMA
+/// device on a network device.
+const PRELUDE: &str = r#"
+netdev_to() { ip -o route get "$1" | sed -n 's/.* dev \([^ ]*\).*/\1/p'; }
+netdev_of() { ip -o address show to "$1" | awk 'NR == 1 { print $2 }'; }
+device_on() {
+    local file
+    for file in /sys/class/infiniband/*/ports/*/gid_attrs/ndevs/*; do
+        [ "$(cat "$file" 2>/dev/null)" = "$1" ] || continue
+        file=${file#/sys/class/infiniband/}
+        echo "${file%%/*}"
+        return
+    done
+}
+"#;
+
+/// One of the hosts.
+#[derive(Debug)]
+pub(super) struct Host {
+    /// The command that runs a script on it; empty on this host.
+    reach: Vec<String>,
+    /// Address on the RDMA network.
+    pub(super) address: String,
+    /// A folder for logs.
+    folder: String,
+    /// The folder with the programs.
+    programs: PathBuf,
+}
+
+impl Host {
+    /// This host, with the address from which it reaches `peer`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no route to `peer`.
+    pub(super) fn here(peer: &str, programs: &Path) -> Result<Self> {
+        let mut host = Self::new(Vec::new(), String::new(), programs)?;
+        let script = format!("ip -o route get {peer} | sed -n 's/.* src \\([^ ]*\\).*/\\1/p'");
+        host.address = host.run(&script, SHORT)?.trim().to_owned();
+        ensure!(!host.address.is_empty(), "this host has no route to {peer}");
+        Ok(host)
+    }
+
+    /// The host `name`, which `ssh` reaches.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if it cannot be reached, or has no bash.
+    pub(super) fn there(ssh: &str, name: &str, address: &str, programs: &Path) -> Result<Self> {
+        let reach = ssh.split_whitespace().chain([name]).map(str::to_owned).collect();
+        Self::new(reach, address.to_owned(), programs)
+    }
+
+    fn new(reach: Vec<String>, address: String, programs: &Path) -> Result<Self> {
+        let programs = programs.to_owned();
+        let mut host = Self { reach, address, folder: "/tmp".into(), programs };
+        let folder = host.run("mktemp -d /tmp/farcall-hardware.XXXXXX", SHORT)?;
+        host.folder = folder.trim().to_owned();
+        Ok(host)
+    }
+
+    /// Copies the programs to it, and uses those from now on.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a file cannot be read here or written there.
+    pub(super) fn copy_programs(&mut self) -> Result<()> {
+        for program in PROGRAMS {
+            let file = self.programs.join(program);
+            let target = format!("{}/{program}", self.folder);
+            let receive = format!("cat >{target} && chmod +x {target}");
+            // Commands start without standard input; bash opens the file for ssh.
+            let mut command = Command::new("bash");
+            command.args(["-c", r#"exec "${@:2}" <"$1""#, "copy"]).arg(&file);
+            command.args(&self.reach).arg(receive);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+            Running::start(&mut command)?
+                .output(COPY_LIMIT)
+                .with_context(|| format!("copying {}", file.display()))?;
+        }
+        self.programs = PathBuf::from(&self.folder);
+        Ok(())
+    }
+
+    /// Runs a bash script there and returns what it prints. `$dir` is a folder for logs, `$bin` the
+    /// folder of the programs.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error with the script's standard error if it fails or takes longer than `limit`.
+    pub(super) fn run(&self, script: &str, limit: Duration) -> Result<String> {
+        let Self { folder, programs, .. } = self;
+        let script = format!("dir={folder}\nbin='{}'\n{PRELUDE}\n{script}", programs.display());
+        let mut command = match &self.reach[..] {
+            [] => {
+                let mut command = Command::new("bash");
+                command.arg("-c");
+                command
+            }
+            [program, arguments @ ..] => {
+                let mut command = Command::new(program);
+                command.args(arguments);
+                command
+            }
+        };
+        command.arg(script).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let output = Running::start(&mut command)?.output(limit).with_context(|| self.name())?;
+        Ok(String::from_utf8_lossy(&output).into_owned())
+    }
+
+    fn name(&self) -> String {
+        match self.reach.last() {
+            None => "on this host".into(),
+            Some(name) => format!("on {name}"),
+        }
+    }
+
+    /// Starts a server of the benchmark at this host's address on the RDMA network, and returns the
+    /// address that clients call. It ends with [`stop`](Self::stop), and after 10 minutes.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error with the server's log if it does not listen within 20 seconds.
+    pub(super) fn serve(&self, options: &str) -> Result<String> {
+        let address = match self.address.contains(':') {
+            true => format!("[{}]", self.address),
+            false => self.address.clone(),
+        };
+        let script = format!(
+            r#"
+            rm -f "$dir/server.log"
+            "$bin/farcall-bench" server auto://{address}:0 {options} \
+                >"$dir/server.log" 2>&1 </dev/null &
+            echo $! >"$dir/server.pid"
+            for _ in {{1..200}}; do
+                grep -m 1 '^listening on' "$dir/server.log" && exit
+                sleep 0.1
+            done
+            cat "$dir/server.log" >&2
+            exit 1"#
+        );
+        let printed = self.run(&script, SHORT)?;
+        match printed.trim().strip_prefix("listening on ") {
+            Some(address) => Ok(address.to_owned()),
+            None => bail!("the server printed `{}`", printed.trim()),
+        }
+    }
+
+    /// Ends the server.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the host cannot be reached.
+    pub(super) fn stop(&self) -> Result<()> {
+        self.run(r#"kill -9 "$(cat "$dir/server.pid")" 2>/dev/null; true"#, SHORT).map(drop)
+    }
+
+    /// Returns the memory that the server has pinned for devices, in KiB.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the server is gone.
+    pub(super) fn pinned_kib(&self) -> Result<f64> {
+        let script = r#"sed -n 's/^VmPin:[[:space:]]*\([0-9]*\) kB/\1/p' \
+            "/proc/$(cat "$dir/server.pid")/status""#;
+        let printed = self.run(script, SHORT)?;
+        printed.trim().parse().with_context(|| format!("VmPin is `{}`", printed.trim()))
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // The host may be gone, and what is left is a folder of /tmp.
+        drop(self.stop());
+        if self.folder != "/tmp" {
+            drop(self.run(r#"rm -rf "$dir""#, SHORT));
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! `cargo xtask hardware`: what two hosts with RDMA devices do, in about thirty minutes, as a file to
+//! send in.
+//!
+//! `rows` is the table, `host` runs scripts here and by ssh, `outcome` judges what they print. CI runs
+//! all of it between two virtual machines, where speed says nothing: a missed bound is no failure
+//! there, and a row that cannot run is one.
+
+mod host;
+mod outcome;
+mod rows;
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use farcall_testkit::git;
+use serde::{Deserialize, Serialize};
+
+use self::host::{Host, PROGRAMS};
+use self::outcome::{Outcome, Verdict};
+use self::rows::{Pair, ROWS};
+use crate::batch::Job;
+use crate::cargo;
+use crate::interrupt;
+use crate::kernel::Series;
+use crate::rdma_place::BOOT_LIMIT;
+use crate::rdma_programs::{BUILD_LIMIT, RdmaProgram, Target};
+use crate::setup::{self, Purpose};
+use crate::vm::{self, SHARE_IN_GUEST, VmEnd, VmOptions};
+
+/// Arguments of `cargo xtask hardware`.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct HardwareOptions {
+    /// The other host, by the name that ssh knows. Its user needs no repository, but bash and, for
+    /// the rows of `--disruptive`, root's rights.
+    #[arg(long, value_name = "HOST", required_unless_present = "list")]
+    peer: Option<String>,
+    /// The other host's address on the RDMA network, if ssh reaches it by another one.
+    #[arg(long, value_name = "ADDRESS")]
+    peer_address: Option<String>,
+    /// The command that runs a script on the other host.
+    #[arg(long, value_name = "COMMAND", default_value = "ssh -o BatchMode=yes")]
+    ssh: String,
+    /// The file for the results.
+    #[arg(long, value_name = "FILE", default_value = "hardware.json")]
+    out: PathBuf,
+    /// Run this row only. May be repeated.
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// Name the rows instead of running them.
+    #[arg(long)]
+    list: bool,
+    /// Run the rows that take the other host's link down, drop its packets or reset its device.
+    #[arg(long)]
+    disruptive: bool,
+    /// The folder with the programs on both hosts, instead of building and copying them.
+    #[arg(long, value_name = "DIR", hide = true)]
+    programs: Option<PathBuf>,
+    /// The commit of those programs.
+    #[arg(long, value_name = "COMMIT", hide = true)]
+    commit: Option<String>,
+    /// Small loads, for emulated devices.
+    #[arg(long, hide = true)]
+    short: bool,
+}
+
+/// The file of results.
+#[derive(Debug, Serialize, Deserialize)]
+struct Results {
+    commit: String,
+    rows: Vec<RowResult>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct RowResult {
+    row: String,
+    #[serde(flatten)]
+    outcome: Outcome,
+}
+
+/// Runs the rows of `options`, and writes the file anew after each.
+///
+/// # Errors
+///
+/// Returns an error if the hosts cannot be reached or the file cannot be written, and at the end if
+/// a row failed.
+pub(crate) fn run(options: &HardwareOptions) -> Result<()> {
+    if let Some(name) = options.only.iter().find(|name| ROWS.iter().all(|row| row.name != **name)) {
+        bail!("there is no row `{name}`; --list names them");
+    }
+    if options.list {
+        for row in ROWS {
+            println!("{:<12} {}", row.name, row.what);
+        }
+        return Ok(());
+    }
+    let pair = meet(options)?;
+    let commit = options.commit.clone().map_or_else(git::commit, Ok)?;
+    let mut results = Results { commit, rows: Vec::new() };
+    let is_wanted =
+        |name: &str| options.only.is_empty() || options.only.iter().any(|it| it == name);
+    for row in ROWS.iter().filter(|row| is_wanted(row.name)) {
+        println!("=== {}: {}", row.name, row.what);
+        let outcome = match row.is_disruptive && !options.disruptive {
+            true => Outcome::skipped("--disruptive was not given"),
+            false => (row.run)(&pair).unwrap_or_else(|error| Outcome::failed(format!("{error:#}"))),
+        };
+        println!("{outcome}");
+        results.rows.push(RowResult { row: row.name.into(), outcome });
+        let text = serde_json::to_string_pretty(&results)? + "\n";
+        fs::write(&options.out, text)
+            .with_context(|| format!("writing {}", options.out.display()))?;
+        if interrupt::requested() {
+            bail!("interrupted");
+        }
+    }
+    println!("\nxtask: the results are in {}", options.out.display());
+    let failed = |row: &&RowResult| matches!(row.outcome.verdict, Verdict::Failed(_));
+    let failed: Vec<&str> =
+        results.rows.iter().filter(failed).map(|row| row.row.as_str()).collect();
+    ensure!(failed.is_empty(), "rows failed: {}", failed.join(", "));
+    Ok(())
+}
+
+/// Makes both hosts ready.
+fn meet(options: &HardwareOptions) -> Result<Pair> {
+    let peer = options.peer.as_deref().context("--peer is needed")?;
+    let address = options.peer_address.as_deref().unwrap_or(peer);
+    let built;
+    let programs = match &options.programs {
+        Some(folder) => folder,
+        None => {
+            setup::ensure(&[Purpose::Build])?;
+            built = build_measured()?;
+            &built
+        }
+    };
+    let a = Host::here(address, programs)?;
+    let mut b = Host::there(&options.ssh, peer, address, programs)?;
+    if options.programs.is_none() {
+        b.copy_programs()?;
+    }
+    Ok(Pair { a, b, is_short: options.short })
+}
+
+/// Builds the programs as they are measured, and returns their folder.
+fn build_measured() -> Result<PathBuf> {
+    let [cli, bench] = PROGRAMS;
+    let arguments = ["build", "--release", "--package", "farcall-cli", "--bin", cli];
+    let arguments = [&arguments[..], &["--package", "farcall-benches", "--bin", bench]].concat();
+    let built = cargo::executables(&arguments, BUILD_LIMIT)?;
+    let file = built.iter().find(|it| it.name == cli).context("the build made no program")?;
+    Ok(file.path.parent().context("a program is in no folder")?.to_owned())
+}
+
+/// What the rows run, as tests are built.
+pub(crate) const DRY: &[RdmaProgram] = &[
+    RdmaProgram {
+        package: "farcall-cli",
+        target: Target::Bin { name: "farcall", test: "causes" },
+        arguments: &[],
+        limit_seconds: 0,
+    },
+    RdmaProgram {
+        package: "farcall-benches",
+        target: Target::Bin { name: "farcall-bench", test: "driver" },
+        arguments: &[],
+        limit_seconds: 0,
+    },
+];
+
+/// The bound on all rows between two virtual machines, boots excluded.
+const DRY_LIMIT: Duration = Duration::from_secs(900);
+
+/// Rows that need what Soft-RoCE lacks.
+const NOT_EMULATED: &[&str] = &["bond", "mtu", "firmware"];
+
+/// Runs all rows between two virtual machines with the `programs` of [`DRY`].
+///
+/// # Errors
+///
+/// Returns an error if a row fails, or one is skipped that the machines can run.
+pub(crate) fn dry(programs: &[Job], kernel: Series) -> Result<()> {
+    let share = tempfile::Builder::new().prefix("farcall-hardware-").tempdir()?;
+    fs::write(share.path().join("between.sh"), include_str!("between.sh"))?;
+    let folder = programs.first().and_then(|job| job.program.parent());
+    let folder = folder.context("the build produced no programs")?;
+    let limit = BOOT_LIMIT + DRY_LIMIT;
+    let mut machines = VmOptions::for_command(command(folder)?, kernel, limit);
+    machines.hosts = 2;
+    machines.share = Some(share.path().to_owned());
+    let end = vm::run(&machines)?;
+    let text = fs::read_to_string(share.path().join("hardware.json"))
+        .context("the rows left no results")?;
+    let results: Results = serde_json::from_str(&text)?;
+    for RowResult { row, outcome } in &results.rows {
+        if let Verdict::Skipped(reason) = &outcome.verdict {
+            ensure!(NOT_EMULATED.contains(&row.as_str()), "row {row} was skipped: {reason}");
+        }
+    }
+    match end {
+        VmEnd::Exited(0) => Ok(()),
+        VmEnd::Exited(_) => bail!("a row failed, see above"),
+        VmEnd::Expired => bail!("the virtual machines hung, see above"),
+        VmEnd::NoStatus => bail!("the virtual machines failed, see above"),
+    }
+}
+
+/// The command of both virtual machines: the second one serves the first one's scripts.
+fn command(programs: &Path) -> Result<Vec<OsString>> {
+    let xtask = std::env::current_exe().context("this program has no file")?;
+    let script = format!(
+        r#"between="bash {SHARE_IN_GUEST}/between.sh {SHARE_IN_GUEST}"
+        if [ "$FARCALL_VM_HOST" = 1 ]; then exec $between serve; fi
+        "$1" hardware --peer 10.0.2.2 --ssh "$between call" --programs "$2" --commit "$3" \
+            --disruptive --short --out {SHARE_IN_GUEST}/hardware.json
+        status=$?
+        $between over
+        exit $status"#
+    );
+    let words = ["bash".into(), "-c".into(), script.into(), "dry".into(), xtask.into()];
+    let words = words.into_iter().chain([programs.into(), git::commit()?.into()]);
+    Ok(words.collect())
+}
